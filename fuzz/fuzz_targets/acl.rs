@@ -1,4 +1,5 @@
-//! Access lists, in the form on disk and in that of system calls: what one form says, the other says too.
+//! Access lists, in the form on disk and in that of system calls: what one form says, the other
+//! says too.
 
 #![no_main]
 

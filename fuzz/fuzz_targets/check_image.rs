@@ -1,4 +1,5 @@
-//! Whole images: a valid base with edits, checked; and the same findings again with another number of threads.
+//! Whole images: a valid base with edits, checked; and the same findings again with another number
+//! of threads.
 
 #![no_main]
 

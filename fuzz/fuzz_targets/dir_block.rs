@@ -1,4 +1,5 @@
-//! Linear directory blocks: walking, searching, inserting, removing; an edit of a sound block leaves it sound.
+//! Linear directory blocks: walking, searching, inserting, removing; an edit of a sound block
+//! leaves it sound.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Whole images: a valid base with edits, repaired in memory. Where the plan says that it is complete, a check of the image
-//! that it was written to says so, too.
+//! Whole images: a valid base with edits, repaired in memory. Where the plan says that it is
+//! complete, a check of the image that it was written to says so, too.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Archives: whatever a stream holds is refused or becomes a tree, and the archive of that tree gives the same tree.
+//! Archives: whatever a stream holds is refused or becomes a tree, and the archive of that tree
+//! gives the same tree.
 
 #![no_main]
 

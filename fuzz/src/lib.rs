@@ -1,4 +1,5 @@
-//! What the targets share: a valid superblock to parse other structures under, and images made of a base and edits.
+//! What the targets share: a valid superblock to parse other structures under, and images made of a
+//! base and edits.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -40,7 +41,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A valid raw superblock of 64 MiB: the byte chooses block size, checksums, descriptor size and inode size.
+/// A valid raw superblock of 64 MiB: the byte chooses block size, checksums, descriptor size and
+/// inode size.
 pub fn raw_superblock(choice: u8) -> RawSuperblock {
     let mut raw = RawSuperblock::zeroed();
     let log = u32::from(choice & 3).min(2);
@@ -90,8 +92,8 @@ pub fn bases() -> &'static [Arc<MemoryDevice>] {
     })
 }
 
-/// A base image with edits. Each edit of the input is an offset (most often in the first mebibyte, where the metadata
-/// is) and one to four bytes.
+/// A base image with edits. Each edit of the input is an offset (most often in the first mebibyte,
+/// where the metadata is) and one to four bytes.
 pub fn edited_image(data: &[u8]) -> Arc<dyn BlockDevice> {
     let mut input = Input(data);
     let bases = bases();

@@ -1,5 +1,6 @@
-//! What the path layer costs: `write_at` through `File` beside the engine's call, and `open` of a deep path beside the sum of its
-//! look-ups. Prints medians of rounds that take turns; it judges nothing.
+//! What the path layer costs: `write_at` through `File` beside the engine's call, and `open` of a
+//! deep path beside the sum of its look-ups. Prints medians of rounds that take turns; it judges
+//! nothing.
 
 #![allow(clippy::as_conversions, clippy::cast_precision_loss, clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Cuts the power in the middle of work: what was synced is there afterwards, and the image is sound.
+//! Cuts the power in the middle of work: what was synced is there afterwards, and the image is
+//! sound.
 
 use blockyard::device::{MemoryDevice, RecorderDevice};
 use blockyard::{FileSystem, ImageOptions, check};

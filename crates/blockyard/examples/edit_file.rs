@@ -1,4 +1,5 @@
-//! Edits a file in an image that is there: the new content comes whole or not at all, also when the power fails midway.
+//! Edits a file in an image that is there: the new content comes whole or not at all, also when the
+//! power fails midway.
 
 use blockyard::{FileSystem, OpenOptions, Result};
 use std::io::Write;

@@ -105,8 +105,8 @@ impl Acl {
         &self.0
     }
 
-    /// Enters what somebody may do, in place of what was said of them. A user or group brings a mask, which then lets through
-    /// what any entry that it limits grants.
+    /// Enters what somebody may do, in place of what was said of them. A user or group brings a
+    /// mask, which then lets through what any entry that it limits grants.
     ///
     /// ```
     /// use blockyard::{Acl, AclEntry, Subject};

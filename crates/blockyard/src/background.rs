@@ -1,4 +1,5 @@
-//! The thread that does what the timer of a mount does: write-back of what is old or too much, and commits.
+//! The thread that does what the timer of a mount does: write-back of what is old or too much, and
+//! commits.
 
 use std::io;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ pub(crate) struct Background {
 
 /// What wakes the thread before its time.
 pub(crate) struct Alarm {
-    /// Too much data waits. Set outside the lock, so that writers that find it so do not queue; relaxed, as the lock that follows a
-    /// change orders it.
+    /// Too much data waits. Set outside the lock, so that writers that find it so do not queue;
+    /// relaxed, as the lock that follows a change orders it.
     is_too_much: AtomicBool,
     is_stopped: Mutex<bool>,
     rung: Condvar,

@@ -5,8 +5,8 @@ use blockyard_engine::{DirEntry, Error, FileSystem, InodeRef};
 /// Entries, and where those behind them begin.
 type Batch = (Vec<DirEntry>, Option<u64>);
 
-/// Entries of a directory from a position on, without `.` and `..`, and where those behind them begin. Entries of equal positions
-/// stay together.
+/// Entries of a directory from a position on, without `.` and `..`, and where those behind them
+/// begin. Entries of equal positions stay together.
 pub(crate) fn read_batch(
     engine: &FileSystem,
     directory: InodeRef,

@@ -13,9 +13,9 @@ use crate::file_system::FileSystem;
 use crate::metadata::{Flags, Metadata};
 use crate::reference::{Access, Reference};
 
-/// The operations of an image by inode. Every inode is told by its [`InodeId`]: its number, and the generation that no later user
-/// of the number has. Once the inode is deleted, every operation on it fails with `ESTALE` ([`Error::is_stale`]), also when another
-/// file has the number by then.
+/// The operations of an image by inode. Every inode is told by its [`InodeId`]: its number, and the
+/// generation that no later user of the number has. Once the inode is deleted, every operation on
+/// it fails with `ESTALE` ([`Error::is_stale`]), also when another file has the number by then.
 ///
 /// ```
 /// # fn main() -> blockyard::Result<()> {
@@ -35,8 +35,8 @@ pub struct ByInode<'a> {
     fs: &'a FileSystem,
 }
 
-/// A hold on an inode: while it lives the inode can be used by its [`InodeId`], also when its last name is removed. What a mount
-/// keeps for each inode that the kernel remembers.
+/// A hold on an inode: while it lives the inode can be used by its [`InodeId`], also when its last
+/// name is removed. What a mount keeps for each inode that the kernel remembers.
 pub struct Node(Reference);
 
 impl std::fmt::Debug for Node {
@@ -124,7 +124,8 @@ impl<'a> ByInode<'a> {
         self.on(number, |engine, _| Ok(engine.identify(number)?.inode))
     }
 
-    /// What a name in a directory stands for; `.` and `..` are names. Also tells its attributes, as who looks up asks for them.
+    /// What a name in a directory stands for; `.` and `..` are names. Also tells its attributes, as
+    /// who looks up asks for them.
     ///
     /// # Errors
     /// When there is no such name, or `parent` is no directory.
@@ -145,7 +146,8 @@ impl<'a> ByInode<'a> {
             loop {
                 let found = engine.find(parent, name)?;
                 match engine.attributes(found.inode) {
-                    // Between the two somebody has removed it; what the name stands for now is another look.
+                    // Between the two somebody has removed it; what the name stands for now is
+                    // another look.
                     Err(EngineError::StaleInode(_)) => {}
                     attributes => return attributes.map(Metadata::new),
                 }
@@ -217,7 +219,8 @@ impl<'a> ByInode<'a> {
         self.on(id.number, |engine, ctx| engine.set_attributes(ctx, id, changes))
     }
 
-    /// Notes that a file or directory was read: the time of its last access becomes now, where `rule` says so.
+    /// Notes that a file or directory was read: the time of its last access becomes now, where
+    /// `rule` says so.
     ///
     /// # Errors
     /// `ESTALE` when it was deleted.
@@ -516,8 +519,9 @@ impl<'a> ByInode<'a> {
         self.on(from.0.number, |engine, ctx| engine.rename(ctx, from, to, mode))
     }
 
-    /// Entries of a directory from a position on, 0 at first: at least `most` where there are as many, without `.` and `..`, each
-    /// with the position behind it ([`DirEntry::next`](blockyard_engine::DirEntry)). Positions stay valid whatever is made or
+    /// Entries of a directory from a position on, 0 at first: at least `most` where there are as
+    /// many, without `.` and `..`, each with the position behind it
+    /// ([`DirEntry::next`](blockyard_engine::DirEntry)). Positions stay valid whatever is made or
     /// removed; the second answer is the one to go on from, `None` at the end.
     ///
     /// # Errors

@@ -40,10 +40,11 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// On whose behalf an operation runs, at what time, on which CPU slot. The default is root, the system's clock, and a slot for
-/// each thread.
+/// On whose behalf an operation runs, at what time, on which CPU slot. The default is root, the
+/// system's clock, and a slot for each thread.
 ///
-/// The owner is who gets what is created; permissions are not checked: who opens an image may do everything in it.
+/// The owner is who gets what is created; permissions are not checked: who opens an image may do
+/// everything in it.
 ///
 /// ```
 /// use blockyard::{Clock, Context, ImageOptions, Timestamp};
@@ -117,8 +118,9 @@ impl Context {
         self
     }
 
-    /// Whether the caller caches what programs write, as a kernel does. Writes then leave the times of a file as they are, because the
-    /// caller sets them; and a file that has become immutable takes what was written to it before.
+    /// Whether the caller caches what programs write, as a kernel does. Writes then leave the times
+    /// of a file as they are, because the caller sets them; and a file that has become immutable
+    /// takes what was written to it before.
     ///
     /// ```
     /// use blockyard::Context;

@@ -1,7 +1,8 @@
 //! Copying trees between the host and an image.
 //!
-//! A plain copier: the first error ends it, and it shows no progress. The binary's `put` and `get` do more (they go on after
-//! errors, replace names only when the new content is whole, and tell what a full image lacks).
+//! A plain copier: the first error ends it, and it shows no progress. The binary's `put` and `get`
+//! do more (they go on after errors, replace names only when the new content is whole, and tell
+//! what a full image lacks).
 
 mod attributes;
 mod into_image;
@@ -13,9 +14,10 @@ use crate::error::Result;
 use crate::file_system::FileSystem;
 
 impl FileSystem {
-    /// Copies a file, link or tree of the host into the image: types, permissions, owners, times, extended attributes with access
-    /// control lists, holes and hard links. `dest` is the path of the copy itself; directories that are there are filled.
-    /// Gives the number of things that were copied.
+    /// Copies a file, link or tree of the host into the image: types, permissions, owners, times,
+    /// extended attributes with access control lists, holes and hard links. `dest` is the path of
+    /// the copy itself; directories that are there are filled. Gives the number of things that were
+    /// copied.
     ///
     /// # Errors
     /// The first one, of either side; what was copied by then stays.
@@ -36,11 +38,13 @@ impl FileSystem {
         into_image::copy_in(self, source.as_ref(), dest.as_ref())
     }
 
-    /// Copies a file, link or tree of the image to the host, as [`FileSystem::copy_in`] does the other way round. Owners, devices
-    /// and attributes other than `user.` need the privilege for them: without it owners are left out, and the rest is an error.
+    /// Copies a file, link or tree of the image to the host, as [`FileSystem::copy_in`] does the
+    /// other way round. Owners, devices and attributes other than `user.` need the privilege for
+    /// them: without it owners are left out, and the rest is an error.
     ///
     /// # Errors
-    /// As [`FileSystem::copy_in`]; a file that is there already is replaced, anything else is an error.
+    /// As [`FileSystem::copy_in`]; a file that is there already is replaced, anything else is an
+    /// error.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -31,10 +31,11 @@ pub(crate) struct Abilities {
 
 /// An open file of an image, as [`std::fs::File`] is one of the system's.
 ///
-/// It can be used from many threads at once, each with [`File::read_at`] and [`File::write_at`], or all with one position through
-/// [`Read`](std::io::Read), [`Write`](std::io::Write) and [`Seek`](std::io::Seek). The file stays as long as it is open, also when
-/// its last name is removed. Dropping it loses nothing: what was written is in the image once that is closed, and durable
-/// after [`File::sync_all`]. Operations on it fail once the image is closed.
+/// It can be used from many threads at once, each with [`File::read_at`] and [`File::write_at`], or
+/// all with one position through [`Read`](std::io::Read), [`Write`](std::io::Write) and
+/// [`Seek`](std::io::Seek). The file stays as long as it is open, also when its last name is
+/// removed. Dropping it loses nothing: what was written is in the image once that is closed, and
+/// durable after [`File::sync_all`]. Operations on it fail once the image is closed.
 ///
 /// ```
 /// use std::io::{Read, Seek, SeekFrom, Write};
@@ -102,10 +103,12 @@ impl File {
         &self.path
     }
 
-    /// Reads at byte `offset`; gives the number of bytes, 0 at the end of the file. The position does not change.
+    /// Reads at byte `offset`; gives the number of bytes, 0 at the end of the file. The position
+    /// does not change.
     ///
     /// # Errors
-    /// When the file was not opened for reading or is a directory, when the image is damaged or the device fails.
+    /// When the file was not opened for reading or is a directory, when the image is damaged or the
+    /// device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -129,11 +132,12 @@ impl File {
         self.run(|engine, ctx, id| engine.read(ctx, id, offset, buf))
     }
 
-    /// Writes at byte `offset`; gives the number of bytes, which are fewer only when space runs out. The position does not
-    /// change. A file that was opened to append appends, as Linux does.
+    /// Writes at byte `offset`; gives the number of bytes, which are fewer only when space runs
+    /// out. The position does not change. A file that was opened to append appends, as Linux does.
     ///
     /// # Errors
-    /// When the file was not opened for writing, there is no space, the file would be too large, or the device fails.
+    /// When the file was not opened for writing, there is no space, the file would be too large, or
+    /// the device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -194,8 +198,8 @@ impl File {
         self.named(self.run(|engine, ctx, id| engine.truncate(ctx, id, len)))
     }
 
-    /// Takes blocks for `len` bytes at byte `offset`, so that writing there cannot run out of space. The file grows over the
-    /// range; what was not written reads as zeroes.
+    /// Takes blocks for `len` bytes at byte `offset`, so that writing there cannot run out of
+    /// space. The file grows over the range; what was not written reads as zeroes.
     ///
     /// # Errors
     /// When there is no space, or the file's map cannot (block maps); as [`File::write_at`].
@@ -273,7 +277,8 @@ impl File {
         self.named(self.run(|engine, _, id| engine.seek(id, offset, Seek::Data)))
     }
 
-    /// The first byte at or after `offset` that is in a hole, or the end of the file; `None` behind the end.
+    /// The first byte at or after `offset` that is in a hole, or the end of the file; `None` behind
+    /// the end.
     ///
     /// # Errors
     /// As [`File::seek_data`].
@@ -330,7 +335,8 @@ impl File {
         self.named(self.run(|engine, ctx, id| engine.fsync(ctx, id)))
     }
 
-    /// As [`File::sync_all`], but for what is not needed to read the content again: times may be older.
+    /// As [`File::sync_all`], but for what is not needed to read the content again: times may be
+    /// older.
     ///
     /// # Errors
     /// As [`File::sync_all`].

@@ -26,8 +26,9 @@ const TRIES: usize = 100;
 
 /// An open ext2, ext3 or ext4 image.
 ///
-/// Cloning it is cheap, and every clone is the same open image; so is every open file. [`FileSystem::close`] closes it for all
-/// of them, otherwise it closes itself when the last of them is dropped. Everything may be called from many threads.
+/// Cloning it is cheap, and every clone is the same open image; so is every open file.
+/// [`FileSystem::close`] closes it for all of them, otherwise it closes itself when the last of
+/// them is dropped. Everything may be called from many threads.
 ///
 /// ```
 /// use blockyard::FileSystem;
@@ -80,11 +81,13 @@ impl FileSystem {
         Self { instance: Arc::clone(&self.instance), context }
     }
 
-    /// Writes everything, marks the image clean and closes it, for everybody: files that are still open end with it. What could not
-    /// be written is an error; dropping the file system tells it to the log only.
+    /// Writes everything, marks the image clean and closes it, for everybody: files that are still
+    /// open end with it. What could not be written is an error; dropping the file system tells it
+    /// to the log only.
     ///
     /// # Errors
-    /// Errors of the device; when an operation failed in a way that left the instance read-only; when it was closed before.
+    /// Errors of the device; when an operation failed in a way that left the instance read-only;
+    /// when it was closed before.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -116,13 +119,14 @@ impl FileSystem {
         self.with_engine(Engine::sync)
     }
 
-    /// Tells the device that the free blocks in a range of bytes of the image are not needed, in runs of at least `at_least`
-    /// bytes, as `fstrim` does. Gives the bytes of these runs. What was freed before is made durable first. An image file
-    /// gets holes there, and takes less room on its host.
+    /// Tells the device that the free blocks in a range of bytes of the image are not needed, in
+    /// runs of at least `at_least` bytes, as `fstrim` does. Gives the bytes of these runs. What was
+    /// freed before is made durable first. An image file gets holes there, and takes less room on
+    /// its host.
     ///
     /// # Errors
-    /// For a range without a block of the file system, and for runs longer than a group; when the image is open to be
-    /// read only; of the device.
+    /// For a range without a block of the file system, and for runs longer than a group; when the
+    /// image is open to be read only; of the device.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -169,7 +173,8 @@ impl FileSystem {
         self.with_engine(|engine, _| Ok(engine.statistics()))
     }
 
-    /// Whether changes are refused: it was opened so, has features that can only be read, or an operation failed.
+    /// Whether changes are refused: it was opened so, has features that can only be read, or an
+    /// operation failed.
     ///
     /// # Errors
     /// When it was closed.
@@ -185,7 +190,8 @@ impl FileSystem {
         self.with_engine(|engine, _| Ok(engine.is_read_only()))
     }
 
-    /// Runs an operation of the engine, for what this crate has no name for. It must not use this file system otherwise.
+    /// Runs an operation of the engine, for what this crate has no name for. It must not use this
+    /// file system otherwise.
     ///
     /// # Errors
     /// Those of the operation; when the file system was closed.
@@ -235,7 +241,8 @@ impl FileSystem {
         Reference::to_opened(&self.instance, &self.context, id, access)
     }
 
-    /// Does what begins with a look at names until no inode goes between that and its use. `None` asks for another look.
+    /// Does what begins with a look at names until no inode goes between that and its use. `None`
+    /// asks for another look.
     pub(crate) fn again_while_stale<T>(&self, mut attempt: impl FnMut() -> Bare<Option<T>>) -> Bare<T> {
         for _ in 0..TRIES {
             match attempt() {

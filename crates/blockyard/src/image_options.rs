@@ -86,7 +86,8 @@ impl ImageOptions {
         self
     }
 
-    /// Opened read-only, also when somebody is writing to the image; what is read then can contradict itself.
+    /// Opened read-only, also when somebody is writing to the image; what is read then can
+    /// contradict itself.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -105,7 +106,8 @@ impl ImageOptions {
         self
     }
 
-    /// The byte of the file or device at which the image begins: a partition of a disk image ends where its table says.
+    /// The byte of the file or device at which the image begins: a partition of a disk image ends
+    /// where its table says.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -124,8 +126,8 @@ impl ImageOptions {
         self
     }
 
-    /// A thread writes back what is old or much, and commits, as a mount does. Without it nothing is written but when space, memory or
-    /// somebody asks for it.
+    /// A thread writes back what is old or much, and commits, as a mount does. Without it nothing
+    /// is written but when space, memory or somebody asks for it.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -235,8 +237,8 @@ impl ImageOptions {
         self
     }
 
-    /// Bytes of file data to keep in memory when it is on the device, too; 0, the default, keeps none: images in files are cached by
-    /// the operating system.
+    /// Bytes of file data to keep in memory when it is on the device, too; 0, the default, keeps
+    /// none: images in files are cached by the operating system.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -334,7 +336,8 @@ impl ImageOptions {
         self
     }
 
-    /// Whether blocks are chosen when data is written back, which is better for their order; otherwise with each write.
+    /// Whether blocks are chosen when data is written back, which is better for their order;
+    /// otherwise with each write.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -351,7 +354,8 @@ impl ImageOptions {
         self
     }
 
-    /// The seed of random choices: for runs that are to be repeated, with a [`Context`] whose time and slot are fixed.
+    /// The seed of random choices: for runs that are to be repeated, with a [`Context`] whose time
+    /// and slot are fixed.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -418,7 +422,8 @@ impl ImageOptions {
         self.open_bare(Arc::new(device))
     }
 
-    /// Opens an image in a file that is open already; one that cannot be written is opened read-only.
+    /// Opens an image in a file that is open already; one that cannot be written is opened
+    /// read-only.
     ///
     /// # Errors
     /// As [`FileSystem::open_image`].
@@ -467,8 +472,8 @@ impl ImageOptions {
         self.open_bare(Arc::new(device)).map_err(Error::whole)
     }
 
-    /// Makes an image of so many bytes in a file, or on a block device, and opens it. What the file held behind
-    /// [`ImageOptions::offset`] is lost.
+    /// Makes an image of so many bytes in a file, or on a block device, and opens it. What the file
+    /// held behind [`ImageOptions::offset`] is lost.
     ///
     /// # Errors
     /// As [`FileSystem::make_image`].
@@ -555,12 +560,13 @@ impl ImageOptions {
 }
 
 impl FileSystem {
-    /// Opens an image, a file or a block device, to read and write it. A journal that needs recovery is replayed.
-    /// [`ImageOptions`] has everything else.
+    /// Opens an image, a file or a block device, to read and write it. A journal that needs
+    /// recovery is replayed. [`ImageOptions`] has everything else.
     ///
     /// # Errors
-    /// When there is no such file, it holds no file system, the file system is damaged or has features that are not supported; when
-    /// somebody else has it open, or the kernel has it mounted ([`Error::is_busy`]).
+    /// When there is no such file, it holds no file system, the file system is damaged or has
+    /// features that are not supported; when somebody else has it open, or the kernel has it
+    /// mounted ([`Error::is_busy`]).
     ///
     /// ```no_run
     /// # fn main() -> blockyard::Result<()> {
@@ -573,7 +579,8 @@ impl FileSystem {
         ImageOptions::new().open(image)
     }
 
-    /// Makes an ext4 image of so many bytes, and opens it. What the file held is lost. [`ImageOptions::mkfs`] says what kind.
+    /// Makes an ext4 image of so many bytes, and opens it. What the file held is lost.
+    /// [`ImageOptions::mkfs`] says what kind.
     ///
     /// # Errors
     /// When the file cannot be made, is in use, or the size is too small or too large.

@@ -10,7 +10,8 @@ use crate::context::Context;
 use crate::error::{Bare, Reason};
 use crate::shared_engine::SharedEngine;
 
-/// An open image. Its users hold this; the thread in the background holds the engine only, so that it ends with its users.
+/// An open image. Its users hold this; the thread in the background holds the engine only, so that
+/// it ends with its users.
 pub(crate) struct Instance {
     engine: Arc<SharedEngine>,
     background: Mutex<Option<Background>>,

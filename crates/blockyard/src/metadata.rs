@@ -53,7 +53,8 @@ impl Metadata {
         matches!(self.0.kind, FileType::Regular)
     }
 
-    /// Whether it is a symbolic link; only [`FileSystem::symlink_metadata`](crate::FileSystem::symlink_metadata) tells of one.
+    /// Whether it is a symbolic link; only
+    /// [`FileSystem::symlink_metadata`](crate::FileSystem::symlink_metadata) tells of one.
     #[must_use]
     pub const fn is_symlink(&self) -> bool {
         matches!(self.0.kind, FileType::Symlink)

@@ -91,7 +91,8 @@ impl OpenOptions {
         self
     }
 
-    /// Whether a symbolic link at the end of the path is followed; the default is yes. One that is not is an error (`ELOOP`).
+    /// Whether a symbolic link at the end of the path is followed; the default is yes. One that is
+    /// not is an error (`ELOOP`).
     #[must_use]
     pub const fn follow(mut self, yes: bool) -> Self {
         self.follow = yes;

@@ -18,8 +18,8 @@ impl Place {
         path::locate(&Walk(engine), path.as_os_str().as_bytes(), last).map(Self)
     }
 
-    /// Walks to where something of a type is to be made. A slash behind the name is for directories only, and a link there is not
-    /// followed.
+    /// Walks to where something of a type is to be made. A slash behind the name is for directories
+    /// only, and a link there is not followed.
     pub(crate) fn locate_new(engine: &Engine, path: &Path, kind: FileType) -> Result<Self, Reason> {
         let bytes = path.as_os_str().as_bytes();
         if path::ends_in_dot(bytes) {

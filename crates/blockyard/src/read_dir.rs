@@ -18,7 +18,8 @@ use crate::reference::{Access, Reference};
 /// Entries that are read at a time, and a few more where positions are equal.
 const BATCH: usize = 256;
 
-/// The entries of a directory; see [`FileSystem::read_dir`]. It goes on when the directory changes, and stays where it is.
+/// The entries of a directory; see [`FileSystem::read_dir`]. It goes on when the directory changes,
+/// and stays where it is.
 pub struct ReadDir {
     fs: FileSystem,
     reference: Reference,
@@ -40,8 +41,8 @@ pub struct DirEntry {
 }
 
 impl FileSystem {
-    /// The entries of a directory, in its own order, without `.` and `..`. Those that come or go meanwhile may be there or not;
-    /// all others come once.
+    /// The entries of a directory, in its own order, without `.` and `..`. Those that come or go
+    /// meanwhile may be there or not; all others come once.
     ///
     /// # Errors
     /// When there is no such directory.

@@ -1,5 +1,5 @@
-//! An open reference: while it lives the inode's number belongs to nobody else, and its content stays, whatever happens to its
-//! names.
+//! An open reference: while it lives the inode's number belongs to nobody else, and its content
+//! stays, whatever happens to its names.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! The engine of an open image, as operations and who closes it share it.
 //!
-//! Every operation holds one of several locks shared, by CPU slot, so that two threads rarely touch one cache line; closing takes
-//! all of them. So an operation is either done before the image is closed or refused.
+//! Every operation holds one of several locks shared, by CPU slot, so that two threads rarely touch
+//! one cache line; closing takes all of them. So an operation is either done before the image is
+//! closed or refused.
 
 use std::sync::Arc;
 

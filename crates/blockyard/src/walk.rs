@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::file_system::FileSystem;
 use crate::read_dir::{DirEntry, ReadDir};
 
-/// Everything below a directory: each directory comes before what is in it. See [`FileSystem::walk`].
+/// Everything below a directory: each directory comes before what is in it. See
+/// [`FileSystem::walk`].
 pub struct Walk {
     fs: FileSystem,
     /// The directories on the way, each with its number.
@@ -21,7 +22,8 @@ pub struct Walk {
 }
 
 impl FileSystem {
-    /// Everything below a directory, each directory before what is in it; symbolic links are not followed.
+    /// Everything below a directory, each directory before what is in it; symbolic links are not
+    /// followed.
     ///
     /// # Errors
     /// When there is no such directory.

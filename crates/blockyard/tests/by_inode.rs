@@ -4,7 +4,8 @@
 
 use blockyard::{FileType, ImageOptions, InodeId, RenameMode, SetAttributes, XattrMode, engine::NewInode};
 
-/// The number of a deleted file is given to the next one, and what is done through the old identity does not reach it.
+/// The number of a deleted file is given to the next one, and what is done through the old identity
+/// does not reach it.
 #[test]
 fn a_number_that_was_given_anew_is_stale() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
@@ -79,7 +80,8 @@ fn a_hold_keeps_an_inode_without_names() {
     assert_eq!(fs.statfs().unwrap().inodes_free, free);
 }
 
-/// Positions in a directory: whatever is made and removed between two batches, what was there all the time comes once.
+/// Positions in a directory: whatever is made and removed between two batches, what was there all
+/// the time comes once.
 #[test]
 fn positions_in_a_directory_stay_valid() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();

@@ -1,4 +1,5 @@
-//! How an instance ends: closed, dropped, with files that are open, in a panic; and who may open an image meanwhile.
+//! How an instance ends: closed, dropped, with files that are open, in a panic; and who may open an
+//! image meanwhile.
 
 #![allow(clippy::unwrap_used)]
 
@@ -101,7 +102,8 @@ fn close_ends_open_files() {
     assert!(check::check(&device, &check::Options::default()).unwrap().is_clean());
 }
 
-/// Threads use what another one closes: each operation is done or refused, and what was done is there.
+/// Threads use what another one closes: each operation is done or refused, and what was done is
+/// there.
 #[test]
 fn operations_beside_a_close_are_done_or_refused() {
     for _ in 0..20 {
@@ -188,7 +190,8 @@ fn trapped(delay: Duration) -> (Arc<MemoryDevice>, Arc<Trap>) {
     (memory, trap)
 }
 
-/// Wherever an operation panics, the instance is read-only, and the image comes back as the last sync left it.
+/// Wherever an operation panics, the instance is read-only, and the image comes back as the last
+/// sync left it.
 #[test]
 fn a_panic_inside_an_operation_leaves_what_was_committed() {
     let mut panics = 0;
@@ -263,7 +266,8 @@ fn a_commit_that_waits_for_an_operation_that_panics_writes_nothing() {
     assert!(panics >= 2, "only {panics} of the trials panicked");
 }
 
-/// With a thread in the background what is old is written although nobody asks; it ends with the instance.
+/// With a thread in the background what is old is written although nobody asks; it ends with the
+/// instance.
 #[test]
 fn the_thread_in_the_background_commits() {
     let memory = make(32 << 20);

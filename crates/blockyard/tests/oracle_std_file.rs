@@ -1,5 +1,5 @@
-//! `File` against `std::fs::File` on an ext4 of the kernel: random sequences over the whole of both interfaces give equal results and
-//! equal errors, and leave equal files.
+//! `File` against `std::fs::File` on an ext4 of the kernel: random sequences over the whole of both
+//! interfaces give equal results and equal errors, and leave equal files.
 //!
 //! `STEPS=n` sets the number of operations (2,000; in full 100,000), `SEED` the seed.
 
@@ -77,8 +77,8 @@ fn len() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 0..300usize, 3 => 0..20_000usize, 2 => prop_oneof![Just(0), Just(4095), Just(4096), Just(4097)]]
 }
 
-/// Ranges of holes and allocations, with or without asking where they are: what the kernel has read of blocks that are only
-/// allocated counts as data there.
+/// Ranges of holes and allocations, with or without asking where they are: what the kernel has read
+/// of blocks that are only allocated counts as data there.
 fn op(allocates: bool) -> BoxedStrategy<Op> {
     let slot = 0..4usize;
     let name = 0..NAMES.len();

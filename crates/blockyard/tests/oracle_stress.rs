@@ -1,8 +1,8 @@
-//! Sixteen threads open, rename, cut, list, remove and drop the same few files by path: nobody meets another file than the one that was
-//! opened, nothing is left over, and e2fsck finds nothing.
+//! Sixteen threads open, rename, cut, list, remove and drop the same few files by path: nobody
+//! meets another file than the one that was opened, nothing is left over, and e2fsck finds nothing.
 //!
-//! `STEPS=n` sets the operations of a thread (400), `SECONDS_LONG=n` lets them go on for so long instead (600 in full), `SEED` the
-//! seed.
+//! `STEPS=n` sets the operations of a thread (400), `SECONDS_LONG=n` lets them go on for so long
+//! instead (600 in full), `SEED` the seed.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! The library from end to end on image files: what it leaves is sound for e2fsck, and the kernel sees the same tree.
+//! The library from end to end on image files: what it leaves is sound for e2fsck, and the kernel
+//! sees the same tree.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -38,7 +39,8 @@ fn four_threads_write_rename_list_and_reopen() {
     }
 }
 
-/// The position of a file, appending, cutting and holes, as users of the standard library expect them.
+/// The position of a file, appending, cutting and holes, as users of the standard library expect
+/// them.
 #[test]
 fn a_file_reads_writes_and_seeks() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
@@ -126,7 +128,8 @@ fn options_of_opening_mean_what_they_mean_in_std() {
     }
 }
 
-/// Errors of operations by path are those of the same calls of the standard library on a file system of the kernel.
+/// Errors of operations by path are those of the same calls of the standard library on a file
+/// system of the kernel.
 #[test]
 fn errors_of_paths_are_those_of_the_kernel() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();

@@ -1,8 +1,9 @@
-//! One writer a device: who uses a device is known to the whole process, whatever pointers lead to it.
+//! One writer a device: who uses a device is known to the whole process, whatever pointers lead to
+//! it.
 //!
 //! A device that is written has no other user; readers share one. Between processes the lock of
-//! [`FileDevice`](crate::FileDevice) says the same. What is behind a pointer, a recorder or an injector of faults is the device
-//! itself ([`BlockDevice::identity`]).
+//! [`FileDevice`](crate::FileDevice) says the same. What is behind a pointer, a recorder or an
+//! injector of faults is the device itself ([`BlockDevice::identity`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -126,7 +127,8 @@ mod tests {
         drop(Claim::write(&device).unwrap());
     }
 
-    /// Whatever leads to a device, its content is the same; what an overlay takes goes nowhere else.
+    /// Whatever leads to a device, its content is the same; what an overlay takes goes nowhere
+    /// else.
     #[test]
     fn views_of_one_device_are_that_device() {
         let memory = Arc::new(MemoryDevice::new(4096));

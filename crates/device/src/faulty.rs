@@ -1,7 +1,8 @@
-//! A device that fails on purpose: an error, or a torn transfer and an error, at a chosen operation or place.
+//! A device that fails on purpose: an error, or a torn transfer and an error, at a chosen operation
+//! or place.
 //!
-//! Operations are counted from 1, each kind by itself, whether they fail or not; so a first run without faults tells
-//! how many there are, and later runs can fail each of them in turn.
+//! Operations are counted from 1, each kind by itself, whether they fail or not; so a first run
+//! without faults tells how many there are, and later runs can fail each of them in turn.
 
 use std::io;
 

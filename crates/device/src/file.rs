@@ -1,8 +1,10 @@
-//! A device that is a file or a block device, or a part of one: positional reads and writes, hole punching, advisory lock.
+//! A device that is a file or a block device, or a part of one: positional reads and writes, hole
+//! punching, advisory lock.
 //!
-//! A writer holds an exclusive `flock` for its life, so two writers of ours never meet; on a block device it also
-//! asks the kernel for exclusive use, which fails while it is mounted. What a loop device shows is never written: the kernel
-//! keeps what it has read of it. Readers take a shared lock when they want nobody to write meanwhile.
+//! A writer holds an exclusive `flock` for its life, so two writers of ours never meet; on a block
+//! device it also asks the kernel for exclusive use, which fails while it is mounted. What a loop
+//! device shows is never written: the kernel keeps what it has read of it. Readers take a shared
+//! lock when they want nobody to write meanwhile.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -43,12 +45,14 @@ impl FileDevice {
     /// Opens for reading and writing, with the exclusive lock.
     ///
     /// # Errors
-    /// [`DeviceError::Open`], also when somebody holds the lock, the block device is in use, or a loop device shows the file.
+    /// [`DeviceError::Open`], also when somebody holds the lock, the block device is in use, or a
+    /// loop device shows the file.
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_writable(path).map_err(|source| open_error(path, source))
     }
 
-    /// A device over a file that the caller has opened: for writing too, with the exclusive lock, when it was opened so.
+    /// A device over a file that the caller has opened: for writing too, with the exclusive lock,
+    /// when it was opened so.
     ///
     /// # Errors
     /// As [`FileDevice::open`].
@@ -62,10 +66,12 @@ impl FileDevice {
         Self::finish_open(opened, &path, !is_writable).map_err(|source| open_error(&path, source))
     }
 
-    /// Takes the shared lock of a reader: nobody writes while this device lives. A writer has a lock already.
+    /// Takes the shared lock of a reader: nobody writes while this device lives. A writer has a
+    /// lock already.
     ///
     /// # Errors
-    /// [`DeviceError::Open`] when somebody writes to the file, or the kernel has it mounted so that it can change.
+    /// [`DeviceError::Open`] when somebody writes to the file, or the kernel has it mounted so that
+    /// it can change.
     pub fn lock_for_reading(&self) -> Result<()> {
         if !self.is_read_only {
             return Ok(());
@@ -78,9 +84,11 @@ impl FileDevice {
         self.lock(FlockOperation::NonBlockingLockShared).map_err(|source| open_error(&self.path, source))
     }
 
-    /// Makes a sparse file of `size` bytes, or empties and resizes one that is there; with the exclusive lock.
+    /// Makes a sparse file of `size` bytes, or empties and resizes one that is there; with the
+    /// exclusive lock.
     ///
-    /// The content is dropped only once the lock is held. A block device keeps its size, which must suffice.
+    /// The content is dropped only once the lock is held. A block device keeps its size, which must
+    /// suffice.
     ///
     /// # Errors
     /// [`DeviceError::Open`].
@@ -88,7 +96,8 @@ impl FileDevice {
         Self::create_at(path, 0, size)
     }
 
-    /// As [`Self::create`], for a device that begins at byte `start` of the file: what lies before it stays.
+    /// As [`Self::create`], for a device that begins at byte `start` of the file: what lies before
+    /// it stays.
     ///
     /// # Errors
     /// [`DeviceError::Open`].
@@ -135,7 +144,8 @@ impl FileDevice {
         Ok(self)
     }
 
-    /// The part that begins at byte `offset`: to the end of the partition that begins there, otherwise to the end of the file.
+    /// The part that begins at byte `offset`: to the end of the partition that begins there,
+    /// otherwise to the end of the file.
     ///
     /// # Errors
     /// As [`FileDevice::window`]; those of reading the partition table.
@@ -205,8 +215,8 @@ impl FileDevice {
         }
     }
 
-    /// Calls `visit` with every stretch of data, in ascending order and in pieces of at most 1 MiB; holes are left
-    /// out.
+    /// Calls `visit` with every stretch of data, in ascending order and in pieces of at most 1 MiB;
+    /// holes are left out.
     ///
     /// # Errors
     /// [`DeviceError::Io`], and what `visit` returns.
@@ -284,8 +294,8 @@ impl FileDevice {
 }
 
 impl Drop for FileDevice {
-    /// Gives the lock back at once: a child process that another thread is about to start holds a copy of the open file
-    /// until it has replaced its image, and with it the lock.
+    /// Gives the lock back at once: a child process that another thread is about to start holds a
+    /// copy of the open file until it has replaced its image, and with it the lock.
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
@@ -399,12 +409,14 @@ impl<'a> Gather<'a> {
     }
 }
 
-/// `O_EXCL` as the standard library takes it: on a block device it fails while the device is in use.
+/// `O_EXCL` as the standard library takes it: on a block device it fails while the device is in
+/// use.
 fn rustix_exclusive() -> i32 {
     rustix::fs::OFlags::EXCL.bits().cast_signed()
 }
 
-/// Refuses what can hold no image before it is opened: to open a pipe waits for somebody who writes to it.
+/// Refuses what can hold no image before it is opened: to open a pipe waits for somebody who writes
+/// to it.
 fn refuse_other_kinds(path: &Path) -> io::Result<()> {
     std::fs::metadata(path).map_or(Ok(()), |data| check_kind(data.file_type()))
 }

@@ -1,9 +1,10 @@
 //! Where an image lies: a file or block device, and the byte of it at which the image begins.
 //!
-//! The form is that of e2fsprogs: `disk.img?offset=1048576`. A file whose name really ends so is that file. Every
-//! program that opens an image does it here, so that all understand the same.
+//! The form is that of e2fsprogs: `disk.img?offset=1048576`. A file whose name really ends so is
+//! that file. Every program that opens an image does it here, so that all understand the same.
 //!
-//! An image that begins where a partition begins ends where that ends; another one ends with the file.
+//! An image that begins where a partition begins ends where that ends; another one ends with the
+//! file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -77,22 +78,25 @@ impl ImagePath {
     /// Opens the image for reading only; takes no lock.
     ///
     /// # Errors
-    /// [`DeviceError::Open`](crate::DeviceError::Open), also when the file ends before the image begins; those of reading
-    /// the partition table.
+    /// [`DeviceError::Open`](crate::DeviceError::Open), also when the file ends before the image
+    /// begins; those of reading the partition table.
     pub fn open_read_only(&self) -> Result<FileDevice> {
         self.narrow(FileDevice::open_read_only(&self.file)?)
     }
 
-    /// Opens the image for reading and writing, with the exclusive lock on the whole file or device.
+    /// Opens the image for reading and writing, with the exclusive lock on the whole file or
+    /// device.
     ///
     /// # Errors
-    /// As [`Self::open_read_only`]; also when another writer holds the lock or the block device is in use.
+    /// As [`Self::open_read_only`]; also when another writer holds the lock or the block device is
+    /// in use.
     pub fn open(&self) -> Result<FileDevice> {
         self.narrow(FileDevice::open(&self.file)?)
     }
 
-    /// Makes or empties the image, so that it has `size` bytes of holes; with the exclusive lock. What lies before it
-    /// stays; what lies behind its first byte is lost. A block device keeps its size, which must suffice.
+    /// Makes or empties the image, so that it has `size` bytes of holes; with the exclusive lock.
+    /// What lies before it stays; what lies behind its first byte is lost. A block device keeps its
+    /// size, which must suffice.
     ///
     /// # Errors
     /// [`DeviceError::Open`](crate::DeviceError::Open).

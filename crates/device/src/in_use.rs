@@ -1,8 +1,9 @@
-//! Other users of an image: the kernel, which has it mounted or attached, and other processes, which hold its
-//! lock.
+//! Other users of an image: the kernel, which has it mounted or attached, and other processes,
+//! which hold its lock.
 //!
-//! A block device is mounted when it, or a partition of it, stands in the list of mounts, or when it cannot be had for
-//! exclusive use: mounts in other namespaces are not in our list. A file is mounted when a loop device that shows it is.
+//! A block device is mounted when it, or a partition of it, stands in the list of mounts, or when
+//! it cannot be had for exclusive use: mounts in other namespaces are not in our list. A file is
+//! mounted when a loop device that shows it is.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -83,7 +84,8 @@ fn device(folder: &Path) -> Option<Device> {
     Some(Device { path, major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
-/// The mount by which a device can change; one whose place is not known where only that it is in use is.
+/// The mount by which a device can change; one whose place is not known where only that it is in
+/// use is.
 fn mount_of(device: Device) -> Option<KernelMount> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let number = format!("{}:{}", device.major, device.minor);
@@ -105,7 +107,8 @@ struct Mount<'l> {
     is_writable: bool,
 }
 
-/// Number, parent, device, root, place, options, tags, `-`, type, source, options of the file system.
+/// Number, parent, device, root, place, options, tags, `-`, type, source, options of the file
+/// system.
 fn mount(line: &str) -> Option<Mount<'_>> {
     let mut fields = line.split(' ');
     let (device, place) = (fields.nth(2)?, fields.nth(1)?);
@@ -113,7 +116,8 @@ fn mount(line: &str) -> Option<Mount<'_>> {
     Some(Mount { device, place, is_writable: options.split(',').any(|option| option == "rw") })
 }
 
-/// Times that the list of locks is read: what others lock and unlock meanwhile may hide a line of it.
+/// Times that the list of locks is read: what others lock and unlock meanwhile may hide a line of
+/// it.
 const LOCKS_READ_MAX: usize = 8;
 
 /// The holder of a lock that we could not get, for an error message.

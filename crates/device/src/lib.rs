@@ -1,7 +1,7 @@
 //! Block devices: the trait that everything above reads and writes through, and its kinds.
 //!
-//! Offsets and lengths are bytes. Devices are shared (`&self`) between threads; two operations on disjoint ranges
-//! never disturb each other, and a write that returned is seen by every later read.
+//! Offsets and lengths are bytes. Devices are shared (`&self`) between threads; two operations on
+//! disjoint ranges never disturb each other, and a write that returned is seen by every later read.
 //!
 //! | kind | what for |
 //! |---|---|
@@ -105,8 +105,8 @@ impl DeviceError {
 /// Result of a device operation.
 pub type Result<T> = std::result::Result<T, DeviceError>;
 
-/// A device of bytes with a volatile write cache: what was written is durable only after a [`flush`](Self::flush)
-/// or when written by [`write_durable_at`](Self::write_durable_at).
+/// A device of bytes with a volatile write cache: what was written is durable only after a
+/// [`flush`](Self::flush) or when written by [`write_durable_at`](Self::write_durable_at).
 pub trait BlockDevice: Send + Sync {
     /// Size in bytes.
     fn size(&self) -> u64;
@@ -123,12 +123,12 @@ pub trait BlockDevice: Send + Sync {
     /// Writes all of `data` at byte `offset`.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfRange`], [`DeviceError::ReadOnly`], [`DeviceError::Io`]; after an error the range holds
-    /// any mix of old and new sectors.
+    /// [`DeviceError::OutOfRange`], [`DeviceError::ReadOnly`], [`DeviceError::Io`]; after an error
+    /// the range holds any mix of old and new sectors.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Writes `parts` one behind the other, the first at byte `offset`; each may be a write of its own. The default makes
-    /// them so.
+    /// Writes `parts` one behind the other, the first at byte `offset`; each may be a write of its
+    /// own. The default makes them so.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -141,8 +141,8 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
-    /// As [`write_at`](Self::write_at), and durable when it returns (force unit access): says nothing about other
-    /// writes. The default writes, then flushes.
+    /// As [`write_at`](Self::write_at), and durable when it returns (force unit access): says
+    /// nothing about other writes. The default writes, then flushes.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -157,7 +157,8 @@ pub trait BlockDevice: Send + Sync {
     /// As [`write_at`](Self::write_at).
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<()>;
 
-    /// Tells the device that the content of a range is no longer needed; what it reads as afterwards is undefined.
+    /// Tells the device that the content of a range is no longer needed; what it reads as
+    /// afterwards is undefined.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -169,8 +170,8 @@ pub trait BlockDevice: Send + Sync {
     /// [`DeviceError::Io`].
     fn flush(&self) -> Result<()>;
 
-    /// What tells this device from others: views that write to the device below have the identity of that one. The default is for
-    /// a device of its own.
+    /// What tells this device from others: views that write to the device below have the identity
+    /// of that one. The default is for a device of its own.
     fn identity(&self) -> DeviceId {
         DeviceId::of(self)
     }

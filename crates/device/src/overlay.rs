@@ -1,7 +1,8 @@
-//! Copy-on-write view over another device: writes stay in memory until they are committed or discarded.
+//! Copy-on-write view over another device: writes stay in memory until they are committed or
+//! discarded.
 //!
-//! Granularity is 4 KiB: the first partial write to a page copies it from below, without a lock held across that
-//! read. The device below must not change while the overlay stands.
+//! Granularity is 4 KiB: the first partial write to a page copies it from below, without a lock
+//! held across that read. The device below must not change while the overlay stands.
 
 use std::ops::Range;
 
@@ -49,7 +50,8 @@ impl<D: BlockDevice> OverlayDevice<D> {
         self.pages.resident_bytes()
     }
 
-    /// The byte ranges that were written, in ascending order, merged, rounded out to pages (and in to the size).
+    /// The byte ranges that were written, in ascending order, merged, rounded out to pages (and in
+    /// to the size).
     #[must_use]
     pub fn dirty_ranges(&self) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -70,7 +72,8 @@ impl<D: BlockDevice> OverlayDevice<D> {
         ranges
     }
 
-    /// Writes every change to the device below in ascending order, flushes it, and forgets the changes.
+    /// Writes every change to the device below in ascending order, flushes it, and forgets the
+    /// changes.
     ///
     /// Nobody else may use the overlay meanwhile.
     ///
@@ -90,12 +93,14 @@ impl<D: BlockDevice> OverlayDevice<D> {
         Ok(())
     }
 
-    /// Forgets every change: the overlay shows the device below again. Nobody else may use it meanwhile.
+    /// Forgets every change: the overlay shows the device below again. Nobody else may use it
+    /// meanwhile.
     pub fn discard_changes(&self) {
         self.pages.clear();
     }
 
-    /// Copies the pages that a range covers only in part from below, so that writing the range is complete.
+    /// Copies the pages that a range covers only in part from below, so that writing the range is
+    /// complete.
     fn copy_up_edges(&self, offset: u64, length: u64) -> Result<()> {
         let page = u64_from_usize(PAGE_SIZE);
         let end = offset + length;

@@ -1,11 +1,12 @@
 //! Sparse page store: what the memory device and the overlay keep their content in.
 //!
-//! Pages of 4 KiB are grouped into stripes of 64 KiB, and stripes are spread over shards, each with its own
-//! reader-writer lock: there is no lock that every operation takes, and an empty store costs a few KiB whatever its
-//! logical size. A page is *absent* (the owner decides what it reads as), *zero*, or holds data.
+//! Pages of 4 KiB are grouped into stripes of 64 KiB, and stripes are spread over shards, each with
+//! its own reader-writer lock: there is no lock that every operation takes, and an empty store
+//! costs a few KiB whatever its logical size. A page is *absent* (the owner decides what it reads
+//! as), *zero*, or holds data.
 //!
-//! Invariant: a whole write to a page never needs what was there before; a partial one finds the page present, or
-//! the owner has said that absent pages read as zeroes.
+//! Invariant: a whole write to a page never needs what was there before; a partial one finds the
+//! page present, or the owner has said that absent pages read as zeroes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -71,7 +72,8 @@ pub(crate) struct PageStore {
     shards: Box<[RwLock<Shard>]>,
 }
 
-/// One page's part of a byte range: where the page starts, the bytes inside it, the bytes of the caller's buffer.
+/// One page's part of a byte range: where the page starts, the bytes inside it, the bytes of the
+/// caller's buffer.
 struct Piece {
     page: usize,
     inside: Range<usize>,
@@ -89,7 +91,8 @@ impl PageStore {
         Self { shards: (0..SHARDS).map(|_| RwLock::new(rank::DEVICE, Shard::default())).collect() }
     }
 
-    /// Copies what is present into `buf`; the returned ranges of `buf` are absent, were left alone, and are merged.
+    /// Copies what is present into `buf`; the returned ranges of `buf` are absent, were left alone,
+    /// and are merged.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Vec<Range<usize>> {
         let mut holes: Vec<Range<usize>> = Vec::new();
         for (stripe, bytes) in stripes_of(offset, u64_from_usize(buf.len())) {
@@ -131,7 +134,8 @@ impl PageStore {
         }
     }
 
-    /// Makes a range zero; pages that the range covers in part must be present unless `zeroing` drops.
+    /// Makes a range zero; pages that the range covers in part must be present unless `zeroing`
+    /// drops.
     pub(crate) fn zero(&self, offset: u64, length: u64, zeroing: Zeroing) {
         if zeroing == Zeroing::Drop && length / STRIPE_BYTES > self.stripes_held() {
             return self.zero_held(offset, length);
@@ -141,7 +145,8 @@ impl PageStore {
         }
     }
 
-    /// As [`zero`](Self::zero) with dropping, at a cost that follows what is held instead of the range.
+    /// As [`zero`](Self::zero) with dropping, at a cost that follows what is held instead of the
+    /// range.
     fn zero_held(&self, offset: u64, length: u64) {
         let end = offset + length;
         for stripe in self.stripe_numbers() {
@@ -208,8 +213,8 @@ impl PageStore {
         self.shards.iter().map(|shard| shard.read().pages_resident).sum::<u64>() * PAGE_BYTES
     }
 
-    /// Visits what is present in ascending order of place. No lock is held during a visit: each stripe is copied
-    /// out first.
+    /// Visits what is present in ascending order of place. No lock is held during a visit: each
+    /// stripe is copied out first.
     pub(crate) fn for_each_present<E>(
         &self,
         mut visit: impl FnMut(Present<'_>) -> Result<(), E>,
@@ -290,7 +295,8 @@ fn stripes_of(offset: u64, length: u64) -> impl Iterator<Item = (u64, Range<u64>
     })
 }
 
-/// The pages of a byte range inside one stripe; `origin` is the place of the caller's first buffer byte.
+/// The pages of a byte range inside one stripe; `origin` is the place of the caller's first buffer
+/// byte.
 fn pieces_of(stripe: u64, bytes: Range<u64>, origin: u64) -> impl Iterator<Item = Piece> {
     let base = stripe * STRIPE_BYTES;
     let first = page_index(bytes.start);

@@ -1,5 +1,5 @@
-//! Reads the partition table of a disk. Nothing it says is trusted: places beyond the end are left out, chains and
-//! tables have bounds.
+//! Reads the partition table of a disk. Nothing it says is trusted: places beyond the end are left
+//! out, chains and tables have bounds.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u64};
 use blockyard_disk::partition::{BootSector, GptHeader, Partition, PartitionKind};
@@ -43,9 +43,10 @@ pub struct PartitionTable {
 }
 
 impl PartitionTable {
-    /// Reads the table of a disk, as Linux does: a GPT where the boot sector points to one and one of its two headers is
-    /// whole, else the entries of the boot sector. `sector_bytes` is what the disk counts in, where that is known; 512,
-    /// and for a GPT 4096, are tried else. `None` when there is no table.
+    /// Reads the table of a disk, as Linux does: a GPT where the boot sector points to one and one
+    /// of its two headers is whole, else the entries of the boot sector. `sector_bytes` is what the
+    /// disk counts in, where that is known; 512, and for a GPT 4096, are tried else. `None` when
+    /// there is no table.
     ///
     /// # Errors
     /// Those of reading the device.
@@ -79,7 +80,8 @@ impl PartitionTable {
     }
 }
 
-/// The partitions of a GPT: by its first header, or when that is damaged by the one at the end of the disk.
+/// The partitions of a GPT: by its first header, or when that is damaged by the one at the end of
+/// the disk.
 fn gpt(device: &dyn BlockDevice, sector_bytes: u64) -> Result<Option<Vec<Partition>>> {
     let sectors = device.size() / sector_bytes;
     for lba in [1, sectors.saturating_sub(1)] {
@@ -125,7 +127,8 @@ fn mbr(device: &dyn BlockDevice, sector: &BootSector, sector_bytes: u64) -> Resu
     Ok(found)
 }
 
-/// The logical partitions of a chain that begins at sector `start`. Partitions count from their link, links from `start`.
+/// The logical partitions of a chain that begins at sector `start`. Partitions count from their
+/// link, links from `start`.
 fn logical(
     device: &dyn BlockDevice,
     start: u64,
@@ -167,7 +170,8 @@ mod tests {
         let device = MemoryDevice::new(1 << 20);
         let mut sector = [0; 512];
         sector[510..].copy_from_slice(&[0x55, 0xAA]);
-        // A partition of 8 sectors, and the chain behind it at sector 64; there the same once more, 32 sectors on.
+        // A partition of 8 sectors, and the chain behind it at sector 64; there the same once more,
+        // 32 sectors on.
         sector[446 + 4] = 0x83;
         sector[446 + 8] = 16;
         sector[446 + 12] = 8;

@@ -1,4 +1,5 @@
-//! A small repeatable random sequence (SplitMix64); the order of crash states must never change under a seed.
+//! A small repeatable random sequence (SplitMix64); the order of crash states must never change
+//! under a seed.
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 

@@ -1,8 +1,10 @@
-//! A device that remembers every change and flush, for building the images that a power cut could have left.
+//! A device that remembers every change and flush, for building the images that a power cut could
+//! have left.
 //!
-//! Changes are serialised: the log's lock is held while the device below works, so the log's order is the order in
-//! which things happened, and "completed before the flush" needs no further care. Payloads are shared, so a copy of
-//! the log is cheap. What the states of a crash are is told in `crash.rs`.
+//! Changes are serialised: the log's lock is held while the device below works, so the log's order
+//! is the order in which things happened, and "completed before the flush" needs no further care.
+//! Payloads are shared, so a copy of the log is cheap. What the states of a crash are is told in
+//! `crash.rs`.
 
 use std::sync::Arc;
 
@@ -85,8 +87,8 @@ impl<D: BlockDevice> std::fmt::Debug for RecorderDevice<D> {
 }
 
 impl<D: BlockDevice> RecorderDevice<D> {
-    /// A recorder with an empty log. To rebuild images later, keep the content of `below` as it is now (an
-    /// [`OverlayDevice`](crate::OverlayDevice) over it, or a copy).
+    /// A recorder with an empty log. To rebuild images later, keep the content of `below` as it is
+    /// now (an [`OverlayDevice`](crate::OverlayDevice) over it, or a copy).
     #[must_use]
     pub fn new(below: D) -> Self {
         Self { below, log: Mutex::new(rank::DEVICE_LOG, Vec::new()) }
@@ -184,7 +186,8 @@ impl WriteLog {
         })
     }
 
-    /// Replays the first `count` events onto a device that has the content from before the recording.
+    /// Replays the first `count` events onto a device that has the content from before the
+    /// recording.
     ///
     /// # Errors
     /// Those of `device`.
@@ -195,8 +198,8 @@ impl WriteLog {
         self.events[..count].iter().try_for_each(|event| event.apply(device))
     }
 
-    /// The states that a power cut during the recording could have left, as `plan` samples them. Different entries
-    /// may build equal images.
+    /// The states that a power cut during the recording could have left, as `plan` samples them.
+    /// Different entries may build equal images.
     pub fn crash_states<'a>(&'a self, plan: &'a CrashPlan) -> impl Iterator<Item = CrashState> + 'a {
         crash::states(&self.events, plan)
     }

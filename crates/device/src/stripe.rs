@@ -1,6 +1,8 @@
-//! The pages of one stripe: a bit for each state, and the data pages that there are, in their order.
+//! The pages of one stripe: a bit for each state, and the data pages that there are, in their
+//! order.
 //!
-//! Images are sparse, and most of their stripes hold one or two pages: those take no memory beside the stripe itself.
+//! Images are sparse, and most of their stripes hold one or two pages: those take no memory beside
+//! the stripe itself.
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use smallvec::SmallVec;
@@ -21,8 +23,8 @@ pub(crate) enum Page<'a> {
     Data(&'a [u8; PAGE_SIZE]),
 }
 
-/// The pages of one stripe; all absent at first. No page has a bit in both masks, and `held` has one page for each bit of
-/// `data`.
+/// The pages of one stripe; all absent at first. No page has a bit in both masks, and `held` has
+/// one page for each bit of `data`.
 #[derive(Clone, Default)]
 pub(crate) struct Stripe {
     data: u16,

@@ -1,5 +1,5 @@
-//! Recorder and faulty device: rebuilt images equal what was written, crash states are exactly the legal ones, and
-//! faults strike where they were put.
+//! Recorder and faulty device: rebuilt images equal what was written, crash states are exactly the
+//! legal ones, and faults strike where they were put.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

@@ -255,7 +255,8 @@ fn two_writers_never_meet() {
     FileDevice::open(&path).unwrap();
 }
 
-/// Threads own interleaved pieces of the same pages: nobody's bytes may be lost or torn by a neighbour.
+/// Threads own interleaved pieces of the same pages: nobody's bytes may be lost or torn by a
+/// neighbour.
 fn hammer(device: &dyn BlockDevice) {
     const THREADS: usize = 8;
     const PIECE: usize = 100;

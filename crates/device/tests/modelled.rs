@@ -1,5 +1,5 @@
-//! Devices that take time: figures of their class that are no parameters come out, content is never touched, the same requests
-//! take the same time, and what every queue obeys holds.
+//! Devices that take time: figures of their class that are no parameters come out, content is never
+//! touched, the same requests take the same time, and what every queue obeys holds.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -158,8 +158,9 @@ fn operation() -> impl Strategy<Value = Request> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Content is what a device without a model has; times repeat; the kept trace is what was asked; and played one at a time
-    /// on the model it was kept on it ends when nothing else is waited for.
+    /// Content is what a device without a model has; times repeat; the kept trace is what was
+    /// asked; and played one at a time on the model it was kept on it ends when nothing else is
+    /// waited for.
     #[test]
     fn content_is_the_devices_and_times_repeat(operations in prop::collection::vec(operation(), 1..60)) {
         for (name, _) in MODELS {
@@ -192,8 +193,9 @@ proptest! {
         }
     }
 
-    /// The flash beside a simple map: what a page holds is what was written last, a block is erased before it is programmed again
-    /// and holds nothing then, the emptiest block is collected, and wear sums to programs.
+    /// The flash beside a simple map: what a page holds is what was written last, a block is erased
+    /// before it is programmed again and holds nothing then, the emptiest block is collected, and
+    /// wear sums to programs.
     #[test]
     fn the_translation_layer_never_loses_a_page(
         spare in 2_u32..6,
@@ -277,7 +279,8 @@ fn the_emptiest_block_is_collected() {
         });
         let Some(block) = erased else { continue };
         collected += 1;
-        // As the write found them: its old page is garbage already. Blocks without a program since are full or free.
+        // As the write found them: its old page is garbage already. Blocks without a program since
+        // are full or free.
         let used = |index: usize| before[index] - u32::from(was == Some(index));
         let full = (0..19).filter(|index| {
             open_before[*index] > ftl.erases()[*index] * 16 - 16 * u64::from(*index == block)
@@ -288,7 +291,8 @@ fn the_emptiest_block_is_collected() {
     assert!(collected > 1000, "{collected}");
 }
 
-/// Overwriting in order leaves whole blocks of garbage; at random more spare flash means fewer copies; and trim is spare flash.
+/// Overwriting in order leaves whole blocks of garbage; at random more spare flash means fewer
+/// copies; and trim is spare flash.
 #[test]
 fn write_amplification_follows_the_spare_flash() {
     let pages = 1 << 14;
@@ -317,7 +321,8 @@ fn write_amplification_follows_the_spare_flash() {
     );
     let random: Vec<f64> = [70, 150, 280, 600].map(|spare| amplification(spare, pages, false)).to_vec();
     assert!(random.windows(2).all(|pair| pair[1] < pair[0] * 0.9), "{random:?}");
-    // Published for greedy collection of random writes: about (1 + s) / 2s for a spare share s of what is in use.
+    // Published for greedy collection of random writes: about (1 + s) / 2s for a spare share s of
+    // what is in use.
     for (spare, found) in [0.07, 0.15].iter().zip(&random) {
         let known = (1.0 + spare) / (2.0 * spare);
         assert!(is_near(*found, known), "{found} for {spare}, {known} known");
@@ -327,7 +332,8 @@ fn write_amplification_follows_the_spare_flash() {
     println!("{random:.2?}, a quarter trimmed {trimmed:.2}");
 }
 
-/// A trace that was kept on one model is played on another; and a disk tells Linux's defaults that it turns.
+/// A trace that was kept on one model is played on another; and a disk tells Linux's defaults that
+/// it turns.
 #[test]
 fn a_trace_moves_to_another_model() {
     let disk =

@@ -1,7 +1,7 @@
 //! Operations on a bitmap block: bit `n` is bit `n % 8` of byte `n / 8`, set when in use.
 //!
-//! Ranges are half-open bit numbers. Scans go by 64-bit words. All functions panic when a range reaches past the
-//! bytes: bit numbers come from a verified [`crate::Geometry`], never from disk.
+//! Ranges are half-open bit numbers. Scans go by 64-bit words. All functions panic when a range
+//! reaches past the bytes: bit numbers come from a verified [`crate::Geometry`], never from disk.
 
 use core::ops::Range;
 
@@ -133,7 +133,8 @@ pub fn clear_runs(bits: &[u8], range: Range<u32>) -> impl Iterator<Item = Range<
     })
 }
 
-/// Sets every bit from `from` to the end of the block: the padding behind the last bit that stands for something.
+/// Sets every bit from `from` to the end of the block: the padding behind the last bit that stands
+/// for something.
 pub fn pad_from(bits: &mut [u8], from: u32) {
     let total = crate::num::u32_from_usize(bits.len() * 8);
     set_range(bits, from..total);

@@ -1,9 +1,10 @@
 //! Checksums: the CRCs of the format, what each object's covers, and comparing and storing them.
 //!
-//! [`crc32c_raw`] inverts neither its start nor its result: states chain, and what is stored is the last state. The
-//! functions of [`object`] compute the value of one object. [`Checksums`] knows how a file system is protected:
-//! its `verify_*` compare and its `seal_*` store, and both do nothing where the object has no checksum. Those that need to
-//! know the fields of an object stand beside it.
+//! [`crc32c_raw`] inverts neither its start nor its result: states chain, and what is stored is the
+//! last state. The functions of [`object`] compute the value of one object. [`Checksums`] knows how
+//! a file system is protected: its `verify_*` compare and its `seal_*` store, and both do nothing
+//! where the object has no checksum. Those that need to know the fields of an object stand beside
+//! it.
 
 mod crc;
 pub mod object;
@@ -50,13 +51,15 @@ impl Checksums {
         }
     }
 
-    /// The seed of an inode's checksums (its own and those of its blocks); `None` without metadata_csum.
+    /// The seed of an inode's checksums (its own and those of its blocks); `None` without
+    /// metadata_csum.
     #[must_use]
     pub fn inode_seed(&self, inode: InodeNr, generation: u32) -> Option<u32> {
         Some(object::inode_seed(self.fs_seed()?, inode, generation))
     }
 
-    /// The checksum of a group descriptor (all of its `s_desc_size` bytes), in the mode of this file system.
+    /// The checksum of a group descriptor (all of its `s_desc_size` bytes), in the mode of this
+    /// file system.
     fn group_desc(&self, group: GroupNr, desc: &[u8]) -> Option<u16> {
         match self {
             Self::None => None,
@@ -103,10 +106,12 @@ impl Checksums {
     }
 }
 
-/// Compares an extent block's checksum; `seed` is [`Checksums::inode_seed`], `None` where there is none.
+/// Compares an extent block's checksum; `seed` is [`Checksums::inode_seed`], `None` where there is
+/// none.
 ///
 /// # Errors
-/// [`CorruptionKind::ExtentChecksum`]; [`CorruptionKind::ExtentMax`] when the capacity leaves no room for it.
+/// [`CorruptionKind::ExtentChecksum`]; [`CorruptionKind::ExtentMax`] when the capacity leaves no
+/// room for it.
 pub fn verify_extent_block(seed: Option<u32>, block: &[u8]) -> Result<(), Corruption> {
     let Some(seed) = seed else { return Ok(()) };
     let field = object::extent_block_field(block).ok_or(Corruption::new(CorruptionKind::ExtentMax))?;

@@ -1,4 +1,5 @@
-//! What can be wrong with lists inside a block or an inode: one defect per check, with its place in the list.
+//! What can be wrong with lists inside a block or an inode: one defect per check, with its place in
+//! the list.
 
 /// What is wrong with a directory block. Offsets are bytes from the start of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -6,7 +7,8 @@ pub enum DirDefect {
     /// The buffer is not as long as the layout says.
     #[error("directory block has the wrong size")]
     BlockSize,
-    /// `rec_len` is below 12 or not a multiple of 4: the walk could stop advancing or lose alignment.
+    /// `rec_len` is below 12 or not a multiple of 4: the walk could stop advancing or lose
+    /// alignment.
     #[error("entry at byte {at}: impossible rec_len")]
     RecLen {
         /// Where the entry starts.
@@ -92,7 +94,8 @@ pub enum HtreeDefect {
     /// The entry points outside of the directory, or to the root.
     #[error("index entry {0}: block outside the directory")]
     Block(usize),
-    /// A leaf that must be split holds fewer than two names, or what it holds does not fit (it is damaged).
+    /// A leaf that must be split holds fewer than two names, or what it holds does not fit (it is
+    /// damaged).
     #[error("leaf cannot be split")]
     Leaf,
     /// A defect of the linear block below.
@@ -100,7 +103,8 @@ pub enum HtreeDefect {
     Linear(#[from] DirDefect),
 }
 
-/// What is wrong with an attribute list. `at` is the offset of the entry from the start of the area.
+/// What is wrong with an attribute list. `at` is the offset of the entry from the start of the
+/// area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum XattrDefect {
     /// The magic word is missing.

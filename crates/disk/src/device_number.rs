@@ -1,5 +1,5 @@
-//! Device numbers as `i_block` of a device inode holds them: the old form of 16 bits in word 0, or, when that is 0,
-//! the wide form of 32 bits in word 1.
+//! Device numbers as `i_block` of a device inode holds them: the old form of 16 bits in word 0, or,
+//! when that is 0, the wide form of 32 bits in word 1.
 
 use crate::num::{low8, low16};
 

@@ -1,12 +1,14 @@
-//! One linear directory block: entries in a row that fill it exactly, and the operations that edit it in place.
+//! One linear directory block: entries in a row that fill it exactly, and the operations that edit
+//! it in place.
 //!
-//! Bytes are never trusted: every operation walks the block with [`Entries`], which checks each entry before it is
-//! looked at and ends with a [`DirDefect`] at the first that breaks a rule. An edit that fails leaves the block as it
-//! was.
+//! Bytes are never trusted: every operation walks the block with [`Entries`], which checks each
+//! entry before it is looked at and ends with a [`DirDefect`] at the first that breaks a rule. An
+//! edit that fails leaves the block as it was.
 //!
-//! Layout of an entry: le32 inode, le16 rec_len, u8 name_len, u8 file_type, name. Without the `filetype` feature the
-//! last two bytes before the name are one le16 name_len. With checksums the last 12 bytes of a block are a tail that
-//! looks like an unused entry of type 0xDE and holds the crc32c of everything before it.
+//! Layout of an entry: le32 inode, le16 rec_len, u8 name_len, u8 file_type, name. Without the
+//! `filetype` feature the last two bytes before the name are one le16 name_len. With checksums the
+//! last 12 bytes of a block are a tail that looks like an unused entry of type 0xDE and holds the
+//! crc32c of everything before it.
 //!
 //! Invariant after every edit: the sum of rec_len over the entries is [`DirLayout::usable`].
 
@@ -98,7 +100,8 @@ pub struct Entry<'a> {
     pub rec_len: usize,
     /// Inode number, 0 for a free slot.
     pub inode: u32,
-    /// The recorded type, raw: unknown values are the checker's to judge. 0 without the `filetype` feature.
+    /// The recorded type, raw: unknown values are the checker's to judge. 0 without the `filetype`
+    /// feature.
     pub file_type: u8,
     /// The name; 1..=255 bytes when the entry is used.
     pub name: &'a [u8],
@@ -136,7 +139,8 @@ impl<'a> Entries<'a> {
         Ok(Self { block, layout, end: layout.usable(), at: 0 })
     }
 
-    /// Walks an arbitrary area (inline directories): entries must fill it exactly, whatever its size.
+    /// Walks an arbitrary area (inline directories): entries must fill it exactly, whatever its
+    /// size.
     #[must_use]
     pub fn in_area(area: &'a [u8], layout: DirLayout) -> Self {
         Self { block: area, layout, end: area.len(), at: 0 }
@@ -165,8 +169,8 @@ impl<'a> Entries<'a> {
             return Err(DirDefect::Remainder { at });
         }
         let inode = le32(self.block, at);
-        // Without the feature the type is the high byte of a 16-bit name length, which no name needs; Linux and
-        // e2fsck ignore it there.
+        // Without the feature the type is the high byte of a 16-bit name length, which no name
+        // needs; Linux and e2fsck ignore it there.
         let name_len = usize::from(self.block[at + 6]);
         let file_type = if self.layout.file_types { self.block[at + 7] } else { 0 };
         if HEADER_LEN + name_len > rec_len {
@@ -289,8 +293,8 @@ pub fn find(block: &[u8], layout: DirLayout, name: &[u8]) -> Result<Option<Found
     Ok(None)
 }
 
-/// The first slot that an entry with a name of `name_len` bytes fits in; `None` when there is none. Walks the whole
-/// block, so that nothing is entered into a damaged one.
+/// The first slot that an entry with a name of `name_len` bytes fits in; `None` when there is none.
+/// Walks the whole block, so that nothing is entered into a damaged one.
 ///
 /// # Errors
 /// The first [`DirDefect`] of the block.
@@ -332,7 +336,8 @@ fn write_entry(block: &mut [u8], layout: DirLayout, at: usize, rec_len: usize, e
 /// Writes an entry into a slot that [`slot_for`] found in this block, with no edit in between.
 ///
 /// # Panics
-/// When the name is empty, longer than 255 bytes or does not fit the slot: the caller searched for another name.
+/// When the name is empty, longer than 255 bytes or does not fit the slot: the caller searched for
+/// another name.
 pub fn insert_at(block: &mut [u8], layout: DirLayout, slot: Slot, entry: &NewEntry<'_>) {
     let length = entry.name.len();
     assert!((1..=NAME_LEN_MAX).contains(&length) && DirLayout::entry_len(length) <= slot.room());
@@ -343,7 +348,8 @@ pub fn insert_at(block: &mut [u8], layout: DirLayout, slot: Slot, entry: &NewEnt
     write_entry(block, layout, slot.at + slot.kept, slot.room(), entry);
 }
 
-/// Inserts an entry where there is room; `false` when there is none. Does not look for the name itself.
+/// Inserts an entry where there is room; `false` when there is none. Does not look for the name
+/// itself.
 ///
 /// # Errors
 /// The first [`DirDefect`] of the block; it is then unchanged.
@@ -355,11 +361,12 @@ pub fn insert(block: &mut [u8], layout: DirLayout, entry: &NewEntry<'_>) -> Resu
     Ok(slot.is_some())
 }
 
-/// Removes an entry: the one before it takes its space, or, first in the block, it becomes a free slot.
+/// Removes an entry: the one before it takes its space, or, first in the block, it becomes a free
+/// slot.
 ///
 /// # Errors
-/// [`DirDefect::BlockSize`] when no entry starts where `found` says, or the first defect before it; the block is then
-/// unchanged.
+/// [`DirDefect::BlockSize`] when no entry starts where `found` says, or the first defect before it;
+/// the block is then unchanged.
 pub fn remove_at(block: &mut [u8], layout: DirLayout, found: &Found) -> Result<(), DirDefect> {
     let mut previous = None;
     let mut here = None;
@@ -417,7 +424,8 @@ pub fn is_empty(block: &[u8], layout: DirLayout) -> Result<bool, DirDefect> {
     Ok(true)
 }
 
-/// Makes `block` an empty directory block: one free slot, and the tail where one is due (checksum unset).
+/// Makes `block` an empty directory block: one free slot, and the tail where one is due (checksum
+/// unset).
 ///
 /// # Panics
 /// When the buffer is not one block.
@@ -443,8 +451,8 @@ pub fn init_dots(block: &mut [u8], layout: DirLayout, own: u32, parent: u32) {
     write_entry(block, layout, ENTRY_LEN_MIN, layout.usable() - ENTRY_LEN_MIN, &dotdot);
 }
 
-/// Copies the entries from byte `first` to the one at `last` to the start of an empty block, with the slack between
-/// them; the last gets the space that is left.
+/// Copies the entries from byte `first` to the one at `last` to the start of an empty block, with
+/// the slack between them; the last gets the space that is left.
 pub(crate) fn copy_entries(from: &[u8], (first, last): (usize, usize), to: &mut [u8], layout: DirLayout) {
     let end = layout.usable();
     to[..end - first].copy_from_slice(&from[first..end]);

@@ -1,15 +1,16 @@
-//! The hash functions of indexed directories: legacy, half-MD4 and TEA, each over signed or unsigned characters.
+//! The hash functions of indexed directories: legacy, half-MD4 and TEA, each over signed or
+//! unsigned characters.
 //!
-//! The hash of a name decides the leaf it lives in, so it is computed on every create, lookup and unlink in an
-//! indexed directory: no allocation here, one pass over the name.
+//! The hash of a name decides the leaf it lives in, so it is computed on every create, lookup and
+//! unlink in an indexed directory: no allocation here, one pass over the name.
 //!
-//! Invariants: the low bit of a major hash is 0 (in an index entry it means "continues from the previous leaf"), and
-//! a major hash is never `0xFFFF_FFFE` (the end-of-directory mark of readdir).
+//! Invariants: the low bit of a major hash is 0 (in an index entry it means "continues from the
+//! previous leaf"), and a major hash is never `0xFFFF_FFFE` (the end-of-directory mark of readdir).
 
 /// Hash function of an indexed directory together with the signedness of characters.
 ///
-/// The root of a directory stores 0..=2; whether characters are signed is a flag of the whole file system
-/// (`s_flags`). 3..=5 name the unsigned variants explicitly.
+/// The root of a directory stores 0..=2; whether characters are signed is a flag of the whole file
+/// system (`s_flags`). 3..=5 name the unsigned variants explicitly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashVersion {
     /// The first hash, a multiplicative one.
@@ -57,7 +58,8 @@ impl HashVersion {
         }
     }
 
-    /// The same function over unsigned characters when the file system says so; what a root stores stays 0..=2.
+    /// The same function over unsigned characters when the file system says so; what a root stores
+    /// stays 0..=2.
     #[must_use]
     pub const fn with_unsigned_chars(self, unsigned: bool) -> Self {
         match (self, unsigned) {

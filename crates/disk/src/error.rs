@@ -1,8 +1,10 @@
-//! What can be wrong with an image: one documented [`CorruptionKind`] per check, and the [`Place`] where it was found.
+//! What can be wrong with an image: one documented [`CorruptionKind`] per check, and the [`Place`]
+//! where it was found.
 //!
-//! A parser of `disk` knows the kind and the offset inside its bytes; who read the bytes knows the block, inode or
-//! group and adds it with [`Corruption::in_block`] and its like. The first place given for a coordinate stays.
-//! To add a kind: one documented line in the section of its object below.
+//! A parser of `disk` knows the kind and the offset inside its bytes; who read the bytes knows the
+//! block, inode or group and adds it with [`Corruption::in_block`] and its like. The first place
+//! given for a coordinate stays. To add a kind: one documented line in the section of its object
+//! below.
 
 use core::fmt;
 
@@ -111,8 +113,8 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 macro_rules! corruption_kinds {
     ($( $(#[$doc:meta])+ $kind:ident $text:literal, )+) => {
-        /// One variant per check that on-disk data must pass. Objects with a rich inner structure have an enum of
-        /// their own, wrapped by one variant here.
+        /// One variant per check that on-disk data must pass. Objects with a rich inner structure
+        /// have an enum of their own, wrapped by one variant here.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
         #[non_exhaustive]
         pub enum CorruptionKind {
@@ -145,7 +147,8 @@ corruption_kinds! {
     SuperblockChecksumType "superblock names an unknown checksum algorithm",
     /// `s_log_block_size` is above 6 (64 KiB); protects every shift by the block size.
     SuperblockBlockSize "block size is not 1 KiB to 64 KiB",
-    /// `s_log_cluster_size` is below the block size, differs from it without bigalloc, or is above 256 MiB.
+    /// `s_log_cluster_size` is below the block size, differs from it without bigalloc, or is above
+    /// 256 MiB.
     SuperblockClusterSize "cluster size does not fit the block size",
     /// `s_blocks_count` is not above `s_first_data_block`, or beyond 2^48.
     SuperblockBlocksCount "block count is impossible",
@@ -155,7 +158,8 @@ corruption_kinds! {
     SuperblockClustersPerGroup "clusters per group do not fit one bitmap block",
     /// `s_blocks_per_group` is not clusters per group times the cluster ratio.
     SuperblockBlocksPerGroup "blocks per group do not match clusters per group",
-    /// `s_inodes_per_group` is zero, does not fit one bitmap block, or the table would not fit its group.
+    /// `s_inodes_per_group` is zero, does not fit one bitmap block, or the table would not fit its
+    /// group.
     SuperblockInodesPerGroup "inodes per group do not fit one bitmap block",
     /// `s_inodes_count` is not groups times inodes per group.
     SuperblockInodesCount "inode count does not match groups and inodes per group",
@@ -173,7 +177,8 @@ corruption_kinds! {
     SuperblockFirstMetaBg "first meta group is beyond the descriptors",
     /// The descriptor table does not fit between the superblock and the end of the file system.
     SuperblockDescriptorTable "group descriptors do not fit the file system",
-    /// bigalloc without extents, or metadata_csum_seed without metadata_csum, or another pair that cannot be.
+    /// bigalloc without extents, or metadata_csum_seed without metadata_csum, or another pair that
+    /// cannot be.
     SuperblockFeatureCombination "features contradict each other",
     /// `s_min_extra_isize` or `s_want_extra_isize` do not fit the inode.
     SuperblockExtraIsize "extra inode size does not fit the inode",
@@ -201,7 +206,8 @@ corruption_kinds! {
     BlockBitmapChecksum "block bitmap checksum does not match",
     /// The inode bitmap does not match its checksum.
     InodeBitmapChecksum "inode bitmap checksum does not match",
-    /// A bit of a block bitmap is not what the owner of its cluster says, or the descriptor's count is.
+    /// A bit of a block bitmap is not what the owner of its cluster says, or the descriptor's count
+    /// is.
     BlockBitmapContradiction "block bitmap contradicts the use of its clusters",
     /// A map gives back blocks that are not in the file system.
     FreedOutside "blocks to be freed leave the file system",
@@ -221,7 +227,8 @@ corruption_kinds! {
     InodeFileAcl "attribute block lies outside the file system",
     /// `i_size` is beyond what the mapping can hold.
     InodeSize "inode size is beyond what its mapping can hold",
-    /// Flags contradict each other or the features (extents and inline data, inline data without the feature...).
+    /// Flags contradict each other or the features (extents and inline data, inline data without
+    /// the feature...).
     InodeFlags "inode flags contradict each other or the features",
     /// The inode is not in use where one in use is needed.
     InodeUnused "inode is not in use",
@@ -333,7 +340,8 @@ corruption_kinds! {
     JournalTarget "logged block belongs outside the file system or into the journal",
     /// The journal's inode is no regular file, or not in use, or has no valid size.
     JournalInode "journal inode is not a regular file of sufficient size",
-    /// A block of the journal's file is not mapped, is mapped twice, or lies outside the file system or on metadata.
+    /// A block of the journal's file is not mapped, is mapped twice, or lies outside the file
+    /// system or on metadata.
     JournalMapping "journal file is not mapped completely to distinct blocks of its own",
 }
 

@@ -1,4 +1,5 @@
-//! The extent tree's nodes: a 12-byte header and 12-byte entries, in the inode (four entries) or filling a block.
+//! The extent tree's nodes: a 12-byte header and 12-byte entries, in the inode (four entries) or
+//! filling a block.
 
 mod node;
 mod raw;

@@ -1,8 +1,10 @@
 //! Geometry arithmetic of one file system: groups, clusters, inodes and flex groups.
 //!
-//! Invariants (checked by [`Geometry::new`]): `blocks_per_group = clusters_per_group * cluster_ratio`; the group
-//! count is `ceil((blocks_count - first_data_block) / blocks_per_group)`; `first_data_block` is 1 only for 1 KiB
-//! blocks without bigalloc. Block `p` lies in group `(p - first_data_block) / blocks_per_group`.
+//! Invariants (checked by [`Geometry::new`]):
+//! `blocks_per_group = clusters_per_group * cluster_ratio`; the group count is
+//! `ceil((blocks_count - first_data_block) / blocks_per_group)`; `first_data_block` is 1 only for 1
+//! KiB blocks without bigalloc. Block `p` lies in group
+//! `(p - first_data_block) / blocks_per_group`.
 
 use crate::num::{u32_from_u64, u64_from_u16, u64_from_u32};
 use crate::units::{BlockCount, BlockNr, ClusterCount, ClusterNr, ClusterOffset, FlexNr, GroupNr, InodeNr};
@@ -47,7 +49,8 @@ impl Geometry {
     /// Checks the fields against each other.
     ///
     /// # Errors
-    /// [`GeometryError`] naming the first bound that does not hold; each protects arithmetic of this type.
+    /// [`GeometryError`] naming the first bound that does not hold; each protects arithmetic of
+    /// this type.
     pub fn new(fields: GeometryFields) -> Result<Self, GeometryError> {
         let f = &fields;
         let check = |ok: bool, what| if ok { Ok(()) } else { Err(GeometryError(what)) };
@@ -294,7 +297,8 @@ impl Geometry {
         ClusterNr::new((block.raw() - self.fields.first_data_block.raw()) >> self.fields.cluster_ratio_bits)
     }
 
-    /// The group of an inode and its index in that group's table; the number must be in 1..=inodes_count.
+    /// The group of an inode and its index in that group's table; the number must be in
+    /// 1..=inodes_count.
     #[inline]
     #[must_use]
     pub fn locate_inode(&self, inode: InodeNr) -> (GroupNr, u32) {

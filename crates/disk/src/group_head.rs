@@ -1,10 +1,11 @@
 //! Where superblock copies, descriptor blocks and their reserve stand: the head of each group.
 //!
-//! Classic: a group with a superblock copy has the whole descriptor table behind it, then the blocks reserved for
-//! more. meta_bg: descriptor block `i` belongs to meta group `i` (the groups it describes) and stands in the first,
-//! second and last group of it; only meta groups below `s_first_meta_bg` stay classic.
-//! Invariant: a head is consecutive from the first block of its group on. Group 0 of a bigalloc file system with 1 KiB
-//! blocks begins with the boot block, which counts as part of the head.
+//! Classic: a group with a superblock copy has the whole descriptor table behind it, then the
+//! blocks reserved for more. meta_bg: descriptor block `i` belongs to meta group `i` (the groups it
+//! describes) and stands in the first, second and last group of it; only meta groups below
+//! `s_first_meta_bg` stay classic. Invariant: a head is consecutive from the first block of its
+//! group on. Group 0 of a bigalloc file system with 1 KiB blocks begins with the boot block, which
+//! counts as part of the head.
 
 use core::ops::Range;
 
@@ -92,7 +93,8 @@ impl GroupHead {
 }
 
 impl HeadLayout {
-    /// The layout that features and the superblock's numbers give; `first_meta_bg` counts only with meta_bg.
+    /// The layout that features and the superblock's numbers give; `first_meta_bg` counts only with
+    /// meta_bg.
     #[must_use]
     pub fn of(
         features: &FeatureSet,
@@ -261,7 +263,8 @@ mod tests {
 
     #[test]
     fn meta_groups_match_dumpe2fs() {
-        // mke2fs -b 1024 -O meta_bg,^resize_inode, 600 MiB: descriptors of meta group 1 at 131073, 139265, 253953.
+        // mke2fs -b 1024 -O meta_bg,^resize_inode, 600 MiB: descriptors of meta group 1 at 131073,
+        // 139265, 253953.
         let g = geometry(10, 614_400, 0);
         let l = layout(SuperCopies::Sparse, Some(0), 0);
         assert_eq!(l.head(&g, GroupNr::new(0)).descriptors, block(2)..block(3));
@@ -275,7 +278,8 @@ mod tests {
 
     #[test]
     fn bigalloc_with_small_blocks_keeps_the_boot_block() {
-        // mke2fs -b 1024 -O bigalloc -C 16384, 600 MiB: primary at 1, descriptors at 2, backup at 131072.
+        // mke2fs -b 1024 -O bigalloc -C 16384, 600 MiB: primary at 1, descriptors at 2, backup
+        // at 131072.
         let g = geometry(10, 614_400, 4);
         let l = layout(SuperCopies::Sparse, None, 0);
         let head = l.head(&g, GroupNr::new(0));

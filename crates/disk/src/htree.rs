@@ -1,16 +1,18 @@
-//! Indexed directories: the root and node blocks that lead from a name's hash to the leaf that holds it.
+//! Indexed directories: the root and node blocks that lead from a name's hash to the leaf that
+//! holds it.
 //!
-//! Block 0 of an indexed directory is the root, dressed as a linear block that shows `.` and `..` only. A node is
-//! dressed as one free slot. Both hold a sorted array of (hash, logical block); entry 0 stands for hash 0 and its
-//! hash field holds limit and count. A leaf is a linear block ([`crate::dirblock`]) with all names whose hash is at
-//! least its key and below the next; bit 0 of a key says that names with the key's hash may also be in the leaf
-//! before ("continues").
+//! Block 0 of an indexed directory is the root, dressed as a linear block that shows `.` and `..`
+//! only. A node is dressed as one free slot. Both hold a sorted array of (hash, logical block);
+//! entry 0 stands for hash 0 and its hash field holds limit and count. A leaf is a linear block
+//! ([`crate::dirblock`]) with all names whose hash is at least its key and below the next; bit 0 of
+//! a key says that names with the key's hash may also be in the leaf before ("continues").
 //!
-//! [`Index`] and [`IndexMut`] exist only over arrays whose bounds, order and block numbers were checked. Nothing here
-//! knows where blocks are: the caller walks, this module answers for one block.
+//! [`Index`] and [`IndexMut`] exist only over arrays whose bounds, order and block numbers were
+//! checked. Nothing here knows where blocks are: the caller walks, this module answers for one
+//! block.
 //!
-//! Invariants of a checked array: `limit` is exactly what fits; `1 <= count <= limit`; keys never descend; every
-//! block number is in `1..blocks`.
+//! Invariants of a checked array: `limit` is exactly what fits; `1 <= count <= limit`; keys never
+//! descend; every block number is in `1..blocks`.
 
 pub use crate::defects::HtreeDefect;
 
@@ -92,8 +94,8 @@ impl RootInfo {
         Some(Self { reserved, hash_version, info_length, indirect_levels, unused_flags })
     }
 
-    /// Reads and checks the head of a root block: the two entries and every info field. The hash version may be any
-    /// of 0..=6: whether it can be computed is for the caller.
+    /// Reads and checks the head of a root block: the two entries and every info field. The hash
+    /// version may be any of 0..=6: whether it can be computed is for the caller.
     ///
     /// # Errors
     /// [`HtreeDefect`] for the first field that is wrong.
@@ -142,7 +144,8 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// Whether names hashing to `major` may go on in this entry's block, after the block before was searched.
+    /// Whether names hashing to `major` may go on in this entry's block, after the block before was
+    /// searched.
     #[must_use]
     pub const fn continues(&self, major: u32) -> bool {
         self.key & CONTINUES != 0 && self.key & !CONTINUES == major & !CONTINUES
@@ -210,8 +213,9 @@ impl Span {
         IndexEntry { key, block: word(at + 4) & BLOCK_MASK }
     }
 
-    /// The last entry whose key is at most `major`. Keys compare with their continuation bit, so that a key
-    /// `hash | 1` is above `hash`: the search starts in the first block that may hold the name.
+    /// The last entry whose key is at most `major`. Keys compare with their continuation bit, so
+    /// that a key `hash | 1` is above `hash`: the search starts in the first block that may hold
+    /// the name.
     fn find(&self, block: &[u8], major: u32) -> usize {
         let (mut low, mut high) = (1, self.count);
         while low < high {
@@ -247,8 +251,8 @@ impl<'a> Index<'a> {
         Ok(Self { block, span: Span::check(block, kind, layout, blocks)? })
     }
 
-    /// Takes an index block whose entries [`Self::parse`] checked when it was read: checks its head only, in constant
-    /// time. With entries that nobody checked, lookups miss names, and no more.
+    /// Takes an index block whose entries [`Self::parse`] checked when it was read: checks its head
+    /// only, in constant time. With entries that nobody checked, lookups miss names, and no more.
     ///
     /// # Errors
     /// The first [`HtreeDefect`] of the head.
@@ -262,7 +266,8 @@ impl<'a> Index<'a> {
         self.span.count
     }
 
-    /// The block that the entry at an index below [`Self::count`] leads to, of a directory of `blocks` blocks.
+    /// The block that the entry at an index below [`Self::count`] leads to, of a directory of
+    /// `blocks` blocks.
     ///
     /// # Errors
     /// [`HtreeDefect::Block`] when it is none below the root.
@@ -353,11 +358,12 @@ impl<'a> IndexMut<'a> {
         true
     }
 
-    /// Moves the upper half of the entries to `node`, which becomes an index node, and gives the key that leads to
-    /// it; the caller inserts that key in the level above. Needs two entries.
+    /// Moves the upper half of the entries to `node`, which becomes an index node, and gives the
+    /// key that leads to it; the caller inserts that key in the level above. Needs two entries.
     ///
     /// # Errors
-    /// [`HtreeDefect::Count`] with a single entry, [`HtreeDefect::BlockSize`]; nothing is changed then.
+    /// [`HtreeDefect::Count`] with a single entry, [`HtreeDefect::BlockSize`]; nothing is changed
+    /// then.
     pub fn split_into(&mut self, node: &mut [u8], layout: &DirLayout) -> Result<u32, HtreeDefect> {
         let count = self.span.count;
         if count < 2 {
@@ -396,7 +402,8 @@ fn write_limit_count(block: &mut [u8], kind: IndexKind, layout: &DirLayout, coun
     block[at + 2..at + 4].copy_from_slice(&narrow(count));
 }
 
-/// Makes `node` an index node with these entries (the key of the first is dropped: it stands for "from here on").
+/// Makes `node` an index node with these entries (the key of the first is dropped: it stands for
+/// "from here on").
 fn fill_node(node: &mut [u8], layout: &DirLayout, entries: &[u8]) {
     node.fill(0);
     let rec_len = u16::try_from(layout.block_size).unwrap_or(u16::MAX);
@@ -417,11 +424,12 @@ pub fn init_root(root: &mut [u8], layout: &DirLayout, own: u32, parent: u32, sto
     write_limit_count(root, IndexKind::Root, layout, 1);
 }
 
-/// Turns the only block of a linear directory into an index root: its names move to `leaf`, slack included, and the root
-/// points there. `leaf_block` is the logical block of `leaf`.
+/// Turns the only block of a linear directory into an index root: its names move to `leaf`, slack
+/// included, and the root points there. `leaf_block` is the logical block of `leaf`.
 ///
 /// # Errors
-/// A defect of the linear block; both buffers are then unchanged in meaning (`leaf` may hold scratch).
+/// A defect of the linear block; both buffers are then unchanged in meaning (`leaf` may hold
+/// scratch).
 pub fn convert(
     root: &mut [u8],
     leaf: &mut [u8],
@@ -446,10 +454,12 @@ pub fn convert(
     Ok(())
 }
 
-/// Adds a level: the root's entries move to `node` (logical block `node_block`), and the root points there.
+/// Adds a level: the root's entries move to `node` (logical block `node_block`), and the root
+/// points there.
 ///
 /// # Errors
-/// [`HtreeDefect::Levels`] when the features allow no more levels, or a defect of the root; nothing is changed then.
+/// [`HtreeDefect::Levels`] when the features allow no more levels, or a defect of the root; nothing
+/// is changed then.
 pub fn add_level(
     root: &mut [u8],
     node: &mut [u8],
@@ -476,13 +486,15 @@ pub fn add_level(
     Ok(())
 }
 
-/// Splits a leaf by hash: the upper part moves to `new_leaf`, and the key that leads there is given back.
+/// Splits a leaf by hash: the upper part moves to `new_leaf`, and the key that leads there is given
+/// back.
 ///
-/// Neither part ends up more than half full where the sizes of names allow it. The key has [`CONTINUES`] set when
-/// names with its hash stay in `leaf`.
+/// Neither part ends up more than half full where the sizes of names allow it. The key has
+/// [`CONTINUES`] set when names with its hash stay in `leaf`.
 ///
 /// # Errors
-/// [`HtreeDefect::Leaf`] when there are fewer than two names, or a defect of the block; `leaf` is unchanged then.
+/// [`HtreeDefect::Leaf`] when there are fewer than two names, or a defect of the block; `leaf` is
+/// unchanged then.
 pub fn split_leaf(
     leaf: &mut [u8],
     new_leaf: &mut [u8],
@@ -513,8 +525,8 @@ pub fn split_leaf(
     Ok(key | u32::from(continues))
 }
 
-/// How many of the entries, sorted by hash, stay below: at least one, and not all. As in Linux (observed on 6.18) an
-/// entry weighs its record, with the slack that names removed behind it left.
+/// How many of the entries, sorted by hash, stay below: at least one, and not all. As in Linux
+/// (observed on 6.18) an entry weighs its record, with the slack that names removed behind it left.
 fn split_point(map: &[(u32, dirblock::Entry<'_>)], block_size: usize) -> usize {
     let mut size = 0;
     for (index, (_, entry)) in map.iter().enumerate().rev() {
@@ -531,10 +543,12 @@ fn checksum_at(kind: IndexKind, layout: &DirLayout) -> usize {
     kind.entries_at() + kind.limit(layout) * ENTRY_LEN
 }
 
-/// The crc32c that an index block should hold and the one it does; `inode_seed` is that of the directory.
+/// The crc32c that an index block should hold and the one it does; `inode_seed` is that of the
+/// directory.
 ///
 /// # Errors
-/// [`HtreeDefect::BlockSize`], [`HtreeDefect::Limit`] or [`HtreeDefect::Count`]: there is no place for a checksum.
+/// [`HtreeDefect::BlockSize`], [`HtreeDefect::Limit`] or [`HtreeDefect::Count`]: there is no place
+/// for a checksum.
 pub fn checksums(
     block: &[u8],
     kind: IndexKind,

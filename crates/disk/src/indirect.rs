@@ -1,5 +1,6 @@
-//! Block maps of ext2 and ext3: `i_block` holds 12 direct blocks, then the roots of a single, a double and a triple
-//! indirect tree. An indirect block is nothing but 32-bit block numbers; 0 is a hole, of a whole subtree too.
+//! Block maps of ext2 and ext3: `i_block` holds 12 direct blocks, then the roots of a single, a
+//! double and a triple indirect tree. An indirect block is nothing but 32-bit block numbers; 0 is a
+//! hole, of a whole subtree too.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
@@ -27,7 +28,8 @@ pub const fn blocks_max(block_bits: u32) -> u64 {
     12 + (1 << bits) + (1 << (2 * bits)) + (1 << (3 * bits))
 }
 
-/// Logical blocks below one pointer that has `levels` indirect blocks under it (0: the pointer is the data block).
+/// Logical blocks below one pointer that has `levels` indirect blocks under it (0: the pointer is
+/// the data block).
 #[must_use]
 pub const fn span(block_bits: u32, levels: usize) -> u64 {
     match levels {

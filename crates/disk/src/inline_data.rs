@@ -1,8 +1,9 @@
 //! Inline data: the content of a small file or directory kept in its inode.
 //!
-//! The first 60 bytes are `i_block`; the rest is the value of the in-inode attribute `system.data`, which exists even
-//! when it is empty. A directory keeps its parent's number in the first four bytes, and entries in the rest of
-//! `i_block` and, as a second run of their own, in the attribute; `.` and `..` are not stored.
+//! The first 60 bytes are `i_block`; the rest is the value of the in-inode attribute `system.data`,
+//! which exists even when it is empty. A directory keeps its parent's number in the first four
+//! bytes, and entries in the rest of `i_block` and, as a second run of their own, in the attribute;
+//! `.` and `..` are not stored.
 //!
 //! Invariant of a checked directory: the entries of each run fill it exactly.
 
@@ -51,7 +52,8 @@ impl<'a> InlineData<'a> {
         HEAD_LEN + self.tail.len()
     }
 
-    /// Copies out up to `size` bytes of content (fewer when the attribute is shorter than `i_size` asks for).
+    /// Copies out up to `size` bytes of content (fewer when the attribute is shorter than `i_size`
+    /// asks for).
     #[must_use]
     pub fn content(&self, size: usize) -> Vec<u8> {
         let size = size.min(self.capacity());
@@ -74,7 +76,8 @@ impl<'a> InlineData<'a> {
         [&self.head[DIR_HEADER_LEN..], self.tail]
     }
 
-    /// Walks the entries of an inline directory, each checked; offsets count from the start of the run.
+    /// Walks the entries of an inline directory, each checked; offsets count from the start of the
+    /// run.
     pub fn dir_entries(
         &self,
         layout: DirLayout,
@@ -85,7 +88,8 @@ impl<'a> InlineData<'a> {
     /// Writes an inline directory out as a linear block with `.` and `..`; checksum unset.
     ///
     /// # Errors
-    /// The first [`DirDefect`] of the entries; [`DirDefect::BlockSize`] when they do not fit the block.
+    /// The first [`DirDefect`] of the entries; [`DirDefect::BlockSize`] when they do not fit the
+    /// block.
     pub fn convert_dir(&self, own: u32, block: &mut [u8], layout: DirLayout) -> Result<(), DirDefect> {
         const DIRECTORY: u8 = crate::inode::FileType::Directory.dirent_byte();
         if block.len() != layout.block_size {
@@ -110,8 +114,8 @@ pub struct PackedDir {
     pub tail: Vec<u8>,
 }
 
-/// An inline directory that holds what a linear block does, in the same order; its second run has `tail_len` bytes. `None` when
-/// there is no room for it.
+/// An inline directory that holds what a linear block does, in the same order; its second run has
+/// `tail_len` bytes. `None` when there is no room for it.
 ///
 /// # Errors
 /// The first [`DirDefect`] of the block.

@@ -1,8 +1,9 @@
 //! The journal's records (jbd2): everything big-endian, every metadata block headed by one magic.
 //!
-//! One committed transaction is `[revoke block]* ([descriptor] [data blocks]*)* [commit]` with one transaction id,
-//! consecutive in a ring of log blocks. [`JournalSuperblock`] is the verified superblock and fixes the
-//! [`LogFormat`] by which all other blocks are read and built. Recovery itself lives in another crate.
+//! One committed transaction is `[revoke block]* ([descriptor] [data blocks]*)* [commit]` with one
+//! transaction id, consecutive in a ring of log blocks. [`JournalSuperblock`] is the verified
+//! superblock and fixes the [`LogFormat`] by which all other blocks are read and built. Recovery
+//! itself lives in another crate.
 
 use core::fmt;
 
@@ -93,7 +94,8 @@ impl RawHeader {
         Self { h_magic: U32::new(MAGIC), h_blocktype: U32::new(kind.raw()), h_sequence: U32::new(tid.raw()) }
     }
 
-    /// The header of a block: its kind (`None` when unknown) and transaction; `None` without the magic.
+    /// The header of a block: its kind (`None` when unknown) and transaction; `None` without the
+    /// magic.
     #[must_use]
     pub fn read(block: &[u8]) -> Option<(Option<BlockKind>, TxnId)> {
         let (header, _) = Self::ref_from_prefix(block).ok()?;
@@ -153,13 +155,15 @@ impl LogFormat {
         TagLayout::of(self.features.incompat)
     }
 
-    /// End of the room for records in a descriptor or revoke block: the checksum, where there is one, follows.
+    /// End of the room for records in a descriptor or revoke block: the checksum, where there is
+    /// one, follows.
     #[must_use]
     pub const fn records_end(&self) -> usize {
         if self.has_block_checksums() { self.block_size - 4 } else { self.block_size }
     }
 
-    /// The checksum that the tag of a logged (escaped) block carries; v3 stores all of it, v2 the low half.
+    /// The checksum that the tag of a logged (escaped) block carries; v3 stores all of it, v2 the
+    /// low half.
     #[must_use]
     pub fn data_checksum(&self, tid: TxnId, logged: &[u8]) -> u32 {
         crc32c_raw(crc32c_raw(self.seed, &tid.raw().to_be_bytes()), logged)
@@ -174,7 +178,8 @@ impl LogFormat {
         }
     }
 
-    /// Compares the checksum at the end of a descriptor or revoke block; true without block checksums.
+    /// Compares the checksum at the end of a descriptor or revoke block; true without block
+    /// checksums.
     #[must_use]
     pub fn verify_tail(&self, block: &[u8]) -> bool {
         if !self.has_block_checksums() {

@@ -1,8 +1,10 @@
-//! Every on-disk structure of ext2, ext3 and ext4, and of partition tables: bytes, checksums and geometry arithmetic. No I/O.
+//! Every on-disk structure of ext2, ext3 and ext4, and of partition tables: bytes, checksums and
+//! geometry arithmetic. No I/O.
 //!
-//! One file per on-disk object. Bytes from an image are `Raw*` (zerocopy, little-endian fields; big-endian for
-//! jbd2) until a `parse`/`verify` step turns them into a verified type with private fields. Each check that such a
-//! step makes has one documented `CorruptionKind` and names the place.
+//! One file per on-disk object. Bytes from an image are `Raw*` (zerocopy, little-endian fields;
+//! big-endian for jbd2) until a `parse`/`verify` step turns them into a verified type with private
+//! fields. Each check that such a step makes has one documented `CorruptionKind` and names the
+//! place.
 
 #![forbid(unsafe_code)]
 

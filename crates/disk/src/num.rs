@@ -1,6 +1,7 @@
 //! Lossless conversions between machine integers, so that no `as` stands anywhere else.
 //!
-//! blockyard supports 64-bit hosts only; the assertion below is what makes `u64 <-> usize` lossless.
+//! blockyard supports 64-bit hosts only; the assertion below is what makes `u64 <-> usize`
+//! lossless.
 
 #![allow(clippy::as_conversions)]
 

@@ -1,7 +1,9 @@
-//! Partition tables: where the parts of a disk begin and end. Bytes only; `blockyard-device` does the reading.
+//! Partition tables: where the parts of a disk begin and end. Bytes only; `blockyard-device` does
+//! the reading.
 //!
-//! Two forms: the four entries of the boot sector (MBR) with their chain of logical partitions, and the table of UEFI
-//! (GPT). What a table says is checked for being possible; whether it fits the disk, the reader of the disk knows.
+//! Two forms: the four entries of the boot sector (MBR) with their chain of logical partitions, and
+//! the table of UEFI (GPT). What a table says is checked for being possible; whether it fits the
+//! disk, the reader of the disk knows.
 
 mod gpt;
 mod mbr;
@@ -33,8 +35,8 @@ pub struct Partition {
     pub name: String,
 }
 
-/// GUIDs of Linux partitions as their bytes stand on the disk: file system data, /home, /srv, /var, and the root and
-/// /usr partitions of the common processors (UAPI group: discoverable partitions).
+/// GUIDs of Linux partitions as their bytes stand on the disk: file system data, /home, /srv, /var,
+/// and the root and /usr partitions of the common processors (UAPI group: discoverable partitions).
 const LINUX_GUIDS: &[[u8; 16]] = &[
     gpt::guid(0x0FC6_3DAF, 0x8483, 0x4772, 0x8E79_3D69_D847_7DE4),
     gpt::guid(0x933A_C7E1, 0x2EB4, 0x4F13, 0xB844_0E14_E2AE_F915),

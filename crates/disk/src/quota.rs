@@ -1,11 +1,14 @@
-//! A quota file: what each user, group or project uses and may use, as Linux keeps it inside ext4 (format `vfsv1`).
+//! A quota file: what each user, group or project uses and may use, as Linux keeps it inside ext4
+//! (format `vfsv1`).
 //!
-//! The file is made of blocks of 1 KiB of its own, whatever the file system has. Block 0 is the header. From block 1 on
-//! hangs a tree of four levels with 256 references a block, one level for each byte of a number, the highest first; the last
-//! level refers to blocks of records. A record of zeroes is free, and so is a reference of 0.
+//! The file is made of blocks of 1 KiB of its own, whatever the file system has. Block 0 is the
+//! header. From block 1 on hangs a tree of four levels with 256 references a block, one level for
+//! each byte of a number, the highest first; the last level refers to blocks of records. A record
+//! of zeroes is free, and so is a reference of 0.
 //!
-//! Invariants of what [`QuotaFile::encode`] writes: each number has one record, its path of references ends in the block that
-//! holds the record, blocks of records with room are chained from `dqi_free_entry`, and no block is free.
+//! Invariants of what [`QuotaFile::encode`] writes: each number has one record, its path of
+//! references ends in the block that holds the record, blocks of records with room are chained from
+//! `dqi_free_entry`, and no block is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,7 +162,8 @@ pub enum QuotaDefect {
 pub struct QuotaFile {
     /// Its header.
     pub header: RawQuotaHeader,
-    /// Records in the order of the tree, as far as they could be read. Numbers may repeat in a damaged file.
+    /// Records in the order of the tree, as far as they could be read. Numbers may repeat in a
+    /// damaged file.
     pub records: Vec<RawRecord>,
     /// The first thing that is wrong with it.
     pub defect: Option<QuotaDefect>,
@@ -169,7 +173,8 @@ pub struct QuotaFile {
 pub type ReadBlock<'a> = &'a mut dyn FnMut(u32) -> Option<[u8; BLOCK]>;
 
 impl QuotaFile {
-    /// Reads a file of `size` bytes. Each block is read once for each level, so that time is bounded by the size.
+    /// Reads a file of `size` bytes. Each block is read once for each level, so that time is
+    /// bounded by the size.
     #[must_use]
     pub fn read(size: u64, read: ReadBlock<'_>) -> Self {
         let mut file = Self { header: RawQuotaHeader::new_zeroed(), records: Vec::new(), defect: None };
@@ -222,8 +227,8 @@ impl QuotaFile {
         }
     }
 
-    /// The records that a repaired file has: what was counted, with the limits that this one has. Who uses nothing and has no
-    /// limits has no record.
+    /// The records that a repaired file has: what was counted, with the limits that this one has.
+    /// Who uses nothing and has no limits has no record.
     #[must_use]
     pub fn corrected(&self, counted: &BTreeMap<u32, Usage>) -> Vec<RawRecord> {
         let mut records: BTreeMap<u32, RawRecord> = BTreeMap::new();
@@ -240,7 +245,8 @@ impl QuotaFile {
         records.into_values().collect()
     }
 
-    /// The bytes of a file with these records, in ascending order of their numbers; times of grace are those of this one.
+    /// The bytes of a file with these records, in ascending order of their numbers; times of grace
+    /// are those of this one.
     ///
     /// # Panics
     /// When the records are out of order.

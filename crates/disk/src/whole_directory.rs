@@ -1,7 +1,8 @@
 //! A directory as a whole: all its blocks from the list of its names.
 //!
-//! Where names fill more than one block and an index is wanted, they lie in full leaves in the order of their hashes: block 0 is
-//! the root, then the leaves, then the index nodes, the lowest level first.
+//! Where names fill more than one block and an index is wanted, they lie in full leaves in the
+//! order of their hashes: block 0 is the root, then the leaves, then the index nodes, the lowest
+//! level first.
 
 use crate::checksum::{seal_dir_leaf, seal_htree};
 use crate::dirblock::{DirLayout, ENTRY_LEN_MIN, Packer};
@@ -53,8 +54,8 @@ struct Index {
 }
 
 impl WholeDirectory {
-    /// Plans the blocks; `None` when the directory needs more index levels than there may be. Names are entered in their order, or
-    /// in that of their hashes where there is an index.
+    /// Plans the blocks; `None` when the directory needs more index levels than there may be. Names
+    /// are entered in their order, or in that of their hashes where there is an index.
     #[must_use]
     pub fn plan(names: &[Name<'_>], layout: DirLayout, indexing: Option<Indexing>) -> Option<Self> {
         let order: Vec<u32> = (0..u32_from_usize(names.len())).collect();
@@ -106,7 +107,8 @@ impl WholeDirectory {
         self.index.is_some()
     }
 
-    /// All blocks one behind the other, sealed. `names` are those that it was planned for; `seed` is that of the directory's checksums.
+    /// All blocks one behind the other, sealed. `names` are those that it was planned for; `seed`
+    /// is that of the directory's checksums.
     ///
     /// # Panics
     /// When the names have other lengths than those that it was planned for.

@@ -1,13 +1,15 @@
-//! Extended attributes: the entry lists in an inode's spare bytes and in an attribute block, read, hashed and built.
+//! Extended attributes: the entry lists in an inode's spare bytes and in an attribute block, read,
+//! hashed and built.
 //!
-//! Both places hold the same list: entries grow up, values grow down, four zero bytes end the entries. In an inode
-//! the list follows a magic word after the extra fields, offsets count from the first entry, and entries are not
-//! sorted. A block has a 32-byte header, offsets count from the block start, entries are sorted by (index, name
-//! length, name), and equal blocks are shared by reference count. A value may instead be the content of an inode of
-//! its own (`ea_inode`).
+//! Both places hold the same list: entries grow up, values grow down, four zero bytes end the
+//! entries. In an inode the list follows a magic word after the extra fields, offsets count from
+//! the first entry, and entries are not sorted. A block has a 32-byte header, offsets count from
+//! the block start, entries are sorted by (index, name length, name), and equal blocks are shared
+//! by reference count. A value may instead be the content of an inode of its own (`ea_inode`).
 //!
-//! Edits are made on an [`AttributeList`] and written back as a whole: attributes are few and small, and a rewrite
-//! leaves no stale bytes. [`parse`] checks everything before a byte of a list is used.
+//! Edits are made on an [`AttributeList`] and written back as a whole: attributes are few and
+//! small, and a rewrite leaves no stale bytes. [`parse`] checks everything before a byte of a list
+//! is used.
 
 mod acl;
 mod list;
@@ -83,7 +85,8 @@ pub struct RawEntry<'a> {
     pub hash: u32,
     /// The value where it is in the area, without padding; empty for a value in an inode.
     pub value: &'a [u8],
-    /// The value with the bytes that pad it to a multiple of 4, zero unless somebody left something there.
+    /// The value with the bytes that pad it to a multiple of 4, zero unless somebody left something
+    /// there.
     pub padded_value: &'a [u8],
 }
 
@@ -96,8 +99,8 @@ const fn pad4(length: usize) -> usize {
     (length + 3) & !3
 }
 
-/// The part of a raw inode that an attribute list may fill, magic word included: `None` when the inode has no room
-/// for even an empty list. `inode` is the whole record of `s_inode_size` bytes.
+/// The part of a raw inode that an attribute list may fill, magic word included: `None` when the
+/// inode has no room for even an empty list. `inode` is the whole record of `s_inode_size` bytes.
 #[must_use]
 pub fn inode_area_at(inode_size: usize, extra_isize: u16) -> Option<usize> {
     let at = 128 + usize::from(extra_isize);
@@ -105,7 +108,8 @@ pub fn inode_area_at(inode_size: usize, extra_isize: u16) -> Option<usize> {
         .then_some(at)
 }
 
-/// Whether an area begins with the magic word; an in-inode area without it simply holds no attributes.
+/// Whether an area begins with the magic word; an in-inode area without it simply holds no
+/// attributes.
 #[must_use]
 pub fn has_magic(area: &[u8]) -> bool {
     le32(area, 0) == MAGIC
@@ -125,7 +129,8 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Reads the header and checks magic and block count (the reference count is the checker's to judge).
+    /// Reads the header and checks magic and block count (the reference count is the checker's to
+    /// judge).
     ///
     /// # Errors
     /// [`XattrDefect::Magic`], [`XattrDefect::Blocks`].
@@ -232,7 +237,8 @@ impl<'a> Iterator for RawEntries<'a> {
     }
 }
 
-/// Reads a list and checks all of it: magic, bounds, overlaps, duplicates, and in a block its header and order.
+/// Reads a list and checks all of it: magic, bounds, overlaps, duplicates, and in a block its
+/// header and order.
 ///
 /// # Errors
 /// The first [`XattrDefect`].
@@ -248,8 +254,8 @@ pub fn parse(area: &[u8], home: Home) -> Result<Vec<RawEntry<'_>>, XattrDefect> 
         }
     }
     let entries = parse_entries(area, home)?;
-    // Without index and name an entry differs from the end mark in its offset only: written back, it would hide what
-    // follows.
+    // Without index and name an entry differs from the end mark in its offset only: written back,
+    // it would hide what follows.
     let is_bad =
         |entry: &&RawEntry<'_>| entry.name.contains(&0) || (entry.name.is_empty() && entry.name_index == 0);
     match entries.iter().find(is_bad) {
@@ -259,7 +265,8 @@ pub fn parse(area: &[u8], home: Home) -> Result<Vec<RawEntry<'_>>, XattrDefect> 
     Ok(entries)
 }
 
-/// Reads the entries of a list and checks where they and their values lie, but not the header, names or order.
+/// Reads the entries of a list and checks where they and their values lie, but not the header,
+/// names or order.
 ///
 /// # Errors
 /// [`XattrDefect::Entry`], [`XattrDefect::Value`], [`XattrDefect::Overlap`].
@@ -323,7 +330,8 @@ pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     hash_words(name_hash, value)
 }
 
-/// As [`entry_hash`], with the name taken as signed characters: what old kernels wrote; readers accept both.
+/// As [`entry_hash`], with the name taken as signed characters: what old kernels wrote; readers
+/// accept both.
 #[must_use]
 pub fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
     let widen = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
@@ -331,7 +339,8 @@ pub fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
     hash_words(name_hash, value)
 }
 
-/// Hash of an entry whose value is kept in an inode; `value_hash` is [`crate::checksum::object::ea_inode_hash`].
+/// Hash of an entry whose value is kept in an inode; `value_hash` is
+/// [`crate::checksum::object::ea_inode_hash`].
 #[must_use]
 pub fn entry_hash_of_inode_value(name: &[u8], value_hash: u32) -> u32 {
     entry_hash(name, &value_hash.to_le_bytes())
@@ -343,7 +352,8 @@ pub fn entry_hash_of_inode_value_signed(name: &[u8], value_hash: u32) -> u32 {
     entry_hash_signed(name, &value_hash.to_le_bytes())
 }
 
-/// Hash of a block from the hashes of its entries in order; 0 ("do not share") when one of them is 0.
+/// Hash of a block from the hashes of its entries in order; 0 ("do not share") when one of them
+/// is 0.
 #[must_use]
 pub fn block_hash(entry_hashes: impl IntoIterator<Item = u32>) -> u32 {
     let mut block = 0u32;

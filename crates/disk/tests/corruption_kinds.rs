@@ -1,5 +1,6 @@
-//! Each check of superblock, group descriptor, bitmap, inode, extent node, block map, orphan file and MMP block: a valid
-//! structure with one thing wrong gives exactly the kind that is documented for it.
+//! Each check of superblock, group descriptor, bitmap, inode, extent node, block map, orphan file
+//! and MMP block: a valid structure with one thing wrong gives exactly the kind that is documented
+//! for it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -328,7 +329,8 @@ fn other_kinds() -> Vec<Kind> {
     ])
 }
 
-/// Kinds that only a walk over an image can find; the tests of the reader, of recovery and of check have them.
+/// Kinds that only a walk over an image can find; the tests of the reader, of recovery and of check
+/// have them.
 fn needs_an_image(kind: Kind) -> bool {
     let name = format!("{kind:?}");
     name.starts_with("Journal")

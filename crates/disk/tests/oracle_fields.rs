@@ -1,5 +1,5 @@
-//! Every field of superblock, group descriptor and inode against debugfs: debugfs sets a field by its name, and exactly
-//! the bytes of our field of that name change, to that value.
+//! Every field of superblock, group descriptor and inode against debugfs: debugfs sets a field by
+//! its name, and exactly the bytes of our field of that name change, to that value.
 
 #![allow(clippy::unwrap_used)]
 
@@ -54,7 +54,8 @@ impl Subject {
         };
         let command = self.command.replace("{}", &format!("{name} {text}"));
         let output = run("debugfs", &["-w", "-R", &command, self.image.to_str().unwrap()]);
-        // Only the structure is read back: with an absurd size in it, debugfs may have made the file huge.
+        // Only the structure is read back: with an absurd size in it, debugfs may have made the
+        // file huge.
         let mut after = vec![0; self.length];
         let file = std::fs::File::open(&self.image).unwrap();
         file.read_exact_at(&mut after, u64::try_from(self.at).unwrap()).unwrap();
@@ -190,7 +191,8 @@ fn superblock_fields_are_where_debugfs_sets_them() {
         ("s_encrypt_algos", Kind::Element(2, 1)),
     ]);
     let names = [("s_mmp_update_interval", "mmp_interval")];
-    // What debugfs has no name for. The high bytes of times and the error codes are compared through dumpe2fs.
+    // What debugfs has no name for. The high bytes of times and the error codes are compared
+    // through dumpe2fs.
     let unset = [
         "s_magic",
         "s_reserved_pad",

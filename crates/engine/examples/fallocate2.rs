@@ -1,7 +1,9 @@
-//! The fallocate2 workload on a memory image: `fallocate2 [WORKERS] [SECONDS] [IMAGE-GIB] [POLICY] [on|off]`.
+//! The fallocate2 workload on a memory image: `fallocate2 [WORKERS] [SECONDS] [IMAGE-GIB] [POLICY]
+//! [on|off]`.
 //!
-//! Each worker allocates a file of 1 MiB in steps of 8 KiB, truncates it to nothing, and begins again. Prints
-//! operations a second; a truncate counts as one. The last argument: whether changes go through the journal (off).
+//! Each worker allocates a file of 1 MiB in steps of 8 KiB, truncates it to nothing, and begins
+//! again. Prints operations a second; a truncate counts as one. The last argument: whether changes
+//! go through the journal (off).
 
 use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, MemoryDevice};

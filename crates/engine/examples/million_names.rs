@@ -1,18 +1,23 @@
-//! A directory that grows large: `million_names [NAMING] [NAMES] [BLOCK-SIZE] [CACHE-MIB] [IMAGE-GIB] [JOURNAL] [BESIDE]`.
+//! A directory that grows large: `million_names [NAMING] [NAMES] [BLOCK-SIZE] [CACHE-MIB]
+//! [IMAGE-GIB] [JOURNAL] [BESIDE]`.
 //!
-//! NAMING is how names are made: `counted` (file0000001, in order), `scattered` (eight hexadecimal digits in no order), or
-//! `any` (sixteen of them), or `long` (46 bytes, in order). JOURNAL is `ignored` (what is not said) or `used`.
+//! NAMING is how names are made: `counted` (file0000001, in order), `scattered` (eight hexadecimal
+//! digits in no order), or `any` (sixteen of them), or `long` (46 bytes, in order). JOURNAL is
+//! `ignored` (what is not said) or `used`.
 //!
-//! Makes files in one directory of a memory image after another and prints how many names a second of CPU time were made
-//! and looked up among 10,000 names, and at the end of a directory of NAMES (1,000,000), and the ratio of the two. Creates
-//! are counted over 200,000 each time, with the commits that fall into them (one in 60,000 to 200,000): those of twenty directories from
-//! 10,000 names to 20,000, and the last fifth of the large one. Look-ups are the median of 20 rounds all over the names. Times are CPU time of
-//! this thread, so that other work on the machine counts little.
+//! Makes files in one directory of a memory image after another and prints how many names a second
+//! of CPU time were made and looked up among 10,000 names, and at the end of a directory of NAMES
+//! (1,000,000), and the ratio of the two. Creates are counted over 200,000 each time, with the
+//! commits that fall into them (one in 60,000 to 200,000): those of twenty directories from 10,000
+//! names to 20,000, and the last fifth of the large one. Look-ups are the median of 20 rounds all
+//! over the names. Times are CPU time of this thread, so that other work on the machine counts
+//! little.
 //!
-//! BESIDE is a directory of a mounted file system: the same is then done there by system calls (mknod and stat), and our rates are
-//! printed as multiples of its.
+//! BESIDE is a directory of a mounted file system: the same is then done there by system calls
+//! (mknod and stat), and our rates are printed as multiples of its.
 //!
-//! Beside it stands what a `HashMap` in memory makes of the same names: how much of the ratio is the machine's caches.
+//! Beside it stands what a `HashMap` in memory makes of the same names: how much of the ratio is
+//! the machine's caches.
 
 use blockyard_device::MemoryDevice;
 use blockyard_disk::InodeNr;
@@ -115,7 +120,8 @@ fn main() -> Answer<()> {
 /// Creates and look-ups a second of CPU time.
 type Rates = (f64, f64);
 
-/// What a mounted file system does with the same names: among [`SAMPLE`] to twice as many, and at `names`.
+/// What a mounted file system does with the same names: among [`SAMPLE`] to twice as many, and at
+/// `names`.
 fn beside_rates(root: &Path, naming: Naming, names: u32) -> Answer<(Rates, Rates)> {
     let at = |what: &str, held: u32, counted: u32| -> Answer<Rates> {
         let directory = root.join(what);
@@ -148,7 +154,8 @@ fn number_or<N: std::str::FromStr>(argument: Option<String>, what: &str, default
 impl Naming {
     fn name(self, number: u32) -> String {
         const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
-        // With room from the start: what the heap makes of strings that grow would be a part of every figure.
+        // With room from the start: what the heap makes of strings that grow would be a part of
+        // every figure.
         let mut name = String::with_capacity(48);
         match self {
             Self::Counted => write!(name, "file{number:07}"),

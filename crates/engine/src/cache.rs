@@ -1,12 +1,13 @@
 //! The cache of metadata blocks: bounded, sharded, one short lock per block.
 //!
-//! A block's bytes change under its owner's lock (an inode, a group, a directory); the buffer's own lock is held only
-//! while bytes are copied, so that owners who share a block (64 descriptors, 16 inodes) do not queue behind each
-//! other's work. Checksums are stored when a commit copies the block, not when it changes: bytes in the cache may
-//! carry a stale one.
+//! A block's bytes change under its owner's lock (an inode, a group, a directory); the buffer's own
+//! lock is held only while bytes are copied, so that owners who share a block (64 descriptors, 16
+//! inodes) do not queue behind each other's work. Checksums are stored when a commit copies the
+//! block, not when it changes: bytes in the cache may carry a stale one.
 //!
-//! Bound: a shard that is full evicts buffers that are clean, unreferenced and not used since the clock's hand passed.
-//! Dirty buffers stay; their number is bounded by the credits of a transaction ([`crate::txn`]).
+//! Bound: a shard that is full evicts buffers that are clean, unreferenced and not used since the
+//! clock's hand passed. Dirty buffers stay; their number is bounded by the credits of a transaction
+//! ([`crate::txn`]).
 
 mod buffer;
 mod shard;
@@ -46,7 +47,8 @@ impl<B: Backend> MetaCache<B> {
         self.block_size
     }
 
-    /// The buffer of a block, read from the device when it is not there; `check` judges what was read.
+    /// The buffer of a block, read from the device when it is not there; `check` judges what was
+    /// read.
     pub(crate) fn read(
         &self,
         block: BlockNr,

@@ -1,7 +1,7 @@
 //! What an operation is told from outside: who asks, on which CPU slot, at what time.
 //!
-//! Nothing in the engine reads a clock, a thread number or a random source by itself: with the same contexts in the
-//! same order an image comes out the same to the byte.
+//! Nothing in the engine reads a clock, a thread number or a random source by itself: with the same
+//! contexts in the same order an image comes out the same to the byte.
 
 use blockyard_disk::Timestamp;
 use blockyard_sync::CpuSlot;
@@ -11,7 +11,8 @@ use blockyard_sync::CpuSlot;
 pub struct OpContext {
     /// The CPU slot: shards, locality groups and per-CPU cursors.
     pub cpu: CpuSlot,
-    /// The process colour of the goal (thread id modulo 16); without effect under delayed allocation.
+    /// The process colour of the goal (thread id modulo 16); without effect under delayed
+    /// allocation.
     pub colour: u32,
     /// The time that goes into inodes.
     pub now: Timestamp,
@@ -21,8 +22,8 @@ pub struct OpContext {
     pub gid: u32,
     /// Whether blocks reserved for root may be used.
     pub privileged: bool,
-    /// Whether the caller caches what programs write, as a kernel does. Then it sets the times of files itself, and hands over bytes
-    /// that it took before a file became immutable.
+    /// Whether the caller caches what programs write, as a kernel does. Then it sets the times of
+    /// files itself, and hands over bytes that it took before a file became immutable.
     pub caches_writes: bool,
 }
 
@@ -33,7 +34,8 @@ impl OpContext {
         Self { cpu: CpuSlot::ZERO, colour: 0, now, uid: 0, gid: 0, privileged: true, caches_writes: false }
     }
 
-    /// Root on the slot of the calling thread, at the system's time: for programs that do not repeat runs.
+    /// Root on the slot of the calling thread, at the system's time: for programs that do not
+    /// repeat runs.
     #[must_use]
     pub fn system() -> Self {
         let since_epoch =

@@ -1,7 +1,8 @@
 //! File data that is not on the device yet, and what was reserved for it.
 //!
-//! A dirty block stays here until write-back chose its place, wrote it and mapped it. Clean data is read from the device, unless
-//! it is asked to be kept ([`DataStore`]): the operating system caches file images, memory images need nothing.
+//! A dirty block stays here until write-back chose its place, wrote it and mapped it. Clean data is
+//! read from the device, unless it is asked to be kept ([`DataStore`]): the operating system caches
+//! file images, memory images need nothing.
 //!
 //! Reservations are noted here; `file/reservations.rs` makes them and uses them up.
 
@@ -23,7 +24,8 @@ use crate::requests::Pages;
 use blockyard_disk::num::usize_from_u32;
 use std::ops::{Deref, DerefMut, Range};
 
-/// What is remembered of one file's data, and what is reserved for it. Guarded by the inode's content lock.
+/// What is remembered of one file's data, and what is reserved for it. Guarded by the inode's
+/// content lock.
 ///
 /// Few of the inodes in memory have any: it takes memory from the first change on.
 pub(crate) struct FileData {
@@ -49,7 +51,8 @@ impl FileData {
         });
     }
 
-    /// Clean pages go; of a file that nobody has open and that has no other ones (`is_unused`) also what was remembered of holes.
+    /// Clean pages go; of a file that nobody has open and that has no other ones (`is_unused`) also
+    /// what was remembered of holes.
     pub(crate) fn forget_clean_pages(&mut self, block_bits: u32, is_unused: bool, dirty: &DirtyBlocks) {
         let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
         let is_dirty = |folio: Range<u64>| dirty.first_in(block(folio.start)..block(folio.end)).is_some();
@@ -75,8 +78,8 @@ impl DerefMut for FileData {
 static NOTHING: Reservations =
     Reservations { reserved: RangeSet::new(), reserved_len: 0, for_mapping: 0, inserts: 0, amid: false };
 
-/// The data of a file that is not where its mapping says. It changes under the inode's content lock only. It has
-/// a lock of its own, so that readers need not wait for that one.
+/// The data of a file that is not where its mapping says. It changes under the inode's content lock
+/// only. It has a lock of its own, so that readers need not wait for that one.
 #[derive(Default)]
 pub(crate) struct Waiting {
     /// What is to be written back.
@@ -105,10 +108,11 @@ pub(crate) struct Reservations {
     reserved_len: usize,
     /// Clusters for the blocks of the mapping that write-back may have to add.
     for_mapping: u64,
-    /// Entries that write-back may add to the mapping amid others, or beyond one for each reserved cluster; never too
-    /// few, and 0 again when all is written.
+    /// Entries that write-back may add to the mapping amid others, or beyond one for each reserved
+    /// cluster; never too few, and 0 again when all is written.
     inserts: usize,
-    /// The mapping changed while data waited: nothing reserved is sure to go behind all that is mapped.
+    /// The mapping changed while data waited: nothing reserved is sure to go behind all that is
+    /// mapped.
     amid: bool,
 }
 
@@ -128,7 +132,8 @@ impl Reservations {
         self.reserved.insert(clusters);
     }
 
-    /// Forgets reservations; gives how many there were, which the caller then uses up or gives back.
+    /// Forgets reservations; gives how many there were, which the caller then uses up or gives
+    /// back.
     pub(crate) fn take_reservations(&mut self, clusters: Range<u32>) -> u32 {
         let taken = self.reserved.remove(clusters);
         self.reserved_len -= usize_from_u32(taken);
@@ -174,7 +179,8 @@ impl Reservations {
         self.inserts += inserts;
     }
 
-    /// No data waits: forgets what is reserved for the mapping, once no cluster is reserved; the caller gives that many clusters back.
+    /// No data waits: forgets what is reserved for the mapping, once no cluster is reserved; the
+    /// caller gives that many clusters back.
     pub(crate) fn take_mapping_reservation(&mut self) -> u64 {
         if !self.reserved.is_empty() {
             return 0;

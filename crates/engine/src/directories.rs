@@ -1,4 +1,5 @@
-//! Directories of an open file system: where the algorithms of [`crate::directory`] get their blocks from.
+//! Directories of an open file system: where the algorithms of [`crate::directory`] get their
+//! blocks from.
 
 use crate::cache::{BlockKind, Buffer};
 use crate::directory::{Directory, DirectoryRules, DirectoryStore, Names, Role};
@@ -33,16 +34,16 @@ pub struct DirEntry {
     pub kind: Option<FileType>,
     /// The name's bytes.
     pub name: Vec<u8>,
-    /// Where to go on after this entry. Stays valid whatever is created or removed; entries whose positions are equal
-    /// (their names have the same hash) are always given together.
+    /// Where to go on after this entry. Stays valid whatever is created or removed; entries whose
+    /// positions are equal (their names have the same hash) are always given together.
     pub next: u64,
 }
 
 /// Entries read at a time.
 const BATCH: usize = 128;
 
-/// One block of a directory: a buffer, or the synthesised block of a directory that lies in its inode, which goes back there
-/// after a change.
+/// One block of a directory: a buffer, or the synthesised block of a directory that lies in its
+/// inode, which goes back there after a change.
 #[derive(Clone)]
 pub(crate) enum DirBlock {
     Buffer(Arc<Buffer>),
@@ -178,7 +179,8 @@ impl Directories {
     pub(crate) fn dir_rules(&self) -> DirectoryRules {
         let (features, raw) = (self.volume.sb.features(), self.volume.sb.raw());
         let unsigned_hash = self.volume.sb.has_unsigned_hash();
-        // A version that is not known means the one that every file system made in this century names.
+        // A version that is not known means the one that every file system made in this century
+        // names.
         let version = HashVersion::from_raw(raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4);
         DirectoryRules {
             layout: self.dir_layout(),
@@ -223,7 +225,8 @@ impl Directories {
         f(&Directory::new(&store, &self.dir_rules(), self.is_indexed(core)))
     }
 
-    /// Changes a directory; the caller holds its content lock exclusively, and the inode has joined the transaction.
+    /// Changes a directory; the caller holds its content lock exclusively, and the inode has joined
+    /// the transaction.
     pub(crate) fn change_directory<R>(
         &self,
         ctx: &OpContext,
@@ -240,7 +243,8 @@ impl Directories {
         }
         let indexed = self.is_indexed(core);
         if !indexed && core.flags().contains(InodeFlags::INDEX) {
-            // The file system lost `dir_index`: names go where the index was. As in Linux (observed on 6.18).
+            // The file system lost `dir_index`: names go where the index was. As in Linux (observed
+            // on 6.18).
             let flags = core.flags().difference(InodeFlags::INDEX);
             core.slot.raw_mut().set_flags(flags);
         }
@@ -264,7 +268,8 @@ impl Directories {
         result
     }
 
-    /// The inode that a name other than `.` and `..` stands for; the caller holds the directory's content lock.
+    /// The inode that a name other than `.` and `..` stands for; the caller holds the directory's
+    /// content lock.
     pub(crate) fn find_name(
         &self,
         inode: &Arc<Inode>,
@@ -421,8 +426,8 @@ impl Directories {
         Ok(BlockNr::new(physical))
     }
 
-    /// Changes a directory in its inode, by way of a block that has room for any name more. Gives `None`, and nothing has changed,
-    /// when what comes out has no room there.
+    /// Changes a directory in its inode, by way of a block that has room for any name more. Gives
+    /// `None`, and nothing has changed, when what comes out has no room there.
     fn change_in_inode<R>(
         &self,
         change: (&OpContext, &Handle<'_>),
@@ -489,8 +494,8 @@ impl Directories {
     }
 }
 
-/// Puts the entries of a directory that has changed back into its inode, as Linux does while there is room there; gives whether
-/// there was.
+/// Puts the entries of a directory that has changed back into its inode, as Linux does while there
+/// is room there; gives whether there was.
 fn put_back_inline(inode: &Inode, core: &mut InodeCore, block: &[u8], layout: DirLayout) -> Result<bool> {
     let damaged = |kind: CorruptionKind| Corruption::new(kind).in_inode(inode.number());
     let area_at = core.slot.bytes().len() - core.slot.attribute_area().len();

@@ -1,16 +1,18 @@
 //! Directories: names to inode numbers, in linear blocks or under a hash index.
 //!
-//! A directory is edited in its on-disk form; its blocks come from the metadata cache behind [`DirectoryStore`]. The
-//! caller holds the directory's inode lock: exclusively to change names, shared to look them up.
+//! A directory is edited in its on-disk form; its blocks come from the metadata cache behind
+//! [`DirectoryStore`]. The caller holds the directory's inode lock: exclusively to change names,
+//! shared to look them up.
 //!
-//! A directory starts as one linear block. When that is full and the file system has `dir_index`, it becomes an
-//! index root, and names live in leaves chosen by the hash of the name ([`tree`]). Without `dir_index` it grows by
-//! linear blocks ([`linear`]). Blocks are never given back while the directory lives. A block that was walked far keeps a
-//! table of its names ([`names`]) while it is cached, and a directory of more than one block remembers names and their
-//! inodes ([`known`]), so that most look-ups need none of its blocks.
+//! A directory starts as one linear block. When that is full and the file system has `dir_index`,
+//! it becomes an index root, and names live in leaves chosen by the hash of the name ([`tree`]).
+//! Without `dir_index` it grows by linear blocks ([`linear`]). Blocks are never given back while
+//! the directory lives. A block that was walked far keeps a table of its names ([`names`]) while it
+//! is cached, and a directory of more than one block remembers names and their inodes ([`known`]),
+//! so that most look-ups need none of its blocks.
 //!
-//! Failure discipline: blocks are read and appended before the first change of a name, and several blocks are
-//! appended all or none, so running out of space leaves the directory as it was.
+//! Failure discipline: blocks are read and appended before the first change of a name, and several
+//! blocks are appended all or none, so running out of space leaves the directory as it was.
 
 mod dentries;
 mod linear;
@@ -51,14 +53,15 @@ pub(crate) trait DirectoryStore {
     /// Length of the directory in blocks; at least 1.
     fn blocks(&self) -> u32;
 
-    /// Reads a logical block, whose checksum must be right for the role, and whose entries those of an index block.
+    /// Reads a logical block, whose checksum must be right for the role, and whose entries those of
+    /// an index block.
     fn load(&self, logical: u32, role: Role) -> Result<Self::Block>;
 
     /// Joins a block to the transaction before it is written.
     fn prepare(&self, block: &Self::Block) -> Result<()>;
 
-    /// Appends `count` zeroed blocks, in the transaction; all or none. Gives them with their logical numbers, and
-    /// [`Self::blocks`] counts them from then on.
+    /// Appends `count` zeroed blocks, in the transaction; all or none. Gives them with their
+    /// logical numbers, and [`Self::blocks`] counts them from then on.
     fn append(&self, count: usize) -> Result<Vec<(u32, Self::Block)>>;
 
     /// What a block holds from now on.
@@ -122,12 +125,14 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         Self { store, rules, indexed }
     }
 
-    /// Whether the directory has an index: an insert may have given it one, and the caller sets the inode's flag.
+    /// Whether the directory has an index: an insert may have given it one, and the caller sets the
+    /// inode's flag.
     pub(crate) const fn is_indexed(&self) -> bool {
         self.indexed
     }
 
-    /// The inode of a name other than `.` and `..`, from the blocks; the answer is known from then on.
+    /// The inode of a name other than `.` and `..`, from the blocks; the answer is known from then
+    /// on.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<InodeNr>> {
         let Some(entry) = self.lookup(name)? else { return Ok(None) };
         if let Some(names) = self.kept_names() {
@@ -170,7 +175,8 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         self.note_change(removed, |names| names.removed(name))
     }
 
-    /// Makes a name other than `.` and `..` stand for another inode; false when there is no such name.
+    /// Makes a name other than `.` and `..` stand for another inode; false when there is no such
+    /// name.
     ///
     /// # Errors
     /// What the store answers. The directory is unchanged then.
@@ -192,7 +198,8 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         self.store.names().filter(|_| self.indexed || self.store.blocks() > 1)
     }
 
-    /// Has what is known follow a change of the blocks. One that found its block damaged may have done a part of it.
+    /// Has what is known follow a change of the blocks. One that found its block damaged may have
+    /// done a part of it.
     fn note_change(&self, changed: Result<()>, note: impl FnOnce(Names<'_>)) -> Result<()> {
         match (&changed, self.kept_names()) {
             (_, None) | (Err(Error::NoSpace), _) => {}

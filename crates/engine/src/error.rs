@@ -1,7 +1,7 @@
 //! The engine's error and its one mapping to errno.
 //!
-//! Every public operation answers with [`Error`]; [`Error::errno`] is the only place where a number is chosen for it,
-//! so that the mount, the library and the tests agree.
+//! Every public operation answers with [`Error`]; [`Error::errno`] is the only place where a number
+//! is chosen for it, so that the mount, the library and the tests agree.
 
 use crate::Refusal;
 use blockyard_device::DeviceError;
@@ -10,7 +10,8 @@ use blockyard_disk::{Corruption, InodeNr};
 /// Result of an engine operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation failed. Unless a variant says otherwise the file system is as it was before the call.
+/// Why an operation failed. Unless a variant says otherwise the file system is as it was before the
+/// call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The device failed; the operation may have been applied in memory, never half on a structure.
@@ -30,7 +31,8 @@ pub enum Error {
         /// What is wrong with it.
         why: OrphanDefect,
     },
-    /// What the log holds must not be replayed: a transaction that committed is damaged, or the superblock in it is.
+    /// What the log holds must not be replayed: a transaction that committed is damaged, or the
+    /// superblock in it is.
     #[error(transparent)]
     DamagedLog(blockyard_recovery::Error),
     /// The image uses features that this version cannot open.
@@ -161,8 +163,8 @@ mod tests {
     use blockyard_device::DeviceError;
     use blockyard_disk::{BlockNr, Corruption, CorruptionKind, InodeNr};
 
-    /// One row for each variant: a pattern, an error that it matches, its errno. The match has no other arm, so that a variant
-    /// without a row does not compile.
+    /// One row for each variant: a pattern, an error that it matches, its errno. The match has no
+    /// other arm, so that a variant without a row does not compile.
     macro_rules! rows {
         ($( $pattern:pat => $error:expr, $errno:literal; )+) => {{
             let covered = |error: &Error| match error { $( $pattern => (), )+ };

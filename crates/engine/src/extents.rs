@@ -1,16 +1,16 @@
 //! Extent trees: which physical blocks hold which logical blocks of a file.
 //!
-//! The tree is edited in its on-disk form: the root is the inode's 60-byte `i_block`, other nodes are blocks of the
-//! metadata cache behind [`TreeStore`]. There is no decoded copy to keep in step, and a small file (at most four
-//! extents) is served from the root without touching any block.
+//! The tree is edited in its on-disk form: the root is the inode's 60-byte `i_block`, other nodes
+//! are blocks of the metadata cache behind [`TreeStore`]. There is no decoded copy to keep in step,
+//! and a small file (at most four extents) is served from the root without touching any block.
 //!
 //! Invariants, after every public call and also after every failed one:
 //! * leaf entries are sorted and disjoint; a node's first key equals its parent's key for it;
 //! * a node other than the root is never empty; the root of an empty tree has depth 0;
 //! * `len <= 32768` when written, `<= 32767` when unwritten.
 //!
-//! Failure discipline: tree blocks are read and allocated before the first byte changes, so running out of space
-//! leaves the tree as it was.
+//! Failure discipline: tree blocks are read and allocated before the first byte changes, so running
+//! out of space leaves the tree as it was.
 
 mod bound;
 mod convert;
@@ -65,7 +65,8 @@ impl Extent {
         if self.unwritten { UNWRITTEN_MAX } else { WRITTEN_MAX }
     }
 
-    /// Whether `next` continues this extent logically, physically and in state, and both fit one entry.
+    /// Whether `next` continues this extent logically, physically and in state, and both fit one
+    /// entry.
     const fn joins(&self, next: &Self) -> bool {
         self.unwritten == next.unwritten
             && self.end() == next.logical
@@ -99,7 +100,8 @@ pub(crate) trait TreeStore {
     fn prepare(&self, node: &Self::Node) -> Result<()>;
     /// A new zeroed node, as near to `goal` as possible; `exact` asks to try just that block first.
     fn allocate(&self, goal: Option<BlockNr>, exact: bool) -> Result<(BlockNr, Self::Node)>;
-    /// Brings in what freeing a node needs: until the handle ends, [`TreeStore::free`] of it cannot fail.
+    /// Brings in what freeing a node needs: until the handle ends, [`TreeStore::free`] of it cannot
+    /// fail.
     fn prepare_free(&self, block: BlockNr) -> Result<()>;
     /// Frees a node: forgotten and revoked by the transaction.
     fn free(&self, block: BlockNr) -> Result<()>;
@@ -116,7 +118,8 @@ pub(crate) struct Lookup {
     pub(crate) right: Option<Extent>,
     /// The block that holds the leaf, when it is not the root.
     pub(crate) leaf: Option<BlockNr>,
-    /// The first entry of the leaf: the goal's base when nothing lies to the left (journal of goals, mballoc 3.3).
+    /// The first entry of the leaf: the goal's base when nothing lies to the left (journal of
+    /// goals, mballoc 3.3).
     pub(crate) first_in_leaf: Option<Extent>,
 }
 
@@ -173,7 +176,8 @@ pub(crate) fn gaps_in_root(root: &[u8; ROOT_BYTES]) -> impl Iterator<Item = std:
         .filter(|gap| !gap.is_empty())
 }
 
-/// Nodes of a tree, which stay in memory while this value lives: who changes them all then reads none.
+/// Nodes of a tree, which stay in memory while this value lives: who changes them all then reads
+/// none.
 #[must_use = "the nodes may leave memory when this is dropped"]
 pub(crate) struct HeldNodes<N> {
     paths: Vec<Path<N>>,
@@ -186,8 +190,8 @@ impl<N> HeldNodes<N> {
     }
 }
 
-/// Holds the nodes from the leaf that holds the block before `logical`, or would, to the last; of more than `most` leaves the
-/// first ones.
+/// Holds the nodes from the leaf that holds the block before `logical`, or would, to the last; of
+/// more than `most` leaves the first ones.
 pub(crate) fn hold_from<S: TreeStore>(
     root: &[u8; ROOT_BYTES],
     store: &S,
@@ -244,7 +248,8 @@ impl<'a, S: TreeStore> Tree<'a, S> {
         }
     }
 
-    /// [`Self::prepare_path`] for a change that may empty nodes: they can be freed without a failure.
+    /// [`Self::prepare_path`] for a change that may empty nodes: they can be freed without a
+    /// failure.
     fn prepare_removal(&self, path: &Path<S::Node>) -> Result<()> {
         self.prepare_path(path)?;
         path.levels()

@@ -1,8 +1,9 @@
-//! Features that an image gets when the first thing is written that needs them, as in Linux (observed on 6.18): e2fsck takes
-//! such a thing for damage where the superblock does not announce it.
+//! Features that an image gets when the first thing is written that needs them, as in Linux
+//! (observed on 6.18): e2fsck takes such a thing for damage where the superblock does not announce
+//! it.
 //!
-//! Noted inside the handle that makes the change, or when the inode is encoded for its commit; so the superblock of the same
-//! transaction, or of one before it, has the feature.
+//! Noted inside the handle that makes the change, or when the inode is encoded for its commit; so
+//! the superblock of the same transaction, or of one before it, has the feature.
 
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{Compat, RoCompat};
@@ -11,7 +12,8 @@ use blockyard_sync::{AtomicBool, Ordering};
 /// The largest file without `large_file`.
 const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
 
-/// What the superblock must announce. Relaxed: the gate of the transaction comes between a note and its commit.
+/// What the superblock must announce. Relaxed: the gate of the transaction comes between a note and
+/// its commit.
 pub(crate) struct NewFeatures {
     attributes: AtomicBool,
     large_file: AtomicBool,

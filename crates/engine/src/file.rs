@@ -1,11 +1,12 @@
 //! Regular files: reading, writing, and the operations that change which blocks a file has.
 //!
-//! Data goes first, metadata second: a delayed block gets a claim, its data is written to the claimed place, and only
-//! then a handle marks the clusters, maps them and raises the size on disk. Nobody can ever read what was there
-//! before, and a handle is never open during data I/O.
+//! Data goes first, metadata second: a delayed block gets a claim, its data is written to the
+//! claimed place, and only then a handle marks the clusters, maps them and raises the size on disk.
+//! Nobody can ever read what was there before, and a handle is never open during data I/O.
 //!
-//! [`Files`] is the door: it finds the inode, takes its content lock, and has what needs no such lock. [`LockedFile`] is a
-//! file whose content lock is held. Each file of this folder has one block of either.
+//! [`Files`] is the door: it finds the inode, takes its content lock, and has what needs no such
+//! lock. [`LockedFile`] is a file whose content lock is held. Each file of this folder has one
+//! block of either.
 
 mod convert;
 mod direct;
@@ -76,7 +77,8 @@ impl Files {
         }
     }
 
-    /// Bytes of data that wait, and clusters that the allocator counts as reserved for them and their mappings.
+    /// Bytes of data that wait, and clusters that the allocator counts as reserved for them and
+    /// their mappings.
     pub(crate) fn owed(&self) -> (u64, u64) {
         (self.dirty_bytes.load(Ordering::Relaxed), self.volume.space.delayed_clusters())
     }

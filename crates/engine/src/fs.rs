@@ -1,7 +1,7 @@
 //! The front door: an open file system, its public operations, and opening it.
 //!
-//! What is asked for here is done by a part: data by [`Files`], names by [`Namespace`], attributes by [`Xattrs`], transactions by
-//! the [`Volume`] below all of them.
+//! What is asked for here is done by a part: data by [`Files`], names by [`Namespace`], attributes
+//! by [`Xattrs`], transactions by the [`Volume`] below all of them.
 
 mod attributes;
 mod cleanup;
@@ -26,10 +26,12 @@ use blockyard_disk::Geometry;
 use blockyard_disk::superblock::Superblock;
 use std::sync::Arc;
 
-/// A mounted image. All operations take `&self`, from any thread; see the crate's text for the order of locks.
+/// A mounted image. All operations take `&self`, from any thread; see the crate's text for the
+/// order of locks.
 ///
-/// Close it with [`FileSystem::close`]. Dropping it does the same, with nobody to tell an error to but the log. An operation that
-/// panics makes it read-only: nothing of the unfinished transaction reaches the device.
+/// Close it with [`FileSystem::close`]. Dropping it does the same, with nobody to tell an error to
+/// but the log. An operation that panics makes it read-only: nothing of the unfinished transaction
+/// reaches the device.
 pub struct FileSystem {
     pub(crate) volume: Arc<Volume>,
     pub(crate) files: Arc<Files>,
@@ -77,14 +79,16 @@ impl FileSystem {
         self.volume.is_read_only()
     }
 
-    /// Whether a failure turned this instance read-only: what is in memory may be ahead of the image.
+    /// Whether a failure turned this instance read-only: what is in memory may be ahead of the
+    /// image.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.volume.has_failed()
     }
 
-    /// What is done when an operation found that the image contradicts the format ([`Error::Corrupt`](crate::Error::Corrupt)): as
-    /// [`OpenOptions::on_damage`] says. To be called after the operation.
+    /// What is done when an operation found that the image contradicts the format
+    /// ([`Error::Corrupt`](crate::Error::Corrupt)): as [`OpenOptions::on_damage`] says. To be
+    /// called after the operation.
     pub fn note_damage(&self, ctx: &OpContext) {
         self.volume.note_damage(ctx);
     }

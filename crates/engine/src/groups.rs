@@ -1,9 +1,9 @@
 //! Block groups as the journal sees them: descriptors and on-disk bitmaps.
 //!
-//! The truth about a descriptor is [`GroupState`], 64 raw bytes under the group's own lock; descriptor blocks are
-//! encoded from it by a commit. Bitmaps are blocks of the metadata cache, pinned in the group's state while
-//! they have unwritten changes. The allocator has its own, larger view (preallocations and pending frees count as
-//! used); this module holds what the disk will say.
+//! The truth about a descriptor is [`GroupState`], 64 raw bytes under the group's own lock;
+//! descriptor blocks are encoded from it by a commit. Bitmaps are blocks of the metadata cache,
+//! pinned in the group's state while they have unwritten changes. The allocator has its own, larger
+//! view (preallocations and pending frees count as used); this module holds what the disk will say.
 
 mod blocks;
 mod freeze;

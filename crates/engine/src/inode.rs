@@ -1,13 +1,15 @@
 //! Inodes in memory.
 //!
-//! Two locks, two purposes. [`Inode::content`] is the lock of POSIX: readers share, a writer is alone; it is taken
-//! before a handle and may be held while waiting for one, for data and for other inodes. [`Inode::core`] guards the
-//! raw inode and the mapping below it; it is taken inside a handle, never while waiting for one, so that a commit,
-//! which waits for handles only, can always encode every inode.
+//! Two locks, two purposes. [`Inode::content`] is the lock of POSIX: readers share, a writer is
+//! alone; it is taken before a handle and may be held while waiting for one, for data and for other
+//! inodes. [`Inode::core`] guards the raw inode and the mapping below it; it is taken inside a
+//! handle, never while waiting for one, so that a commit, which waits for handles only, can always
+//! encode every inode.
 //!
-//! The raw inode (`slot`) is the truth, edited in place; size, sectors and mapping kind are kept beside it because
-//! operations look at them. A changed inode is encoded into its table block by the commit, by the first who wants to change
-//! it again before the commit came to it, or earlier, when many wait and nobody holds it.
+//! The raw inode (`slot`) is the truth, edited in place; size, sectors and mapping kind are kept
+//! beside it because operations look at them. A changed inode is encoded into its table block by
+//! the commit, by the first who wants to change it again before the commit came to it, or earlier,
+//! when many wait and nobody holds it.
 
 mod dirty_files;
 mod load;
@@ -62,18 +64,21 @@ pub(crate) struct Inode {
     /// The group that goals start from.
     group: GroupNr,
     content: RwLock<FileData>,
-    /// Held shared while content is read, exclusively while blocks are taken away: what a reader has looked up stays the file's.
+    /// Held shared while content is read, exclusively while blocks are taken away: what a reader
+    /// has looked up stays the file's.
     shape: RwLock<()>,
     waiting: RwLock<Waiting>,
     core: RwLock<InodeCore>,
-    /// The [`Epoch`] in which the inode changed and has not been encoded since. Changed under the core's lock, so relaxed.
+    /// The [`Epoch`] in which the inode changed and has not been encoded since. Changed under the
+    /// core's lock, so relaxed.
     epoch: AtomicU32,
-    /// 1 + the transaction that changed the inode last, 0 for none. Changed under the core's lock; relaxed, as who asks
-    /// for durability has ordered itself behind the change.
+    /// 1 + the transaction that changed the inode last, 0 for none. Changed under the core's lock;
+    /// relaxed, as who asks for durability has ordered itself behind the change.
     pub(crate) changed_in: AtomicU64,
     /// As `changed_in`, for changes without which the content cannot be found: size and mapping.
     pub(crate) remapped_in: AtomicU64,
-    /// The flush that covers the data written last; see [`Flushes::ticket`]. Changed under the content lock; relaxed.
+    /// The flush that covers the data written last; see [`Flushes::ticket`]. Changed under the
+    /// content lock; relaxed.
     pub(crate) written: AtomicU64,
     /// Where it was read last.
     pub(crate) read_ahead: ReadAhead,
@@ -83,8 +88,8 @@ pub(crate) struct Inode {
     pub(crate) opens: OpenCounts,
     /// When its data became dirty; see [`InodeTable::note_dirty_data`].
     pub(crate) dirty_since: DirtySince,
-    /// It was cut to nothing: as in Linux its data is written back when a user closes it, so that the usual replacing by
-    /// truncation leaves no empty file after a crash. Relaxed: a hint.
+    /// It was cut to nothing: as in Linux its data is written back when a user closes it, so that
+    /// the usual replacing by truncation leaves no empty file after a crash. Relaxed: a hint.
     pub(crate) written_at_close: AtomicBool,
     /// Asked for since the table's hand passed. Relaxed: a hint.
     touched: AtomicBool,
@@ -94,7 +99,8 @@ pub(crate) struct Inode {
     names: Option<Arc<Dentries>>,
 }
 
-/// The inodes of a volume: those in memory, and how they come from their table and get into transactions.
+/// The inodes of a volume: those in memory, and how they come from their table and get into
+/// transactions.
 pub(crate) struct Inodes {
     pub(crate) table: InodeTable,
     pub(crate) sb: Arc<Superblock>,
@@ -141,7 +147,8 @@ pub(crate) struct InodeCore {
     pub(crate) orphan: Option<OrphanNote>,
     /// Made without a name, which it may still get.
     pub(crate) nameable: bool,
-    /// An error ended a truncation midway: blocks may lie behind the end. They go before the file grows, or at close.
+    /// An error ended a truncation midway: blocks may lie behind the end. They go before the file
+    /// grows, or at close.
     pub(crate) unfinished: bool,
     /// Gone: links and references were 0 and the inode was freed.
     pub(crate) deleted: bool,
@@ -183,8 +190,8 @@ impl Inode {
         self.content.write_ordered(u64::from(self.number.raw()))
     }
 
-    /// As [`Inode::write`], for an inode that gets a name in a directory whose content the caller holds: children come after
-    /// parents, whatever their numbers.
+    /// As [`Inode::write`], for an inode that gets a name in a directory whose content the caller
+    /// holds: children come after parents, whatever their numbers.
     pub(crate) fn write_child(&self) -> RwLockWriteGuard<'_, FileData> {
         self.content.write_ordered((1 << 32) + u64::from(self.number.raw()))
     }
@@ -199,13 +206,14 @@ impl Inode {
         self.shape.read_ordered(u64::from(self.number.raw()))
     }
 
-    /// The lock of the file's shape, for taking blocks away. The caller holds the content lock exclusively.
+    /// The lock of the file's shape, for taking blocks away. The caller holds the content lock
+    /// exclusively.
     pub(crate) fn change_shape(&self) -> RwLockWriteGuard<'_, ()> {
         self.shape.write_ordered(u64::from(self.number.raw()))
     }
 
-    /// The data that is not where the mapping says. The caller holds the content lock, or the core's shared: data
-    /// is mapped before it stops waiting.
+    /// The data that is not where the mapping says. The caller holds the content lock, or the
+    /// core's shared: data is mapped before it stops waiting.
     pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, Waiting> {
         self.waiting.read()
     }
@@ -230,13 +238,14 @@ impl Inode {
         self.core.read_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
-    /// As [`Inode::core_mut`], for an inode whose directory's core the caller holds: children come after parents,
-    /// whatever their numbers.
+    /// As [`Inode::core_mut`], for an inode whose directory's core the caller holds: children come
+    /// after parents, whatever their numbers.
     pub(crate) fn core_mut_child(&self) -> RwLockWriteGuard<'_, InodeCore> {
         self.core.write_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
-    /// As [`Inode::core`], for the value of an attribute: values come after the inodes that they belong to, new ones too.
+    /// As [`Inode::core`], for the value of an attribute: values come after the inodes that they
+    /// belong to, new ones too.
     pub(crate) fn core_of_value(&self) -> RwLockReadGuard<'_, InodeCore> {
         self.core.read_ordered((2 << 32) + u64::from(self.number.raw()))
     }
@@ -276,8 +285,8 @@ impl Inode {
         self.epoch() != Epoch::NONE
     }
 
-    /// Copies the raw inode with its checksum to its table block, if it changed in `epoch`. The table block keeps its
-    /// content of that epoch for the commit, and the inode is put there, too.
+    /// Copies the raw inode with its checksum to its table block, if it changed in `epoch`. The
+    /// table block keeps its content of that epoch for the commit, and the inode is put there, too.
     pub(crate) fn encode(&self, epoch: Epoch, encoding: &Encoding<'_>) {
         let mut core = self.core_mut_child();
         if self.epoch() == epoch {
@@ -388,14 +397,15 @@ impl InodeCore {
         }
     }
 
-    /// Whether nothing has to be done that is known here only: where it is noted as an orphan, a truncation to finish, a
-    /// deletion, a size that the disk does not know yet.
+    /// Whether nothing has to be done that is known here only: where it is noted as an orphan, a
+    /// truncation to finish, a deletion, a size that the disk does not know yet.
     fn owes_nothing(&self) -> bool {
         let is_told = self.size <= self.slot.raw().size();
         self.orphan.is_none() && !self.unfinished && (is_told && self.links() > 0 || self.deleted)
     }
 
-    /// Whether nothing can lie behind the end: the size ends a block, and no truncation was left midway.
+    /// Whether nothing can lie behind the end: the size ends a block, and no truncation was left
+    /// midway.
     pub(crate) fn has_clear_end(&self, block_size: usize) -> bool {
         !self.unfinished && self.size.is_multiple_of(u64_from_usize(block_size))
     }
@@ -443,7 +453,8 @@ impl InodeCore {
         self.slot.raw_mut().i_dtime.set(older.raw());
     }
 
-    /// As [`Self::set_orphan_link`], for an inode whose table block has joined the transaction by itself.
+    /// As [`Self::set_orphan_link`], for an inode whose table block has joined the transaction by
+    /// itself.
     pub(crate) fn relink_orphan(&mut self, older: InodeNr, table: (Arc<Buffer>, usize)) {
         self.set_orphan_link(older);
         self.table.get_or_insert(table);

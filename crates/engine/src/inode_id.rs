@@ -3,7 +3,8 @@
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 
-/// One inode: its number, and the generation that differs from those of the inodes that had the number before.
+/// One inode: its number, and the generation that differs from those of the inodes that had the
+/// number before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeId {
     /// The number.
@@ -12,8 +13,9 @@ pub struct InodeId {
     pub generation: u32,
 }
 
-/// An inode as an operation is told which: by its number alone, whoever has that now, or by its identity, so that the operation
-/// fails with [`Error::StaleInode`](crate::Error::StaleInode) once another one has the number.
+/// An inode as an operation is told which: by its number alone, whoever has that now, or by its
+/// identity, so that the operation fails with [`Error::StaleInode`](crate::Error::StaleInode) once
+/// another one has the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeRef {
     /// The number.

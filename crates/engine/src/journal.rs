@@ -1,20 +1,24 @@
 //! The jbd2 journal, written: transactions go into a ring of log blocks, and home later.
 //!
-//! A commit writes revoke records, descriptors and block images into the ring as they come, flushes, and writes the commit
-//! record durably: from then on the transaction survives a crash. Its images are in the log only until a *checkpoint*
-//! brings them home: where they are is kept in memory ([`Committed`]), and who reads a block meanwhile gets the committed image
-//! ([`HomeView`]). A checkpoint reads the newest committed image of each block of the oldest transactions from the log,
-//! writes it home, flushes, and only then moves the tail: the ring space before it may be overwritten.
+//! A commit writes revoke records, descriptors and block images into the ring as they come,
+//! flushes, and writes the commit record durably: from then on the transaction survives a crash.
+//! Its images are in the log only until a *checkpoint* brings them home: where they are is kept in
+//! memory ([`Committed`]), and who reads a block meanwhile gets the committed image ([`HomeView`]).
+//! A checkpoint reads the newest committed image of each block of the oldest transactions from the
+//! log, writes it home, flushes, and only then moves the tail: the ring space before it may be
+//! overwritten.
 //!
 //! Order of writes, and what each order protects:
-//! * file data, log blocks | flush | commit record, durable: a commit record implies all that it speaks of.
+//! * file data, log blocks | flush | commit record, durable: a commit record implies all that it
+//!   speaks of.
 //! * commit record | home: nothing at home is ahead of the log.
 //! * home | flush | tail, durable | reuse of ring space: what left the log is at home.
 //! * log marked in use, durable | first commit record: no committed transaction is overlooked.
 //!
-//! Invariants: `used` is the sum of the blocks of the transactions in `logged`, and one ring block is always free;
-//! every block of a logged transaction whose newest image is of that transaction, and that was not revoked since, is in
-//! [`Committed`] until it is home, and the log block of that image is not written meanwhile.
+//! Invariants: `used` is the sum of the blocks of the transactions in `logged`, and one ring block
+//! is always free; every block of a logged transaction whose newest image is of that transaction,
+//! and that was not revoked since, is in [`Committed`] until it is home, and the log block of that
+//! image is not written meanwhile.
 
 mod blocks;
 mod committed;
@@ -63,8 +67,9 @@ pub(crate) struct LogJournal<B: Backend = Native> {
 /// Blocks that a transaction may change at least: more than an operation that cannot be cut needs.
 const TRANSACTION_MIN: usize = 64;
 
-/// How far the log is written before it begins anew, in transactions as large as the one that ends may be. Larger ones bring blocks home more
-/// seldom, smaller ones leave more of the log's place on its device untouched.
+/// How far the log is written before it begins anew, in transactions as large as the one that ends
+/// may be. Larger ones bring blocks home more seldom, smaller ones leave more of the log's place on
+/// its device untouched.
 const FAR: usize = 3;
 
 /// Bounds of a transaction.
@@ -138,7 +143,8 @@ impl<B: Backend> LogJournal<B> {
         let first = place.superblock().sequence();
         let log = Log::open(Arc::clone(committed.log()));
         let len = usize_from_u32(log.ring().len());
-        // As Linux: until a third of the log is in use, what a transaction freed stays out of reach.
+        // As Linux: until a third of the log is in use, what a transaction freed stays out of
+        // reach.
         let in_log = limits.transaction.map_or(len / 3, |most| most.clamp(TRANSACTION_MIN, len / 4 * 3));
         let blocks_max = in_log.min(limits.dirty_max);
         assert!(0 < blocks_max && blocks_max < len, "transactions of {blocks_max} in a log of {len}");
@@ -164,9 +170,10 @@ impl<B: Backend> LogJournal<B> {
         })
     }
 
-    /// Sees to it that `needed` ring blocks are free, by a checkpoint of the oldest transactions, which frees half of the
-    /// ring; and that a large log goes on at its beginning, by one of all of them, when enough of it has been written: it
-    /// occupies no more of its device than a few transactions fill.
+    /// Sees to it that `needed` ring blocks are free, by a checkpoint of the oldest transactions,
+    /// which frees half of the ring; and that a large log goes on at its beginning, by one of all
+    /// of them, when enough of it has been written: it occupies no more of its device than a few
+    /// transactions fill.
     fn make_room(&self, ring: &mut RingState, needed: u32) -> Result<Prepared> {
         let len = ring.log.ring().len();
         let has_gone_far = self.has_gone_far(ring);
@@ -201,8 +208,9 @@ impl<B: Backend> LogJournal<B> {
         usize_from_u32(ring.head - all.first()) > (FAR * ring.blocks).max(usize_from_u32(all.len() / 8))
     }
 
-    /// Brings the oldest `count` transactions home and forgets them in the log. If those were all, it begins anew when its
-    /// head has gone far: what it held there before is older than what recovery asks for.
+    /// Brings the oldest `count` transactions home and forgets them in the log. If those were all,
+    /// it begins anew when its head has gone far: what it held there before is older than what
+    /// recovery asks for.
     fn checkpoint(&self, ring: &mut RingState, count: usize) -> Result<Prepared> {
         let Some(last) = count.checked_sub(1).and_then(|at| ring.logged.get(at)).map(|logged| logged.tid)
         else {
@@ -282,7 +290,8 @@ impl<B: Backend> Journal for LogJournal<B> {
         let format = *ring.log.format();
         let revokes = records::revokes(format, tid, &self.revokes_to_log(ring, revoked));
         let revoke_blocks = revokes.len() / format.block_size();
-        // The last images may come in a piece that is not full, and the commit record takes a block.
+        // The last images may come in a piece that is not full, and the commit record takes a
+        // block.
         let descriptors = images_max / records::images_per_descriptor(&format) + 2;
         let room = u32_from_usize(revoke_blocks + descriptors + images_max + 1);
         self.make_room(ring, room)?.or_fail()?;
@@ -341,7 +350,8 @@ impl<B: Backend> Journal for LogJournal<B> {
         let blocks = ring.log.blocks();
         blocks.write(at, &vec![0; blocks.block_size()])?;
         if self.broken_rule != Some(BrokenRule::NoPreflush) {
-            // The file data that the transaction speaks of; and the log, when it is on the same device.
+            // The file data that the transaction speaks of; and the log, when it is on the same
+            // device.
             self.flushes.flush()?;
             blocks.flush_external()?;
         }

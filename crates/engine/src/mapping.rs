@@ -1,7 +1,8 @@
 //! Which physical blocks hold the logical blocks of an inode, whichever way it is mapped.
 //!
-//! Look-ups in [`lookup`], the choice of blocks for a hole and its mapping in [`allocate`], unmapping and freeing in [`removal`].
-//! Extent trees get their blocks from [`store`]; block maps of ext2 and ext3 are [`indirect`].
+//! Look-ups in [`lookup`], the choice of blocks for a hole and its mapping in [`allocate`],
+//! unmapping and freeing in [`removal`]. Extent trees get their blocks from [`store`]; block maps
+//! of ext2 and ext3 are [`indirect`].
 
 mod allocate;
 pub(crate) mod indirect;
@@ -36,7 +37,8 @@ impl Mapping {
         wanted && inode.kind() == FileType::Regular && self.volume.journal.is_durable()
     }
 
-    /// Whether the blocks of an inode are metadata to the journal: those of directories and symbolic links, and logged data.
+    /// Whether the blocks of an inode are metadata to the journal: those of directories and
+    /// symbolic links, and logged data.
     pub(crate) fn holds_metadata(&self, inode: &Inode, core: &InodeCore) -> bool {
         inode.kind() != FileType::Regular || self.logs_data(inode, core)
     }

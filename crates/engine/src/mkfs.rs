@@ -1,8 +1,9 @@
-//! Makes file systems: the layout that mke2fs 1.47 makes for the same parameters, to the byte where inputs are equal.
+//! Makes file systems: the layout that mke2fs 1.47 makes for the same parameters, to the byte where
+//! inputs are equal.
 //!
-//! Two steps. Planning is pure: [`Options`] become checked parameters, then a shape (groups, inodes), then a layout
-//! (every placement). Writing then puts each block on the device once. Whatever can be refused is refused while
-//! planning, so a refusal leaves the device as it was.
+//! Two steps. Planning is pure: [`Options`] become checked parameters, then a shape (groups,
+//! inodes), then a layout (every placement). Writing then puts each block on the device once.
+//! Whatever can be refused is refused while planning, so a refusal leaves the device as it was.
 //!
 //! ```
 //! use blockyard_device::MemoryDevice;

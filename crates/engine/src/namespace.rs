@@ -1,6 +1,7 @@
 //! Names: what is done by name.
 //!
-//! [`links`] counts names; the operations in [`operations`], [`rename`] and [`symlink`] lock, check and compose.
+//! [`links`] counts names; the operations in [`operations`], [`rename`] and [`symlink`] lock, check
+//! and compose.
 
 mod links;
 mod operations;

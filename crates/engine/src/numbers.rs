@@ -1,16 +1,19 @@
 //! A hasher for maps keyed by block or inode number.
 //!
-//! The keys come from the engine's own arithmetic on verified images, and no iteration order of such a map reaches the
-//! disk, so one multiplication does; the default hasher costs more than the look-up.
+//! The keys come from the engine's own arithmetic on verified images, and no iteration order of
+//! such a map reaches the disk, so one multiplication does; the default hasher costs more than the
+//! look-up.
 
 use blockyard_disk::num::usize_from_u64;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Parts that what is in memory is spread over, each with its own lock: enough that 64 threads seldom meet.
+/// Parts that what is in memory is spread over, each with its own lock: enough that 64 threads
+/// seldom meet.
 pub(crate) const SHARDS: usize = 64;
 
-/// The shard of a number. Numbers that are a group apart go to different ones, as neighbours do. Not by the factor of
-/// [`NumberHash`]: a map takes its tags from the upper bits of that, which would be alike in a whole shard.
+/// The shard of a number. Numbers that are a group apart go to different ones, as neighbours do.
+/// Not by the factor of [`NumberHash`]: a map takes its tags from the upper bits of that, which
+/// would be alike in a whole shard.
 pub(crate) fn shard_of(number: u64) -> usize {
     usize_from_u64(number.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 58)
 }

@@ -1,14 +1,16 @@
 //! Orphans: inodes whose removal or truncation a crash must not leave half done.
 //!
-//! An inode that lost its last name while it is open, and a file that loses more blocks than one handle can free, is
-//! noted on the disk in the transaction that makes it so, and struck off in the one that ends it. Notes go into the
-//! orphan file where the image has one with a free slot, otherwise on the list that starts in the superblock and
-//! runs through `i_dtime`. Opening for writing finishes what it finds noted; read-only opens leave it.
+//! An inode that lost its last name while it is open, and a file that loses more blocks than one
+//! handle can free, is noted on the disk in the transaction that makes it so, and struck off in the
+//! one that ends it. Notes go into the orphan file where the image has one with a free slot,
+//! otherwise on the list that starts in the superblock and runs through `i_dtime`. Opening for
+//! writing finishes what it finds noted; read-only opens leave it.
 //!
 //! As in Linux, images without a journal keep no notes: after a crash what they say may be wrong.
 //!
-//! A note names an inode in use: it is added after and removed before anything that could make that untrue, in the
-//! same handle. Adding and removing need no reading and no space, so they cannot fail.
+//! A note names an inode in use: it is added after and removed before anything that could make that
+//! untrue, in the same handle. Adding and removing need no reading and no space, so they cannot
+//! fail.
 
 mod file;
 mod list;
@@ -30,7 +32,8 @@ pub(crate) struct Orphans {
     file: Option<OrphanFile>,
 }
 
-/// An inode of the list. Both parts stay in memory as long as it is there: a neighbour's removal changes its link.
+/// An inode of the list. Both parts stay in memory as long as it is there: a neighbour's removal
+/// changes its link.
 #[derive(Clone)]
 struct Listed {
     inode: Arc<Inode>,
@@ -48,7 +51,8 @@ impl Orphans {
         Self { kept, list: Mutex::new(rank::ORPHANS, List::default()), file: None }
     }
 
-    /// Takes over a note from the list of the image, those of older inodes first. `table` is the inode's place in its table.
+    /// Takes over a note from the list of the image, those of older inodes first. `table` is the
+    /// inode's place in its table.
     pub(crate) fn note_listed(&self, inode: &Arc<Inode>, table: (Arc<Buffer>, usize)) {
         let entry = Listed { inode: Arc::clone(inode), table };
         let (key, _) = self.list.lock().push(inode.number(), entry);
@@ -61,8 +65,8 @@ impl Orphans {
         self.file = Some(file);
     }
 
-    /// Notes that the inode must be deleted or truncated after a crash; nothing when it is noted already. It has
-    /// joined the handle.
+    /// Notes that the inode must be deleted or truncated after a crash; nothing when it is noted
+    /// already. It has joined the handle.
     pub(crate) fn add_orphan(&self, handle: &Handle<'_>, inode: &Arc<Inode>, core: &mut InodeCore) {
         debug_assert!(!core.deleted, "inode {} is gone", inode.number());
         if !self.kept || core.orphan.is_some() {

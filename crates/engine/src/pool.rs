@@ -9,8 +9,8 @@ pub(crate) enum Pool {
     Reserve,
     /// What was reserved when the data was written.
     Reserved,
-    /// As [`Pool::Reserved`], but nothing of the file system's own reserve: Linux allocates ahead like this where data waits for
-    /// its place (observed on 6.18).
+    /// As [`Pool::Reserved`], but nothing of the file system's own reserve: Linux allocates ahead
+    /// like this where data waits for its place (observed on 6.18).
     Delayed,
 }
 

@@ -1,4 +1,5 @@
-//! Why an image is not opened, or an instance cannot go on, although nothing in it contradicts the format.
+//! Why an image is not opened, or an instance cannot go on, although nothing in it contradicts the
+//! format.
 
 use blockyard_disk::GroupNr;
 

@@ -1,11 +1,13 @@
 //! The seam between two ways in which written data becomes requests for blocks.
 //!
-//! The product's way: a write reserves all that it and its mapping can need; write-back asks for whole runs of
-//! dirty blocks and waits for its space. The other way is that of Linux's page cache, which agreement with a kernel needs: it cuts
-//! requests at its folios and at holes that it remembers, reserves cluster by cluster, and gives up where Linux does.
+//! The product's way: a write reserves all that it and its mapping can need; write-back asks for
+//! whole runs of dirty blocks and waits for its space. The other way is that of Linux's page cache,
+//! which agreement with a kernel needs: it cuts requests at its folios and at holes that it
+//! remembers, reserves cluster by cluster, and gives up where Linux does.
 //!
-//! [`Rules`] say what is reserved, whose clusters serve a request and what happens when space ends; [`Pages`] is what a file
-//! remembers of its pages and holes, nothing in the product's way; the steps of writing are in `file/writing.rs`.
+//! [`Rules`] say what is reserved, whose clusters serve a request and what happens when space ends;
+//! [`Pages`] is what a file remembers of its pages and holes, nothing in the product's way; the
+//! steps of writing are in `file/writing.rs`.
 
 mod page_cache;
 
@@ -54,7 +56,8 @@ pub(crate) struct Rules {
     pub(crate) ahead_of_data: Pool,
     /// Attempts of write-back to find space.
     pub(crate) patience: u32,
-    /// Whether a request that found no space is made again without a commit, while a cluster could be claimed.
+    /// Whether a request that found no space is made again without a commit, while a cluster could
+    /// be claimed.
     pub(crate) retries_with_room: bool,
     /// What becomes of a claim for which the mapping has no room.
     pub(crate) failed_claim: FailedClaim,
@@ -116,7 +119,8 @@ impl Pages {
         self.0.iter_mut().for_each(|cached| cached.folios.note_page(byte));
     }
 
-    /// A size or the end of a range lies at a byte: inside a block its page is brought in, to zero a part of it.
+    /// A size or the end of a range lies at a byte: inside a block its page is brought in, to zero
+    /// a part of it.
     pub(crate) fn note_edge(&mut self, byte: u64, block_bits: u32) {
         if !byte.is_multiple_of(1 << block_bits) {
             self.note_page(byte);
@@ -144,8 +148,8 @@ impl Pages {
         self.0.iter_mut().for_each(|cached| cached.forget_clean(&is_dirty, holes));
     }
 
-    /// What is learnt when a block is looked for: nothing where it is known to lie in a hole. `root` is that of the extent tree,
-    /// where there is one.
+    /// What is learnt when a block is looked for: nothing where it is known to lie in a hole.
+    /// `root` is that of the extent tree, where there is one.
     pub(crate) fn note_lookup(&mut self, root: Option<&[u8; 60]>, here: &Lookup, logical: u32) {
         self.0.iter_mut().for_each(|cached| cached.note_lookup(root, here, logical));
     }

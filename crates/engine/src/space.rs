@@ -1,9 +1,9 @@
-//! Blocks and inode numbers from the allocator into the journaled bitmaps and back: the one place where the engine
-//! meets `alloc`.
+//! Blocks and inode numbers from the allocator into the journaled bitmaps and back: the one place
+//! where the engine meets `alloc`.
 //!
 //! A claim is taken in core by the allocator, then marked in the on-disk bitmap inside a handle
-//! ([`Space::take`]), or handed back by dropping it. Freed clusters leave the on-disk bitmap at once and the
-//! in-core one when the freeing transaction has committed.
+//! ([`Space::take`]), or handed back by dropping it. Freed clusters leave the on-disk bitmap at
+//! once and the in-core one when the freeing transaction has committed.
 
 mod sources;
 
@@ -32,8 +32,8 @@ pub(crate) struct Space {
     groups: Arc<Groups>,
     data: DataMode,
     broken_rule: Option<BrokenRule>,
-    /// The transaction whose frees wait although it is committed; [`NONE_HELD`]. Relaxed: only who has the turn to commit
-    /// uses it.
+    /// The transaction whose frees wait although it is committed; [`NONE_HELD`]. Relaxed: only who
+    /// has the turn to commit uses it.
     held: AtomicU64,
 }
 
@@ -206,7 +206,8 @@ impl Space {
             };
             return self.blocks.free_with(first, blocks, context, clear).map(drop);
         }
-        // In core first: should the allocator have to load the group, it must see the clusters used.
+        // In core first: should the allocator have to load the group, it must see the clusters
+        // used.
         let context = FreeContext { txn: Some(handle.tid()), ..context };
         self.blocks.free(first, blocks, context)?;
         self.groups.mark_free(handle, first, blocks)

@@ -1,17 +1,18 @@
 //! The transaction seam: handles, the running transaction, commit points.
 //!
-//! Operations run inside a [`Handle`]: everything that they change belongs to the transaction that was running when
-//! the handle began. Handles join by a sharded count ([`gate`]) and draw their room from sharded pools ([`credits`]),
-//! so two operations share no lock here. A commit closes the gate, waits for the open handles, takes the lists of what
-//! changed ([`Taken`]) and opens the gate to the next transaction; only then does it encode and copy. Who wants to
-//! change something that the commit has not copied yet makes the copy for it: see [`Epoch`].
+//! Operations run inside a [`Handle`]: everything that they change belongs to the transaction that
+//! was running when the handle began. Handles join by a sharded count ([`gate`]) and draw their
+//! room from sharded pools ([`credits`]), so two operations share no lock here. A commit closes the
+//! gate, waits for the open handles, takes the lists of what changed ([`Taken`]) and opens the gate
+//! to the next transaction; only then does it encode and copy. Who wants to change something that
+//! the commit has not copied yet makes the copy for it: see [`Epoch`].
 //!
-//! A *commit point* ends a transaction without asking the device: it comes every N handles, by the caller's clock, or
-//! on demand, and lets the frees of that transaction go back to the allocator. Only an instance whose journal keeps
-//! nothing may have commit points that write nothing.
+//! A *commit point* ends a transaction without asking the device: it comes every N handles, by the
+//! caller's clock, or on demand, and lets the frees of that transaction go back to the allocator.
+//! Only an instance whose journal keeps nothing may have commit points that write nothing.
 //!
-//! Order: inode lock, then handle, then mapping, group, buffer. Nobody waits for a commit inside a handle. Every
-//! operation is reserve, then apply: what can fail comes before the first change.
+//! Order: inode lock, then handle, then mapping, group, buffer. Nobody waits for a commit inside a
+//! handle. Every operation is reserve, then apply: what can fail comes before the first change.
 
 mod credits;
 mod flushes;
@@ -45,21 +46,23 @@ pub(crate) struct Transactions<B: Backend = Native> {
     /// Counts the open handles.
     pub(crate) gate: Gate<B>,
     credits: Credits<B>,
-    /// Epoch (high half) and id of the running transaction. Changed while the gate is closed: a handle's view cannot
-    /// be torn.
+    /// Epoch (high half) and id of the running transaction. Changed while the gate is closed: a
+    /// handle's view cannot be torn.
     running: B::AtomicU64,
     dirty: Box<[DirtyList<B>]>,
     revoked: Mutex<BTreeSet<BlockNr>, B>,
-    /// Length of `revoked`. Relaxed: a block's revoke and its re-use are ordered by the block's owner.
+    /// Length of `revoked`. Relaxed: a block's revoke and its re-use are ordered by the block's
+    /// owner.
     revoked_count: B::AtomicU64,
     keeps_revokes: bool,
-    /// The last transaction that ended with being written, or is being written. Release when it ends pairs with the acquire of who
-    /// finds a block that its commit has taken.
+    /// The last transaction that ended with being written, or is being written. Release when it
+    /// ends pairs with the acquire of who finds a block that its commit has taken.
     written: B::AtomicU32,
-    /// The last transaction that is durable. Release when a commit ends pairs with the acquire of who asks.
+    /// The last transaction that is durable. Release when a commit ends pairs with the acquire of
+    /// who asks.
     durable: B::AtomicU32,
-    /// An operation panicked inside its handle: what it changed must not be written. Release before its handle leaves the gate
-    /// pairs with the acquire of the commit that has closed it.
+    /// An operation panicked inside its handle: what it changed must not be written. Release before
+    /// its handle leaves the gate pairs with the acquire of the commit that has closed it.
     abandoned: B::AtomicBool,
     /// One commit at a time.
     pub(crate) turn: Turn<B>,
@@ -67,7 +70,8 @@ pub(crate) struct Transactions<B: Backend = Native> {
 
 /// What a transaction changed in the cache.
 pub(crate) struct Taken<B: Backend = Native> {
-    /// In ascending order of block. Held until the images are where readers look: a buffer in use is not evicted.
+    /// In ascending order of block. Held until the images are where readers look: a buffer in use
+    /// is not evicted.
     pub(crate) buffers: Vec<Arc<Buffer<B>>>,
     /// Sorted.
     pub(crate) revoked: Vec<BlockNr>,
@@ -98,7 +102,8 @@ impl<B: Backend> Transactions<B> {
         self.abandoned.load(Ordering::Acquire)
     }
 
-    /// The transaction and the epoch that new handles join. Acquire pairs with the release in [`Self::switch`].
+    /// The transaction and the epoch that new handles join. Acquire pairs with the release in
+    /// [`Self::switch`].
     fn now(&self) -> (TxnId, Epoch) {
         let running = self.running.load(Ordering::Acquire);
         (TxnId::new(low32(running)), Epoch::from_raw(high32(running)))
@@ -114,8 +119,8 @@ impl<B: Backend> Transactions<B> {
         self.now().1
     }
 
-    /// Starts the next transaction, and the next epoch if the old one is written; gives the old ones. The gate must be
-    /// closed.
+    /// Starts the next transaction, and the next epoch if the old one is written; gives the old
+    /// ones. The gate must be closed.
     pub(crate) fn switch(&self, is_written: bool) -> (TxnId, Epoch) {
         let (tid, epoch) = self.now();
         let next = if is_written { epoch.next() } else { epoch };
@@ -139,7 +144,8 @@ impl<B: Backend> Transactions<B> {
         self.credits.reset();
     }
 
-    /// The last transaction that may have changed a block of which [`Buffer::changed_in`] says `epoch`; asked after that.
+    /// The last transaction that may have changed a block of which [`Buffer::changed_in`] says
+    /// `epoch`; asked after that.
     pub(crate) fn last_to_change(&self, epoch: Epoch) -> TxnId {
         let (running, running_epoch) = self.now();
         if epoch == running_epoch { running } else { TxnId::new(self.written.load(Ordering::Acquire)) }

@@ -1,8 +1,8 @@
 //! The parts of an image that change in transactions, and how transactions begin and end.
 //!
-//! Each part owns its state: the table of inodes, the groups, the allocators' space, the notes of orphans, the journal. The
-//! volume begins handles, and has a commit bring together what the parts have to write. Nothing here knows of file data or
-//! names.
+//! Each part owns its state: the table of inodes, the groups, the allocators' space, the notes of
+//! orphans, the journal. The volume begins handles, and has a commit bring together what the parts
+//! have to write. Nothing here knows of file data or names.
 
 mod commit;
 mod failure;
@@ -57,7 +57,8 @@ pub(crate) struct Volume {
     pub(crate) flushes: Arc<Flushes>,
     /// The failure is noted on the device. Relaxed: only who notes it looks.
     failure_noted: AtomicBool,
-    /// An apply failed: nothing is written any more. Relaxed: a late reader writes into memory only.
+    /// An apply failed: nothing is written any more. Relaxed: a late reader writes into memory
+    /// only.
     failed: AtomicBool,
     /// Nobody else writes to the devices. Given back last.
     _claims: Vec<Claim>,
@@ -148,8 +149,8 @@ impl Volume {
         result
     }
 
-    /// Begins an operation that changes at most about `credits` blocks. May wait for a commit: to be called without a
-    /// handle and without locks of mappings, groups or buffers.
+    /// Begins an operation that changes at most about `credits` blocks. May wait for a commit: to
+    /// be called without a handle and without locks of mappings, groups or buffers.
     pub(crate) fn begin(&self, ctx: &OpContext, credits: usize) -> Result<Handle<'_>> {
         if self.has_failed() {
             self.note_failure(ctx);

@@ -1,7 +1,7 @@
 //! An open file system that notes which operations were done on it.
 //!
-//! Tests and tools that say what they tried ask it: what nobody looks up cannot be forgotten in a list. Only what worked is noted, by the
-//! names of docs/testing.md.
+//! Tests and tools that say what they tried ask it: what nobody looks up cannot be forgotten in a
+//! list. Only what worked is noted, by the names of docs/testing.md.
 
 use crate::{Fallocate, FileSystem, NewInode, OpContext, RenameMode, Result, SetAttributes, XattrMode};
 use blockyard_disk::inode::FileType;
@@ -10,7 +10,8 @@ use blockyard_sync::{Mutex, rank};
 use std::collections::BTreeSet;
 use std::ops::Deref;
 
-/// Bytes of an attribute block that are no value, at least: its header, an entry without a name, and the end of the list.
+/// Bytes of an attribute block that are no value, at least: its header, an entry without a name,
+/// and the end of the list.
 const BESIDE_A_VALUE: usize = 32 + 16 + 4;
 
 /// A file system with a note of what was done.

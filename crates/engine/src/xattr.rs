@@ -1,8 +1,8 @@
 //! Extended attributes: in the inode, else in one block, which inodes may share.
 //!
-//! A change is computed on copies of both places first; the block, if one is needed, is allocated before anything
-//! changes. A shared block is copied before it is changed. Where the image has `ea_inode`, values that fit neither place go
-//! into inodes of their own ([`values`]).
+//! A change is computed on copies of both places first; the block, if one is needed, is allocated
+//! before anything changes. A shared block is copied before it is changed. Where the image has
+//! `ea_inode`, values that fit neither place go into inodes of their own ([`values`]).
 
 mod deletion;
 mod inheritance;
@@ -59,8 +59,8 @@ const OPEN_PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 /// Longest name, its prefix included: what the kernel's calls take and list.
 const NAME_MAX: usize = 255;
 
-/// The index and the rest of an attribute's name, of those that Linux serves: of the names of the system only the two access control
-/// lists.
+/// The index and the rest of an attribute's name, of those that Linux serves: of the names of the
+/// system only the two access control lists.
 fn attribute_name(name: &[u8]) -> Result<(u8, &[u8])> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Error::Range);
@@ -77,8 +77,8 @@ fn is_served(index: u8) -> bool {
     index != XATTR_INDEX && index != RICH_ACL
 }
 
-/// The extended attributes of inodes. Deleting an inode gives up its attributes, and giving up attributes deletes inodes that hold
-/// values: both stand here.
+/// The extended attributes of inodes. Deleting an inode gives up its attributes, and giving up
+/// attributes deletes inodes that hold values: both stand here.
 pub(crate) struct Xattrs {
     volume: Arc<Volume>,
     files: Arc<Files>,
@@ -202,7 +202,8 @@ impl Xattrs {
     ) -> Result<()> {
         let owner = self.volume.inodes.inode(inode)?;
         if owner.core().map == InodeMap::FastSymlink {
-            // Its blocks must stay 0: e2fsck 1.47 takes the target for a block map else. (Linux does it all the same.)
+            // Its blocks must stay 0: e2fsck 1.47 takes the target for a block map else. (Linux
+            // does it all the same.)
             return Err(Error::NoSpace);
         }
         let value = self.make_value(ctx, &owner, bytes)?;
@@ -246,7 +247,8 @@ impl Xattrs {
         unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
-    /// Changes one attribute; the caller holds the inode's content exclusively. Gives the values that nothing refers to any more.
+    /// Changes one attribute; the caller holds the inode's content exclusively. Gives the values
+    /// that nothing refers to any more.
     fn change_in(
         &self,
         ctx: &OpContext,
@@ -307,7 +309,8 @@ impl Xattrs {
         Ok(unused)
     }
 
-    /// Puts the new attribute in the inode if it fits there, else in the block; gives the inode's area.
+    /// Puts the new attribute in the inode if it fits there, else in the block; gives the inode's
+    /// area.
     fn place_attribute(
         &self,
         core: &InodeCore,
@@ -337,8 +340,9 @@ impl Xattrs {
         write(in_inode).ok_or(Error::NoSpace)
     }
 
-    /// Stores the attributes of the block: in place, in a copy when others use it too, or nowhere when there are none.
-    /// Gives the values that nothing refers to any more: a block counts once for each value in it.
+    /// Stores the attributes of the block: in place, in a copy when others use it too, or nowhere
+    /// when there are none. Gives the values that nothing refers to any more: a block counts once
+    /// for each value in it.
     #[allow(clippy::too_many_arguments, reason = "what a change of the block needs")]
     fn store_block(
         &self,
@@ -403,8 +407,8 @@ impl Xattrs {
         Ok(block)
     }
 
-    /// Brings in what giving up an inode's attribute block takes: its bitmap, and the block, which is in memory while what
-    /// this gives lives.
+    /// Brings in what giving up an inode's attribute block takes: its bitmap, and the block, which
+    /// is in memory while what this gives lives.
     pub(crate) fn reserve_attribute_block(
         &self,
         handle: &Handle<'_>,
@@ -418,8 +422,8 @@ impl Xattrs {
         self.attribute_block(block).map(Some)
     }
 
-    /// Gives up an inode's attribute block: one user less, or freed with the last. Gives the values that nothing refers
-    /// to any more. [`Self::reserve_attribute_block`] came before.
+    /// Gives up an inode's attribute block: one user less, or freed with the last. Gives the values
+    /// that nothing refers to any more. [`Self::reserve_attribute_block`] came before.
     pub(crate) fn release_attribute_block(
         &self,
         handle: &Handle<'_>,
@@ -483,7 +487,8 @@ impl Xattrs {
     }
 }
 
-/// The references that are left when each of `kept` is taken away once: two attributes may share a value.
+/// The references that are left when each of `kept` is taken away once: two attributes may share a
+/// value.
 fn without(all: impl Iterator<Item = u32>, kept: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut all: Vec<u32> = all.collect();
     for value in kept {

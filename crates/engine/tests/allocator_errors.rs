@@ -1,6 +1,8 @@
-//! What the allocators refuse, and the errno that it is for callers of the engine: every variant is made by an allocator.
+//! What the allocators refuse, and the errno that it is for callers of the engine: every variant is
+//! made by an allocator.
 //!
-//! A double free, and a group whose bitmap contradicts its descriptor, were invalid arguments (EINVAL).
+//! A double free, and a group whose bitmap contradicts its descriptor, were invalid arguments
+//! (EINVAL).
 
 #![allow(clippy::unwrap_used)]
 

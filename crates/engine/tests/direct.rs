@@ -1,4 +1,5 @@
-//! Direct writes: what is asked for, what becomes of data that waits, and that content and image are right.
+//! Direct writes: what is asked for, what becomes of data that waits, and that content and image
+//! are right.
 
 #![allow(clippy::unwrap_used)]
 
@@ -68,7 +69,8 @@ impl World {
     }
 }
 
-/// The requests of 6.18 for the same writes (tracepoints); preallocated blocks are found without a search.
+/// The requests of 6.18 for the same writes (tracepoints); preallocated blocks are found without a
+/// search.
 #[test]
 fn what_lies_in_a_hole_is_asked_for_at_once_and_what_has_a_place_not() {
     let world = World::new();
@@ -110,8 +112,8 @@ fn the_folios_of_the_range_are_written_before_and_others_go_on_waiting() {
     }
 }
 
-/// Seen on 6.18: each piece is converted by itself, so a write over two holes and what lies between them may need a tree block that
-/// goes back at once.
+/// Seen on 6.18: each piece is converted by itself, so a write over two holes and what lies between
+/// them may need a tree block that goes back at once.
 #[test]
 fn pieces_are_entries_of_their_own_until_they_are_converted() {
     let world = World::new();

@@ -1,4 +1,5 @@
-//! Inodes are encoded and leave memory before the transaction that made them is committed: nothing of them may be lost.
+//! Inodes are encoded and leave memory before the transaction that made them is committed: nothing
+//! of them may be lost.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,8 +23,9 @@ fn open(device: &Arc<MemoryDevice>) -> FileSystem {
         .unwrap()
 }
 
-/// Threads on one CPU slot make files, each in its own directory, in table blocks that they share and begin: after opening again
-/// each name leads to a file with one link. `unnamed` files are made between them, which are on the list of orphans.
+/// Threads on one CPU slot make files, each in its own directory, in table blocks that they share
+/// and begin: after opening again each name leads to a file with one link. `unnamed` files are made
+/// between them, which are on the list of orphans.
 fn make_on_many_threads(unnamed: bool) {
     const FILES: u32 = 3000;
     let ctx = OpContext::system();
@@ -65,7 +67,8 @@ fn files_made_beside_unnamed_ones_are_there() {
     make_on_many_threads(true);
 }
 
-/// A file is made, and so many others that it leaves memory before a commit: fsync still makes it durable.
+/// A file is made, and so many others that it leaves memory before a commit: fsync still makes it
+/// durable.
 #[test]
 fn fsync_of_an_inode_that_left_memory_commits_it() {
     let ctx = OpContext::system();

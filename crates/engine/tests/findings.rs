@@ -68,7 +68,8 @@ fn flags_are_for_files_and_directories() {
     fs.set_flags(&ctx, file, IMMUTABLE).unwrap();
 }
 
-/// Flags that nobody may set were passed over, as if they had been set. Those that an inode has anyway may be asked for.
+/// Flags that nobody may set were passed over, as if they had been set. Those that an inode has
+/// anyway may be asked for.
 #[test]
 fn flags_that_nobody_may_set_are_refused() {
     const PROJECTS: u32 = 0x2000_0000;
@@ -139,8 +140,8 @@ fn append_only_files_take_the_present_as_their_times() {
     assert!(matches!(fs.set_attributes(&ctx, file, &touch), Err(Error::NotPermitted)));
 }
 
-/// Inodes of creations that were undone for want of space had no deletion time; deletions early in 1970 had one that
-/// e2fsck takes for a link of the orphan list.
+/// Inodes of creations that were undone for want of space had no deletion time; deletions early in
+/// 1970 had one that e2fsck takes for a link of the orphan list.
 #[test]
 fn what_is_deleted_has_a_deletion_time() {
     let (device, fs) = open(&mkfs::Options::ext4().block_size(1024).features("^has_journal"), 2 << 20);
@@ -158,8 +159,8 @@ fn what_is_deleted_has_a_deletion_time() {
     judge(fs, &device);
 }
 
-/// The reasons to refuse came in another order than Linux's, append-only directories lost names, and allocating inside
-/// a file left its time of modification.
+/// The reasons to refuse came in another order than Linux's, append-only directories lost names,
+/// and allocating inside a file left its time of modification.
 #[test]
 fn refusals_come_in_the_order_of_linux() {
     let fs = plain();
@@ -190,7 +191,8 @@ fn refusals_come_in_the_order_of_linux() {
     assert_eq!(fs.attributes(file).unwrap().modified, later.now);
 }
 
-/// Indirect blocks were not reserved with the data that needed them: sync ran out of space that write had promised.
+/// Indirect blocks were not reserved with the data that needed them: sync ran out of space that
+/// write had promised.
 #[test]
 fn space_for_the_mapping_is_promised_with_the_data() {
     for features in ["^has_journal,^extents,^64bit", "^has_journal"] {
@@ -224,7 +226,8 @@ fn space_for_the_mapping_is_promised_with_the_data() {
     }
 }
 
-/// Zeroing a range that did not fit dropped the dirty blocks in it and kept their reservations for ever.
+/// Zeroing a range that did not fit dropped the dirty blocks in it and kept their reservations for
+/// ever.
 #[test]
 fn what_a_refused_zero_range_dropped_is_given_back() {
     let (device, fs) = open(&mkfs::Options::ext4().block_size(1024).features("^has_journal"), 2 << 20);
@@ -237,8 +240,9 @@ fn what_a_refused_zero_range_dropped_is_given_back() {
     judge(fs, &device);
 }
 
-/// A read behind the end of a file that lies in its inode was no read of nothing but a panic; and its content was taken for
-/// the root of an extent tree when space was promised for leaving the inode.
+/// A read behind the end of a file that lies in its inode was no read of nothing but a panic; and
+/// its content was taken for the root of an extent tree when space was promised for leaving the
+/// inode.
 #[test]
 fn content_in_the_inode_ends_and_is_no_tree() {
     if !require(&["mke2fs", "mount", "root"]) {
@@ -264,7 +268,8 @@ fn content_in_the_inode_ends_and_is_no_tree() {
     judge(fs, &device);
 }
 
-/// Cutting a file to the size that it has changes its times (observed on Linux 6.18, by path and by descriptor).
+/// Cutting a file to the size that it has changes its times (observed on Linux 6.18, by path and by
+/// descriptor).
 #[test]
 fn truncation_to_the_same_size_is_a_change() {
     let fs = plain();
@@ -291,7 +296,8 @@ fn running_out_of_inodes_is_told_apart_from_running_out_of_blocks() {
     fs.close(&ctx).unwrap();
 }
 
-/// A slash behind the name of a file said nothing, and one behind a symbolic link did not follow it.
+/// A slash behind the name of a file said nothing, and one behind a symbolic link did not follow
+/// it.
 #[test]
 fn a_slash_at_the_end_of_a_path_means_a_directory() {
     let (device, fs) = open(&mkfs::Options::ext4().block_size(4096), 32 << 20);

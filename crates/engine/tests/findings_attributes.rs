@@ -1,5 +1,5 @@
-//! What adversaries found in attributes, access control lists and their inheritance, each in its smallest form, with one line
-//! of story; a kernel mount says what is right.
+//! What adversaries found in attributes, access control lists and their inheritance, each in its
+//! smallest form, with one line of story; a kernel mount says what is right.
 
 #![allow(clippy::unwrap_used)]
 
@@ -133,7 +133,8 @@ fn make_kernels(dir: &Path) {
     }
 }
 
-/// New inodes took nothing of their directory's default list; each kind on each size of inode, lists of all sizes.
+/// New inodes took nothing of their directory's default list; each kind on each size of inode,
+/// lists of all sizes.
 #[test]
 fn default_lists_are_inherited_as_by_linux() {
     if !require(&["root", "e2fsck"]) {
@@ -245,7 +246,8 @@ fn values_for_lists() -> Vec<Vec<u8>> {
     values
 }
 
-/// What is left of a call on an inode: its answer, the mode, both lists, and whether the time of change is another one.
+/// What is left of a call on an inode: its answer, the mode, both lists, and whether the time of
+/// change is another one.
 type Left = (i32, u16, [Option<Vec<u8>>; 2], bool);
 
 /// Sets an attribute as the kernel does it.
@@ -288,7 +290,8 @@ fn set_by_us(fs: &FileSystem, inode: InodeNr, name: &str, value: Option<&[u8]>) 
     (answer, now.permissions, [ACCESS, DEFAULT].map(read), now.changed != before)
 }
 
-/// Lists that say what the mode says were stored, which Linux puts into the mode, and so were lists that it refuses.
+/// Lists that say what the mode says were stored, which Linux puts into the mode, and so were lists
+/// that it refuses.
 #[test]
 fn lists_are_set_and_refused_as_by_linux() {
     if !require(&["root", "e2fsck"]) {
@@ -391,7 +394,8 @@ fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
     }
 }
 
-/// A short link of Linux whose attribute lies in an inode of its own was taken for one whose target lies in a block.
+/// A short link of Linux whose attribute lies in an inode of its own was taken for one whose target
+/// lies in a block.
 #[test]
 fn a_short_link_with_a_value_in_an_inode_is_read() {
     if !require(&["root", "mke2fs"]) {
@@ -455,7 +459,8 @@ const DAMAGES: [(&[&str], bool); 7] = [
     ),
 ];
 
-/// An attribute whose entry was damaged gave the content of any file, and one whose value was damaged gave that.
+/// An attribute whose entry was damaged gave the content of any file, and one whose value was
+/// damaged gave that.
 #[test]
 fn a_value_comes_from_an_inode_of_values_only_and_is_the_one_that_was_set() {
     if !require(&["root", "debugfs", "e2fsck"]) {
@@ -534,7 +539,8 @@ fn assert_value(device: &MemoryDevice, is_given: bool, what: &str) {
     }
 }
 
-/// Content in an inode whose rest an attribute said to lie in another inode was shown cut off, and made longer; Linux refuses it.
+/// Content in an inode whose rest an attribute said to lie in another inode was shown cut off, and
+/// made longer; Linux refuses it.
 #[test]
 fn the_rest_of_inline_content_lies_in_no_other_inode() {
     if !require(&["root", "mke2fs"]) {

@@ -1,4 +1,5 @@
-//! What adversaries found after failed calls and power cuts, each in its smallest form, with one line of story.
+//! What adversaries found after failed calls and power cuts, each in its smallest form, with one
+//! line of story.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +20,8 @@ use trial::{
     with_each_read_failing,
 };
 
-/// A write past the end whose last step failed left dirty blocks behind the size, which write-back mapped.
+/// A write past the end whose last step failed left dirty blocks behind the size, which write-back
+/// mapped.
 #[test]
 fn a_write_that_fails_leaves_nothing_behind_the_size() {
     let device = Arc::new(FaultyDevice::new(formatted(&ext4(1024).journal_mib(4), 64 << 20)));
@@ -49,8 +51,8 @@ fn a_write_that_fails_leaves_nothing_behind_the_size() {
     judge_image(device.below());
 }
 
-/// A direct write into blocks that were allocated behind the end made them written in one transaction and raised the size in
-/// the next.
+/// A direct write into blocks that were allocated behind the end made them written in one
+/// transaction and raised the size in the next.
 #[test]
 fn a_direct_write_and_its_size_are_one_transaction() {
     let (device, fs) = fresh(&ext4(4096), 64 << 20);
@@ -71,7 +73,8 @@ fn a_direct_write_and_its_size_are_one_transaction() {
     });
 }
 
-/// A truncation that an error ended midway left blocks behind the end: growing showed them again, and e2fsck complained.
+/// A truncation that an error ended midway left blocks behind the end: growing showed them again,
+/// and e2fsck complained.
 #[test]
 fn a_truncation_that_fails_is_finished_before_the_file_grows_and_at_close() {
     for (features, grows) in [("^has_journal", true), ("^has_journal", false), ("has_journal", true)] {
@@ -102,7 +105,8 @@ fn a_truncation_that_fails_is_finished_before_the_file_grows_and_at_close() {
     }
 }
 
-/// A truncation that failed midway left what waited behind the new end in its block, and a write behind it showed that.
+/// A truncation that failed midway left what waited behind the new end in its block, and a write
+/// behind it showed that.
 #[test]
 fn a_truncation_that_fails_cuts_the_block_that_waits() {
     let (device, fs) = fresh(&ext4(1024), 32 << 20);
@@ -120,7 +124,8 @@ fn a_truncation_that_fails_cuts_the_block_that_waits() {
     });
 }
 
-/// A deletion that failed midway left an inode without links in use when there was no journal to note it in.
+/// A deletion that failed midway left an inode without links in use when there was no journal to
+/// note it in.
 #[test]
 fn a_deletion_that_fails_is_finished_at_close() {
     for features in ["^has_journal", "has_journal"] {
@@ -132,8 +137,9 @@ fn a_deletion_that_fails_is_finished_at_close() {
     }
 }
 
-/// A read that failed while the values of an inode's attributes lost their references left some of them without, but referred
-/// to: nothing could be done with that inode any more, its deletion included.
+/// A read that failed while the values of an inode's attributes lost their references left some of
+/// them without, but referred to: nothing could be done with that inode any more, its deletion
+/// included.
 #[test]
 fn references_to_values_go_all_or_none() {
     type Change = fn(&FileSystem, InodeNr) -> Result<(), Error>;
@@ -159,7 +165,8 @@ fn references_to_values_go_all_or_none() {
     }
 }
 
-/// Where the last block waited to be written, only what waited was zeroed, and the larger size was committed before it.
+/// Where the last block waited to be written, only what waited was zeroed, and the larger size was
+/// committed before it.
 #[test]
 fn what_lies_behind_the_end_does_not_show_after_a_crash() {
     for data in [DataMode::Ordered, DataMode::Journal] {
@@ -177,7 +184,8 @@ fn what_lies_behind_the_end_does_not_show_after_a_crash() {
     }
 }
 
-/// A read that failed amid an insertion left the file half moved; amid a collapse it ended the instance.
+/// A read that failed amid an insertion left the file half moved; amid a collapse it ended the
+/// instance.
 #[test]
 fn a_tail_that_can_not_be_read_is_not_moved() {
     let (device, fs) = fresh(&ext4(1024), 32 << 20);
@@ -204,7 +212,8 @@ fn a_tail_that_can_not_be_read_is_not_moved() {
     });
 }
 
-/// Content that had to leave its inode was in memory only while a transaction committed that the inode had lost it.
+/// Content that had to leave its inode was in memory only while a transaction committed that the
+/// inode had lost it.
 #[test]
 fn content_of_an_inode_is_not_lost_on_its_way_to_a_block() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -232,8 +241,8 @@ fn content_of_an_inode_is_not_lost_on_its_way_to_a_block() {
     }
 }
 
-/// A crash amid the deletion of a long symbolic link on an image without extents left one that looked short: the image could not
-/// be opened any more.
+/// A crash amid the deletion of a long symbolic link on an image without extents left one that
+/// looked short: the image could not be opened any more.
 #[test]
 fn a_crash_amid_the_deletion_of_a_long_link_leaves_an_image_that_opens() {
     let (device, fs) = fresh(&mkfs::Options::ext3().block_size(1024), 32 << 20);
@@ -243,7 +252,8 @@ fn a_crash_amid_the_deletion_of_a_long_link_leaves_an_image_that_opens() {
     after_each_write(&device, &committing(), unlink, |_| {});
 }
 
-/// On a device that refuses data, writers went on without bound: what could not be written stayed in memory.
+/// On a device that refuses data, writers went on without bound: what could not be written stayed
+/// in memory.
 #[test]
 fn dirty_data_is_bounded_on_a_device_that_refuses_it() {
     let device = Arc::new(FaultyDevice::new(formatted(&ext4(4096), 256 << 20)));
@@ -276,7 +286,8 @@ fn a_journal_that_gave_up_is_told_to_the_superblock() {
     assert_eq!(state[0] & 2, 2);
 }
 
-/// The log of the file system that was there before is no part of the new one, even when both have the same identity.
+/// The log of the file system that was there before is no part of the new one, even when both have
+/// the same identity.
 #[test]
 fn the_log_of_an_older_file_system_is_not_replayed() {
     let device = Arc::new(formatted(&ext4(1024), 64 << 20));
@@ -296,7 +307,8 @@ fn the_log_of_an_older_file_system_is_not_replayed() {
     judge(fs, &device);
 }
 
-/// An inode that a name refers to and that lacks links was deleted at close when somebody had only looked at it.
+/// An inode that a name refers to and that lacks links was deleted at close when somebody had only
+/// looked at it.
 #[test]
 fn who_looks_at_an_inode_without_links_deletes_nothing() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -318,8 +330,8 @@ fn who_looks_at_an_inode_without_links_deletes_nothing() {
     judge_image(&with_links(&device, 1));
 }
 
-/// A write-back that met one read error after it had written the data forgot the end of the file when its inode left memory:
-/// the next fsync was content with the old end.
+/// A write-back that met one read error after it had written the data forgot the end of the file
+/// when its inode left memory: the next fsync was content with the old end.
 #[test]
 fn the_end_of_a_file_whose_write_back_failed_is_not_forgotten() {
     let device = Arc::new(FaultyDevice::new(formatted(&ext4(1024), 64 << 20)));
@@ -330,7 +342,8 @@ fn the_end_of_a_file_whose_write_back_failed_is_not_forgotten() {
     fs.write(&context(), inode, 0, &[3; 500]).unwrap();
     fs.sync(&context()).unwrap();
     let look_at_others = || others.iter().rev().for_each(|&other| assert!(fs.attributes(other).is_ok()));
-    // It grows inside of its block, so that only its end is to be told to the disk; its block of the inode table is not in memory.
+    // It grows inside of its block, so that only its end is to be told to the disk; its block of
+    // the inode table is not in memory.
     fs.write(&context(), inode, 500, &[3; 500]).unwrap();
     fs.commit(&context()).unwrap();
     look_at_others();
@@ -349,7 +362,8 @@ fn the_end_of_a_file_whose_write_back_failed_is_not_forgotten() {
     judge_image(device.below());
 }
 
-/// A writer that was under the limit of dirty data was told that the data of another could not be written.
+/// A writer that was under the limit of dirty data was told that the data of another could not be
+/// written.
 #[test]
 fn a_writer_under_the_limit_is_not_told_of_others() {
     let device = Arc::new(FaultyDevice::new(formatted(&ext4(4096), 256 << 20)));
@@ -376,7 +390,8 @@ fn a_writer_under_the_limit_is_not_told_of_others() {
     assert!(fs.fsync(&context(), refused).is_err());
 }
 
-/// A superblock of which one sector is old or torn is refused by a mount and by us, whichever sector; check goes by a backup.
+/// A superblock of which one sector is old or torn is refused by a mount and by us, whichever
+/// sector; check goes by a backup.
 #[test]
 fn a_torn_superblock_is_refused_by_name() {
     let (base, fs) = fresh(&ext4(1024), 32 << 20);

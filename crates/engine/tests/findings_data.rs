@@ -42,7 +42,8 @@ fn a_range_inside_a_block_is_zeroed_wherever_it_begins() {
     }
 }
 
-/// With the page cache followed and blocks above 4 KiB, data that waited was written over what a direct write had written.
+/// With the page cache followed and blocks above 4 KiB, data that waited was written over what a
+/// direct write had written.
 #[test]
 fn a_direct_write_comes_after_the_data_that_waited() {
     for bits in [12, 13, 14, 16] {
@@ -65,7 +66,8 @@ fn a_direct_write_comes_after_the_data_that_waited() {
     }
 }
 
-/// Where space was short and the page cache was followed, the rest of a block of a block map showed what the device held before.
+/// Where space was short and the page cache was followed, the rest of a block of a block map showed
+/// what the device held before.
 #[test]
 fn a_block_that_is_placed_at_once_is_zeroes_but_for_what_was_written() {
     let device = Arc::new(formatted(&mkfs::Options::ext3().block_size(4096), 64 << 20));
@@ -94,7 +96,8 @@ fn a_block_that_is_placed_at_once_is_zeroes_but_for_what_was_written() {
     judge(fs, &device);
 }
 
-/// What another system, or a crash, had left in the last block behind the end showed when the file grew.
+/// What another system, or a crash, had left in the last block behind the end showed when the file
+/// grew.
 #[test]
 fn what_lies_behind_the_end_never_shows() {
     for data in [DataMode::Ordered, DataMode::Journal] {
@@ -108,8 +111,8 @@ fn what_lies_behind_the_end_never_shows() {
     }
 }
 
-/// Each freed block of logged data takes a revoke record: those of a large file were more than the log holds. A part may end
-/// inside of a cluster.
+/// Each freed block of logged data takes a revoke record: those of a large file were more than the
+/// log holds. A part may end inside of a cluster.
 #[test]
 fn a_large_file_of_logged_data_is_deleted_in_parts() {
     let image = ext4(1024).journal_mib(1);
@@ -155,7 +158,8 @@ fn a_refused_insertion_keeps_the_size() {
     judge(fs, &device);
 }
 
-/// Transactions of the smallest size have no room for the frees of a collapse beside its move; they need none.
+/// Transactions of the smallest size have no room for the frees of a collapse beside its move; they
+/// need none.
 #[test]
 fn a_tail_is_moved_in_the_smallest_transactions() {
     let device = Arc::new(formatted(&ext4(1024), 64 << 20));
@@ -209,8 +213,9 @@ fn a_write_that_finds_no_room_leaves_the_content_of_an_inode() {
     judge(fs, &device);
 }
 
-/// Direct writes put entries between those that waited, which had been promised room behind all others: with the rest of the
-/// space written full, what `write` had taken could not be written back, and was lost at close.
+/// Direct writes put entries between those that waited, which had been promised room behind all
+/// others: with the rest of the space written full, what `write` had taken could not be written
+/// back, and was lost at close.
 #[test]
 fn direct_writes_leave_room_for_what_waits_beside_them() {
     let (block, cluster) = (1024_u64, 16_u64 << 10);
@@ -239,7 +244,8 @@ fn direct_writes_leave_room_for_what_waits_beside_them() {
     judge(fs, &device);
 }
 
-/// Linux gives equal values of one file one inode: when one of two attributes went, both references stayed.
+/// Linux gives equal values of one file one inode: when one of two attributes went, both references
+/// stayed.
 #[test]
 fn a_value_that_two_attributes_share_loses_one_reference() {
     if !blockyard_testkit::require(&["e2fsck", "mke2fs", "root"]) {

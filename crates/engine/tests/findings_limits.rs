@@ -1,4 +1,5 @@
-//! What adversaries found at the limits of sizes, names and arguments, each in its smallest form, with one line of story.
+//! What adversaries found at the limits of sizes, names and arguments, each in its smallest form,
+//! with one line of story.
 
 #![allow(clippy::unwrap_used)]
 
@@ -60,7 +61,8 @@ fn everything_works_at_the_end_of_the_largest_files() {
     }
 }
 
-/// A range whose insertion would make a file too large was refused with the times as they were; Linux changes them.
+/// A range whose insertion would make a file too large was refused with the times as they were;
+/// Linux changes them.
 #[test]
 fn an_insertion_that_is_too_large_changes_the_times() {
     let (_, fs) = fresh(&ext4(1024), 64 << 20);
@@ -112,7 +114,8 @@ fn without_huge_file_files_end_where_their_sectors_can_be_counted() {
     }
 }
 
-/// The content of a file in its inode took sizes that the block map to come could not hold: its data was lost.
+/// The content of a file in its inode took sizes that the block map to come could not hold: its
+/// data was lost.
 #[test]
 fn a_file_in_its_inode_ends_where_its_block_map_will() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -201,7 +204,8 @@ fn encrypted_directories_take_no_names() {
     }
 }
 
-/// A directory kept its INDEX flag when it changed without `dir_index`, and a name lay where its index was.
+/// A directory kept its INDEX flag when it changed without `dir_index`, and a name lay where its
+/// index was.
 #[test]
 fn a_directory_that_changes_without_dir_index_has_no_index() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -249,7 +253,8 @@ fn device_numbers_end_where_the_format_does() {
     judge(fs, &device);
 }
 
-/// The walk to the root went round in a loop of `..` as often as there are inodes, minutes on a large image.
+/// The walk to the root went round in a loop of `..` as often as there are inodes, minutes on a
+/// large image.
 #[test]
 fn a_loop_of_directories_ends_the_walk_to_the_root_at_once() {
     const DEEP: usize = 300;
@@ -279,7 +284,8 @@ fn a_loop_of_directories_ends_the_walk_to_the_root_at_once() {
     assert_eq!(fs.lookup(ROOT, b"moved").unwrap(), moved);
 }
 
-/// A direct write of nothing panicked, and one to a file that may only be appended to went where it was told.
+/// A direct write of nothing panicked, and one to a file that may only be appended to went where it
+/// was told.
 #[test]
 fn direct_writes_respect_append_only_files_and_may_be_empty() {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
@@ -362,7 +368,8 @@ fn the_timer_takes_any_time() {
     }
 }
 
-/// Half of all values in inodes had a hash that was cut at 0x7fffffff: Linux and e2fsck took them for damaged.
+/// Half of all values in inodes had a hash that was cut at 0x7fffffff: Linux and e2fsck took them
+/// for damaged.
 #[test]
 fn hashes_of_values_have_all_their_bits() {
     for inode_size in [128, 256] {
@@ -377,7 +384,8 @@ fn hashes_of_values_have_all_their_bits() {
     }
 }
 
-/// The first attribute block on an image without ext_attr left the feature off: e2fsck took the attribute away.
+/// The first attribute block on an image without ext_attr left the feature off: e2fsck took the
+/// attribute away.
 #[test]
 fn the_first_attribute_block_brings_its_feature() {
     for features in ["", "^has_journal"] {
@@ -430,7 +438,8 @@ fn the_first_large_file_brings_its_feature() {
     }
 }
 
-/// An index that had been switched off was overwritten by the first name, and the directory still said that it had one.
+/// An index that had been switched off was overwritten by the first name, and the directory still
+/// said that it had one.
 #[test]
 fn a_change_takes_the_mark_of_an_index_that_is_switched_off() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -568,7 +577,8 @@ fn a_write_that_crosses_the_largest_size_is_short() {
     }
 }
 
-/// On an instance that was opened to be read, fsync said that it may not write; on Linux there is nothing to do.
+/// On an instance that was opened to be read, fsync said that it may not write; on Linux there is
+/// nothing to do.
 #[test]
 fn an_instance_that_is_only_read_is_always_durable() {
     let (device, fs) = fresh(&ext4(1024), 32 << 20);

@@ -1,5 +1,5 @@
-//! What adversaries found on full images and in directories that lie in their inodes, each in its smallest form, with one line of
-//! story.
+//! What adversaries found on full images and in directories that lie in their inodes, each in its
+//! smallest form, with one line of story.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,8 @@ use std::sync::Arc;
 use support::{ROOT, context, directory, file};
 use trial::{FILE, changed, content, ext4, fill, formatted, fresh, full, judge, open_on, part};
 
-/// On a full image writes into space that was allocated ahead found none: its promise had to come from what was ordinary.
+/// On a full image writes into space that was allocated ahead found none: its promise had to come
+/// from what was ordinary.
 #[test]
 fn space_allocated_ahead_takes_writes_on_a_full_image() {
     let (device, fs) = fresh(&full(), 8 << 20);
@@ -32,7 +33,8 @@ fn space_allocated_ahead_takes_writes_on_a_full_image() {
     judge(fs, &device);
 }
 
-/// On a full image an insertion and a zeroed range found no node for the split, which the file system's own reserve is for.
+/// On a full image an insertion and a zeroed range found no node for the split, which the file
+/// system's own reserve is for.
 #[test]
 fn ranges_of_a_full_image_find_a_node() {
     for what in [Fallocate::InsertRange, Fallocate::ZeroRange, Fallocate::CollapseRange, Fallocate::PunchHole]
@@ -71,7 +73,8 @@ fn a_write_that_does_not_fit_leaves_the_file_as_it_was() {
     judge(fs, &device);
 }
 
-/// On a full image no name left a directory in its inode, and a move that did not find the block for that ended the instance.
+/// On a full image no name left a directory in its inode, and a move that did not find the block
+/// for that ended the instance.
 #[test]
 fn directories_in_inodes_change_without_a_block() {
     for features in ["inline_data", "inline_data,^has_journal"] {
@@ -107,7 +110,8 @@ fn directories_in_inodes_change_without_a_block() {
     }
 }
 
-/// Names that a directory in its inode has no room for take a block; those it has room for take none, and all stay through both.
+/// Names that a directory in its inode has no room for take a block; those it has room for take
+/// none, and all stay through both.
 #[test]
 fn a_directory_leaves_its_inode_when_it_is_full() {
     let Some(base) = changed(&ext4(1024).inode_size(256).features("inline_data"), &["mkdir d"]) else {
@@ -130,7 +134,8 @@ fn a_directory_leaves_its_inode_when_it_is_full() {
     judge(fs, &device);
 }
 
-/// On a full image a block that had been punched could not be written again: its node had to come from what was ordinary.
+/// On a full image a block that had been punched could not be written again: its node had to come
+/// from what was ordinary.
 #[test]
 fn a_punched_block_of_a_full_image_is_written_again() {
     let (base, fs) = fresh(&full(), 8 << 20);
@@ -198,7 +203,8 @@ fn punch_and_write(path: &std::path::Path) -> usize {
     (0..300).take_while(|&number| write(number).is_ok()).count()
 }
 
-/// A directory in its inode that was about as large as a block left it on any change; Linux keeps it.
+/// A directory in its inode that was about as large as a block left it on any change; Linux keeps
+/// it.
 #[test]
 fn a_directory_in_a_large_inode_changes_there() {
     if !blockyard_testkit::require(&["root", "mke2fs", "e2fsck"]) {

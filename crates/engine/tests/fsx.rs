@@ -1,7 +1,8 @@
-//! One file under random operations against plain bytes, after the manner of fsx: what is read is what was written,
-//! through write-back, commits and reopening; at the end e2fsck finds nothing.
+//! One file under random operations against plain bytes, after the manner of fsx: what is read is
+//! what was written, through write-back, commits and reopening; at the end e2fsck finds nothing.
 //!
-//! Every operation takes its range from `blockyard_ranges`: random offsets never met the edges of blocks, clusters, folios and maps.
+//! Every operation takes its range from `blockyard_ranges`: random offsets never met the edges of
+//! blocks, clusters, folios and maps.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -442,13 +443,15 @@ fn extents() {
     run_all(kinds::extents, 1_000);
 }
 
-/// Direct writes over dirty data met parts of folios where blocks are larger than pages, and older data won.
+/// Direct writes over dirty data met parts of folios where blocks are larger than pages, and older
+/// data won.
 #[test]
 fn the_page_cache_followed() {
     run_all(kinds::page_cache, 1_000);
 }
 
-/// A cache of clean data between it and the device, both so small that what waits and what is kept come and go.
+/// A cache of clean data between it and the device, both so small that what waits and what is kept
+/// come and go.
 #[test]
 fn clean_data_is_kept() {
     run_all(kinds::clean_data, 1_000);
@@ -474,7 +477,8 @@ fn indirect_blocks() {
     run_all(kinds::indirect, 800);
 }
 
-/// Sparse files up to the largest that the map allows: a punch that reached the end of one panicked.
+/// Sparse files up to the largest that the map allows: a punch that reached the end of one
+/// panicked.
 #[test]
 fn largest_files() {
     run_all(kinds::largest, 1_000);

@@ -1,5 +1,5 @@
-//! Conversions that wait for the end of their I/O, as somebody tells it: what that does to the tree, and that nothing
-//! of the content is lost or hidden meanwhile.
+//! Conversions that wait for the end of their I/O, as somebody tells it: what that does to the
+//! tree, and that nothing of the content is lost or hidden meanwhile.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use support::{ROOT, context, file, open_with};
 
-/// Blocks of the longest request: a file of n such pieces takes n requests and, in the end, one extent.
+/// Blocks of the longest request: a file of n such pieces takes n requests and, in the end, one
+/// extent.
 const PIECE: u32 = 2048;
 const BLOCK: u64 = 4096;
 
@@ -29,7 +30,8 @@ struct Watch(Mutex<Watched>, OnceLock<Weak<FileSystem>>);
 struct Watched {
     data: usize,
     mapping: usize,
-    /// Of each request: whether it is for data, was reserved, and may use the file system's own reserve.
+    /// Of each request: whether it is for data, was reserved, and may use the file system's own
+    /// reserve.
     asked: Vec<(bool, bool, bool)>,
     /// Clusters of preallocations that had gone back after each piece that write-back mapped.
     given_back: Vec<u64>,
@@ -94,8 +96,8 @@ fn content(pieces: u32) -> Vec<u8> {
     (0..pieces * PIECE).flat_map(|block| [block.to_le_bytes()[0] | 1; 4096]).collect()
 }
 
-/// The pieces of a file keep entries of their own until they are converted: with five of them the tree grows, unless two
-/// have been converted, and joined, before the fifth is mapped.
+/// The pieces of a file keep entries of their own until they are converted: with five of them the
+/// tree grows, unless two have been converted, and joined, before the fifth is mapped.
 #[test]
 fn a_tree_grows_or_not_with_the_time_at_which_io_ends() {
     for (after, grows) in [(2, false), (4, false), (5, true), (99, true)] {
@@ -110,7 +112,8 @@ fn a_tree_grows_or_not_with_the_time_at_which_io_ends() {
     }
 }
 
-/// Without anybody who tells, the device has the data when a write returns: all are converted when the last is mapped.
+/// Without anybody who tells, the device has the data when a write returns: all are converted when
+/// the last is mapped.
 #[test]
 fn without_being_told_the_pieces_are_converted_together() {
     let (_, fs, watch) = world(false);
@@ -122,8 +125,8 @@ fn without_being_told_the_pieces_are_converted_together() {
     assert_eq!((watched.data, watched.mapping), (5, 1));
 }
 
-/// A write-back whose I/O has not ended: its data is read, changed in part, zeroed, cut off and moved like any other, and it
-/// is there after fsync and closing.
+/// A write-back whose I/O has not ended: its data is read, changed in part, zeroed, cut off and
+/// moved like any other, and it is there after fsync and closing.
 #[test]
 fn what_waits_for_the_end_of_its_io_is_content_all_the_same() {
     let (device, fs, _watch) = world(true);
@@ -163,8 +166,9 @@ fn what_waits_for_the_end_of_its_io_is_content_all_the_same() {
     }
 }
 
-/// Nobody may write the file any more, and its last reserved cluster gets its place: what was preallocated with that goes
-/// back at once, so that the tree block which a later piece needs may lie there.
+/// Nobody may write the file any more, and its last reserved cluster gets its place: what was
+/// preallocated with that goes back at once, so that the tree block which a later piece needs may
+/// lie there.
 #[test]
 fn preallocations_go_back_in_the_middle_of_a_write_back() {
     let (_, fs, watch) = world(true);
@@ -186,8 +190,9 @@ fn preallocations_go_back_in_the_middle_of_a_write_back() {
     assert!(before < after[0] && after[0] == after[1], "{before} {after:?}");
 }
 
-/// As Linux asks: allocating ahead where data waits takes what was reserved for it, and nothing else; what a conversion
-/// splits takes from the file system's own reserve, and was reserved by nobody.
+/// As Linux asks: allocating ahead where data waits takes what was reserved for it, and nothing
+/// else; what a conversion splits takes from the file system's own reserve, and was reserved by
+/// nobody.
 #[test]
 fn whose_clusters_are_asked_for_follows_from_what_waits() {
     let (_, fs, watch) = world(true);

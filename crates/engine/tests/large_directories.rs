@@ -1,5 +1,5 @@
-//! Directories of hundreds of blocks with caches that hold few of them: names, listings, the image after it, and that who looks
-//! decides nothing.
+//! Directories of hundreds of blocks with caches that hold few of them: names, listings, the image
+//! after it, and that who looks decides nothing.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -59,7 +59,8 @@ impl Made {
     }
 }
 
-/// Makes, removes, looks up and lists names. The thread's own directory dies now and then, and comes back by the same name.
+/// Makes, removes, looks up and lists names. The thread's own directory dies now and then, and
+/// comes back by the same name.
 fn work(fs: &FileSystem, shared: &[InodeNr], thread: u32, steps: u32, seed: u64) -> Made {
     let ctx = context(thread);
     let mut rng = ChaCha8Rng::seed_from_u64(seed * 100 + u64::from(thread));
@@ -227,8 +228,8 @@ fn changes_beside(look: bool, name_cache_bytes: usize) -> (u64, Vec<u8>) {
     (commits, image)
 }
 
-/// Commits, and the image after it, of changes in a large directory and a small one, between which `reads` push inodes out of
-/// memory.
+/// Commits, and the image after it, of changes in a large directory and a small one, between which
+/// `reads` push inodes out of memory.
 fn changes_between(reads: bool, journal_mib: u32) -> (u64, Vec<u8>) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let format = mkfs::Options::ext4().block_size(1024).journal_mib(journal_mib).identity(7, 1_700_000_000);
@@ -274,7 +275,8 @@ fn reads_that_push_a_large_directory_out_of_memory_decide_nothing() {
     }
 }
 
-/// Reads leave things in memory. When transactions end, and so what is on disk, does not depend on them.
+/// Reads leave things in memory. When transactions end, and so what is on disk, does not depend on
+/// them.
 #[test]
 fn who_looks_into_a_large_directory_decides_nothing() {
     let (commits, image) = changes_beside(false, 64 << 20);

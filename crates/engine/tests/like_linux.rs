@@ -1,5 +1,6 @@
-//! What decides which blocks are asked for, when, and in which pieces: each mechanism that was found by comparing
-//! operations with Linux 6.18 (docs/behaviour/page-cache.md) by itself, without a kernel.
+//! What decides which blocks are asked for, when, and in which pieces: each mechanism that was
+//! found by comparing operations with Linux 6.18 (docs/behaviour/page-cache.md) by itself, without
+//! a kernel.
 
 #![allow(clippy::unwrap_used)]
 
@@ -179,8 +180,9 @@ fn a_run_that_ends_inside_a_folio_goes_on_with_the_rest_of_it() {
     assert_eq!(data, [(number, 100, 2048), (number, 2148, 412), (number, 2560, 540)]);
 }
 
-/// The part of a block that zero range touches brings its page in, also behind the end of the file and where no whole block is
-/// zeroed: the write behind makes its folios from the next page on, and asks for them at once.
+/// The part of a block that zero range touches brings its page in, also behind the end of the file
+/// and where no whole block is zeroed: the write behind makes its folios from the next page on, and
+/// asks for them at once.
 #[test]
 fn zeroing_a_part_of_a_block_brings_its_page_in() {
     let world = World::new();
@@ -192,7 +194,8 @@ fn zeroing_a_part_of_a_block_brings_its_page_in() {
     assert_eq!(world.taken(), [(inode.raw(), 5, 4)]);
 }
 
-/// Five pieces of a write-back are five entries until all are converted: a root of four grows, though one entry is left.
+/// Five pieces of a write-back are five entries until all are converted: a root of four grows,
+/// though one entry is left.
 #[test]
 fn pieces_of_a_write_back_are_entries_of_their_own_until_all_are_mapped() {
     for (blocks, grows) in [(4 * 2048, false), (5 * 2048, true)] {
@@ -229,7 +232,8 @@ fn a_refused_range_changes_the_times() {
     }
 }
 
-/// Whether fdatasync and fsync of a file commit what was freed elsewhere, after `change` of it at a later time.
+/// Whether fdatasync and fsync of a file commit what was freed elsewhere, after `change` of it at a
+/// later time.
 fn commits(change: impl Fn(&World, &OpContext, InodeNr)) -> [bool; 2] {
     [true, false].map(|data_only| {
         let world = World::new();
@@ -286,7 +290,8 @@ fn fdatasync_commits_changes_of_content_and_fsync_those_of_times_too() {
     assert_eq!(commits(|world, _, f| overwrite(world, &context(), f)), [false, false], "at the same time");
 }
 
-/// Seen on 6.18: the size on disk grows with a write inside the last block, so write-back has nothing to commit.
+/// Seen on 6.18: the size on disk grows with a write inside the last block, so write-back has
+/// nothing to commit.
 #[test]
 fn a_write_inside_the_last_block_raises_the_size_on_disk_at_once() {
     let appends = |len: usize| {
@@ -303,7 +308,8 @@ fn a_write_inside_the_last_block_raises_the_size_on_disk_at_once() {
     assert_eq!(appends(2000), [true, true], "another block");
 }
 
-/// Truncation to the same size forgets what lies behind, so the punched hole is remembered by itself.
+/// Truncation to the same size forgets what lies behind, so the punched hole is remembered by
+/// itself.
 #[test]
 fn fallocate_asks_up_to_where_a_punched_hole_ends() {
     for (punches, pieces) in [(true, vec![(6, 10), (16, 6)]), (false, vec![(16, 6)])] {
@@ -322,7 +328,8 @@ fn fallocate_asks_up_to_where_a_punched_hole_ends() {
     }
 }
 
-/// Reading the mapping for a block elsewhere brings in the hole at block 1; what is cut off behind it is not known with it.
+/// Reading the mapping for a block elsewhere brings in the hole at block 1; what is cut off behind
+/// it is not known with it.
 #[test]
 fn fallocate_asks_up_to_where_a_hole_ended_that_was_read_with_its_extents() {
     for (reads, pieces) in [(true, vec![(1, 1), (2, 4)]), (false, vec![(1, 5)])] {
@@ -355,8 +362,8 @@ fn collapsing_writes_back_the_folio_of_its_start_and_what_lies_behind_it() {
     assert_eq!(world.taken(), [(number, 0, 4)]);
 }
 
-/// A file of four written blocks with holes between: its root is full. It is large, so what it gets is laid out like
-/// the file.
+/// A file of four written blocks with holes between: its root is full. It is large, so what it gets
+/// is laid out like the file.
 fn four_pieces(world: &World) -> InodeNr {
     let inode = world.open("f");
     world.fs.truncate(&context(), inode, 1 << 20).unwrap();
@@ -368,7 +375,8 @@ fn four_pieces(world: &World) -> InodeNr {
     inode
 }
 
-/// From extent to extent the new block joins the converted one before it; when all is allocated first, it cannot.
+/// From extent to extent the new block joins the converted one before it; when all is allocated
+/// first, it cannot.
 #[test]
 fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
     for (from, grows) in [(0, false), (100, true)] {
@@ -380,8 +388,8 @@ fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
     }
 }
 
-/// What is converted first joins its neighbours, so that the tree is pulled into the inode; splitting what is converted next
-/// makes it grow once more.
+/// What is converted first joins its neighbours, so that the tree is pulled into the inode;
+/// splitting what is converted next makes it grow once more.
 #[test]
 fn a_tree_may_be_pulled_in_and_grow_again_while_a_range_is_converted() {
     let world = World::new();
@@ -412,7 +420,8 @@ fn a_tree_stays_when_what_is_to_be_converted_is_so_already() {
     assert_eq!(blocks(), 1 + 4);
 }
 
-/// Seen on 6.18 in a trace: the block that the end of the file lies in is freed, though the hole ends inside it.
+/// Seen on 6.18 in a trace: the block that the end of the file lies in is freed, though the hole
+/// ends inside it.
 #[test]
 fn a_hole_that_reaches_the_end_of_the_file_takes_its_last_block() {
     for (end, freed) in [(22_451, true), (22_388, false)] {
@@ -427,7 +436,8 @@ fn a_hole_that_reaches_the_end_of_the_file_takes_its_last_block() {
     }
 }
 
-/// The end of a hole splits the extent there, before the head of it goes: for a moment there are five.
+/// The end of a hole splits the extent there, before the head of it goes: for a moment there are
+/// five.
 #[test]
 fn punching_splits_the_extent_at_the_end_of_the_hole() {
     let world = World::new();

@@ -1,5 +1,6 @@
-//! What decides as which clusters count while space gets short: the mechanisms found by comparing with Linux 6.18 on images
-//! of clusters aged to their limits (docs/behaviour/page-cache.md, "When space gets short"), each by itself, without a kernel.
+//! What decides as which clusters count while space gets short: the mechanisms found by comparing
+//! with Linux 6.18 on images of clusters aged to their limits (docs/behaviour/page-cache.md, "When
+//! space gets short"), each by itself, without a kernel.
 
 #![allow(clippy::unwrap_used)]
 
@@ -56,7 +57,8 @@ fn lag(fs: &FileSystem) -> i64 {
     exact - fs.allocator().free_clusters_approximate().cast_signed()
 }
 
-/// An image of clusters on which the next cluster that is freed makes the counter of free ones exact.
+/// An image of clusters on which the next cluster that is freed makes the counter of free ones
+/// exact.
 fn clusters_about_to_count(prepare: impl FnOnce(&FileSystem)) -> FileSystem {
     let image = mkfs::Options::ext4().features("bigalloc").cluster_size(65_536);
     let (fs, _) = world(1 << 30, image, OpenOptions::default());
@@ -154,8 +156,8 @@ fn a_tree_block_for_splitting_what_is_unwritten_comes_from_the_reserve_also_at_w
     assert_eq!(flags, [RequestFlags::USE_RESERVED.bits()]);
 }
 
-/// Clusters are taken one by one, so that their counter lags by up to 31: it shows more before a folio is tried than after
-/// what was placed for it came back in one go.
+/// Clusters are taken one by one, so that their counter lags by up to 31: it shows more before a
+/// folio is tried than after what was placed for it came back in one go.
 #[test]
 fn whether_a_folio_is_delayed_is_asked_once_however_often_it_is_tried() {
     let mut refused = 0;

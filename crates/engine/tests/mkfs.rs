@@ -1,5 +1,5 @@
-//! mkfs against devices that watch it: what is refused leaves no trace, every block is written once, the superblock
-//! comes last, a failed device never holds a file system.
+//! mkfs against devices that watch it: what is refused leaves no trace, every block is written
+//! once, the superblock comes last, a failed device never holds a file system.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -65,7 +65,8 @@ impl BlockDevice for Witness {
     }
 }
 
-/// Asserts ascending writes that do not overlap, the superblock after them, one flush; gives the bytes written.
+/// Asserts ascending writes that do not overlap, the superblock after them, one flush; gives the
+/// bytes written.
 fn assert_written_once(device: &Witness) -> u64 {
     let log = device.log.lock().unwrap();
     let (superblock, pieces) = log.writes.split_last().unwrap();

@@ -1,8 +1,8 @@
-//! Power cuts: every prefix of the writes of a workload, and samples of what a volatile cache may leave of the last
-//! epoch, recovered by us, by e2fsck and by the kernel to the same content.
+//! Power cuts: every prefix of the writes of a workload, and samples of what a volatile cache may
+//! leave of the last epoch, recovered by us, by e2fsck and by the kernel to the same content.
 //!
-//! A *fact* is a mark in the log of writes, put there when an fsync or a sync returned; from then on what it says must
-//! be found after any cut.
+//! A *fact* is a mark in the log of writes, put there when an fsync or a sync returned; from then
+//! on what it says must be found after any cut.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -195,8 +195,9 @@ impl Recording {
         assert_eq!(&after(text), ours, "{state}: kernel");
     }
 
-    /// The superblock spans two sectors and is written directly at open and close: torn, its checksum is wrong, and
-    /// only a backup helps. That is so for Linux as well. A checkpoint may write it together with what lies behind it.
+    /// The superblock spans two sectors and is written directly at open and close: torn, its
+    /// checksum is wrong, and only a backup helps. That is so for Linux as well. A checkpoint may
+    /// write it together with what lies behind it.
     fn tears_superblock(&self, state: &CrashState) -> bool {
         state.steps.iter().any(|step| {
             let Event::Write { offset, .. } = &self.log.events()[step.event] else { return false };
@@ -209,7 +210,8 @@ impl Recording {
         })
     }
 
-    /// A sample of the states by our recovery, one in `others` of them also by e2fsck and the kernel.
+    /// A sample of the states by our recovery, one in `others` of them also by e2fsck and the
+    /// kernel.
     fn check(&self, plan: &CrashPlan, ours: usize, others: usize) {
         let directory = tempfile::tempdir().unwrap();
         let mut states = 0;
@@ -247,8 +249,9 @@ fn long_name(n: u32) -> String {
     format!("{}-{n}", "a-rather-long-name-".repeat(8))
 }
 
-/// Blocks go from directories to file data and back, files are replaced, cut and deleted, and the log goes round. Of data that
-/// is `logged` the block that a file ended in comes in a handle of its own, which raises the size up to its end.
+/// Blocks go from directories to file data and back, files are replaced, cut and deleted, and the
+/// log goes round. Of data that is `logged` the block that a file ended in comes in a handle of its
+/// own, which raises the size up to its end.
 fn recycle(stage: &Stage, logged: bool) {
     let ctx = context();
     let fs = &stage.fs;
@@ -306,7 +309,8 @@ fn recycle(stage: &Stage, logged: bool) {
     }
 }
 
-/// Handles between two commits: never, and often enough that operations of more than one handle are cut in two.
+/// Handles between two commits: never, and often enough that operations of more than one handle are
+/// cut in two.
 const HANDLES: [u64; 2] = [u64::MAX, 23];
 
 fn recycled(broken_rule: Option<BrokenRule>, commit_point_handles: u64) -> Recording {
@@ -410,7 +414,8 @@ fn plain(stage: &Stage) {
     }
 }
 
-/// A file that is about to be cut at `size`: the rest of the last block (of any size) is zeroed in place first.
+/// A file that is about to be cut at `size`: the rest of the last block (of any size) is zeroed in
+/// place first.
 fn cut(content: &[u8], size: usize) -> Vec<u8> {
     let mut cut = content.to_vec();
     cut[size..size.next_multiple_of(1024)].fill(0);
@@ -437,7 +442,8 @@ fn every_log_format_recovers() {
     }
 }
 
-/// Data in the log: blocks go from it to plain use and back, some begin like a record, and all of it survives cuts.
+/// Data in the log: blocks go from it to plain use and back, some begin like a record, and all of
+/// it survives cuts.
 #[test]
 fn logged_data_recovers() {
     if !require(&["root", "e2fsck"]) {
@@ -480,8 +486,8 @@ fn writeback_keeps_the_structure() {
     }
 }
 
-/// Where memory holds few images and the log is large, an emptied log begins anew long before its end, and what it held there
-/// is never replayed.
+/// Where memory holds few images and the log is large, an emptied log begins anew long before its
+/// end, and what it held there is never replayed.
 #[test]
 fn a_log_that_begins_anew_recovers() {
     if !require(&["root", "e2fsck"]) {
@@ -512,7 +518,8 @@ fn a_log_that_begins_anew_recovers() {
             _ => None,
         })
         .collect();
-    // Each move of the tail says that nothing is needed before the first block, where the next transaction will be.
+    // Each move of the tail says that nothing is needed before the first block, where the next
+    // transaction will be.
     let again = begins.iter().filter(|&&start| start == first).count() - 1;
     assert!(again >= 3, "the log did not begin anew: {begins:?}");
     assert!(begins.iter().all(|&start| start < 1500), "{begins:?}");
@@ -520,8 +527,8 @@ fn a_log_that_begins_anew_recovers() {
     recording.check(&plan(), ours, others);
 }
 
-/// Directories of hundreds of blocks are made, filled and removed beside a small cache: transactions get larger and smaller, and
-/// what they free becomes files.
+/// Directories of hundreds of blocks are made, filled and removed beside a small cache:
+/// transactions get larger and smaller, and what they free becomes files.
 #[test]
 fn transactions_that_grow_with_a_directory_recover() {
     if !require(&["root", "e2fsck"]) {

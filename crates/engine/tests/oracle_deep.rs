@@ -1,5 +1,5 @@
-//! Extent trees deeper than files grow in a test's time, made by hand; directories with more subdirectories than can
-//! be counted.
+//! Extent trees deeper than files grow in a test's time, made by hand; directories with more
+//! subdirectories than can be counted.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -45,8 +45,8 @@ fn index_node(depth: u16, max: u16, child: u64) -> Vec<u8> {
     node
 }
 
-/// Puts index nodes with one entry each between the root and the only leaf of a tree of depth 1, in the blocks of its
-/// last extent, which goes.
+/// Puts index nodes with one entry each between the root and the only leaf of a tree of depth 1, in
+/// the blocks of its last extent, which goes.
 fn deepen(image: &Path, inode: InodeNr, levels: u16) {
     let device = MemoryDevice::load(image).unwrap();
     let place = inode_offset(image, inode);

@@ -1,12 +1,13 @@
-//! Each call to the device fails in turn, for a moment or from then on: during every kind of operation, on every kind of
-//! image, in one thread and beside seven others.
+//! Each call to the device fails in turn, for a moment or from then on: during every kind of
+//! operation, on every kind of image, in one thread and beside seven others.
 //!
-//! After an error the answer, the names, sizes and contents are judged: each file has what it had before or after the
-//! operation, byte by byte, and nothing behind its end. The image that is closed passes `e2fsck -fn`; if the instance
-//! ended, the image that our recovery makes does.
+//! After an error the answer, the names, sizes and contents are judged: each file has what it had
+//! before or after the operation, byte by byte, and nothing behind its end. The image that is
+//! closed passes `e2fsck -fn`; if the instance ended, the image that our recovery makes does.
 //!
-//! A failing write once left blocks behind the size, mapped by write-back and never told to anybody: tests that fail one
-//! call in a long run, and ask only whether the image can be mended, did not see it.
+//! A failing write once left blocks behind the size, mapped by write-back and never told to
+//! anybody: tests that fail one call in a long run, and ask only whether the image can be mended,
+//! did not see it.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

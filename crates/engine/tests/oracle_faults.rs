@@ -1,8 +1,10 @@
-//! A device that fails at the n-th read or write: nothing panics, no answer is wrong, and the image can be mended.
+//! A device that fails at the n-th read or write: nothing panics, no answer is wrong, and the image
+//! can be mended.
 //!
-//! After a failed read the instance goes on, and the image that it closes is clean. After a failed write of metadata
-//! the instance is read-only, and what is on the device recovers from the journal: by us and by e2fsck, with every
-//! file that an fsync made durable and nobody touched since.
+//! After a failed read the instance goes on, and the image that it closes is clean. After a failed
+//! write of metadata the instance is read-only, and what is on the device recovers from the
+//! journal: by us and by e2fsck, with every file that an fsync made durable and nobody touched
+//! since.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -232,8 +234,8 @@ fn trial(image: &MemoryDevice, fault: Option<Fault>) -> Left {
     Left { device, closed, failed, durable }
 }
 
-/// Our own recovery of what is on the device, in memory: every durable file is there. (To write, an image that notes
-/// errors wants a check first.)
+/// Our own recovery of what is on the device, in memory: every durable file is there. (To write, an
+/// image that notes errors wants a check first.)
 fn recover(left: &Left, nth: u64) {
     let device: Arc<dyn BlockDevice> = Arc::new(left.device.below().duplicate());
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
@@ -249,7 +251,8 @@ fn recover(left: &Left, nth: u64) {
     }
 }
 
-/// What e2fsck has to mend is what any recovery mends, except when the superblock itself was cut in two.
+/// What e2fsck has to mend is what any recovery mends, except when the superblock itself was cut in
+/// two.
 fn mend(device: &Faulty, nth: u64) {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("image");

@@ -1,4 +1,5 @@
-//! Files on images of mke2fs: after each scenario e2fsck finds nothing and the kernel reads what we wrote.
+//! Files on images of mke2fs: after each scenario e2fsck finds nothing and the kernel reads what we
+//! wrote.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

@@ -1,7 +1,8 @@
-//! Eight threads on a nearly full image of each kind: a write may be refused, write-back never, and e2fsck finds nothing.
+//! Eight threads on a nearly full image of each kind: a write may be refused, write-back never, and
+//! e2fsck finds nothing.
 //!
-//! `RUNS=n` sets the runs of each kind (2, in full 40), `STEPS=n` the operations of a thread; seeds are `SEED` and those
-//! after it.
+//! `RUNS=n` sets the runs of each kind (2, in full 40), `STEPS=n` the operations of a thread; seeds
+//! are `SEED` and those after it.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

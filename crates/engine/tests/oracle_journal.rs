@@ -1,5 +1,5 @@
-//! The journal while nothing fails: operations larger than a transaction, commits that are shared, a journal on a device
-//! of its own.
+//! The journal while nothing fails: operations larger than a transaction, commits that are shared,
+//! a journal on a device of its own.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -31,7 +31,8 @@ fn clean(device: &MemoryDevice) {
     }
 }
 
-/// A file of more extents than the smallest journal has blocks, changed over its whole length in every way.
+/// A file of more extents than the smallest journal has blocks, changed over its whole length in
+/// every way.
 #[test]
 fn operations_larger_than_a_transaction_go_in_steps() {
     const BLOCKS: u64 = 16_000;

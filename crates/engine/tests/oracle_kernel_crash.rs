@@ -1,8 +1,9 @@
-//! The kernel stopped under load: what our recovery makes of the image equals what Linux and e2fsck make of it, block
-//! for block where nobody has orphans to finish, and as trees with every time and attribute in any case.
+//! The kernel stopped under load: what our recovery makes of the image equals what Linux and e2fsck
+//! make of it, block for block where nobody has orphans to finish, and as trees with every time and
+//! attribute in any case.
 //!
-//! Sampled: a few kinds of image. With `BLOCKYARD_FULL=1` every kind, each stopped in every way. `CASE=name` picks one.
-//! A failure keeps its dirty image in the directory for temporary files.
+//! Sampled: a few kinds of image. With `BLOCKYARD_FULL=1` every kind, each stopped in every way.
+//! `CASE=name` picks one. A failure keeps its dirty image in the directory for temporary files.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -23,8 +24,8 @@ struct Case {
     mke2fs: &'static [&'static str],
     mount: &'static str,
     is_external: bool,
-    /// Whether our engine finishes the orphans. It keeps values of attributes in inodes of their own when their file
-    /// is deleted.
+    /// Whether our engine finishes the orphans. It keeps values of attributes in inodes of their
+    /// own when their file is deleted.
     by_engine: bool,
 }
 
@@ -151,8 +152,8 @@ impl Dirty {
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Clean, but for the two totals in the superblock, which nobody logs, the number of a loop device, and
-    /// trees that could be smaller.
+    /// Clean, but for the two totals in the superblock, which nobody logs, the number of a loop
+    /// device, and trees that could be smaller.
     fn assert_clean(&self, what: &str) {
         let (_, text) = self.e2fsck(&["-fn"]);
         let is_harmless = |line: &str| {
@@ -213,7 +214,8 @@ fn finish_orphans(dirty: &Dirty) {
     fs.close(&context).unwrap();
 }
 
-/// A truncation that is finished sets the times of the file to the present; directories are read at different times.
+/// A truncation that is finished sets the times of the file to the present; directories are read at
+/// different times.
 fn comparable(mut tree: BTreeMap<Vec<u8>, Node>, with_times: bool) -> BTreeMap<Vec<u8>, Node> {
     for node in tree.values_mut() {
         if !with_times && matches!(node.content, Content::Hash(_)) {
@@ -229,8 +231,9 @@ fn truncated_by_e2fsck(text: &str) -> BTreeSet<u64> {
     lines.map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect()
 }
 
-/// When e2fsck 1.47.0 finishes a truncation, it frees the file's block of attributes too, and so loses what is in it.
-/// Takes exactly that back: the attributes that are missing, and the one block.
+/// When e2fsck 1.47.0 finishes a truncation, it frees the file's block of attributes too, and so
+/// loses what is in it. Takes exactly that back: the attributes that are missing, and the one
+/// block.
 fn restore_attributes(
     tree: &mut BTreeMap<Vec<u8>, Node>,
     kernel: &BTreeMap<Vec<u8>, Node>,
@@ -279,9 +282,10 @@ fn judge(case: &Case, dirty: &Dirty) -> Outcome {
         assert_eq!(ours.differences(&kernel), [], "pieces in which the kernel's replay differs");
         ours.assert_clean("ours");
     }
-    // e2fsck 1.47.0 gives up on journals with a fast-commit area ("Invalid argument"), and leaves the inodes that hold
-    // attributes of orphans to lost+found, where Linux cannot list them. Of an orphan cut to nothing it leaves all but the
-    // first block of a cluster, and lets the attributes go.
+    // e2fsck 1.47.0 gives up on journals with a fast-commit area ("Invalid argument"), and leaves
+    // the inodes that hold attributes of orphans to lost+found, where Linux cannot list them. Of an
+    // orphan cut to nothing it leaves all but the first block of a cluster, and lets the attributes
+    // go.
     let beyond_e2fsck =
         case.name.starts_with("fast-commit") || matches!(case.name, "ea-inode" | "bigalloc") && has_orphans;
     if !beyond_e2fsck {
@@ -361,8 +365,8 @@ fn a_stopped_kernel_leaves_what_all_recover_alike() {
     assert!(transactions > 0 && replayed >= selected.len() - selected.len() / 4);
 }
 
-/// Fast commits are made by fsync of plain files after a full commit. They are refused, the image stays as it was, and
-/// the kernel finds what was synced.
+/// Fast commits are made by fsync of plain files after a full commit. They are refused, the image
+/// stays as it was, and the kernel finds what was synced.
 #[test]
 fn fast_commits_are_refused_by_name() {
     if !require(&["root", "mke2fs", "losetup", "perl"]) {
@@ -401,8 +405,8 @@ fn fast_commits_are_refused_by_name() {
     }
 }
 
-/// docs/testing.md says which images there are, and what the kernel does on them. Where no size of blocks is asked for, they have
-/// 1 KiB, as images of less than 512 MiB do.
+/// docs/testing.md says which images there are, and what the kernel does on them. Where no size of
+/// blocks is asked for, they have 1 KiB, as images of less than 512 MiB do.
 #[test]
 fn the_cases_are_told() {
     let block = |case: &Case| {

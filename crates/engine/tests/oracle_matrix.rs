@@ -1,10 +1,11 @@
-//! Parameter sets of mke2fs x random runs of eight threads over every operation, judged by all who can read the result:
-//! e2fsck, our checker, our reader, ext4-view and the kernel. Each run goes through several lives of the image, opened
-//! each time with other options. And the other way round: what the kernel filled is read, changed and judged.
+//! Parameter sets of mke2fs x random runs of eight threads over every operation, judged by all who
+//! can read the result: e2fsck, our checker, our reader, ext4-view and the kernel. Each run goes
+//! through several lives of the image, opened each time with other options. And the other way
+//! round: what the kernel filled is read, changed and judged.
 //!
 //! `cargo test -p blockyard-engine --test oracle_matrix` takes a sample that turns with the seed;
-//! `BLOCKYARD_FULL=1` runs every set at 20,000 operations. `SET=name` picks one set, `THREADS=1` makes a run repeatable,
-//! `OPERATIONS=n` sets the size.
+//! `BLOCKYARD_FULL=1` runs every set at 20,000 operations. `SET=name` picks one set, `THREADS=1`
+//! makes a run repeatable, `OPERATIONS=n` sets the size.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -42,8 +43,8 @@ const fn set(name: &'static str, mib: u64, options: &'static [&'static str]) -> 
     Set { name, options, mib, kernel: true, view: true }
 }
 
-/// ext4-view 0.9 does not read clusters, data or values in inodes, small inodes, meta groups, large directories, or
-/// directories that record no types.
+/// ext4-view 0.9 does not read clusters, data or values in inodes, small inodes, meta groups, large
+/// directories, or directories that record no types.
 const fn unseen(set: Set) -> Set {
     Set { view: false, ..set }
 }
@@ -285,8 +286,8 @@ fn what_the_kernel_filled_is_read_and_changed() {
     }
 }
 
-/// docs/testing.md says which images there are. Where no size of blocks is asked for, they have 1 KiB, as images of less than
-/// 512 MiB do.
+/// docs/testing.md says which images there are. Where no size of blocks is asked for, they have 1
+/// KiB, as images of less than 512 MiB do.
 #[test]
 fn the_sets_are_told() {
     let block = |set: &Set| {

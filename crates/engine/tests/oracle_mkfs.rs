@@ -1,4 +1,5 @@
-//! Images that the library makes, judged by e2fsck: the defaults of each profile, straight from memory.
+//! Images that the library makes, judged by e2fsck: the defaults of each profile, straight from
+//! memory.
 
 use blockyard_device::MemoryDevice;
 use blockyard_engine::mkfs::{self, Options};

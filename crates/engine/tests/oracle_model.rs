@@ -1,9 +1,11 @@
-//! Sequences of operations against a model of what Linux answers: every return value, and at the end the whole tree, as
-//! the engine shows it before and after the image is closed; then e2fsck. A sequence that fails is shrunk by proptest.
+//! Sequences of operations against a model of what Linux answers: every return value, and at the
+//! end the whole tree, as the engine shows it before and after the image is closed; then e2fsck. A
+//! sequence that fails is shrunk by proptest.
 //!
-//! Arguments are small numbers that are turned into inodes and names when the operation runs, so that a shorter
-//! sequence still means something. Ranges are drawn then, too, by a number of their own: they meet the edges of blocks, clusters
-//! and maps and the end of the file that the operation finds.
+//! Arguments are small numbers that are turned into inodes and names when the operation runs, so
+//! that a shorter sequence still means something. Ranges are drawn then, too, by a number of their
+//! own: they meet the edges of blocks, clusters and maps and the end of the file that the operation
+//! finds.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -215,7 +217,8 @@ impl World {
         blockyard_testkit::fill::pattern(self.now.cast_unsigned(), length as usize)
     }
 
-    /// A range of a file, whole units where a unit is given; one in eight is anywhere up to the largest file.
+    /// A range of a file, whole units where a unit is given; one in eight is anywhere up to the
+    /// largest file.
     fn range(&mut self, draw: Draw, id: Id, longest: u64, unit: Option<u64>) -> Range<u64> {
         let mut rng = ChaCha8Rng::seed_from_u64(draw.into());
         let size = self.model.size(id);
@@ -232,7 +235,8 @@ impl World {
         (3 * self.kind.block).max(20_000)
     }
 
-    /// Compares an answer with the model's, which has already been changed: when space ran out it is taken back.
+    /// Compares an answer with the model's, which has already been changed: when space ran out it
+    /// is taken back.
     fn agree<T>(&mut self, op: &Op, got: Result<T, Error>, expected: Answer, before: Model) -> Outcome {
         let got = got.map(drop);
         if let Err(Error::NoSpace | Error::NoInodes) = got
@@ -651,7 +655,8 @@ fn every_answer_is_the_models() {
             let device = Arc::clone(&world.device);
             done.borrow_mut().extend(world.finish()?);
             sampled.set(sampled.get() + 1);
-            // A process for each case would cost more than the case: our checker sees all, e2fsck every tenth.
+            // A process for each case would cost more than the case: our checker sees all, e2fsck
+            // every tenth.
             if sampled.get() % 10 == 1 && have_tool("e2fsck") {
                 let scratch = tempfile::tempdir().unwrap();
                 let image = scratch.path().join("image");

@@ -1,8 +1,9 @@
-//! Large directories whose blocks keep tables of their names, and which remember names and inodes beside their blocks:
-//! whatever is made, linked, removed, renamed and exchanged, also in a directory that died and came back, a look-up says
-//! what a map says, with caches that hold the directory and with some that do not, by the instance that changed it and by
-//! a fresh one. In debug builds every search that a table answers is repeated by a walk over the block, and every answer
-//! from memory by a search of the blocks.
+//! Large directories whose blocks keep tables of their names, and which remember names and inodes
+//! beside their blocks: whatever is made, linked, removed, renamed and exchanged, also in a
+//! directory that died and came back, a look-up says what a map says, with caches that hold the
+//! directory and with some that do not, by the instance that changed it and by a fresh one. In
+//! debug builds every search that a table answers is repeated by a walk over the block, and every
+//! answer from memory by a search of the blocks.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -208,7 +209,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Readers find every name that stays, and none that never was, while a writer fills, splits and empties the blocks.
+/// Readers find every name that stays, and none that never was, while a writer fills, splits and
+/// empties the blocks.
 #[test]
 fn readers_beside_a_writer_find_what_stays() {
     let device = format(1024, "");

@@ -1,5 +1,5 @@
-//! Names on images of mke2fs: large directories, links, renames; after each scenario e2fsck finds nothing and the
-//! kernel lists what we made.
+//! Names on images of mke2fs: large directories, links, renames; after each scenario e2fsck finds
+//! nothing and the kernel lists what we made.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -207,7 +207,8 @@ fn rename_in_every_case() {
     rename((a, b"same"), (b, b"eins"), RenameMode::Replace).unwrap();
     assert_eq!(fs.lookup(a, b"same").unwrap(), two);
 
-    // Directories: into another parent, over an empty one, not over a full one, not into themselves.
+    // Directories: into another parent, over an empty one, not over a full one, not into
+    // themselves.
     let sub = directory(&fs, a, b"sub");
     let deep = directory(&fs, sub, b"deep");
     rename((a, b"sub"), (b, b"sub"), RenameMode::Replace).unwrap();
@@ -230,7 +231,8 @@ fn rename_in_every_case() {
     judge(&device, fs, &image, "rename");
 }
 
-/// A random run of every operation by name, in parallel on eight threads, each in its own part and all in a shared one.
+/// A random run of every operation by name, in parallel on eight threads, each in its own part and
+/// all in a shared one.
 #[test]
 fn random_runs_from_eight_threads() {
     if !require(&["root", "mke2fs", "e2fsck"]) {

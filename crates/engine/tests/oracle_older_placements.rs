@@ -1,5 +1,5 @@
-//! Images whose blocks and inodes were placed as ext3 and the first ext4 did: e2fsck finds nothing, the kernel reads what was
-//! written, and goes on writing; and the layouts are those of the time.
+//! Images whose blocks and inodes were placed as ext3 and the first ext4 did: e2fsck finds nothing,
+//! the kernel reads what was written, and goes on writing; and the layouts are those of the time.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -140,7 +140,8 @@ fn e2fsck_and_the_kernel_accept_what_was_placed_as_of_old() {
     }
 }
 
-/// What debugfs tells of the blocks of a file: `(0-11):1545-1556, (IND):1557, ...`, as pairs of what and first block.
+/// What debugfs tells of the blocks of a file: `(0-11):1545-1556, (IND):1557, ...`, as pairs of
+/// what and first block.
 fn blocks(image: &Path, path: &str) -> Vec<(String, u64)> {
     let output = run("debugfs", &["-R", &format!("stat {path}"), image.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -153,7 +154,8 @@ fn blocks(image: &Path, path: &str) -> Vec<(String, u64)> {
     line.split(", ").map(pair).collect()
 }
 
-/// A file that is written in order: 12 blocks, an indirect block, what it maps, and so on, in one run.
+/// A file that is written in order: 12 blocks, an indirect block, what it maps, and so on, in one
+/// run.
 #[test]
 fn under_ext3_indirect_blocks_lie_where_the_file_goes_on() {
     if !require(&["mke2fs", "debugfs"]) {

@@ -51,7 +51,8 @@ fn copy(from: &Path, name: &str) -> PathBuf {
     to
 }
 
-/// An image cut off under the kernel with unlinked files still open: fragmented, with attributes, a directory.
+/// An image cut off under the kernel with unlinked files still open: fragmented, with attributes, a
+/// directory.
 fn kernel_orphans(options: &[&str], directory: &Path) -> PathBuf {
     let live = directory.join("live");
     make(options, "64M", &live);
@@ -279,7 +280,8 @@ fn an_unlinked_open_file_stays_readable_and_is_noted() {
     }
 }
 
-/// A truncation that an unreadable block stops half way is noted, and finished by whoever comes next.
+/// A truncation that an unreadable block stops half way is noted, and finished by whoever comes
+/// next.
 #[test]
 fn a_truncation_that_stops_half_way_is_noted() {
     if !require(&["mke2fs", "e2fsck", "dumpe2fs"]) {

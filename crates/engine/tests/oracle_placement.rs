@@ -1,5 +1,6 @@
-//! The same operations on a kernel mount and by us: the same inode numbers, extents, extent tree blocks and indirect
-//! blocks. One thread, pinned to one CPU; data is written back where the script says.
+//! The same operations on a kernel mount and by us: the same inode numbers, extents, extent tree
+//! blocks and indirect blocks. One thread, pinned to one CPU; data is written back where the script
+//! says.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -85,7 +86,8 @@ impl Ours<'_> {
     }
 }
 
-/// What debugfs tells of each file: every extent with its tree block, or every block and indirect block.
+/// What debugfs tells of each file: every extent with its tree block, or every block and indirect
+/// block.
 fn layout(image: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     for n in 0..FILES {
@@ -110,10 +112,11 @@ fn layout(image: &Path) -> Vec<String> {
     lines
 }
 
-/// Plays a script on both sides and asserts that the layouts are equal; names the first step that makes a difference.
+/// Plays a script on both sides and asserts that the layouts are equal; names the first step that
+/// makes a difference.
 ///
-/// The kernel is not alone: a commit that somebody else's sync brings about frees blocks earlier, and a slow machine
-/// lets its flusher in. So a difference counts when it is there each time.
+/// The kernel is not alone: a commit that somebody else's sync brings about frees blocks earlier,
+/// and a slow machine lets its flusher in. So a difference counts when it is there each time.
 fn compare(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) {
     let mut tries = (0..3).map(|_| play(name, mkfs, size, mount, script));
     let Err(all) = tries.find(Result::is_ok).unwrap_or_else(|| play(name, mkfs, size, mount, script)) else {
@@ -160,7 +163,8 @@ fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> 
     files.iter().for_each(|inode| fs.open_inode(*inode, true).unwrap());
     let mut ours = Ours { fs: &fs, ctx, files };
     for (number, step) in script.iter().enumerate() {
-        // A clock that moves: what changes nothing but times must have something to commit at fsync.
+        // A clock that moves: what changes nothing but times must have something to commit at
+        // fsync.
         ours.ctx.now.nanoseconds += 1;
         assert_eq!(ours.step(*step), accepted[number], "{name}, step {number}: {step:?}");
     }
@@ -181,7 +185,8 @@ fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> 
 
 const KIB: u64 = 1024;
 
-/// Appends in pieces, two files taking turns, everything synced at once: many short extents, split at the end.
+/// Appends in pieces, two files taking turns, everything synced at once: many short extents, split
+/// at the end.
 fn appends() -> Vec<Step> {
     let mut script = Vec::new();
     for n in 0..if full_matrix() { 800 } else { 250 } {
@@ -201,7 +206,8 @@ fn backwards() -> Vec<Step> {
         .collect()
 }
 
-/// Single blocks at random places, each synced: leaves split in the middle and fill from their neighbours.
+/// Single blocks at random places, each synced: leaves split in the middle and fill from their
+/// neighbours.
 fn scattered(seed: u64) -> Vec<Step> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     (0..if full_matrix() { 1500 } else { 500 })
@@ -282,7 +288,8 @@ fn scattered_writes_grow_the_same_trees() {
     }
 }
 
-/// One seed: where a write-back begins inside a large folio, Linux writes the whole folio (docs/behaviour/page-cache.md).
+/// One seed: where a write-back begins inside a large folio, Linux writes the whole folio
+/// (docs/behaviour/page-cache.md).
 #[test]
 fn mixed_operations_leave_the_same_extents() {
     if ready() {

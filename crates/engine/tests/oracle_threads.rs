@@ -1,4 +1,5 @@
-//! Eight threads at once on one image: what each wrote is there, e2fsck finds nothing, the kernel reads the same.
+//! Eight threads at once on one image: what each wrote is there, e2fsck finds nothing, the kernel
+//! reads the same.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -24,7 +25,8 @@ fn context(slot: u32) -> OpContext {
 
 type Files = BTreeMap<String, (InodeNr, Vec<u8>)>;
 
-/// One thread's share: files of its own in a directory of its own, and short-lived names in a shared one.
+/// One thread's share: files of its own in a directory of its own, and short-lived names in a
+/// shared one.
 struct Worker<'a> {
     fs: &'a Watched,
     ctx: OpContext,

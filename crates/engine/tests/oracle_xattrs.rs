@@ -1,4 +1,5 @@
-//! Extended attributes both ways: the kernel reads ours, we read and change the kernel's, e2fsck judges.
+//! Extended attributes both ways: the kernel reads ours, we read and change the kernel's, e2fsck
+//! judges.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -102,7 +103,8 @@ fn have_kernel_share(image: &Path, big: &[u8], other: &[u8]) {
     }
 }
 
-/// Values in inodes: those that the kernel made and shares lose references, ours are made, everybody counts.
+/// Values in inodes: those that the kernel made and shares lose references, ours are made,
+/// everybody counts.
 #[test]
 fn values_in_inodes_are_made_shared_and_released() {
     if !require(&["root", "mke2fs", "e2fsck"]) {

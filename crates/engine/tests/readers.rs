@@ -77,7 +77,8 @@ fn made() -> Arc<Gated> {
     Arc::new(Gated::new(device))
 }
 
-/// A write-back holds the content lock while the device writes: readers of the same file waited for that.
+/// A write-back holds the content lock while the device writes: readers of the same file waited for
+/// that.
 #[test]
 fn a_device_that_does_not_answer_a_writer_holds_up_no_reader() {
     let device = made();
@@ -106,8 +107,8 @@ fn a_device_that_does_not_answer_a_writer_holds_up_no_reader() {
     fs.close(&ctx).unwrap();
 }
 
-/// Writers append, overwrite and cut, others write back, and blocks that a file lost go to another at once: readers see bytes
-/// of their file only, and no zeroes where there was data.
+/// Writers append, overwrite and cut, others write back, and blocks that a file lost go to another
+/// at once: readers see bytes of their file only, and no zeroes where there was data.
 #[test]
 fn readers_see_their_file_whatever_others_do() {
     read_beside_changes(0);

@@ -38,7 +38,8 @@ fn flip(device: &MemoryDevice, (at, bit): (u64, u8)) {
     device.write_at(at, &[byte[0] ^ bit]).unwrap();
 }
 
-/// Opens an image to be written; it must be refused with what a system call calls an invalid argument.
+/// Opens an image to be written; it must be refused with what a system call calls an invalid
+/// argument.
 fn refusal(device: MemoryDevice, recovery: Recovery) -> Refusal {
     let options = OpenOptions { recovery, ..OpenOptions::default() };
     match FileSystem::open(Arc::new(device), options, &context()) {

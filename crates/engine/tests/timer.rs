@@ -12,7 +12,8 @@ fn at(seconds: i64) -> OpContext {
     OpContext::root_at(Timestamp::from_seconds(1_700_000_000 + seconds))
 }
 
-/// What a crash now would leave: the sizes of the files that can be found, and whether they hold `with`.
+/// What a crash now would leave: the sizes of the files that can be found, and whether they hold
+/// `with`.
 fn after_a_crash(device: &MemoryDevice, names: &[&str], with: u8) -> Vec<Option<(u64, bool)>> {
     let copy: Arc<dyn BlockDevice> = Arc::new(device.duplicate());
     let fs =

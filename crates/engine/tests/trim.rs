@@ -1,4 +1,5 @@
-//! Free blocks told to the device: on a device that destroys what is discarded, nothing that is needed is gone.
+//! Free blocks told to the device: on a device that destroys what is discarded, nothing that is
+//! needed is gone.
 
 #![allow(clippy::unwrap_used)]
 
@@ -71,7 +72,8 @@ fn content(seed: u8, blocks: u64) -> Vec<u8> {
     vec![seed; usize::try_from(blocks * BLOCK).unwrap()]
 }
 
-/// As on Linux 6.18 (docs/behaviour/block-allocation.md): what was trimmed is passed over until something becomes free in its group.
+/// As on Linux 6.18 (docs/behaviour/block-allocation.md): what was trimmed is passed over until
+/// something becomes free in its group.
 #[test]
 fn free_blocks_are_trimmed_once() {
     let (device, fs) = world(&mkfs::Options::ext4().block_size(4096).identity(1, 1), 256 << 20);
@@ -113,7 +115,8 @@ fn runs_are_cut_to_the_range_and_short_ones_left_out() {
     assert!(matches!(fs.trim(&context(), 0..u64::MAX, 0), Err(Error::ReadOnly)));
 }
 
-/// Small blocks with the first one apart, and clusters whose last one is cut off by the end of the file system.
+/// Small blocks with the first one apart, and clusters whose last one is cut off by the end of the
+/// file system.
 #[test]
 fn blocks_of_every_geometry() {
     let kinds = [
@@ -151,7 +154,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Four writers fill and empty files while a fifth trims without end: each file holds what was written into it.
+/// Four writers fill and empty files while a fifth trims without end: each file holds what was
+/// written into it.
 #[test]
 fn files_survive_trimming_beside_them() {
     let (device, fs) = world(&mkfs::Options::ext4().block_size(4096).identity(1, 1), 64 << 20);

@@ -4,9 +4,10 @@
 //! - [`file`]: what `filefrag` counts for one file (and how that differs from a plain count);
 //! - [`defrag`]: the totals and the score of `e4defrag -c`.
 //!
-//! Everything here is arithmetic on extents and free runs in blocks; reading the image is the caller's part. The
-//! definitions are those of e2fsprogs 1.47.0, down to their rounding; docs/format-notes.md names the places where
-//! an instrument's definition is odd and what is printed instead.
+//! Everything here is arithmetic on extents and free runs in blocks; reading the image is the
+//! caller's part. The definitions are those of e2fsprogs 1.47.0, down to their rounding;
+//! docs/format-notes.md names the places where an instrument's definition is odd and what is
+//! printed instead.
 
 pub mod defrag;
 pub mod file;

@@ -1,9 +1,11 @@
-//! Allocation maps: an image as squares of clusters, group by group, and the figures that are read off such maps.
+//! Allocation maps: an image as squares of clusters, group by group, and the figures that are read
+//! off such maps.
 //!
-//! A group is a row of [`SQUARES_PER_GROUP`] squares (1,024 blocks each with 4 KiB blocks and full groups). A square
-//! knows how many of its clusters are used. The figures follow the published round-robin comparison: a square is
-//! *used* when any cluster of it is, a *boundary* is a change between a used and a free square in disk order, a group
-//! is *empty* when none of its squares is used, and the overlap of two maps is the Jaccard index of their used squares.
+//! A group is a row of [`SQUARES_PER_GROUP`] squares (1,024 blocks each with 4 KiB blocks and full
+//! groups). A square knows how many of its clusters are used. The figures follow the published
+//! round-robin comparison: a square is *used* when any cluster of it is, a *boundary* is a change
+//! between a used and a free square in disk order, a group is *empty* when none of its squares is
+//! used, and the overlap of two maps is the Jaccard index of their used squares.
 
 mod picture;
 mod render;
@@ -42,8 +44,8 @@ pub struct MapFigures {
 }
 
 impl AllocationMap {
-    /// A map with nothing used. `clusters_per_group` must be a multiple of [`SQUARES_PER_GROUP`] or is rounded up to
-    /// one, so that the last square of a row may be smaller.
+    /// A map with nothing used. `clusters_per_group` must be a multiple of [`SQUARES_PER_GROUP`] or
+    /// is rounded up to one, so that the last square of a row may be smaller.
     ///
     /// # Panics
     /// Without groups or without clusters.
@@ -142,8 +144,8 @@ impl AllocationMap {
         }
     }
 
-    /// Jaccard index of the used squares of two maps of one geometry: squares used in both over squares used in
-    /// either; 1 when nothing is used in either.
+    /// Jaccard index of the used squares of two maps of one geometry: squares used in both over
+    /// squares used in either; 1 when nothing is used in either.
     ///
     /// # Panics
     /// When the maps have different numbers of groups.

@@ -1,8 +1,9 @@
 //! Paths: components separated by `/`, symbolic links followed inside the image.
 //!
-//! A path is taken from the image's root whether it begins with `/` or not. Work is a queue of components; a link
-//! puts its target's components in front, at most [`SYMLINKS_MAX`] times. This is the one walk of paths: it goes over
-//! whatever is a [`Tree`], so that a reader and a file system that is open for changing understand the same.
+//! A path is taken from the image's root whether it begins with `/` or not. Work is a queue of
+//! components; a link puts its target's components in front, at most [`SYMLINKS_MAX`] times. This
+//! is the one walk of paths: it goes over whatever is a [`Tree`], so that a reader and a file
+//! system that is open for changing understand the same.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -49,7 +50,8 @@ pub trait Tree {
     /// The error of a path that means a directory where there is none.
     fn not_directory(&self) -> Self::Error;
 
-    /// Whether an error of [`Self::look_up`] says that there is no such name, and nothing else is wrong.
+    /// Whether an error of [`Self::look_up`] says that there is no such name, and nothing else is
+    /// wrong.
     fn is_missing(&self, error: &Self::Error) -> bool;
 }
 
@@ -73,7 +75,8 @@ pub enum LastLink {
     Keep,
 }
 
-/// What a path names. A slash behind it says that a directory is meant: then a link at the end is followed.
+/// What a path names. A slash behind it says that a directory is meant: then a link at the end is
+/// followed.
 ///
 /// # Errors
 /// Those of the tree.
@@ -87,8 +90,8 @@ pub fn resolve<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<T::Node
     Ok(found)
 }
 
-/// As [`resolve`], also where the last name of the path, or of the links that it leads through, is missing: somebody may want to
-/// make it there.
+/// As [`resolve`], also where the last name of the path, or of the links that it leads through, is
+/// missing: somebody may want to make it there.
 ///
 /// # Errors
 /// Those of the tree, but for that.
@@ -115,7 +118,8 @@ pub fn walk<'p, T: Tree>(
     Ok(found.node.expect("a name that is missing is an error here"))
 }
 
-/// The walk. `may_miss` says of which errors of the last look-up the answer is a place without a node.
+/// The walk. `may_miss` says of which errors of the last look-up the answer is a place without a
+/// node.
 fn descend<'p, T: Tree>(
     tree: &T,
     names: impl Iterator<Item = &'p [u8]>,
@@ -172,7 +176,8 @@ pub fn last_name(path: &[u8]) -> Option<&[u8]> {
     components(path).next_back()
 }
 
-/// Whether the last part of a path is `.`: it names a directory from inside, which is neither moved nor removed.
+/// Whether the last part of a path is `.`: it names a directory from inside, which is neither moved
+/// nor removed.
 #[must_use]
 pub fn ends_in_dot(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty()) == Some(b".")
@@ -211,7 +216,8 @@ mod tests {
         }
     }
 
-    /// Nodes are full paths; what is in the map and no link is a file, `""` and what has something below it a directory.
+    /// Nodes are full paths; what is in the map and no link is a file, `""` and what has something
+    /// below it a directory.
     struct Paths(BTreeMap<&'static str, Option<&'static str>>);
 
     impl Tree for Paths {
@@ -296,7 +302,8 @@ mod tests {
         }
     }
 
-    /// Where something is to be made: behind a link that leads nowhere, in the directory that it leads to.
+    /// Where something is to be made: behind a link that leads nowhere, in the directory that it
+    /// leads to.
     #[test]
     fn places_are_found_where_nothing_is_yet() {
         let tree = Paths(BTreeMap::from([

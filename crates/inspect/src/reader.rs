@@ -1,9 +1,10 @@
-//! A small read-only reader: what `stat`, `ls`, `cat` and `map` need, straight from verified `disk` types.
+//! A small read-only reader: what `stat`, `ls`, `cat` and `map` need, straight from verified `disk`
+//! types.
 //!
-//! It keeps no state but the superblock and a fixed number of cached metadata blocks, verifies every structure each
-//! time it reads it, and never replays a journal: an image that needs recovery shows the state before the replay.
-//! Loops over disk data are bounded: trees by the depth in their nodes, block maps and directories by the number of
-//! blocks of the file system.
+//! It keeps no state but the superblock and a fixed number of cached metadata blocks, verifies
+//! every structure each time it reads it, and never replays a journal: an image that needs recovery
+//! shows the state before the replay. Loops over disk data are bounded: trees by the depth in their
+//! nodes, block maps and directories by the number of blocks of the file system.
 
 mod attributes;
 mod bitmaps;
@@ -31,7 +32,8 @@ use blockyard_disk::{
 
 use cache::BlockCache;
 
-/// A file system opened for reading, by one thread: another opens its own, for the price of one read.
+/// A file system opened for reading, by one thread: another opens its own, for the price of one
+/// read.
 pub struct Reader {
     device: Arc<dyn BlockDevice>,
     superblock: Superblock,
@@ -48,8 +50,8 @@ impl Reader {
     /// Reads and verifies the primary superblock.
     ///
     /// # Errors
-    /// [`Error::Device`]; [`Error::Disk`] when the superblock fails a check or has features that cannot be read;
-    /// [`Error::DeviceTooSmall`] when the device ends before the file system does.
+    /// [`Error::Device`]; [`Error::Disk`] when the superblock fails a check or has features that
+    /// cannot be read; [`Error::DeviceTooSmall`] when the device ends before the file system does.
     pub fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut bytes = [0; 1024];
         if device.size() < PRIMARY_OFFSET + u64_from_usize(bytes.len()) {
@@ -107,7 +109,8 @@ impl Reader {
     /// The verified inode of a number.
     ///
     /// # Errors
-    /// [`Error::Device`]; [`Error::Disk`], also when the number is out of range or the inode not in use.
+    /// [`Error::Device`]; [`Error::Disk`], also when the number is out of range or the inode not in
+    /// use.
     pub fn inode(&self, number: InodeNr) -> Result<Inode> {
         let geometry = self.superblock.geometry();
         if number.raw() == 0 || number.raw() > geometry.inodes_count() {

@@ -1,4 +1,5 @@
-//! One scan of an image: free space, the extents of every file, and what the instruments make of them.
+//! One scan of an image: free space, the extents of every file, and what the instruments make of
+//! them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,8 +43,8 @@ pub struct ImageScan {
 pub struct ScanOptions {
     /// Also count free aligned chunks of so many bytes (`e2freefrag -c`).
     pub chunk_bytes: Option<u64>,
-    /// Read the bitmap of an image with clusters as e2freefrag 1.47 does: it divides by the cluster size twice, and so
-    /// looks at the first part of the bitmap only.
+    /// Read the bitmap of an image with clusters as e2freefrag 1.47 does: it divides by the cluster
+    /// size twice, and so looks at the first part of the bitmap only.
     pub as_e2freefrag: bool,
 }
 
@@ -128,7 +129,8 @@ impl ImageScan {
                     self.map.add_used(usize_from_u32(group.raw()), at, start - at);
                 }
                 let end = bitmap::next_set(&bits, start..clusters).unwrap_or(clusters);
-                // Dividing twice, a bit of the bitmap stands for as many clusters as a cluster has blocks.
+                // Dividing twice, a bit of the bitmap stands for as many clusters as a cluster has
+                // blocks.
                 let bits = if divide_twice { 2 * ratio_bits } else { ratio_bits };
                 let before = u64::from(group.raw()) * u64::from(geometry.clusters_per_group());
                 let run = match divide_twice {
@@ -189,7 +191,8 @@ impl ImageScan {
         }
     }
 
-    /// Share (0..=1) of the free blocks that lie in runs of at least `bytes`, a power of two; 0 without free blocks.
+    /// Share (0..=1) of the free blocks that lie in runs of at least `bytes`, a power of two; 0
+    /// without free blocks.
     #[must_use]
     pub fn free_share_of_runs(&self, bytes: u64) -> f64 {
         let order = (bytes / self.block_size).max(1).ilog2();
@@ -247,8 +250,8 @@ pub fn totals(reader: &Reader) -> DefragTotals {
     )
 }
 
-/// Calls `visit` with every regular file below a directory that has content and space, by all its names, in the order in
-/// which a walk of the mounted file system meets them.
+/// Calls `visit` with every regular file below a directory that has content and space, by all its
+/// names, in the order in which a walk of the mounted file system meets them.
 ///
 /// # Errors
 /// Errors of the device, for structures that fail a check, and what `visit` returns.
@@ -285,12 +288,14 @@ pub fn each_file<E: From<Error>>(
     Ok(())
 }
 
-/// Whether e4defrag passes a path of the image over: it lies in lost+found, or its name begins like it.
+/// Whether e4defrag passes a path of the image over: it lies in lost+found, or its name begins like
+/// it.
 fn is_left_out(path: &[u8]) -> bool {
     path.starts_with(b"/lost+found")
 }
 
-/// Which files were looked at: a second look, by another name, finds the records that Linux remembers.
+/// Which files were looked at: a second look, by another name, finds the records that Linux
+/// remembers.
 #[derive(Debug, Default)]
 pub struct Looked {
     linked: BTreeSet<InodeNr>,
@@ -325,10 +330,10 @@ pub fn has_content(inode: &Inode) -> bool {
         && (inode.sectors() > 0 || inode.map() == InodeMap::Inline)
 }
 
-/// The records that FIEMAP gives when a file is first looked at after a mount. Linux then maps extent by extent; the
-/// first extent of a tree node makes it remember the others of the node, joined where they are contiguous and alike.
-/// (Later looks find more joined.) Block maps are cut at the reach of each indirect block. Content in the inode is one
-/// record without blocks.
+/// The records that FIEMAP gives when a file is first looked at after a mount. Linux then maps
+/// extent by extent; the first extent of a tree node makes it remember the others of the node,
+/// joined where they are contiguous and alike. (Later looks find more joined.) Block maps are cut
+/// at the reach of each indirect block. Content in the inode is one record without blocks.
 ///
 /// # Errors
 /// Errors of the device, and for structures that fail a check.

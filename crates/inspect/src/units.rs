@@ -1,6 +1,8 @@
-//! Figures as people read them: sizes, times and rates with their unit as a word, counts with their noun.
+//! Figures as people read them: sizes, times and rates with their unit as a word, counts with their
+//! noun.
 
-/// Bytes in a binary unit with about three digits: `512 bytes`, `4.00 KiB`, `1.79 GiB`; `-` for what is no number.
+/// Bytes in a binary unit with about three digits: `512 bytes`, `4.00 KiB`, `1.79 GiB`; `-` for
+/// what is no number.
 #[must_use]
 pub fn bytes(count: f64) -> String {
     scaled(count, 1024.0, &["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"])
@@ -38,7 +40,8 @@ pub fn patience(time: std::time::Duration) -> String {
     }
 }
 
-/// A count and its noun, which takes its plural where the count is not one: `1 worker`, `2 entries`.
+/// A count and its noun, which takes its plural where the count is not one: `1 worker`,
+/// `2 entries`.
 #[must_use]
 pub fn counted(count: u64, noun: &str) -> String {
     if count == 1 {

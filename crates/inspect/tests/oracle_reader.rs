@@ -20,7 +20,8 @@ fn open(image: &Path) -> Reader {
     Reader::open(Arc::new(FileDevice::open_read_only(image).unwrap())).unwrap()
 }
 
-/// Makes an image, lets `fill` fill it through a mount, and gives the tree that a read-only mount shows.
+/// Makes an image, lets `fill` fill it through a mount, and gives the tree that a read-only mount
+/// shows.
 fn filled(image: &Path, arguments: &[&str], size: &str, fill: impl FnOnce(&Path)) -> Tree {
     mke2fs(image, arguments, size);
     let mount = LoopMount::new(image, "").unwrap();
@@ -30,7 +31,8 @@ fn filled(image: &Path, arguments: &[&str], size: &str, fill: impl FnOnce(&Path)
     read_tree(mount.path())
 }
 
-/// Looks up each name of the tree by path (so through the index of its directory), every `step`-th only.
+/// Looks up each name of the tree by path (so through the index of its directory), every `step`-th
+/// only.
 fn assert_paths_resolve(reader: &Reader, tree: &Tree, step: usize) {
     for (path, node) in tree.iter().step_by(step) {
         let inode = reader.resolve(path, LastLink::Keep).unwrap();

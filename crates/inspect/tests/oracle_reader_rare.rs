@@ -1,5 +1,5 @@
-//! The reader where the kernel of this machine cannot judge: 64 KiB blocks, the orphan file, and images that are damaged
-//! in ways that only a walk finds.
+//! The reader where the kernel of this machine cannot judge: 64 KiB blocks, the orphan file, and
+//! images that are damaged in ways that only a walk finds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -244,7 +244,8 @@ fn an_index_that_leads_into_a_hole_is_named() {
     let names = reader.resolve(b"names", LastLink::Keep).unwrap();
     let (root, _) = first_extent(&reader, &names);
     let mut block = reader.block(blockyard_disk::BlockNr::new(root)).unwrap().to_vec();
-    // The first leaf moves behind the mapped blocks, inside the new size; the checksum is made right.
+    // The first leaf moves behind the mapped blocks, inside the new size; the checksum is made
+    // right.
     block[36..40].copy_from_slice(&999u32.to_le_bytes());
     seal_htree(names.checksum_seed(), &mut block, 32);
     drop(reader);

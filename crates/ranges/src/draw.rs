@@ -10,7 +10,8 @@ const RECENT: usize = 16;
 /// Multiples of a step that count as near: at the begin of a file, and as a length.
 const NEAR: u64 = 8;
 
-/// Draws ranges of one file. It remembers the ends of what it drew: a range begins or ends where another did.
+/// Draws ranges of one file. It remembers the ends of what it drew: a range begins or ends where
+/// another did.
 #[derive(Clone, Debug)]
 pub struct Ranges {
     edges: Edges,
@@ -31,15 +32,16 @@ impl Ranges {
         &self.edges
     }
 
-    /// An offset in a file of `size` bytes, or a size for it: at most one byte beyond the reach of the edges.
+    /// An offset in a file of `size` bytes, or a size for it: at most one byte beyond the reach of
+    /// the edges.
     pub fn offset(&mut self, rng: &mut impl Rng, size: u64) -> u64 {
         let at = self.near_edge(rng, size);
         self.note(at);
         at
     }
 
-    /// A range of at least one and at most `longest` bytes, to do something to in a file of `size` bytes. It ends at most one
-    /// byte beyond the reach of the edges.
+    /// A range of at least one and at most `longest` bytes, to do something to in a file of `size`
+    /// bytes. It ends at most one byte beyond the reach of the edges.
     pub fn range(&mut self, rng: &mut impl Rng, size: u64, longest: u64) -> Range<u64> {
         let longest = longest.clamp(1, self.edges.reach() + 1);
         let start = self.near_edge(rng, size).min(self.edges.reach());
@@ -51,8 +53,8 @@ impl Ranges {
         range
     }
 
-    /// As [`Ranges::range`], with both ends on multiples of `unit`, for what takes nothing else: at least one unit, and
-    /// all within the reach.
+    /// As [`Ranges::range`], with both ends on multiples of `unit`, for what takes nothing else: at
+    /// least one unit, and all within the reach.
     pub fn aligned(&mut self, rng: &mut impl Rng, size: u64, longest: u64, unit: u64) -> Range<u64> {
         let range = self.range(rng, size, longest.max(unit));
         let last = (self.edges.reach() / unit).max(1) * unit;

@@ -137,7 +137,8 @@ mod tests {
         assert_eq!(sizes[0], (4 << 40) - 1024);
         assert_eq!(sizes[2], (16 << 40) - 4096);
         assert_eq!(sizes[4], (256 << 40) - 65_536);
-        // 12 + 256 + 256^2 + 256^3 blocks of 1 KiB; with large blocks the number of a block ends first.
+        // 12 + 256 + 256^2 + 256^3 blocks of 1 KiB; with large blocks the number of a block ends
+        // first.
         assert_eq!(Edges::indirect(1024).largest(), (12 + 256 + (1 << 16) + (1 << 24)) << 10);
         assert_eq!(Edges::indirect(4096).largest(), (12 + 1024 + (1 << 20) + (1 << 30)) << 12);
         assert_eq!(Edges::indirect(65_536).largest(), (256 << 40) - 65_536);

@@ -1,5 +1,5 @@
-//! Writing: blocks home, then the journal superblock, then the superblock without RECOVER; each durable before the
-//! next begins.
+//! Writing: blocks home, then the journal superblock, then the superblock without RECOVER; each
+//! durable before the next begins.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::jbd2::{JournalFeatures, JournalIncompat, unescape};
@@ -27,7 +27,8 @@ fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -> Result<()
     Ok(())
 }
 
-/// Writes every copy of the plan. `superblock` takes the place of the logged superblock, and is written in any case.
+/// Writes every copy of the plan. `superblock` takes the place of the logged superblock, and is
+/// written in any case.
 pub(crate) fn write_home(
     device: &dyn BlockDevice,
     log: &Log<'_>,
@@ -52,7 +53,8 @@ pub(crate) fn write_home(
     Ok(device.flush()?)
 }
 
-/// Marks the log empty: the next transaction is `next`, and nothing is left of error codes and fast commits.
+/// Marks the log empty: the next transaction is `next`, and nothing is left of error codes and fast
+/// commits.
 pub(crate) fn empty_log(log: &Log<'_>, next: TxnId, head: Option<u32>) -> Result<()> {
     let ring = log.superblock.ring();
     assert!(head.is_none_or(|head| (ring.first()..ring.end()).contains(&head)), "the log's head lies in it");

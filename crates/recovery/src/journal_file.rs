@@ -1,7 +1,7 @@
 //! Finding the blocks of the journal: by its inode, or by the superblock's copy of the inode's map.
 //!
-//! The journal's inode is mapped by extents or indirect blocks. When the inode is unusable, the superblock's copy of
-//! its map and size is the second source.
+//! The journal's inode is mapped by extents or indirect blocks. When the inode is unusable, the
+//! superblock's copy of its map and size is the second source.
 
 use std::collections::BTreeSet;
 
@@ -65,8 +65,8 @@ fn file_map_of_inode(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr)
     Ok(FileMap { i_block: *inode.block_field(), is_extents, size: inode.size(), checksum_seed })
 }
 
-/// The bytes of an inode. Of the group descriptor only the table's place is needed, and only that is checked: a
-/// descriptor with a wrong checksum may be waiting in the log.
+/// The bytes of an inode. Of the group descriptor only the table's place is needed, and only that
+/// is checked: a descriptor with a wrong checksum may be waiting in the log.
 fn read_slot(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Result<Vec<u8>> {
     let geometry = sb.geometry();
     if number.raw() == 0 || number.raw() > geometry.inodes_count() {
@@ -87,7 +87,8 @@ fn read_slot(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Resu
     Ok(slot)
 }
 
-/// The copy in the superblock. Tree blocks are not held against checksums: their seed needs the inode.
+/// The copy in the superblock. Tree blocks are not held against checksums: their seed needs the
+/// inode.
 fn file_map_of_superblock(sb: &Superblock) -> Option<FileMap> {
     let raw = sb.raw();
     if raw.s_jnl_backup_type != BACKUP_IN_SUPERBLOCK {
@@ -104,7 +105,8 @@ fn file_map_of_superblock(sb: &Superblock) -> Option<FileMap> {
 
 fn map(device: &dyn BlockDevice, sb: &Superblock, file: &FileMap) -> Result<JournalMap> {
     let blocks = file.size / u64_from_usize(sb.geometry().block_size());
-    // Each has a place of its own: so the runs gathered are no more than the file system has blocks.
+    // Each has a place of its own: so the runs gathered are no more than the file system has
+    // blocks.
     if blocks == 0 || blocks > sb.geometry().blocks_count().raw().min(u64::from(u32::MAX)) {
         return Err(Corruption::new(CorruptionKind::JournalInode).into());
     }
@@ -155,8 +157,8 @@ impl Mapper<'_> {
         }
     }
 
-    /// Goes through the tree from left to right. Each tree block must begin with its parent's key, so none is met
-    /// twice.
+    /// Goes through the tree from left to right. Each tree block must begin with its parent's key,
+    /// so none is met twice.
     fn walk_extents(&mut self, file: &FileMap) -> Result<()> {
         let geometry = self.sb.geometry();
         let mut waiting = Vec::new();
@@ -172,7 +174,8 @@ impl Mapper<'_> {
         Ok(())
     }
 
-    /// Takes the extents of a leaf, or puts the children of an index node on the stack, first child on top.
+    /// Takes the extents of a leaf, or puts the children of an index node on the stack, first child
+    /// on top.
     fn take_node(&mut self, node: &ExtentNode<'_>, waiting: &mut Vec<Child>) -> Result<(), Corruption> {
         waiting.extend((0..node.len()).rev().filter_map(|position| node.child(position)));
         for extent in (0..node.len()).filter_map(|position| node.extent(position)) {
@@ -188,7 +191,8 @@ impl Mapper<'_> {
         Ok(())
     }
 
-    /// Follows the path of every block; each indirect block is read once and refused when it is met again.
+    /// Follows the path of every block; each indirect block is read once and refused when it is met
+    /// again.
     fn walk_indirect(&mut self, file: &FileMap) -> Result<()> {
         let bits = self.sb.geometry().block_bits();
         let mut seen = BTreeSet::new();

@@ -1,4 +1,5 @@
-//! Where the blocks of the journal are: a map that is complete, distinct and fixed before the log is read.
+//! Where the blocks of the journal are: a map that is complete, distinct and fixed before the log
+//! is read.
 
 use std::ops::Range;
 
@@ -56,7 +57,8 @@ impl JournalMap {
     /// The block of the device that holds a log block.
     ///
     /// # Panics
-    /// When the log block is beyond the map; the journal superblock's length was checked against it.
+    /// When the log block is beyond the map; the journal superblock's length was checked against
+    /// it.
     pub(crate) fn physical(&self, log: u32) -> BlockNr {
         let after = self.runs.partition_point(|run| run.log <= log);
         let run = &self.runs[after - 1];

@@ -6,8 +6,8 @@ use blockyard_disk::jbd2::JournalSuperblock;
 use crate::journal_map::JournalMap;
 use crate::session::Session;
 
-/// A journal that was found and verified, with the place of each of its blocks. Every log block is mapped, and none
-/// lies on a superblock or a group descriptor.
+/// A journal that was found and verified, with the place of each of its blocks. Every log block is
+/// mapped, and none lies on a superblock or a group descriptor.
 #[derive(Clone, Debug)]
 pub struct JournalPlace {
     map: JournalMap,

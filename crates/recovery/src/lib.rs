@@ -1,15 +1,17 @@
-//! jbd2 journal recovery: scan, revoke, replay; to the device or into memory. No transactions are written here.
+//! jbd2 journal recovery: scan, revoke, replay; to the device or into memory. No transactions are
+//! written here.
 //!
-//! [`inspect`] tells what state the journal is in, [`replay_to_device`] brings committed blocks home and empties the
-//! log, [`replay_into_overlay`] does the same in memory and leaves the device alone.
+//! [`inspect`] tells what state the journal is in, [`replay_to_device`] brings committed blocks
+//! home and empties the log, [`replay_into_overlay`] does the same in memory and leaves the device
+//! alone.
 //!
 //! Key decisions:
-//! * The log is walked once, collecting committed transactions; every copy is verified before anything is written,
-//!   and of each block only the last good copy is written, in ascending order. What is collected is bounded by the
-//!   blocks of the log that really hold records.
-//! * Order of writes: blocks at home and the superblock (with what must survive); flush; the journal superblock,
-//!   durable; the superblock without RECOVER, durable. A cut anywhere leaves the log in place or not needed, so
-//!   recovery can simply run again.
+//! * The log is walked once, collecting committed transactions; every copy is verified before
+//!   anything is written, and of each block only the last good copy is written, in ascending order.
+//!   What is collected is bounded by the blocks of the log that really hold records.
+//! * Order of writes: blocks at home and the superblock (with what must survive); flush; the
+//!   journal superblock, durable; the superblock without RECOVER, durable. A cut anywhere leaves
+//!   the log in place or not needed, so recovery can simply run again.
 //! * A damaged log is refused with nothing written, unless the caller asks for the good part
 //!   ([`OnDamage::ReplayGood`]); the file system is then marked as having errors.
 
@@ -40,21 +42,25 @@ pub use session::Session;
 /// Says what state the journal of a file system is in, without reading the log.
 ///
 /// # Errors
-/// [`Error::Disk`] when superblock or journal are corrupt, [`Error::ExternalJournal`], [`Error::Device`].
+/// [`Error::Disk`] when superblock or journal are corrupt, [`Error::ExternalJournal`],
+/// [`Error::Device`].
 pub fn inspect(device: &dyn BlockDevice) -> Result<JournalStatus> {
     Ok(Session::open(device)?.status().clone())
 }
 
-/// Brings every committed block home, marks the log empty and clears RECOVER. Does nothing to a clean file system.
+/// Brings every committed block home, marks the log empty and clears RECOVER. Does nothing to a
+/// clean file system.
 ///
 /// # Errors
 /// Before anything is written: those of [`inspect`], [`Error::Damaged`], [`Error::FastCommits`],
-/// [`Error::Unflagged`], [`Error::LoggedSuperblock`]. Later only [`Error::Device`]; running again is safe.
+/// [`Error::Unflagged`], [`Error::LoggedSuperblock`]. Later only [`Error::Device`]; running again
+/// is safe.
 pub fn replay_to_device(device: &dyn BlockDevice, options: &Options) -> Result<Report> {
     Session::open(device)?.replay(options)
 }
 
-/// As [`replay_to_device`], into memory: the overlay shows the recovered file system, the device is only read.
+/// As [`replay_to_device`], into memory: the overlay shows the recovered file system, the device is
+/// only read.
 ///
 /// # Errors
 /// As [`replay_to_device`].

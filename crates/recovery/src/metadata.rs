@@ -1,5 +1,5 @@
-//! What a journal must not lie on: superblocks, descriptors, bitmaps and inode tables. A commit would overwrite them, a
-//! replay would read them as a log.
+//! What a journal must not lie on: superblocks, descriptors, bitmaps and inode tables. A commit
+//! would overwrite them, a replay would read them as a log.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::group_desc::RawGroupDesc;
@@ -35,8 +35,8 @@ fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Corruption> {
     Ok(())
 }
 
-/// No journal block may be in a bitmap or an inode table. A descriptor with a wrong checksum says nothing: the right
-/// one may be waiting in the log.
+/// No journal block may be in a bitmap or an inode table. A descriptor with a wrong checksum says
+/// nothing: the right one may be waiting in the log.
 fn keep_off_tables(device: &dyn BlockDevice, sb: &Superblock, map: &JournalMap) -> Result<()> {
     let geometry = sb.geometry();
     let table_blocks = BlockCount::new(geometry.inode_table_blocks());

@@ -1,12 +1,14 @@
 //! What the caller decides.
 
-/// What to do with a log that is damaged (a wrong checksum that no crash explains, an impossible target).
+/// What to do with a log that is damaged (a wrong checksum that no crash explains, an impossible
+/// target).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDamage {
     /// Write nothing and return [`Error::Damaged`](crate::Error::Damaged).
     #[default]
     Refuse,
-    /// Replay what is good, empty the log, and mark the file system as having errors: for a checker.
+    /// Replay what is good, empty the log, and mark the file system as having errors: for a
+    /// checker.
     ReplayGood,
 }
 

@@ -11,7 +11,8 @@ pub enum JournalState {
     None,
     /// Nothing is outstanding.
     Clean,
-    /// RECOVER is set and the log is empty: a crash right after a checkpoint. Only the flag is to be cleared.
+    /// RECOVER is set and the log is empty: a crash right after a checkpoint. Only the flag is to
+    /// be cleared.
     FlagOnly,
     /// Committed transactions may have to be replayed.
     NeedsReplay,

@@ -1,10 +1,11 @@
 //! The walk over the log: finds where it ends and collects what committed.
 //!
-//! A transaction counts once its commit block is good. The log ends at the first block that is not a record of the
-//! expected transaction. What tells a stale block of an older life of the log from damage is the commit time: it
-//! never goes backwards within one life.
+//! A transaction counts once its commit block is good. The log ends at the first block that is not
+//! a record of the expected transaction. What tells a stale block of an older life of the log from
+//! damage is the commit time: it never goes backwards within one life.
 //!
-//! Bound: every step moves on by at least one block, and the walk stops when it has gone round the ring once.
+//! Bound: every step moves on by at least one block, and the walk stops when it has gone round the
+//! ring once.
 
 use std::ops::ControlFlow;
 
@@ -214,7 +215,8 @@ impl<'a> Scanner<'a> {
             note(&mut self.damage, bad);
             return ControlFlow::Break(());
         }
-        // The commit block may have been written before its blocks: no damage unless a later one is good.
+        // The commit block may have been written before its blocks: no damage unless a later one is
+        // good.
         self.doubtful.get_or_insert(bad);
         self.pending = Transaction::default();
         self.next_transaction();

@@ -135,7 +135,8 @@ impl<'a> Session<'a> {
         Ok(report)
     }
 
-    /// A logged superblock may have made the file system larger: then its new blocks are targets, too.
+    /// A logged superblock may have made the file system larger: then its new blocks are targets,
+    /// too.
     fn plan(&self, log: &Log<'_>, scan: &Scan) -> Result<Plan> {
         let geometry = self.superblock.geometry();
         let on_device = self.device.size() / u64_from_usize(geometry.block_size());
@@ -189,7 +190,8 @@ fn open_log<'a>(
     Ok(Log { device, map, superblock, superblock_at })
 }
 
-/// An external journal begins with a superblock of its own; log blocks are numbered from the start of the device.
+/// An external journal begins with a superblock of its own; log blocks are numbered from the start
+/// of the device.
 fn open_external<'a>(fs: &Superblock, journal: &'a dyn BlockDevice) -> Result<Log<'a>> {
     let mut bytes = [0; RawSuperblock::SIZE];
     journal.read_at(PRIMARY_OFFSET, &mut bytes)?;

@@ -1,5 +1,5 @@
-//! The file system's superblock during recovery: it may itself be replayed, and must not lose what is written
-//! outside the journal.
+//! The file system's superblock during recovery: it may itself be replayed, and must not lose what
+//! is written outside the journal.
 
 use std::ops::Range;
 
@@ -31,8 +31,8 @@ pub(crate) fn place(block_size: usize) -> (BlockNr, Range<usize>) {
     (BlockNr::new(u64::from(start == block_size)), inside..inside + RawSuperblock::SIZE)
 }
 
-/// Puts the error record and the ERROR state of `before` into `after`: they are written outside the journal, so a
-/// logged copy may lack them.
+/// Puts the error record and the ERROR state of `before` into `after`: they are written outside the
+/// journal, so a logged copy may lack them.
 pub(crate) fn carry_errors(before: &RawSuperblock, after: &mut RawSuperblock) {
     let has_error = before.state().contains(FsState::ERROR);
     if before.s_error_count.get() != 0 || has_error {

@@ -10,7 +10,8 @@ use blockyard_disk::CorruptionKind;
 use blockyard_recovery::{OnDamage, Options, inspect, replay_to_device};
 use blockyard_testkit::{e2fsck_clean, require, run};
 
-/// Options of mke2fs, options of debugfs's journal_open, and a feature that the journal must have then.
+/// Options of mke2fs, options of debugfs's journal_open, and a feature that the journal must have
+/// then.
 const CASES: &[(&[&str], &str, &str)] = &[
     (&["-b", "4096"], "-c -v 3", "journal_checksum_v3"),
     (&["-b", "1024"], "-c -v 3", "journal_64bit"),
@@ -69,7 +70,8 @@ fn journals_of_debugfs_replay_as_e2fsck_replays_them() {
         let device = FileDevice::open(&ours).unwrap();
         let status = inspect(&device).unwrap();
         assert!(status.features.contains(feature), "{options:?} {open}: {status:?}");
-        // The v1 checksum that debugfs writes for a transaction of revokes is wrong to everybody, e2fsck included.
+        // The v1 checksum that debugfs writes for a transaction of revokes is wrong to everybody,
+        // e2fsck included.
         let is_v1 = status.features.contains("journal_checksum ");
         let choice = if is_v1 { OnDamage::ReplayGood } else { OnDamage::Refuse };
         let report = replay_to_device(&device, &Options { on_damage: choice, ..Options::default() }).unwrap();

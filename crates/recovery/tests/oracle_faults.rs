@@ -1,5 +1,5 @@
-//! Recovery on a device that fails: whatever operation it is, the image can be recovered afterwards, by a second run
-//! and by e2fsck.
+//! Recovery on a device that fails: whatever operation it is, the image can be recovered
+//! afterwards, by a second run and by e2fsck.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +30,8 @@ fn loaded(features: blockyard_disk::jbd2::JournalFeatures) -> Image {
     image
 }
 
-/// One fault at each operation of each kind, each with each effect; then the same from that operation on.
+/// One fault at each operation of each kind, each with each effect; then the same from that
+/// operation on.
 fn faults(counts: [(Operation, u64); 3]) -> Vec<Fault> {
     let mut all = Vec::new();
     for (operation, count) in counts {

@@ -1,7 +1,9 @@
-//! Dirty journals of the kernel with one field of the log changed, mostly with checksums made right again: what our
-//! recovery makes of the file system equals, byte for byte, what e2fsck makes of it.
+//! Dirty journals of the kernel with one field of the log changed, mostly with checksums made right
+//! again: what our recovery makes of the file system equals, byte for byte, what e2fsck makes of
+//! it.
 //!
-//! 60 changes of three journals by default, 3,000 of all with `BLOCKYARD_FULL=1`; `MUTATIONS=n` sets another number, `CASE=name` one journal.
+//! 60 changes of three journals by default, 3,000 of all with `BLOCKYARD_FULL=1`; `MUTATIONS=n`
+//! sets another number, `CASE=name` one journal.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -297,7 +299,8 @@ impl Base {
     fn mutate(&self, random: &mut ChaCha8Rng) -> (String, Bytes) {
         let mut bytes = self.bytes.clone();
         loop {
-            // A name first, so that the few fields of commits and revokes are met as often as the many tags.
+            // A name first, so that the few fields of commits and revokes are met as often as the
+            // many tags.
             let names: BTreeSet<&str> = self.fields.iter().map(|field| field.name).collect();
             let name = *names.into_iter().collect::<Vec<_>>().choose(random).unwrap();
             let named: Vec<&Field> = self.fields.iter().filter(|field| field.name == name).collect();
@@ -361,9 +364,9 @@ fn theirs(bytes: &Bytes, directory: &Path) -> (Option<i32>, String, Vec<u8>) {
     if ["orphan", "trying backup", "Corrupt group descriptor"].iter().any(|more| text.contains(more))
         && bytes.journal.is_none()
     {
-        // The replay stopped early, in the middle of deletions, and e2fsck has finished them, or it took other
-        // descriptors than those replayed: debugfs only replays. It reads the bitmaps before, which may not match their
-        // checksums then (-n).
+        // The replay stopped early, in the middle of deletions, and e2fsck has finished them, or it
+        // took other descriptors than those replayed: debugfs only replays. It reads the bitmaps
+        // before, which may not match their checksums then (-n).
         fs::write(&image, &bytes.image).unwrap();
         output = run("timeout", &["60", "debugfs", "-n", "-w", "-R", "jr", image.to_str().unwrap()]);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -398,20 +401,23 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     let has_written = !base.differences(&their_image, &bytes.image).is_empty();
     let same = match &report {
         _ if differing.is_empty() => true,
-        // What e2fsck says of a block that cannot be written or of orphans it finishes is no matter of the log.
+        // What e2fsck says of a block that cannot be written or of orphans it finishes is no matter
+        // of the log.
         _ if text.contains("Error writing block") || text.contains("orphan") && base.own.len() == 1 => true,
-        // Targets in the journal: e2fsck overwrites what it has not replayed yet, and sees it where there are checksums.
+        // Targets in the journal: e2fsck overwrites what it has not replayed yet, and sees it where
+        // there are checksums.
         Ok(report)
             if base.hits_journal(report)
                 && (text.contains("Invalid checksum recovering") || !base.format.has_block_checksums()) =>
         {
             true
         }
-        // A transaction with a bad checksum or an impossible revoke block: e2fsck replays nothing then, ours what was
-        // committed before.
+        // A transaction with a bad checksum or an impossible revoke block: e2fsck replays nothing
+        // then, ours what was committed before.
         Ok(report) if ends_the_log(report) => !has_written,
         Ok(_) => false,
-        // e2fsck writes a new journal superblock and goes on with the file system as it is, where ours refuses.
+        // e2fsck writes a new journal superblock and goes on with the file system as it is, where
+        // ours refuses.
         Err(Error::Disk(_)) => text.contains("Journal superblock is corrupt"),
         // It replays the superblock too, and then cannot use the file system.
         Err(Error::LoggedSuperblock(_)) => code.is_some_and(|code| code & 8 != 0),

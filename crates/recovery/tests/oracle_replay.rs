@@ -1,4 +1,5 @@
-//! Journals that the kernel left dirty: our replay gives what e2fsck's gives, block for block, and a clean image.
+//! Journals that the kernel left dirty: our replay gives what e2fsck's gives, block for block, and
+//! a clean image.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -10,7 +11,8 @@ use blockyard_recovery::{JournalState, Options, inspect, replay_into_overlay, re
 use blockyard_testkit::images::{Profile, fill, make, profile_named};
 use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, require, run};
 
-/// An image as it would be after a power cut: copied while it is mounted, its last operations only in the journal.
+/// An image as it would be after a power cut: copied while it is mounted, its last operations only
+/// in the journal.
 fn dirty(profile: &Profile, directory: &Path) -> PathBuf {
     let path = make(profile, directory);
     let copy = directory.join("dirty.img");

@@ -401,7 +401,8 @@ fn a_journal_on_metadata_is_refused() {
         image.device.write_at(2 * BLOCK as u64, &descriptor.as_bytes()[..32]).unwrap();
         assert_eq!(refused(&image), CorruptionKind::JournalMapping);
     }
-    // The journal's inode in a table whose end is in the journal (128 inodes of 128 bytes are 16 blocks).
+    // The journal's inode in a table whose end is in the journal (128 inodes of 128 bytes are 16
+    // blocks).
     let image = Image::new(v3(), 1, 7);
     let mut slot = [0; 128];
     image.device.read_at(5 * BLOCK as u64 + 7 * 128, &mut slot).unwrap();
@@ -451,8 +452,8 @@ fn a_cut_during_recovery_is_harmless() {
     }
 }
 
-/// Seeded damage anywhere in journal, superblock, descriptor and inode: an answer in the end, whatever it is, and
-/// nothing written outside the bounds.
+/// Seeded damage anywhere in journal, superblock, descriptor and inode: an answer in the end,
+/// whatever it is, and nothing written outside the bounds.
 #[test]
 fn mutated_journals_never_panic_or_hang() {
     let mut seed = blockyard_testkit::seed(0x7EC0);

@@ -1,7 +1,8 @@
-//! What a backend must provide: raw locks, a raw condition variable, atomics, and the few questions about threads.
+//! What a backend must provide: raw locks, a raw condition variable, atomics, and the few questions
+//! about threads.
 //!
-//! The raw traits are implemented by backends only. Everybody else uses [`crate::Mutex`] and its siblings, which add
-//! ranks and statistics to the raw kind.
+//! The raw traits are implemented by backends only. Everybody else uses [`crate::Mutex`] and its
+//! siblings, which add ranks and statistics to the raw kind.
 
 use core::fmt::Debug;
 use core::ops::{Deref, DerefMut};
@@ -42,8 +43,8 @@ pub trait Backend: Copy + Debug + Default + Send + Sync + 'static {
     /// A memory fence.
     fn fence(order: Ordering);
 
-    /// Says that all locks and atomics that `make` makes lie on one cache line, and what that line is called: for a
-    /// backend that counts what moving it costs. Nothing elsewhere.
+    /// Says that all locks and atomics that `make` makes lie on one cache line, and what that line
+    /// is called: for a backend that counts what moving it costs. Nothing elsewhere.
     #[inline]
     fn on_line<R>(name: &'static str, make: impl FnOnce() -> R) -> R {
         let _ = name;

@@ -9,7 +9,8 @@ use crate::mutex::MutexGuard;
 
 /// A condition variable of backend `B`.
 ///
-/// The mutex stays in the thread's set of held locks while it waits: the thread can take no other lock meanwhile.
+/// The mutex stays in the thread's set of held locks while it waits: the thread can take no other
+/// lock meanwhile.
 pub struct Condvar<B: Backend = Native> {
     raw: B::RawCondvar,
 }
@@ -21,8 +22,8 @@ impl<B: Backend> Condvar<B> {
         Self { raw: B::RawCondvar::new() }
     }
 
-    /// Unlocks, sleeps until notified, locks again. May wake without cause: test the condition in a loop, or use
-    /// [`Condvar::wait_while`].
+    /// Unlocks, sleeps until notified, locks again. May wake without cause: test the condition in a
+    /// loop, or use [`Condvar::wait_while`].
     pub fn wait<'a, T: Send>(&self, guard: MutexGuard<'a, T, B>) -> MutexGuard<'a, T, B> {
         let (raw, held) = guard.into_parts();
         MutexGuard::from_parts(self.raw.wait(raw), held)

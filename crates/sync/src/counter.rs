@@ -11,7 +11,8 @@ use crate::slot::CpuSlot;
 
 /// A signed total whose changes go to the caller's shard.
 ///
-/// Adding touches one shard; reading visits all. All accesses are relaxed: a total orders nothing else.
+/// Adding touches one shard; reading visits all. All accesses are relaxed: a total orders nothing
+/// else.
 pub struct ShardedCounter<B: Backend = Native> {
     shards: Box<[CachePadded<B::AtomicU64>]>,
 }
@@ -49,9 +50,10 @@ impl<B: Backend> fmt::Debug for ShardedCounter<B> {
 
 /// A total that is read cheaply and a little late: Linux's per-CPU counter.
 ///
-/// Each slot keeps a private delta that is folded into the central value when its magnitude reaches the batch, so
-/// `|central - total| < slots * batch`. Allocation decisions read the central value, and agree with the kernel's only
-/// when it lags in the same way (docs/behaviour/inode-allocation.md).
+/// Each slot keeps a private delta that is folded into the central value when its magnitude reaches
+/// the batch, so `|central - total| < slots * batch`. Allocation decisions read the central value,
+/// and agree with the kernel's only when it lags in the same way
+/// (docs/behaviour/inode-allocation.md).
 pub struct LaggedCounter<B: Backend = Native> {
     central: CachePadded<B::AtomicU64>,
     deltas: Box<[CachePadded<B::AtomicU64>]>,
@@ -105,8 +107,9 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, self.batch);
     }
 
-    /// Takes `amount` for something that is only about to happen: the total has it at once, the central value like
-    /// Linux's only when [`Self::settle`] says how much it was. Until then the lag may be twice as much.
+    /// Takes `amount` for something that is only about to happen: the total has it at once, the
+    /// central value like Linux's only when [`Self::settle`] says how much it was. Until then the
+    /// lag may be twice as much.
     #[inline]
     pub fn take_ahead(&self, slot: CpuSlot, amount: u64) {
         if amount > self.batch {
@@ -118,8 +121,9 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, 2 * self.batch);
     }
 
-    /// What was taken ahead has become `taken`, at most as much. Both values are then as if only [`Self::add`] had
-    /// been called, with `-taken`. The total never rises by more than what is left over.
+    /// What was taken ahead has become `taken`, at most as much. Both values are then as if only
+    /// [`Self::add`] had been called, with `-taken`. The total never rises by more than what is
+    /// left over.
     #[inline]
     pub fn settle(&self, slot: CpuSlot, ahead: u64, taken: u64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];
@@ -135,8 +139,8 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, self.batch);
     }
 
-    /// What is added and taken away again, seen from outside at once: the total stays, the central value is as if
-    /// [`Self::add`] had been called with `amount` and with `-amount`.
+    /// What is added and taken away again, seen from outside at once: the total stays, the central
+    /// value is as if [`Self::add`] had been called with `amount` and with `-amount`.
     #[inline]
     pub fn pass_through(&self, slot: CpuSlot, amount: u64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];
@@ -156,8 +160,9 @@ impl<B: Backend> LaggedCounter<B> {
         }
     }
 
-    /// Moves a delta that is `now` to the central value when it has reached `limit`. In between the amount is in both
-    /// or in none, whichever errs to the right side. The order that [`Self::sum`] relies on: release.
+    /// Moves a delta that is `now` to the central value when it has reached `limit`. In between the
+    /// amount is in both or in none, whichever errs to the right side. The order that [`Self::sum`]
+    /// relies on: release.
     #[inline]
     fn fold_from(&self, delta: &B::AtomicU64, now: u64, limit: u64) {
         if now.cast_signed().unsigned_abs() < limit {
@@ -183,15 +188,16 @@ impl<B: Backend> LaggedCounter<B> {
         self.central.load(Ordering::Relaxed).cast_signed().max(0).unsigned_abs()
     }
 
-    /// The total: exact when nobody is adding. What was added before the call is in it; what is moved to the central
-    /// value meanwhile counts twice or not at all, whichever errs to the counter's side (unless several moves within
-    /// one walk cancel out).
+    /// The total: exact when nobody is adding. What was added before the call is in it; what is
+    /// moved to the central value meanwhile counts twice or not at all, whichever errs to the
+    /// counter's side (unless several moves within one walk cancel out).
     #[must_use]
     pub fn sum(&self) -> i64 {
         let mut central = self.central.load(Ordering::Acquire);
         loop {
             let sum = self.deltas.iter().fold(central, |sum, d| sum.wrapping_add(d.load(Ordering::Acquire)));
-            // A move that this walk has seen one half of has changed the central value before or will do so after it.
+            // A move that this walk has seen one half of has changed the central value before or
+            // will do so after it.
             let again = self.central.load(Ordering::Acquire);
             if again == central {
                 return sum.cast_signed();

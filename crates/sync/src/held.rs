@@ -1,8 +1,9 @@
 //! The locks a thread holds, and the check of their order (debug builds).
 //!
-//! Rule: a thread may wait for a lock only when its `(rank, order key)` is greater than that of every lock it holds.
-//! Locks taken by a try are recorded but not checked: they cannot wait. A lock of an equal rank is allowed only with
-//! a greater order key (`lock_ordered`), for example inodes by number.
+//! Rule: a thread may wait for a lock only when its `(rank, order key)` is greater than that of
+//! every lock it holds. Locks taken by a try are recorded but not checked: they cannot wait. A lock
+//! of an equal rank is allowed only with a greater order key (`lock_ordered`), for example inodes
+//! by number.
 
 use core::marker::PhantomData;
 
@@ -68,8 +69,8 @@ impl Tag {
     }
 }
 
-/// Panics in debug builds when the calling thread holds any lock. For places that wait for something other than a
-/// lock: a commit, device I/O.
+/// Panics in debug builds when the calling thread holds any lock. For places that wait for
+/// something other than a lock: a commit, device I/O.
 #[inline]
 pub fn assert_none_held<B: Backend>(what: &str) {
     #[cfg(debug_assertions)]
@@ -82,8 +83,8 @@ pub fn assert_none_held<B: Backend>(what: &str) {
     let _ = what;
 }
 
-/// How often the calling thread has taken locks of each rank so far, readers' shares included; `None` in release builds,
-/// which do not count.
+/// How often the calling thread has taken locks of each rank so far, readers' shares included;
+/// `None` in release builds, which do not count.
 #[must_use]
 pub fn locks_taken<B: Backend>() -> Option<Vec<(Rank, u64)>> {
     if !cfg!(debug_assertions) {

@@ -44,7 +44,8 @@ impl LockClass {
         self.name
     }
 
-    /// Counts one acquisition; called by the counted lock methods, and by policies whose lock is not a lock of ours.
+    /// Counts one acquisition; called by the counted lock methods, and by policies whose lock is
+    /// not a lock of ours.
     #[inline]
     pub fn count_acquisition(&self, slot: CpuSlot) {
         self.acquisitions.add(slot, 1);

@@ -40,7 +40,8 @@ impl<T: Send, B: Backend> Mutex<T, B> {
         self.lock_ordered(0)
     }
 
-    /// As [`Mutex::lock`], as one of several locks of the same rank: `order` must exceed that of those already held.
+    /// As [`Mutex::lock`], as one of several locks of the same rank: `order` must exceed that of
+    /// those already held.
     ///
     /// # Panics
     /// In debug builds, when the thread holds a lock that comes later in the order.
@@ -64,7 +65,8 @@ impl<T: Send, B: Backend> Mutex<T, B> {
         Some(MutexGuard { raw, held: Held::record(self.tag, order) })
     }
 
-    /// As [`Mutex::lock`], counted in `class`: one acquisition, and one wait when the lock was not free.
+    /// As [`Mutex::lock`], counted in `class`: one acquisition, and one wait when the lock was not
+    /// free.
     ///
     /// # Panics
     /// As [`Mutex::lock`].
@@ -88,7 +90,8 @@ impl<T: Send, B: Backend> Mutex<T, B> {
         MutexGuard { raw, held: Held::record(self.tag, order) }
     }
 
-    /// As [`Mutex::try_lock`]: an acquisition is counted in `class` when it succeeds, a busy try when not.
+    /// As [`Mutex::try_lock`]: an acquisition is counted in `class` when it succeeds, a busy try
+    /// when not.
     #[inline]
     pub fn try_lock_counted(&self, class: &LockClass, slot: CpuSlot) -> Option<MutexGuard<'_, T, B>> {
         let guard = self.try_lock();

@@ -1,7 +1,7 @@
 //! The rank table: the order in which a thread may take locks, lowest number first.
 //!
-//! docs/locking.md explains each row and must list the same rows; a test compares the two. Numbers leave gaps so that
-//! a row can be added without renumbering.
+//! docs/locking.md explains each row and must list the same rows; a test compares the two. Numbers
+//! leave gaps so that a row can be added without renumbering.
 
 use core::fmt;
 
@@ -50,7 +50,8 @@ macro_rules! ranks {
 ranks! {
     /// Where the next read or write of an open file begins.
     FILE_POSITION = 90;
-    /// State of an instance: whether it is open. Held shared by every operation of the library's users.
+    /// State of an instance: whether it is open. Held shared by every operation of the library's
+    /// users.
     INSTANCE = 100;
     /// Directory renames of one instance.
     RENAME = 200;
@@ -110,7 +111,8 @@ ranks! {
     JOURNAL_STATE = 860;
     /// The superblock of an open file system.
     SUPERBLOCK = 870;
-    /// The log of a recording device: held while the device below works, so that the log's order is the true one.
+    /// The log of a recording device: held while the device below works, so that the log's order is
+    /// the true one.
     DEVICE_LOG = 880;
     /// A block device's own bookkeeping.
     DEVICE = 900;

@@ -10,7 +10,8 @@ use crate::rank::Rank;
 
 /// A reader-writer lock of backend `B`. In release builds it is the backend's bare lock.
 ///
-/// Reading twice in one thread is refused by the rank check: a writer that waits in between would make it a deadlock.
+/// Reading twice in one thread is refused by the rank check: a writer that waits in between would
+/// make it a deadlock.
 pub struct RwLock<T: Send + Sync, B: Backend = Native> {
     tag: Tag,
     raw: B::RawRwLock<T>,
@@ -46,7 +47,8 @@ impl<T: Send + Sync, B: Backend> RwLock<T, B> {
         self.read_ordered(0)
     }
 
-    /// As [`RwLock::read`], as one of several locks of the same rank: `order` must exceed that of those already held.
+    /// As [`RwLock::read`], as one of several locks of the same rank: `order` must exceed that of
+    /// those already held.
     ///
     /// # Panics
     /// In debug builds, when the thread holds a lock that comes later in the order.
@@ -66,7 +68,8 @@ impl<T: Send + Sync, B: Backend> RwLock<T, B> {
         self.write_ordered(0)
     }
 
-    /// As [`RwLock::write`], as one of several locks of the same rank: `order` must exceed that of those already held.
+    /// As [`RwLock::write`], as one of several locks of the same rank: `order` must exceed that of
+    /// those already held.
     ///
     /// # Panics
     /// In debug builds, when the thread holds a lock that comes later in the order.

@@ -1,9 +1,11 @@
-//! CPU slots: which shard of a sharded structure a caller uses. An input, so that runs can be repeated.
+//! CPU slots: which shard of a sharded structure a caller uses. An input, so that runs can be
+//! repeated.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// The logical CPU a caller acts as. Callers that want to repeat a run choose it; others use [`CpuSlot::of_thread`].
+/// The logical CPU a caller acts as. Callers that want to repeat a run choose it; others use
+/// [`CpuSlot::of_thread`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CpuSlot(u32);
 

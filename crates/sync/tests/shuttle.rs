@@ -1,4 +1,5 @@
-//! Our wrappers under the systematic scheduler: it must find a planted race, and none where there is none.
+//! Our wrappers under the systematic scheduler: it must find a planted race, and none where there
+//! is none.
 
 #![cfg(feature = "shuttle")]
 

@@ -1,7 +1,8 @@
 //! What has been tried: operations x features x block sizes x ways, and by which test.
 //!
-//! Each test of [`TRIED`] asserts that what is said of it here is what its own tables say ([`assert_images`], [`assert_operations`]), or what
-//! worked when it ran ([`assert_done`]). From it comes a part of docs/testing.md ([`page`]), which names what nobody has tried.
+//! Each test of [`TRIED`] asserts that what is said of it here is what its own tables say
+//! ([`assert_images`], [`assert_operations`]), or what worked when it ran ([`assert_done`]). From
+//! it comes a part of docs/testing.md ([`page`]), which names what nobody has tried.
 
 mod page;
 mod tried;
@@ -100,7 +101,8 @@ pub const FEATURES: [&str; 14] = [
 /// Sizes of blocks in KiB.
 pub const BLOCKS: [u32; 5] = [1, 2, 4, 16, 64];
 
-/// A kind of image of a test: its name there, the sizes of blocks in KiB that it is made with, and its features.
+/// A kind of image of a test: its name there, the sizes of blocks in KiB that it is made with, and
+/// its features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image(pub &'static str, pub &'static [u32], pub &'static [&'static str]);
 
@@ -124,7 +126,8 @@ fn said_of(test: &str) -> impl Iterator<Item = &'static Tried> {
     TRIED.iter().filter(move |tried| tried.test.split(':').next() == Some(test))
 }
 
-/// Asserts that [`TRIED`] says of a test what its own tables say: names of images with the sizes of their blocks in bytes.
+/// Asserts that [`TRIED`] says of a test what its own tables say: names of images with the sizes of
+/// their blocks in bytes.
 ///
 /// # Panics
 /// When it does not.

@@ -1,8 +1,8 @@
-//! Images as the kernel leaves them when it stops in the middle of work: a loop mount under load by several threads,
-//! and three ways to stop it.
+//! Images as the kernel leaves them when it stops in the middle of work: a loop mount under load by
+//! several threads, and three ways to stop it.
 //!
-//! The load is drawn from one seed; how its threads interleave is up to the machine, so an image is not repeatable,
-//! only its kind is. A failing test keeps the image instead.
+//! The load is drawn from one seed; how its threads interleave is up to the machine, so an image is
+//! not repeatable, only its kind is. A failing test keeps the image instead.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -53,7 +53,8 @@ const THREADS: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl CrashImage<'_> {
-    /// Mounts the image, runs the load, stops the kernel. The dirty image takes the place of the clean one.
+    /// Mounts the image, runs the load, stops the kernel. The dirty image takes the place of the
+    /// clean one.
     ///
     /// # Panics
     /// When the kernel does not mount the image, or cannot be stopped.
@@ -111,7 +112,8 @@ fn sync(root: &Path) {
     rustix::fs::syncfs(&root).expect("the file system is synced");
 }
 
-/// The call that stops ext4 at once ([`Stop::Copy`] does not). Perl makes it, as there is no safe interface to it.
+/// The call that stops ext4 at once ([`Stop::Copy`] does not). Perl makes it, as there is no safe
+/// interface to it.
 ///
 /// # Panics
 /// When the call fails.
@@ -222,7 +224,8 @@ impl Worker {
         Self { draw, directory, shared, thread, orphans, held: Vec::new() }
     }
 
-    /// Works until told to stop. Errors are part of it: names are drawn, space runs out, the kernel is stopped.
+    /// Works until told to stop. Errors are part of it: names are drawn, space runs out, the kernel
+    /// is stopped.
     fn run(&mut self, load: &Load) {
         while !load.stopped.load(Ordering::Relaxed) {
             if load.paused.load(Ordering::Relaxed) {
@@ -332,7 +335,8 @@ impl Worker {
         Ok(setxattr(&path, name, &value, XattrFlags::empty())?)
     }
 
-    /// Makes a directory with files, or removes it again: freed metadata blocks leave revoke records.
+    /// Makes a directory with files, or removes it again: freed metadata blocks leave revoke
+    /// records.
     fn subtree(&mut self) -> std::io::Result<()> {
         let path = self.directory.join(format!("subtree-{}", self.draw.below(3)));
         if path.exists() {

@@ -1,7 +1,7 @@
 //! Filling a mounted file system with one of everything, the same on every run.
 //!
-//! Each function makes one kind of thing below a directory of its own, so that a test picks what the image's features
-//! and size allow. All need root (owners, devices, trusted attributes).
+//! Each function makes one kind of thing below a directory of its own, so that a test picks what
+//! the image's features and size allow. All need root (owners, devices, trusted attributes).
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -46,7 +46,8 @@ pub fn sizes(root: &Path, block_size: usize) {
     }
 }
 
-/// Files with holes: at the front, inside, at the end, everywhere; and space that is allocated but not written.
+/// Files with holes: at the front, inside, at the end, everywhere; and space that is allocated but
+/// not written.
 pub fn sparse(root: &Path, size: u64) {
     let at = folder(root, "sparse");
     let create = |name: &str| std::fs::File::create(at.join(name)).expect("a file is created");
@@ -81,7 +82,8 @@ pub fn fragmented(root: &Path, name: &str, block_size: usize, extents: u64) {
     }
 }
 
-/// One block behind each level of a block map: direct, single, double, and triple where the size allows.
+/// One block behind each level of a block map: direct, single, double, and triple where the size
+/// allows.
 pub fn indirect_levels(root: &Path, block_size: u64) {
     let file = std::fs::File::create(root.join("levels")).expect("a file is created");
     let pointers = block_size / 4;
@@ -142,8 +144,9 @@ pub fn owners(root: &Path) {
     }
 }
 
-/// Times at every edge of the extended range that the file system says it can keep. The first and the last second are whole:
-/// Linux stores no more of them, and a FUSE mount shows times of content as they were asked for.
+/// Times at every edge of the extended range that the file system says it can keep. The first and
+/// the last second are whole: Linux stores no more of them, and a FUSE mount shows times of content
+/// as they were asked for.
 pub fn times(root: &Path, wide: bool) {
     let at = folder(root, "times");
     let narrow = [-(1i64 << 31), -1, 0, 1, 1_000_000_000, (1 << 31) - 1];
@@ -159,7 +162,8 @@ pub fn times(root: &Path, wide: bool) {
     }
 }
 
-/// Attributes of each namespace: small (in the inode), many (an attribute block), and of `largest` bytes.
+/// Attributes of each namespace: small (in the inode), many (an attribute block), and of `largest`
+/// bytes.
 pub fn attributes(root: &Path, largest: usize) {
     let at = folder(root, "attributes");
     let set = |path: &Path, name: &str, value: &[u8]| {

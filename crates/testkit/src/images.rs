@@ -1,4 +1,5 @@
-//! Images that mke2fs made and the kernel filled, one profile for each combination of features worth a test.
+//! Images that mke2fs made and the kernel filled, one profile for each combination of features
+//! worth a test.
 
 mod rare;
 
@@ -193,9 +194,10 @@ fn make_from_tree(profile: &Profile, directory: &Path) -> PathBuf {
     path
 }
 
-/// Fills a mounted file system: an indexed directory, deep and many directories, sparse, fragmented, unwritten and
-/// linked files, symbolic links of all lengths, special files, attributes in inodes, in shared blocks and (`values`)
-/// in inodes of their own, small files and directories, times beyond 32 bits, and holes left by deletions.
+/// Fills a mounted file system: an indexed directory, deep and many directories, sparse,
+/// fragmented, unwritten and linked files, symbolic links of all lengths, special files, attributes
+/// in inodes, in shared blocks and (`values`) in inodes of their own, small files and directories,
+/// times beyond 32 bits, and holes left by deletions.
 ///
 /// # Panics
 /// When an operation fails.
@@ -308,7 +310,8 @@ fn fill_attributes(root: &Path, values: bool) {
     if values {
         set("huge-1", "user.huge", &[b'h'; 9000]);
         set("huge-2", "user.huge", &[b'h'; 9000]);
-        // Too long a name to stand beside inline data: the entry is in a block, its value in an inode.
+        // Too long a name to stand beside inline data: the entry is in a block, its value in an
+        // inode.
         set("hundred-bytes", "user.a-name-that-does-not-fit-there", &[b'i'; 9000]);
     }
 }

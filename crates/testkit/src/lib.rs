@@ -1,4 +1,5 @@
-//! Support for oracle tests: whether external tools are present, running them, loop mounts with clean-up, seeds.
+//! Support for oracle tests: whether external tools are present, running them, loop mounts with
+//! clean-up, seeds.
 //!
 //! An oracle that is missing prints one line `SKIPPED-ORACLE: why` and the test returns; with
 //! `BLOCKYARD_REQUIRE_ORACLE=1` (set in CI) it panics instead, so that a skip is a failure there.

@@ -1,8 +1,10 @@
-//! Single-field corruptions of a valid image: pick a structure, pick a field, write another value, and (or not) make
-//! the checksum right again, so that the structural check behind it is what must notice.
+//! Single-field corruptions of a valid image: pick a structure, pick a field, write another value,
+//! and (or not) make the checksum right again, so that the structural check behind it is what must
+//! notice.
 //!
-//! [`Inventory`] lists the structures of a valid image. [`Inventory::mutate`] draws one corruption from a generator;
-//! the same seed gives the same corruption. A [`Mutation`] is a list of byte edits that can be applied and undone.
+//! [`Inventory`] lists the structures of a valid image. [`Inventory::mutate`] draws one corruption
+//! from a generator; the same seed gives the same corruption. A [`Mutation`] is a list of byte
+//! edits that can be applied and undone.
 
 #![allow(clippy::as_conversions, reason = "test support for images of at most a few GiB")]
 
@@ -162,7 +164,8 @@ impl Overlay<'_> {
     }
 }
 
-/// Another value for a field: a bit flipped, an edge, a neighbour, or anything. It may be the old one.
+/// Another value for a field: a bit flipped, an edge, a neighbour, or anything. It may be the old
+/// one.
 pub fn other_value(old: &[u8], random: &mut impl Rng) -> Vec<u8> {
     let mut new = old.to_vec();
     match random.random_range(0..6) {

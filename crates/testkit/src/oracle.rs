@@ -24,7 +24,8 @@ pub fn is_root() -> bool {
 
 /// Keeps the calling thread on the first CPU it may use.
 ///
-/// The kernel's allocators read per-CPU state (counters that lag, locality groups), so decisions repeat only then.
+/// The kernel's allocators read per-CPU state (counters that lag, locality groups), so decisions
+/// repeat only then.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -39,7 +40,8 @@ pub fn stay_on_one_cpu() {
 /// True when every named need is met. A need is a program name, or `root`.
 ///
 /// # Panics
-/// When one is missing and `BLOCKYARD_REQUIRE_ORACLE=1`; otherwise prints `SKIPPED-ORACLE: ...` and gives false.
+/// When one is missing and `BLOCKYARD_REQUIRE_ORACLE=1`; otherwise prints `SKIPPED-ORACLE: ...` and
+/// gives false.
 #[must_use]
 pub fn require(needs: &[&str]) -> bool {
     let missing: Vec<&str> = needs
@@ -120,9 +122,9 @@ impl Verdict {
     }
 }
 
-/// Runs `e2fsck -fn` on a damaged image with at most 60 seconds and 4 GiB of address space: damaged directories of
-/// `large_dir` have made it ask for 20 GB. A run that ends at a limit has found the image damaged before, so that its
-/// code, which is not 0, says what counts.
+/// Runs `e2fsck -fn` on a damaged image with at most 60 seconds and 4 GiB of address space: damaged
+/// directories of `large_dir` have made it ask for 20 GB. A run that ends at a limit has found the
+/// image damaged before, so that its code, which is not 0, says what counts.
 ///
 /// # Panics
 /// When it cannot be started.
@@ -145,7 +147,8 @@ pub fn e2fsck_bounded_with(image: &Path, more: &[&str]) -> Verdict {
 
 /// A loop device that shows an image for reading and writing; detached when dropped.
 ///
-/// A mount with `ro` through it still replays the journal, which it cannot through `mount -o loop,ro`.
+/// A mount with `ro` through it still replays the journal, which it cannot through
+/// `mount -o loop,ro`.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: String,
@@ -236,8 +239,8 @@ fn is_shown(image: &Path) -> bool {
     })
 }
 
-/// Waits up to 5 s: the kernel detaches a loop device when the last process that looks at it (a scan of all devices, say)
-/// has closed it.
+/// Waits up to 5 s: the kernel detaches a loop device when the last process that looks at it (a
+/// scan of all devices, say) has closed it.
 fn wait_while(is_attached: impl Fn() -> bool) {
     for _ in 0..250 {
         if !is_attached() {

@@ -16,8 +16,9 @@ pub struct Repair {
 }
 
 impl Repair {
-    /// Whether it did no more than recovery does: replay the journal, finish orphans, add up the two totals in the
-    /// superblock that nobody keeps exact, clear the mark of an orphan file that is empty (Linux leaves all of these).
+    /// Whether it did no more than recovery does: replay the journal, finish orphans, add up the
+    /// two totals in the superblock that nobody keeps exact, clear the mark of an orphan file that
+    /// is empty (Linux leaves all of these).
     #[must_use]
     pub fn is_recovery_only(&self) -> bool {
         let harmless = ["0x05000f", "0x05000d", "0x000020", "0x06000d"];

@@ -3,8 +3,8 @@
 use blockyard_ranges::{Edges, Ranges};
 use rand::Rng;
 
-/// The seed of a randomised test: `SEED` from the environment, otherwise `default`; printed so that a failure can be
-/// repeated with `SEED=... cargo test name`.
+/// The seed of a randomised test: `SEED` from the environment, otherwise `default`; printed so that
+/// a failure can be repeated with `SEED=... cargo test name`.
 #[must_use]
 pub fn seed(default: u64) -> u64 {
     let seed = std::env::var("SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(default);
@@ -18,8 +18,9 @@ pub fn full_matrix() -> bool {
     std::env::var_os("BLOCKYARD_FULL").is_some_and(|value| value == "1")
 }
 
-/// A range of bytes to do something to in a file of `size` bytes: its start and its length, among the first 200 units
-/// (blocks, say), at most twelve of them long, mostly at an edge of one or of the file.
+/// A range of bytes to do something to in a file of `size` bytes: its start and its length, among
+/// the first 200 units (blocks, say), at most twelve of them long, mostly at an edge of one or of
+/// the file.
 pub fn byte_range(random: &mut impl Rng, unit: u64, size: u64) -> (u64, u64) {
     let mut ranges = Ranges::new(Edges::extents(unit).up_to(200 * unit));
     let longest = if random.random_range(0..4) == 0 { 12 * unit } else { 2 * unit };

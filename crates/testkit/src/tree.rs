@@ -1,4 +1,5 @@
-//! A directory tree as data: what a mounted file system shows, to be compared with what a library reads.
+//! A directory tree as data: what a mounted file system shows, to be compared with what a library
+//! reads.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -187,8 +188,8 @@ pub fn time(at: Timestamp) -> Time {
     (at.seconds, at.nanoseconds)
 }
 
-/// Hash of what `read` gives from ascending offsets until it gives nothing. An odd size makes reads begin and end
-/// inside blocks.
+/// Hash of what `read` gives from ascending offsets until it gives nothing. An odd size makes reads
+/// begin and end inside blocks.
 pub fn hash_of(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> Content {
     let mut hash = ContentHash::default();
     let mut buf = vec![0; 177_777];

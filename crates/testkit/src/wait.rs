@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Longest wait: far beyond what a loaded machine needs, so that a test that hangs ends with a word.
+/// Longest wait: far beyond what a loaded machine needs, so that a test that hangs ends with a
+/// word.
 const LONGEST: Duration = Duration::from_secs(30);
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(20);

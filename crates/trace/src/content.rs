@@ -1,8 +1,8 @@
-//! The content of traced files: a function of path, offset and seed, so that a trace needs no data and any block can
-//! be traced back to where it belongs.
+//! The content of traced files: a function of path, offset and seed, so that a trace needs no data
+//! and any block can be traced back to where it belongs.
 //!
-//! Each aligned 8-byte word is a mix of the file's key and the word's position; a word never depends on how writes
-//! were cut.
+//! Each aligned 8-byte word is a mix of the file's key and the word's position; a word never
+//! depends on how writes were cut.
 
 /// A stream of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,8 @@ pub struct Line {
     /// Virtual time in seconds since the start of the trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
-    /// Microseconds since the start, where the trace was recorded from a mount: when the operation came.
+    /// Microseconds since the start, where the trace was recorded from a mount: when the operation
+    /// came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub us: Option<u64>,
     /// The errno that it failed with there.
@@ -69,8 +70,8 @@ pub enum Op {
     Fallocate {
         /// Open file.
         fd: u32,
-        /// Empty (also when missing), or a comma list of `keep_size`, `punch_hole`, `zero_range`, `collapse_range`,
-        /// `insert_range`.
+        /// Empty (also when missing), or a comma list of `keep_size`, `punch_hole`, `zero_range`,
+        /// `collapse_range`, `insert_range`.
         #[serde(default)]
         mode: String,
         /// First byte.

@@ -9,8 +9,8 @@ use crate::operation::{Line, Op};
 /// Reads a trace.
 ///
 /// # Errors
-/// When a line is no operation, names a list value that does not exist, or goes back in time; the message names the
-/// line.
+/// When a line is no operation, names a list value that does not exist, or goes back in time; the
+/// message names the line.
 pub fn read(input: impl BufRead) -> Result<Vec<Line>, Error> {
     let mut lines: Vec<Line> = Vec::new();
     let mut now = 0;

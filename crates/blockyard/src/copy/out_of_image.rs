@@ -33,7 +33,8 @@ struct Copier<'a> {
     fs: &'a FileSystem,
     /// The first name of each file of several.
     known: HashMap<InodeNr, PathBuf>,
-    /// Directories get their attributes last: what is made in them changes their times, and may need permissions.
+    /// Directories get their attributes last: what is made in them changes their times, and may
+    /// need permissions.
     directories: Vec<(PathBuf, PathBuf, Metadata)>,
     copied: u64,
 }

@@ -6,8 +6,9 @@ use super::{File, PIECE, check_offset};
 use crate::error::{Reason, Result};
 
 impl File {
-    /// Reads at byte `offset` from the device at once, after delayed data of the range was written. Offset and length are whole
-    /// blocks; gives the number of bytes, fewer only at the end of the file.
+    /// Reads at byte `offset` from the device at once, after delayed data of the range was written.
+    /// Offset and length are whole blocks; gives the number of bytes, fewer only at the end of the
+    /// file.
     ///
     /// # Errors
     /// As [`File::read_at`]; `EINVAL` for parts of blocks.
@@ -32,8 +33,9 @@ impl File {
         self.named(read)
     }
 
-    /// Writes at byte `offset` to the device at once; gives the number of bytes, which are fewer only when space runs out. Offset
-    /// and length are whole blocks. The map of the file is durable after [`File::sync_data`] only.
+    /// Writes at byte `offset` to the device at once; gives the number of bytes, which are fewer
+    /// only when space runs out. Offset and length are whole blocks. The map of the file is durable
+    /// after [`File::sync_data`] only.
     ///
     /// # Errors
     /// As [`File::write_at`]; `EINVAL` for parts of blocks.
@@ -54,11 +56,13 @@ impl File {
         self.named(written)
     }
 
-    /// Copies at most `len` bytes from byte `offset` of this file to byte `to` of another, or of this one where the ranges are apart;
-    /// gives the number of bytes, fewer at the end of this file and where space runs out. Holes are copied as zeroes.
+    /// Copies at most `len` bytes from byte `offset` of this file to byte `to` of another, or of
+    /// this one where the ranges are apart; gives the number of bytes, fewer at the end of this
+    /// file and where space runs out. Holes are copied as zeroes.
     ///
     /// # Errors
-    /// As [`File::read_at`] and [`File::write_at`], when nothing was copied; `EINVAL` for ranges of one file that meet.
+    /// As [`File::read_at`] and [`File::write_at`], when nothing was copied; `EINVAL` for ranges of
+    /// one file that meet.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

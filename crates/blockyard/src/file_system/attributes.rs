@@ -48,7 +48,8 @@ impl FileSystem {
             .map(Metadata::new)
     }
 
-    /// Sets the permissions, and the set-id and sticky bits. An access control list changes with them.
+    /// Sets the permissions, and the set-id and sticky bits. An access control list changes with
+    /// them.
     ///
     /// # Errors
     /// When there is nothing of that name; for immutable and append-only files.

@@ -111,7 +111,8 @@ impl FileSystem {
             .map_err(|error| Error::at(path, std::io::Error::new(std::io::ErrorKind::InvalidData, error)))
     }
 
-    /// Writes the whole content of a file: it is made when there is none, and replaced when there is one.
+    /// Writes the whole content of a file: it is made when there is none, and replaced when there
+    /// is one.
     ///
     /// # Errors
     /// As [`FileSystem::create`] and [`File::write_at`].
@@ -130,7 +131,8 @@ impl FileSystem {
         file.write_all(content.as_ref()).map_err(|error| Error::at(file.path(), error))
     }
 
-    /// Copies the content and the permissions of a file to another one of the image; gives the number of bytes. Holes stay holes.
+    /// Copies the content and the permissions of a file to another one of the image; gives the
+    /// number of bytes. Holes stay holes.
     ///
     /// # Errors
     /// As [`FileSystem::open`] and [`FileSystem::create`].

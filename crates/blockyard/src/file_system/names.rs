@@ -174,7 +174,8 @@ impl FileSystem {
         })
     }
 
-    /// Renames a file or directory; a file, or an empty directory, that has the new name already is replaced.
+    /// Renames a file or directory; a file, or an empty directory, that has the new name already is
+    /// replaced.
     ///
     /// # Errors
     /// Those of rename(2).

@@ -15,10 +15,12 @@ use crate::file_system::FileSystem;
 const BATCH: usize = 256;
 
 impl FileSystem {
-    /// Removes a directory and everything in it, or a symbolic link. What others remove meanwhile is no error.
+    /// Removes a directory and everything in it, or a symbolic link. What others remove meanwhile
+    /// is no error.
     ///
     /// # Errors
-    /// When there is no such directory; when something in it cannot be removed. What was removed by then is gone.
+    /// When there is no such directory; when something in it cannot be removed. What was removed by
+    /// then is gone.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -71,7 +73,8 @@ impl FileSystem {
     }
 }
 
-/// Removes what is in a directory up to its first directory that is not empty, which it gives with its name.
+/// Removes what is in a directory up to its first directory that is not empty, which it gives with
+/// its name.
 fn remove_files(
     engine: &Engine,
     ctx: &OpContext,
@@ -103,7 +106,8 @@ fn remove_files(
     }
 }
 
-/// A directory that was emptied is removed, or somebody else has done that; one that was filled again is looked at again.
+/// A directory that was emptied is removed, or somebody else has done that; one that was filled
+/// again is looked at again.
 fn is_gone(removed: Bare<()>) -> Bare<()> {
     match removed {
         Err(Reason::FileSystem(

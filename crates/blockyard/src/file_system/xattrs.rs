@@ -10,7 +10,8 @@ use crate::error::{Error, Reason, Result};
 use crate::file_system::FileSystem;
 
 impl FileSystem {
-    /// The value of an extended attribute, named with its prefix (`user.note`); `None` when there is none of that name.
+    /// The value of an extended attribute, named with its prefix (`user.note`); `None` when there
+    /// is none of that name.
     ///
     /// # Errors
     /// When there is no such file; for a prefix that is unknown.
@@ -162,7 +163,8 @@ impl FileSystem {
         })
     }
 
-    /// The access control list of a file, or the one that a directory hands on; `None` when there is none.
+    /// The access control list of a file, or the one that a directory hands on; `None` when there
+    /// is none.
     ///
     /// # Errors
     /// When there is no such file; when the list is damaged.

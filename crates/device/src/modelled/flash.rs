@@ -1,8 +1,10 @@
-//! Flash units that work side by side behind one link: `ssd`, where a page has a fixed unit, and `ftl`, where the map decides.
+//! Flash units that work side by side behind one link: `ssd`, where a page has a fixed unit, and
+//! `ftl`, where the map decides.
 //!
-//! A read is looked up, takes each of its pages from its unit, and crosses the link; a write crosses the link into the write
-//! buffer, where it ends for the host, and is programmed from there. When the buffer is full a write waits for a page that is
-//! programmed. Units and link serve in the order in which they are asked.
+//! A read is looked up, takes each of its pages from its unit, and crosses the link; a write
+//! crosses the link into the write buffer, where it ends for the host, and is programmed from
+//! there. When the buffer is full a write waits for a page that is programmed. Units and link serve
+//! in the order in which they are asked.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -86,7 +88,8 @@ impl Flash {
         page % self.parameters.units
     }
 
-    /// When all pages of a read are out of the flash. What was never written is known without a look.
+    /// When all pages of a read are out of the flash. What was never written is known without a
+    /// look.
     fn read(&mut self, request: &Request, now: Duration) -> Duration {
         let mut end = now;
         for logical in self.pages(request) {
@@ -101,7 +104,8 @@ impl Flash {
         end
     }
 
-    /// Programs the pages of a write that is in the buffer at `now`; gives the time at which all had room there.
+    /// Programs the pages of a write that is in the buffer at `now`; gives the time at which all
+    /// had room there.
     fn program(&mut self, request: &Request, now: Duration) -> Duration {
         let mut taken = now;
         for logical in self.pages(request) {
@@ -130,7 +134,8 @@ impl Flash {
         end
     }
 
-    /// What collection copies is read and programmed; a block lies in all units, and so all of them erase.
+    /// What collection copies is read and programmed; a block lies in all units, and so all of them
+    /// erase.
     fn operate(&mut self, operation: FlashOperation, now: Duration) -> Duration {
         let [read, program, erase] = self.parameters.times;
         let unit = |page: u32| u64_from_u32(page) % self.parameters.units;

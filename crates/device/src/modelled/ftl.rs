@@ -1,9 +1,11 @@
-//! The translation layer of flash: pages are programmed once, one after the other, and erased by the block.
+//! The translation layer of flash: pages are programmed once, one after the other, and erased by
+//! the block.
 //!
-//! A write goes to the next page of an open block; the page that held the data before is garbage. When only the reserve is
-//! free, the full block with the fewest pages in use is emptied: those are copied, and it is erased (greedy collection; of
-//! equal ones the least erased first, and the least erased free block is opened next). Invariants: a logical page is mapped to
-//! at most one physical page, and that one is owned by it; the pages in use of a block are those that are owned.
+//! A write goes to the next page of an open block; the page that held the data before is garbage.
+//! When only the reserve is free, the full block with the fewest pages in use is emptied: those are
+//! copied, and it is erased (greedy collection; of equal ones the least erased first, and the least
+//! erased free block is opened next). Invariants: a logical page is mapped to at most one physical
+//! page, and that one is owned by it; the pages in use of a block are those that are owned.
 
 use std::collections::BTreeSet;
 
@@ -176,7 +178,8 @@ impl Ftl {
         &self.used
     }
 
-    /// Sees to it that the open block has a page, and that the reserve is there for the next collection.
+    /// Sees to it that the open block has a page, and that the reserve is there for the next
+    /// collection.
     fn make_room(&mut self, each: &mut dyn FnMut(FlashOperation)) {
         if self.open.1 < self.shape.block_pages {
             return;

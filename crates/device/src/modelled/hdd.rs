@@ -1,9 +1,11 @@
-//! A disk with an arm: seek, turn, transfer; read-ahead into a buffer; a command queue that takes what is soonest under the
-//! head; and before it the host's elevator, which goes up through the waiting requests.
+//! A disk with an arm: seek, turn, transfer; read-ahead into a buffer; a command queue that takes
+//! what is soonest under the head; and before it the host's elevator, which goes up through the
+//! waiting requests.
 //!
-//! The seek curve is `a + b·√d + c·d` for a distance `d` of the stroke (`a` is the shortest seek); b and c follow from the
-//! average over random places and the full stroke. The platter turns with the clock, so that waiting for it is no chance. A
-//! transfer goes on over tracks and zones at the rate of the zone: what a change of head takes is in the sustained rate.
+//! The seek curve is `a + b·√d + c·d` for a distance `d` of the stroke (`a` is the shortest seek);
+//! b and c follow from the average over random places and the full stroke. The platter turns with
+//! the clock, so that waiting for it is no chance. A transfer goes on over tracks and zones at the
+//! rate of the zone: what a change of head takes is in the sustained rate.
 
 mod geometry;
 
@@ -78,7 +80,8 @@ pub(super) struct Hdd {
     counts: ModelCounts,
 }
 
-/// Seek curve through the mean over random places and the full stroke. Over random pairs √d is 8/15 and d a third on average.
+/// Seek curve through the mean over random places and the full stroke. Over random pairs √d is 8/15
+/// and d a third on average.
 fn curve([shortest, average, full]: [Duration; 3]) -> [f64; 3] {
     let [shortest, average, full] = [shortest, average, full].map(|time| time.as_secs_f64());
     let (root_mean, mean) = (8.0 / 15.0, 1.0 / 3.0);
@@ -109,7 +112,8 @@ impl Hdd {
         Duration::from_secs_f64((shortest + root * distance.sqrt() + linear * distance).max(0.0))
     }
 
-    /// When the head is over a byte, if it starts at `begin`; it needs `margin` to be there in time.
+    /// When the head is over a byte, if it starts at `begin`; it needs `margin` to be there in
+    /// time.
     fn arrival(&self, byte: u64, begin: Duration, margin: Duration) -> Duration {
         let (from, to) = (self.geometry.place(self.head_byte(begin)), self.geometry.place(byte));
         let seek =
@@ -129,7 +133,8 @@ impl Hdd {
         byte.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX)).min(until).max(byte)
     }
 
-    /// When the head has passed the end of a request that lies where it reads already; nothing when it does not.
+    /// When the head has passed the end of a request that lies where it reads already; nothing when
+    /// it does not.
     fn in_passing(&self, request: &Request, begin: Duration) -> Option<Duration> {
         let Head { byte, at, until, first } = self.head;
         let is_read_on = match request.kind {

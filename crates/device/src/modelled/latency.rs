@@ -1,5 +1,5 @@
-//! A device at the other end of a network: every request takes the same time, so many are served side by side, and all share
-//! a line.
+//! A device at the other end of a network: every request takes the same time, so many are served
+//! side by side, and all share a line.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

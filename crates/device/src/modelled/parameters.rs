@@ -1,6 +1,8 @@
-//! The parameters of a model, as text: `key = value` lines of TOML (numbers and strings), `#` begins a remark.
+//! The parameters of a model, as text: `key = value` lines of TOML (numbers and strings), `#`
+//! begins a remark.
 //!
-//! Every key has its unit as a suffix and every one is needed, so that a model has no value that nobody wrote down.
+//! Every key has its unit as a suffix and every one is needed, so that a model has no value that
+//! nobody wrote down.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -73,10 +75,12 @@ impl ModelParameters {
         Self::named_with(name, &[])
     }
 
-    /// As [`named`](Self::named), with other values for some keys: a model calibrated by who uses it.
+    /// As [`named`](Self::named), with other values for some keys: a model calibrated by who uses
+    /// it.
     ///
     /// # Errors
-    /// As [`named`](Self::named); for keys that the model does not have, and values that they cannot have.
+    /// As [`named`](Self::named); for keys that the model does not have, and values that they
+    /// cannot have.
     pub fn named_with(name: &str, changes: &[(&str, String)]) -> Result<Self, BadModel> {
         let model = MODELS.iter().find(|(known, _)| *known == name);
         let (_, text) = model.ok_or_else(|| BadModel::Unknown(name.to_owned()))?;

@@ -1,4 +1,5 @@
-//! Requests to a device, and their text: a line each, such as `read 4096 8192` (kind, first byte, bytes).
+//! Requests to a device, and their text: a line each, such as `read 4096 8192` (kind, first byte,
+//! bytes).
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,11 +1,12 @@
 //! Which images a power cut may leave, given a log of writes and flushes.
 //!
-//! An *epoch* is what lies between two flushes. Everything of earlier epochs is on the device, and so is every
-//! completed durable write of the current one; of the rest any subset may be, in any order where they overlap, each
-//! torn at 512-byte sectors. A durable write is optional only while it is in flight, that is when it is the last
-//! event before the cut. All subsets before a durable write are also subsets with it in flight, so it is enough to
-//! look at the cuts during each durable write and at the end of each epoch (plus, cheaply, at every event with all
-//! before it applied).
+//! An *epoch* is what lies between two flushes. Everything of earlier epochs is on the device, and
+//! so is every completed durable write of the current one; of the rest any subset may be, in any
+//! order where they overlap, each torn at 512-byte sectors. A durable write is optional only while
+//! it is in flight, that is when it is the last event before the cut. All subsets before a durable
+//! write are also subsets with it in flight, so it is enough to look at the cuts during each
+//! durable write and at the end of each epoch (plus, cheaply, at every event with all before it
+//! applied).
 
 use std::fmt;
 
@@ -24,11 +25,11 @@ pub struct CrashPlan {
     pub seed: u64,
     /// A cut with at most this many optional writes is tried with all subsets of them (at most 20).
     pub subsets_max: usize,
-    /// With more optional writes: this many random subsets in random order, beside leaving out each write and
-    /// keeping only each one.
+    /// With more optional writes: this many random subsets in random order, beside leaving out each
+    /// write and keeping only each one.
     pub random_subsets: usize,
-    /// For each write of more than one sector: this many torn variants (the first two are "only the first sectors"
-    /// and "only the last", at a random place).
+    /// For each write of more than one sector: this many torn variants (the first two are "only the
+    /// first sectors" and "only the last", at a random place).
     pub torn: usize,
 }
 
@@ -111,7 +112,8 @@ pub enum Piece<'a> {
 }
 
 impl super::WriteLog {
-    /// What a step changes, by first byte; nothing for flushes, marks and discards (whose content is undefined).
+    /// What a step changes, by first byte; nothing for flushes, marks and discards (whose content
+    /// is undefined).
     ///
     /// # Panics
     /// When the step is not of this log.

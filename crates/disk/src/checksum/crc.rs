@@ -1,6 +1,8 @@
-//! The CRCs with ext4's conventions: the caller passes the running state, nothing is inverted at the end.
+//! The CRCs with ext4's conventions: the caller passes the running state, nothing is inverted at
+//! the end.
 
-/// crc32c (Castagnoli, reflected) continued from `state`; start with `!0`. States chain over split input.
+/// crc32c (Castagnoli, reflected) continued from `state`; start with `!0`. States chain over split
+/// input.
 #[must_use]
 pub fn crc32c_raw(state: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!state, bytes)
@@ -15,8 +17,8 @@ pub fn crc16(state: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// CRC-32 with polynomial 0x04C11DB7, most significant bit first, continued from `state`; the journal's old (v1)
-/// commit checksum starts with `!0`.
+/// CRC-32 with polynomial 0x04C11DB7, most significant bit first, continued from `state`; the
+/// journal's old (v1) commit checksum starts with `!0`.
 #[must_use]
 pub fn crc32_be(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(state, |state, byte| {
@@ -25,8 +27,8 @@ pub fn crc32_be(state: u32, bytes: &[u8]) -> u32 {
     })
 }
 
-/// CRC-32 as in zlib (reflected polynomial 0xEDB88320) continued from `state`; partition tables start with `!0` and invert
-/// the end. They are short: no table.
+/// CRC-32 as in zlib (reflected polynomial 0xEDB88320) continued from `state`; partition tables
+/// start with `!0` and invert the end. They are short: no table.
 #[must_use]
 pub fn crc32(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(state, |state, byte| {
@@ -72,7 +74,8 @@ const CRC32_BE_TABLE: [u32; 256] = {
 mod tests {
     use super::*;
 
-    // Check values of the catalogued CRCs over "123456789"; where those invert at the end, so does the test.
+    // Check values of the catalogued CRCs over "123456789"; where those invert at the end, so does
+    // the test.
 
     #[test]
     fn crc32c_check_value_and_chaining() {

@@ -1,11 +1,12 @@
-//! What each object's checksum covers. Every function gives the value to store and reads the object's own checksum
-//! field as the format says (as zero, or not at all); none compares.
+//! What each object's checksum covers. Every function gives the value to store and reads the
+//! object's own checksum field as the format says (as zero, or not at all); none compares.
 
 use super::{crc16, crc32c_raw};
 use crate::num::u64_from_usize;
 use crate::units::{BlockNr, GroupNr, InodeNr};
 
-/// Continues over bytes of which a field is taken as zero. A field that is not inside the bytes is not there.
+/// Continues over bytes of which a field is taken as zero. A field that is not inside the bytes is
+/// not there.
 fn crc32c_with_zeroed(state: u32, bytes: &[u8], field: usize, width: usize) -> u32 {
     let state = crc32c_raw(state, &bytes[..field]);
     let state = crc32c_raw(state, &[0; 4][..width]);
@@ -52,7 +53,8 @@ pub fn bitmap(fs_seed: u32, bitmap: &[u8], bits: u32) -> u32 {
     crc32c_raw(fs_seed, &bitmap[..crate::num::usize_from_u32(bits / 8)])
 }
 
-/// Of an inode: the whole slot, with the low field and (where it exists) the high field taken as zero.
+/// Of an inode: the whole slot, with the low field and (where it exists) the high field taken as
+/// zero.
 #[must_use]
 pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
     const LOW: usize = 0x7C;
@@ -66,7 +68,8 @@ pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
     }
 }
 
-/// Where an extent block's checksum stands: behind the last entry slot. `None` when `eh_max` reaches past the block.
+/// Where an extent block's checksum stands: behind the last entry slot. `None` when `eh_max`
+/// reaches past the block.
 #[must_use]
 pub fn extent_block_field(block: &[u8]) -> Option<usize> {
     let max = u16::from_le_bytes([*block.get(4)?, *block.get(5)?]);
@@ -86,8 +89,8 @@ pub fn dir_leaf(inode_seed: u32, block: &[u8]) -> u32 {
     crc32c_raw(inode_seed, &block[..block.len().saturating_sub(12)])
 }
 
-/// Where an index block's tail ({reserved, checksum}) stands, given the offset of its {limit, count} word (32 in a
-/// root, 8 in a node). `None` when limit and count do not fit the block.
+/// Where an index block's tail ({reserved, checksum}) stands, given the offset of its {limit,
+/// count} word (32 in a root, 8 in a node). `None` when limit and count do not fit the block.
 #[must_use]
 pub fn htree_tail(block: &[u8], count_offset: usize) -> Option<usize> {
     let head = block.get(count_offset..count_offset + 4)?;
@@ -97,7 +100,8 @@ pub fn htree_tail(block: &[u8], count_offset: usize) -> Option<usize> {
     (count <= limit && tail + 8 <= block.len()).then_some(tail)
 }
 
-/// Of an index block: the bytes up to the last used entry, the tail's reserved word, four zero bytes.
+/// Of an index block: the bytes up to the last used entry, the tail's reserved word, four zero
+/// bytes.
 #[must_use]
 pub fn htree(inode_seed: u32, block: &[u8], count_offset: usize) -> Option<u32> {
     let tail = htree_tail(block, count_offset)?;

@@ -1,8 +1,9 @@
 //! One verified node of an extent tree.
 //!
-//! What a node may hold depends on where it stands: the range of logical blocks its parent gives it and the depth
-//! that its parent has left. [`NodeBounds`] carries both down; following children with the bounds of their entries
-//! can therefore neither loop (the depth falls) nor overlap (the ranges are nested).
+//! What a node may hold depends on where it stands: the range of logical blocks its parent gives it
+//! and the depth that its parent has left. [`NodeBounds`] carries both down; following children
+//! with the bounds of their entries can therefore neither loop (the depth falls) nor overlap (the
+//! ranges are nested).
 
 use zerocopy::FromBytes;
 
@@ -28,7 +29,8 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The first logical block behind the extent; it fits 32 bits because no extent maps block 2^32 - 1.
+    /// The first logical block behind the extent; it fits 32 bits because no extent maps block
+    /// 2^32 - 1.
     #[must_use]
     pub const fn end(&self) -> u32 {
         self.logical.raw() + self.length

@@ -12,7 +12,8 @@ const BLOCK_BITMAP_WIDE: usize = 0x3A;
 const INODE_BITMAP_WIDE: usize = 0x3C;
 
 impl Checksums {
-    /// Compares the block bitmap of a group that is not `BLOCK_UNINIT`. `desc_size` decides the stored width.
+    /// Compares the block bitmap of a group that is not `BLOCK_UNINIT`. `desc_size` decides the
+    /// stored width.
     ///
     /// # Errors
     /// [`CorruptionKind::BlockBitmapChecksum`].

@@ -16,11 +16,12 @@ pub struct GroupDescriptor {
 }
 
 impl GroupDescriptor {
-    /// Verifies the bytes of one descriptor; `bytes` has at least [`Superblock::desc_size`] of them.
+    /// Verifies the bytes of one descriptor; `bytes` has at least [`Superblock::desc_size`] of
+    /// them.
     ///
     /// # Errors
-    /// A `GroupDesc*` kind, with the group: checksum, or an address outside the file system, inside the primary
-    /// superblock and descriptors, or (without flex_bg) outside its group.
+    /// A `GroupDesc*` kind, with the group: checksum, or an address outside the file system, inside
+    /// the primary superblock and descriptors, or (without flex_bg) outside its group.
     ///
     /// # Panics
     /// When `bytes` is too short.
@@ -39,7 +40,8 @@ impl GroupDescriptor {
                 return Err(Corruption::new(kind).in_group(group));
             }
         }
-        // Without a group checksum the flags have no meaning: every bitmap and table is initialised.
+        // Without a group checksum the flags have no meaning: every bitmap and table is
+        // initialised.
         let has_flags = sb.features().has_group_checksum();
         let flags = if has_flags { raw.flags() } else { GroupFlags::empty() };
         Ok(Self { group, raw, flags })
@@ -99,13 +101,15 @@ impl GroupDescriptor {
         self.raw.used_dirs()
     }
 
-    /// Inodes at the end of the table that were never used; 0 where the features give the field no meaning.
+    /// Inodes at the end of the table that were never used; 0 where the features give the field no
+    /// meaning.
     #[must_use]
     pub fn itable_unused(&self, sb: &Superblock) -> u32 {
         if sb.features().has_group_checksum() { self.raw.itable_unused() } else { 0 }
     }
 
-    /// Checks the counts against the size of the group. An allocator relies on it, a reader does not.
+    /// Checks the counts against the size of the group. An allocator relies on it, a reader does
+    /// not.
     ///
     /// # Errors
     /// [`CorruptionKind::GroupDescFreeClusters`], [`CorruptionKind::GroupDescFreeInodes`],

@@ -59,7 +59,8 @@ on_disk! {
 }
 
 on_disk! {
-    /// What may follow the fixed part, from byte 128 of the slot; `i_extra_isize` says how much of it is valid.
+    /// What may follow the fixed part, from byte 128 of the slot; `i_extra_isize` says how much of
+    /// it is valid.
     pub struct RawInodeExtra[32] {
         /// Bytes in use from byte 128 on, this field included.
         0x00 i_extra_isize: U16,
@@ -212,7 +213,8 @@ impl FileType {
         }
     }
 
-    /// The type of a directory entry's `file_type` byte; `None` for 0 (unknown) and undefined values.
+    /// The type of a directory entry's `file_type` byte; `None` for 0 (unknown) and undefined
+    /// values.
     #[must_use]
     pub const fn from_dirent_byte(byte: u8) -> Option<Self> {
         match byte {
@@ -294,8 +296,9 @@ impl RawInode {
         self.i_file_acl_high = U16::new(low16(high32(block.raw())));
     }
 
-    /// `i_blocks` as stored, both halves: units of 512 bytes, or of file system blocks when the huge_file feature and
-    /// [`InodeFlags::HUGE_FILE`] are set. Without huge_file the high half does not count.
+    /// `i_blocks` as stored, both halves: units of 512 bytes, or of file system blocks when the
+    /// huge_file feature and [`InodeFlags::HUGE_FILE`] are set. Without huge_file the high half
+    /// does not count.
     #[must_use]
     pub fn blocks_field(&self, huge_file: bool) -> u64 {
         let hi = if huge_file { u32::from(self.i_blocks_high.get()) } else { 0 };

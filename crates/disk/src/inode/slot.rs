@@ -1,7 +1,9 @@
-//! One slot of an inode table: the fixed inode, its extra fields, and the rest that holds attributes.
+//! One slot of an inode table: the fixed inode, its extra fields, and the rest that holds
+//! attributes.
 //!
-//! Invariant: the slot has at least 128 bytes. Whether an extra field exists is decided by `i_extra_isize` of this
-//! inode, never by the superblock; absent fields read as zero and setting them does nothing.
+//! Invariant: the slot has at least 128 bytes. Whether an extra field exists is decided by
+//! `i_extra_isize` of this inode, never by the superblock; absent fields read as zero and setting
+//! them does nothing.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
@@ -83,8 +85,8 @@ impl<B: AsRef<[u8]>> InodeSlot<B> {
         Some(extra)
     }
 
-    /// The bytes behind the extra fields, which hold in-inode attributes; empty when there are none or when
-    /// `i_extra_isize` reaches past the slot.
+    /// The bytes behind the extra fields, which hold in-inode attributes; empty when there are none
+    /// or when `i_extra_isize` reaches past the slot.
     #[must_use]
     pub fn attribute_area(&self) -> &[u8] {
         if self.bytes().len() <= RawInode::SIZE {

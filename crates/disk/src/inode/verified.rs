@@ -1,4 +1,5 @@
-//! The verified inode: checksum right, type known, one way of mapping its content, size that this way can hold.
+//! The verified inode: checksum right, type known, one way of mapping its content, size that this
+//! way can hold.
 
 use super::raw::{FileType, InodeFlags};
 use super::slot::InodeSlot;
@@ -45,8 +46,8 @@ impl Inode {
     /// Verifies one slot of an inode table.
     ///
     /// # Errors
-    /// An `Inode*` kind or [`CorruptionKind::SymlinkTarget`], with the inode; [`CorruptionKind::InodeUnused`] when the
-    /// mode is 0 (the bad-blocks inode included).
+    /// An `Inode*` kind or [`CorruptionKind::SymlinkTarget`], with the inode;
+    /// [`CorruptionKind::InodeUnused`] when the mode is 0 (the bad-blocks inode included).
     ///
     /// # Panics
     /// When the slot is shorter than 128 bytes.
@@ -170,8 +171,8 @@ fn check_extra_isize(slot: &InodeSlot<&[u8]>) -> Result<(), Corruption> {
     check(fits, CorruptionKind::InodeExtraIsize)
 }
 
-/// `i_size_high` counts for regular files, and for directories with large_dir; old directories kept something else
-/// in it.
+/// `i_size_high` counts for regular files, and for directories with large_dir; old directories kept
+/// something else in it.
 fn effective_size(sb: &Superblock, slot: &InodeSlot<&[u8]>, file_type: FileType) -> u64 {
     let large_dir = sb.features().incompat.contains(Incompat::LARGE_DIR);
     match file_type {
@@ -218,8 +219,8 @@ fn check_symlink_size(sb: &Superblock, size: u64) -> Result<(), Corruption> {
     check(size > 0 && size <= longest, CorruptionKind::SymlinkTarget)
 }
 
-/// Whether a symbolic link without a map has its target in `i_block`. With ea_inode its length says so, as in Linux (observed on
-/// 6.18): values in inodes count as its blocks.
+/// Whether a symbolic link without a map has its target in `i_block`. With ea_inode its length says
+/// so, as in Linux (observed on 6.18): values in inodes count as its blocks.
 fn is_fast(sb: &Superblock, slot: &InodeSlot<&[u8]>, (size, sectors): (u64, u64)) -> bool {
     let counts_values = sb.features().incompat.contains(Incompat::EA_INODE);
     counts_values && size < BLOCK_FIELD_LEN || !has_data(sb, slot, sectors)

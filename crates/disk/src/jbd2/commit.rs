@@ -31,7 +31,8 @@ on_disk! {
 /// Place of `h_chksum[0]`.
 const CHECKSUM: core::ops::Range<usize> = 0x10..0x14;
 
-/// Bytes of a half-written commit block that may hold more than zeroes: the structure and its padding.
+/// Bytes of a half-written commit block that may hold more than zeroes: the structure and its
+/// padding.
 const HALF_WRITTEN: usize = 64;
 
 /// `h_chksum_type` of checksum v1.
@@ -79,8 +80,8 @@ impl<'a> CommitBlock<'a> {
         CommitTime { seconds: self.raw.h_commit_sec.get(), nanoseconds: self.raw.h_commit_nsec.get() }
     }
 
-    /// Compares the crc32c of v2 and v3. A block of which only the first 64 bytes arrived, and that would match with
-    /// zeroes behind them, is good: the rest carries nothing.
+    /// Compares the crc32c of v2 and v3. A block of which only the first 64 bytes arrived, and that
+    /// would match with zeroes behind them, is good: the rest carries nothing.
     #[must_use]
     pub fn verify(&self, format: &LogFormat) -> bool {
         let stored = self.raw.h_chksum[0].get();
@@ -93,7 +94,8 @@ impl<'a> CommitBlock<'a> {
         format.commit_checksum(&half) == stored
     }
 
-    /// Compares the crc32 of v1 with what was computed over the transaction; a block without checksum passes.
+    /// Compares the crc32 of v1 with what was computed over the transaction; a block without
+    /// checksum passes.
     #[must_use]
     pub fn verify_v1(&self, computed: u32) -> bool {
         let fields = (self.raw.h_chksum_type, self.raw.h_chksum_size, self.raw.h_chksum[0].get());
@@ -108,7 +110,8 @@ impl LogFormat {
         crc32c_raw(crc32c_raw(state, &[0; 4]), &block[CHECKSUM.end..])
     }
 
-    /// A commit block; `v1_checksum` is the crc32 over descriptors and logged data and counts only with v1.
+    /// A commit block; `v1_checksum` is the crc32 over descriptors and logged data and counts only
+    /// with v1.
     #[must_use]
     pub fn commit_block(&self, tid: TxnId, time: CommitTime, v1_checksum: u32) -> Vec<u8> {
         let mut raw = RawCommit::zeroed();

@@ -7,8 +7,8 @@
 //! | none | 8 | block lo, checksum 16, flags 16 |
 //! | v2 checksums | 14 / 10 | as the two above and two unused bytes |
 //!
-//! A tag without `SAME_UUID` is followed by 16 bytes that hold a UUID on paper and zeroes in practice: they are
-//! skipped, never compared.
+//! A tag without `SAME_UUID` is followed by 16 bytes that hold a UUID on paper and zeroes in
+//! practice: they are skipped, never compared.
 
 use super::{BlockKind, JournalIncompat, LogFormat, MAGIC, RawHeader};
 use crate::num::{high32, join32, low16, low32, u32_from_usize};
@@ -140,8 +140,8 @@ impl TagLayout {
     }
 }
 
-/// The tags of a descriptor block, up to the one marked last or to where no other fits. The block's header and
-/// checksum are the caller's business.
+/// The tags of a descriptor block, up to the one marked last or to where no other fits. The block's
+/// header and checksum are the caller's business.
 pub fn tags<'a>(format: &LogFormat, block: &'a [u8]) -> impl Iterator<Item = Tag> + use<'a> {
     let layout = format.tag_layout();
     let mut rest = block.get(RawHeader::SIZE..format.records_end());

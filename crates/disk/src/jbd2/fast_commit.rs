@@ -1,4 +1,5 @@
-//! The fast-commit area: records that amend the last full commit. Little-endian, unlike the rest of the journal.
+//! The fast-commit area: records that amend the last full commit. Little-endian, unlike the rest of
+//! the journal.
 //!
 //! Only what it takes to see whether the area holds records, and to name them.
 
@@ -86,7 +87,8 @@ impl RecordKind {
     }
 }
 
-/// The transaction that the area's first block says it amends; `None` when it does not begin with a `HEAD` record.
+/// The transaction that the area's first block says it amends; `None` when it does not begin with a
+/// `HEAD` record.
 #[must_use]
 pub fn head_of(first_block: &[u8]) -> Option<TxnId> {
     let (record, value) = RawRecordHead::ref_from_prefix(first_block).ok()?;

@@ -1,4 +1,5 @@
-//! Revoke blocks: no copy of a listed block, logged in this transaction or an earlier one, may be replayed.
+//! Revoke blocks: no copy of a listed block, logged in this transaction or an earlier one, may be
+//! replayed.
 
 use zerocopy::IntoBytes;
 
@@ -22,7 +23,8 @@ const fn record_size(is_64bit: bool) -> usize {
 }
 
 impl<'a> RevokeBlock<'a> {
-    /// Checks `r_count` against the room of the block. Header and checksum are the caller's business.
+    /// Checks `r_count` against the room of the block. Header and checksum are the caller's
+    /// business.
     ///
     /// # Errors
     /// [`CorruptionKind::JournalRevokeCount`].
@@ -33,7 +35,8 @@ impl<'a> RevokeBlock<'a> {
         if used > format.records_end() {
             return Err(bad);
         }
-        // A count that leaves the header out, 0 say, is of no records: e2fsck goes on with the transaction.
+        // A count that leaves the header out, 0 say, is of no records: e2fsck goes on with the
+        // transaction.
         let records = block.get(RECORDS..used.max(RECORDS)).ok_or(bad)?;
         Ok(Self { records, is_64bit: format.is_64bit() })
     }

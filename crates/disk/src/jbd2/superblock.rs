@@ -76,7 +76,8 @@ impl RawJournalSuperblock {
         }
     }
 
-    /// The superblock of a new, empty journal of version 2 without features (see [`set_features`](Self::set_features)).
+    /// The superblock of a new, empty journal of version 2 without features (see
+    /// [`set_features`](Self::set_features)).
     #[must_use]
     pub fn new_empty(block_size: usize, blocks: u32, uuid: [u8; 16]) -> Self {
         let mut sb = Self::zeroed();
@@ -196,8 +197,8 @@ pub struct JournalSuperblock {
 }
 
 impl JournalSuperblock {
-    /// Verifies log block 0 of a journal in a file system with this block size; `blocks` is how many blocks the
-    /// journal's file or device has.
+    /// Verifies log block 0 of a journal in a file system with this block size; `blocks` is how
+    /// many blocks the journal's file or device has.
     ///
     /// # Errors
     /// [`Error::UnsupportedFeatures`], or a corruption of a `Journal*` kind.
@@ -272,7 +273,8 @@ impl JournalSuperblock {
         self.raw.s_errno.get()
     }
 
-    /// Blocks of the fast-commit area: from [`Ring::end`] to the end of the journal; `None` without the feature.
+    /// Blocks of the fast-commit area: from [`Ring::end`] to the end of the journal; `None` without
+    /// the feature.
     #[must_use]
     pub const fn fast_commit_blocks(&self) -> Option<u32> {
         if self.format.features().incompat.contains(JournalIncompat::FAST_COMMIT) {

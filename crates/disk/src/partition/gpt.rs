@@ -117,8 +117,9 @@ impl GptHeader {
             * u64_from_u32(self.raw.size_of_partition_entry.get())
     }
 
-    /// The partitions that the entries tell of; `None` when their checksum is wrong. `sector_bytes` is what the disk
-    /// counts in. An entry that ends before it begins, or beyond 2^64 bytes, is left out.
+    /// The partitions that the entries tell of; `None` when their checksum is wrong. `sector_bytes`
+    /// is what the disk counts in. An entry that ends before it begins, or beyond 2^64 bytes, is
+    /// left out.
     #[must_use]
     pub fn partitions(&self, entries: &[u8], sector_bytes: u64) -> Option<Vec<Partition>> {
         let entries = entries.get(..usize_from_u64(self.entries_bytes()))?;

@@ -1,4 +1,5 @@
-//! The boot sector with four partition entries, and the same form as a link in the chain of logical partitions.
+//! The boot sector with four partition entries, and the same form as a link in the chain of logical
+//! partitions.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
@@ -6,7 +7,8 @@ use zerocopy::little_endian::U32;
 use crate::layout::on_disk;
 
 on_disk! {
-    /// One entry of a boot sector. The addresses by cylinder, head and sector are of no use any more.
+    /// One entry of a boot sector. The addresses by cylinder, head and sector are of no use any
+    /// more.
     pub struct RawMbrEntry[16] {
         /// 0x80 for the partition to boot from, else 0.
         0x00 status: u8,
@@ -62,8 +64,8 @@ impl MbrEntry {
 }
 
 impl BootSector {
-    /// The table in the first 512 bytes of `sector`; `None` when there is none: boot code of a file system has the same
-    /// signature, but not four entries whose status is 0 or 0x80.
+    /// The table in the first 512 bytes of `sector`; `None` when there is none: boot code of a file
+    /// system has the same signature, but not four entries whose status is 0 or 0x80.
     #[must_use]
     pub fn parse(sector: &[u8]) -> Option<Self> {
         if sector.get(510..512)? != SIGNATURE {

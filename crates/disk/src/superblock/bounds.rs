@@ -1,7 +1,8 @@
 //! The bounds of the superblock's numbers, one function for each thing that is built from them.
 //!
-//! [`Superblock::verify`](super::Superblock::verify) refuses an image at the first bound that does not hold. A checker
-//! asks in an order of its own and goes on where it can: so each bound says which field breaks it, and its value.
+//! [`Superblock::verify`](super::Superblock::verify) refuses an image at the first bound that does
+//! not hold. A checker asks in an order of its own and goes on where it can: so each bound says
+//! which field breaks it, and its value.
 
 use core::fmt;
 
@@ -63,7 +64,8 @@ pub fn geometry(raw: &RawSuperblock) -> Bounded<Geometry> {
     let fits = inodes > 0 && inodes <= bits_per_bitmap;
     bound(fits, CorruptionKind::SuperblockInodesPerGroup, "s_inodes_per_group", inodes)?;
     let first = raw.s_first_data_block.get();
-    // A cluster ratio of 1 (-C equal to the block size) still is bigalloc: its first data block is 0.
+    // A cluster ratio of 1 (-C equal to the block size) still is bigalloc: its first data block
+    // is 0.
     let same = first == u32::from(log_block == 0 && !bigalloc);
     bound(same, CorruptionKind::SuperblockFirstDataBlock, "s_first_data_block", first)?;
     let blocks = raw.blocks_count();

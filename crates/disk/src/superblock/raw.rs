@@ -1,4 +1,5 @@
-//! The superblock's bytes: all 1024 of them, with accessors for the numbers that are split in halves.
+//! The superblock's bytes: all 1024 of them, with accessors for the numbers that are split in
+//! halves.
 
 use zerocopy::little_endian::{U16, U32, U64};
 

@@ -1,4 +1,5 @@
-//! The verified superblock: features known, geometry consistent, every bound checked that later arithmetic needs.
+//! The verified superblock: features known, geometry consistent, every bound checked that later
+//! arithmetic needs.
 
 use zerocopy::FromBytes;
 
@@ -66,8 +67,9 @@ impl Superblock {
     /// Verifies the 1024 bytes of a superblock copy.
     ///
     /// # Errors
-    /// [`Error::UnsupportedFeatures`] for incompatible features outside [`INCOMPAT_READABLE`], [`Error::Unsupported`]
-    /// for a revision above 1, [`Error::Corrupt`] with a `Superblock*` kind for the first check that fails.
+    /// [`Error::UnsupportedFeatures`] for incompatible features outside [`INCOMPAT_READABLE`],
+    /// [`Error::Unsupported`] for a revision above 1, [`Error::Corrupt`] with a `Superblock*` kind
+    /// for the first check that fails.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let (raw, _) =
             RawSuperblock::read_from_prefix(bytes).map_err(|_| bad(CorruptionKind::SuperblockMagic))?;
@@ -108,7 +110,8 @@ impl Superblock {
         &self.features
     }
 
-    /// The read-only-compatible features that are not known: such an image may be read and must not be written.
+    /// The read-only-compatible features that are not known: such an image may be read and must not
+    /// be written.
     #[must_use]
     pub fn unknown_ro_compat(&self) -> RoCompat {
         self.features.ro_compat.difference(RO_COMPAT_KNOWN)
@@ -156,7 +159,8 @@ impl Superblock {
         self.heads.descriptor_place(&self.geometry, group)
     }
 
-    /// Free blocks as the superblock says; after a crash the sum over the descriptors is right, not this.
+    /// Free blocks as the superblock says; after a crash the sum over the descriptors is right, not
+    /// this.
     #[must_use]
     pub fn free_blocks_count(&self) -> BlockCount {
         self.raw.free_blocks_count()
@@ -178,7 +182,8 @@ impl Superblock {
         })
     }
 
-    /// Hash of an attribute value that lies in an inode of its own. Its seed is that of the checksums, also where there are none.
+    /// Hash of an attribute value that lies in an inode of its own. Its seed is that of the
+    /// checksums, also where there are none.
     #[must_use]
     pub fn value_hash(&self, value: &[u8]) -> u32 {
         let seed = self.checksums().fs_seed().unwrap_or_else(|| crc32c_raw(!0, &self.raw.s_uuid));
@@ -254,8 +259,8 @@ fn heads_of(raw: &RawSuperblock, features: &FeatureSet, geometry: &Geometry) -> 
     Ok(heads)
 }
 
-/// Whether the descriptor table lies inside the file system: the classic part behind the superblock of group 0, and
-/// for meta_bg the block of the last meta group (each earlier one lies below it).
+/// Whether the descriptor table lies inside the file system: the classic part behind the superblock
+/// of group 0, and for meta_bg the block of the last meta group (each earlier one lies below it).
 fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
     let end = geometry.blocks_count().raw();
     let classic = heads.head(geometry, GroupNr::new(0)).descriptors.end.raw();

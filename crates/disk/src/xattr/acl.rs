@@ -1,7 +1,8 @@
 //! POSIX ACLs: the compact form on disk and the form that system calls exchange.
 //!
-//! On disk: le32 version 1, then {le16 tag, le16 permissions} with a le32 id only for named users and groups. In
-//! system calls: le32 version 2, then {le16 tag, le16 permissions, le32 id} throughout.
+//! On disk: le32 version 1, then {le16 tag, le16 permissions} with a le32 id only for named users
+//! and groups. In system calls: le32 version 2, then {le16 tag, le16 permissions, le32 id}
+//! throughout.
 
 const VERSION_DISK: u32 = 1;
 const VERSION_POSIX: u32 = 2;
@@ -66,7 +67,8 @@ pub enum AclDefect {
     Entry,
 }
 
-/// The on-disk form of an ACL as system calls give it; `None` for one without entries, which stands for no list.
+/// The on-disk form of an ACL as system calls give it; `None` for one without entries, which stands
+/// for no list.
 ///
 /// # Errors
 /// What makes it no list. Whether its entries belong together is [`acl_is_whole`]'s question.
@@ -100,8 +102,9 @@ fn entry_from_posix<'a>(entries: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]
     }
 }
 
-/// Whether the entries of a list on disk are one owner, named users, one owning group, named groups, a mask if somebody is named
-/// (or without that, too) and others, in this order, with the permissions that there are. Named users and groups come in any order.
+/// Whether the entries of a list on disk are one owner, named users, one owning group, named
+/// groups, a mask if somebody is named (or without that, too) and others, in this order, with the
+/// permissions that there are. Named users and groups come in any order.
 #[must_use]
 pub fn acl_is_whole(disk: &[u8]) -> bool {
     fn is_whole(disk: &[u8]) -> Option<bool> {
@@ -112,7 +115,8 @@ pub fn acl_is_whole(disk: &[u8]) -> bool {
             let (permissions, after) = split_le16(after)?;
             let has_id = tag_has_id(tag)?;
             rest = if has_id { split_le32(after)?.1 } else { after };
-            // Tags are in the order of their numbers. Owner, owning group and others cannot be left out.
+            // Tags are in the order of their numbers. Owner, owning group and others cannot be left
+            // out.
             let follows = match tag {
                 TAG_OWNER => last == 0,
                 TAG_USER => matches!(last, TAG_OWNER | TAG_USER),
@@ -164,13 +168,15 @@ impl Shared {
         Some(shared)
     }
 
-    /// With the shift of each in the mode. The group's bits of the mode are the mask, where there is one.
+    /// With the shift of each in the mode. The group's bits of the mode are the mask, where there
+    /// is one.
     fn places(&self) -> [(Option<usize>, u32); 3] {
         [(self.owner, 6), (self.mask.or(self.owning_group), 3), (self.others, 0)]
     }
 }
 
-/// The nine bits of the mode that a list on disk stands for; `None` when it is damaged or says nothing of one of the three.
+/// The nine bits of the mode that a list on disk stands for; `None` when it is damaged or says
+/// nothing of one of the three.
 #[must_use]
 pub fn acl_mode(disk: &[u8]) -> Option<u16> {
     let mut mode = 0;
@@ -189,8 +195,8 @@ pub fn acl_exceeds_mode(disk: &[u8]) -> bool {
     disk.len() != LEN_OF_MODE || Shared::of(disk).is_none_or(|shared| shared.mask.is_some())
 }
 
-/// A list on disk after a change of the mode: owner, mask (or owning group) and others are as `mode` says. `None` when
-/// it is damaged.
+/// A list on disk after a change of the mode: owner, mask (or owning group) and others are as
+/// `mode` says. `None` when it is damaged.
 #[must_use]
 pub fn acl_with_mode(disk: &[u8], mode: u16) -> Option<Vec<u8>> {
     let mut changed = disk.to_vec();

@@ -110,7 +110,8 @@ impl AttributeList {
     /// Adds or replaces an attribute; gives the one it replaced.
     ///
     /// # Panics
-    /// When the name is longer than 255 bytes or the value than 64 KiB: the caller refuses those by errno.
+    /// When the name is longer than 255 bytes or the value than 64 KiB: the caller refuses those by
+    /// errno.
     pub fn set(&mut self, attribute: Attribute) -> Option<Attribute> {
         assert!(attribute.name.len() <= 255);
         if let Value::Bytes(bytes) = &attribute.value {
@@ -136,8 +137,8 @@ impl AttributeList {
         home.entries_at() + 4 + self.0.iter().map(Attribute::stored_len).sum::<usize>()
     }
 
-    /// Writes the list into the spare area of an inode (which may be longer than needed); `false`, and nothing
-    /// written, when it does not fit. An empty list leaves zeroes without a magic word.
+    /// Writes the list into the spare area of an inode (which may be longer than needed); `false`,
+    /// and nothing written, when it does not fit. An empty list leaves zeroes without a magic word.
     #[must_use]
     pub fn write_inode_area(&self, area: &mut [u8]) -> bool {
         if self.0.is_empty() {
@@ -153,8 +154,8 @@ impl AttributeList {
         true
     }
 
-    /// Writes the list as a block with a reference count; checksum unset. `false`, and nothing written, when it does
-    /// not fit.
+    /// Writes the list as a block with a reference count; checksum unset. `false`, and nothing
+    /// written, when it does not fit.
     #[must_use]
     pub fn write_block(&self, block: &mut [u8], refcount: u32) -> bool {
         if self.area_len(Home::Block) > block.len() {
@@ -170,8 +171,8 @@ impl AttributeList {
         true
     }
 
-    /// Writes entries upwards and values downwards into a zeroed area that is known to be large enough; gives the
-    /// hashes written.
+    /// Writes entries upwards and values downwards into a zeroed area that is known to be large
+    /// enough; gives the hashes written.
     fn write_entries(&self, area: &mut [u8], home: Home) -> Vec<u32> {
         let mut at = home.entries_at();
         // Offsets are multiples of 4 from their base, which is itself one from the area's start.

@@ -18,8 +18,8 @@ pub struct ValueReference<'a> {
 }
 
 impl ValueReference<'_> {
-    /// Whether the value in `holder`, whose hash is `hash`, is the one that was set: both hashes are right; or the holder names its
-    /// owner, as values of before there were hashes do.
+    /// Whether the value in `holder`, whose hash is `hash`, is the one that was set: both hashes
+    /// are right; or the holder names its owner, as values of before there were hashes do.
     #[must_use]
     pub fn is_to(&self, holder: &RawInode, hash: u32) -> bool {
         let is_entrys = [entry_hash_of_inode_value, entry_hash_of_inode_value_signed]

@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// What a block holds: decides where its checksum goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
-    /// Without a checksum of its own: indirect blocks, symbolic links, inode tables (sealed inode by inode).
+    /// Without a checksum of its own: indirect blocks, symbolic links, inode tables (sealed inode
+    /// by inode).
     Plain,
     /// The block bitmap of a group; its checksum is in the descriptor.
     BlockBitmap(GroupNr),
@@ -36,12 +37,12 @@ pub(crate) enum BlockKind {
 }
 
 /// A cached block. See the module's text for who may change it when.
-// Laid out so that reading touches the first 64 bytes behind the reference counts only: of thousands of buffers in turn
-// none is in the CPU's cache.
+// Laid out so that reading touches the first 64 bytes behind the reference counts only: of
+// thousands of buffers in turn none is in the CPU's cache.
 #[repr(C)]
 pub(crate) struct Buffer<B: Backend = Native> {
-    /// The [`Epoch`] in which the block changed. Set under the content lock, with release after the old content was set
-    /// aside; the acquire of who finds the running epoch here pairs with it.
+    /// The [`Epoch`] in which the block changed. Set under the content lock, with release after the
+    /// old content was set aside; the acquire of who finds the running epoch here pairs with it.
     epoch: B::AtomicU32,
     /// Set with release after the first load, read with acquire: pairs the two.
     loaded: B::AtomicBool,
@@ -120,7 +121,8 @@ impl<B: Backend> Buffer<B> {
         f(&self.content.read_ordered(self.block.raw()).bytes)
     }
 
-    /// Runs `f` on the bytes to change them. The buffer must have joined the transaction; `f` must be short.
+    /// Runs `f` on the bytes to change them. The buffer must have joined the transaction; `f` must
+    /// be short.
     pub(crate) fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
         debug_assert!(self.is_dirty(), "block {} is changed outside a transaction", self.block);
         f(&mut self.content.write_ordered(self.block.raw()).bytes)
@@ -147,8 +149,8 @@ impl<B: Backend> Buffer<B> {
         self.changed_in() != Epoch::NONE
     }
 
-    /// Puts the block into the transaction of `epoch`; gives its kind when it was not in it yet. What a commit has not
-    /// copied yet is set aside.
+    /// Puts the block into the transaction of `epoch`; gives its kind when it was not in it yet.
+    /// What a commit has not copied yet is set aside.
     pub(crate) fn join(&self, epoch: Epoch) -> Option<BlockKind> {
         debug_assert!(epoch != Epoch::NONE, "block {} joins no transaction", self.block);
         if self.changed_in() == epoch {
@@ -177,8 +179,8 @@ impl<B: Backend> Buffer<B> {
         self.epoch.store(Epoch::NONE.raw(), Ordering::Release);
     }
 
-    /// Runs `f` on the bytes that belong to `epoch`: those set aside, and the present ones. For owners of a part of the
-    /// block (an inode) that encode it late.
+    /// Runs `f` on the bytes that belong to `epoch`: those set aside, and the present ones. For
+    /// owners of a part of the block (an inode) that encode it late.
     pub(crate) fn write_late(&self, epoch: Epoch, f: impl Fn(&mut [u8])) {
         debug_assert!(self.is_loaded(), "a part of block {} is encoded before the rest was read", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
@@ -190,8 +192,9 @@ impl<B: Backend> Buffer<B> {
         f(&mut content.bytes);
     }
 
-    /// For the commit: the content at the end of `epoch`; `None` when it was forgotten then. The block is unchanged
-    /// afterwards unless it has joined the next transaction. The copy may go where one of the `spare` blocks is.
+    /// For the commit: the content at the end of `epoch`; `None` when it was forgotten then. The
+    /// block is unchanged afterwards unless it has joined the next transaction. The copy may go
+    /// where one of the `spare` blocks is.
     pub(crate) fn take_copy(&self, epoch: Epoch, spare: &mut Vec<Box<[u8]>>) -> Option<Copied> {
         debug_assert!(epoch != Epoch::NONE, "block {} is copied for no transaction", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
@@ -267,8 +270,8 @@ impl BlockKind {
         matches!(self, Self::BlockBitmap(_) | Self::InodeBitmap(_))
     }
 
-    /// Whether a block that is about to be written passes what is checked when it is read. The order of what it holds
-    /// is no part of that: in a damaged image it may be any, and stays so.
+    /// Whether a block that is about to be written passes what is checked when it is read. The
+    /// order of what it holds is no part of that: in a damaged image it may be any, and stays so.
     fn would_be_read(self, block: BlockNr, checksums: &Checksums, bytes: &[u8]) -> bool {
         match self {
             Self::Plain | Self::BlockBitmap(_) | Self::InodeBitmap(_) => true,

@@ -29,7 +29,8 @@ impl<B: Backend> Shard<B> {
         Some(Arc::clone(buffer))
     }
 
-    /// The buffer of a block; where it has to be made and the shard is full, another leaves if one may.
+    /// The buffer of a block; where it has to be made and the shard is full, another leaves if one
+    /// may.
     pub(super) fn find_or_insert(&mut self, block: BlockNr) -> Arc<Buffer<B>> {
         if let Some(buffer) = self.find(block) {
             return buffer;

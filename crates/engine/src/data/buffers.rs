@@ -1,7 +1,8 @@
 //! Memory for file data that waits: buffers of a block to 2 MiB that are used again and again.
 //!
-//! Memory that a process has just got costs a page fault for each 4 KiB, as much as copying the data does. So what is given back
-//! stays here, until all buffers together, in use or not, are more than the pool may hold.
+//! Memory that a process has just got costs a page fault for each 4 KiB, as much as copying the
+//! data does. So what is given back stays here, until all buffers together, in use or not, are more
+//! than the pool may hold.
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use blockyard_sync::{AtomicU64, CachePadded, Mutex, Ordering, rank};

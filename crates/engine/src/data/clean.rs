@@ -1,7 +1,8 @@
 //! Clean file data in memory, by its place on the device: what was read or written last.
 //!
-//! A reader notes what it reads before it asks the device ([`CleanBlocks::begin_read`]). A writer strikes such
-//! notes out after its write, and what was read meanwhile is not kept: it may be older than the write.
+//! A reader notes what it reads before it asks the device ([`CleanBlocks::begin_read`]). A writer
+//! strikes such notes out after its write, and what was read meanwhile is not kept: it may be older
+//! than the write.
 
 use crate::numbers::NumberHasher;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -91,8 +92,8 @@ impl Shard {
 }
 
 impl CleanBlocks {
-    /// Nothing is kept yet, and never more than `bytes_max` bytes of blocks of `1 << block_bits` bytes, but for one block in
-    /// each shard.
+    /// Nothing is kept yet, and never more than `bytes_max` bytes of blocks of `1 << block_bits`
+    /// bytes, but for one block in each shard.
     pub(crate) fn new(block_bits: u32, bytes_max: usize) -> Self {
         let slots_max = ((bytes_max >> block_bits) / SHARDS).max(1);
         let shard = || Shard {
@@ -123,7 +124,8 @@ impl CleanBlocks {
         1 << self.block_bits
     }
 
-    /// Copies what is kept from byte `from` of the device on; gives the number of bytes up to the first block that is not.
+    /// Copies what is kept from byte `from` of the device on; gives the number of bytes up to the
+    /// first block that is not.
     pub(crate) fn copy_to(&self, from: u64, buf: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buf.len() {
@@ -262,7 +264,8 @@ mod tests {
         assert_eq!(clean.copy_to(36 << 10, &mut buf), 4 << 10);
     }
 
-    /// A read that began before a write and ended after it would bring back what the write replaced.
+    /// A read that began before a write and ended after it would bring back what the write
+    /// replaced.
     #[test]
     fn a_read_beside_a_write_is_not_kept() {
         let clean = CleanBlocks::new(10, 1 << 20);

@@ -1,9 +1,10 @@
 //! The dirty blocks of a file, in pieces of neighbouring ones.
 //!
-//! A piece lies in one [buffer](super::DataBuffer). A write makes a piece for what it covers, or goes on in the buffer of the
-//! piece before it; one that goes on where others ended gets as much memory as those have together, so that a file that is
-//! written in small steps lies in few pieces. A buffer that is more than half empty after something of it was dropped is
-//! exchanged for a smaller one. So the buffers of a file are at most about twice as large as what is dirty in them.
+//! A piece lies in one [buffer](super::DataBuffer). A write makes a piece for what it covers, or
+//! goes on in the buffer of the piece before it; one that goes on where others ended gets as much
+//! memory as those have together, so that a file that is written in small steps lies in few pieces.
+//! A buffer that is more than half empty after something of it was dropped is exchanged for a
+//! smaller one. So the buffers of a file are at most about twice as large as what is dirty in them.
 
 use super::{BufferPool, DataBuffer};
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -104,8 +105,8 @@ impl DirtyBlocks {
         Some(&mut piece.buffer[span])
     }
 
-    /// Makes all blocks of a range dirty and gives how many were not. What those hold is not specified: the caller
-    /// [fills](Self::fill) them.
+    /// Makes all blocks of a range dirty and gives how many were not. What those hold is not
+    /// specified: the caller [fills](Self::fill) them.
     pub(crate) fn add(&mut self, blocks: Range<u32>, pool: &Arc<BufferPool>) -> usize {
         let before = self.len;
         let mut at = blocks.start;
@@ -121,7 +122,8 @@ impl DirtyBlocks {
         self.len - before
     }
 
-    /// Makes the beginning of a range dirty in which no block is; returns how many blocks that were.
+    /// Makes the beginning of a range dirty in which no block is; returns how many blocks that
+    /// were.
     fn extend(&mut self, gap: Range<u32>, pool: &Arc<BufferPool>) -> u32 {
         debug_assert!(!gap.is_empty(), "nothing is missing at block {}", gap.start);
         let wanted = gap.end - gap.start;
@@ -146,8 +148,8 @@ impl DirtyBlocks {
         len
     }
 
-    /// Writes bytes that begin at byte `inside` of a block when one piece holds all their blocks; false, with nothing changed,
-    /// when none does.
+    /// Writes bytes that begin at byte `inside` of a block when one piece holds all their blocks;
+    /// false, with nothing changed, when none does.
     pub(crate) fn overwrite(&mut self, logical: u32, inside: usize, bytes: &[u8]) -> bool {
         let piece = self.pieces.range_mut(..=logical).next_back();
         let Some((&first, piece)) = piece.filter(|(first, piece)| logical - **first < piece.len) else {

@@ -6,7 +6,8 @@ use blockyard_sync::{AtomicU32, AtomicU64, Ordering};
 /// Blocks that the first reads in order fetch ahead.
 const FIRST: u32 = 16;
 
-/// Where a file was read last. A hint: readers beside each other may mix it up. Relaxed for that reason.
+/// Where a file was read last. A hint: readers beside each other may mix it up. Relaxed for that
+/// reason.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
     /// The byte behind the last read.
@@ -16,7 +17,8 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Blocks to read beyond `len` bytes at `offset`, at most `most`: twice as many each time that a read goes on where one ended.
+    /// Blocks to read beyond `len` bytes at `offset`, at most `most`: twice as many each time that
+    /// a read goes on where one ended.
     pub(crate) fn note_read(&self, offset: u64, len: usize, most: u32) -> u32 {
         let goes_on = self.next.swap(offset.saturating_add(u64_from_usize(len)), Ordering::Relaxed) == offset;
         let window = self.window.load(Ordering::Relaxed);

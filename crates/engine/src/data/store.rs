@@ -12,8 +12,8 @@ const READ_MAX: usize = 2 << 20;
 
 /// The data blocks of a device. Places are bytes on the device.
 ///
-/// All data goes through it. Blocks that were something else before become data by a write, so what is kept of them from before
-/// is never read.
+/// All data goes through it. Blocks that were something else before become data by a write, so what
+/// is kept of them from before is never read.
 pub(crate) struct DataStore {
     device: Arc<dyn BlockDevice>,
     block_bits: u32,
@@ -58,7 +58,8 @@ impl DataStore {
         Ok(self.device.read_at(place, buf)?)
     }
 
-    /// Fills the beginning of `buf` from the device, where it is not kept, and keeps it; gives the number of bytes.
+    /// Fills the beginning of `buf` from the device, where it is not kept, and keeps it; gives the
+    /// number of bytes.
     fn read_missing(&self, clean: &CleanBlocks, place: u64, buf: &mut [u8], ahead: u32) -> Result<usize> {
         let first = place >> self.block_bits;
         let last = (place + u64_from_usize(buf.len()) - 1) >> self.block_bits;

@@ -1,14 +1,17 @@
-//! The dentry cache: names of large directories and the inodes that they stand for, beside the blocks.
+//! The dentry cache: names of large directories and the inodes that they stand for, beside the
+//! blocks.
 //!
-//! The blocks are the truth. A change of names in them changes the cache as well ([`super::Directory`]), under the
-//! directory's exclusive lock. A look-up that had to search the blocks leaves here what it found, under the shared
-//! lock. So an answer is what the blocks would say. Only directories of more than one block keep names here.
+//! The blocks are the truth. A change of names in them changes the cache as well
+//! ([`super::Directory`]), under the directory's exclusive lock. A look-up that had to search the
+//! blocks leaves here what it found, under the shared lock. So an answer is what the blocks would
+//! say. Only directories of more than one block keep names here.
 //!
-//! Names are kept as they are, [by their hash](hashed). A directory whose every name was noted since it had one block
-//! is *complete*: a name that it does not have does not exist.
+//! Names are kept as they are, [by their hash](hashed). A directory whose every name was noted
+//! since it had one block is *complete*: a name that it does not have does not exist.
 //!
-//! Memory is bounded for all directories together ([`DentryCache`]). A directory that gets no more forgets some of its
-//! names, or all; one that nobody asked for a while forgets everything. Names of more than 57 bytes are not kept.
+//! Memory is bounded for all directories together ([`DentryCache`]). A directory that gets no more
+//! forgets some of its names, or all; one that nobody asked for a while forgets everything. Names
+//! of more than 57 bytes are not kept.
 
 mod budget;
 mod hashed;
@@ -99,7 +102,8 @@ impl Dentries {
 }
 
 impl Names<'_> {
-    /// The directory, of one block so far, has these names and no others. The caller holds its lock exclusively.
+    /// The directory, of one block so far, has these names and no others. The caller holds its lock
+    /// exclusively.
     pub(super) fn start<'b>(self, names: impl Iterator<Item = (&'b [u8], InodeNr)>) {
         let mut known = self.directory.known.write();
         *known = self.nothing(true);
@@ -114,13 +118,14 @@ impl Names<'_> {
         }
     }
 
-    /// A name was entered into the blocks, or stands for another inode there. The caller holds the directory's lock
-    /// exclusively.
+    /// A name was entered into the blocks, or stands for another inode there. The caller holds the
+    /// directory's lock exclusively.
     pub(super) fn entered(self, name: &[u8], inode: InodeNr) {
         self.enter(&mut self.directory.known.write(), name, inode);
     }
 
-    /// A name was found in the blocks. The caller holds the directory's lock, shared or exclusively.
+    /// A name was found in the blocks. The caller holds the directory's lock, shared or
+    /// exclusively.
     pub(super) fn found(self, name: &[u8], inode: InodeNr) {
         // Who comes at the same time as others need not wait to leave a hint.
         if let Some(mut known) = self.directory.known.try_write() {
@@ -218,7 +223,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// What is known is what a map of the same names has; with memory enough, all of it, and what is absent, too.
+        /// What is known is what a map of the same names has; with memory enough, all of it, and
+        /// what is absent, too.
         #[test]
         fn agrees_with_a_map(
             ops in proptest::collection::vec((0..6u8, 0..700u32, 1..80u8), 1..3000),
@@ -273,7 +279,8 @@ mod tests {
         }
     }
 
-    /// Enters many names: all of them stay known, and so does what is absent. Gives the bytes a name.
+    /// Enters many names: all of them stay known, and so does what is absent. Gives the bytes a
+    /// name.
     fn enter_many(name: impl Fn(u32) -> String, absent: impl Fn(u32) -> String) -> (f64, World) {
         let world = World::new(64 << 20);
         let names = world.names();
@@ -347,7 +354,8 @@ mod tests {
         assert!(world.cache.taken() <= 120 << 10);
     }
 
-    /// The same name twice in the blocks: whoever removes one must not be told that there is none left.
+    /// The same name twice in the blocks: whoever removes one must not be told that there is none
+    /// left.
     #[test]
     fn a_name_that_is_there_twice_is_never_absent() {
         let world = World::new(1 << 20);
@@ -390,7 +398,8 @@ mod tests {
         }
     }
 
-    /// Threads take memory from one another's directories: none is ever told what the blocks do not say.
+    /// Threads take memory from one another's directories: none is ever told what the blocks do not
+    /// say.
     #[test]
     fn directories_that_share_too_little_memory_say_nothing_wrong() {
         let seed = blockyard_testkit::seed(61);

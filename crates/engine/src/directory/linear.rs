@@ -62,7 +62,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(None)
     }
 
-    /// Turns the one linear block into an index root, its names parted between two leaves by their hashes.
+    /// Turns the one linear block into an index root, its names parted between two leaves by their
+    /// hashes.
     ///
     /// Everything is computed on copies before the two blocks are appended.
     fn give_index(&mut self) -> Result<()> {
@@ -83,7 +84,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// From now on names are kept beside the blocks: they begin with all that there are, those of the first block.
+    /// From now on names are kept beside the blocks: they begin with all that there are, those of
+    /// the first block.
     fn start_names(&self, block: &[u8]) {
         let entries = Entries::new(block, self.rules.layout).into_iter().flatten().flatten();
         let names = entries.filter(|entry| entry.inode != 0 && entry.name != b"." && entry.name != b"..");
@@ -92,7 +94,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Rewrites the bytes of a linear block as an index root over logical blocks 1 and 2, and gives those.
+    /// Rewrites the bytes of a linear block as an index root over logical blocks 1 and 2, and gives
+    /// those.
     fn indexed_form(&self, root: &mut [u8]) -> std::result::Result<[Vec<u8>; 2], HtreeDefect> {
         let layout = &self.rules.layout;
         let (mut lower, mut upper) = (vec![0; layout.block_size], vec![0; layout.block_size]);

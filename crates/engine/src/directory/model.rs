@@ -103,7 +103,8 @@ fn rules(block_size: usize, tail: bool, may_index: bool, large: bool) -> Directo
     }
 }
 
-/// All names, by a walk that knows nothing of the code under test: every leaf of the index once, hashes in bounds.
+/// All names, by a walk that knows nothing of the code under test: every leaf of the index once,
+/// hashes in bounds.
 fn names_by_walk(store: &Store, rules: &DirectoryRules, indexed: bool) -> BTreeMap<Vec<u8>, u32> {
     let blocks = store.blocks.borrow();
     let mut names = BTreeMap::new();
@@ -286,8 +287,8 @@ proptest! {
     }
 }
 
-/// 250-byte names in 1 KiB blocks fill two levels of index after some ten thousand names: the third needs `large_dir`,
-/// and without it the directory is full and says so, unchanged.
+/// 250-byte names in 1 KiB blocks fill two levels of index after some ten thousand names: the third
+/// needs `large_dir`, and without it the directory is full and says so, unchanged.
 #[test]
 fn three_levels_need_large_directories() {
     for large in [true, false] {
@@ -316,8 +317,8 @@ fn three_levels_need_large_directories() {
     }
 }
 
-/// A reader that is in the middle of a directory loses no name that stays and sees none twice, while others come and go
-/// and the directory grows an index.
+/// A reader that is in the middle of a directory loses no name that stays and sees none twice,
+/// while others come and go and the directory grows an index.
 #[test]
 fn cookies_survive_changes() {
     let rules = rules(1024, true, true, false);

@@ -1,9 +1,10 @@
 //! Reading a directory in a stable order.
 //!
-//! A cookie names the place behind an entry; reading goes on there whatever was created or removed in between, and
-//! every name that stayed is given exactly once. Directories that have, or may get, an index are read in the order of
-//! hashes, so that a directory which grows an index while it is read loses nothing; others in the order of their
-//! bytes. Names whose two hash words are equal share a place and are always given together.
+//! A cookie names the place behind an entry; reading goes on there whatever was created or removed
+//! in between, and every name that stayed is given exactly once. Directories that have, or may get,
+//! an index are read in the order of hashes, so that a directory which grows an index while it is
+//! read loses nothing; others in the order of their bytes. Names whose two hash words are equal
+//! share a place and are always given together.
 
 use super::{Directory, DirectoryStore, Role};
 use crate::Result;
@@ -14,7 +15,8 @@ use blockyard_disk::dirhash::{DirHasher, NameHash};
 use blockyard_disk::htree::CONTINUES;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{high32, u64_from_usize};
-/// Cookies 1 and 2 stand behind `.` and `..`; the place `p` of another entry has the cookie `p + FIRST_PLACE + 1`.
+/// Cookies 1 and 2 stand behind `.` and `..`; the place `p` of another entry has the cookie
+/// `p + FIRST_PLACE + 1`.
 const FIRST_PLACE: u64 = 2;
 
 /// One name of a directory.
@@ -31,7 +33,8 @@ pub(crate) struct DirectoryEntry {
 }
 
 impl<S: DirectoryStore> Directory<'_, S> {
-    /// The entries from `cookie` on: at least `at_least` of them unless the end comes first, `.` and `..` included.
+    /// The entries from `cookie` on: at least `at_least` of them unless the end comes first, `.`
+    /// and `..` included.
     pub(crate) fn read(&self, cookie: u64, at_least: usize) -> Result<Vec<DirectoryEntry>> {
         let mut out = Vec::new();
         if cookie < FIRST_PLACE {

@@ -1,7 +1,7 @@
 //! The hash index: from the root to the leaf of a name, and growing it.
 //!
-//! The path of a hash is at most three index blocks and the leaf. A name is in that leaf, or, when names of one hash
-//! fill more than a leaf, in those right of it whose keys say that they continue.
+//! The path of a hash is at most three index blocks and the leaf. A name is in that leaf, or, when
+//! names of one hash fill more than a leaf, in those right of it whose keys say that they continue.
 
 use super::{Directory, DirectoryStore, Entry, Role};
 use crate::extents::NodeBlock;
@@ -31,11 +31,13 @@ pub(super) struct Path<B> {
     major: u32,
 }
 
-/// How often an insert may split before the directory counts as damaged: once is enough for any sound leaf.
+/// How often an insert may split before the directory counts as damaged: once is enough for any
+/// sound leaf.
 const SPLITS_MAX: usize = 4;
 
 impl<S: DirectoryStore> Directory<'_, S> {
-    /// The path to the leaf where names of this hash begin. `major` is computed by the hash that the root names.
+    /// The path to the leaf where names of this hash begin. `major` is computed by the hash that
+    /// the root names.
     pub(super) fn path(&self, major: impl FnOnce(&DirHasher) -> u32) -> Result<Path<S::Block>> {
         let root = self.store.load(0, Role::Index(IndexKind::Root))?;
         let info = root
@@ -164,7 +166,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
 
     /// Splits the leaf of a path, making room in the index first.
     ///
-    /// The split is computed on copies before a block is appended: a leaf that cannot be split changes nothing.
+    /// The split is computed on copies before a block is appended: a leaf that cannot be split
+    /// changes nothing.
     fn split_leaf(&self, path: Path<S::Block>) -> Result<()> {
         let Path { mut levels, leaf: logical, hasher, .. } = path;
         let leaf = self.store.load(logical, Role::Leaf)?;
@@ -205,7 +208,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         self.insert_key(&levels[bottom], IndexEntry { key, block: new_logical })
     }
 
-    /// Moves the entries of a full root into a new node below it; the path goes through that node then.
+    /// Moves the entries of a full root into a new node below it; the path goes through that node
+    /// then.
     fn lower_root(&self, levels: &mut Vec<Level<S::Block>>, logical: u32, node: S::Block) -> Result<()> {
         debug_assert!(levels[0].full, "the tree grows when its root is full");
         let root = levels[0].clone();
@@ -225,7 +229,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// Splits the full index block at `depth`; its parent has room. The path follows the half that it went through.
+    /// Splits the full index block at `depth`; its parent has room. The path follows the half that
+    /// it went through.
     fn split_index(
         &self,
         levels: &mut [Level<S::Block>],
@@ -275,8 +280,9 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Checks before anything changes that the key of the new leaf, and those that splitting the `full` lowest levels
-    /// will move up, belong where the path leads: in a damaged index they may not.
+    /// Checks before anything changes that the key of the new leaf, and those that splitting the
+    /// `full` lowest levels will move up, belong where the path leads: in a damaged index they may
+    /// not.
     fn check_keys(&self, levels: &[Level<S::Block>], full: usize, leaf_key: u32) -> Result<()> {
         let mut key = leaf_key;
         for (below, level) in levels.iter().rev().enumerate() {

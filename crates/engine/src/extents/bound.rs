@@ -1,15 +1,16 @@
-//! How many nodes a tree may gain when entries are added to it: what is reserved for delayed data beside its blocks, so that
-//! write-back never finds that a leaf has no room.
+//! How many nodes a tree may gain when entries are added to it: what is reserved for delayed data
+//! beside its blocks, so that write-back never finds that a leaf has no room.
 
 use super::{DEPTH_MAX, ROOT_BYTES, ROOT_ENTRIES, node};
 use blockyard_disk::num::u64_from_usize;
 
-/// Blocks of `block_size` bytes that a tree with this root may gain when `appended` entries are added behind all others, in
-/// ascending order, and `inserts` more anywhere.
+/// Blocks of `block_size` bytes that a tree with this root may gain when `appended` entries are
+/// added behind all others, in ascending order, and `inserts` more anywhere.
 ///
-/// Entries behind all others fill one leaf after the other. An entry amid others may split a node on each level, and the
-/// next one as well: a split moves only what lies right of the entry. The levels that the tree grows begin with nodes
-/// as full as a root, which must fill up before they can split.
+/// Entries behind all others fill one leaf after the other. An entry amid others may split a node
+/// on each level, and the next one as well: a split moves only what lies right of the entry. The
+/// levels that the tree grows begin with nodes as full as a root, which must fill up before they
+/// can split.
 pub(crate) fn blocks_for_entries(
     root: &[u8; ROOT_BYTES],
     block_size: usize,

@@ -1,25 +1,27 @@
 //! Inserting an extent: merge, place, use the next leaf's room, split, grow, merge up.
 //!
-//! A split allocates one block per level below the nearest ancestor with a free entry, before anything changes; an
-//! append therefore starts a fresh leaf and moves nothing, which keeps the leaves of sequential files full. New tree
-//! blocks are asked for near the data of the extent that needs them.
+//! A split allocates one block per level below the nearest ancestor with a free entry, before
+//! anything changes; an append therefore starts a fresh leaf and moves nothing, which keeps the
+//! leaves of sequential files full. New tree blocks are asked for near the data of the extent that
+//! needs them.
 
 use super::{At, DEPTH_MAX, Extent, NodeBlock, Path, ROOT_ENTRIES, Tree, TreeStore, node};
 use crate::{Error, Result};
 use blockyard_disk::BlockNr;
 
 impl<S: TreeStore> Tree<'_, S> {
-    /// Maps an extent whose logical blocks are not mapped. Merges with the neighbours in its leaf when it can.
+    /// Maps an extent whose logical blocks are not mapped. Merges with the neighbours in its leaf
+    /// when it can.
     pub(crate) fn insert(&mut self, new: Extent) -> Result<()> {
         debug_assert!(new.len > 0 && new.len <= new.len_max(), "{new:?}");
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
         let (count, max) = (path.leaf().count, path.leaf().max);
-        // An insertion takes two entries away at most, where it joins its neighbours and the one before them was separated:
-        // a fuller leaf stays too full.
+        // An insertion takes two entries away at most, where it joins its neighbours and the one
+        // before them was separated: a fuller leaf stays too full.
         let may_fit_root = count <= ROOT_ENTRIES + 2;
-        // As in Linux (observed on 6.18) an extent right behind one that it does not join gets an entry of its own before the
-        // one behind it takes it, which shows when the leaf is full.
+        // As in Linux (observed on 6.18) an extent right behind one that it does not join gets an
+        // entry of its own before the one behind it takes it, which shows when the leaf is full.
         let apart = count == max && self.follows_without_joining(&path, &new);
         if apart || !self.merge_into_neighbour(&path, &new) {
             match self.insert_entry(path, new) {
@@ -58,8 +60,9 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// [`Self::insert`] as Linux maps data that is written back: unwritten before the write, converted after it. The
-    /// extent needs an entry of its own meanwhile, which shows in the tree when the leaf is full.
+    /// [`Self::insert`] as Linux maps data that is written back: unwritten before the write,
+    /// converted after it. The extent needs an entry of its own meanwhile, which shows in the tree
+    /// when the leaf is full.
     pub(crate) fn insert_and_convert(&mut self, new: Extent) -> Result<()> {
         let path = self.find(new.logical)?;
         let leaf = path.leaf();
@@ -70,8 +73,8 @@ impl<S: TreeStore> Tree<'_, S> {
         self.set_state(new.logical..new.end(), false)
     }
 
-    /// Maps an extent as an entry of its own. Where the entry before it reaches over its start, that one is cut: so a
-    /// split is one change, made when all blocks that it needs are there.
+    /// Maps an extent as an entry of its own. Where the entry before it reaches over its start,
+    /// that one is cut: so a split is one change, made when all blocks that it needs are there.
     pub(crate) fn insert_separately(&mut self, new: Extent) -> Result<()> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
@@ -79,8 +82,8 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     fn insert_entry(&mut self, mut path: Path<S::Node>, new: Extent) -> Result<()> {
-        // Each round without success made the tree one level deeper or emptied part of the leaf: two rounds of
-        // splitting per level are more than ever needed.
+        // Each round without success made the tree one level deeper or emptied part of the leaf:
+        // two rounds of splitting per level are more than ever needed.
         for _ in 0..2 * (DEPTH_MAX + 1) {
             let leaf = path.leaf();
             if leaf.count < leaf.max {
@@ -96,8 +99,9 @@ impl<S: TreeStore> Tree<'_, S> {
         Err(Error::FileTooLarge)
     }
 
-    /// Extends the entry before or after `new` over it, joining both when `new` fills the gap between them. As in Linux
-    /// (observed on 6.18) the entry that has grown joins the one before it, too, from which a write-back had separated it.
+    /// Extends the entry before or after `new` over it, joining both when `new` fills the gap
+    /// between them. As in Linux (observed on 6.18) the entry that has grown joins the one before
+    /// it, too, from which a write-back had separated it.
     fn merge_into_neighbour(&mut self, path: &Path<S::Node>, new: &Extent) -> bool {
         let leaf = path.leaf();
         let next = leaf.position.map_or(0, |position| position + 1);
@@ -145,7 +149,8 @@ impl<S: TreeStore> Tree<'_, S> {
         }
     }
 
-    /// The leaf's first key became `key`: repeats it upwards as long as the changed entry is the first of its node.
+    /// The leaf's first key became `key`: repeats it upwards as long as the changed entry is the
+    /// first of its node.
     pub(super) fn set_first_key(&mut self, path: &Path<S::Node>, key: u32) {
         self.set_first_key_below(path, path.depth(), key);
     }
@@ -162,8 +167,8 @@ impl<S: TreeStore> Tree<'_, S> {
         }
     }
 
-    /// Puts `new` first into the next leaf, when it belongs behind everything in its own, full one and the next has
-    /// room. True when it did.
+    /// Puts `new` first into the next leaf, when it belongs behind everything in its own, full one
+    /// and the next has room. True when it did.
     fn use_next_leaf(&mut self, path: &Path<S::Node>, new: &Extent) -> Result<bool> {
         let leaf = path.leaf();
         let last = leaf.position.is_some_and(|position| position + 1 == leaf.count);
@@ -184,7 +189,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(true)
     }
 
-    /// Splits below the nearest ancestor with room, or makes the tree deeper. True when `new` was placed on the way.
+    /// Splits below the nearest ancestor with room, or makes the tree deeper. True when `new` was
+    /// placed on the way.
     fn make_room(&mut self, path: &Path<S::Node>, new: &Extent) -> Result<bool> {
         let ancestor = (0..path.depth()).rev().find(|&index| {
             let level = path.level(index);
@@ -242,7 +248,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(appends)
     }
 
-    /// Where the data of a logical block would be looked for (docs/behaviour/block-allocation.md, "Requests").
+    /// Where the data of a logical block would be looked for (docs/behaviour/block-allocation.md,
+    /// "Requests").
     fn goal_beside(&self, path: &Path<S::Node>, logical: u32) -> Option<BlockNr> {
         let leaf = path.leaf();
         if leaf.count == 0 {
@@ -301,8 +308,8 @@ impl<S: TreeStore> Tree<'_, S> {
         *block
     }
 
-    /// Moves entries to the end of another node. Computed on copies: the two nodes are never locked at once, because
-    /// their order on the device is any.
+    /// Moves entries to the end of another node. Computed on copies: the two nodes are never locked
+    /// at once, because their order on the device is any.
     fn move_tail(&mut self, from: &At<S::Node>, index: usize, to: &S::Node) {
         let mut source = self.read(from, <[u8]>::to_vec);
         let mut target = to.read(<[u8]>::to_vec);

@@ -1,4 +1,5 @@
-//! The tree against a map from logical block to (physical block, state), with tiny nodes so that depth comes fast.
+//! The tree against a map from logical block to (physical block, state), with tiny nodes so that
+//! depth comes fast.
 
 #![allow(clippy::as_conversions)]
 
@@ -257,8 +258,8 @@ proptest! {
     }
 }
 
-/// Maps blocks in ascending order as write-back does, each apart from its neighbours, and makes them written; gives the
-/// nodes that the tree had more than before, at most.
+/// Maps blocks in ascending order as write-back does, each apart from its neighbours, and makes
+/// them written; gives the nodes that the tree had more than before, at most.
 fn write_back(world: &mut World, blocks: &[u32]) -> usize {
     let before = world.store.nodes.borrow().len();
     let mut most = before;
@@ -315,7 +316,8 @@ fn sequential_appends_fill_their_leaves() {
             u32::MAX,
         );
     }
-    // 64 extents in leaves of 4 are 16 leaves; in nodes of 4, four index nodes; the root holds those.
+    // 64 extents in leaves of 4 are 16 leaves; in nodes of 4, four index nodes; the root holds
+    // those.
     assert_eq!(node::depth(&world.root), 2);
     assert_eq!(world.store.nodes.borrow().len(), 20);
 }
@@ -353,7 +355,8 @@ fn a_full_written_extent_becomes_unwritten_in_two_pieces() {
     assert_eq!(read_all(&world.root, &world.store), world.model);
 }
 
-/// Writing one block of an unwritten extent at write time, as observed on Linux 6.18 with 4 KiB blocks (8 are zeroed).
+/// Writing one block of an unwritten extent at write time, as observed on Linux 6.18 with 4 KiB
+/// blocks (8 are zeroed).
 #[test]
 fn short_rests_of_unwritten_extents_are_initialised_too() {
     let written = |len: u32, at: u32, end_of_file: u32| {
@@ -394,7 +397,8 @@ fn a_written_neighbour_takes_a_block_over_before_anything_is_split() {
     assert_eq!(node::depth(&world.root), 1, "split first, the root grows");
 }
 
-/// Seen on Linux 6.18: the extent behind takes a new one that it continues only where a hole lies before that.
+/// Seen on Linux 6.18: the extent behind takes a new one that it continues only where a hole lies
+/// before that.
 #[test]
 fn an_extent_right_behind_another_gets_an_entry_before_the_next_one_takes_it() {
     for (left, allocates) in [(8, true), (7, false)] {
@@ -410,7 +414,8 @@ fn an_extent_right_behind_another_gets_an_entry_before_the_next_one_takes_it() {
     }
 }
 
-/// Seen on Linux 6.18: what a write-back separated is one entry again when a block is placed right behind it.
+/// Seen on Linux 6.18: what a write-back separated is one entry again when a block is placed right
+/// behind it.
 #[test]
 fn an_extent_that_grows_joins_the_one_before_it_from_which_it_was_separated() {
     let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };

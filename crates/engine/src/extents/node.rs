@@ -1,7 +1,8 @@
 //! One node of an extent tree, edited in place.
 //!
-//! Layout (little-endian): header of 12 bytes `magic, entries, max, depth, generation`, then entries of 12 bytes.
-//! The functions index within `entries <= max` as [`check_node`] established; they are free of I/O and of allocation.
+//! Layout (little-endian): header of 12 bytes `magic, entries, max, depth, generation`, then
+//! entries of 12 bytes. The functions index within `entries <= max` as [`check_node`] established;
+//! they are free of I/O and of allocation.
 
 use super::{DEPTH_MAX, Extent, WRITTEN_MAX};
 use blockyard_disk::num::{high32, join32, low16, low32, u32_from_usize};
@@ -12,7 +13,8 @@ const MAGIC: u16 = 0xF30A;
 const HEADER: usize = 12;
 const ENTRY: usize = 12;
 
-/// The `N` bytes from `at` on. The end is looked at first, so that one comparison serves for all of them.
+/// The `N` bytes from `at` on. The end is looked at first, so that one comparison serves for all of
+/// them.
 #[inline]
 fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let part = &bytes[at..at + N];
@@ -140,7 +142,8 @@ pub(super) fn set_index_entry(bytes: &mut [u8], index: usize, key: u32, child: u
     put16(bytes, at + 10, 0);
 }
 
-/// Makes room for one entry at `index`, which holds its old content until it is set; there must be a free entry.
+/// Makes room for one entry at `index`, which holds its old content until it is set; there must be
+/// a free entry.
 pub(super) fn open_gap(bytes: &mut [u8], index: usize) {
     let entries = count(bytes);
     debug_assert!(entries < max(bytes) && index <= entries);
@@ -190,8 +193,8 @@ pub(super) fn position(bytes: &[u8], logical: u32) -> Option<usize> {
     low.checked_sub(1)
 }
 
-/// Checks a node read from the image: protects every index and every sum of this module. The caller has verified the
-/// checksum and adds the place.
+/// Checks a node read from the image: protects every index and every sum of this module. The caller
+/// has verified the checksum and adds the place.
 ///
 /// `blocks` is the range of block numbers that a mapping may name.
 pub(crate) fn check_node(

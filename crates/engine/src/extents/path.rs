@@ -39,8 +39,8 @@ impl<N: NodeBlock> At<N> {
 pub(super) struct Level<N> {
     /// The node.
     pub(super) at: At<N>,
-    /// The entry with the largest key that is at most the target; `None` when all keys are larger. In index nodes
-    /// the first entry is followed then.
+    /// The entry with the largest key that is at most the target; `None` when all keys are larger.
+    /// In index nodes the first entry is followed then.
     pub(super) position: Option<usize>,
     /// Entries in the node when it was visited.
     pub(super) count: usize,

@@ -7,16 +7,17 @@ use crate::{Error, Result};
 use std::ops::Range;
 
 impl<S: TreeStore> Tree<'_, S> {
-    /// Unmaps `range`, calling `freed` with each piece, from the right end. Fails only before its first change of a
-    /// leaf; pieces already reported are unmapped.
+    /// Unmaps `range`, calling `freed` with each piece, from the right end. Fails only before its
+    /// first change of a leaf; pieces already reported are unmapped.
     pub(crate) fn remove(&mut self, range: Range<u32>, mut freed: impl FnMut(Extent)) -> Result<()> {
         self.cut_at_end(&range, &mut freed)?;
         while self.remove_from_leaf(&range, &mut freed)? {}
         Ok(())
     }
 
-    /// Sees to it that no entry reaches over the end of `range`: splits one that starts before, drops the head of one that
-    /// starts inside. Linux (observed on 6.18) splits that, too, which shows when its leaf is full: the tree grows.
+    /// Sees to it that no entry reaches over the end of `range`: splits one that starts before,
+    /// drops the head of one that starts inside. Linux (observed on 6.18) splits that, too, which
+    /// shows when its leaf is full: the tree grows.
     fn cut_at_end(&mut self, range: &Range<u32>, freed: &mut impl FnMut(Extent)) -> Result<()> {
         if range.is_empty() {
             return Ok(());
@@ -50,7 +51,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// Unmaps what the last leaf touched by `range` holds of it; false when nothing (more) was there.
+    /// Unmaps what the last leaf touched by `range` holds of it; false when nothing (more) was
+    /// there.
     pub(crate) fn remove_from_leaf(
         &mut self,
         range: &Range<u32>,
@@ -105,9 +107,9 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// Pulls the only leaf of a tree of depth 1 back into the inode when its entries fit there, as Linux does after
-    /// inserting and converting, not after removing. The tree is as good without it: where the leaf cannot be freed,
-    /// it stays.
+    /// Pulls the only leaf of a tree of depth 1 back into the inode when its entries fit there, as
+    /// Linux does after inserting and converting, not after removing. The tree is as good without
+    /// it: where the leaf cannot be freed, it stays.
     pub(super) fn pull_into_root(&mut self) -> Result<()> {
         if node::depth(self.root) != 1 || node::count(self.root) != 1 {
             return Ok(());
@@ -127,8 +129,8 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 }
 
-/// Removes from a leaf what its entries up to `last` hold of `range`. Nothing of the range lies right of `range.end`
-/// inside an entry (the caller split there).
+/// Removes from a leaf what its entries up to `last` hold of `range`. Nothing of the range lies
+/// right of `range.end` inside an entry (the caller split there).
 fn trim_leaf(bytes: &mut [u8], last: usize, range: &Range<u32>, freed: &mut impl FnMut(Extent)) {
     debug_assert!(last < node::count(bytes), "entry {last} of {}", node::count(bytes));
     let mut first_gone = last + 1;

@@ -1,7 +1,7 @@
 //! Moving the tail of a file by whole blocks: collapse range and insert range.
 //!
-//! Entries move leaf by leaf in the direction in which they never meet: to the left from the left end, to the right
-//! from the right end.
+//! Entries move leaf by leaf in the direction in which they never meet: to the left from the left
+//! end, to the right from the right end.
 
 use super::{Path, Tree, TreeStore, node};
 use crate::Result;
@@ -20,7 +20,8 @@ impl<S: TreeStore> Tree<'_, S> {
         self.join_at(range.start)
     }
 
-    /// Opens a hole of `len` blocks at `at`. The caller has checked that the file's end does not pass the limit.
+    /// Opens a hole of `len` blocks at `at`. The caller has checked that the file's end does not
+    /// pass the limit.
     pub(crate) fn open_hole(&mut self, at: u32, len: u32) -> Result<()> {
         debug_assert!(len > 0, "nothing moves");
         self.split_at(at)?;
@@ -31,7 +32,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// Shifts the entries at or after `start` of the first leaf that has any; gives the start of the next leaf.
+    /// Shifts the entries at or after `start` of the first leaf that has any; gives the start of
+    /// the next leaf.
     fn shift_leaf(&mut self, start: u32, moved: impl Fn(u32) -> u32) -> Result<Option<u32>> {
         let path = self.find(start)?;
         let leaf = path.leaf();
@@ -44,7 +46,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(next_leaf)
     }
 
-    /// Shifts the entries inside `range` of the last leaf that has any; gives the old first key moved.
+    /// Shifts the entries inside `range` of the last leaf that has any; gives the old first key
+    /// moved.
     fn shift_last_leaf(&mut self, range: Range<u32>, moved: impl Fn(u32) -> u32) -> Result<Option<u32>> {
         if range.is_empty() {
             return Ok(None);
@@ -85,7 +88,8 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 }
 
-/// Position of the path's first leaf entry that starts at or after `start`, for a path found by a block not before it.
+/// Position of the path's first leaf entry that starts at or after `start`, for a path found by a
+/// block not before it.
 fn first_at_or_after<S: TreeStore>(tree: &Tree<'_, S>, path: &Path<S::Node>, start: u32) -> usize {
     tree.read(&path.leaf().at, |bytes| {
         start.checked_sub(1).and_then(|before| node::position(bytes, before)).map_or(0, |index| index + 1)

@@ -1,8 +1,9 @@
 //! Conversion: what write-back mapped as unwritten becomes written when its data is on the device.
 //!
-//! As in Linux, pieces of a write-back stay in entries of their own until then, which shows in the tree where a leaf is
-//! full. Here the device has the data when a write returns, so all are converted when the last is mapped. A kernel's device
-//! takes its time, and its threads convert while others already map: when, no rule says. Where somebody who watched a kernel tells,
+//! As in Linux, pieces of a write-back stay in entries of their own until then, which shows in the
+//! tree where a leaf is full. Here the device has the data when a write returns, so all are
+//! converted when the last is mapped. A kernel's device takes its time, and its threads convert
+//! while others already map: when, no rule says. Where somebody who watched a kernel tells,
 //! conversions wait for it; nothing is durable before them all the same.
 
 use super::Files;
@@ -12,12 +13,14 @@ use crate::{OpContext, Result};
 use std::ops::Range;
 
 impl Files {
-    /// Converts what has ended its I/O by now, where somebody tells; otherwise nothing is left to convert.
+    /// Converts what has ended its I/O by now, where somebody tells; otherwise nothing is left to
+    /// convert.
     pub(crate) fn end_io(&self, ctx: &OpContext) -> Result<()> {
         self.writing.end_io(self, ctx)
     }
 
-    /// Converts everything that waits for it: before what must be durable, and where nobody tells of more.
+    /// Converts everything that waits for it: before what must be durable, and where nobody tells
+    /// of more.
     pub(super) fn end_all_io(&self, ctx: &OpContext) -> Result<()> {
         if !self.writing.is_told_of_io() {
             return Ok(());
@@ -42,7 +45,8 @@ impl LockedFile<'_> {
         self.convert_range(&(0..u32::MAX))
     }
 
-    /// Converts what of a range waits for it; after the last piece the size on disk may be what users see.
+    /// Converts what of a range waits for it; after the last piece the size on disk may be what
+    /// users see.
     pub(super) fn convert_range(&mut self, range: &Range<u32>) -> Result<()> {
         let pieces = self.inode.waiting().unconverted.within(range);
         for piece in &pieces {

@@ -1,11 +1,12 @@
 //! Writing past the data that waits: what O_DIRECT does, with Linux's requests.
 //!
-//! Observed on 6.18: what of the range waits for write-back is written first. Then as much as lies in one piece of the
-//! mapping, or all the rest of a hole, is asked for at once: behind the end of the file as written, before it as
-//! unwritten, which is converted when all is on the device.
+//! Observed on 6.18: what of the range waits for write-back is written first. Then as much as lies
+//! in one piece of the mapping, or all the rest of a hole, is asked for at once: behind the end of
+//! the file as written, before it as unwritten, which is converted when all is on the device.
 //!
-//! Blocks become written and the size covers them in one handle, after the device has their data: at no commit does
-//! written data lie behind the end. What the end covers before its data is there reads as zeroes.
+//! Blocks become written and the size covers them in one handle, after the device has their data:
+//! at no commit does written data lie behind the end. What the end covers before its data is there
+//! reads as zeroes.
 
 use super::limits::RUN_CREDITS;
 use super::part::Part;
@@ -24,8 +25,8 @@ use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Entries that one piece may add to the mapping: two where an unwritten extent is cut, and one for each cluster at its ends in
-/// which blocks wait, for which the reservation of the cluster stood.
+/// Entries that one piece may add to the mapping: two where an unwritten extent is cut, and one for
+/// each cluster at its ends in which blocks wait, for which the reservation of the cluster stood.
 const PIECE_ENTRIES: usize = 4;
 
 impl Files {
@@ -95,7 +96,8 @@ impl Files {
         data.pages.around(blocks.start, bits).start..data.pages.around(blocks.end - 1, bits).end
     }
 
-    /// The size, as users see it and on disk, covers the blocks before `end`. The inode has joined a handle.
+    /// The size, as users see it and on disk, covers the blocks before `end`. The inode has joined
+    /// a handle.
     fn raise_size(&self, core: &mut InodeCore, end: u32) {
         let end = u64_from_u32(end) << self.volume.geometry().block_bits();
         core.size = core.size.max(end);
@@ -126,7 +128,8 @@ impl Files {
         self.make_written(ctx, inode, 0, edit)
     }
 
-    /// [`Self::edit_unwritten`] that makes blocks written whose data is on the device; the size covers those before `end`.
+    /// [`Self::edit_unwritten`] that makes blocks written whose data is on the device; the size
+    /// covers those before `end`.
     fn make_written(
         &self,
         ctx: &OpContext,
@@ -167,8 +170,8 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Reserves what it may cost the data that waits beside a piece at `block` that the piece changes the
-    /// mapping.
+    /// Reserves what it may cost the data that waits beside a piece at `block` that the piece
+    /// changes the mapping.
     fn reserve_beside_piece(&mut self, block: u32) -> Result<()> {
         let here = self.files.mapping.lookup_block(self.inode, &self.inode.core(), block)?;
         if here.found.is_some_and(|extent| !extent.unwritten) {

@@ -13,7 +13,8 @@ pub struct FileExtent {
     pub offset: u64,
     /// Bytes; whole blocks, also where the file ends inside the last.
     pub len: u64,
-    /// First byte on the device; `None` for what is not placed yet (delayed allocation) or lies in the inode.
+    /// First byte on the device; `None` for what is not placed yet (delayed allocation) or lies in
+    /// the inode.
     pub physical: Option<u64>,
     /// Allocated, but reads as zeroes.
     pub unwritten: bool,

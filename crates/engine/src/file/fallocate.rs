@@ -44,7 +44,8 @@ struct Ahead {
 /// Bytes of a page where Linux rounds to pages.
 const PAGE: u64 = 4096;
 
-/// Where the piece of a range that starts at `at` ends: with its run of delayed blocks, or before the next one.
+/// Where the piece of a range that starts at `at` ends: with its run of delayed blocks, or before
+/// the next one.
 fn piece_end(delayed: &[Range<u32>], at: u32, end: u32) -> u32 {
     let next = delayed.iter().find(|run| run.end > at);
     next.map_or(end, |run| if run.start <= at { run.end } else { run.start.min(end) })
@@ -99,8 +100,8 @@ impl Files {
             Fallocate::InsertRange => self.locked(ctx, &inode, data).insert_range(offset..end),
         };
         if let Err(Error::Invalid(_) | Error::FileTooLarge) = done {
-            // As in Linux (observed on 6.18) a range that is refused for its place, or for how large the file would get,
-            // changes the times all the same.
+            // As in Linux (observed on 6.18) a range that is refused for its place, or for how
+            // large the file would get, changes the times all the same.
             self.locked(ctx, &inode, data).touch_times(Touched::Times)?;
         }
         done
@@ -138,8 +139,9 @@ impl LockedFile<'_> {
         self.allocate_range(&delayed, bytes, Ahead { keep, zero: false })
     }
 
-    /// Allocates every hole of the range as unwritten, one handle for each piece, and with `zero` converts the rest. As in
-    /// Linux, a piece ends where `delayed` blocks begin or end: those were to be allocated later, and need it no more.
+    /// Allocates every hole of the range as unwritten, one handle for each piece, and with `zero`
+    /// converts the rest. As in Linux, a piece ends where `delayed` blocks begin or end: those were
+    /// to be allocated later, and need it no more.
     fn allocate_range(&mut self, delayed: &[Range<u32>], bytes: Range<u64>, ahead: Ahead) -> Result<()> {
         let (first, end) = self.files.touched_blocks(&bytes);
         if !ahead.keep && bytes.end > self.inode.core().size {
@@ -169,8 +171,8 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// The first piece of a range: what is mapped in one piece already, or can be. Gives where it ends; `None`, with nothing
-    /// changed, when the file's delayed data must be written back first.
+    /// The first piece of a range: what is mapped in one piece already, or can be. Gives where it
+    /// ends; `None`, with nothing changed, when the file's delayed data must be written back first.
     fn allocate_piece(
         &mut self,
         (range, delayed): (Range<u32>, &[Range<u32>]),
@@ -198,7 +200,8 @@ impl LockedFile<'_> {
                 piece_end(delayed, at, range.end).min(self.data.pages.hole_end(at).unwrap_or(u32::MAX))
             }
         };
-        // The piece, what is left on both sides of it, and of every run of dirty blocks that it gives a place to.
+        // The piece, what is left on both sides of it, and of every run of dirty blocks that it
+        // gives a place to.
         let runs = if some_wait { self.inode.waiting().dirty.runs_in(at..most).len() } else { 0 };
         let entries = 3 + 2 * runs;
         if !self.reserve_entries(&core, entries) {
@@ -247,13 +250,13 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// As in Linux (observed on 6.18) a hole ends with the page of the file's end, and one that starts behind the end
-    /// frees nothing: what was allocated ahead there stays.
+    /// As in Linux (observed on 6.18) a hole ends with the page of the file's end, and one that
+    /// starts behind the end frees nothing: what was allocated ahead there stays.
     fn punch(&mut self, bytes: Range<u64>) -> Result<()> {
         let size = self.inode.core().size;
         let page = PAGE.max(u64_from_usize(self.files.volume.block_size()));
-        // A hole that goes beyond the end of the file, but not one that ends there, goes on to the end of the page: the last
-        // block goes as a whole.
+        // A hole that goes beyond the end of the file, but not one that ends there, goes on to the
+        // end of the page: the last block goes as a whole.
         let limit = self.files.size_limit(self.inode.core().map);
         let end = if bytes.end > size { size.next_multiple_of(page).min(limit) } else { bytes.end };
         let bytes = bytes.start..end;
@@ -276,8 +279,8 @@ impl LockedFile<'_> {
         let delayed = self.inode.waiting().dirty.runs_in(first..end);
         let aligned = u64_from_u32(whole.end - whole.start) << self.files.volume.geometry().block_bits()
             == bytes.end - bytes.start;
-        // As in Linux: with blocks that the range touches in part everything is allocated before anything is converted,
-        // otherwise both happen from extent to extent.
+        // As in Linux: with blocks that the range touches in part everything is allocated before
+        // anything is converted, otherwise both happen from extent to extent.
         let ahead = Ahead { keep, zero: aligned };
         let edges = [bytes.start, bytes.end];
         let bits = self.files.volume.geometry().block_bits();
@@ -310,7 +313,8 @@ impl LockedFile<'_> {
         if bytes.end >= self.inode.core().size {
             return Err(Error::Invalid("the range reaches the end of the file"));
         }
-        // What moves must have its place. As in Linux the folios at the ends of the range are written whole.
+        // What moves must have its place. As in Linux the folios at the ends of the range are
+        // written whole.
         let blocks = self.files.whole_blocks(&bytes);
         debug_assert!(!blocks.is_empty(), "whole clusters have blocks");
         let bits = self.files.volume.geometry().block_bits();
@@ -325,7 +329,8 @@ impl LockedFile<'_> {
         self.prepare_hole(&blocks)?;
         let _shape = self.inode.change_shape();
         let mut end = blocks.end;
-        // The last blocks go with the move: a range that one transaction can free is removed whole, or not at all.
+        // The last blocks go with the move: a range that one transaction can free is removed whole,
+        // or not at all.
         let (handle, mut core) = loop {
             let handle = self.files.volume.begin(self.ctx, shift.credits + FREE_CREDITS)?;
             handle.set_pool(Pool::Reserve);

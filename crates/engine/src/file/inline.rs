@@ -44,7 +44,8 @@ impl Files {
         Ok(())
     }
 
-    /// Writes the content to a block and maps it, in the transaction that takes it out of the inode: at no commit is it lost.
+    /// Writes the content to a block and maps it, in the transaction that takes it out of the
+    /// inode: at no commit is it lost.
     fn place_inline(&self, ctx: &OpContext, inode: &Arc<Inode>, content: &[u8]) -> Result<()> {
         let handle = self.volume.begin(ctx, CREDITS + RUN_CREDITS)?;
         let mut core = inode.core_mut();
@@ -124,7 +125,8 @@ impl LockedFile<'_> {
         self.files.volume.patiently(self.ctx, || self.files.place_inline(self.ctx, self.inode, &content))
     }
 
-    /// Moves the content to a dirty block and gives the file an empty map, as Linux does: a crash before write-back loses it.
+    /// Moves the content to a dirty block and gives the file an empty map, as Linux does: a crash
+    /// before write-back loses it.
     fn delay_inline(&mut self, content: &[u8]) -> Result<()> {
         if !content.is_empty() {
             self.reserve(&(0..1))?;

@@ -1,5 +1,6 @@
-//! File data that goes through the journal: all of it under [`DataMode::Journal`], otherwise that of inodes with the
-//! flag. Its blocks are metadata buffers: read from the cache, revoked when they are freed.
+//! File data that goes through the journal: all of it under [`DataMode::Journal`], otherwise that
+//! of inodes with the flag. Its blocks are metadata buffers: read from the cache, revoked when they
+//! are freed.
 
 use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use crate::cache::BlockKind;
@@ -15,7 +16,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl LockedFile<'_> {
-    /// Maps a piece of dirty blocks as `plan` says, or makes it written, and logs its data, in one transaction.
+    /// Maps a piece of dirty blocks as `plan` says, or makes it written, and logs its data, in one
+    /// transaction.
     pub(super) fn log_piece(
         &self,
         (piece, physical): (Range<u32>, u64),

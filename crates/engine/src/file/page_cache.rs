@@ -1,5 +1,6 @@
-//! The way of Linux's page cache, step by step: writes go folio by folio, write-back is cut at folios, and conversions come when a
-//! device's I/O has ended, as somebody who watched a kernel tells.
+//! The way of Linux's page cache, step by step: writes go folio by folio, write-back is cut at
+//! folios, and conversions come when a device's I/O has ended, as somebody who watched a kernel
+//! tells.
 
 mod by_folio;
 mod io_ends;
@@ -65,8 +66,9 @@ impl Writing for PageCache {
         end..file.data.pages.around(end - 1, file.files.volume.geometry().block_bits()).end
     }
 
-    /// When the block in which a file of `size` bytes ends has its place and is written, Linux raises the size on disk with the
-    /// write (observed on 6.18), so that write-back has nothing to commit.
+    /// When the block in which a file of `size` bytes ends has its place and is written, Linux
+    /// raises the size on disk with the write (observed on 6.18), so that write-back has nothing to
+    /// commit.
     fn raises_disk_size(&self, files: &Files, inode: &Inode, core: &InodeCore, size: u64) -> Result<bool> {
         if !self.delays || size == core.slot.raw().size() {
             return Ok(false);
@@ -119,7 +121,8 @@ impl Files {
     }
 }
 
-/// The first run of dirty blocks from a block on, of folios only of which no piece waits for its conversion.
+/// The first run of dirty blocks from a block on, of folios only of which no piece waits for its
+/// conversion.
 fn first_run_not_busy(
     (pages, waiting): (&Pages, &Waiting),
     from: u32,

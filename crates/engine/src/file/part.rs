@@ -3,7 +3,8 @@
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 
-/// Bytes to be written. They lie inside the largest file there can be, so no sum of offsets overflows.
+/// Bytes to be written. They lie inside the largest file there can be, so no sum of offsets
+/// overflows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part<'b> {
     /// Where the first byte goes.

@@ -125,8 +125,8 @@ impl Files {
         self.read_pieces(Via::Memory, &pieces, buf)
     }
 
-    /// Copies what waits into `buf`, and zeroes what is not mapped; gives where the rest lies on the device, and how much of
-    /// the next `ahead` blocks lies behind it.
+    /// Copies what waits into `buf`, and zeroes what is not mapped; gives where the rest lies on
+    /// the device, and how much of the next `ahead` blocks lies behind it.
     fn look_up_content(
         &self,
         inode: &Inode,

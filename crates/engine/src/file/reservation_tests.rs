@@ -1,5 +1,6 @@
-//! What is reserved for delayed data, recomputed from scratch after every step of random runs on nearly full images of every
-//! kind: never too little, never more than is free, and nothing when all is written.
+//! What is reserved for delayed data, recomputed from scratch after every step of random runs on
+//! nearly full images of every kind: never too little, never more than is free, and nothing when
+//! all is written.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -30,8 +31,8 @@ fn kinds() -> Vec<(&'static str, u64, mkfs::Options)> {
     ]
 }
 
-/// What write-back will need for a file, from its dirty blocks and its mapping alone: clusters, and entries behind all
-/// others and amid them.
+/// What write-back will need for a file, from its dirty blocks and its mapping alone: clusters, and
+/// entries behind all others and amid them.
 fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore) -> (Vec<u32>, usize, usize) {
     let bits = fs.geometry().cluster_ratio_bits();
     let (mut clusters, mut behind, mut amid) = (Vec::new(), 0, 0);
@@ -58,7 +59,8 @@ fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore) -> (Vec<u32>, usize,
     (clusters, behind, amid)
 }
 
-/// Compares what is reserved for every file with what it needs, and all reservations with what is free.
+/// Compares what is reserved for every file with what it needs, and all reservations with what is
+/// free.
 fn check(fs: &FileSystem, what: &str) {
     let mut reserved = 0;
     for inode in fs.volume.inodes.table.all() {
@@ -180,7 +182,8 @@ fn reservations_hold_on_nearly_full_images() {
     }
 }
 
-/// Reserves all that is left, the file system's own reserve, too, but `left` clusters; gives how many.
+/// Reserves all that is left, the file system's own reserve, too, but `left` clusters; gives how
+/// many.
 fn reserve_all_but(fs: &FileSystem, ctx: &OpContext, left: u64) -> u64 {
     let space = &fs.volume.space;
     let taken = (0..).take_while(|_| space.reserve(ctx, 1, Pool::Reserve).is_ok()).count() as u64;
@@ -189,8 +192,9 @@ fn reserve_all_but(fs: &FileSystem, ctx: &OpContext, left: u64) -> u64 {
     taken - left
 }
 
-/// Where a zeroed range had to write data back midway, that filled what it had given a place to before: the range kept the data. It
-/// has to when the mapping's reservation grows from piece to piece and the reserve is used up.
+/// Where a zeroed range had to write data back midway, that filled what it had given a place to
+/// before: the range kept the data. It has to when the mapping's reservation grows from piece to
+/// piece and the reserve is used up.
 #[test]
 fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
     const BLOCKS: u64 = 60;
@@ -204,7 +208,8 @@ fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
     let fs = open(Arc::<MemoryDevice>::clone(&base));
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
     let inode = fs.create(&ctx, InodeNr::ROOT, b"file", &new).unwrap();
-    // A hole, and behind it extents that are written and unwritten by turns: they need no space to be zeroed.
+    // A hole, and behind it extents that are written and unwritten by turns: they need no space to
+    // be zeroed.
     fs.fallocate(&ctx, inode, Fallocate::Allocate, 1024, BLOCKS * 1024).unwrap();
     (0..BLOCKS).step_by(2).for_each(|block| fs.write(&ctx, inode, 1024 + block * 1024, &[6; 1024]).unwrap());
     fs.close(&ctx).unwrap();

@@ -1,13 +1,16 @@
-//! Space reserved for delayed data: the clusters that it will get, and the blocks that its mapping may need.
+//! Space reserved for delayed data: the clusters that it will get, and the blocks that its mapping
+//! may need.
 //!
-//! Running out of space is known when data is written, never when it is written back. So, for each file:
-//! * a logical cluster with dirty blocks and no mapped one has one cluster reserved (docs/behaviour/bigalloc.md);
+//! Running out of space is known when data is written, never when it is written back. So, for each
+//! file:
+//! * a logical cluster with dirty blocks and no mapped one has one cluster reserved
+//!   (docs/behaviour/bigalloc.md);
 //! * as many more are reserved as the entries that write-back may add to the mapping can cost
 //!   ([`blocks_for_entries`], [`blocks_for_arrays`]).
 //!
-//! Write-back uses the reservations up. Anything else that changes the mapping while data waits (fallocate,
-//! holes, insertions) first reserves what that may cost the data. If there is no room, the data is written
-//! back at once, and nothing is reserved any more.
+//! Write-back uses the reservations up. Anything else that changes the mapping while data waits
+//! (fallocate, holes, insertions) first reserves what that may cost the data. If there is no room,
+//! the data is written back at once, and nothing is reserved any more.
 //!
 //! What is reserved is one of [`crate::requests::Rules`]; this is the product's way.
 
@@ -54,9 +57,9 @@ struct Pools {
 }
 
 impl LockedFile<'_> {
-    /// Reserves space for blocks that are about to become dirty, all or nothing. If there is none, data is written
-    /// back, which shows what it really takes; this file's first. What their mapping may need comes last from the file
-    /// system's own reserve, as the nodes do in Linux.
+    /// Reserves space for blocks that are about to become dirty, all or nothing. If there is none,
+    /// data is written back, which shows what it really takes; this file's first. What their
+    /// mapping may need comes last from the file system's own reserve, as the nodes do in Linux.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; those of write-back of this file.
@@ -82,7 +85,8 @@ impl LockedFile<'_> {
         self.note_reservation(&core, &wants, Pools { data: Pool::Ordinary, mapping: Pool::Reserve })
     }
 
-    /// Whether a write that goes in pieces fits, apart from what its mapping takes, once all that waits is written back.
+    /// Whether a write that goes in pieces fits, apart from what its mapping takes, once all that
+    /// waits is written back.
     ///
     /// # Errors
     /// Those of reading the mapping; those of write-back of this file.
@@ -97,7 +101,8 @@ impl LockedFile<'_> {
         self.data_fits(&blocks)
     }
 
-    /// Whether the blocks of a range that is to be written fit, apart from what their mapping takes.
+    /// Whether the blocks of a range that is to be written fit, apart from what their mapping
+    /// takes.
     ///
     /// # Errors
     /// Those of reading the mapping.
@@ -116,8 +121,9 @@ impl LockedFile<'_> {
         let wants = self.files.wants(self.inode, &core, self.data, blocks)?;
         match self.files.volume.rules.reserves {
             Reserves::DataAndMapping => {
-                // What has its place needs nodes only: those are what the file system's own reserve is for, or space that was
-                // allocated ahead could not be written when nothing else is left.
+                // What has its place needs nodes only: those are what the file system's own reserve
+                // is for, or space that was allocated ahead could not be written when nothing else
+                // is left.
                 let pool = if wants.clusters.is_empty() { Pool::Reserve } else { Pool::Ordinary };
                 self.note_reservation(&core, &wants, Pools { data: pool, mapping: pool })
             }
@@ -143,8 +149,8 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Reserves what a change of the mapping by something else than write-back, which adds `entries` to it, may cost the
-    /// data that waits. Otherwise that is written back.
+    /// Reserves what a change of the mapping by something else than write-back, which adds
+    /// `entries` to it, may cost the data that waits. Otherwise that is written back.
     ///
     /// # Errors
     /// Those of write-back.
@@ -156,7 +162,8 @@ impl LockedFile<'_> {
         if has_room { Ok(()) } else { self.write_back() }
     }
 
-    /// [`Self::reserve_for_change`] as far as it goes with a core lock held: false when the data must be written back.
+    /// [`Self::reserve_for_change`] as far as it goes with a core lock held: false when the data
+    /// must be written back.
     pub(super) fn reserve_entries(&mut self, core: &InodeCore, entries: usize) -> bool {
         if self.inode.waiting().dirty.is_empty()
             || self.files.volume.rules.reserves != Reserves::DataAndMapping
@@ -168,8 +175,8 @@ impl LockedFile<'_> {
         self.note_reservation(core, &wants, Pools { data: Pool::Reserve, mapping: Pool::Reserve }).is_ok()
     }
 
-    /// Reserves clusters for the dirty blocks that a range leaves over in the clusters at its ends: removing the range may
-    /// take the mapped blocks away with which they share them.
+    /// Reserves clusters for the dirty blocks that a range leaves over in the clusters at its ends:
+    /// removing the range may take the mapped blocks away with which they share them.
     ///
     /// # Errors
     /// Those of write-back.
@@ -197,8 +204,8 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Blocks of a range were dropped: ends the reservations of clusters without dirty blocks, and of those at its ends
-    /// that have mapped ones after all.
+    /// Blocks of a range were dropped: ends the reservations of clusters without dirty blocks, and
+    /// of those at its ends that have mapped ones after all.
     pub(crate) fn settle_reservations(&mut self, range: &Range<u32>) {
         debug_assert!(range.end > 0, "a range without borders");
         let bits = self.files.volume.geometry().cluster_ratio_bits();
@@ -206,7 +213,8 @@ impl LockedFile<'_> {
         let mut ended = 0;
         for cluster in self.data.reserved_in(clusters.clone()).into_iter().flatten() {
             let is_border = bits > 0 && (cluster == clusters.start || cluster + 1 == clusters.end);
-            // Where the mapping cannot be read the reservation stays until the data is written or dropped.
+            // Where the mapping cannot be read the reservation stays until the data is written or
+            // dropped.
             let is_mapped = || {
                 self.files.mapping.cluster_is_mapped(self.inode, &self.inode.core(), cluster).unwrap_or(false)
             };
@@ -230,8 +238,8 @@ impl LockedFile<'_> {
 }
 
 impl Files {
-    /// Reserves clusters one by one, all or none, and nothing for the mapping: that comes from the file system's own
-    /// reserve.
+    /// Reserves clusters one by one, all or none, and nothing for the mapping: that comes from the
+    /// file system's own reserve.
     fn reserve_one_by_one(&self, ctx: &OpContext, data: &mut FileData, wants: &Wants) -> Result<()> {
         let clusters = || wants.clusters.iter().cloned().flatten();
         for (done, cluster) in clusters().enumerate() {
@@ -292,7 +300,8 @@ impl Files {
                 wants.clusters.push(cluster..cluster + 1);
                 wants.inserts += usize::from(amid);
             } else {
-                // One more run of dirty blocks in the cluster is an entry more, unless it goes on one that was counted.
+                // One more run of dirty blocks in the cluster is an entry more, unless it goes on
+                // one that was counted.
                 let touched = part.start.max(blocks.start)..part.end.min(blocks.end);
                 let from = touched.start.saturating_sub(1).max(hole.start).max(blocks.start);
                 wants.inserts += usize::from(inode.waiting().dirty.first_in(from..touched.end).is_none());
@@ -317,7 +326,8 @@ impl Files {
             inserts += std::mem::take(&mut appended);
         }
         if inserts > 0 || self.volume.geometry().cluster_ratio() > 1 {
-            // Runs are mapped in pieces that may meet inside of a cluster or of an unwritten extent.
+            // Runs are mapped in pieces that may meet inside of a cluster or of an unwritten
+            // extent.
             inserts += (inode.waiting().dirty.len() + wants.blocks) / self.piece_max(inode, core);
         }
         blocks_for_entries(core.root(), self.volume.block_size(), appended, inserts)

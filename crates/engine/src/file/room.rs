@@ -1,4 +1,5 @@
-//! Room for dirty data: who writes much pays for itself, in steps, before the limit; at the limit room is made for many.
+//! Room for dirty data: who writes much pays for itself, in steps, before the limit; at the limit
+//! room is made for many.
 
 use super::limits::RUN_MAX;
 use super::writing::Busy;
@@ -11,17 +12,19 @@ use std::ops::Range;
 /// Half of the limit may wait before anybody is held up.
 const FREE_SHARE: u64 = 2;
 
-/// A file of which less waits than one part in so many of the limit is never one that writes too much.
+/// A file of which less waits than one part in so many of the limit is never one that writes too
+/// much.
 const FILE_SHARE: u64 = 8;
 
-/// When dirty data meets its limit, this share of the limit is made free: one in so many. Just enough for the next file
-/// would write one file for each that is made, and file data and new directories would take turns on the disk.
+/// When dirty data meets its limit, this share of the limit is made free: one in so many. Just
+/// enough for the next file would write one file for each that is made, and file data and new
+/// directories would take turns on the disk.
 const ROOM_SHARE: u64 = 4;
 
 impl LockedFile<'_> {
-    /// Before `more` bytes become dirty. A file that has more than its share waiting writes some of it back first; where the bytes do
-    /// not fit under the limit, a share of it is made free beside them ([`ROOM_SHARE`]): from this file first, then from others
-    /// that nobody uses now.
+    /// Before `more` bytes become dirty. A file that has more than its share waiting writes some of
+    /// it back first; where the bytes do not fit under the limit, a share of it is made free beside
+    /// them ([`ROOM_SHARE`]): from this file first, then from others that nobody uses now.
     pub(super) fn make_data_room(&mut self, more: usize) -> Result<()> {
         let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
         let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
@@ -47,8 +50,8 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Writes back data of a file that has more than its share waiting: twice as much as is to be written, or a
-    /// whole request.
+    /// Writes back data of a file that has more than its share waiting: twice as much as is to be
+    /// written, or a whole request.
     fn write_back_excess(&mut self, more: usize, limit: u64) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let files = self.files.volume.inodes.table.dirty_files_len().max(1);
@@ -88,12 +91,12 @@ impl Files {
         if is_enough() { Ok(()) } else { self.write_back_others(ctx, is_enough) }
     }
 
-    /// Writes back files that nobody uses now, in the order in which they became dirty, until `enough`. What one of them can
-    /// not have written is told to who syncs it.
+    /// Writes back files that nobody uses now, in the order in which they became dirty, until
+    /// `enough`. What one of them can not have written is told to who syncs it.
     ///
     /// # Errors
-    /// That of the device, when it took nothing of one of them and it never was `enough`: who goes on writing all the same fills
-    /// the memory.
+    /// That of the device, when it took nothing of one of them and it never was `enough`: who goes
+    /// on writing all the same fills the memory.
     pub(super) fn write_back_others(&self, ctx: &OpContext, enough: impl Fn() -> bool) -> Result<()> {
         let mut refused = Ok(());
         for other in self.volume.inodes.table.dirty_files() {
@@ -124,8 +127,8 @@ mod tests {
         fs.volume.inodes.table.dirty_files().map(|inode| inode.number()).collect()
     }
 
-    /// A file that was written to make room once stayed in the order: each write beyond the limit looked at every file
-    /// written before, and at all inodes in memory to find them.
+    /// A file that was written to make room once stayed in the order: each write beyond the limit
+    /// looked at every file written before, and at all inodes in memory to find them.
     #[test]
     fn who_makes_room_finds_the_oldest_file_first_and_takes_it_out_of_the_order() {
         let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -159,8 +162,8 @@ mod tests {
         fs.close(&ctx).unwrap();
     }
 
-    /// Each file beyond the limit once had one other written back: a copied tree had its directories' blocks in three times
-    /// as many runs as Linux leaves.
+    /// Each file beyond the limit once had one other written back: a copied tree had its
+    /// directories' blocks in three times as many runs as Linux leaves.
     #[test]
     fn room_is_made_for_many_files_at_a_time() {
         let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -195,7 +198,8 @@ mod tests {
         fs.files.dirty_bytes.load(Ordering::Relaxed)
     }
 
-    /// A writer of much data met the limit and wrote back everything, also of other files, in one call.
+    /// A writer of much data met the limit and wrote back everything, also of other files, in one
+    /// call.
     #[test]
     fn who_writes_much_pays_for_itself_a_little_each_time() {
         let (fs, ctx) = open(8 << 20, None);

@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// Extents that one handle converts at most.
 const EXTENTS_MAX: usize = 64;
 
-/// What moving the tail of a file takes. Its nodes are in memory: a read that fails midway would leave it half moved.
+/// What moving the tail of a file takes. Its nodes are in memory: a read that fails midway would
+/// leave it half moved.
 pub(crate) struct Shift {
     /// Metadata blocks that may change.
     pub(crate) credits: usize,
@@ -22,8 +23,8 @@ pub(crate) struct Shift {
 }
 
 impl Files {
-    /// Makes the mapped blocks of a range unwritten, in as many handles as it takes. After a crash in between, the
-    /// beginning of the range reads as zeroes.
+    /// Makes the mapped blocks of a range unwritten, in as many handles as it takes. After a crash
+    /// in between, the beginning of the range reads as zeroes.
     pub(crate) fn mark_unwritten(
         &self,
         ctx: &OpContext,
@@ -38,7 +39,8 @@ impl Files {
             self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             let mut end = at;
             for extents in 0..EXTENTS_MAX {
-                // Each extent may be the only one of its leaf; the rest is for the ends of the range, which may split.
+                // Each extent may be the only one of its leaf; the rest is for the ends of the
+                // range, which may split.
                 if end >= range.end || (extents > 0 && !handle.extend(RUN_CREDITS + extents)) {
                     break;
                 }
@@ -61,8 +63,9 @@ impl Files {
         })
     }
 
-    /// Makes ready for moving everything at and behind `from` of a file with extents, which must happen in one transaction:
-    /// every leaf changes. The caller holds the content lock, so this stays right.
+    /// Makes ready for moving everything at and behind `from` of a file with extents, which must
+    /// happen in one transaction: every leaf changes. The caller holds the content lock, so this
+    /// stays right.
     ///
     /// # Errors
     /// [`Error::NotSupported`] when the journal is too small for that many.
@@ -71,7 +74,8 @@ impl Files {
         let store = ExtentStore::reader(&self.mapping, inode, core.seed);
         let most = self.volume.journal.blocks_max();
         let nodes = extents::hold_from(core.root(), &store, from, most)?;
-        // The nodes above the leaves are few: one for each 80 leaves at most, on at most four levels.
+        // The nodes above the leaves are few: one for each 80 leaves at most, on at most four
+        // levels.
         let credits = RUN_CREDITS + nodes.leaves() + nodes.leaves() / 40;
         if credits > most {
             return Err(Error::NotSupported("the file has more extents than the journal can move at once"));

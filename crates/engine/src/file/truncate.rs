@@ -60,7 +60,8 @@ impl Files {
         core.slot.raw_mut().set_size(on_disk);
     }
 
-    /// Where the page cache is followed: what Linux learns when it zeroes the rest of the block that will hold the new end.
+    /// Where the page cache is followed: what Linux learns when it zeroes the rest of the block
+    /// that will hold the new end.
     fn note_tail(&self, inode: &Inode, data: &mut FileData, size: u64) -> Result<()> {
         let block_size = u64_from_usize(self.volume.block_size());
         if data.pages.are_forgotten() || size.is_multiple_of(block_size) {
@@ -76,8 +77,9 @@ impl Files {
         Ok(())
     }
 
-    /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can that has `beside` credits more for
-    /// something else; gives where what is left of the range ends, its start when nothing is.
+    /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can that
+    /// has `beside` credits more for something else; gives where what is left of the range ends,
+    /// its start when nothing is.
     pub(crate) fn free_mapped(
         &self,
         ctx: &OpContext,
@@ -98,9 +100,9 @@ impl Files {
         Ok(start)
     }
 
-    /// Brings in the bitmaps that removing the last extents of `range` needs; gives where these extents start (the
-    /// start of `range` when they are all), `None` when nothing is mapped. `beside`: credits of the handle that are for
-    /// something else.
+    /// Brings in the bitmaps that removing the last extents of `range` needs; gives where these
+    /// extents start (the start of `range` when they are all), `None` when nothing is mapped.
+    /// `beside`: credits of the handle that are for something else.
     fn reserve_removal(
         &self,
         handle: &Handle<'_>,
@@ -116,7 +118,8 @@ impl Files {
         let mut start = range.end;
         let mut revoked = 0;
         for extents in 0..EXTENTS_MAX {
-            // Each may be the only one of its leaf, whose block is then freed: node, bitmap, descriptor.
+            // Each may be the only one of its leaf, whose block is then freed: node, bitmap,
+            // descriptor.
             if extents > 0 && (revoked >= REVOKED_MAX || !handle.extend(beside + FREE_CREDITS + 3 * extents))
             {
                 break;
@@ -162,7 +165,8 @@ impl LockedFile<'_> {
         if size > old_size {
             self.data.pages.note_edge(old_size, self.files.volume.geometry().block_bits());
             self.clear_behind_end()?;
-            // As in Linux, what was allocated ahead behind the old end stays, and so do preallocations.
+            // As in Linux, what was allocated ahead behind the old end stays, and so do
+            // preallocations.
             let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
             let mut core = self.inode.core_mut();
             self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
@@ -174,7 +178,8 @@ impl LockedFile<'_> {
             self.forget_pages(size..u64::MAX);
             self.files.note_tail(self.inode, self.data, size)?;
         }
-        // Blocks behind the end may be there even when the size does not fall: fallocate can keep the size.
+        // Blocks behind the end may be there even when the size does not fall: fallocate can keep
+        // the size.
         self.free_range(keep..u32::MAX, Why::NewSize(size))?;
         if size < old_size {
             // Once the size has fallen: a truncation that fails leaves the bytes as they were.
@@ -185,8 +190,9 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Makes a file ready to grow over `bytes`: what an unfinished truncation left behind its end goes, and what lies in the
-    /// block of its end behind it becomes zeroes, unless the bytes begin in that block: then it is read and written as a whole.
+    /// Makes a file ready to grow over `bytes`: what an unfinished truncation left behind its end
+    /// goes, and what lies in the block of its end behind it becomes zeroes, unless the bytes begin
+    /// in that block: then it is read and written as a whole.
     pub(crate) fn prepare_growth(&mut self, bytes: Range<u64>) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let (size, unfinished) = {
@@ -204,8 +210,8 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Makes a file ready to grow beyond the block of its end: what an unfinished truncation left there goes, and the rest of that
-    /// block becomes zeroes.
+    /// Makes a file ready to grow beyond the block of its end: what an unfinished truncation left
+    /// there goes, and the rest of that block becomes zeroes.
     pub(crate) fn clear_behind_end(&mut self) -> Result<()> {
         if self.inode.core().has_clear_end(self.files.volume.block_size()) {
             return Ok(());
@@ -227,9 +233,9 @@ impl LockedFile<'_> {
         self.free_range(keep..u32::MAX, Why::NewSize(size))
     }
 
-    /// Zeroes what the block of the file's end holds behind it, so that a larger size shows zeroes: where it waits and on the
-    /// device, because the size may get there before it does. Other systems' images may have anything there, and a crash can
-    /// leave what was cut off.
+    /// Zeroes what the block of the file's end holds behind it, so that a larger size shows zeroes:
+    /// where it waits and on the device, because the size may get there before it does. Other
+    /// systems' images may have anything there, and a crash can leave what was cut off.
     pub(crate) fn zero_behind_end(&mut self) -> Result<()> {
         let size = self.inode.core().size;
         let end = size.next_multiple_of(u64_from_usize(self.files.volume.block_size()));
@@ -256,8 +262,8 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Zeroes bytes inside one block: in its dirty copy, or on the device when it is mapped and written. The range
-    /// lies inside the file.
+    /// Zeroes bytes inside one block: in its dirty copy, or on the device when it is mapped and
+    /// written. The range lies inside the file.
     pub(crate) fn zero_bytes(&mut self, bytes: Range<u64>) -> Result<()> {
         let logical = u32_from_u64(bytes.start >> self.files.volume.geometry().block_bits());
         self.data.pages.note_page(bytes.start);
@@ -295,8 +301,8 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Frees all blocks of a range, dirty ones and mapped ones, in as many handles as it takes. A truncation that
-    /// takes more than one is noted as an orphan meanwhile.
+    /// Frees all blocks of a range, dirty ones and mapped ones, in as many handles as it takes. A
+    /// truncation that takes more than one is noted as an orphan meanwhile.
     pub(crate) fn free_range(&mut self, range: Range<u32>, why: Why) -> Result<()> {
         debug_assert!(range.start <= range.end, "a range that ends before it begins: {range:?}");
         // Cutting off needs no new block.
@@ -306,7 +312,8 @@ impl LockedFile<'_> {
             self.prepare_removal(&range)?;
         }
         let _shape = self.inode.change_shape();
-        // As in Linux (observed on 6.18) blocks that go behind an end that stays are nothing for fdatasync to commit.
+        // As in Linux (observed on 6.18) blocks that go behind an end that stays are nothing for
+        // fdatasync to commit.
         let same_size = why == Why::NewSize(self.inode.core().size);
         let remapped_in = self.inode.remapped_in.load(Ordering::Relaxed);
         let truncates = why != Why::Hole;
@@ -368,8 +375,8 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Makes ready for unmapping `range` amid a file: that may split an extent, for which there may be no room. Nothing has changed
-    /// then, the dirty blocks included.
+    /// Makes ready for unmapping `range` amid a file: that may split an extent, for which there may
+    /// be no room. Nothing has changed then, the dirty blocks included.
     pub(crate) fn prepare_hole(&mut self, range: &Range<u32>) -> Result<()> {
         if self.inode.waiting().dirty.has_more_than(range) {
             self.reserve_for_change(1)?;

@@ -72,7 +72,8 @@ impl Files {
         Ok(done)
     }
 
-    /// Writes the whole content of an inode that holds the value of an attribute, and has it placed.
+    /// Writes the whole content of an inode that holds the value of an attribute, and has it
+    /// placed.
     pub(crate) fn write_value(&self, ctx: &OpContext, inode: &Arc<Inode>, bytes: &[u8]) -> Result<()> {
         let mut data = inode.write_child();
         let mut value = self.locked(ctx, inode, &mut data);
@@ -94,7 +95,8 @@ impl Files {
         self.file_without(FIXED | InodeFlags::IMMUTABLE, inode)
     }
 
-    /// A regular file that takes bytes: also an immutable one from whoever caches what programs wrote before it became so.
+    /// A regular file that takes bytes: also an immutable one from whoever caches what programs
+    /// wrote before it became so.
     fn written_file(&self, ctx: &OpContext, inode: InodeRef) -> Result<Arc<Inode>> {
         if ctx.caches_writes { self.file_without(FIXED, inode) } else { self.writable_file(inode) }
     }
@@ -145,14 +147,15 @@ impl Files {
         Ok(block)
     }
 
-    /// The inode changed in a way that puts it at the end of Linux's list of files to write back, if it is not on it.
-    /// Only write-back of everything takes it off: a file that fsync wrote keeps its place (observed on 6.18).
+    /// The inode changed in a way that puts it at the end of Linux's list of files to write back,
+    /// if it is not on it. Only write-back of everything takes it off: a file that fsync wrote
+    /// keeps its place (observed on 6.18).
     pub(crate) fn note_dirtied(&self, ctx: &OpContext, inode: &Inode) {
         self.volume.inodes.table.note_dirty_data(inode, ctx.now.seconds);
     }
 
-    /// Has the content change by `put`, then raises the size that users see and sets the times; what can fail comes before. As in
-    /// Linux an inode that stays as it is joins no transaction.
+    /// Has the content change by `put`, then raises the size that users see and sets the times;
+    /// what can fail comes before. As in Linux an inode that stays as it is joins no transaction.
     pub(super) fn note_written(
         &self,
         ctx: &OpContext,
@@ -185,8 +188,8 @@ impl Files {
         Ok(())
     }
 
-    /// Largest size of a file that is mapped this way. Without huge_file the count of its 512-byte sectors, pointer arrays
-    /// included, has 32 bits.
+    /// Largest size of a file that is mapped this way. Without huge_file the count of its 512-byte
+    /// sectors, pointer arrays included, has 32 bits.
     pub(crate) fn size_limit(&self, map: InodeMap) -> u64 {
         let bits = self.volume.geometry().block_bits();
         let counted =
@@ -226,8 +229,8 @@ impl LockedFile<'_> {
         self.files.writing.write(self, all)
     }
 
-    /// One piece at once; part by part where its data fits but not all that its mapping might need at worst. Each part
-    /// is written back for the next one then, and shows what it really needs.
+    /// One piece at once; part by part where its data fits but not all that its mapping might need
+    /// at worst. Each part is written back for the next one then, and shows what it really needs.
     pub(super) fn write_piece_or_parts(&mut self, piece: Part<'_>) -> Result<()> {
         match self.write_piece(piece) {
             Err(Error::NoSpace) => {}
@@ -247,8 +250,9 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// One piece: reserve, read what is kept of partial blocks, join a transaction, then copy and raise the size: what can fail comes
-    /// first, and who reads meanwhile sees no size without its bytes.
+    /// One piece: reserve, read what is kept of partial blocks, join a transaction, then copy and
+    /// raise the size: what can fail comes first, and who reads meanwhile sees no size without its
+    /// bytes.
     pub(super) fn write_piece(&mut self, piece: Part<'_>) -> Result<()> {
         debug_assert!(!piece.bytes.is_empty(), "a piece without bytes");
         let blocks = piece.blocks(self.files.volume.geometry().block_bits());
@@ -279,8 +283,8 @@ impl LockedFile<'_> {
         });
     }
 
-    /// Makes blocks dirty, which `fill` fills before anybody sees them; the first one sets the file's place in the order of
-    /// write-back.
+    /// Makes blocks dirty, which `fill` fills before anybody sees them; the first one sets the
+    /// file's place in the order of write-back.
     fn change_dirty(&self, blocks: Range<u32>, fill: impl FnOnce(&mut DirtyBlocks)) {
         let added = {
             let mut waiting = self.inode.waiting_mut();

@@ -1,7 +1,8 @@
 //! Write-back: from dirty blocks to mapped blocks on the device.
 //!
-//! Runs go in ascending order of logical block, at most 2048 blocks at a time (docs/behaviour/block-allocation.md). It happens when it is
-//! asked for: fsync, sync, close, or when dirty data passes its limit.
+//! Runs go in ascending order of logical block, at most 2048 blocks at a time
+//! (docs/behaviour/block-allocation.md). It happens when it is asked for: fsync, sync, close, or
+//! when dirty data passes its limit.
 
 use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use super::write::lower;
@@ -20,7 +21,8 @@ use blockyard_sync::{AtomicU64, Ordering};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes that are rather zeroed than kept as an unwritten extent of their own (Linux's `extent_max_zeroout_kb`).
+/// Bytes that are rather zeroed than kept as an unwritten extent of their own (Linux's
+/// `extent_max_zeroout_kb`).
 const ZEROED_BYTES_MAX: u32 = 32 << 10;
 
 /// Where the beginning of a run is written.
@@ -47,8 +49,8 @@ impl Files {
         self.make_durable(ctx, &inode, &inode.remapped_in)
     }
 
-    /// Writes back, commits the transaction that `changed` names (see [`Inode::changed_in`]) if it is not durable, and
-    /// flushes what no commit has flushed.
+    /// Writes back, commits the transaction that `changed` names (see [`Inode::changed_in`]) if it
+    /// is not durable, and flushes what no commit has flushed.
     fn make_durable(&self, ctx: &OpContext, inode: &Arc<Inode>, changed: &AtomicU64) -> Result<()> {
         if self.volume.is_opened_read_only() {
             // As in Linux: nothing can be waiting.
@@ -111,8 +113,8 @@ impl Files {
         all.and(self.end_all_io(ctx))
     }
 
-    /// Files whose data became dirty at `seconds` or before, in the order in which it did; those of now, not what
-    /// becomes dirty meanwhile.
+    /// Files whose data became dirty at `seconds` or before, in the order in which it did; those of
+    /// now, not what becomes dirty meanwhile.
     fn dirty_files(&self, seconds: i64) -> Vec<Arc<Inode>> {
         let is_due = |inode: &Arc<Inode>| inode.dirty_since.get().is_some_and(|(_, at)| at <= seconds);
         self.volume.inodes.table.dirty_files().filter(is_due).collect()
@@ -135,7 +137,8 @@ impl Files {
         Ok(())
     }
 
-    /// Where the beginning of a run goes: where it is mapped (`here` is the look-up of it), or a place chosen now.
+    /// Where the beginning of a run goes: where it is mapped (`here` is the look-up of it), or a
+    /// place chosen now.
     fn target(&self, ctx: &OpContext, inode: &Inode, here: &Lookup, run: Range<u32>) -> Result<Target<'_>> {
         if let Some(extent) = here.found {
             let piece = run.start..extent.end().min(run.end);
@@ -154,8 +157,9 @@ impl Files {
         Ok(Target { piece, physical, plan: Some(plan), unwritten: false })
     }
 
-    /// Maps a piece whose data was written as `plan` says, or makes it written; `written` is what has become written with
-    /// it. Gives whether it stays unwritten for now, which the last piece of a write-back never does.
+    /// Maps a piece whose data was written as `plan` says, or makes it written; `written` is what
+    /// has become written with it. Gives whether it stays unwritten for now, which the last piece
+    /// of a write-back never does.
     fn map_written(
         &self,
         ctx: &OpContext,
@@ -179,7 +183,8 @@ impl Files {
             self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
         } else {
             self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| {
-                // Zeroing more than was asked for comes after looking for a neighbour that takes it.
+                // Zeroing more than was asked for comes after looking for a neighbour that takes
+                // it.
                 let may_move = !self.volume.delays_allocation() && written == *piece;
                 match (later, may_move) {
                     (true, _) => tree.separate(piece),
@@ -188,7 +193,8 @@ impl Files {
                 }
             })?;
         }
-        // What waits for its conversion reads as zeroes after a crash: the size does not go beyond it.
+        // What waits for its conversion reads as zeroes after a crash: the size does not go beyond
+        // it.
         if !later {
             self.raise_disk_size(&mut core, piece.end);
         }
@@ -228,8 +234,8 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Writes back a file because it is its turn: it leaves the list of dirty files. What it cannot have written is told to
-    /// its next fsync.
+    /// Writes back a file because it is its turn: it leaves the list of dirty files. What it cannot
+    /// have written is told to its next fsync.
     pub(super) fn write_back_listed(&mut self, busy: Busy) -> Result<()> {
         let written = self.write_back_with(busy);
         if written.is_ok() {
@@ -242,8 +248,8 @@ impl LockedFile<'_> {
         written
     }
 
-    /// Writes back all files in order, this one too, whose content lock the caller holds; others only when nobody uses
-    /// them now. Their errors are told to who syncs them.
+    /// Writes back all files in order, this one too, whose content lock the caller holds; others
+    /// only when nobody uses them now. Their errors are told to who syncs them.
     pub(super) fn write_back_beside(&mut self) -> Result<()> {
         for other in self.files.dirty_files(i64::MAX) {
             if Arc::ptr_eq(&other, self.inode) {
@@ -261,8 +267,8 @@ impl LockedFile<'_> {
         self.write_back_range(from..u32::MAX)
     }
 
-    /// Writes the dirty blocks of a range. When nothing waits any more the size on disk is what users see: no later write-back
-    /// would come to raise it.
+    /// Writes the dirty blocks of a range. When nothing waits any more the size on disk is what
+    /// users see: no later write-back would come to raise it.
     pub(crate) fn write_back_range(&mut self, range: Range<u32>) -> Result<()> {
         let goes_in_part = {
             let dirty = &self.inode.waiting().dirty;
@@ -331,8 +337,8 @@ impl LockedFile<'_> {
         result.and(converted)
     }
 
-    /// The dirty blocks to ask places for after nothing was found and a commit. What is busy shows before the last I/O ends
-    /// that ends before the request: Linux maps what its walk has found.
+    /// The dirty blocks to ask places for after nothing was found and a commit. What is busy shows
+    /// before the last I/O ends that ends before the request: Linux maps what its walk has found.
     fn run_again(&mut self, search: &Search) -> Result<Option<Range<u32>>> {
         self.end_io_beside()?;
         self.files.writing.note_walks_again();
@@ -361,9 +367,9 @@ impl LockedFile<'_> {
         self.settle_size_if_clean()
     }
 
-    /// Writes the beginning of a run: as much of it as is mapped, or can be mapped, in one piece. Gives where it ends when
-    /// it changed the mapping. As in Linux, pieces of a write-back that makes several extents stay unwritten until all
-    /// are mapped.
+    /// Writes the beginning of a run: as much of it as is mapped, or can be mapped, in one piece.
+    /// Gives where it ends when it changed the mapping. As in Linux, pieces of a write-back that
+    /// makes several extents stay unwritten until all are mapped.
     fn write_run(&mut self, run: Range<u32>) -> Result<Option<u32>> {
         let (here, logged) = {
             let core = self.inode.core();
@@ -411,8 +417,8 @@ impl LockedFile<'_> {
         Ok(changes.then_some(end))
     }
 
-    /// What was preallocated goes back when no data waits for a place and nobody may write: as in Linux as soon as that is
-    /// so, for the file's own next tree block, too.
+    /// What was preallocated goes back when no data waits for a place and nobody may write: as in
+    /// Linux as soon as that is so, for the file's own next tree block, too.
     fn discard_if_unneeded(&self) {
         if self.data.reserved_len() == 0 && !self.inode.opens.has_writer() {
             self.files.volume.space.discard_preallocations(self.ctx, self.inode);

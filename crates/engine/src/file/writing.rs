@@ -1,4 +1,5 @@
-//! The steps in which written data becomes requests, where the two ways of [`crate::requests`] differ.
+//! The steps in which written data becomes requests, where the two ways of [`crate::requests`]
+//! differ.
 
 use super::limits::RUN_MAX;
 use super::part::Part;
@@ -13,7 +14,8 @@ use std::ops::Range;
 pub(super) enum Busy {
     /// It waits for them.
     Await,
-    /// It leaves them for the next one, as Linux's flusher does when it makes room (observed on 6.18).
+    /// It leaves them for the next one, as Linux's flusher does when it makes room (observed on
+    /// 6.18).
     PassOver,
 }
 
@@ -79,7 +81,8 @@ pub(super) trait Writing: Send + Sync {
     /// Tells who knows of I/O how far write-back has come.
     fn note_piece_mapped(&self) {}
 
-    /// Tells who knows of I/O that a write-back which found no space looks again for what it is to write.
+    /// Tells who knows of I/O that a write-back which found no space looks again for what it is to
+    /// write.
     fn note_walks_again(&self) {}
 }
 
@@ -87,7 +90,8 @@ pub(super) trait Writing: Send + Sync {
 pub(super) struct Whole;
 
 impl Writing for Whole {
-    /// In pieces, so that a write larger than the limit of dirty data can be written back on the way.
+    /// In pieces, so that a write larger than the limit of dirty data can be written back on the
+    /// way.
     fn write(&self, file: &mut LockedFile<'_>, all: Part<'_>) -> Result<usize> {
         let most = u64_from_usize((file.files.volume.options().dirty_data_bytes / 2).max(1 << 20));
         if u64_from_usize(all.bytes.len()) > most && !file.has_room_for(all)? {

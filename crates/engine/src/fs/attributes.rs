@@ -23,7 +23,8 @@ pub struct Attributes {
     pub gid: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Allocated space in 512-byte units; delayed blocks count, and a file's data in the inode, as in the kernel.
+    /// Allocated space in 512-byte units; delayed blocks count, and a file's data in the inode, as
+    /// in the kernel.
     pub sectors: u64,
     /// Time of the last access.
     pub accessed: Timestamp,
@@ -54,9 +55,11 @@ pub struct SetAttributes {
     pub accessed: Option<Timestamp>,
     /// Time of the last change of content.
     pub modified: Option<Timestamp>,
-    /// Time of the last change of the inode, for who keeps times itself, as a write-back cache does; otherwise it is now.
+    /// Time of the last change of the inode, for who keeps times itself, as a write-back cache
+    /// does; otherwise it is now.
     pub changed: Option<Timestamp>,
-    /// The times are the present, as `utimes` without times sets them: an append-only file takes them, too.
+    /// The times are the present, as `utimes` without times sets them: an append-only file takes
+    /// them, too.
     pub times_are_now: bool,
 }
 
@@ -132,8 +135,9 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
 const OF_DIRECTORIES: InodeFlags =
     InodeFlags::DIRSYNC.union(InodeFlags::TOPDIR).union(InodeFlags::PROJINHERIT);
 
-/// Those that Linux refuses to set (observed on 6.18), and those that it sets for a feature that is not here (data of one file in the
-/// journal, names without case). The rest is the file system's own and passed over.
+/// Those that Linux refuses to set (observed on 6.18), and those that it sets for a feature that is
+/// not here (data of one file in the journal, names without case). The rest is the file system's
+/// own and passed over.
 const NEVER_SET: InodeFlags = InodeFlags::IMAGIC
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::HUGE_FILE)
@@ -190,13 +194,13 @@ impl FileSystem {
         })
     }
 
-    /// Changes attributes; the change time is set. With the permissions an access control list changes: its owner, mask (or
-    /// owning group) and others.
+    /// Changes attributes; the change time is set. With the permissions an access control list
+    /// changes: its owner, mask (or owning group) and others.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for immutable and append-only files;
-    /// [`Error::NoSpace`] for permissions where the access control list lies in an inode of its own; as
-    /// [`FileSystem::attributes`].
+    /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for
+    /// immutable and append-only files; [`Error::NoSpace`] for permissions where the access control
+    /// list lies in an inode of its own; as [`FileSystem::attributes`].
     pub fn set_attributes(
         &self,
         ctx: &OpContext,
@@ -211,7 +215,8 @@ impl FileSystem {
         let inode = self.volume.inodes.inode(inode)?;
         let _alone = inode.write();
         if let Some(permissions) = changes.permissions {
-            // In a transaction of its own: a list and the bits that it shares with the mode agree after both.
+            // In a transaction of its own: a list and the bits that it shares with the mode agree
+            // after both.
             self.xattrs.fit_access_list(ctx, &inode, permissions)?;
         }
         let handle = self.volume.begin(ctx, CREDITS)?;
@@ -242,7 +247,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// A time as inodes hold it: one at or beyond the first or last second that they can tell becomes that second, as on Linux.
+    /// A time as inodes hold it: one at or beyond the first or last second that they can tell
+    /// becomes that second, as on Linux.
     fn storable(&self, time: Timestamp) -> Timestamp {
         let is_short = self.volume.geometry().inode_size() <= SHORT_INODE;
         let last = if is_short { Timestamp::SECONDS_MAX_SHORT } else { Timestamp::SECONDS_MAX };
@@ -253,8 +259,9 @@ impl FileSystem {
         }
     }
 
-    /// Notes that a file or directory was read: the time of its last access becomes now where `rule` says so. Files with the flag
-    /// `A` keep theirs, and so does everything of an instance that is read-only.
+    /// Notes that a file or directory was read: the time of its last access becomes now where
+    /// `rule` says so. Files with the flag `A` keep theirs, and so does everything of an instance
+    /// that is read-only.
     ///
     /// # Errors
     /// As [`FileSystem::attributes`].
@@ -284,8 +291,9 @@ impl FileSystem {
     /// Changes the flags that users may change (`chattr`): the others keep their value.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for what is neither a file nor a directory (the kernel takes an immutable symbolic link
-    /// for damaged), for flags of directories on files, and for new flags that nobody may set. As [`FileSystem::attributes`].
+    /// [`Error::NotSupported`] for what is neither a file nor a directory (the kernel takes an
+    /// immutable symbolic link for damaged), for flags of directories on files, and for new flags
+    /// that nobody may set. As [`FileSystem::attributes`].
     pub fn set_flags(&self, ctx: &OpContext, inode: impl Into<InodeRef>, flags: u32) -> Result<()> {
         let _operation = self.volume.watch();
         let inode = self.volume.inodes.inode(inode)?;

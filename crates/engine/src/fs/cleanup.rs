@@ -1,4 +1,5 @@
-//! What operations left over: found noted when an image is opened for writing, and finished; ended when it is closed.
+//! What operations left over: found noted when an image is opened for writing, and finished; ended
+//! when it is closed.
 
 use super::FileSystem;
 use crate::inode::Inode;
@@ -18,7 +19,8 @@ pub(super) type FoundOrphan = Arc<Inode>;
 /// Reads what is noted, newest of the list first, then the file's slots. Writes nothing.
 ///
 /// # Errors
-/// [`Error::Orphan`] when a note names an inode that cannot be one, or the list has a loop; corruption.
+/// [`Error::Orphan`] when a note names an inode that cannot be one, or the list has a loop;
+/// corruption.
 pub(super) fn find_orphans(volume: &Volume, mapping: &Mapping) -> Result<(Orphans, Vec<FoundOrphan>)> {
     let mut search = Search { volume, seen: BTreeSet::new() };
     let mut found = Vec::new();
@@ -84,7 +86,8 @@ impl Search<'_> {
 }
 
 impl FileSystem {
-    /// Finishes what was found: inodes without links are deleted, files with links cut to their size.
+    /// Finishes what was found: inodes without links are deleted, files with links cut to their
+    /// size.
     pub(super) fn finish_orphans(&self, ctx: &OpContext, found: Vec<FoundOrphan>) -> Result<()> {
         for inode in found {
             if inode.core().links() == 0 {
@@ -116,8 +119,9 @@ impl FileSystem {
         self.files.locked(ctx, inode, &mut data).truncate_locked(size)
     }
 
-    /// Ends what operations left over. The inodes without links that somebody still holds open are deleted: the references end
-    /// with the instance; so are those whose deletion an error ended. Truncations are finished.
+    /// Ends what operations left over. The inodes without links that somebody still holds open are
+    /// deleted: the references end with the instance; so are those whose deletion an error ended.
+    /// Truncations are finished.
     pub(super) fn end_references(&self, ctx: &OpContext) -> Result<()> {
         for inode in self.volume.inodes.table.all() {
             let (used, unfinished) = {

@@ -3,8 +3,9 @@
 use crate::{Fallocate, FileExtent, FileSystem, InodeRef, OpContext, Result, Seek};
 
 impl FileSystem {
-    /// Reads at byte `offset` into `buf`; gives the number of bytes, less than asked only at the end of the file. Waits for no
-    /// device write of others: beside a write to the same bytes it gives old ones, new ones, or some of each, never others.
+    /// Reads at byte `offset` into `buf`; gives the number of bytes, less than asked only at the
+    /// end of the file. Waits for no device write of others: beside a write to the same bytes it
+    /// gives old ones, new ones, or some of each, never others.
     ///
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
@@ -19,8 +20,9 @@ impl FileSystem {
         self.files.read(ctx, inode.into(), offset, buf)
     }
 
-    /// Reads at byte `offset` from the device at once, after delayed data of the range was written. Offset and length are whole
-    /// blocks; gives the number of bytes, less than asked only at the end of the file.
+    /// Reads at byte `offset` from the device at once, after delayed data of the range was written.
+    /// Offset and length are whole blocks; gives the number of bytes, less than asked only at the
+    /// end of the file.
     ///
     /// # Errors
     /// As [`FileSystem::read`]; [`Error::Invalid`] for parts of blocks; those of writing back.
@@ -35,13 +37,13 @@ impl FileSystem {
         self.files.read_direct(ctx, inode.into(), offset, buf)
     }
 
-    /// Writes all of `bytes` at byte `offset`, past the end too; a gap reads as zeroes. The data is durable after
-    /// [`FileSystem::fsync`] or [`FileSystem::sync`].
+    /// Writes all of `bytes` at byte `offset`, past the end too; a gap reads as zeroes. The data is
+    /// durable after [`FileSystem::fsync`] or [`FileSystem::sync`].
     ///
     /// # Errors
-    /// [`Error::NoSpace`], before anything changed unless the data fits and its mapping does not, or others take the space of
-    /// a write in pieces meanwhile; [`Error::FileTooLarge`], [`Error::NotPermitted`],
-    /// [`Error::IsDirectory`], [`Error::ReadOnly`], and those of reading.
+    /// [`Error::NoSpace`], before anything changed unless the data fits and its mapping does not,
+    /// or others take the space of a write in pieces meanwhile; [`Error::FileTooLarge`],
+    /// [`Error::NotPermitted`], [`Error::IsDirectory`], [`Error::ReadOnly`], and those of reading.
     pub fn write(
         &self,
         ctx: &OpContext,
@@ -53,8 +55,8 @@ impl FileSystem {
         self.files.write(ctx, inode.into(), offset, bytes)
     }
 
-    /// As [`FileSystem::write`], but of what does not fit as a whole the beginning is written that does; gives the
-    /// number of bytes.
+    /// As [`FileSystem::write`], but of what does not fit as a whole the beginning is written that
+    /// does; gives the number of bytes.
     ///
     /// # Errors
     /// As [`FileSystem::write`]; [`Error::NoSpace`] when nothing fits.
@@ -78,10 +80,12 @@ impl FileSystem {
         self.files.append(ctx, inode.into(), bytes)
     }
 
-    /// Writes at byte `offset` to the device at once; gives the number of bytes that went when space ran out. Offset and
-    /// length are whole blocks. The mapping is durable after [`FileSystem::fsync`] only.
+    /// Writes at byte `offset` to the device at once; gives the number of bytes that went when
+    /// space ran out. Offset and length are whole blocks. The mapping is durable after
+    /// [`FileSystem::fsync`] only.
     ///
-    /// Files that are not mapped by extents, or log their data, are written as by [`FileSystem::write_some`].
+    /// Files that are not mapped by extents, or log their data, are written as by
+    /// [`FileSystem::write_some`].
     ///
     /// # Errors
     /// As [`FileSystem::write_some`]; [`Error::Invalid`] for parts of blocks.
@@ -108,8 +112,9 @@ impl FileSystem {
     /// Changes the allocation of `len` bytes at byte `offset`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an empty range or one that is not aligned where it must be; [`Error::NotSupported`] for
-    /// indirect-mapped files where unwritten extents are needed; [`Error::NoSpace`]; as [`FileSystem::write`].
+    /// [`Error::Invalid`] for an empty range or one that is not aligned where it must be;
+    /// [`Error::NotSupported`] for indirect-mapped files where unwritten extents are needed;
+    /// [`Error::NoSpace`]; as [`FileSystem::write`].
     pub fn fallocate(
         &self,
         ctx: &OpContext,
@@ -122,8 +127,9 @@ impl FileSystem {
         self.files.fallocate(ctx, inode.into(), what, offset, len)
     }
 
-    /// Where the bytes of a file lie, from byte `from` on and at most `most` pieces, in ascending order; holes are left out. What
-    /// waits for write-back is shown where its old place is, if it has one.
+    /// Where the bytes of a file lie, from byte `from` on and at most `most` pieces, in ascending
+    /// order; holes are left out. What waits for write-back is shown where its old place is, if it
+    /// has one.
     ///
     /// # Errors
     /// As [`FileSystem::read`].
@@ -132,8 +138,9 @@ impl FileSystem {
         self.files.extents(inode.into(), from, most)
     }
 
-    /// The first byte at or after `offset` that is data, or that is in a hole; `None` when there is none before the end of the
-    /// file. The end counts as a hole. Allocated blocks that were never written are holes.
+    /// The first byte at or after `offset` that is data, or that is in a hole; `None` when there is
+    /// none before the end of the file. The end counts as a hole. Allocated blocks that were never
+    /// written are holes.
     ///
     /// # Errors
     /// As [`FileSystem::read`].

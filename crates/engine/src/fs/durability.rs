@@ -21,8 +21,9 @@ impl FileSystem {
     /// Writes everything, marks the image clean and gives the device back to whoever shares it.
     ///
     /// # Errors
-    /// Errors of the device; [`Error::ReadOnly`] for an instance that failed. The image is then as after a crash. Data that can
-    /// not be written is an error, too, but everything else is written and the image is clean.
+    /// Errors of the device; [`Error::ReadOnly`] for an instance that failed. The image is then as
+    /// after a crash. Data that can not be written is an error, too, but everything else is written
+    /// and the image is clean.
     pub fn close(mut self, ctx: &OpContext) -> Result<()> {
         self.has_ended = true;
         self.end(ctx)
@@ -44,19 +45,21 @@ impl FileSystem {
         data
     }
 
-    /// Makes a file durable: its data and its inode, with all that changed in the file system before the inode did last; so
-    /// its own name when it is new. Other names and files that changed since then may be lost in a crash, as on Linux:
-    /// [`FileSystem::sync`] is for them.
+    /// Makes a file durable: its data and its inode, with all that changed in the file system
+    /// before the inode did last; so its own name when it is new. Other names and files that
+    /// changed since then may be lost in a crash, as on Linux: [`FileSystem::sync`] is for them.
     ///
     /// # Errors
-    /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; [`crate::Error::LostData`] once, when data of this file
-    /// could not be written since the last call. Space was reserved when the data was written.
+    /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; [`crate::Error::LostData`] once, when
+    /// data of this file could not be written since the last call. Space was reserved when the data
+    /// was written.
     pub fn fsync(&self, ctx: &OpContext, inode: impl Into<InodeRef>) -> Result<()> {
         let _operation = self.volume.watch();
         self.files.fsync(ctx, inode.into())
     }
 
-    /// As [`FileSystem::fsync`], without what is not needed to find the content again: times and modes may be older.
+    /// As [`FileSystem::fsync`], without what is not needed to find the content again: times and
+    /// modes may be older.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`].
@@ -65,7 +68,8 @@ impl FileSystem {
         self.files.fdatasync(ctx, inode.into())
     }
 
-    /// Writes a file's dirty data and maps it, without waiting for a commit: what the timer of a mount does.
+    /// Writes a file's dirty data and maps it, without waiting for a commit: what the timer of a
+    /// mount does.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`].
@@ -74,8 +78,8 @@ impl FileSystem {
         self.files.write_back_file(ctx, inode.into())
     }
 
-    /// Writes the dirty data of all files, in the order in which it became dirty. What one file cannot have written
-    /// is also told to its next fsync, and does not keep the others back.
+    /// Writes the dirty data of all files, in the order in which it became dirty. What one file
+    /// cannot have written is also told to its next fsync, and does not keep the others back.
     ///
     /// # Errors
     /// The first one; as [`FileSystem::fsync`].
@@ -85,8 +89,9 @@ impl FileSystem {
     }
 
     /// Writes files back, in the order in which their data became dirty, until a quarter of
-    /// [`OpenOptions::dirty_data_bytes`](crate::OpenOptions::dirty_data_bytes) waits; leaves out those that are being written.
-    /// For a thread of the caller's, when [`OpenOptions::on_much_dirty_data`](crate::OpenOptions::on_much_dirty_data) tells.
+    /// [`OpenOptions::dirty_data_bytes`](crate::OpenOptions::dirty_data_bytes) waits; leaves out
+    /// those that are being written. For a thread of the caller's, when
+    /// [`OpenOptions::on_much_dirty_data`](crate::OpenOptions::on_much_dirty_data) tells.
     ///
     /// # Errors
     /// That of the device, when too much waits all the same.
@@ -95,10 +100,11 @@ impl FileSystem {
         self.files.write_back_excess(ctx)
     }
 
-    /// What the timer of a mount does, at the caller's time: writes back data that has been dirty for
-    /// [`OpenOptions::data_expires_seconds`](crate::OpenOptions::data_expires_seconds), and commits a transaction that
-    /// is [`OpenOptions::commit_interval_seconds`](crate::OpenOptions::commit_interval_seconds) old. Nothing calls it
-    /// but its user: an instance has no thread of its own.
+    /// What the timer of a mount does, at the caller's time: writes back data that has been dirty
+    /// for [`OpenOptions::data_expires_seconds`](crate::OpenOptions::data_expires_seconds), and
+    /// commits a transaction that is
+    /// [`OpenOptions::commit_interval_seconds`](crate::OpenOptions::commit_interval_seconds) old.
+    /// Nothing calls it but its user: an instance has no thread of its own.
     ///
     /// # Errors
     /// As [`FileSystem::write_back_all`] and [`FileSystem::sync`].
@@ -116,20 +122,22 @@ impl FileSystem {
         self.volume.commit(ctx)
     }
 
-    /// Tells the device that the free blocks in a range of bytes are not needed, in runs of at least `at_least` bytes: what
-    /// `fstrim` does (`FITRIM`). Gives the bytes of these runs; an image file gets holes there. What was freed and is not
-    /// committed is left out; [`FileSystem::commit`] before this takes it in. A group in which nothing became free since all of
-    /// it was trimmed is passed over.
+    /// Tells the device that the free blocks in a range of bytes are not needed, in runs of at
+    /// least `at_least` bytes: what `fstrim` does (`FITRIM`). Gives the bytes of these runs; an
+    /// image file gets holes there. What was freed and is not committed is left out;
+    /// [`FileSystem::commit`] before this takes it in. A group in which nothing became free since
+    /// all of it was trimmed is passed over.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a range without a block of the file system, and for runs longer than a group;
-    /// [`Error::ReadOnly`]; that of the device.
+    /// [`Error::Invalid`] for a range without a block of the file system, and for runs longer than
+    /// a group; [`Error::ReadOnly`]; that of the device.
     pub fn trim(&self, ctx: &OpContext, bytes: std::ops::Range<u64>, at_least: u64) -> Result<u64> {
         let _operation = self.volume.watch();
         self.volume.trim(ctx, bytes, at_least)
     }
 
-    /// Transactions that ended so far; with a journal, each was written to it. Waits for a commit that is going on.
+    /// Transactions that ended so far; with a journal, each was written to it. Waits for a commit
+    /// that is going on.
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.volume.commits()

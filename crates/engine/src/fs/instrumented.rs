@@ -22,14 +22,15 @@ impl FileSystem {
 }
 
 impl Instrumented<'_> {
-    /// Forgets what is remembered of clean data, as a machine that drops its caches does: folios and the holes that were seen.
-    /// Files that somebody uses now keep theirs.
+    /// Forgets what is remembered of clean data, as a machine that drops its caches does: folios
+    /// and the holes that were seen. Files that somebody uses now keep theirs.
     pub fn drop_caches(self) {
         self.0.files.drop_caches();
     }
 
-    /// Converts what has ended its I/O by now, where [`Instruments::io_ends`](crate::instruments::Instruments::io_ends) tells;
-    /// otherwise nothing is left to convert.
+    /// Converts what has ended its I/O by now, where
+    /// [`Instruments::io_ends`](crate::instruments::Instruments::io_ends) tells; otherwise nothing
+    /// is left to convert.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`].
@@ -37,8 +38,8 @@ impl Instrumented<'_> {
         self.0.files.end_io(ctx)
     }
 
-    /// As [`FileSystem::commit`], but what was freed waits for [`Self::release_frees`] or the next commit: to follow a file system
-    /// that goes on while it writes its transaction.
+    /// As [`FileSystem::commit`], but what was freed waits for [`Self::release_frees`] or the next
+    /// commit: to follow a file system that goes on while it writes its transaction.
     ///
     /// # Errors
     /// As [`FileSystem::sync`].

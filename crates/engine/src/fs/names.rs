@@ -13,7 +13,8 @@ impl FileSystem {
         self.namespace.lookup(parent.into(), name)
     }
 
-    /// As [`FileSystem::lookup`]; gives the identity of the inode, which no later user of its number has, and its type.
+    /// As [`FileSystem::lookup`]; gives the identity of the inode, which no later user of its
+    /// number has, and its type.
     ///
     /// # Errors
     /// As [`FileSystem::lookup`].
@@ -33,8 +34,9 @@ impl FileSystem {
         Ok(Found { inode: inode.id(), kind: inode.kind() })
     }
 
-    /// Calls `visit` with the entries of a directory from the position `from` (0 is the start) until it gives false.
-    /// [`DirEntry::next`] is the position after an entry. `visit` must not call the file system.
+    /// Calls `visit` with the entries of a directory from the position `from` (0 is the start)
+    /// until it gives false. [`DirEntry::next`] is the position after an entry. `visit` must not
+    /// call the file system.
     ///
     /// # Errors
     /// As [`FileSystem::lookup`].
@@ -51,8 +53,9 @@ impl FileSystem {
     /// Makes an inode with a name: a file, a directory, a pipe, a socket or a device.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NoSpace`], [`Error::NoInodes`], [`Error::TooManyLinks`], [`Error::NameTooLong`],
-    /// [`Error::NotDirectory`], [`Error::NotPermitted`], [`Error::ReadOnly`], corruption, device. Nothing has changed then.
+    /// [`Error::Exists`], [`Error::NoSpace`], [`Error::NoInodes`], [`Error::TooManyLinks`],
+    /// [`Error::NameTooLong`], [`Error::NotDirectory`], [`Error::NotPermitted`],
+    /// [`Error::ReadOnly`], corruption, device. Nothing has changed then.
     pub fn create(
         &self,
         ctx: &OpContext,
@@ -64,8 +67,9 @@ impl FileSystem {
         self.namespace.create(ctx, parent.into(), name, new)
     }
 
-    /// As [`FileSystem::create`], with an open reference from the start, for writing when it is a regular file: nobody can delete
-    /// the new inode before its maker has it open. It ends with [`FileSystem::release_inode`].
+    /// As [`FileSystem::create`], with an open reference from the start, for writing when it is a
+    /// regular file: nobody can delete the new inode before its maker has it open. It ends with
+    /// [`FileSystem::release_inode`].
     ///
     /// # Errors
     /// As [`FileSystem::create`].
@@ -80,8 +84,9 @@ impl FileSystem {
         self.namespace.create_open(ctx, parent.into(), name, new)
     }
 
-    /// Makes a regular file without a name, placed as if it were made in `parent`, and opens it for writing: it goes
-    /// with [`FileSystem::release_inode`] unless [`FileSystem::link`] has named it by then.
+    /// Makes a regular file without a name, placed as if it were made in `parent`, and opens it for
+    /// writing: it goes with [`FileSystem::release_inode`] unless [`FileSystem::link`] has named it
+    /// by then.
     ///
     /// # Errors
     /// As [`FileSystem::create`].
@@ -98,8 +103,8 @@ impl FileSystem {
     /// Makes a symbolic link.
     ///
     /// # Errors
-    /// [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one above 4,095 bytes or a block, and as
-    /// [`FileSystem::create`].
+    /// [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one above 4,095 bytes or
+    /// a block, and as [`FileSystem::create`].
     pub fn symlink(
         &self,
         ctx: &OpContext,
@@ -129,8 +134,9 @@ impl FileSystem {
     /// Gives an inode one more name.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::TooManyLinks`]; [`Error::NotPermitted`] for directories, immutable and append-only
-    /// files; [`Error::NotFound`] for an inode without a name; as [`FileSystem::create`].
+    /// [`Error::Exists`], [`Error::TooManyLinks`]; [`Error::NotPermitted`] for directories,
+    /// immutable and append-only files; [`Error::NotFound`] for an inode without a name; as
+    /// [`FileSystem::create`].
     pub fn link(
         &self,
         ctx: &OpContext,
@@ -142,10 +148,12 @@ impl FileSystem {
         self.namespace.link(ctx, inode.into(), parent.into(), name)
     }
 
-    /// Removes the name of anything but a directory; the inode goes with its last name and reference.
+    /// Removes the name of anything but a directory; the inode goes with its last name and
+    /// reference.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], and as [`FileSystem::create`].
+    /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], and as
+    /// [`FileSystem::create`].
     pub fn unlink(&self, ctx: &OpContext, parent: impl Into<InodeRef>, name: &[u8]) -> Result<()> {
         let _operation = self.volume.watch();
         self.namespace.unlink(ctx, parent.into(), name)
@@ -162,13 +170,13 @@ impl FileSystem {
 
     /// Renames `name` in `from` to `new_name` in `to`. Two names of one inode are left as they are.
     ///
-    /// A file that replaces another is written back first, so that the usual write-and-rename of programs leaves
-    /// either content after a crash.
+    /// A file that replaces another is written back first, so that the usual write-and-rename of
+    /// programs leaves either content after a crash.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Exists`] (no-replace), [`Error::NotEmpty`], [`Error::IsDirectory`],
-    /// [`Error::NotDirectory`], [`Error::Invalid`] (a directory into itself), [`Error::TooManyLinks`], and as
-    /// [`FileSystem::create`]. Nothing has changed then.
+    /// [`Error::NotFound`], [`Error::Exists`] (no-replace), [`Error::NotEmpty`],
+    /// [`Error::IsDirectory`], [`Error::NotDirectory`], [`Error::Invalid`] (a directory into
+    /// itself), [`Error::TooManyLinks`], and as [`FileSystem::create`]. Nothing has changed then.
     pub fn rename(
         &self,
         ctx: &OpContext,
@@ -189,7 +197,8 @@ impl FileSystem {
         self.namespace.read_link(inode.into())
     }
 
-    /// Notes an open reference: the inode's content stays until it is released, whatever happens to its names.
+    /// Notes an open reference: the inode's content stays until it is released, whatever happens to
+    /// its names.
     ///
     /// # Errors
     /// As [`FileSystem::attributes`].
@@ -201,7 +210,8 @@ impl FileSystem {
     /// Ends an open reference; `write` as it was opened.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an inode that is not open so. Of deleting the inode, when this was its last reference.
+    /// [`Error::Invalid`] for an inode that is not open so. Of deleting the inode, when this was
+    /// its last reference.
     pub fn release_inode(&self, ctx: &OpContext, inode: impl Into<InodeRef>, write: bool) -> Result<()> {
         let _operation = self.volume.watch();
         self.namespace.release_inode(ctx, inode.into(), write)

@@ -16,8 +16,8 @@ impl FileSystem {
     /// Opens the image on a device.
     ///
     /// # Errors
-    /// [`Error::UnsupportedFeatures`] by name, [`Error::Corrupt`] with the place, [`Error::Refused`] with the reason,
-    /// [`Error::Device`]. Nothing has been written then.
+    /// [`Error::UnsupportedFeatures`] by name, [`Error::Corrupt`] with the place,
+    /// [`Error::Refused`] with the reason, [`Error::Device`]. Nothing has been written then.
     pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, ctx: &OpContext) -> Result<Self> {
         Self::open_volume(device, None, options, ctx)
     }

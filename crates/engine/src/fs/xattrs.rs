@@ -3,11 +3,12 @@
 use crate::{FileSystem, InodeRef, OpContext, Result, XattrMode};
 
 impl FileSystem {
-    /// The value of an attribute; `name` with its prefix (`user.x`). Access control lists in their portable form.
+    /// The value of an attribute; `name` with its prefix (`user.x`). Access control lists in their
+    /// portable form.
     ///
     /// # Errors
-    /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, [`Error::Range`] for a name of no byte or more than
-    /// 255 with its prefix, corruption, device.
+    /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, [`Error::Range`] for
+    /// a name of no byte or more than 255 with its prefix, corruption, device.
     pub fn xattr(&self, inode: impl Into<InodeRef>, name: &[u8]) -> Result<Vec<u8>> {
         let _operation = self.volume.watch();
         self.xattrs.xattr(inode.into(), name)
@@ -25,9 +26,10 @@ impl FileSystem {
     /// Sets an attribute. With an access control list the permissions of the mode change.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::NoSpace`] when it fits neither place,
-    /// [`Error::Range`] for a value above 64 KiB or a name beyond 255 bytes, [`Error::NotPermitted`] for immutable files,
-    /// [`Error::NotSupported`] for unknown prefixes. Nothing has changed then.
+    /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::NoSpace`] when it fits
+    /// neither place, [`Error::Range`] for a value above 64 KiB or a name beyond 255 bytes,
+    /// [`Error::NotPermitted`] for immutable files, [`Error::NotSupported`] for unknown prefixes.
+    /// Nothing has changed then.
     pub fn set_xattr(
         &self,
         ctx: &OpContext,

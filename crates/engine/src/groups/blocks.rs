@@ -11,7 +11,8 @@ use blockyard_sync::MutexGuard;
 use std::ops::Range;
 
 impl Groups {
-    /// Copies the group's on-disk bitmap as it stands in memory: for the allocator, which holds no lock.
+    /// Copies the group's on-disk bitmap as it stands in memory: for the allocator, which holds no
+    /// lock.
     pub(crate) fn copy_block_bitmap(&self, group: GroupNr, into: &mut [u8]) -> Result<()> {
         let (raw, uninit) = {
             let state = self.lock(group);
@@ -38,10 +39,12 @@ impl Groups {
         self.for_groups(first, blocks, |group, _| self.pin_block_bitmap(handle, group))
     }
 
-    /// Marks whole clusters as used on disk. The range starts at a cluster and the allocator gave it out.
+    /// Marks whole clusters as used on disk. The range starts at a cluster and the allocator gave
+    /// it out.
     ///
     /// # Errors
-    /// Corruption when a bit was set already; the bitmap then contradicts the allocator and the instance must stop.
+    /// Corruption when a bit was set already; the bitmap then contradicts the allocator and the
+    /// instance must stop.
     pub(crate) fn mark_used(&self, handle: &Handle<'_>, first: BlockNr, blocks: u64) -> Result<()> {
         self.for_groups(first, blocks, |group, range| {
             let mut state = self.lock_pinned(handle, group)?;
@@ -82,8 +85,8 @@ impl Groups {
         })
     }
 
-    /// Writes out the block bitmap of a group that has none yet: the first inode used in a group does that too. True
-    /// when it had none.
+    /// Writes out the block bitmap of a group that has none yet: the first inode used in a group
+    /// does that too. True when it had none.
     pub(crate) fn initialize_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> bool {
         let mut state = self.lock(group);
         let had_none = state.flags.contains(GroupFlags::BLOCK_UNINIT);
@@ -132,7 +135,8 @@ impl Groups {
         Ok(self.lock(group))
     }
 
-    /// Holds the group's block bitmap in memory and in the transaction; an uninitialised one is written out.
+    /// Holds the group's block bitmap in memory and in the transaction; an uninitialised one is
+    /// written out.
     fn pin_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> Result<()> {
         let raw = {
             let mut state = self.lock(group);

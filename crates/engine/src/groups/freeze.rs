@@ -1,5 +1,5 @@
-//! What a commit takes from the groups: bitmap checksums and descriptor blocks. The gate is open: handles of the next
-//! epoch change groups meanwhile.
+//! What a commit takes from the groups: bitmap checksums and descriptor blocks. The gate is open:
+//! handles of the next epoch change groups meanwhile.
 
 use super::{GroupState, Groups};
 use crate::cache::{BlockKind, Buffer, Copied};
@@ -21,8 +21,8 @@ impl Groups {
         std::mem::take(&mut *self.dirty.lock())
     }
 
-    /// Stores the checksum of a bitmap, as it was at the end of `epoch`, in the group's descriptor, and lets go of a
-    /// bitmap that nobody has changed since.
+    /// Stores the checksum of a bitmap, as it was at the end of `epoch`, in the group's descriptor,
+    /// and lets go of a bitmap that nobody has changed since.
     pub(crate) fn freeze_bitmap(&self, epoch: Epoch, buffer: &Buffer, copied: &Copied) {
         let (sums, size) = (self.sb.checksums(), self.sb.desc_size());
         match copied.kind() {
@@ -50,8 +50,8 @@ impl Groups {
         }
     }
 
-    /// Encodes the descriptor blocks that begin with the groups `firsts` as they were at the end of `epoch`. The bitmaps are
-    /// frozen.
+    /// Encodes the descriptor blocks that begin with the groups `firsts` as they were at the end of
+    /// `epoch`. The bitmaps are frozen.
     pub(crate) fn freeze_descriptors(&self, epoch: Epoch, firsts: &BTreeSet<u32>, images: &mut Vec<Image>) {
         images.extend(firsts.iter().map(|&first| self.descriptor_block(epoch, first)));
     }

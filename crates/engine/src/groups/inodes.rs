@@ -55,7 +55,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Marks an inode as used that was chosen elsewhere, and zeroes its table block if it is the first in it.
+    /// Marks an inode as used that was chosen elsewhere, and zeroes its table block if it is the
+    /// first in it.
     pub(crate) fn mark_inode_used(&self, handle: &Handle<'_>, inode: InodeNr, directory: bool) -> Result<()> {
         let (group, index) = self.geometry().locate_inode(inode);
         self.pin_inode_bitmap(handle, group)?;
@@ -94,7 +95,8 @@ impl Groups {
         Ok(())
     }
 
-    /// When the inode at an index of the group's table was deleted, as its table block tells if that is in memory.
+    /// When the inode at an index of the group's table was deleted, as its table block tells if
+    /// that is in memory.
     pub(crate) fn deletion(&self, group: GroupNr, index: u32) -> Option<RecentDeletion> {
         let per_block = self.geometry().block_size() / usize::from(self.geometry().inode_size());
         let index = usize_from_u32(index);
@@ -106,7 +108,8 @@ impl Groups {
         Some(RecentDeletion { deleted_at, dirty: buffer.is_dirty() })
     }
 
-    /// Whether the inode's table block was never used: its content may be anything and must not be read.
+    /// Whether the inode's table block was never used: its content may be anything and must not be
+    /// read.
     pub(crate) fn never_used_from(&self, group: GroupNr) -> u32 {
         let state = self.lock(group);
         self.geometry().inodes_per_group() - self.unused(&state)
@@ -169,8 +172,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Zeroes the table blocks in which inodes begin to be used: they may hold anything. The caller holds the group's lock, so
-    /// that nobody puts an inode into such a block before.
+    /// Zeroes the table blocks in which inodes begin to be used: they may hold anything. The caller
+    /// holds the group's lock, so that nobody puts an inode into such a block before.
     fn zero_table(&self, handle: &Handle<'_>, group: GroupNr, indexes: Range<u32>) {
         let inode_size = usize::from(self.geometry().inode_size());
         debug_assert!(!indexes.is_empty(), "no inode of group {group} begins to be used");

@@ -1,8 +1,10 @@
-//! Which files have had dirty data, and since when: the order of write-back, and its age for the timer.
+//! Which files have had dirty data, and since when: the order of write-back, and its age for the
+//! timer.
 //!
-//! Linux writes files back in the order in which their data became dirty, whatever their numbers (observed on 6.18).
-//! A file's place is kept in the inode and in a list of places, so that who needs room finds the oldest file without
-//! looking at all others. Both change together, under the inode's content lock or when nobody else has the inode.
+//! Linux writes files back in the order in which their data became dirty, whatever their numbers
+//! (observed on 6.18). A file's place is kept in the inode and in a list of places, so that who
+//! needs room finds the oldest file without looking at all others. Both change together, under the
+//! inode's content lock or when nobody else has the inode.
 
 use super::Inode;
 use blockyard_disk::InodeNr;
@@ -14,7 +16,8 @@ use std::ops::RangeInclusive;
 /// Lists that the places are spread over.
 const LISTS: usize = 16;
 
-/// A file's place. A hint beside the data. Relaxed: who acts on it takes the content lock and looks again.
+/// A file's place. A hint beside the data. Relaxed: who acts on it takes the content lock and looks
+/// again.
 #[derive(Default)]
 pub(crate) struct DirtySince {
     /// Place among all files that became dirty, 0 for a clean one.

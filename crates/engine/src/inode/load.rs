@@ -15,8 +15,8 @@ impl Inodes {
     /// An inode in use.
     ///
     /// # Errors
-    /// [`Error::StaleInode`] for numbers out of range, free or reserved ones without content, and for those that another inode has
-    /// than is meant; corruption.
+    /// [`Error::StaleInode`] for numbers out of range, free or reserved ones without content, and
+    /// for those that another inode has than is meant; corruption.
     pub(crate) fn inode(&self, wanted: impl Into<InodeRef>) -> Result<Arc<Inode>> {
         let InodeRef { number, generation } = wanted.into();
         if number.raw() == 0 || number.raw() > self.sb.geometry().inodes_count() {
@@ -47,7 +47,8 @@ impl Inodes {
         let buffer = self.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
         let size = usize::from(self.sb.geometry().inode_size());
         let slot: Box<[u8]> = buffer.read(|bytes| Box::from(&bytes[offset..offset + size]));
-        // A deleted inode keeps its mode, but no link; as in Linux one that only lacks links is as good as deleted.
+        // A deleted inode keeps its mode, but no link; as in Linux one that only lacks links is as
+        // good as deleted.
         let gone = InodeSlot::new(&*slot).raw().i_links_count.get() == 0;
         if gone && !orphan && number >= self.sb.first_inode() {
             return Err(Error::StaleInode(number));
@@ -78,8 +79,9 @@ impl Inodes {
         Ok(inode)
     }
 
-    /// The inode may have been in memory before, and have left it before what changed it was committed, or what was written
-    /// flushed: who asks for durability then gets it. `buffer` is its table block.
+    /// The inode may have been in memory before, and have left it before what changed it was
+    /// committed, or what was written flushed: who asks for durability then gets it. `buffer` is
+    /// its table block.
     fn presume_changed(&self, inode: &Inode, buffer: &Buffer) {
         inode.written.store(self.flushes.ticket(), Ordering::Relaxed);
         // The block first: a commit that takes it now has ended its transaction before.
@@ -112,9 +114,10 @@ impl Inodes {
         (BlockNr::new(block), index % per_block * usize::from(geometry.inode_size()))
     }
 
-    /// Joins an inode to the transaction: after this, changes of its core reach the disk as long as the caller keeps the core
-    /// locked. Who makes an inode may release the core in between: [`Self::encode_waiting`] passes over inodes that are
-    /// held. Reads the table block, so it belongs to the reserve part of an operation.
+    /// Joins an inode to the transaction: after this, changes of its core reach the disk as long as
+    /// the caller keeps the core locked. Who makes an inode may release the core in between:
+    /// [`Self::encode_waiting`] passes over inodes that are held. Reads the table block, so it
+    /// belongs to the reserve part of an operation.
     pub(crate) fn join_inode(
         &self,
         handle: &Handle<'_>,
@@ -148,17 +151,18 @@ impl Inodes {
         Ok(())
     }
 
-    /// Encodes the inode that changed longest ago on this CPU slot, and one more, when many wait: then it is still in the
-    /// CPU's cache, and the table may forget it before the commit. Inodes that somebody holds wait on: their joining must
-    /// last until they are changed. The caller holds no core.
+    /// Encodes the inode that changed longest ago on this CPU slot, and one more, when many wait:
+    /// then it is still in the CPU's cache, and the table may forget it before the commit. Inodes
+    /// that somebody holds wait on: their joining must last until they are changed. The caller
+    /// holds no core.
     pub(crate) fn encode_waiting(&self, handle: &Handle<'_>) {
         for inode in std::iter::from_fn(|| self.table.take_waiting(handle.slot())).take(2) {
             inode.encode(handle.epoch(), &self.encoding());
         }
     }
 
-    /// An inode whose table block is in the running transaction was changed with the gate closed. The caller holds its
-    /// core.
+    /// An inode whose table block is in the running transaction was changed with the gate closed.
+    /// The caller holds its core.
     pub(crate) fn note_relinked(&self, inode: &Arc<Inode>) {
         let epoch = self.txns.epoch();
         if inode.epoch() != epoch {
@@ -177,7 +181,8 @@ impl Inodes {
         }
     }
 
-    /// Brings in the table block of an inode that will be made, unless it was never used and starts as zeroes.
+    /// Brings in the table block of an inode that will be made, unless it was never used and starts
+    /// as zeroes.
     pub(crate) fn reserve_table_block(
         &self,
         handle: &Handle<'_>,

@@ -1,15 +1,17 @@
 //! Open references of an inode: how many there are, and how many of them may write.
 //!
-//! Opening holds the content lock shared and sees under it that the inode is not deleted. Deleting holds it
-//! exclusively and looks at the counts under it. So an inode that is open is never deleted, and one without links goes once: with the last
-//! reference, when its owner sees that there are no links, or with the last link, when its owner sees no reference. The
-//! links are changed and read under the core's lock, which orders the two.
+//! Opening holds the content lock shared and sees under it that the inode is not deleted. Deleting
+//! holds it exclusively and looks at the counts under it. So an inode that is open is never
+//! deleted, and one without links goes once: with the last reference, when its owner sees that
+//! there are no links, or with the last link, when its owner sees no reference. The links are
+//! changed and read under the core's lock, which orders the two.
 
 use blockyard_sync::{Atomic, AtomicInt, Backend, Native, Ordering};
 
 /// Open references of an inode.
 pub(crate) struct OpenCounts<B: Backend = Native> {
-    /// All of them. Release when one ends pairs with the acquire of who deletes: what was done through it came before.
+    /// All of them. Release when one ends pairs with the acquire of who deletes: what was done
+    /// through it came before.
     all: B::AtomicU32,
     /// Those that may write.
     writers: B::AtomicU32,
@@ -76,7 +78,8 @@ mod tests {
 
     type AtomicU32 = <Shuttle as Backend>::AtomicU32;
 
-    /// An inode as references see it: its deletion under the content lock, its links under the core's.
+    /// An inode as references see it: its deletion under the content lock, its links under the
+    /// core's.
     struct Model {
         deleted: RwLock<bool, Shuttle>,
         links: RwLock<u32, Shuttle>,
@@ -137,7 +140,8 @@ mod tests {
         shuttle::check_pct(scenario, schedules / 2, 3);
     }
 
-    /// Readers, a writer and two that remove the names: it is there for who has it open, and goes once.
+    /// Readers, a writer and two that remove the names: it is there for who has it open, and goes
+    /// once.
     #[test]
     fn an_open_inode_stays_and_a_forgotten_one_goes_once() {
         explore(|| {

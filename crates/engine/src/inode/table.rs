@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 /// Inodes that the hand looks at for one that is entered: bounds the time under the shard's lock.
 const STEPS: usize = 8;
-/// Inodes of a shard that were made and that nobody has asked for since: the next makes the oldest of them go. Who makes
-/// inodes by the million gets the memory of one that is still in the CPU's cache, and displaces no inode that is in use.
+/// Inodes of a shard that were made and that nobody has asked for since: the next makes the oldest
+/// of them go. Who makes inodes by the million gets the memory of one that is still in the CPU's
+/// cache, and displaces no inode that is in use.
 const MADE_MAX: usize = 16;
 /// Removed inodes of a shard that are remembered.
 const REMOVED_KEPT: usize = 16;
-/// Inodes of one CPU slot that wait to be encoded before creating another encodes the oldest: few enough that they are
-/// still in the CPU's cache then.
+/// Inodes of one CPU slot that wait to be encoded before creating another encodes the oldest: few
+/// enough that they are still in the CPU's cache then.
 const WAITING_MAX: usize = 128;
 
 /// Inodes in memory and the list of those that changed.
@@ -35,11 +36,13 @@ type DirtyList = CachePadded<Mutex<VecDeque<Arc<Inode>>>>;
 #[derive(Default)]
 struct Shard {
     map: HashMap<u32, Arc<Inode>, NumberHasher>,
-    /// Numbers of inodes that were made, the oldest first, and of some that were asked for or removed since.
+    /// Numbers of inodes that were made, the oldest first, and of some that were asked for or
+    /// removed since.
     made: VecDeque<u32>,
     /// The other numbers as the hand meets them; those of removed inodes among them.
     ring: VecDeque<u32>,
-    /// Inodes removed so far: who read an inode from its table block before it was removed must read again.
+    /// Inodes removed so far: who read an inode from its table block before it was removed must
+    /// read again.
     removals: u64,
     /// The numbers of those removed last; that of the nth at n modulo the length.
     removed: [u32; REMOVED_KEPT],
@@ -62,7 +65,8 @@ impl InodeTable {
         &self.shards[shard_of(u64::from(inode.raw()))]
     }
 
-    /// The inode, made by `load` when it is not in memory. `load` runs without a lock and may run twice.
+    /// The inode, made by `load` when it is not in memory. `load` runs without a lock and may run
+    /// twice.
     pub(crate) fn get(&self, number: InodeNr, load: impl Fn() -> Result<Inode>) -> Result<Arc<Inode>> {
         loop {
             let removals = {
@@ -112,15 +116,16 @@ impl InodeTable {
         }
     }
 
-    /// The file's data became dirty, by the writer's clock: it is written back after all that were dirty before. A file
-    /// that has its place keeps it.
+    /// The file's data became dirty, by the writer's clock: it is written back after all that were
+    /// dirty before. A file that has its place keeps it.
     pub(crate) fn note_dirty_data(&self, inode: &Inode, seconds: i64) {
         if inode.dirty_since.get().is_none() {
             self.dirty_files.add(inode, seconds);
         }
     }
 
-    /// The file was written back among all others and loses its place; the caller holds its content lock.
+    /// The file was written back among all others and loses its place; the caller holds its content
+    /// lock.
     pub(crate) fn note_clean_data(&self, inode: &Inode) {
         self.dirty_files.remove(inode);
     }
@@ -153,8 +158,8 @@ impl InodeTable {
         self.dirty[slot.index(self.dirty.len())].lock().push_back(Arc::clone(inode));
     }
 
-    /// The inode that has waited longest to be encoded, of those that nobody holds, when too many wait; the caller, inside a
-    /// handle, encodes it.
+    /// The inode that has waited longest to be encoded, of those that nobody holds, when too many
+    /// wait; the caller, inside a handle, encodes it.
     pub(super) fn take_waiting(&self, slot: CpuSlot) -> Option<Arc<Inode>> {
         let mut list = self.dirty[slot.index(self.dirty.len())].lock();
         for _ in 0..STEPS {
@@ -213,7 +218,8 @@ impl Shard {
         }
     }
 
-    /// Moves the hand over one inode, which goes when nobody holds or asked for it, and it has nothing to encode or to write.
+    /// Moves the hand over one inode, which goes when nobody holds or asked for it, and it has
+    /// nothing to encode or to write.
     fn pass_hand(&mut self, number: u32, dirty_files: &DirtyFiles) {
         let Some(inode) = self.map.get(&number) else { return };
         if Arc::strong_count(inode) > 1 || inode.was_touched() || !inode.is_idle() {

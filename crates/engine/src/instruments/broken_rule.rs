@@ -1,7 +1,7 @@
 //! Rules of durability that tests can have broken, to show that they would notice.
 
-/// A rule of durability that an instance does not keep. Only for tests of crash tests: each of these loses or mixes
-/// data when the power fails at the wrong moment.
+/// A rule of durability that an instance does not keep. Only for tests of crash tests: each of
+/// these loses or mixes data when the power fails at the wrong moment.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokenRule {

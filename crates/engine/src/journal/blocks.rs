@@ -17,8 +17,8 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// As Linux sets them at each read-write mount, and REVOKE from the start: a crash before the next superblock
-    /// write would leave revoke records in a log that does not announce them.
+    /// As Linux sets them at each read-write mount, and REVOKE from the start: a crash before the
+    /// next superblock write would leave revoke records in a log that does not announce them.
     fn features(self) -> JournalFeatures {
         let mut incompat = JournalIncompat::REVOKE;
         incompat.set(JournalIncompat::BIT64, self.is_64bit);
@@ -39,7 +39,8 @@ pub(crate) struct LogBlocks {
 }
 
 impl LogBlocks {
-    /// The log at `place`, on the file system's device or on one of its own, as it is to be written.
+    /// The log at `place`, on the file system's device or on one of its own, as it is to be
+    /// written.
     pub(crate) fn new(
         home: Arc<dyn BlockDevice>,
         external: Option<Arc<dyn BlockDevice>>,
@@ -83,8 +84,8 @@ impl LogBlocks {
         self.block_size
     }
 
-    /// Writes blocks from log block `start` on, around the end of the ring, with as few calls as their places allow. Gives
-    /// the log block behind them.
+    /// Writes blocks from log block `start` on, around the end of the ring, with as few calls as
+    /// their places allow. Gives the log block behind them.
     pub(super) fn write(&self, start: u32, bytes: &[u8]) -> Result<u32> {
         self.runs(start, bytes.len())
             .try_for_each(|(offset, part)| self.device.write_at(offset, &bytes[part]))?;
@@ -108,8 +109,8 @@ impl LogBlocks {
         if self.is_external { self.device.flush() } else { Ok(()) }
     }
 
-    /// So many bytes from log block `start` on as parts that are contiguous on the device: where each begins there, and which
-    /// of the bytes it is.
+    /// So many bytes from log block `start` on as parts that are contiguous on the device: where
+    /// each begins there, and which of the bytes it is.
     fn runs(&self, start: u32, length: usize) -> impl Iterator<Item = (u64, Range<usize>)> {
         debug_assert!(
             (self.ring.first()..self.ring.end()).contains(&start),

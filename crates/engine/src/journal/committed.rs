@@ -1,8 +1,10 @@
-//! Where in the log the images of committed transactions are that are not at home yet, and a device that shows them.
+//! Where in the log the images of committed transactions are that are not at home yet, and a device
+//! that shows them.
 //!
-//! The images themselves are on the log's device only: what waits for a checkpoint takes next to no memory. A reader of the
-//! metadata cache that finds a block here never waits for a checkpoint: an entry leaves only after its home write has
-//! returned, and its log block is not written again before it has left.
+//! The images themselves are on the log's device only: what waits for a checkpoint takes next to no
+//! memory. A reader of the metadata cache that finds a block here never waits for a checkpoint: an
+//! entry leaves only after its home write has returned, and its log block is not written again
+//! before it has left.
 
 use super::blocks::LogBlocks;
 use crate::txn::Prepared;
@@ -47,7 +49,8 @@ impl<B: Backend> Committed<B> {
         &self.log
     }
 
-    /// A transaction has committed. Revoked blocks never go home: they may belong to somebody else now.
+    /// A transaction has committed. Revoked blocks never go home: they may belong to somebody else
+    /// now.
     pub(super) fn insert(&self, images: &[(BlockNr, Logged)], revoked: &[BlockNr]) {
         debug_assert!(
             images.iter().all(|(block, _)| !revoked.contains(block)),
@@ -63,8 +66,8 @@ impl<B: Backend> Committed<B> {
     /// Writes the images of `last` and of earlier transactions home, in ascending order of block.
     ///
     /// # Errors
-    /// Those of the home device. An image that could not be read is no failure: others may be at home then, and
-    /// all are in the log.
+    /// Those of the home device. An image that could not be read is no failure: others may be at
+    /// home then, and all are in the log.
     pub(super) fn bring_home(&self, home: &dyn BlockDevice, last: TxnId) -> Result<Prepared> {
         let images: Vec<(BlockNr, Logged)> = {
             let all = self.images.read();
@@ -90,8 +93,8 @@ impl<B: Backend> Committed<B> {
         Ok(Prepared::Ready)
     }
 
-    /// Reads images, those that follow each other in the log by one call. What is not what was written there is an error: it must
-    /// not go home.
+    /// Reads images, those that follow each other in the log by one call. What is not what was
+    /// written there is an error: it must not go home.
     fn read(&self, images: &[(BlockNr, Logged)], bytes: &mut [u8]) -> Result<()> {
         let size = self.log.block_size();
         debug_assert_eq!(bytes.len(), images.len() * size, "a block for each image");
@@ -139,7 +142,8 @@ impl<B: Backend> Committed<B> {
     fn read_newest(&self, block: BlockNr, bytes: &mut [u8]) -> Result<bool> {
         while let Some(image) = self.find(block) {
             let read = self.read(&[(block, image)], bytes);
-            // While it is here its log block is not written again: what was read is the image, unless it has left meanwhile.
+            // While it is here its log block is not written again: what was read is the image,
+            // unless it has left meanwhile.
             if self.find(block) == Some(image) {
                 return read.map(|()| true);
             }
@@ -252,8 +256,8 @@ mod tests {
         [with; 1024]
     }
 
-    /// While somebody is about to read an image from the log, the image goes home and the log goes on over its block; or
-    /// another transaction commits the block.
+    /// While somebody is about to read an image from the log, the image goes home and the log goes
+    /// on over its block; or another transaction commits the block.
     #[test]
     fn who_reads_from_the_log_gets_the_newest_image_of_the_block() {
         for goes_home in [true, false] {

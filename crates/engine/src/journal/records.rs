@@ -1,9 +1,9 @@
-//! A transaction as log blocks: revoke records, then descriptors with the images that they describe, then zeroes where
-//! the commit record will be, which is written after a flush.
+//! A transaction as log blocks: revoke records, then descriptors with the images that they
+//! describe, then zeroes where the commit record will be, which is written after a flush.
 //!
-//! The zeroes are for a commit record of which only some sectors arrive. It fills one, and its checksum covers the block:
-//! over what the log held before, e2fsck 1.47 takes half a record for a corrupt transaction; over zeroes it is whole, or
-//! not there.
+//! The zeroes are for a commit record of which only some sectors arrive. It fills one, and its
+//! checksum covers the block: over what the log held before, e2fsck 1.47 takes half a record for a
+//! corrupt transaction; over zeroes it is whole, or not there.
 
 use crate::txn::Image;
 use blockyard_disk::jbd2::{DescriptorBuilder, LogFormat, RevokeBlock, RevokeBuilder, descriptor, escape};
@@ -47,9 +47,10 @@ fn revoked_by(format: &LogFormat, record: &[u8]) -> Vec<BlockNr> {
     parsed.map_or_else(Vec::new, |record| record.blocks().collect())
 }
 
-/// Encodes a descriptor and the images that it describes into `piece`, the images escaped where they look like a record, and
-/// calls `note` with each image's block, its checksum and whether it was escaped. Tag checksums cover what is logged; `flipped` are bits
-/// to get wrong in those of the tags: 0 outside tests.
+/// Encodes a descriptor and the images that it describes into `piece`, the images escaped where
+/// they look like a record, and calls `note` with each image's block, its checksum and whether it
+/// was escaped. Tag checksums cover what is logged; `flipped` are bits to get wrong in those of the
+/// tags: 0 outside tests.
 pub(super) fn describe(
     format: LogFormat,
     tid: TxnId,

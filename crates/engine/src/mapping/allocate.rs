@@ -42,7 +42,8 @@ pub(crate) struct Plan<'a> {
 }
 
 impl Mapping {
-    /// Chooses blocks for the hole at `logical`, at most `len` of it. `here` is the look-up of `logical`.
+    /// Chooses blocks for the hole at `logical`, at most `len` of it. `here` is the look-up of
+    /// `logical`.
     pub(crate) fn plan_blocks(
         &self,
         ctx: &OpContext,
@@ -102,8 +103,8 @@ impl Mapping {
         Ok(Plan { extent, claim: Some(claim), branch, apart: false })
     }
 
-    /// Claims what the missing indirect blocks above a block will be: before its data, so that a file which is written in
-    /// order meets them on the way. Each is the goal of the next.
+    /// Claims what the missing indirect blocks above a block will be: before its data, so that a
+    /// file which is written in order meets them on the way. Each is the goal of the next.
     fn plan_branch(
         &self,
         ctx: &OpContext,
@@ -123,7 +124,8 @@ impl Mapping {
         Ok(branch)
     }
 
-    /// The blocks of a cluster that a neighbour in the same logical cluster owns already (docs/behaviour/bigalloc.md).
+    /// The blocks of a cluster that a neighbour in the same logical cluster owns already
+    /// (docs/behaviour/bigalloc.md).
     fn implied_cluster(&self, here: &Lookup, logical: u32, len: u32, unwritten: bool) -> Option<Extent> {
         let ratio = self.volume.geometry().cluster_ratio();
         if ratio == 1 {

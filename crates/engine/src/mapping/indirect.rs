@@ -1,7 +1,8 @@
-//! Block-mapped inodes of ext2 and ext3: 12 direct pointers, then trees of one, two and three levels.
+//! Block-mapped inodes of ext2 and ext3: 12 direct pointers, then trees of one, two and three
+//! levels.
 //!
-//! A look-up never leaves the pointer array that the logical block belongs to: runs and holes end where the array
-//! does, as the kernel's requests do.
+//! A look-up never leaves the pointer array that the logical block belongs to: runs and holes end
+//! where the array does, as the kernel's requests do.
 
 use crate::cache::{BlockKind, Buffer};
 use crate::data::FileData;
@@ -47,14 +48,16 @@ struct Missing {
     hole: u64,
     /// Levels of indirect blocks that are not there.
     levels: usize,
-    /// What lies next to the first of them: what the nearest pointer before its own has, else the block of its array.
+    /// What lies next to the first of them: what the nearest pointer before its own has, else the
+    /// block of its array.
     near: Option<BlockNr>,
 }
 
 /// Blocks to map in one array.
 pub(super) struct Run<'a> {
     pub(super) extent: Extent,
-    /// What the missing indirect blocks above them will be, from the top; those that are not claimed here are then.
+    /// What the missing indirect blocks above them will be, from the top; those that are not
+    /// claimed here are then.
     pub(super) branch: Vec<Claim<'a>>,
 }
 
@@ -170,8 +173,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// The indirect blocks on the way, joined to the transaction; missing ones are made, all or none. They are not
-    /// linked yet. Gives the number made.
+    /// The indirect blocks on the way, joined to the transaction; missing ones are made, all or
+    /// none. They are not linked yet. Gives the number made.
     fn chain(
         &self,
         ctx: &OpContext,
@@ -233,8 +236,8 @@ impl Mapping {
         self.volume.space.claim(ctx, &wanted, &inode.space)
     }
 
-    /// Brings in the bitmaps for freeing the end of a range: at most [`REMOVAL_MAX`] blocks of it. Gives where that
-    /// part starts, `None` when nothing is mapped.
+    /// Brings in the bitmaps for freeing the end of a range: at most [`REMOVAL_MAX`] blocks of it.
+    /// Gives where that part starts, `None` when nothing is mapped.
     pub(crate) fn reserve_indirect_removal(
         &self,
         handle: &Handle<'_>,
@@ -332,8 +335,8 @@ impl Mapping {
         failed
     }
 
-    /// Clears what lies of `range` below an indirect block; frees the block and tells when nothing is left in it.
-    /// The recursion is as deep as `levels`, at most 3.
+    /// Clears what lies of `range` below an indirect block; frees the block and tells when nothing
+    /// is left in it. The recursion is as deep as `levels`, at most 3.
     #[expect(clippy::too_many_arguments, reason = "the state of one walk; a struct would only rename it")]
     fn clear_subtree(
         &self,
@@ -409,8 +412,8 @@ const fn border(logical: u32) -> Extent {
     Extent { logical, len: 1, physical: 0, unwritten: false }
 }
 
-/// The indirect blocks over every array of pointers with a block of `new` in which nothing was reserved yet, those that
-/// are there already included.
+/// The indirect blocks over every array of pointers with a block of `new` in which nothing was
+/// reserved yet, those that are there already included.
 pub(crate) fn blocks_for_arrays(block_bits: u32, data: &FileData, new: &[Range<u32>]) -> u64 {
     let mut last = 0..0;
     let mut wanted = 0;
@@ -427,7 +430,8 @@ pub(crate) fn blocks_for_arrays(block_bits: u32, data: &FileData, new: &[Range<u
     wanted
 }
 
-/// The logical blocks that share the lowest array of pointers with `logical`, and how many levels lie over them.
+/// The logical blocks that share the lowest array of pointers with `logical`, and how many levels
+/// lie over them.
 fn array_of(logical: u32, bits: u32) -> (Range<u32>, u64) {
     let behind = logical - u32_from_usize(DIRECT);
     let levels = match u64::from(behind >> bits) {

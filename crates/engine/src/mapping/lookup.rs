@@ -80,7 +80,8 @@ impl Mapping {
             {
                 self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_and_convert(extent))
             }
-            // To be converted when all of the write-back is mapped: until then Linux does not join it to anything.
+            // To be converted when all of the write-back is mapped: until then Linux does not join
+            // it to anything.
             InodeMap::Extents if handle.is_write_back() && extent.unwritten => {
                 self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_separately(extent))
             }
@@ -114,7 +115,8 @@ impl Mapping {
         }
     }
 
-    /// Runs `edit` on the inode's extent tree and counts the blocks that the tree gained, also when `edit` failed.
+    /// Runs `edit` on the inode's extent tree and counts the blocks that the tree gained, also when
+    /// `edit` failed.
     pub(crate) fn edit_tree<T>(
         &self,
         ctx: &OpContext,

@@ -1,8 +1,8 @@
-//! Freeing what was unmapped, in Linux's order: it shows in how far the counter of free clusters lags behind, which decides
-//! whether writes are delayed when space gets short.
+//! Freeing what was unmapped, in Linux's order: it shows in how far the counter of free clusters
+//! lags behind, which decides whether writes are delayed when space gets short.
 //!
-//! Extents go from the right to the left, each tree block after the extents that it held (observed on 6.18); of clusters
-//! that several extents share see [`FileSystem::free_piece`].
+//! Extents go from the right to the left, each tree block after the extents that it held (observed
+//! on 6.18); of clusters that several extents share see [`FileSystem::free_piece`].
 
 use crate::extents::Extent;
 use crate::inode::{Inode, InodeCore};
@@ -55,9 +55,10 @@ impl Mapping {
         removed
     }
 
-    /// Frees the clusters of one unmapped piece (docs/behaviour/bigalloc.md); pieces come from the right to the left. As in Linux a
-    /// last cluster that the piece does not fill is freed before the others, a first one by itself after them (it waits
-    /// for the next piece, which may share it): the counter of free clusters lags behind as far as Linux's.
+    /// Frees the clusters of one unmapped piece (docs/behaviour/bigalloc.md); pieces come from the
+    /// right to the left. As in Linux a last cluster that the piece does not fill is freed before
+    /// the others, a first one by itself after them (it waits for the next piece, which may share
+    /// it): the counter of free clusters lags behind as far as Linux's.
     fn free_piece(
         &self,
         handle: &Handle<'_>,
@@ -94,8 +95,8 @@ impl Mapping {
             }
         }
         if self.holds_metadata(inode, core) {
-            // Directories, symbolic links and logged data are metadata: what the cache holds of them must not reach the device
-            // over their next owner.
+            // Directories, symbolic links and logged data are metadata: what the cache holds of
+            // them must not reach the device over their next owner.
             for block in 0..u64::from(piece.len) {
                 handle.forget(BlockNr::new(piece.physical + block));
             }

@@ -1,7 +1,9 @@
-//! A file system that gets its content before it is written: planned, then filled by who has the content, then written around it.
+//! A file system that gets its content before it is written: planned, then filled by who has the
+//! content, then written around it.
 //!
-//! Who fills it takes blocks from [`Blank::free`] and inodes from [`Blank::first_inode`] on, writes data, directories and inode
-//! tables itself, and then has everything else written by [`Filled::finish`], the superblock last.
+//! Who fills it takes blocks from [`Blank::free`] and inodes from [`Blank::first_inode`] on, writes
+//! data, directories and inode tables itself, and then has everything else written by
+//! [`Filled::finish`], the superblock last.
 
 use std::ops::Range;
 
@@ -36,7 +38,8 @@ pub struct Filled {
 }
 
 impl Blank {
-    /// Plans a file system for a device of `device_bytes` bytes. The root directory has no place yet.
+    /// Plans a file system for a device of `device_bytes` bytes. The root directory has no place
+    /// yet.
     ///
     /// # Errors
     /// As [`super::plan`].
@@ -163,7 +166,8 @@ impl Filled {
         inodes::table(&self.layout, &self.options, &self.checksums)
     }
 
-    /// Clears the device: what is not written afterwards is a hole. Before anything else is written.
+    /// Clears the device: what is not written afterwards is a hole. Before anything else is
+    /// written.
     ///
     /// # Errors
     /// Errors of the device.
@@ -171,7 +175,8 @@ impl Filled {
         image::clear(device, &self.layout, &self.options)
     }
 
-    /// Writes everything but the content, its directories and the inode tables, the superblock last, and flushes.
+    /// Writes everything but the content, its directories and the inode tables, the superblock
+    /// last, and flushes.
     ///
     /// # Errors
     /// Errors of the device.

@@ -1,4 +1,5 @@
-//! Why a file system was not made. Nothing has been written when one of these but [`Error::Device`] is returned.
+//! Why a file system was not made. Nothing has been written when one of these but [`Error::Device`]
+//! is returned.
 
 use blockyard_device::DeviceError;
 

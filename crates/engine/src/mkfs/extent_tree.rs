@@ -1,10 +1,12 @@
-//! The extent tree of a file that never changes, as it comes out when extents are added one by one in order.
+//! The extent tree of a file that never changes, as it comes out when extents are added one by one
+//! in order.
 //!
-//! A full node is parted when the next entry comes: its last entry goes to a new node, so that all nodes of a level
-//! but the last hold one entry less than they could.
+//! A full node is parted when the next entry comes: its last entry goes to a new node, so that all
+//! nodes of a level but the last hold one entry less than they could.
 //!
-//! Invariants: level 0 holds the extents, each higher level one entry a node below; the root in the inode holds the
-//! highest level that fits four entries. Depth is at most 3, which 27,000 extents do not exceed even in 1 KiB blocks.
+//! Invariants: level 0 holds the extents, each higher level one entry a node below; the root in the
+//! inode holds the highest level that fits four entries. Depth is at most 3, which 27,000 extents
+//! do not exceed even in 1 KiB blocks.
 
 use blockyard_disk::checksum::{seal_extent_block, verify_extent_block};
 use blockyard_disk::extent::{
@@ -47,7 +49,8 @@ fn nodes_for(entries: usize, capacity: usize) -> usize {
 }
 
 impl ExtentTree {
-    /// A tree of these extents whose nodes lie in `nodes`, of which there are [`Self::nodes_for`] so many extents.
+    /// A tree of these extents whose nodes lie in `nodes`, of which there are [`Self::nodes_for`]
+    /// so many extents.
     ///
     /// # Panics
     /// When there are fewer or more.
@@ -94,8 +97,8 @@ impl ExtentTree {
         self.levels[level].push(block);
     }
 
-    /// `i_block`. Entries that stood in the root before the tree grew are left behind the used ones, as mke2fs
-    /// leaves them.
+    /// `i_block`. Entries that stood in the root before the tree grew are left behind the used
+    /// ones, as mke2fs leaves them.
     #[must_use]
     pub fn root(&self, block_size: u64) -> [u8; 60] {
         let mut bytes = [0; 60];
@@ -124,7 +127,8 @@ impl ExtentTree {
                 let end = |all: usize| if is_last { all } else { first + capacity - 1 };
                 let used = if level == 0 {
                     let runs = &self.runs[first..end(self.runs.len())];
-                    // The entry that moved on when the node was parted still stands behind the used ones.
+                    // The entry that moved on when the node was parted still stands behind the used
+                    // ones.
                     put_extents(&mut bytes[ENTRY..capacity * ENTRY + ENTRY], &self.runs[first..]);
                     runs.len()
                 } else {

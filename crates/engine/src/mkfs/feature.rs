@@ -1,7 +1,8 @@
 //! The feature flags that mkfs can switch, by the names mke2fs gives them.
 //!
-//! Key decision: the table below is the one place that says whether a name can be asked for, and why not. A name
-//! that is known and refused gives its reason; a name that is unknown gives the list.
+//! Key decision: the table below is the one place that says whether a name can be asked for, and
+//! why not. A name that is known and refused gives its reason; a name that is unknown gives the
+//! list.
 
 use blockyard_disk::features::{Compat, Feature, FeatureSet, Incompat, RoCompat};
 
@@ -88,10 +89,12 @@ const REFUSED: &[(&str, &str)] = &[
     ("journal_dev", "external journals are not supported; use an internal one (has_journal)"),
 ];
 
-/// Carries out an edit list as mke2fs's `-O` takes it: names parted by commas, `^name` takes away, `none` clears.
+/// Carries out an edit list as mke2fs's `-O` takes it: names parted by commas, `^name` takes away,
+/// `none` clears.
 ///
 /// # Errors
-/// [`Error::Refused`] for a known name that is not supported, [`Error::UnknownFeature`] for any other.
+/// [`Error::Refused`] for a known name that is not supported, [`Error::UnknownFeature`] for any
+/// other.
 pub(super) fn edit(set: &mut FeatureSet, list: &str) -> Result<()> {
     for word in list.split([',', ' ']).filter(|word| !word.is_empty()) {
         if word.eq_ignore_ascii_case("none") {

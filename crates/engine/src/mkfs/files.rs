@@ -1,7 +1,9 @@
-//! Blocks of the files that every new file system has: root, lost+found, resize inode, journal, orphan file.
+//! Blocks of the files that every new file system has: root, lost+found, resize inode, journal,
+//! orphan file.
 //!
-//! Pure. Blocks are taken first-fit from a goal, in whole clusters. Extent-mapped files get one extent a free run (at
-//! most 32768 blocks); block-mapped files get their indirect blocks from the same sequence, each before its data.
+//! Pure. Blocks are taken first-fit from a goal, in whole clusters. Extent-mapped files get one
+//! extent a free run (at most 32768 blocks); block-mapped files get their indirect blocks from the
+//! same sequence, each before its data.
 
 use blockyard_disk::extent::WRITTEN_LEN_MAX;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -80,7 +82,8 @@ impl Allocator<'_> {
             allocated += got;
             push_extents(&mut tree.runs, Run { logical, physical: start, len: got.min(len - logical) });
             while let Some(level) = tree.lacking(self.block_size) {
-                // The tree grows when an extent finds no place; its block is wanted right before the first extent.
+                // The tree grows when an extent finds no place; its block is wanted right before
+                // the first extent.
                 let before = tree.runs[0].physical.saturating_sub(1);
                 let node = self.block(before)?;
                 allocated += self.step;

@@ -1,9 +1,10 @@
-//! The head of each group: superblock copy, descriptor blocks, blocks reserved for more descriptors.
+//! The head of each group: superblock copy, descriptor blocks, blocks reserved for more
+//! descriptors.
 //!
-//! Two ways to keep descriptors: classic, where every group with a superblock copy has the whole table behind it, and
-//! meta_bg, where each meta group keeps its own descriptor block in its first, second and last group.
-//! Invariant: a head occupies consecutive blocks from the first block of its group (block 1 in group 0 of 1 KiB
-//! blocks, also with bigalloc).
+//! Two ways to keep descriptors: classic, where every group with a superblock copy has the whole
+//! table behind it, and meta_bg, where each meta group keeps its own descriptor block in its first,
+//! second and last group. Invariant: a head occupies consecutive blocks from the first block of its
+//! group (block 1 in group 0 of 1 KiB blocks, also with bigalloc).
 
 use std::ops::Range;
 
@@ -40,8 +41,8 @@ enum BackupRule {
 }
 
 impl Heads {
-    /// Plans the heads. Switches to meta_bg, and gives the resize inode up, when table and reserve would take more
-    /// than three quarters of a group.
+    /// Plans the heads. Switches to meta_bg, and gives the resize inode up, when table and reserve
+    /// would take more than three quarters of a group.
     pub(super) fn plan(params: &mut Params, geometry: &Geometry) -> Result<Self> {
         let descs_per_block = params.descs_per_block();
         let desc_blocks = u64::from(geometry.groups()).div_ceil(descs_per_block);
@@ -53,7 +54,8 @@ impl Heads {
         if desc_blocks + reserved_gdt > geometry.blocks_per_group() * 3 / 4 {
             params.features.set(META_BG, true);
             params.features.set(RESIZE_INODE, false);
-            // The superblock keeps the number that was asked for, as mke2fs leaves it; no block is reserved.
+            // The superblock keeps the number that was asked for, as mke2fs leaves it; no block is
+            // reserved.
             reserved_gdt = 0;
         }
         Ok(Self {
@@ -127,7 +129,8 @@ impl Heads {
         self.superblock(geometry, group).map(|at| at + 1)
     }
 
-    /// The one descriptor block that a group keeps for its meta group, and that block's number in the table.
+    /// The one descriptor block that a group keeps for its meta group, and that block's number in
+    /// the table.
     pub(super) fn meta_desc(&self, geometry: &Geometry, group: GroupNr) -> Option<(u64, u64)> {
         let number = u64_from_u32(group.raw()) / self.descs_per_block;
         let inside = u64_from_u32(group.raw()) % self.descs_per_block;
@@ -170,7 +173,8 @@ impl BackupRule {
     }
 }
 
-/// Descriptor blocks for growth to 1024 times the size, as far as one double-indirect block can own them.
+/// Descriptor blocks for growth to 1024 times the size, as far as one double-indirect block can own
+/// them.
 fn default_reserve(params: &Params, geometry: &Geometry, desc_blocks: u64) -> u64 {
     let most_blocks = geometry.blocks_count().raw().saturating_mul(1024).min(u64::from(u32::MAX));
     let most_groups = (most_blocks - params.first_block).div_ceil(geometry.blocks_per_group());

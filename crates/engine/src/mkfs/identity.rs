@@ -1,4 +1,5 @@
-//! UUID and hash seed: given, or drawn from one seed, so that an image can be made again to the byte.
+//! UUID and hash seed: given, or drawn from one seed, so that an image can be made again to the
+//! byte.
 
 use super::options::{Options, UuidChoice};
 
@@ -34,7 +35,8 @@ fn with_version(mut bytes: [u8; 16], version: u8) -> [u8; 16] {
     bytes
 }
 
-/// A version 1 UUID: the time, and clock sequence and node from random bytes (multicast bit set, as for no card).
+/// A version 1 UUID: the time, and clock sequence and node from random bytes (multicast bit set, as
+/// for no card).
 fn time_uuid(seconds: u64, random: [u8; 16]) -> [u8; 16] {
     let ticks = (seconds.wrapping_mul(10_000_000).wrapping_add(UUID_EPOCH_TICKS)).to_be_bytes();
     let mut uuid = random;

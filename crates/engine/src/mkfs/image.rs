@@ -1,7 +1,8 @@
-//! Writes a planned file system: every block once, in ascending order, the superblock last, one flush.
+//! Writes a planned file system: every block once, in ascending order, the superblock last, one
+//! flush.
 //!
-//! The device is cleared first (its storage given back), so that unused blocks are holes. Blocks that would be all
-//! zero are then not written at all.
+//! The device is cleared first (its storage given back), so that unused blocks are holes. Blocks
+//! that would be all zero are then not written at all.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::checksum::Checksums;

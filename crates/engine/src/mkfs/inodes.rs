@@ -106,8 +106,8 @@ impl Maker<'_> {
         }
     }
 
-    /// The resize inode: one double-indirect block, whose entries are the reserved descriptor blocks of group 0, each
-    /// an indirect block that names its copies in the groups with backups.
+    /// The resize inode: one double-indirect block, whose entries are the reserved descriptor
+    /// blocks of group 0, each an indirect block that names its copies in the groups with backups.
     fn resize(&self, inode: &mut InodeSlot<&mut [u8]>) {
         let Some(dind) = self.layout.files.resize else { return };
         self.new_inode(inode, FileType::Regular.mode_bits() | 0o600, 1);
@@ -176,7 +176,8 @@ pub(super) fn root_block(layout: &Layout, checksums: &Checksums) -> Vec<u8> {
     block
 }
 
-/// The blocks of lost+found: `.` and `..`, then empty ones, so that a checker need not allocate to reconnect files.
+/// The blocks of lost+found: `.` and `..`, then empty ones, so that a checker need not allocate to
+/// reconnect files.
 pub(super) fn lost_found_content(layout: &Layout, checksums: &Checksums) -> Vec<u8> {
     let dir = dir_layout(layout);
     let mut content = vec![0; usize_from_u64(size_of(layout, &layout.files.lost_found))];
@@ -232,8 +233,9 @@ pub(super) fn reserved_blocks(layout: &Layout) -> impl Iterator<Item = (u64, u64
 /// Content of a reserved descriptor block of group 0: where its copies are.
 pub(super) fn reserved_content(layout: &Layout, at: u64) -> Vec<u8> {
     let mut block = vec![0; usize_from_u64(layout.params.block_size())];
-    // The kernel's resizing expects the copies at the same offset from each group's multiple of the group size, which
-    // for 1 KiB blocks with bigalloc is one block behind where the copies are. So mke2fs writes it, and so do we.
+    // The kernel's resizing expects the copies at the same offset from each group's multiple of the
+    // group size, which for 1 KiB blocks with bigalloc is one block behind where the copies are. So
+    // mke2fs writes it, and so do we.
     let offset = at - layout.params.first_block;
     for (index, group) in layout.backups().into_iter().enumerate() {
         let copy = layout.geometry.group_first_block(group).raw() + offset;

@@ -1,8 +1,8 @@
 //! What to make: every parameter that mke2fs takes, unset ones following the profile and the size.
 //!
-//! Key decision: plain public fields with builder methods for the common ones; nothing is checked here, everything in
-//! [`super::params`], so that a combination is judged in one place. Options hold all inputs: the same options on a
-//! device of the same size give the same bytes.
+//! Key decision: plain public fields with builder methods for the common ones; nothing is checked
+//! here, everything in [`super::params`], so that a combination is judged in one place. Options
+//! hold all inputs: the same options on a device of the same size give the same bytes.
 
 use blockyard_disk::superblock::ErrorPolicy;
 
@@ -105,7 +105,8 @@ pub struct Options {
     pub root_owner: Option<(u32, u32)>,
     /// `-E num_backup_sb=`: backups with sparse_super2, 0 to 2; default 2.
     pub backup_superblocks: Option<u32>,
-    /// `-E nodiscard`: do not clear the device first. Then what is not metadata keeps its old content.
+    /// `-E nodiscard`: do not clear the device first. Then what is not metadata keeps its old
+    /// content.
     pub no_discard: bool,
     /// `-E mmp_update_interval=`: seconds between MMP writes.
     pub mmp_update_interval: Option<u32>,

@@ -1,8 +1,9 @@
-//! From options to checked parameters: one block size, one feature set, all values in range and possible together.
+//! From options to checked parameters: one block size, one feature set, all values in range and
+//! possible together.
 //!
-//! Pure. Key decision: everything that can be refused without knowing where blocks will lie is refused here, each with
-//! one line that names the option. Invariant of [`Params`]: sizes are powers of two in their ranges and `blocks` is a
-//! multiple of the cluster ratio.
+//! Pure. Key decision: everything that can be refused without knowing where blocks will lie is
+//! refused here, each with one line that names the option. Invariant of [`Params`]: sizes are
+//! powers of two in their ranges and `blocks` is a multiple of the cluster ratio.
 
 use super::error::{Error, Result, bad_value};
 use super::feature::{
@@ -154,7 +155,8 @@ impl Params {
         };
         let inodes = match (options.inodes, bytes / ratio) {
             (Some(asked), _) => u64::from(asked),
-            // Less than one is taken for "as usual": one for 4 KiB, or for a block where these are larger.
+            // Less than one is taken for "as usual": one for 4 KiB, or for a block where these are
+            // larger.
             (None, 0) => bytes / self.block_size().max(4096),
             (None, several) => several,
         };
@@ -182,7 +184,8 @@ impl Params {
                 format!("{wanted} blocks are not more than the file system's {}; ask for more", self.blocks),
             ));
         }
-        // Counted in full bitmaps of blocks, also where groups are longer (clusters) or shorter (long blocks).
+        // Counted in full bitmaps of blocks, also where groups are longer (clusters) or shorter
+        // (long blocks).
         let per_group = options.blocks_per_group.map_or(self.block_size() * 8, u64::from);
         let desc_blocks = |blocks: u64| blocks.div_ceil(per_group).div_ceil(self.descs_per_block());
         let reserved = (desc_blocks(wanted) - desc_blocks(self.blocks_asked)).min(self.block_size() / 4);
@@ -350,7 +353,8 @@ fn block_count(options: &Options, device_bytes: u64, block_size: u32) -> u64 {
     let block_size = u64::from(block_size);
     match options.size {
         Some(amount) => amount.in_blocks(block_size),
-        // The size of a whole device is rounded down to pages, so that the last block can be mapped.
+        // The size of a whole device is rounded down to pages, so that the last block can be
+        // mapped.
         None => (device_bytes & !4095) / block_size,
     }
 }

@@ -1,7 +1,7 @@
 //! Profiles and usage types: the defaults that mke2fs takes from its configuration file, as data.
 //!
-//! The figures are those of the `mke2fs.conf` that e2fsprogs 1.47 ships; the file itself is not read, so that the
-//! same options give the same image on every machine.
+//! The figures are those of the `mke2fs.conf` that e2fsprogs 1.47 ships; the file itself is not
+//! read, so that the same options give the same image on every machine.
 
 use blockyard_disk::features::{Feature, FeatureSet};
 
@@ -155,7 +155,8 @@ impl Usage {
             Self::Big => ratio(32768),
             Self::Huge => ratio(65536),
             Self::News => ratio(4096),
-            // The configuration says "heuristic" here, which settles on 4 KiB on files and common disks.
+            // The configuration says "heuristic" here, which settles on 4 KiB on files and common
+            // disks.
             Self::Largefile => with_blocks(4096, 1 << 20),
             Self::Largefile4 => with_blocks(4096, 4 << 20),
             Self::Hurd => Overrides { block_size: Some(4096), bytes_per_inode: None, inode_size: Some(128) },

@@ -1,8 +1,9 @@
-//! The shape of the file system: how many groups, how large, with how many inodes and descriptor blocks.
+//! The shape of the file system: how many groups, how large, with how many inodes and descriptor
+//! blocks.
 //!
-//! Pure. The inodes wanted are spread over the groups, a whole number of table blocks and a multiple of eight each.
-//! When a group's bitmap cannot hold its share, groups are made smaller by eight blocks at a time. A last group too
-//! short for its own metadata and 50 blocks is dropped.
+//! Pure. The inodes wanted are spread over the groups, a whole number of table blocks and a
+//! multiple of eight each. When a group's bitmap cannot hold its share, groups are made smaller by
+//! eight blocks at a time. A last group too short for its own metadata and 50 blocks is dropped.
 
 use blockyard_disk::num::u32_from_u64;
 use blockyard_disk::{BlockCount, BlockNr, Geometry, geometry::GeometryFields};
@@ -25,8 +26,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Finds the shape; may add meta_bg to the features and take resize_inode away, where the descriptors would
-    /// fill their groups.
+    /// Finds the shape; may add meta_bg to the features and take resize_inode away, where the
+    /// descriptors would fill their groups.
     pub(super) fn find(params: &mut Params) -> Result<Self> {
         let reserved_at_first = percent_of(params.blocks_asked, params.reserved_percent);
         let mut reserved_blocks = reserved_at_first;
@@ -83,7 +84,8 @@ fn last_group_need(geometry: &Geometry, heads: &Heads) -> u64 {
     2 + geometry.inode_table_blocks() + head + LAST_GROUP_FREE_MIN
 }
 
-/// Geometry with the inodes wanted spread over all groups; `None` when a group's share exceeds its bitmap.
+/// Geometry with the inodes wanted spread over all groups; `None` when a group's share exceeds its
+/// bitmap.
 fn spread_inodes(params: &Params, blocks: u64, clusters: u32) -> Result<Option<Geometry>> {
     let block_size = params.block_size();
     let per_group = u64::from(clusters) << params.cluster_ratio_bits;

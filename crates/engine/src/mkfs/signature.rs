@@ -1,6 +1,8 @@
-//! What a target holds already: known signatures of file systems, partition tables and volume managers.
+//! What a target holds already: known signatures of file systems, partition tables and volume
+//! managers.
 //!
-//! Only well-known magic numbers at fixed places are looked for; a device without any may still hold data.
+//! Only well-known magic numbers at fixed places are looked for; a device without any may still
+//! hold data.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -32,7 +34,8 @@ const SIGNATURES: &[Signature] = &[
 /// Bytes from the start in which signatures stand.
 const WINDOW: usize = 0x1_0048;
 
-/// Names what the device holds: `an ext4 file system labelled "x"`, or `None` when nothing is known.
+/// Names what the device holds: `an ext4 file system labelled "x"`, or `None` when nothing is
+/// known.
 ///
 /// # Errors
 /// Those of reading the device.

@@ -1,7 +1,8 @@
 //! Which blocks of the file system to be are taken, as disjoint ranges.
 //!
-//! Key decision: ranges in an ordered map instead of bitmaps: a fresh image of 16 TiB has a few ten thousand used
-//! ranges, its bitmaps would be 512 MiB. Invariants: ranges are not empty, do not overlap and do not touch.
+//! Key decision: ranges in an ordered map instead of bitmaps: a fresh image of 16 TiB has a few ten
+//! thousand used ranges, its bitmaps would be 512 MiB. Invariants: ranges are not empty, do not
+//! overlap and do not touch.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -53,7 +54,8 @@ impl Space {
         }
     }
 
-    /// The lowest `start` in `from..limit`, a multiple of `step`, such that `len` blocks from it are free.
+    /// The lowest `start` in `from..limit`, a multiple of `step`, such that `len` blocks from it
+    /// are free.
     pub(super) fn find(&self, from: u64, limit: u64, len: u64, step: u64) -> Option<u64> {
         debug_assert!(len > 0 && step > 0, "{len} blocks in steps of {step}");
         let mut start = from.next_multiple_of(step);

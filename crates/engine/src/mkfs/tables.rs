@@ -1,9 +1,9 @@
 //! Where block bitmaps, inode bitmaps and inode tables lie.
 //!
-//! Without flex groups each group keeps its own, in the first free blocks behind its head (a RAID stride moves the
-//! bitmaps group by group, so that they do not all meet the same disk). With flex groups the bitmaps of one kind of
-//! all groups of a flex group are packed behind each other, then the other kind, then the tables; what is in the way
-//! (heads of later groups) is jumped over.
+//! Without flex groups each group keeps its own, in the first free blocks behind its head (a RAID
+//! stride moves the bitmaps group by group, so that they do not all meet the same disk). With flex
+//! groups the bitmaps of one kind of all groups of a flex group are packed behind each other, then
+//! the other kind, then the tables; what is in the way (heads of later groups) is jumped over.
 
 use std::ops::Range;
 
@@ -61,7 +61,8 @@ struct Placer<'a> {
 struct Item {
     /// Blocks of one group's.
     len: u64,
-    /// Where the previous group's of the same flex group ends, or where the first group's is wanted.
+    /// Where the previous group's of the same flex group ends, or where the first group's is
+    /// wanted.
     hint: Option<u64>,
 }
 
@@ -85,7 +86,8 @@ impl Placer<'_> {
         })
     }
 
-    /// Where a group's bitmaps are looked for: with a stride, behind the room for the table and shifted.
+    /// Where a group's bitmaps are looked for: with a stride, behind the room for the table and
+    /// shifted.
     fn bitmap_start(&self, group: GroupNr, range: &Range<u64>, table_len: u64) -> u64 {
         if self.rules.stride == 0 {
             return range.start;
@@ -97,7 +99,8 @@ impl Placer<'_> {
         if shifted + 1 < range.end { shifted } else { range.start }
     }
 
-    /// The first free run in a group at or after `from` that does not begin with its last block, else anywhere.
+    /// The first free run in a group at or after `from` that does not begin with its last block,
+    /// else anywhere.
     fn take_near(&mut self, from: u64, range: &Range<u64>, len: u64) -> Result<u64> {
         let found = self
             .space
@@ -141,8 +144,9 @@ impl Placer<'_> {
         })
     }
 
-    /// Places one group's item: at its hint or the first place behind it in the flex group; else where those of all groups `left` fit in the
-    /// flex group; else where this one fits; else anywhere.
+    /// Places one group's item: at its hint or the first place behind it in the flex group; else
+    /// where those of all groups `left` fit in the flex group; else where this one fits; else
+    /// anywhere.
     fn pack(&mut self, group: GroupNr, left: u64, item: Item) -> Result<u64> {
         let flex_start = u64_from_u32(group.raw()) / self.rules.flex * self.rules.flex;
         let last = (flex_start + self.rules.flex).min(u64_from_u32(self.geometry.groups())) - 1;

@@ -1,7 +1,7 @@
 //! Names of an inode: how many there may be, hard links, and the count of directories.
 //!
-//! A directory counts its own `.`, its name, and the `..` of each subdirectory. With `dir_nlink` one that would pass
-//! 65,000 stores 1, "unknown", and stays there.
+//! A directory counts its own `.`, its name, and the `..` of each subdirectory. With `dir_nlink`
+//! one that would pass 65,000 stores 1, "unknown", and stays there.
 
 use super::rules::check_new_name;
 use crate::inode::{Inode, InodeCore};
@@ -33,19 +33,21 @@ impl InodeCore {
         self.check_may_hold()
     }
 
-    /// Fails when a directory may not hold what we put under a name of it: what an encrypted one names is encrypted.
+    /// Fails when a directory may not hold what we put under a name of it: what an encrypted one
+    /// names is encrypted.
     pub(super) fn check_may_hold(&self) -> Result<()> {
         if self.flags().contains(InodeFlags::ENCRYPT) { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
-    /// Fails when a directory that hands its project on would get a name of something that has another (chattr(1), `P`).
+    /// Fails when a directory that hands its project on would get a name of something that has
+    /// another (chattr(1), `P`).
     pub(super) fn check_project(&self, child: &Self) -> Result<()> {
         let is_bound = self.flags().contains(InodeFlags::PROJINHERIT);
         if is_bound && self.slot.project() != child.slot.project() { Err(Error::CrossDevice) } else { Ok(()) }
     }
 
-    /// Fails when a directory may not lose the name of `child`. The reasons come in the order of Linux: flags, then
-    /// types, then what is in the child.
+    /// Fails when a directory may not lose the name of `child`. The reasons come in the order of
+    /// Linux: flags, then types, then what is in the child.
     pub(super) fn check_may_remove(&self, child: &Self) -> Result<()> {
         let fixed = self.flags().union(child.flags());
         if fixed.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
@@ -95,8 +97,8 @@ impl Namespace {
         let inode = self.volume.inodes.inode(inode)?;
         let parent = self.directory(parent)?;
         let _alone = parent.write();
-        // Not while the file is being cut or deleted: a file without a name is an orphan until it has one, and must stay one until
-        // that is done.
+        // Not while the file is being cut or deleted: a file without a name is an orphan until it
+        // has one, and must stay one until that is done.
         let _content = (inode.kind() != FileType::Directory).then(|| inode.write_child());
         let handle = self.volume.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();

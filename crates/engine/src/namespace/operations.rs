@@ -1,7 +1,7 @@
 //! The operations by name: lock, check, compose.
 //!
-//! Locks: a directory's content lock before those of the inodes in it (exclusive for changes); numbers ascending where
-//! two directories are involved.
+//! Locks: a directory's content lock before those of the inodes in it (exclusive for changes);
+//! numbers ascending where two directories are involved.
 
 use super::links::drop_dir_link;
 use super::rules::{check_name, check_new_name};
@@ -70,7 +70,8 @@ impl Namespace {
         let parent = self.directory(parent)?;
         let _shared = parent.read();
         let number = self.number_of(&parent, name)?;
-        // The name stays while the directory's content is held, and with it the inode. Only what `..` names can be gone.
+        // The name stays while the directory's content is held, and with it the inode. Only what
+        // `..` names can be gone.
         let inode = self.volume.inodes.inode(number)?;
         Ok(Found { inode: inode.id(), kind: inode.kind() })
     }

@@ -1,8 +1,8 @@
 //! Renaming: moving a name, replacing another, or exchanging two.
 //!
-//! Locks: renames that move a directory to another parent are serialised by [`rank::RENAME`], so that the walk to the
-//! root which keeps a directory out of itself sees no tree change; then both parents by ascending number; then the
-//! handle; then the raw inodes, parents before children.
+//! Locks: renames that move a directory to another parent are serialised by [`rank::RENAME`], so
+//! that the walk to the root which keeps a directory out of itself sees no tree change; then both
+//! parents by ascending number; then the handle; then the raw inodes, parents before children.
 
 use super::links::{drop_dir_link, drop_name};
 use super::rules::check_new_name;
@@ -133,7 +133,8 @@ impl Namespace {
             return Ok(());
         }
         let mut at = into.number();
-        // What a damaged tree leads round in a loop ends with the first directory that is seen again.
+        // What a damaged tree leads round in a loop ends with the first directory that is seen
+        // again.
         let mut seen = HashSet::new();
         while seen.insert(at) {
             if at == side.child.number() {

@@ -1,4 +1,5 @@
-//! Files without a name (`O_TMPFILE`): orphans from the start, until [`FileSystem::link`] gives them a name.
+//! Files without a name (`O_TMPFILE`): orphans from the start, until [`FileSystem::link`] gives
+//! them a name.
 
 use crate::inode::Inode;
 use crate::namespace::Namespace;

@@ -1,6 +1,8 @@
-//! The orphan file: slots for inode numbers in the blocks of a hidden file, so that many CPUs can note orphans at once.
+//! The orphan file: slots for inode numbers in the blocks of a hidden file, so that many CPUs can
+//! note orphans at once.
 //!
-//! Its blocks stay in memory while the file system is open for writing: noting an orphan must not fail.
+//! Its blocks stay in memory while the file system is open for writing: noting an orphan must not
+//! fail.
 
 use crate::Result;
 use crate::cache::{BlockKind, Buffer, MetaCache};
@@ -28,7 +30,8 @@ struct Slots {
 }
 
 impl OrphanFile {
-    /// Notes an inode in a free slot, first in the block of the handle's CPU slot; `None` when all are full.
+    /// Notes an inode in a free slot, first in the block of the handle's CPU slot; `None` when all
+    /// are full.
     pub(super) fn add(&self, handle: &Handle<'_>, inode: InodeNr) -> Option<OrphanNote> {
         debug_assert!(inode != InodeNr::ZERO, "an empty slot notes nobody");
         let first = handle.slot().index(self.blocks.len());

@@ -1,8 +1,9 @@
 //! The order of the orphan list, newest first, and which links changed.
 //!
-//! Invariant: with every entry linked to the next older one (0 for the oldest), walking from [`List::head`] visits
-//! every entry once. An entry's link changes when it is pushed, which the caller stores, and when its older neighbour
-//! goes: those are collected for [`List::take_relinked`].
+//! Invariant: with every entry linked to the next older one (0 for the oldest), walking from
+//! [`List::head`] visits every entry once. An entry's link changes when it is pushed, which the
+//! caller stores, and when its older neighbour goes: those are collected for
+//! [`List::take_relinked`].
 
 use blockyard_disk::InodeNr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +37,8 @@ impl<T: Clone> List<T> {
         (key, older)
     }
 
-    /// Removes an inode; gives the newer neighbour, whose link changes. None for the head: the superblock changes.
+    /// Removes an inode; gives the newer neighbour, whose link changes. None for the head: the
+    /// superblock changes.
     pub(super) fn remove(&mut self, key: u64) -> Option<T> {
         let gone = self.entries.remove(&key);
         debug_assert!(gone.is_some(), "note {key} is struck off twice");

@@ -23,8 +23,8 @@ pub(super) fn rules(options: &OpenOptions) -> Rules {
         reserves: if delays { Reserves::Data } else { Reserves::Nothing },
         // Nothing is reserved for what is allocated at write time, and the write sees to retries.
         place: if delays { Pool::Reserved } else { Pool::Ordinary },
-        // Linux asks for them as for any other, with the file system's own reserve (observed on 6.18), which shows in how far its
-        // counters lag behind.
+        // Linux asks for them as for any other, with the file system's own reserve (observed on
+        // 6.18), which shows in how far its counters lag behind.
         convert: Pool::Reserve,
         ahead_of_data: Pool::Delayed,
         patience: if delays { RETRIES_MAX } else { 0 },
@@ -51,12 +51,14 @@ pub(crate) enum CachedAs {
 #[derive(Debug, Default)]
 pub(super) struct CachedFile {
     pub(super) folios: Folios,
-    /// Ranges that Linux remembers as holes. Linux 6.18 caches the state of ranges of blocks beside the extent tree. A range that it
-    /// remembers as a hole may be shorter than the hole, since what was freed beside it is not remembered with it; `fallocate` then
-    /// asks for blocks in pieces that end there. Observed with the tracepoints of the status tree: a look-up that finds a hole
-    /// remembers it, as far as nothing in it waits for its place; a punched hole is remembered as such; truncation forgets what it
-    /// cuts off, collapse and insert range everything from their start on. Whoever reads an extent tree that is no more than its
-    /// root remembers all holes between its extents, but not one of which a part is known.
+    /// Ranges that Linux remembers as holes. Linux 6.18 caches the state of ranges of blocks beside
+    /// the extent tree. A range that it remembers as a hole may be shorter than the hole, since
+    /// what was freed beside it is not remembered with it; `fallocate` then asks for blocks in
+    /// pieces that end there. Observed with the tracepoints of the status tree: a look-up that
+    /// finds a hole remembers it, as far as nothing in it waits for its place; a punched hole is
+    /// remembered as such; truncation forgets what it cuts off, collapse and insert range
+    /// everything from their start on. Whoever reads an extent tree that is no more than its root
+    /// remembers all holes between its extents, but not one of which a part is known.
     pub(super) holes: RangeSet,
     /// What its dirty blocks were mapped to when they became dirty.
     kinds: BTreeMap<u32, CachedAs>,
@@ -88,7 +90,8 @@ impl CachedFile {
         run.start..other.unwrap_or(run.end)
     }
 
-    /// Notes what Linux learns when it looks for a block: nothing where it knows that it is in a hole.
+    /// Notes what Linux learns when it looks for a block: nothing where it knows that it is in a
+    /// hole.
     pub(super) fn note_lookup(&mut self, root: Option<&[u8; 60]>, here: &Lookup, logical: u32) {
         if here.found.is_none() && self.holes.end_of(logical).is_none() {
             self.note_gaps(root);
@@ -103,8 +106,8 @@ impl CachedFile {
         }
     }
 
-    /// Remembers the hole that a look-up of `logical` found, if it did. What lies before the first extent is remembered from
-    /// `logical` on only.
+    /// Remembers the hole that a look-up of `logical` found, if it did. What lies before the first
+    /// extent is remembered from `logical` on only.
     pub(super) fn note_hole(&mut self, here: &Lookup, logical: u32) {
         if here.found.is_none() {
             let start = match (here.left, here.right) {
@@ -116,8 +119,9 @@ impl CachedFile {
         }
     }
 
-    /// Remembers the hole that a look-up of `logical` found, as far as it goes in the mapping; not beyond blocks that wait for
-    /// their place. Linux does not look what lies between such blocks before it and `logical`.
+    /// Remembers the hole that a look-up of `logical` found, as far as it goes in the mapping; not
+    /// beyond blocks that wait for their place. Linux does not look what lies between such blocks
+    /// before it and `logical`.
     fn remember_hole(&mut self, hole: Range<u32>, logical: u32) {
         if self.holes.end_of(logical).is_none() && !self.kinds.contains_key(&logical) {
             let start =

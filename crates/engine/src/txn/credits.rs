@@ -1,16 +1,17 @@
-//! Room in the running transaction: a budget of blocks that handles draw from before they change anything.
+//! Room in the running transaction: a budget of blocks that handles draw from before they change
+//! anything.
 //!
-//! A handle takes its credits when it begins and gives back what it did not use when it ends, so the sum of blocks
-//! that changed and credits that are out never passes what one transaction may hold. The budget is handed out in
-//! portions to CPU slots: most handles take from their slot's pool and give back to it, and share no cache line.
-//! Pools strand at most half of the budget; whoever finds too little left has the transaction committed, which gives
-//! everything back.
+//! A handle takes its credits when it begins and gives back what it did not use when it ends, so
+//! the sum of blocks that changed and credits that are out never passes what one transaction may
+//! hold. The budget is handed out in portions to CPU slots: most handles take from their slot's
+//! pool and give back to it, and share no cache line. Pools strand at most half of the budget;
+//! whoever finds too little left has the transaction committed, which gives everything back.
 
 use blockyard_disk::num::u64_from_usize;
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Native, Ordering};
 
-/// Credits of one transaction. All accesses are relaxed: what the numbers guard is ordered by the gate, inside which
-/// they are changed, and by its closing, under which they are reset.
+/// Credits of one transaction. All accesses are relaxed: what the numbers guard is ordered by the
+/// gate, inside which they are changed, and by its closing, under which they are reset.
 pub(super) struct Credits<B: Backend = Native> {
     /// A transaction's, whole.
     budget: u64,

@@ -1,4 +1,5 @@
-//! Flushes of the file system's device, numbered: whether what was written is durable can be asked later.
+//! Flushes of the file system's device, numbered: whether what was written is durable can be asked
+//! later.
 
 use crate::Result;
 use blockyard_device::BlockDevice;
@@ -8,8 +9,8 @@ use std::sync::Arc;
 /// The flushes of one device.
 pub(crate) struct Flushes<B: Backend = Native> {
     device: Arc<dyn BlockDevice>,
-    /// Number of the flush that began last. Sequentially consistent, as is `done`: a ticket orders a write before every
-    /// flush with its number or a higher one.
+    /// Number of the flush that began last. Sequentially consistent, as is `done`: a ticket orders
+    /// a write before every flush with its number or a higher one.
     begun: B::AtomicU64,
     /// Highest number of a flush that ended well.
     done: B::AtomicU64,

@@ -1,8 +1,9 @@
 //! Who is inside the running transaction: a count per CPU slot, and a way to wait for all to leave.
 //!
-//! Entering adds to the caller's own line and looks at `closed`; closing sets `closed` and sums the lines. Both sides
-//! are sequentially consistent, so of an entering and a closing thread at least one sees the other: either the count
-//! is seen and waited for, or the flag is seen and the entry is taken back.
+//! Entering adds to the caller's own line and looks at `closed`; closing sets `closed` and sums the
+//! lines. Both sides are sequentially consistent, so of an entering and a closing thread at least
+//! one sees the other: either the count is seen and waited for, or the flag is seen and the entry
+//! is taken back.
 
 use blockyard_sync::{
     Atomic, AtomicInt, Backend, CachePadded, Condvar, CpuSlot, Mutex, Native, Ordering, rank,
@@ -62,8 +63,8 @@ impl<B: Backend> Gate<B> {
         let before = self.inside[slot.index(self.inside.len())].inside.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0, "slot {slot:?} is left more often than entered");
         if self.closed.load(Ordering::SeqCst) {
-            // Taking the lock orders this notification after the closer's look at the counts. Of several that leave at
-            // once, or enter and turn round, the last to look sees all gone.
+            // Taking the lock orders this notification after the closer's look at the counts. Of
+            // several that leave at once, or enter and turn round, the last to look sees all gone.
             let state = self.state.lock();
             let is_last = self.count() == 0;
             drop(state);

@@ -33,8 +33,8 @@ pub(crate) struct Handle<'a, B: Backend = Native> {
 }
 
 impl<'a, B: Backend> Handle<'a, B> {
-    /// Enters the running transaction with `credits`; `None` when it has no room for them. Also gives the number of
-    /// entries on the slot so far.
+    /// Enters the running transaction with `credits`; `None` when it has no room for them. Also
+    /// gives the number of entries on the slot so far.
     pub(crate) fn enter(
         transactions: &'a Transactions<B>,
         cache: &'a MetaCache<B>,
@@ -95,8 +95,9 @@ impl<'a, B: Backend> Handle<'a, B> {
         self.pool.get() == Pool::Reserved
     }
 
-    /// Whether `blocks` more blocks may change: within the credits, or with more of them if there is room. Otherwise
-    /// the caller must end this handle in a state that recovery can go on from, and begin another.
+    /// Whether `blocks` more blocks may change: within the credits, or with more of them if there
+    /// is room. Otherwise the caller must end this handle in a state that recovery can go on from,
+    /// and begin another.
     pub(crate) fn extend(&self, blocks: usize) -> bool {
         let wanted = self.used.get() + u64_from_usize(blocks);
         let missing = wanted.saturating_sub(self.credits.get());

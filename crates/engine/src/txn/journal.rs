@@ -39,8 +39,8 @@ impl Prepared {
 ///
 /// Called by one thread at a time, with no handle waiting on it but those that need the result.
 pub(crate) trait Journal: Send + Sync {
-    /// Whether a transaction survives a crash once it committed. Where nothing does, a transaction may end without
-    /// [`commit`](Self::commit) and be taken for committed.
+    /// Whether a transaction survives a crash once it committed. Where nothing does, a transaction
+    /// may end without [`commit`](Self::commit) and be taken for committed.
     fn is_durable(&self) -> bool;
 
     /// The first write: before the first transaction. Nothing to do for one that keeps nothing.
@@ -57,12 +57,12 @@ pub(crate) trait Journal: Send + Sync {
     /// Most blocks that one transaction may change; a commit is forced before.
     fn blocks_max(&self) -> usize;
 
-    /// Images to give to [`write`](Self::write) at once: few enough that they are not much memory, and enough for one call of the
-    /// device.
+    /// Images to give to [`write`](Self::write) at once: few enough that they are not much memory,
+    /// and enough for one call of the device.
     fn images_at_once(&self) -> usize;
 
-    /// Sees to it that a transaction of `blocks` blocks has room, before one ends: what cannot be read for that harms nothing
-    /// yet.
+    /// Sees to it that a transaction of `blocks` blocks has room, before one ends: what cannot be
+    /// read for that harms nothing yet.
     ///
     /// # Errors
     /// Errors of the device when it was written to; the instance turns read-only then.
@@ -70,14 +70,15 @@ pub(crate) trait Journal: Send + Sync {
         Ok(Prepared::Ready)
     }
 
-    /// A transaction is about to be written: `images_max` images at most will come, and no older copy of the blocks `revoked`
-    /// may be replayed. Transactions come without gaps.
+    /// A transaction is about to be written: `images_max` images at most will come, and no older
+    /// copy of the blocks `revoked` may be replayed. Transactions come without gaps.
     ///
     /// # Errors
     /// Errors of the device; the instance turns read-only then.
     fn begin(&self, tid: TxnId, images_max: usize, revoked: &[BlockNr]) -> Result<()>;
 
-    /// Images of the transaction that was begun, in ascending order of block. The caller may use their memory again.
+    /// Images of the transaction that was begun, in ascending order of block. The caller may use
+    /// their memory again.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
@@ -102,7 +103,8 @@ pub(crate) trait Journal: Send + Sync {
     fn close(&self) -> Result<()>;
 }
 
-/// Blocks written by one call at most: few enough that they stay in the CPU's cache between copying and writing.
+/// Blocks written by one call at most: few enough that they stay in the CPU's cache between copying
+/// and writing.
 const RUN_MAX: usize = 64;
 
 /// No journal: images go straight home.

@@ -1,6 +1,6 @@
-//! Handles, commits, checkpoints and frees under a systematic scheduler: transactions, cache, ring and committed images
-//! are the real ones; a commit is what `FileSystem` does with buffers. (That clusters wait for their commit is tested
-//! in the allocator.)
+//! Handles, commits, checkpoints and frees under a systematic scheduler: transactions, cache, ring
+//! and committed images are the real ones; a commit is what `FileSystem` does with buffers. (That
+//! clusters wait for their commit is tested in the allocator.)
 
 #![allow(clippy::as_conversions, clippy::unwrap_used, reason = "tests")]
 
@@ -171,8 +171,8 @@ fn spawn(world: &Arc<World>, f: impl FnOnce(&World) + Send + 'static) -> thread:
     thread::spawn(move || f(&world))
 }
 
-/// Two writers change two blocks in every handle, a third thread commits: each commit holds both blocks, as of the same
-/// moment, and recovery finds what was committed last.
+/// Two writers change two blocks in every handle, a third thread commits: each commit holds both
+/// blocks, as of the same moment, and recovery finds what was committed last.
 #[test]
 fn a_commit_is_a_moment() {
     explore(2000, || {
@@ -215,8 +215,8 @@ fn a_commit_is_a_moment() {
     });
 }
 
-/// A block is changed, then freed, while commits go on: a commit that ended before the free holds its content, one that
-/// has the free has the revoke and not the block.
+/// A block is changed, then freed, while commits go on: a commit that ended before the free holds
+/// its content, one that has the free has the revoke and not the block.
 #[test]
 fn a_freed_block_is_logged_or_revoked() {
     explore(2000, || {

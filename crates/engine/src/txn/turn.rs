@@ -1,6 +1,8 @@
-//! Whose turn it is to commit: one thread at a time, and everybody whom its commit serves goes on together.
+//! Whose turn it is to commit: one thread at a time, and everybody whom its commit serves goes on
+//! together.
 //!
-//! Waiting for the lock alone would let those who are served leave one after the other, with other commits in between.
+//! Waiting for the lock alone would let those who are served leave one after the other, with other
+//! commits in between.
 
 use blockyard_sync::{Backend, Condvar, Mutex, MutexGuard, Native, rank};
 

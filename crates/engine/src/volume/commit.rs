@@ -26,7 +26,8 @@ enum Frees {
 }
 
 impl Volume {
-    /// Ends the running transaction. Without a journal nothing is written: its frees become available.
+    /// Ends the running transaction. Without a journal nothing is written: its frees become
+    /// available.
     pub(crate) fn commit_point(&self, ctx: &OpContext) -> Result<()> {
         self.end_running(ctx, Frees::Usable)
     }
@@ -36,8 +37,8 @@ impl Volume {
         self.end_transaction(ctx, self.journal.is_durable(), frees, turn)
     }
 
-    /// As [`Self::commit_now`], unless `needed` is no longer true when it is this thread's turn: many may find at once
-    /// that a commit is needed, and one serves them all.
+    /// As [`Self::commit_now`], unless `needed` is no longer true when it is this thread's turn:
+    /// many may find at once that a commit is needed, and one serves them all.
     pub(crate) fn commit_if(&self, ctx: &OpContext, needed: impl Fn() -> bool) -> Result<()> {
         let Some(turn) = self.txns.turn.wait(needed) else { return Ok(()) };
         self.end_transaction(ctx, true, Frees::Usable, turn)
@@ -48,7 +49,8 @@ impl Volume {
         self.commit_if(ctx, || true)
     }
 
-    /// Makes a transaction durable, if it is not: with everybody who waits for it or an earlier one by one commit.
+    /// Makes a transaction durable, if it is not: with everybody who waits for it or an earlier one
+    /// by one commit.
     pub(crate) fn commit_through(&self, ctx: &OpContext, tid: TxnId) -> Result<()> {
         if !self.journal.is_durable() {
             return self.commit_now(ctx);
@@ -74,7 +76,8 @@ impl Volume {
         self.check_writable()?;
         self.started.store(ctx.now.seconds.cast_unsigned(), Ordering::Relaxed);
         if durable && !self.has_changes() {
-            // Handles that changed nothing left their credits with their CPU slots: who came here for credits gets them.
+            // Handles that changed nothing left their credits with their CPU slots: who came here
+            // for credits gets them.
             self.txns.restock();
             drop(closed);
             if frees == Frees::Usable {
@@ -98,7 +101,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Closes the gate; if the transaction is to be written, with room for the largest that it may be.
+    /// Closes the gate; if the transaction is to be written, with room for the largest that it may
+    /// be.
     fn close_gate(&self, durable: bool) -> Result<Closed<'_>> {
         if durable {
             self.apply(self.journal.prepare(self.txns.budget()))?.or_fail()?;
@@ -122,8 +126,8 @@ impl Volume {
         }
     }
 
-    /// Encodes, copies and seals what changed in `epoch`, and gives it to the journal. Handles of the next epoch go on
-    /// meanwhile: what they change first, they set aside for this.
+    /// Encodes, copies and seals what changed in `epoch`, and gives it to the journal. Handles of
+    /// the next epoch go on meanwhile: what they change first, they set aside for this.
     fn write_transaction(
         &self,
         ctx: &OpContext,
@@ -167,8 +171,8 @@ impl Volume {
         self.journal.commit(ctx.now)
     }
 
-    /// The superblock, when it has to change. Its totals are not kept exact while a journal makes sure that recovery adds
-    /// them up anew.
+    /// The superblock, when it has to change. Its totals are not kept exact while a journal makes
+    /// sure that recovery adds them up anew.
     fn freeze_super_block(&self, newest_orphan: Option<InodeNr>) -> Option<Image> {
         let durable = self.journal.is_durable();
         {
@@ -229,8 +233,9 @@ mod tests {
     use blockyard_sync::CpuSlot;
     use std::sync::Arc;
 
-    /// On full file systems operations begin and change nothing: once all credits lay with other CPU slots, and there was
-    /// nothing to commit that would have brought them back, who needed some asked for a commit for ever.
+    /// On full file systems operations begin and change nothing: once all credits lay with other
+    /// CPU slots, and there was nothing to commit that would have brought them back, who needed
+    /// some asked for a commit for ever.
     #[test]
     fn credits_of_handles_that_changed_nothing_come_back() {
         let device = Arc::new(MemoryDevice::new(16 << 20));
@@ -278,7 +283,8 @@ mod tests {
         fs.close(&ctx).unwrap();
     }
 
-    /// Whether a commit waits for the operation that panics or comes after it: it writes nothing of that.
+    /// Whether a commit waits for the operation that panics or comes after it: it writes nothing of
+    /// that.
     #[test]
     fn a_commit_writes_nothing_that_a_panic_left() {
         let ctx = OpContext::system();
@@ -348,8 +354,8 @@ mod tests {
         }
     }
 
-    /// Without a journal a commit writes many times. Whichever fails, the instance ends there, and says of every name what
-    /// it said before.
+    /// Without a journal a commit writes many times. Whichever fails, the instance ends there, and
+    /// says of every name what it said before.
     #[test]
     fn each_write_of_a_commit_without_journal_may_fail() {
         let ctx = OpContext::system();
@@ -357,7 +363,8 @@ mod tests {
         let options = mkfs::Options::ext4().block_size(1024).features("^has_journal").identity(1, 1);
         mkfs::format(&image, &options).unwrap();
         let new = |kind| NewInode { kind, permissions: 0o755, device: None };
-        // Commits the blocks of a thousand directories with a name each, and gives the writes that this took.
+        // Commits the blocks of a thousand directories with a name each, and gives the writes that
+        // this took.
         let trial = |nth: Option<u64>| {
             let device = Arc::new(FaultyDevice::new(image.duplicate()));
             let fs = FileSystem::open(Arc::<FaultyDevice<_>>::clone(&device), OpenOptions::default(), &ctx)
@@ -397,8 +404,8 @@ mod tests {
         }
     }
 
-    /// A checkpoint reads the log. Where it cannot, who wanted a commit gets the error, nothing is lost, and when the device
-    /// is whole again all goes on.
+    /// A checkpoint reads the log. Where it cannot, who wanted a commit gets the error, nothing is
+    /// lost, and when the device is whole again all goes on.
     #[test]
     fn a_log_that_can_not_be_read_ends_nothing() {
         let ctx = OpContext::system();

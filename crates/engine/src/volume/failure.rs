@@ -1,4 +1,5 @@
-//! An instance that failed says so on the device: whoever opens the image next knows that it must be checked.
+//! An instance that failed says so on the device: whoever opens the image next knows that it must
+//! be checked.
 
 use super::Volume;
 use crate::options::OnDamage;
@@ -10,8 +11,9 @@ use blockyard_sync::Ordering;
 use zerocopy::{FromBytes, IntoBytes};
 
 impl Volume {
-    /// Notes the failure in the journal and the superblock, once. What was committed stays in the log. Best effort: the
-    /// device may be what failed. To be called without locks above that of inodes.
+    /// Notes the failure in the journal and the superblock, once. What was committed stays in the
+    /// log. Best effort: the device may be what failed. To be called without locks above that of
+    /// inodes.
     pub(crate) fn note_failure(&self, ctx: &OpContext) {
         if self.read_only || self.failure_noted.swap(true, Ordering::Relaxed) {
             return;
@@ -22,8 +24,9 @@ impl Volume {
         let _ = self.note_in_superblock(ctx);
     }
 
-    /// Does what is to be done when an operation found damage: the superblock says so from now on, and where asked for the instance
-    /// turns read-only. To be called without locks above that of inodes.
+    /// Does what is to be done when an operation found damage: the superblock says so from now on,
+    /// and where asked for the instance turns read-only. To be called without locks above that of
+    /// inodes.
     pub(crate) fn note_damage(&self, ctx: &OpContext) {
         if self.read_only || self.options().on_damage == OnDamage::Tell {
             return;

@@ -96,7 +96,8 @@ impl Volume {
         })
     }
 
-    /// The first writes: the log's superblock and the file system's. `orphans` are the notes that were found.
+    /// The first writes: the log's superblock and the file system's. `orphans` are the notes that
+    /// were found.
     pub(crate) fn start_writing(&mut self, ctx: &OpContext, orphans: Orphans) -> Result<()> {
         self.orphans = orphans;
         self.journal.start()?;
@@ -109,7 +110,8 @@ impl Volume {
     }
 }
 
-/// The right to use devices: alone, or beside readers. Who reads what another may be writing asked for it.
+/// The right to use devices: alone, or beside readers. Who reads what another may be writing asked
+/// for it.
 fn claim(
     devices: &[Option<&Arc<dyn BlockDevice>>],
     read_only: bool,
@@ -123,7 +125,8 @@ fn claim(
     Ok(devices.map(|device| Claim::write(device)).collect::<std::result::Result<_, _>>()?)
 }
 
-/// The file system's blocks as the last commit left them: what is in the log only hides what lies at home.
+/// The file system's blocks as the last commit left them: what is in the log only hides what lies
+/// at home.
 fn home_view(
     device: &Arc<dyn BlockDevice>,
     committed: Option<&Arc<Committed>>,
@@ -136,7 +139,8 @@ fn home_view(
     }
 }
 
-/// The image's journal, to write it; its log is empty, as it was recovered. One that writes home at once where there is none.
+/// The image's journal, to write it; its log is empty, as it was recovered. One that writes home at
+/// once where there is none.
 fn open_journal(
     device: &Arc<dyn BlockDevice>,
     flushes: &Arc<Flushes>,
@@ -153,8 +157,9 @@ fn open_journal(
     Ok(Box::new(LogJournal::open(devices, committed, limits, options.instruments.broken_rule)?))
 }
 
-/// Blocks that may be dirty beside a cache of so many: three quarters, as the rest keeps what operations read. What changes
-/// before a commit that is going on has written it is set aside: as much as may be dirty, at most.
+/// Blocks that may be dirty beside a cache of so many: three quarters, as the rest keeps what
+/// operations read. What changes before a commit that is going on has written it is set aside: as
+/// much as may be dirty, at most.
 fn dirty_max(cache_blocks: usize) -> usize {
     (cache_blocks / 4 * 3).max(256)
 }

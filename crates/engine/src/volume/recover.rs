@@ -7,7 +7,8 @@ use blockyard_disk::superblock::Superblock;
 use blockyard_recovery::{JournalState, Session};
 use std::sync::Arc;
 
-/// The device to go on with: recovered where that was needed. A read-only instance recovers into memory.
+/// The device to go on with: recovered where that was needed. A read-only instance recovers into
+/// memory.
 pub(super) fn recovered(
     device: Arc<dyn BlockDevice>,
     external: Option<&Arc<dyn BlockDevice>>,

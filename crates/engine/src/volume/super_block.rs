@@ -79,8 +79,8 @@ impl SuperBlock {
         field[..len].copy_from_slice(&place[..len]);
     }
 
-    /// Marks the image as in use, durably, before anything else is written: with a journal as one that needs
-    /// recovery, without as not clean.
+    /// Marks the image as in use, durably, before anything else is written: with a journal as one
+    /// that needs recovery, without as not clean.
     pub(super) fn write_opened(
         &mut self,
         device: &dyn BlockDevice,

@@ -18,7 +18,8 @@ impl Xattrs {
         values.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
-    /// As [`Self::delete_if_unused`], but for the attribute values in inodes that it leaves without a reference.
+    /// As [`Self::delete_if_unused`], but for the attribute values in inodes that it leaves without
+    /// a reference.
     fn delete_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
         // It has no name: whoever holds the content of its directory or its owner may wait for it.
         let mut data = inode.write_child();
@@ -38,8 +39,8 @@ impl Xattrs {
         }
         self.files.locked(ctx, inode, &mut data).drop_content();
         let mut end = u32::MAX;
-        // The last blocks go with the inode, so that no crash leaves one that owns nothing: a long symbolic link would
-        // be taken for a short one.
+        // The last blocks go with the inode, so that no crash leaves one that owns nothing: a long
+        // symbolic link would be taken for a short one.
         let credits = CREDITS + held.credits();
         let (handle, mut core, _attributes) = loop {
             let handle = self.volume.begin(ctx, credits + FREE_CREDITS)?;

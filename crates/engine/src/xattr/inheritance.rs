@@ -1,11 +1,12 @@
-//! What new inodes take over of their directory's default access control list (acl(5)), as Linux does (observed on 6.18):
+//! What new inodes take over of their directory's default access control list (acl(5)), as Linux
+//! does (observed on 6.18):
 //!
-//! mode = what was asked for & what the default list grants owner, mask (or owning group) and others;
-//! access list = the default list with that mode, left out where it says no more than the mode;
-//! a directory takes the default list, too; a symbolic link takes nothing.
+//! mode = what was asked for & what the default list grants owner, mask (or owning group) and
+//! others; access list = the default list with that mode, left out where it says no more than the
+//! mode; a directory takes the default list, too; a symbolic link takes nothing.
 //!
-//! Everything is read, and values that have no room but in inodes of their own are written, before the transaction that makes
-//! the inode begins.
+//! Everything is read, and values that have no room but in inodes of their own are written, before
+//! the transaction that makes the inode begins.
 
 use super::values::FreshValue;
 use super::{ACCESS_LIST, CREDITS, DEFAULT_LIST, damaged};
@@ -47,7 +48,8 @@ impl Inherited {
 }
 
 impl Xattrs {
-    /// What an inode that `parent` is to name takes over. The caller holds the parent's content and no handle.
+    /// What an inode that `parent` is to name takes over. The caller holds the parent's content and
+    /// no handle.
     pub(crate) fn inherit(&self, ctx: &OpContext, parent: &Arc<Inode>, new: &NewInode) -> Result<Inherited> {
         let nothing = Inherited { new: *new, lists: Vec::new() };
         let has_attributes = {
@@ -148,8 +150,8 @@ impl Xattrs {
         Ok(())
     }
 
-    /// Takes the lists of an inode back that nothing refers to, in the transaction that made it. Their values are orphans
-    /// again, for [`Self::abandon_inherited`].
+    /// Takes the lists of an inode back that nothing refers to, in the transaction that made it.
+    /// Their values are orphans again, for [`Self::abandon_inherited`].
     pub(crate) fn take_back(
         &self,
         handle: &Handle<'_>,

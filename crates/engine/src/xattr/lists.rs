@@ -1,8 +1,9 @@
-//! Access control lists (acl(5)) that are set and taken away, and their agreement with the mode, as in Linux (observed on 6.18):
+//! Access control lists (acl(5)) that are set and taken away, and their agreement with the mode, as
+//! in Linux (observed on 6.18):
 //!
-//! a value without entries takes a list away; an access list that says no more than the mode becomes the mode;
-//! otherwise mode & 0o777 = what the access list grants owner, mask (or owning group) and others;
-//! whether there was a list before is never asked for.
+//! a value without entries takes a list away; an access list that says no more than the mode
+//! becomes the mode; otherwise mode & 0o777 = what the access list grants owner, mask (or owning
+//! group) and others; whether there was a list before is never asked for.
 
 use super::values::FreshValue;
 use super::{ACCESS_LIST, Change, DEFAULT_LIST, XattrMode, Xattrs, damaged};
@@ -18,8 +19,9 @@ impl Xattrs {
     /// Sets a list as system calls give it.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for another version of lists and on symbolic links, [`Error::Denied`] for a default list of what is no
-    /// directory, [`Error::Invalid`] for what is no list or not a whole one; those of other attributes.
+    /// [`Error::NotSupported`] for another version of lists and on symbolic links,
+    /// [`Error::Denied`] for a default list of what is no directory, [`Error::Invalid`] for what is
+    /// no list or not a whole one; those of other attributes.
     pub(super) fn set_list(&self, ctx: &OpContext, inode: InodeRef, index: u8, value: &[u8]) -> Result<()> {
         let list = acl_from_posix(value).map_err(|defect| match defect {
             AclDefect::Version => Error::NotSupported("this version of access control lists"),
@@ -54,8 +56,9 @@ impl Xattrs {
         }
     }
 
-    /// Makes the access control list of an inode, if there is one, agree with a mode that it is about to get, and sets the nine
-    /// bits that they share. The caller holds the inode's content exclusively.
+    /// Makes the access control list of an inode, if there is one, agree with a mode that it is
+    /// about to get, and sets the nine bits that they share. The caller holds the inode's content
+    /// exclusively.
     pub(crate) fn fit_access_list(
         &self,
         ctx: &OpContext,

@@ -1,8 +1,10 @@
-//! Attribute values in inodes of their own (`ea_inode`): made for values that fit nowhere else, shared, and counted.
+//! Attribute values in inodes of their own (`ea_inode`): made for values that fit nowhere else,
+//! shared, and counted.
 //!
-//! The count of references is in the inode's change time (high half) and version (low half), the hash of the value in
-//! its access time. An attribute block counts once, however many inodes share it. A value that loses its last
-//! reference is an orphan until it is deleted, so that a crash in between loses no space.
+//! The count of references is in the inode's change time (high half) and version (low half), the
+//! hash of the value in its access time. An attribute block counts once, however many inodes share
+//! it. A value that loses its last reference is an orphan until it is deleted, so that a crash in
+//! between loses no space.
 
 use super::{CREDITS, VALUE_MAX};
 use crate::cache::Buffer;
@@ -17,8 +19,8 @@ use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat, InodeNr, Tim
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The inodes that hold values of one inode's attributes, each with its block of the inode table: in memory before anything
-/// changes, because counting references must not fail midway.
+/// The inodes that hold values of one inode's attributes, each with its block of the inode table:
+/// in memory before anything changes, because counting references must not fail midway.
 #[derive(Default)]
 pub(crate) struct ValueInodes(BTreeMap<u32, (Arc<Inode>, Arc<Buffer>)>);
 
@@ -76,8 +78,9 @@ impl Xattrs {
         Ok(held)
     }
 
-    /// The value of an attribute of `owner`. One that lies in an inode must be what was put there, as for Linux (observed on
-    /// 6.18): the size and both hashes say so. Values of before there were hashes name their owner instead.
+    /// The value of an attribute of `owner`. One that lies in an inode must be what was put there,
+    /// as for Linux (observed on 6.18): the size and both hashes say so. Values of before there
+    /// were hashes name their owner instead.
     pub(super) fn value_of(&self, owner: &Arc<Inode>, attribute: &Attribute) -> Result<Vec<u8>> {
         let (number, size, entry_hash) = match &attribute.value {
             Value::Bytes(bytes) => return Ok(bytes.clone()),
@@ -126,8 +129,8 @@ impl Xattrs {
         Ok(())
     }
 
-    /// One reference less for each value; gives those that have none left, to be deleted when the handle is gone. The
-    /// owner's core is held.
+    /// One reference less for each value; gives those that have none left, to be deleted when the
+    /// handle is gone. The owner's core is held.
     pub(crate) fn drop_values(
         &self,
         handle: &Handle<'_>,
@@ -141,7 +144,8 @@ impl Xattrs {
             let count = references(&core).saturating_sub(1);
             set_references(&mut core, count);
             if count == 0 && core.links() > 0 {
-                // Linux refuses an orphan that is marked as a value (observed on 6.18): a crash would leave it for ever.
+                // Linux refuses an orphan that is marked as a value (observed on 6.18): a crash
+                // would leave it for ever.
                 let flags = core.flags().difference(InodeFlags::EA_INODE);
                 core.slot.raw_mut().set_flags(flags);
                 core.slot.raw_mut().i_links_count.set(0);
@@ -152,7 +156,8 @@ impl Xattrs {
         Ok(unused)
     }
 
-    /// Gives up all attributes of an inode that is deleted; gives the values that nothing refers to any more.
+    /// Gives up all attributes of an inode that is deleted; gives the values that nothing refers to
+    /// any more.
     pub(crate) fn release_attributes(
         &self,
         handle: &Handle<'_>,
@@ -178,8 +183,8 @@ impl Xattrs {
     }
 
     /// Writes a value into an inode of its own, which has no reference yet: an orphan, in use until
-    /// [`Self::adopt_value`] or [`Self::abandon_value`]. The caller holds no handle, and of content at most that of the owner or,
-    /// for one that is still to be made, of its directory.
+    /// [`Self::adopt_value`] or [`Self::abandon_value`]. The caller holds no handle, and of content
+    /// at most that of the owner or, for one that is still to be made, of its directory.
     pub(super) fn make_value(&self, ctx: &OpContext, owner: &Arc<Inode>, bytes: &[u8]) -> Result<Arc<Inode>> {
         let value = {
             let handle = self.volume.begin(ctx, CREDITS + 4)?;

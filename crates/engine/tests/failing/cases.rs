@@ -39,9 +39,9 @@ fn rename(from: Path, to: Path, mode: RenameMode) -> Op {
     Op::Rename { from, to, mode }
 }
 
-/// Files of every shape, made before the device fails. In blocks: `plain` has five and a part, `even` exactly four,
-/// `sparse` holes between single ones, `ahead` two and others allocated behind its end, `unwritten` one inside such that
-/// are allocated, `many` extents enough for a tree.
+/// Files of every shape, made before the device fails. In blocks: `plain` has five and a part,
+/// `even` exactly four, `sparse` holes between single ones, `ahead` two and others allocated behind
+/// its end, `unwritten` one inside such that are allocated, `many` extents enough for a tree.
 pub(crate) fn scene(image: &Image) -> Vec<Op> {
     let block = image.block();
     let first = |file, at, len| Op::Write { file, at, len, version: 1 };

@@ -1,7 +1,9 @@
-//! What a directory may hold: a model of the operations, and every state that an error leaves possible.
+//! What a directory may hold: a model of the operations, and every state that an error leaves
+//! possible.
 //!
-//! An operation that ended with an error has happened or not, so that both states stay possible; its file holds, byte by
-//! byte, what one of them has. What was not synced may be lost, too, where data could not be written or the instance ended.
+//! An operation that ended with an error has happened or not, so that both states stay possible;
+//! its file holds, byte by byte, what one of them has. What was not synced may be lost, too, where
+//! data could not be written or the instance ended.
 
 use super::operations::Op;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +18,8 @@ pub(crate) struct Node {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// `moved`: how often its content was moved as a whole. Bytes from before and after such a move do not mix.
+    /// `moved`: how often its content was moved as a whole. Bytes from before and after such a move
+    /// do not mix.
     File {
         bytes: Vec<u8>,
         moved: u32,
@@ -31,7 +34,8 @@ pub(crate) enum Body {
 pub(crate) struct State {
     pub(crate) names: BTreeMap<String, u32>,
     pub(crate) nodes: BTreeMap<u32, Arc<Node>>,
-    /// The number of the next node: of the operation that makes it, so that it is the same in all states.
+    /// The number of the next node: of the operation that makes it, so that it is the same in all
+    /// states.
     next: u32,
 }
 
@@ -125,7 +129,8 @@ pub(crate) struct Expected {
     since_sync: Vec<State>,
     /// Data could not be written.
     lost_data: bool,
-    /// Nodes whose size may lie between those of the states: of operations that go piece by piece, and stopped on the way.
+    /// Nodes whose size may lie between those of the states: of operations that go piece by piece,
+    /// and stopped on the way.
     between: BTreeSet<u32>,
     /// Operations so far.
     noted: u32,
@@ -173,7 +178,8 @@ impl Expected {
         assert!(!self.now.is_empty(), "{op:?} can not have succeeded");
     }
 
-    /// As [`Self::note`], beside other threads: what a sync of theirs meets is not told to this one.
+    /// As [`Self::note`], beside other threads: what a sync of theirs meets is not told to this
+    /// one.
     pub(crate) fn note_beside_others(&mut self, op: &Op, happened: bool) {
         let since_sync = self.since_sync.clone();
         self.note(op, happened);

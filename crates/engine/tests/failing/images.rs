@@ -65,8 +65,8 @@ impl Image {
         device
     }
 
-    /// How it is opened. `eager`: every handle commits what was changed before it. Transactions may be as large as the log
-    /// allows, so that a checkpoint, which reads the log, is due often.
+    /// How it is opened. `eager`: every handle commits what was changed before it. Transactions may
+    /// be as large as the log allows, so that a checkpoint, which reads the log, is due often.
     pub(crate) fn open_options(&self, eager: bool) -> OpenOptions {
         OpenOptions {
             data: self.data,

@@ -91,8 +91,8 @@ pub(crate) fn is_whole(device: &MemoryDevice) -> bool {
     Superblock::parse(&bytes).is_ok()
 }
 
-/// What our recovery makes of an image whose instance ended. The mark that it must be checked is taken off first: everybody
-/// who sees it clears the list of orphans instead of finishing them.
+/// What our recovery makes of an image whose instance ended. The mark that it must be checked is
+/// taken off first: everybody who sees it clears the list of orphans instead of finishing them.
 pub(crate) fn recovered(device: &MemoryDevice) -> std::result::Result<Arc<MemoryDevice>, String> {
     let device = Arc::new(device.duplicate());
     blockyard_recovery::replay_to_device(&*device, &blockyard_recovery::Options::default())

@@ -1,4 +1,5 @@
-//! The operations during which the device fails: what each does to a file system, and to the model of a directory.
+//! The operations during which the device fails: what each does to a file system, and to the model
+//! of a directory.
 
 use super::expected::{Body, State};
 use crate::support::{new, regular};

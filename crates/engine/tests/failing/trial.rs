@@ -70,8 +70,8 @@ fn directory_of(fs: &FileSystem, worker: u16) -> blockyard_engine::Result<InodeN
     fs.lookup(InodeNr::ROOT, format!("worker-{worker}").as_bytes())
 }
 
-/// Directories that what is committed only to fill the log goes into: each commit has a block that no later one has, so that
-/// a checkpoint must read it.
+/// Directories that what is committed only to fill the log goes into: each commit has a block that
+/// no later one has, so that a checkpoint must read it.
 const FILLED: u32 = 64;
 
 /// Something to commit, and a commit.
@@ -133,7 +133,8 @@ impl Base {
         first.unwrap_or_else(|| panic!("{}: no checkpoint comes", self.image.name))
     }
 
-    /// A manner in which a checkpoint often comes with the first handle of the operation, or with a later one.
+    /// A manner in which a checkpoint often comes with the first handle of the operation, or with a
+    /// later one.
     pub(crate) fn manner(&self, random: &mut ChaCha8Rng) -> Manner {
         let (eager, synced) = (random.random_range(0..4) > 0, random.random());
         let nearly = self.checkpoint[usize::from(eager)].saturating_sub(u32::from(synced));
@@ -263,7 +264,8 @@ struct Left {
 }
 
 impl Left {
-    /// An image that says that it is clean is clean; another one is, after recovery. It holds what was promised.
+    /// An image that says that it is clean is clean; another one is, after recovery. It holds what
+    /// was promised.
     fn judge(&self, bench: &Bench, image: &Image) -> Verdict {
         let device = self.device.below();
         if !is_whole(device) {
@@ -311,7 +313,8 @@ pub(crate) const WORKERS: u16 = 8;
 /// Operations of one worker.
 const STEPS: usize = 6;
 
-/// A run of eight threads, each in its own directory; `fault` strikes from the moment they start. Gives the calls.
+/// A run of eight threads, each in its own directory; `fault` strikes from the moment they start.
+/// Gives the calls.
 pub(crate) fn together(bench: &Bench, base: &Base, seed: u64, fault: Option<Fault>) -> Verdict<Moments> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let manner = base.manner(&mut random);

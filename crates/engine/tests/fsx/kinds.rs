@@ -5,7 +5,8 @@ use blockyard_ranges::Edges;
 
 pub(crate) const BLOCKS: [u64; 5] = [1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10];
 
-/// How far a file goes that is small enough to be compared as a whole: over two of the largest folios.
+/// How far a file goes that is small enough to be compared as a whole: over two of the largest
+/// folios.
 const SMALL: u64 = 5 << 20;
 
 /// An image, and what is drawn on it.

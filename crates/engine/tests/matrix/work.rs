@@ -1,8 +1,9 @@
 //! One thread of a random run over every operation that the engine offers.
 //!
-//! Threads share one tree: whatever an operation finds may be gone, or something else, a moment later. So any answer
-//! that POSIX allows is accepted here; what may never be answered is corruption, a failure of the device or a file
-//! system that turned read-only. What the run left is judged afterwards.
+//! Threads share one tree: whatever an operation finds may be gone, or something else, a moment
+//! later. So any answer that POSIX allows is accepted here; what may never be answered is
+//! corruption, a failure of the device or a file system that turned read-only. What the run left is
+//! judged afterwards.
 
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;
@@ -18,7 +19,8 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// `chattr` flags: append-only and immutable, then harmless ones (no dump, no access time, top directory).
+/// `chattr` flags: append-only and immutable, then harmless ones (no dump, no access time, top
+/// directory).
 const FLAGS: [u32; 5] = [0x20, 0x10, 0x40, 0x80, 0x2_0000];
 
 /// 2310-04-04: e2fsck takes later times for times before 1970.
@@ -56,7 +58,8 @@ pub(crate) type Answers = BTreeMap<&'static str, (u64, u64)>;
 impl<'a> Worker<'a> {
     pub(crate) fn new(plan: Plan<'a>, slot: u32) -> Self {
         let rng = ChaCha8Rng::seed_from_u64(plan.seed ^ (u64::from(slot) << 32));
-        // Half of the threads think of block maps: their edges are as good as others on files with extents.
+        // Half of the threads think of block maps: their edges are as good as others on files with
+        // extents.
         let block = plan.fs.geometry().block_size() as u64;
         let edges = if slot.is_multiple_of(2) { Edges::extents(block) } else { Edges::indirect(block) };
         let edges = edges.clusters(plan.unit);

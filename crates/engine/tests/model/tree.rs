@@ -1,5 +1,6 @@
-//! What a file system should be: a tree in memory with the answers that Linux gives, in the order in which it looks for
-//! reasons to refuse. Errors are errno numbers. Nothing here knows how anything is stored.
+//! What a file system should be: a tree in memory with the answers that Linux gives, in the order
+//! in which it looks for reasons to refuse. Errors are errno numbers. Nothing here knows how
+//! anything is stored.
 
 use blockyard_engine::{Fallocate, RenameMode, XattrMode};
 use blockyard_testkit::SparseBytes;

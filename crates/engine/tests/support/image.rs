@@ -1,4 +1,5 @@
-//! What the engine's oracle tests share: a fixed context, images on a memory device, short forms of common operations.
+//! What the engine's oracle tests share: a fixed context, images on a memory device, short forms of
+//! common operations.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -27,7 +28,8 @@ pub(crate) fn make(options: &[&str], size: &str, path: &Path) {
     blockyard_testkit::mke2fs(path, &all, size);
 }
 
-/// Options under which decisions are those of the kernel: whether its device has seek times is asked from it.
+/// Options under which decisions are those of the kernel: whether its device has seek times is
+/// asked from it.
 pub(crate) fn like_the_kernel(mount: &Path) -> OpenOptions {
     let device = rustix::fs::stat(mount).unwrap().st_dev;
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));

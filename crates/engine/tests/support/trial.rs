@@ -1,5 +1,5 @@
-//! What the tests of findings share: fresh images, a device that fails at each read, the images that a power cut leaves, and
-//! the judges.
+//! What the tests of findings share: fresh images, a device that fails at each read, the images
+//! that a power cut leaves, and the judges.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -43,7 +43,8 @@ pub(crate) fn full() -> mkfs::Options {
     options
 }
 
-/// Writes files until nothing is left of the space that is for all: the last blocks go to files that need none for their mapping.
+/// Writes files until nothing is left of the space that is for all: the last blocks go to files
+/// that need none for their mapping.
 pub(crate) fn fill(fs: &FileSystem) {
     let fillers = (0..7).map(|number| file(fs, ROOT, format!("filler{number}")));
     for (filler, len) in fillers.collect::<Vec<_>>().into_iter().zip([64 << 10].into_iter().chain([1024; 6]))
@@ -96,8 +97,8 @@ pub(crate) fn part(fs: &FileSystem, inode: InodeNr, at: u64, len: usize) -> Vec<
     bytes
 }
 
-/// Runs `work` on a copy of an image, then opens what each prefix of its writes leaves, after a power cut, and shows it to
-/// `look`; each must be sound when it is closed.
+/// Runs `work` on a copy of an image, then opens what each prefix of its writes leaves, after a
+/// power cut, and shows it to `look`; each must be sound when it is closed.
 pub(crate) fn after_each_write(
     base: &MemoryDevice,
     options: &OpenOptions,
@@ -121,8 +122,8 @@ pub(crate) fn after_each_write(
     }
 }
 
-/// Fails each read of `work` in turn, once, on a cold copy of an image, until there is none left to fail; shows each outcome to
-/// `look`, and the closed image must be sound.
+/// Fails each read of `work` in turn, once, on a cold copy of an image, until there is none left to
+/// fail; shows each outcome to `look`, and the closed image must be sound.
 pub(crate) fn with_each_read_failing(
     base: &MemoryDevice,
     options: &OpenOptions,

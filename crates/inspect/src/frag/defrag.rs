@@ -1,7 +1,8 @@
 //! The totals and the fragmentation score of `e4defrag -c` (version 1.47.0).
 //!
-//! Over the accepted files: N = records, M = best possible extents, B = blocks. With r = 100 (N - M) / B the score is
-//! 8 r up to r = 10, and 80 + r / 5 above: it jumps from 80 to 82 just above 10 and stays below 100.
+//! Over the accepted files: N = records, M = best possible extents, B = blocks. With r = 100 (N -
+//! M) / B the score is 8 r up to r = 10, and 80 + r / 5 above: it jumps from 80 to 82 just above 10
+//! and stays below 100.
 
 use std::fmt::{self, Write as _};
 
@@ -38,7 +39,8 @@ pub struct DefragTotals {
 }
 
 impl DefragTotals {
-    /// Nothing counted yet. `block_size` in bytes; `blocks_per_group` in blocks; `groups_per_flex` 1 without flex_bg.
+    /// Nothing counted yet. `block_size` in bytes; `blocks_per_group` in blocks; `groups_per_flex`
+    /// 1 without flex_bg.
     #[must_use]
     pub fn new(block_size: u64, blocks_per_group: u64, groups_per_flex: u64) -> Self {
         Self {
@@ -52,7 +54,8 @@ impl DefragTotals {
         }
     }
 
-    /// Counts one name of a regular file that is not empty and has at least one block. Hard links count once a name.
+    /// Counts one name of a regular file that is not empty and has at least one block. Hard links
+    /// count once a name.
     pub fn add(&mut self, name: &[u8], records: &[Record]) {
         if records.is_empty() {
             return;
@@ -62,7 +65,8 @@ impl DefragTotals {
         self.files += 1;
         self.now += now;
         if blocks == 0 {
-            // Content in the inode: one record of no blocks, which the instrument counts as an extent too many.
+            // Content in the inode: one record of no blocks, which the instrument counts as an
+            // extent too many.
             return;
         }
         let best = (blocks - 1) / self.blocks_per_best_extent + 1;
@@ -108,8 +112,8 @@ impl DefragTotals {
         (self.blocks * (self.block_size / 1024)).checked_div(self.now).unwrap_or(0)
     }
 
-    /// The score before rounding, 0 to just under 100 (infinite when no file has a block); `None` when no file was
-    /// counted.
+    /// The score before rounding, 0 to just under 100 (infinite when no file has a block); `None`
+    /// when no file was counted.
     #[must_use]
     pub fn score(&self) -> Option<f32> {
         (self.files > 0).then(|| {
@@ -118,8 +122,8 @@ impl DefragTotals {
         })
     }
 
-    /// The text that `e4defrag -c` prints as root about a directory or device, from the table on. `what` is "device",
-    /// "directory" or "file"; names are written by `shown`.
+    /// The text that `e4defrag -c` prints as root about a directory or device, from the table on.
+    /// `what` is "device", "directory" or "file"; names are written by `shown`.
     #[must_use]
     pub fn report(&self, what: &str, name: &[u8], shown: &dyn Fn(&[u8]) -> String) -> String {
         let names = Names { whole: shown(name), shown };
@@ -170,7 +174,8 @@ struct Names<'s> {
     shown: &'s dyn Fn(&[u8]) -> String,
 }
 
-/// Records, in physical order, that are not both physically and logically followed by the next; the last counts.
+/// Records, in physical order, that are not both physically and logically followed by the next; the
+/// last counts.
 fn physical_runs(records: &[Record]) -> u64 {
     let mut sorted = records.to_vec();
     sorted.sort_unstable_by_key(|record| record.physical);

@@ -1,7 +1,8 @@
-//! Counting the extents of one file: four counts that the field's tools give, which differ (docs/format-notes.md).
+//! Counting the extents of one file: four counts that the field's tools give, which differ
+//! (docs/format-notes.md).
 //!
-//! Input is the file's records in logical order, as FIEMAP gives them for an idle file: one a leaf extent, holes left
-//! out, numbers in blocks.
+//! Input is the file's records in logical order, as FIEMAP gives them for an idle file: one a leaf
+//! extent, holes left out, numbers in blocks.
 
 /// One mapped run of a file, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +36,9 @@ impl Record {
 
 const NOTHING: Record = Record { logical: 0, physical: 0, length: 0, unwritten: false };
 
-/// The number in `filefrag`'s summary line: a record continues its predecessor when the physical distance equals the
-/// logical one, or when it is physically adjacent whatever the logical hole; a first record at logical 0 continues.
+/// The number in `filefrag`'s summary line: a record continues its predecessor when the physical
+/// distance equals the logical one, or when it is physically adjacent whatever the logical hole; a
+/// first record at logical 0 continues.
 #[must_use]
 pub fn filefrag_count(records: &[Record]) -> u64 {
     let mut count = 0;
@@ -52,8 +54,8 @@ pub fn filefrag_count(records: &[Record]) -> u64 {
     count
 }
 
-/// The `expected` column of `filefrag -v`: where the record would lie at the logical distance from its predecessor;
-/// `None` for a continuation.
+/// The `expected` column of `filefrag -v`: where the record would lie at the logical distance from
+/// its predecessor; `None` for a continuation.
 #[must_use]
 pub fn expected_physical(previous: Option<&Record>, record: &Record) -> Option<u64> {
     let previous = previous.unwrap_or(&NOTHING);
@@ -79,15 +81,16 @@ pub fn filefrag_line(name: &str, records: &[Record]) -> String {
     }
 }
 
-/// Whether `e2fsck` finds the sequence broken: some record begins elsewhere than right behind the previous one, logical
-/// holes and unwritten flags ignored. (Whether such a file is *counted* also depends on its size.)
+/// Whether `e2fsck` finds the sequence broken: some record begins elsewhere than right behind the
+/// previous one, logical holes and unwritten flags ignored. (Whether such a file is *counted* also
+/// depends on its size.)
 #[must_use]
 pub fn is_broken_on_disk(records: &[Record]) -> bool {
     records.windows(2).any(|pair| pair[1].physical != pair[0].physical_end())
 }
 
-/// Runs that are contiguous both logically and physically, whatever their written state: the extents per file that
-/// reports of allocation quote.
+/// Runs that are contiguous both logically and physically, whatever their written state: the
+/// extents per file that reports of allocation quote.
 #[must_use]
 pub fn contiguous_runs(records: &[Record]) -> u64 {
     let mut runs = u64::from(!records.is_empty());

@@ -1,7 +1,8 @@
-//! The free extents of an image: totals, minimum, maximum, average and the histogram of `e2freefrag`.
+//! The free extents of an image: totals, minimum, maximum, average and the histogram of
+//! `e2freefrag`.
 //!
-//! A free extent is a maximal run of free blocks of the block bitmaps, joined across group borders. Bucket `i` of the
-//! histogram holds runs of `[2^(i-1), 2^i)` blocks.
+//! A free extent is a maximal run of free blocks of the block bitmaps, joined across group borders.
+//! Bucket `i` of the histogram holds runs of `[2^(i-1), 2^i)` blocks.
 
 use std::fmt::{self, Write as _};
 
@@ -63,7 +64,8 @@ impl FreeSpace {
         }
     }
 
-    /// Also counts free aligned chunks of `chunk_bytes`: a power of two in KiB, at least the block size.
+    /// Also counts free aligned chunks of `chunk_bytes`: a power of two in KiB, at least the block
+    /// size.
     ///
     /// # Errors
     /// When the size breaks a rule.
@@ -75,7 +77,8 @@ impl FreeSpace {
         Ok(self)
     }
 
-    /// Adds one maximal run of free blocks. Runs must come in ascending order and must not touch each other.
+    /// Adds one maximal run of free blocks. Runs must come in ascending order and must not touch
+    /// each other.
     pub fn add_run(&mut self, first_block: u64, blocks: u64) {
         assert!(blocks > 0, "an empty run is no free extent");
         self.extents += 1;
@@ -134,7 +137,8 @@ impl FreeSpace {
         self.buckets.iter().copied().enumerate().filter(|(_, bucket)| bucket.extents > 0)
     }
 
-    /// The text that `e2freefrag` prints for `name`: `total_blocks` and `free_blocks` are the superblock's fields.
+    /// The text that `e2freefrag` prints for `name`: `total_blocks` and `free_blocks` are the
+    /// superblock's fields.
     #[must_use]
     pub fn report(&self, name: &str, total_blocks: u64, free_blocks: u64) -> String {
         let mut text = String::new();
@@ -147,7 +151,8 @@ impl FreeSpace {
         writeln!(out, "Free blocks: {free} ({:.1}%)\n", percent(free, total))?;
         if let Some(chunks) = &self.chunks {
             let per_chunk = chunks.blocks_per_chunk;
-            // One too many when the total is a multiple of the chunk: the instrument's own rounding.
+            // One too many when the total is a multiple of the chunk: the instrument's own
+            // rounding.
             let all = (total + per_chunk) / per_chunk;
             writeln!(out, "Chunksize: {} bytes ({per_chunk} blocks)", per_chunk * self.block_size)?;
             writeln!(

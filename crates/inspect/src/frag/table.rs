@@ -1,6 +1,7 @@
 //! The table of records that `filefrag -v` prints.
 //!
-//! Columns grow with the size of the file and of the file system; content in the inode is shown in bytes.
+//! Columns grow with the size of the file and of the file system; content in the inode is shown in
+//! bytes.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! A map as a picture: SVG for a page.
 //!
-//! A row is a group, or some where there are too many for a picture; stretches in which nothing is to be seen are left
-//! out, with a line that says which groups they are. What files hold stands apart from metadata where that is known.
+//! A row is a group, or some where there are too many for a picture; stretches in which nothing is
+//! to be seen are left out, with a line that says which groups they are. What files hold stands
+//! apart from metadata where that is known.
 
 use std::fmt::Write as _;
 
@@ -81,7 +82,8 @@ impl Picture<'_> {
 
     /// Rows and stretches from the first group to the last.
     fn strips(&self) -> Vec<Strip> {
-        // Where no content of files is, nothing is to be seen; where only use is known, where nothing is used.
+        // Where no content of files is, nothing is to be seen; where only use is known, where
+        // nothing is used.
         let files = self.files.filter(|files| files.figures().used_clusters > 0);
         let seen = files.unwrap_or(self.used);
         let empty: Vec<bool> = (0..self.used.groups()).map(|group| seen.used_in(group) == 0).collect();

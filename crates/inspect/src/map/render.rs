@@ -34,11 +34,11 @@ impl AllocationMap {
         row
     }
 
-    /// The map as an `<svg>` element with its legend; content of files stands apart where their map is given. The size
-    /// follows the number of groups.
+    /// The map as an `<svg>` element with its legend; content of files stands apart where their map
+    /// is given. The size follows the number of groups.
     ///
-    /// Used squares let what is below shine through where they are not full, so that a page can choose the colours of
-    /// the classes `paper` and `free`.
+    /// Used squares let what is below shine through where they are not full, so that a page can
+    /// choose the colours of the classes `paper` and `free`.
     #[must_use]
     pub fn svg(&self, title: &str, files: Option<&Self>) -> String {
         Picture { title, used: self, files }.svg()

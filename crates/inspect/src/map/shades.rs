@@ -1,13 +1,15 @@
-//! How full a square is, as a character and as a strength of colour: text and pictures have the same extremes.
+//! How full a square is, as a character and as a strength of colour: text and pictures have the
+//! same extremes.
 
-/// The colour of what is used. With the others of a picture it stays apart for readers with colour vision deficiencies
-/// (Okabe and Ito).
+/// The colour of what is used. With the others of a picture it stays apart for readers with colour
+/// vision deficiencies (Okabe and Ito).
 pub const DATA: &str = "#0072b2";
 
 /// Characters from empty to full.
 const SHADES: [char; 6] = [' ', '.', ':', '+', '#', '@'];
 
-/// The character of a used share (0..=1). Free stays blank and full is full only at exactly 1, so that the extremes can be told from almost.
+/// The character of a used share (0..=1). Free stays blank and full is full only at exactly 1, so
+/// that the extremes can be told from almost.
 #[must_use]
 pub fn character(share: f64) -> char {
     let step = match share {

@@ -1,4 +1,5 @@
-//! Extended attributes: in the inode, in its attribute block, and with values in inodes of their own.
+//! Extended attributes: in the inode, in its attribute block, and with values in inodes of their
+//! own.
 
 use blockyard_disk::inline_data;
 use blockyard_disk::inode::InodeFlags;
@@ -18,8 +19,8 @@ pub struct Xattr {
 }
 
 impl Reader {
-    /// The attributes of an inode, sorted by name. Left out are inline data and those that programs never see
-    /// (encryption contexts).
+    /// The attributes of an inode, sorted by name. Left out are inline data and those that programs
+    /// never see (encryption contexts).
     ///
     /// # Errors
     /// [`super::Error::Device`], [`super::Error::Disk`].

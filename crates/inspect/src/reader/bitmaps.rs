@@ -10,9 +10,9 @@ use blockyard_disk::{BlockCount, BlockNr, Geometry, GroupDescriptor, bitmap};
 use super::{Reader, Result};
 
 impl Reader {
-    /// The block bitmap of a group, checksum compared. Where the group is flagged uninitialised, what it would be: in
-    /// use are the group's head and its own bitmaps and table as far as they lie in the group, and what is past its
-    /// end.
+    /// The block bitmap of a group, checksum compared. Where the group is flagged uninitialised,
+    /// what it would be: in use are the group's head and its own bitmaps and table as far as they
+    /// lie in the group, and what is past its end.
     ///
     /// # Errors
     /// [`super::Error::Device`], [`super::Error::Disk`].
@@ -51,7 +51,8 @@ impl Reader {
         bits
     }
 
-    /// The inode bitmap of a group, checksum compared; of a group flagged uninitialised, an empty one.
+    /// The inode bitmap of a group, checksum compared; of a group flagged uninitialised, an empty
+    /// one.
     ///
     /// # Errors
     /// [`super::Error::Device`], [`super::Error::Disk`].

@@ -1,4 +1,5 @@
-//! A fixed number of metadata blocks, direct-mapped by block number: bounded memory, nothing to tune.
+//! A fixed number of metadata blocks, direct-mapped by block number: bounded memory, nothing to
+//! tune.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Directories: walking all entries, and finding one by name.
 //!
-//! A walk visits the mapped blocks in logical order; index blocks look like blocks without entries and need no
-//! special treatment beyond their checksum. A lookup goes by the index where there is one that can be used and by a
-//! walk otherwise. Without metadata_csum a damaged index falls back to the walk, as other readers do.
+//! A walk visits the mapped blocks in logical order; index blocks look like blocks without entries
+//! and need no special treatment beyond their checksum. A lookup goes by the index where there is
+//! one that can be used and by a walk otherwise. Without metadata_csum a damaged index falls back
+//! to the walk, as other readers do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +38,8 @@ impl Reader {
     /// All entries of a directory in disk order, `.` and `..` included.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]; the walk itself yields the errors of its blocks and ends after the first.
+    /// [`Error::NotDirectory`]; the walk itself yields the errors of its blocks and ends after the
+    /// first.
     pub fn entries(&self, directory: &Inode) -> Result<DirEntries<'_>> {
         if !directory.is_directory() {
             return Err(Error::NotDirectory(format!("inode {}", directory.number())));
@@ -57,8 +59,8 @@ impl Reader {
         })
     }
 
-    /// All entries of a directory in the order in which Linux lists them: by hash where the directory has an index or
-    /// may get one, else in disk order; `.` and `..` first.
+    /// All entries of a directory in the order in which Linux lists them: by hash where the
+    /// directory has an index or may get one, else in disk order; `.` and `..` first.
     ///
     /// # Errors
     /// As [`Self::entries`].
@@ -139,8 +141,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether names of this directory hash in a way that is known: not the keyed hash of encrypted case-insensitive
-    /// directories, and not by folded names.
+    /// Whether names of this directory hash in a way that is known: not the keyed hash of encrypted
+    /// case-insensitive directories, and not by folded names.
     fn can_hash(&self, directory: &Inode) -> bool {
         !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
     }
@@ -176,8 +178,8 @@ fn is_indexed(directory: &Inode) -> bool {
     directory.flags().contains(InodeFlags::INDEX) && directory.map() != InodeMap::Inline
 }
 
-/// What kind of index block a block of an indexed directory is; `None` for a leaf. A node shows one unused entry over
-/// the whole block, which a leaf with a checksum tail cannot.
+/// What kind of index block a block of an indexed directory is; `None` for a leaf. A node shows one
+/// unused entry over the whole block, which a leaf with a checksum tail cannot.
 fn index_kind(directory: &Inode, logical: LogicalBlock, block: &[u8]) -> Option<IndexKind> {
     if !is_indexed(directory) {
         return None;

@@ -1,8 +1,9 @@
 //! From logical blocks to physical ones: extent trees and block maps as one stream of extents.
 //!
-//! [`MapWalk`] yields the mapped runs in ascending order from a given block on. It holds one list of children per
-//! level, never recurses, and visits each node at most once: extent nodes are bounded by their parents' ranges, and
-//! indirect blocks are counted against the blocks of the file system.
+//! [`MapWalk`] yields the mapped runs in ascending order from a given block on. It holds one list
+//! of children per level, never recurses, and visits each node at most once: extent nodes are
+//! bounded by their parents' ranges, and indirect blocks are counted against the blocks of the file
+//! system.
 
 use std::ops::Range;
 
@@ -38,8 +39,8 @@ pub enum RunKind {
 }
 
 impl Reader {
-    /// The mapped extents of an inode from `first` on, ascending, those beyond its size included. The first may begin
-    /// before `first`. Empty for inodes without blocks.
+    /// The mapped extents of an inode from `first` on, ascending, those beyond its size included.
+    /// The first may begin before `first`. Empty for inodes without blocks.
     pub fn extents_from(&self, inode: &Inode, first: LogicalBlock) -> MapWalk<'_> {
         let walk = match inode.map() {
             InodeMap::Extents => Walk::Extents(ExtentWalk::new(first)),
@@ -82,8 +83,8 @@ enum Walk {
 }
 
 impl MapWalk<'_> {
-    /// The block of the extent node that the last extent came from; `None` when it lies in the inode, and for block
-    /// maps.
+    /// The block of the extent node that the last extent came from; `None` when it lies in the
+    /// inode, and for block maps.
     #[must_use]
     pub fn node(&self) -> Option<BlockNr> {
         match &self.walk {
@@ -265,7 +266,8 @@ impl Iterator for Runs<'_> {
         if self.at >= self.end {
             return None;
         }
-        // Extents wholly before the position are passed over: a block map yields joined runs that may begin early.
+        // Extents wholly before the position are passed over: a block map yields joined runs that
+        // may begin early.
         while self.next.is_none_or(|extent| u64::from(extent.end()) <= self.at) {
             match self.walk.next() {
                 Some(Ok(extent)) => self.next = Some(extent),

@@ -11,7 +11,8 @@ impl Reader {
     /// where a slash behind it says that a directory is meant.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::TooManySymlinks`], [`Error::Device`], [`Error::Disk`].
+    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::TooManySymlinks`], [`Error::Device`],
+    /// [`Error::Disk`].
     pub fn resolve(&self, path: &[u8], last: LastLink) -> Result<Inode> {
         path::resolve(&Walk { reader: self, path }, path, last)
     }

@@ -7,8 +7,9 @@ use blockyard_testkit::tree::{Content, ContentHash, Node, Tree};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Asserts that ext4-view reads an image as `tree` says, but for what ext4-view 0.9 is known to misread: it takes a hole
-/// of a block map for a damaged pointer, and reads what lies in blocks that are allocated and not written.
+/// Asserts that ext4-view reads an image as `tree` says, but for what ext4-view 0.9 is known to
+/// misread: it takes a hole of a block map for a damaged pointer, and reads what lies in blocks
+/// that are allocated and not written.
 pub(crate) fn assert_same(image: &Path, tree: &Tree) {
     let reader = Reader::open(Arc::new(FileDevice::open_read_only(image).unwrap())).unwrap();
     let block_maps = !reader.superblock().features().incompat.contains(Incompat::EXTENTS);

@@ -1,4 +1,5 @@
-//! A small file system made by hand, and a writer of logs for it: every rule of recovery gets a log of its own.
+//! A small file system made by hand, and a writer of logs for it: every rule of recovery gets a log
+//! of its own.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, dead_code, unreachable_pub)]
 
@@ -134,8 +135,8 @@ impl Image {
         self.put(&builder.finish())
     }
 
-    /// One descriptor and its blocks; the content of a block is its byte all over. Gives the descriptor's log block
-    /// and the crc of checksum v1 so far.
+    /// One descriptor and its blocks; the content of a block is its byte all over. Gives the
+    /// descriptor's log block and the crc of checksum v1 so far.
     pub fn blocks(&mut self, blocks: &[(u64, Vec<u8>)], crc: u32) -> (u32, u32) {
         let mut builder = DescriptorBuilder::new(self.format, self.tid);
         let mut logged = Vec::new();
@@ -163,7 +164,8 @@ impl Image {
         self.put(&block)
     }
 
-    /// A whole transaction that fills blocks with bytes; gives the log blocks of its descriptor and its commit.
+    /// A whole transaction that fills blocks with bytes; gives the log blocks of its descriptor and
+    /// its commit.
     pub fn transaction(&mut self, blocks: &[(u64, u8)]) -> (u32, u32) {
         let blocks: Vec<_> = blocks.iter().map(|&(target, byte)| (target, vec![byte; BLOCK])).collect();
         let (descriptor, crc) = self.blocks(&blocks, !0);

@@ -1,4 +1,5 @@
-//! The real machine: parking_lot locks and the processor's atomics. Everything inlines to the bare primitive.
+//! The real machine: parking_lot locks and the processor's atomics. Everything inlines to the bare
+//! primitive.
 
 use core::cell::RefCell;
 use core::time::Duration;

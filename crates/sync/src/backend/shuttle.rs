@@ -1,6 +1,8 @@
-//! A systematic scheduler: tests run under it with every lock and atomic access a point where another thread may go.
+//! A systematic scheduler: tests run under it with every lock and atomic access a point where
+//! another thread may go.
 //!
-//! Values of this backend must be made and used inside `shuttle::check_*`. Timed waits never time out.
+//! Values of this backend must be made and used inside `shuttle::check_*`. Timed waits never time
+//! out.
 
 use core::cell::RefCell;
 use core::time::Duration;

@@ -1,4 +1,5 @@
-//! What each test has tried. A test that gets an operation or an image, or loses one, fails until it is told here.
+//! What each test has tried. A test that gets an operation or an image, or loses one, fails until
+//! it is told here.
 
 use super::{BLOCKS, Image, Tried, Way};
 

@@ -1,5 +1,5 @@
-//! Images of rare shapes, for the long runs: deep maps and indexes, what tools change before or after the kernel filled
-//! them, block sizes that it does not mount.
+//! Images of rare shapes, for the long runs: deep maps and indexes, what tools change before or
+//! after the kernel filled them, block sizes that it does not mount.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -147,8 +147,9 @@ pub const RARE_PROFILES: &[Profile] = &[
     rare("large-journal", &["-t", "ext4", "-b", "1024", "-J", "size=20", "-O", "fast_commit,orphan_file"]),
 ];
 
-/// What makes maps and indexes deep with blocks of 1 KiB: an extent tree of depth 3 (a triple-indirect map without
-/// extents), an index of three levels where `large_dir` allows it, and names beyond ASCII.
+/// What makes maps and indexes deep with blocks of 1 KiB: an extent tree of depth 3 (a
+/// triple-indirect map without extents), an index of three levels where `large_dir` allows it, and
+/// names beyond ASCII.
 pub(super) fn fill_deep(root: &Path) {
     let deep = fs::File::create(root.join("many-extents")).expect("create");
     for n in 0..29_000 {

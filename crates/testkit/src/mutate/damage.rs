@@ -1,5 +1,6 @@
-//! Damage as disks, cables and people do it: whole blocks zeroed, garbled, torn, swapped or written to the wrong place,
-//! and image files cut short. Mostly where the structures are, as elsewhere it is content.
+//! Damage as disks, cables and people do it: whole blocks zeroed, garbled, torn, swapped or written
+//! to the wrong place, and image files cut short. Mostly where the structures are, as elsewhere it
+//! is content.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

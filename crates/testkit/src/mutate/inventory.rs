@@ -117,8 +117,8 @@ impl Inventory {
         blocks.div_ceil(u64::from(self.sb.s_blocks_per_group.get())) as u32
     }
 
-    /// Byte offset of a group's descriptor; only tables behind the superblock (no image of ours is larger than the
-    /// first meta group, whose descriptors stand there with meta_bg too).
+    /// Byte offset of a group's descriptor; only tables behind the superblock (no image of ours is
+    /// larger than the first meta group, whose descriptors stand there with meta_bg too).
     pub(super) fn desc_at(&self, group: u32) -> usize {
         let size = self.block_size();
         let table = if size == 1024 { 2 * size } else { size };
@@ -167,7 +167,8 @@ impl Inventory {
         }
     }
 
-    /// Backups by the rule of sparse_super, which no image of ours lacks: a place that holds no magic is none.
+    /// Backups by the rule of sparse_super, which no image of ours lacks: a place that holds no
+    /// magic is none.
     fn list_backups(&mut self) {
         let per_group = self.sb.s_blocks_per_group.get() as usize;
         for group in 1..self.groups() {
@@ -372,7 +373,8 @@ impl Inventory {
                 table(RawGroupDesc::FIELDS, 0).filter(|field| field.1 + field.2 <= structure.length).collect()
             }
             Kind::JournalSuperblock => {
-                // With s_errno set e2fsck -n tries to write, fails, and ends with whatever code that leads to.
+                // With s_errno set e2fsck -n tries to write, fails, and ends with whatever code
+                // that leads to.
                 let fields = table(RawJournalSuperblock::FIELDS, 0)
                     .filter(|field| field.2 <= 16 && field.0 != "s_errno");
                 let more = [

@@ -70,8 +70,8 @@ impl Module {
         all
     }
 
-    /// The module that defines what a path names that stands in the module `from`; none when another crate does.
-    /// This is the crate's root.
+    /// The module that defines what a path names that stands in the module `from`; none when
+    /// another crate does. This is the crate's root.
     pub(crate) fn definition(&self, from: &[String], path: &[String]) -> Option<Vec<String>> {
         self.follow(from, path, IMPORTS_MAX)
     }

@@ -1,4 +1,5 @@
-//! One source file as tokens: the modules it declares, what it imports, and the paths it names, without its tests.
+//! One source file as tokens: the modules it declares, what it imports, and the paths it names,
+//! without its tests.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
@@ -50,7 +51,8 @@ pub(crate) fn read(text: &str) -> Result<Source, proc_macro2::LexError> {
 }
 
 impl Source {
-    /// Goes through a list of tokens and the groups in it; imports of blocks are no names of the module.
+    /// Goes through a list of tokens and the groups in it; imports of blocks are no names of the
+    /// module.
     fn items(&mut self, tokens: &[TokenTree], is_module: bool) {
         let (mut at, mut file) = (0, None);
         while at < tokens.len() {
@@ -120,7 +122,8 @@ impl Source {
     }
 }
 
-/// The leaves of a `use` tree: the name each brings, and its path. `*` brings no name but has a path.
+/// The leaves of a `use` tree: the name each brings, and its path. `*` brings no name but has a
+/// path.
 fn use_tree(prefix: &[String], tokens: &[TokenTree], leaves: &mut Vec<(String, Named)>) {
     let mut path = prefix.to_vec();
     let mut at = 0;
@@ -160,7 +163,8 @@ fn attribute(tokens: &[TokenTree], at: usize) -> Option<(&Group, usize)> {
     }
 }
 
-/// `#[test]`, `#[cfg(test)]`, and `cfg` of anything of which `test` is a condition (but not `not(test)`).
+/// `#[test]`, `#[cfg(test)]`, and `cfg` of anything of which `test` is a condition (but not
+/// `not(test)`).
 fn is_of_tests(attribute: &Group) -> bool {
     let text: String = attribute.stream().to_string().split_whitespace().collect();
     text == "test" || text == "cfg(test)" || text.starts_with("cfg(all(test,")

@@ -51,7 +51,8 @@ fn arrows_one_way_are_no_circle() {
 
 #[test]
 fn names_are_followed_to_where_they_are_defined() {
-    // `crate::B` is the root's name for what b defines, and `super::Shared` in b the parent's for what a does.
+    // `crate::B` is the root's name for what b defines, and `super::Shared` in b the parent's for
+    // what a does.
     let files = [
         ("lib.rs", "mod a; mod b; pub use b::{inner::Deep as B}; use a::Shared;"),
         ("a.rs", "use crate::B; pub struct Shared;"),

@@ -1,4 +1,5 @@
-//! Where bytes are on a disk: zones of equal width, in which tracks hold more the further out they are.
+//! Where bytes are on a disk: zones of equal width, in which tracks hold more the further out they
+//! are.
 
 use std::time::Duration;
 
@@ -34,7 +35,8 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// A disk of `bytes` in `count` zones whose rates fall evenly from `outer` to `inner` bytes a second; a turn takes `turn`.
+    /// A disk of `bytes` in `count` zones whose rates fall evenly from `outer` to `inner` bytes a
+    /// second; a turn takes `turn`.
     pub(super) fn new(bytes: u64, count: u64, (outer, inner): (u64, u64), turn: Duration) -> Self {
         assert!(count > 0 && inner > 0 && outer >= inner, "zones, slower towards the middle");
         let rate = |zone: u64| outer - (outer - inner) * (2 * zone + 1) / (2 * count);

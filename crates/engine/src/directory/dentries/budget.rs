@@ -1,9 +1,10 @@
 //! The directories whose names are known, and the memory that this may take in all.
 //!
-//! Names outlive the inode in memory: whether that leaves and comes back must not depend on what is remembered here, because
-//! the placement of new inodes depends on it. They go with the directory itself, or when memory is short: a hand goes round the
-//! directories, and one that was not asked since it last passed forgets everything. Nobody waits: names that somebody
-//! changes are passed by.
+//! Names outlive the inode in memory: whether that leaves and comes back must not depend on what is
+//! remembered here, because the placement of new inodes depends on it. They go with the directory
+//! itself, or when memory is short: a hand goes round the directories, and one that was not asked
+//! since it last passed forgets everything. Nobody waits: names that somebody changes are passed
+//! by.
 
 use super::Dentries;
 use crate::numbers::NumberHasher;
@@ -66,8 +67,8 @@ impl DentryCache {
         }
     }
 
-    /// Takes bytes, from directories that were not asked of late if there are not enough; `None` when there is nothing to
-    /// be had. The caller may hold the lock of one directory's names.
+    /// Takes bytes, from directories that were not asked of late if there are not enough; `None`
+    /// when there is nothing to be had. The caller may hold the lock of one directory's names.
     pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved> {
         let count = u64_from_usize(bytes);
         let fits = count <= self.bytes_max && (self.take(count) || self.make_room(count));

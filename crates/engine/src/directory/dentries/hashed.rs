@@ -1,8 +1,9 @@
 //! Any names of one directory, with the inodes that they stand for, by their hash.
 //!
-//! Names are in [segments](super::segment). A segment grows in place to one huge page and is then split in two by one more bit
-//! of the hash, so that entering a name moves a bounded number of others, whatever the directory's size. A directory that
-//! gets no more memory empties the segment that is full. Names whose hashes were chosen to collide are not kept.
+//! Names are in [segments](super::segment). A segment grows in place to one huge page and is then
+//! split in two by one more bit of the hash, so that entering a name moves a bounded number of
+//! others, whatever the directory's size. A directory that gets no more memory empties the segment
+//! that is full. Names whose hashes were chosen to collide are not kept.
 
 use super::budget::Reserved;
 use super::lines::{HUGE, LINE};
@@ -15,7 +16,8 @@ use blockyard_disk::num::{high64, low64, u64_from_usize, usize_from_u64};
 const LINES_MIN: usize = 64;
 /// Lines of a segment that is split instead of grown.
 const LINES_MAX: usize = HUGE / LINE;
-/// Most bits of a hash that choose a segment: bounds the index. With 4 GiB of names it is not reached.
+/// Most bits of a hash that choose a segment: bounds the index. With 4 GiB of names it is not
+/// reached.
 const DEPTH_MAX: u32 = 12;
 /// Times that room is made for one name.
 const TRIES: usize = 4;
@@ -176,7 +178,8 @@ impl Part {
     }
 }
 
-/// A hash of a name, for tables in memory only: eight bytes at a time, one multiplication each, of which both halves count.
+/// A hash of a name, for tables in memory only: eight bytes at a time, one multiplication each, of
+/// which both halves count.
 fn hash(name: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |state: u64, word: u64| {

@@ -1,7 +1,8 @@
 //! Memory in lines of the CPU's cache, in huge pages once there is enough of it.
 //!
-//! A look-up in a large directory reads one line out of tens of megabytes. With pages of 4 KiB such a read misses the CPU's
-//! cache of page translations, too, which under nested paging costs as much again as the line.
+//! A look-up in a large directory reads one line out of tens of megabytes. With pages of 4 KiB such
+//! a read misses the CPU's cache of page translations, too, which under nested paging costs as much
+//! again as the line.
 
 use memmap2::{Advice, MmapMut};
 
@@ -24,7 +25,8 @@ pub(super) enum Lines {
 pub(super) struct Aligned([u8; LINE]);
 
 impl Lines {
-    /// Bytes of memory that `count` lines take: whole huge pages, as the kernel puts only those where they can be huge.
+    /// Bytes of memory that `count` lines take: whole huge pages, as the kernel puts only those
+    /// where they can be huge.
     pub(super) const fn memory(count: usize) -> usize {
         let bytes = count * LINE;
         if bytes < HUGE { bytes } else { bytes.next_multiple_of(HUGE) }

@@ -1,15 +1,17 @@
-//! Names and the inodes that they stand for, in a hash table whose buckets are lines of the CPU's cache.
+//! Names and the inodes that they stand for, in a hash table whose buckets are lines of the CPU's
+//! cache.
 //!
-//! A line holds whole entries one after the other, so a name is compared where it is found: an answer is exact, and usually
-//! costs one line. Of the names of 13 bytes a line holds three.
+//! A line holds whole entries one after the other, so a name is compared where it is found: an
+//! answer is exact, and usually costs one line. Of the names of 13 bytes a line holds three.
 //!
 //! ```text
 //! line   passed: u8, used: u8, entries, zeroes
 //! entry  length of the name: u8, inode: u32, name
 //! ```
 //!
-//! A name goes to the first line with room at or behind its home, at most [`REACH`] lines. `passed` counts the names that
-//! went on behind the line, up to 255, which stays: a search ends where nothing passed. Within a segment no name is twice.
+//! A name goes to the first line with room at or behind its home, at most [`REACH`] lines. `passed`
+//! counts the names that went on behind the line, up to 255, which stays: a search ends where
+//! nothing passed. Within a segment no name is twice.
 
 use super::lines::{LINE, Lines};
 use blockyard_disk::num::{low8, u32_from_usize, u64_from_usize, usize_from_u64};
@@ -73,7 +75,8 @@ impl Segment {
         None
     }
 
-    /// Enters a name, or has it stand for another inode; false when there is no room in reach of its home.
+    /// Enters a name, or has it stand for another inode; false when there is no room in reach of
+    /// its home.
     #[must_use]
     pub(super) fn set(&mut self, hash: u64, name: &[u8], inode: u32) -> bool {
         let wanted = HEAD + name.len();
@@ -127,7 +130,8 @@ impl Segment {
         }
     }
 
-    /// Calls `visit` with every name and its inode, in the order of the lines, which is nearly that of the hashes.
+    /// Calls `visit` with every name and its inode, in the order of the lines, which is nearly that
+    /// of the hashes.
     pub(super) fn for_each(&self, mut visit: impl FnMut(&[u8], u32)) {
         for number in 0..self.count {
             let line = self.lines.line(number);

@@ -1,7 +1,9 @@
-//! Writing folio by folio, as Linux's page cache does: each folio is delayed, or placed at once when space gets short.
+//! Writing folio by folio, as Linux's page cache does: each folio is delayed, or placed at once
+//! when space gets short.
 //!
-//! In the product's way a write reserves all that it and its mapping can need before it changes anything, which no file system with
-//! Linux's rules can reserve. What was observed is in docs/behaviour/page-cache.md, "When space gets short".
+//! In the product's way a write reserves all that it and its mapping can need before it changes
+//! anything, which no file system with Linux's rules can reserve. What was observed is in
+//! docs/behaviour/page-cache.md, "When space gets short".
 
 use super::PageCache;
 use crate::file::LockedFile;
@@ -35,8 +37,8 @@ impl PageCache {
         Ok(all.bytes.len())
     }
 
-    /// Writes the part that lies in one folio. If it does not fit, what it allocated behind the end of the file
-    /// goes, and it is tried again after a commit that frees clusters.
+    /// Writes the part that lies in one folio. If it does not fit, what it allocated behind the end
+    /// of the file goes, and it is tried again after a commit that frees clusters.
     fn write_folio(&self, file: &mut LockedFile<'_>, folio: Part<'_>) -> Result<()> {
         let bits = file.files.volume.geometry().block_bits();
         // As in Linux this is asked once, however often it is tried again.
@@ -58,8 +60,8 @@ impl PageCache {
         }
     }
 
-    /// Zeroes what Linux zeroes of a folio that does not fit: what reads as zeroes inside the file and before the
-    /// first block that is not allocated. It then waits to be written.
+    /// Zeroes what Linux zeroes of a folio that does not fit: what reads as zeroes inside the file
+    /// and before the first block that is not allocated. It then waits to be written.
     fn dirty_before_hole(&self, file: &mut LockedFile<'_>, blocks: Range<u32>, size: u64) -> Result<()> {
         let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << file.files.volume.geometry().block_bits())));
         for logical in blocks.start..end.max(blocks.start) {
@@ -100,8 +102,8 @@ impl PageCache {
         written
     }
 
-    /// Whether there is so little space that a write asks for its blocks at once. Before that, reserved clusters are
-    /// given their place when they get many.
+    /// Whether there is so little space that a write asks for its blocks at once. Before that,
+    /// reserved clusters are given their place when they get many.
     fn leaves_delayed_allocation(&self, file: &mut LockedFile<'_>) -> Result<bool> {
         let room = file.files.volume.space.allocator().room();
         if room.wants_write_back() {
@@ -110,7 +112,8 @@ impl PageCache {
         Ok(room.is_short())
     }
 
-    /// Gives the blocks of a range a place each, one after the other, as unwritten: their data comes later.
+    /// Gives the blocks of a range a place each, one after the other, as unwritten: their data
+    /// comes later.
     fn place_now(&self, file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
         let extents = file.inode.core().map == InodeMap::Extents;
         let how = How { unwritten: extents, pool: Pool::Ordinary, exact: false };

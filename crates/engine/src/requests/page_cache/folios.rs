@@ -1,10 +1,12 @@
-//! In which pieces Linux's page cache would hold a file: kept only where its decisions are to be followed exactly.
+//! In which pieces Linux's page cache would hold a file: kept only where its decisions are to be
+//! followed exactly.
 //!
-//! Linux 6.18 caches ext4 files in *folios*, naturally aligned runs of 2^n pages. Write-back maps blocks across folios,
-//! but where a mapped run ends inside one, it goes on with the rest of that folio alone: so requests are cut at
-//! boundaries that depend on how the file was written. Observed: a write makes folios as large as what is left of it
-//! (rounded down to a power of two), at most 2 MiB, aligned, and not over what is there; a folio whose rest was cut off
-//! by a truncation is parted when it is clean, and stays when it is not.
+//! Linux 6.18 caches ext4 files in *folios*, naturally aligned runs of 2^n pages. Write-back maps
+//! blocks across folios, but where a mapped run ends inside one, it goes on with the rest of that
+//! folio alone: so requests are cut at boundaries that depend on how the file was written.
+//! Observed: a write makes folios as large as what is left of it (rounded down to a power of two),
+//! at most 2 MiB, aligned, and not over what is there; a folio whose rest was cut off by a
+//! truncation is parted when it is clean, and stays when it is not.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -66,8 +68,8 @@ impl Folios {
         page..page + (1 << order)
     }
 
-    /// Drops the pages of a range of bytes that is not needed any more. `is_dirty` tells whether any byte of a range
-    /// waits for write-back: such folios are not parted.
+    /// Drops the pages of a range of bytes that is not needed any more. `is_dirty` tells whether
+    /// any byte of a range waits for write-back: such folios are not parted.
     pub(in crate::requests) fn drop_bytes(
         &mut self,
         bytes: Range<u64>,

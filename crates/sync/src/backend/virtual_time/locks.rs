@@ -1,7 +1,8 @@
 //! Locks and condition variables whose waiting happens in virtual time.
 //!
-//! Who holds a lock is in the scheduler's side table; the value lies in a real lock that is therefore always free when
-//! it is taken inside a simulation. Outside of one the real lock does the work.
+//! Who holds a lock is in the scheduler's side table; the value lies in a real lock that is
+//! therefore always free when it is taken inside a simulation. Outside of one the real lock does
+//! the work.
 
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;

@@ -1,5 +1,5 @@
-//! Which cache line a primitive lies on, decided when it is made and not by its address, so that a run does not depend
-//! on where the heap puts things.
+//! Which cache line a primitive lies on, decided when it is made and not by its address, so that a
+//! run does not depend on where the heap puts things.
 
 use std::cell::Cell;
 use std::hash::{BuildHasherDefault, Hasher};
