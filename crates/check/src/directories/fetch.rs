@@ -35,6 +35,7 @@ pub(super) struct Fetched {
 pub(super) fn units<'f, 'a>(volume: &Volume<'_>, mut facts: &'f [&'a DirFact]) -> Vec<&'f [&'a DirFact]> {
     let size = u64_from_usize(volume.block_size());
     let most = (facts.len() / (UNITS_PER_THREAD * rayon::current_num_threads())).clamp(1, UNIT_MAX);
+    let all = facts.len();
     let mut units = Vec::new();
     while !facts.is_empty() {
         let mut bytes = 0u64;
@@ -47,6 +48,8 @@ pub(super) fn units<'f, 'a>(volume: &Volume<'_>, mut facts: &'f [&'a DirFact]) -
         units.push(unit);
         facts = rest;
     }
+    let parted: usize = units.iter().map(|unit| unit.len()).sum();
+    assert_eq!(parted, all, "each directory is in one unit");
     units
 }
 
@@ -78,6 +81,8 @@ impl Fetched {
                 _ => requests.push((block, 1)),
             }
         }
+        let longest = REQUEST_BYTES.max(size);
+        debug_assert!(requests.iter().all(|request| request.1 * size <= longest), "a request is too long");
         let read = |&(first, count): &(u64, u64)| {
             let mut bytes = vec![0; usize_from_u64(count * size)];
             let read = volume.device.read_at(first << volume.geometry.block_bits(), &mut bytes);
@@ -131,6 +136,7 @@ impl<'a, 'v> Window<'a, 'v> {
     fn fill(&mut self, place: BlockNr, following: u64) -> Result<(), DeviceError> {
         let size = u64_from_usize(self.volume.block_size());
         let most = (REQUEST_BYTES / size).clamp(1, following + 1);
+        assert!(most <= following + 1, "{most} blocks from {place} on, {following} come next");
         for count in [most, 1] {
             self.first = place.raw();
             self.bytes.resize(usize_from_u64(count * size), 0);

@@ -27,6 +27,7 @@ impl Counts {
         let Some(low) = self.low.get(index) else { return };
         if low.fetch_add(1, Ordering::Relaxed) == u8::MAX {
             let high = self.high.get_or_init(|| (0..self.low.len()).map(|_| AtomicU32::new(0)).collect());
+            debug_assert_eq!(high.len(), self.low.len(), "counts of the same inodes");
             // Never full: 2^32 references need 48 GiB of directory entries at least.
             high[index].fetch_add(1, Ordering::Relaxed);
         }
@@ -60,6 +61,7 @@ impl Links {
     }
 
     pub(crate) fn set(&mut self, index: usize, count: u16) {
+        debug_assert!(index < self.len(), "link count {index} of {}", self.len());
         let low = u8::try_from(count).unwrap_or(Self::MANY);
         self.low[index] = low;
         if low == Self::MANY {

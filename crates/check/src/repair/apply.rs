@@ -152,6 +152,7 @@ impl Plan<'_> {
     /// Writes what is new in the journal that has a device of its own: it was emptied, once what it held is durable.
     fn write_journal(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
         let Some(journal) = &self.journal else { return Ok(()) };
+        assert_eq!(journal.size(), device.size(), "the journal that the plan was made with");
         for range in journal.dirty_ranges() {
             let mut bytes = vec![0; usize_from_u64(range.end - range.start)];
             journal.read_at(range.start, &mut bytes)?;

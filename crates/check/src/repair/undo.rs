@@ -66,6 +66,7 @@ fn save(device: &dyn BlockDevice, ranges: &[Range<u64>], path: &Path) -> Result<
     file.write_all(&[0; HEAD])?;
     let mut records = 0;
     for range in ranges {
+        debug_assert!(range.start <= range.end, "a range that ends before it begins: {range:?}");
         let mut at = range.start;
         while at < range.end {
             let length = (range.end - at).min(RECORD_MAX);
