@@ -68,6 +68,9 @@ fn rows_have_exactly_the_documented_keys() {
         "lock_acquisitions",
         "lock_waits",
         "groups_skipped_busy",
+        "goal_hits",
+        "stream_goal_hits",
+        "index_entries",
         "hits",
         "score",
     ];

@@ -3,6 +3,7 @@
 pub(crate) mod patches;
 mod predicted;
 mod published;
+mod steps;
 
 use blockyard_disk::num::count_as_f64;
 

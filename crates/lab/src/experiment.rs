@@ -160,6 +160,11 @@ mod tests {
         assert_eq!(tables[0].rows.len(), 30);
         assert_eq!(cell(&tables[0], 0, "of base"), "1.00");
         assert_eq!(cell(&tables[0], 15, "of whole"), "1.00");
+        // Patch upon patch, on both machines and in both scan modes; nothing is published of four workers.
+        assert_eq!((tables[1].rows.len(), tables[1].heads.len()), (9, 13));
+        assert!(tables[1].rows.iter().all(|row| row[2].parse::<f64>().is_ok() && row[11] != "-"));
+        // Patch 11 shows where scanning is switched.
+        assert_eq!(tables[2].rows.len(), 4);
         assert!(!Experiment::Patches.charts(&rows)[0].series.is_empty());
     }
 

@@ -31,6 +31,16 @@ pub struct Near {
     pub move_ns: u64,
 }
 
+/// On which CPUs of the machine workers are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// On the first ones.
+    #[default]
+    InOrder,
+    /// Each as far from those before it as can be: the first two on different sockets, and so on.
+    Spread,
+}
+
 /// What holding a lock costs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,6 +93,9 @@ pub struct Machine {
     pub switch_ns: u64,
     /// How long a worker runs before another of its CPU does.
     pub quantum_ns: u64,
+    /// Where workers are; not of the machine, but of what runs on it: `:spread` behind the name.
+    #[serde(skip)]
+    pub placement: Placement,
 }
 
 impl Machine {
@@ -94,6 +107,11 @@ impl Machine {
     /// # Errors
     /// When it is neither, or does not hold together.
     pub fn open(name: &str) -> Result<Self> {
+        if let Some(of) = name.strip_suffix(":spread") {
+            let machine = Self::open(of)?;
+            let name = format!("{}:spread", machine.name);
+            return Ok(Self { name, placement: Placement::Spread, ..machine });
+        }
         if let Some(at) = Self::NAMES.iter().position(|known| *known == name) {
             return Self::parse(BUILT_IN[at]);
         }
@@ -136,6 +154,22 @@ impl Machine {
         Ok(machine)
     }
 
+    /// The CPU of the machine that is a run's `cpu`-th.
+    #[must_use]
+    pub fn seat(&self, cpu: u32) -> u32 {
+        if self.placement == Placement::InOrder || cpu >= self.cpus {
+            return cpu;
+        }
+        // From the widest sets down: round the sets of a level, then the same within the set.
+        let (mut index, mut first, mut width) = (cpu, 0, self.cpus);
+        for level in self.levels.iter().rev() {
+            let sets = width.div_ceil(level.cpus);
+            first += index % sets * level.cpus;
+            (index, width) = (index / sets, level.cpus.min(width));
+        }
+        first + index
+    }
+
     /// The costs as virtual time takes them.
     #[must_use]
     pub fn costs(&self) -> Costs {
@@ -170,6 +204,18 @@ mod tests {
             assert_eq!(machine.costs().sections.len(), machine.sections.len());
             assert!(machine.sources.len() > 3);
         }
+    }
+
+    /// Two sockets of two dies of five clusters: each CPU once, the first four on four dies.
+    #[test]
+    fn spread_workers_are_far_from_each_other() {
+        let machine = Machine::open("kunpeng-920:spread").unwrap();
+        let seats: Vec<u32> = (0..80).map(|cpu| machine.seat(cpu)).collect();
+        assert_eq!(seats[..6], [0, 40, 20, 60, 4, 44]);
+        let mut sorted = seats;
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..80).collect::<Vec<_>>());
+        assert_eq!(Machine::open("kunpeng-920").unwrap().seat(5), 5);
     }
 
     #[test]

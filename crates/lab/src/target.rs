@@ -7,7 +7,7 @@ pub mod engine;
 pub mod kernel;
 pub(crate) mod modelled;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 /// The CPU slot that an operation acts on.
 pub type Cpu = u32;
@@ -58,6 +58,14 @@ pub trait Target: Send + Sync {
     /// # Errors
     /// As the file system answers.
     fn close(&self, cpu: Cpu, file: Self::File) -> Result<()>;
+
+    /// Switches optimised scanning (`mb_optimize_scan`) on when it is off, and off when it is on.
+    ///
+    /// # Errors
+    /// Where that is only possible at mount.
+    fn switch_scan(&self) -> Result<()> {
+        bail!("scanswitch: the scan mode of a mounted file system is not switched here")
+    }
 
     /// Called once by each worker thread before its first operation, to pin it where that means something.
     fn enter_worker(&self, _cpu: Cpu) {}

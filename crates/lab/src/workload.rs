@@ -32,6 +32,13 @@ pub enum Workload {
         /// Bytes of one append.
         step: u64,
     },
+    /// As `Fallocate2`, and the first worker switches optimised scanning on or off each time its file is full.
+    ScanSwitch {
+        /// File size at which the worker truncates.
+        size: u64,
+        /// Bytes of one append.
+        step: u64,
+    },
     /// Each worker appends `step` bytes by fallocate to its own file until `size`, once.
     Append64 {
         /// Final file size.
@@ -87,8 +94,9 @@ pub trait Worker<T: Target>: Send {
 
 impl Workload {
     /// Names that [`Self::by_name`] knows.
-    pub const NAMES: [&str; 8] = [
+    pub const NAMES: [&str; 9] = [
         "fallocate2",
+        "scanswitch",
         "append64",
         "seqwrite",
         "smallfiles",
@@ -118,6 +126,7 @@ impl Workload {
         };
         Some(match (name, option) {
             ("fallocate2", None) => Self::Fallocate2 { size: sized(MIB, 8 * KIB), step: 8 * KIB },
+            ("scanswitch", None) => Self::ScanSwitch { size: sized(MIB, 8 * KIB), step: 8 * KIB },
             ("append64", None) => Self::Append64 { size: sized(GIB, 4 * KIB), step: 4 * KIB },
             ("seqwrite", _) => job("seqwrite", MIB, sized(4 * GIB, MIB)),
             ("smallfiles", _) => job("smallfiles", 4 * KIB, sized(GIB, 4 * KIB)),
@@ -134,6 +143,7 @@ impl Workload {
     pub fn name(&self) -> String {
         match self {
             Self::Fallocate2 { .. } => "fallocate2".to_owned(),
+            Self::ScanSwitch { .. } => "scanswitch".to_owned(),
             Self::Append64 { .. } => "append64".to_owned(),
             Self::Fio(job) if job.preallocate => job.name.clone(),
             Self::Fio(job) => format!("{}:fallocate=none", job.name),
@@ -144,7 +154,7 @@ impl Workload {
     #[must_use]
     pub fn published_device(&self) -> u64 {
         match self {
-            Self::Fallocate2 { .. } => 64 * GIB,
+            Self::Fallocate2 { .. } | Self::ScanSwitch { .. } => 64 * GIB,
             Self::Append64 { .. } => 200 * GIB,
             Self::Fio(job) if job.name == "allocstress" => 128 * GIB,
             Self::Fio(_) => 64 * GIB,
@@ -161,7 +171,7 @@ impl Workload {
     #[must_use]
     pub fn published_workers(&self) -> u32 {
         match self {
-            Self::Fallocate2 { .. } | Self::Append64 { .. } => 64,
+            Self::Fallocate2 { .. } | Self::ScanSwitch { .. } | Self::Append64 { .. } => 64,
             Self::Fio(job) if job.name == "allocstress" => 48,
             Self::Fio(_) => 6,
         }
@@ -177,7 +187,9 @@ impl Workload {
     #[must_use]
     pub fn file_size(&self) -> u64 {
         match self {
-            Self::Fallocate2 { size, .. } | Self::Append64 { size, .. } => *size,
+            Self::Fallocate2 { size, .. } | Self::ScanSwitch { size, .. } | Self::Append64 { size, .. } => {
+                *size
+            }
             Self::Fio(job) => job.size,
         }
     }
@@ -185,7 +197,8 @@ impl Workload {
     /// What to say where the files are too small to show how the published ones are placed.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
-        let is_made_small = !matches!(self, Self::Fallocate2 { .. }) && self.file_size() < 8 * MIB;
+        let is_small = matches!(self, Self::Fallocate2 { .. } | Self::ScanSwitch { .. });
+        let is_made_small = !is_small && self.file_size() < 8 * MIB;
         is_made_small.then(|| {
             format!(
                 "{}: files of {} KiB are shorter than the 8 MiB that Linux reserves ahead of one; at this --scale placement shows \
@@ -223,6 +236,10 @@ impl Workload {
         let file = new_file(target, cpu, &format!("{name}.{index}"))?;
         Ok(match self {
             Self::Fallocate2 { size, step } => Box::new(fallocate2::Fallocate2::new(cpu, file, *size, *step)),
+            Self::ScanSwitch { size, step } if index == 0 => {
+                Box::new(fallocate2::Fallocate2::new(cpu, file, *size, *step).switching_scan())
+            }
+            Self::ScanSwitch { size, step } => Box::new(fallocate2::Fallocate2::new(cpu, file, *size, *step)),
             Self::Append64 { size, step } => Box::new(append::Append::new(cpu, file, *size, *step)),
             Self::Fio(job) => {
                 if job.preallocate {
@@ -308,6 +325,10 @@ pub(crate) mod tests {
             self.asked.lock().unwrap().push(format!("{cpu} close {file}"));
             Ok(())
         }
+        fn switch_scan(&self) -> Result<()> {
+            self.asked.lock().unwrap().push("switch".to_owned());
+            Ok(())
+        }
         fn next_round(&self) {
             self.rounds.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
@@ -340,6 +361,29 @@ pub(crate) mod tests {
                 "0 close fallocate2.0.0",
             ]
         );
+    }
+
+    #[test]
+    fn the_first_worker_of_scanswitch_switches_at_each_full_file() {
+        let log = Log::default();
+        let workload = Workload::ScanSwitch { size: 8 * KIB, step: 8 * KIB };
+        let mut workers = workload.workers(&log, 2, 2).unwrap();
+        for worker in &mut workers {
+            for _ in 0..3 {
+                worker.step(&log).unwrap();
+            }
+        }
+        let log = log.asked.into_inner().unwrap();
+        let appends = |cpu: u32| {
+            [
+                format!("{cpu} fallocate 0 8192"),
+                format!("{cpu} truncate 0"),
+                format!("{cpu} fallocate 0 8192"),
+            ]
+        };
+        let mut first = appends(0).to_vec();
+        first.insert(1, "switch".to_owned());
+        assert_eq!(log[2..], [first, appends(1).to_vec()].concat());
     }
 
     #[test]

@@ -15,6 +15,9 @@ const OPS: u64 = 1000;
 /// The machine of the contention table and of append64, whose own was not published: its one-worker rate lies nearest.
 const UNNAMED: &str = Machine::NAMES[0];
 
+/// The same with workers that are far from each other: where they were was not published.
+const SPREAD: &str = "kunpeng-920:spread";
+
 /// A plan in virtual time on a machine that is built in.
 pub(super) fn plan(setup: &Setup, machine: &str, workload: &str, arms: &[&str], workers: &[u32]) -> Plan {
     let machine = Machine::open(machine).expect("a test reads every machine that is built in");
@@ -36,6 +39,9 @@ pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
         let published = FALLOCATE2_BASE.iter().map(|(workers, _)| *workers).chain([all]).collect();
         let workers: Vec<u32> = setup.workers.clone().unwrap_or(published);
         plans.push(plan(setup, name, "fallocate2", &ARMS, &workers));
+        if name == UNNAMED {
+            plans.push(plan(setup, SPREAD, "fallocate2", &ARMS[..1], &workers));
+        }
     }
     plans.push(plan(setup, UNNAMED, "append64", &ARMS, &[APPENDERS]));
     plans
@@ -90,14 +96,20 @@ fn contention(rows: &[&Row]) -> Table {
             push(&mut table, format!("virtual, {machine}: {arm}"), cells);
         }
     }
-    let over = workers.iter().map(|&count| match (rate(rows, UNNAMED, ARMS[0], count), published(count)) {
-        (Some(ours), Some(theirs)) => format!("{:.2}", ours / theirs),
-        _ => "-".to_owned(),
-    });
-    push(&mut table, format!("{UNNAMED}, {}: virtual over published", ARMS[0]), over.collect());
+    let cells = workers.iter().map(|&count| whole(rate(rows, SPREAD, ARMS[0], count))).collect();
+    push(&mut table, format!("virtual, {SPREAD}: {}", ARMS[0]), cells);
+    for machine in [UNNAMED, SPREAD] {
+        let over =
+            workers.iter().map(|&count| match (rate(rows, machine, ARMS[0], count), published(count)) {
+                (Some(ours), Some(theirs)) => format!("{:.2}", ours / theirs),
+                _ => "-".to_owned(),
+            });
+        push(&mut table, format!("{machine}, {}: virtual over published", ARMS[0]), over.collect());
+    }
     table.note(
         "Published without its machine; its rate of one worker lies nearest to the Kunpeng's, which is an inference. Virtual: \
-         predictions of a model, deterministic. Calibrated on columns of the base alone: what surrounds an operation, on one \
+         predictions of a model, deterministic. Spread: each worker as far from those before it as can be. \
+         Calibrated on columns of the base alone: what surrounds an operation, on one \
          worker; the lines that follow a group's lock, on all CPUs.",
     );
     table

@@ -89,6 +89,15 @@ pub struct Row {
     pub lock_waits: Option<f64>,
     /// Groups passed over because their lock was held; none as above.
     pub groups_skipped_busy: Option<u64>,
+    /// Requests whose result starts exactly at the goal; none as above.
+    #[serde(default)]
+    pub goal_hits: Option<u64>,
+    /// Requests of large files that found space in the group of their stream goal, counted apart; none as above.
+    #[serde(default)]
+    pub stream_goal_hits: Option<u64>,
+    /// Entries of group indexes that searches visited; none as above.
+    #[serde(default)]
+    pub index_entries: Option<u64>,
     /// Searches that ended at each criterion, by the names that the kernel's `mb_stats` gives them.
     pub hits: BTreeMap<String, u64>,
     /// Fragmentation score (e4defrag -c); none without files.
@@ -154,6 +163,9 @@ impl Row {
             ("lock_acquisitions", self.lock_acquisitions.unwrap_or(f64::NAN)),
             ("lock_waits", self.lock_waits.unwrap_or(f64::NAN)),
             ("groups_skipped_busy", self.groups_skipped_busy.map_or(f64::NAN, count)),
+            ("goal_hits", self.goal_hits.map_or(f64::NAN, count)),
+            ("stream_goal_hits", self.stream_goal_hits.map_or(f64::NAN, count)),
+            ("index_entries", self.index_entries.map_or(f64::NAN, count)),
             ("score", self.score.unwrap_or(f64::NAN)),
         ]
     }
@@ -189,6 +201,9 @@ mod tests {
                 ("lock_acquisitions", 2.0),
                 ("lock_waits", 0.1),
                 ("groups_skipped_busy", 7.0),
+                ("goal_hits", 80.0),
+                ("stream_goal_hits", 30.0),
+                ("index_entries", 900.0),
                 ("score", 40.0),
             ]
         );

@@ -297,6 +297,9 @@ pub(crate) mod tests {
             lock_acquisitions: Some(2.0),
             lock_waits: Some(0.1),
             groups_skipped_busy: Some(7),
+            goal_hits: Some(80),
+            stream_goal_hits: Some(30),
+            index_entries: Some(900),
             hits: [("p2_aligned".to_owned(), 10)].into_iter().collect(),
             score: None,
             machine: None,
@@ -368,10 +371,15 @@ pub(crate) mod tests {
         let text = csv(&[row("yard", 2, 2e6), row("a,b", 1, 1.0)]);
         assert_eq!(text.lines().count(), 3);
         assert!(
-            text.lines().next().unwrap().ends_with(",groups_skipped_busy,score,hits_p2_aligned"),
+            text.lines().next().unwrap().ends_with(
+                ",groups_skipped_busy,goal_hits,stream_goal_hits,index_entries,score,hits_p2_aligned"
+            ),
             "{text}"
         );
-        assert!(text.lines().nth(1).unwrap().ends_with(",7,,10"), "what cannot be known is empty: {text}");
+        assert!(
+            text.lines().nth(1).unwrap().ends_with(",7,80,30,900,,10"),
+            "what cannot be known is empty: {text}"
+        );
         assert!(text.lines().nth(2).unwrap().starts_with("fallocate2,\"a,b\",fresh,1,1,threads,1,1000,1,"));
     }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use blockyard_disk::num::u32_from_usize;
 
-use super::{Held, Machine};
+use super::{Held, Machine, Placement};
 use crate::cpus;
 
 /// Turns of one measurement.
@@ -50,6 +50,7 @@ pub fn this_machine() -> Result<Machine> {
         commit_every_ns: 5_000_000_000,
         switch_ns: 1500,
         quantum_ns: 3_000_000,
+        placement: Placement::InOrder,
     })
 }
 

@@ -114,6 +114,9 @@ pub(super) fn figures(
         lock_acquisitions: None,
         lock_waits: None,
         groups_skipped_busy: None,
+        goal_hits: None,
+        stream_goal_hits: None,
+        index_entries: None,
         hits: std::collections::BTreeMap::new(),
         score: scan.defrag.score().map(f64::from),
         machine: None,
@@ -127,7 +130,11 @@ impl Row {
         let per_op = |count: u64| Some(count_as_f64(count) / count_as_f64(measured.ops.max(1)));
         self.lock_acquisitions = per_op(after.acquisitions - before.acquisitions);
         self.lock_waits = per_op(after.waits - before.waits);
-        self.groups_skipped_busy = Some(after.stats.busy_skips[0] - before.stats.busy_skips[0]);
+        let grown = |count: fn(&MbStats) -> u64| Some(count(&after.stats) - count(&before.stats));
+        self.groups_skipped_busy = grown(|stats| stats.busy_skips[0]);
+        self.goal_hits = grown(|stats| stats.goal_hits[0]);
+        self.stream_goal_hits = grown(|stats| stats.stream_goal_hits[0]);
+        self.index_entries = grown(|stats| stats.index_entries[0]);
         let hits = after.stats.hits.iter().zip(before.stats.hits).map(|(after, before)| after - before);
         self.hits = CRITERION_NAMES.into_iter().map(str::to_owned).zip(hits).collect();
     }
@@ -229,12 +236,20 @@ pub(crate) mod tests {
                 ("lists", LockClassFigures { acquisitions: 1, waits: 1, busy: 0 }),
             ],
         };
-        let stats = |busy, hits| MbStats { busy_skips: [busy], hits, ..MbStats::default() };
+        let stats = |busy, hits| MbStats {
+            busy_skips: [busy],
+            hits,
+            goal_hits: [2 * busy],
+            stream_goal_hits: [3 * busy],
+            index_entries: [4 * busy],
+            ..MbStats::default()
+        };
         let before = Census::new(stats(7, [1, 1, 1, 1, 1]), &locks(100, 10, 5));
         let after = Census::new(stats(19, [11, 21, 31, 41, 51]), &locks(25_100, 60, 55));
         row.count(&measured(), &before, &after);
         assert_eq!((row.lock_acquisitions, row.lock_waits), (Some(2.5), Some(0.01)));
         assert_eq!(row.groups_skipped_busy, Some(12));
+        assert_eq!((row.goal_hits, row.stream_goal_hits, row.index_entries), (Some(24), Some(36), Some(48)));
         let hits: Vec<_> = row.hits.iter().map(|(name, count)| (name.as_str(), *count)).collect();
         let by_name =
             [("any_free", 50), ("best_avail", 30), ("goal_fast", 20), ("goal_slow", 40), ("p2_aligned", 10)];

@@ -27,8 +27,11 @@ impl Plan {
     /// What virtual time cannot do.
     pub(super) fn check_virtual(&self) -> Result<()> {
         ensure!(
-            matches!(self.workload, Workload::Fallocate2 { .. } | Workload::Append64 { .. }),
-            "--interleave virtual takes workloads that allocate only: fallocate2, append64"
+            matches!(
+                self.workload,
+                Workload::Fallocate2 { .. } | Workload::ScanSwitch { .. } | Workload::Append64 { .. }
+            ),
+            "--interleave virtual takes workloads that allocate only: fallocate2, scanswitch, append64"
         );
         ensure!(self.machine.is_some(), "--interleave virtual: name a --machine");
         ensure!(
@@ -110,6 +113,9 @@ impl Cell<'_> {
             lock_acquisitions: None,
             lock_waits: None,
             groups_skipped_busy: None,
+            goal_hits: None,
+            stream_goal_hits: None,
+            index_entries: None,
             hits: CRITERION_NAMES.into_iter().map(|name| (name.to_owned(), 0)).collect(),
             score: places.score,
             machine: None,
@@ -186,18 +192,20 @@ fn run<'t>(
     }
     let tally = Mutex::new(Tally { measured: Measured::new(), ops_per_s: 0.0, failed: None, running: cpus });
     let warm_up = match plan.workload {
-        Workload::Fallocate2 { size, step } => size / step + 1,
+        Workload::Fallocate2 { size, step } | Workload::ScanSwitch { size, step } => size / step + 1,
         _ => 0,
     };
     let most = plan.limit.ops_per_worker.unwrap_or(u64::MAX);
     let tally_of = &tally;
-    let mut programs: Vec<Program<'_>> = Vec::new();
-    for workers in of_cpus {
-        programs.push(Box::new(move || {
+    let seats: Vec<usize> = (0..cpus).map(|cpu| usize_from_u32(machine.seat(cpu))).collect();
+    let used = seats.iter().max().map_or(0, |last| last + 1);
+    let mut programs: Vec<Program<'_>> = (0..used).map(|_| -> Program<'_> { Box::new(|| ()) }).collect();
+    for (seat, workers) in seats.into_iter().zip(of_cpus) {
+        programs[seat] = Box::new(move || {
             let mut shift = Shift::new(machine, target, tally_of, workers);
             shift.run(warm_up, most);
             locked(tally_of).running -= 1;
-        }));
+        });
     }
     programs.push(Box::new(move || {
         loop {

@@ -141,6 +141,12 @@ impl Target for EngineTarget {
         self.fs.fsync(&context(cpu), *file).context("fsync")
     }
 
+    fn switch_scan(&self) -> Result<()> {
+        let allocator = self.fs.allocator();
+        allocator.set_optimize_scan(!allocator.optimize_scan());
+        Ok(())
+    }
+
     fn close(&self, cpu: Cpu, file: InodeNr) -> Result<()> {
         self.fs.release_inode(&context(cpu), file, true).context("close")
     }

@@ -257,14 +257,19 @@ impl Target for ModelledTarget {
     }
 
     fn write(&self, _: Cpu, _: &Self::File, _: u64, _: &[u8]) -> Result<()> {
-        bail!("--interleave virtual takes workloads that allocate only: fallocate2, append64")
+        bail!("--interleave virtual takes workloads that allocate only: fallocate2, scanswitch, append64")
     }
 
     fn read(&self, _: Cpu, _: &Self::File, _: u64, _: &mut [u8]) -> Result<()> {
-        bail!("--interleave virtual takes workloads that allocate only: fallocate2, append64")
+        bail!("--interleave virtual takes workloads that allocate only: fallocate2, scanswitch, append64")
     }
 
     fn fsync(&self, _: Cpu, _: &Self::File) -> Result<()> {
+        Ok(())
+    }
+
+    fn switch_scan(&self) -> Result<()> {
+        self.allocator.set_optimize_scan(!self.allocator.optimize_scan());
         Ok(())
     }
 

@@ -12,17 +12,26 @@ pub(super) struct Fallocate2<F> {
     size: u64,
     step: u64,
     at: u64,
+    switches_scan: bool,
 }
 
 impl<F> Fallocate2<F> {
     pub(super) fn new(cpu: Cpu, file: F, size: u64, step: u64) -> Self {
-        Self { cpu, file, size, step, at: 0 }
+        Self { cpu, file, size, step, at: 0, switches_scan: false }
+    }
+
+    /// Switches optimised scanning on or off before each truncate.
+    pub(super) fn switching_scan(self) -> Self {
+        Self { switches_scan: true, ..self }
     }
 }
 
 impl<T: Target> Worker<T> for Fallocate2<T::File> {
     fn step(&mut self, target: &T) -> Result<Step> {
         if self.at >= self.size {
+            if self.switches_scan {
+                target.switch_scan()?;
+            }
             target.truncate(self.cpu, &self.file, 0)?;
             self.at = 0;
             return Ok(Step::Done { bytes: 0 });

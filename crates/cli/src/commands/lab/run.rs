@@ -33,6 +33,7 @@ use crate::terminal;
 Workloads:
   fallocate2   each worker appends 8 KiB by fallocate to its file until 1 MiB, truncates it, repeats (will-it-scale)
   append64     each worker appends 4 KiB by fallocate to its file until 1 GiB, once
+  scanswitch   fallocate2, and the first worker switches mb_optimize_scan each time its file is full
   seqwrite     fio: rw=write bs=1M size=4G, one file a job, over and over while time lasts
   smallfiles   fio: rw=write bs=4k size=1G
   allocstress  fio: rw=write bs=4k size=2G
@@ -53,7 +54,8 @@ Published experiments, as the tables that were published with ours beside:
 Keys of --json, one object a cell: workload, policy, state (fresh, or the life of --aged), workers, cpus, interleave, seed, ops, seconds, ops_per_s,
 ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
 mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched, lock_acquisitions (of shared locks, an operation),
-lock_waits (of shared and group locks, an operation), groups_skipped_busy, hits (searches by the criterion that ended them), score (e4defrag -c). Extents, groups and
+lock_waits (of shared and group locks, an operation), groups_skipped_busy, goal_hits (results that start at the goal), stream_goal_hits (found in the group of the stream goal;
+counted apart since patch 2 of the series), index_entries (visited by searches), hits (searches by the criterion that ended them), score (e4defrag -c). Extents, groups and
 score are those of the whole image with the files at full size; null is what cannot be known. For copy, one object a copy: workload, policy, state, copy, seed, files, bytes, boundaries, empty_groups,
 overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
 extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score. For e3, one object a cluster size and kind of
@@ -81,10 +83,11 @@ pub(crate) struct Args {
     /// the lock of its group until all have had their turn); the last two repeat to the byte
     /// [default: threads, and overlap beside for where blocks go, which threads leave to chance]
     /// and virtual: each worker on a CPU of a modelled machine (--machine), in virtual time, 1 to 1024 of them; rates are
-    /// predictions and repeat to the byte; fallocate2 and append64 only
+    /// predictions and repeat to the byte; fallocate2, scanswitch and append64 only
     #[arg(long)]
     interleave: Option<String>,
-    /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine) [default: kunpeng-920]
+    /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine); :spread behind it
+    /// puts workers far from each other instead of on the first CPUs [default: kunpeng-920]
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
     /// Beside fresh images also such that were used before: PROFILE[:N][:P%], parted by commas; N is a number of operations or
