@@ -3,6 +3,10 @@
 //! The threads that receive requests answer them themselves, which is quickest, as long as one of them stays free to receive: what
 //! comes beyond that is handed to others, which are started as they are needed and end when they are idle. So a device that does
 //! not answer holds up who waits for it, and nobody else, and many may wait for one commit together.
+//!
+//! Who became idle last is called first. So those whom only a burst needed are not called again,
+//! end, and give their memory back,
+//! also while requests go on.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,14 +35,25 @@ struct Shared {
     /// Receiving threads that are. Relaxed: a count that only keeps one free.
     busy: AtomicUsize,
     waiting: Mutex<Waiting>,
-    came: Condvar,
+    /// How long a thread waits for another request.
+    patience: Duration,
 }
 
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Job>,
+    /// All threads, idle or not.
     threads: usize,
-    idle: usize,
+    /// Idle threads that nobody called yet, the last to become so at the end.
+    idle: Vec<Arc<Condvar>>,
+}
+
+impl Waiting {
+    /// Takes an idle thread off the list; gives whether it stood there, which is: nobody called it.
+    fn strike(&mut self, bell: &Arc<Condvar>) -> bool {
+        let at = self.idle.iter().position(|idle| Arc::ptr_eq(idle, bell));
+        at.map(|at| self.idle.remove(at)).is_some()
+    }
 }
 
 /// A receiving thread that answers a request itself.
@@ -53,12 +68,16 @@ impl Drop for Busy<'_> {
 impl Crew {
     /// Beside so many receiving threads, at least 2.
     pub(crate) fn new(receivers: usize) -> Self {
+        Self::with_patience(receivers, IDLE)
+    }
+
+    fn with_patience(receivers: usize, patience: Duration) -> Self {
         assert!(receivers >= 2, "one receives while another is busy");
         Self(Arc::new(Shared {
             busy_max: receivers - 1,
             busy: blockyard_sync::Atomic::new(0),
             waiting: Mutex::new(rank::LEAF, Waiting::default()),
-            came: Condvar::new(),
+            patience,
         }))
     }
 
@@ -74,14 +93,17 @@ impl Crew {
 
     /// Has another thread do it.
     pub(crate) fn hand_over(&self, job: Job) {
-        let needs_thread = {
+        let (bell, needs_thread) = {
             let mut waiting = self.0.waiting.lock();
             waiting.jobs.push_back(job);
-            let needs_thread = waiting.idle < waiting.jobs.len() && waiting.threads < THREADS_MAX;
+            let bell = waiting.idle.pop();
+            let needs_thread = bell.is_none() && waiting.threads < THREADS_MAX;
             waiting.threads += usize::from(needs_thread);
-            needs_thread
+            (bell, needs_thread)
         };
-        self.0.came.notify_one();
+        if let Some(bell) = bell {
+            bell.notify_one();
+        }
         if !needs_thread {
             return;
         }
@@ -111,26 +133,28 @@ impl Crew {
 
     /// What each thread does: one request after another, until none comes for a while.
     fn work(&self) {
-        loop {
-            let job = {
-                let mut waiting = self.0.waiting.lock();
-                let mut has_waited = false;
-                loop {
-                    if let Some(job) = waiting.jobs.pop_front() {
-                        break job;
-                    }
-                    if has_waited {
-                        waiting.threads -= 1;
-                        return;
-                    }
-                    waiting.idle += 1;
-                    let (guard, timed_out) = self.0.came.wait_for(waiting, IDLE);
-                    waiting = guard;
-                    waiting.idle -= 1;
-                    has_waited = timed_out;
-                }
-            };
+        let bell = Arc::new(Condvar::new());
+        while let Some(job) = self.await_job(&bell) {
             run(job);
+        }
+    }
+
+    /// The next request, or nothing when the thread is to end.
+    fn await_job(&self, bell: &Arc<Condvar>) -> Option<Job> {
+        let mut waiting = self.0.waiting.lock();
+        loop {
+            if let Some(job) = waiting.jobs.pop_front() {
+                return Some(job);
+            }
+            waiting.idle.push(Arc::clone(bell));
+            let (guard, timed_out) = bell.wait_for(waiting, self.0.patience);
+            waiting = guard;
+            let is_called = !waiting.strike(bell);
+            if timed_out && !is_called {
+                debug_assert!(waiting.threads > waiting.idle.len(), "a thread that is not counted");
+                waiting.threads -= 1;
+                return None;
+            }
         }
     }
 }
@@ -147,6 +171,7 @@ mod tests {
     use super::Crew;
     use std::sync::Arc;
     use std::sync::mpsc;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn one_receiver_stays_free() {
@@ -173,6 +198,29 @@ mod tests {
         for _ in 0..100 {
             ended.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
         }
+    }
+
+    /// A burst starts 20 threads; then one request after another comes, more often than a thread
+    /// is patient.
+    #[test]
+    fn threads_that_only_a_burst_needed_end_while_requests_go_on() {
+        let crew = Crew::with_patience(2, Duration::from_millis(500));
+        let barrier = Arc::new(std::sync::Barrier::new(21));
+        for _ in 0..20 {
+            let barrier = Arc::clone(&barrier);
+            crew.hand_over(Box::new(move || drop(barrier.wait())));
+        }
+        barrier.wait();
+        let (done, ended) = mpsc::channel();
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(3) {
+            let done = done.clone();
+            crew.hand_over(Box::new(move || done.send(()).unwrap()));
+            ended.recv_timeout(Duration::from_secs(60)).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let threads = crew.0.waiting.lock().threads;
+        assert!(threads <= 4, "{threads} threads are kept for one request at a time");
     }
 
     #[test]
