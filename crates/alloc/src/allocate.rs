@@ -209,6 +209,7 @@ impl<B: Backend> Allocator<B> {
                 Search::Ladder => self.search(context)?,
                 Search::Cursor => self.search_cursor(context)?,
                 Search::Windows => self.search_windows(context)?,
+                Search::Code => self.search_by_code(context)?,
             }
             if context.outcome.find.is_some()
                 || retry == RETRIES

@@ -22,6 +22,7 @@ use crate::index::Indexes;
 use crate::lock_model::LockModel;
 use crate::md::Md;
 use crate::policy::Policy;
+use crate::policy::code::{OpenCode, Volume};
 use crate::policy::slots::{Init, Scan, StreamGoal, Visit};
 use crate::prealloc::locality::LocalityGroup;
 use crate::prealloc::windows::Windows;
@@ -58,6 +59,8 @@ pub struct Allocator<B: Backend = Native> {
     /// Stripe in clusters, 0 for none.
     pub(crate) stripe: u32,
     pub(crate) trims: Trims<B>,
+    /// What another crate decides.
+    pub(crate) code: OpenCode,
 }
 
 impl<B: Backend> Allocator<B> {
@@ -115,6 +118,11 @@ impl<B: Backend> Allocator<B> {
             },
             stripe: config.stripe_clusters(),
             trims: Trims::new(),
+            code: policy.code.open(&Volume {
+                geometry: config.geometry,
+                cpus: config.cpus,
+                seed: config.seed,
+            }),
         };
         if allocator.init == InitMode::AtOpen {
             allocator.initialise(0, groups)?;

@@ -10,12 +10,12 @@ use blockyard_disk::num::u64_from_u32;
 use blockyard_sync::Backend;
 
 use crate::allocator::Allocator;
+use crate::criterion::Criterion;
 use crate::error::Result;
 use crate::index::Sets;
 use crate::policy::slots::{Accept, Advance, Exempt};
 use crate::request::RequestFlags;
 use crate::search::context::Context;
-use crate::search::criteria::Criterion;
 
 impl<B: Backend> Allocator<B> {
     /// Looks for space from a cursor; what it finds is claimed in core and left in `context.outcome.find`.
@@ -112,7 +112,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Takes the first free run of the first group that has one, waiting for busy groups.
-    fn lap_any(&self, context: &mut Context<'_, B>) -> Result<()> {
+    pub(crate) fn lap_any(&self, context: &mut Context<'_, B>) -> Result<()> {
         context.search.take_first();
         context.search.order2 = 0;
         context.search.criterion = Criterion::Any.number();

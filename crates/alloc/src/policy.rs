@@ -5,6 +5,7 @@
 //! mechanism can serve are refused here, so the search never meets one.
 
 mod best_fit;
+pub mod code;
 mod composition;
 mod era;
 mod ext3;

@@ -5,6 +5,7 @@
 //! what is found is claimed at once, under the group's lock (`take`). A request in flight has three parts (`context`): what
 //! is asked, which stays as it is; where its search stands (`state`); what came of it (`outcome`).
 
+pub(crate) mod by_code;
 pub(crate) mod candidates;
 pub(crate) mod choose;
 pub(crate) mod context;
@@ -24,6 +25,7 @@ use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
 
 use crate::allocator::Allocator;
+use crate::criterion::Criterion;
 use crate::error::Result;
 use crate::extent::{Extent, NO_OFFSET};
 use crate::policy::slots::{Overflow, StreamFiles, StreamGoal, Visit};
@@ -31,7 +33,6 @@ use crate::request::RequestFlags;
 use crate::tunables::Tunable;
 use candidates::Status;
 use context::Context;
-use criteria::Criterion;
 use ladder::{Trim, Walk};
 
 /// The criterion number of a search that went through all of them.
@@ -122,13 +123,23 @@ impl<B: Backend> Allocator<B> {
     /// Goes through the criteria from `first`; then takes the best of what was seen, unless somebody was faster: then
     /// any free extent will do.
     pub(crate) fn climb(&self, context: &mut Context<'_, B>, first: Criterion) -> Result<()> {
+        self.climb_with(context, first, |context, criterion| self.walk(context, criterion))
+    }
+
+    /// As [`Self::climb`], with `walk` for the pass of a criterion.
+    pub(crate) fn climb_with<'a>(
+        &self,
+        context: &mut Context<'a, B>,
+        first: Criterion,
+        walk: impl Fn(&mut Context<'a, B>, Criterion) -> Result<Option<Criterion>>,
+    ) -> Result<()> {
         let mut next = Some(first);
         loop {
             let mut last = first;
             while let Some(criterion) = next.filter(|_| context.search.selection.status == Status::Continue) {
                 context.search.criterion = criterion.number();
                 last = criterion;
-                next = self.walk(context, criterion)?;
+                next = walk(context, criterion)?;
             }
             if context.outcome.find.is_some() {
                 context.outcome.stats.hits[last.index()] += 1;

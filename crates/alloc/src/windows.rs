@@ -16,6 +16,7 @@ use blockyard_sync::Backend;
 
 use self::choose::{Range, choose};
 use crate::allocator::Allocator;
+use crate::criterion::Criterion;
 use crate::error::Result;
 use crate::extent::Extent;
 use crate::group::GroupGuard;
@@ -25,7 +26,6 @@ use crate::prealloc::reservation::{LastBlock, Reservation, Window};
 use crate::prealloc::windows::Place;
 use crate::request::{Mapping, RequestFlags};
 use crate::search::context::Context;
-use crate::search::criteria::Criterion;
 
 /// Windows that one request tries in a group: a second one when there was nothing left in the first.
 const TRIES: u32 = 2;

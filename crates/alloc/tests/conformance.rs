@@ -1,16 +1,7 @@
 //! What every policy must keep to: no cluster to two owners, no "no space" that is not true, the same answers for the
 //! same requests, and books that balance. A preset without a line here is run all the same.
 
-#![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
-
-#[path = "conformance/bench.rs"]
-mod bench;
-#[path = "conformance/shapes.rs"]
-mod shapes;
-#[path = "conformance/suite.rs"]
-mod suite;
-#[path = "conformance/threads.rs"]
-mod threads;
+#![allow(clippy::unwrap_used, reason = "a test binary")]
 
 use blockyard_alloc::Policy;
 use blockyard_alloc::policy::PRESETS;
@@ -22,7 +13,7 @@ macro_rules! conformance {
         const LISTED: &[&str] = &[$($policy),+];
 
         $(mod $module {
-            use super::{Policy, suite, threads};
+            use super::Policy;
 
             fn policy() -> Policy {
                 Policy::parse($policy).unwrap()
@@ -30,27 +21,27 @@ macro_rules! conformance {
 
             #[test]
             fn clusters_have_one_owner_and_no_space_is_true() {
-                suite::clusters_have_one_owner_and_no_space_is_true(policy());
+                blockyard_conformance::clusters_have_one_owner_and_no_space_is_true(policy());
             }
 
             #[test]
             fn the_same_requests_get_the_same_answers() {
-                suite::the_same_requests_get_the_same_answers(policy());
+                blockyard_conformance::the_same_requests_get_the_same_answers(policy());
             }
 
             #[test]
             fn reserves_are_kept() {
-                suite::reserves_are_kept(policy());
+                blockyard_conformance::reserves_are_kept(policy());
             }
 
             #[test]
             fn the_last_cluster_is_found() {
-                suite::the_last_cluster_is_found(policy());
+                blockyard_conformance::the_last_cluster_is_found(policy());
             }
 
             #[test]
             fn threads_never_share_a_cluster() {
-                threads::threads_never_share_a_cluster(policy());
+                blockyard_conformance::threads_never_share_a_cluster(policy());
             }
         })+
     };
@@ -86,10 +77,6 @@ conformance! {
 fn presets_without_a_line_keep_to_it_too() {
     for preset in PRESETS.iter().filter(|preset| !LISTED.contains(&preset.policy.preset)) {
         println!("{}", preset.policy.preset);
-        suite::clusters_have_one_owner_and_no_space_is_true(preset.policy);
-        suite::the_same_requests_get_the_same_answers(preset.policy);
-        suite::reserves_are_kept(preset.policy);
-        suite::the_last_cluster_is_found(preset.policy);
-        threads::threads_never_share_a_cluster(preset.policy);
+        blockyard_conformance::keeps_to_all(preset.policy);
     }
 }

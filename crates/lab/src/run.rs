@@ -43,6 +43,8 @@ pub struct Plan {
     pub workload: Workload,
     /// Policy arms, as they were asked for.
     pub policies: Vec<String>,
+    /// Policies that another crate wrote: arms may begin with their names.
+    pub others: Vec<Policy>,
     /// Numbers of workers.
     pub workers: Vec<u32>,
     /// Logical CPUs; `None`: as many as workers.
@@ -159,11 +161,37 @@ pub const KERNEL_ARM: &str = "kernel";
 /// Who makes the decisions of an arm.
 enum Arm {
     /// A policy, and whether the journal is written.
-    Engine(Policy, bool),
+    Engine(Box<Policy>, bool),
     Kernel,
 }
 
 impl Plan {
+    /// A workload under some arms as `lab run` has it when nothing else is asked for, but in turns, which repeat: a fresh
+    /// image in memory, 1, 2, 8 and 64 workers, 1000 operations each where the workload does not end by itself.
+    #[must_use]
+    pub fn new(workload: Workload, policies: &[&str]) -> Self {
+        const SEED: u64 = 1;
+        let ops = (!workload.ends_by_itself()).then_some(1000);
+        Self {
+            image: ImageSource::memory(workload.published_device(), SEED),
+            limit: Limit { time: None, ops_per_worker: ops, fsync_end: false },
+            workload,
+            policies: policies.iter().map(|&policy| policy.to_owned()).collect(),
+            others: Vec::new(),
+            workers: vec![1, 2, 8, 64],
+            cpus: None,
+            interleave: Interleave::Lockstep,
+            repeat: 1,
+            seed: SEED,
+            beside_kernel: false,
+            journal: vec![false],
+            rotational: false,
+            dirty_limit: None,
+            machine: None,
+            aged: None,
+        }
+    }
+
     /// Refuses a plan that cannot work, before anything is run or written.
     ///
     /// # Errors
@@ -327,7 +355,8 @@ impl Plan {
     fn parsed(&self) -> Result<Vec<Policy>> {
         ensure!(!self.policies.is_empty(), "--policy: name at least one (see blockyard policy list)");
         let parsed = self.policies.iter().map(|text| {
-            Policy::parse(text).with_context(|| format!("--policy {text} (see blockyard policy list)"))
+            Policy::parse_among(text, &self.others)
+                .with_context(|| format!("--policy {text} (see blockyard policy list)"))
         });
         parsed.collect()
     }
@@ -342,7 +371,7 @@ impl Plan {
                     (_, false) => format!("{name}, journal off"),
                     (_, true) => format!("{name}, journal on"),
                 };
-                arms.push((name, Arm::Engine(policy, journal)));
+                arms.push((name, Arm::Engine(Box::new(policy), journal)));
             }
         }
         Ok(arms)
@@ -389,7 +418,8 @@ pub fn run_kept(plan: &Plan, ledger: &mut Ledger, mut progress: impl FnMut(usize
             let mut judged = Judged { workload: workload.clone(), ..Judged::default() };
             let row = match decides {
                 Arm::Engine(policy, journal) => {
-                    Cell { plan, policy: *policy, journal: *journal, name, workers }.run(&mut judged, is_last)
+                    Cell { plan, policy: **policy, journal: *journal, name, workers }
+                        .run(&mut judged, is_last)
                 }
                 Arm::Kernel => kernel::run(plan, workers, &mut judged),
             };
@@ -411,22 +441,14 @@ mod tests {
     use super::*;
 
     pub(super) fn plan(name: &str, interleave: Interleave, ops: u64) -> Plan {
+        let workload = Workload::by_name(name, if name == "fallocate2" { 1.0 } else { 0.002 }).unwrap();
         Plan {
-            workload: Workload::by_name(name, if name == "fallocate2" { 1.0 } else { 0.002 }).unwrap(),
-            policies: vec!["linux-6.16".into(), "linux-6.18".into(), "rralloc-v2".into(), "yard".into()],
             workers: vec![1, 3],
-            cpus: None,
             interleave,
             image: ImageSource::memory(1 << 30, 7),
             limit: Limit { time: None, ops_per_worker: Some(ops), fsync_end: false },
-            repeat: 1,
             seed: 7,
-            beside_kernel: false,
-            journal: vec![false],
-            rotational: false,
-            dirty_limit: None,
-            machine: None,
-            aged: None,
+            ..Plan::new(workload, &["linux-6.16", "linux-6.18", "rralloc-v2", "yard"])
         }
     }
 

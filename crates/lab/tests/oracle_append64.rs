@@ -15,6 +15,7 @@ fn append64(policy: &str, interleave: Interleave, scale: f64) -> Row {
     let plan = Plan {
         workload: Workload::by_name("append64", scale).unwrap(),
         policies: vec![policy.to_owned()],
+        others: Vec::new(),
         workers: vec![64],
         cpus: None,
         interleave,
@@ -99,6 +100,7 @@ fn in_turn_the_kernel_gives_one_extent_a_block() {
     let plan = Plan {
         workload: Workload::by_name("append64", scale).unwrap(),
         policies: vec!["linux-6.16".to_owned(), "linux-6.18".to_owned()],
+        others: Vec::new(),
         workers: vec![64],
         cpus: None,
         interleave: Interleave::Lockstep,

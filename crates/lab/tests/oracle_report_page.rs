@@ -103,6 +103,7 @@ fn measured() -> Run {
     let plan = |interleave| Plan {
         workload: Workload::by_name("append64", 0.002).unwrap(),
         policies: vec!["linux-6.16:scan=optimized".into(), "linux-6.18:scan=optimized".into(), "yard".into()],
+        others: Vec::new(),
         workers: vec![1, 2, 16],
         cpus: None,
         interleave,

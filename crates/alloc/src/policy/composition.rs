@@ -1,5 +1,6 @@
 //! A policy as data: what fills each slot.
 
+use super::code::{Code, ExtentChoice, GroupChoice, Made, SearchEngine};
 use super::slots::{
     Accept, Advance, Busy, Choose, ClosedFiles, CursorStart, DirBlocks, Era, Exempt, FirstGroups,
     FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
@@ -117,6 +118,40 @@ pub struct Policy {
     pub cursor: Cursor,
     /// Run-time tunables that begin with another value than their default.
     pub tunables: ChosenTunables,
+    /// What another crate decides, for `search=code` and `choose=code`.
+    pub code: Code,
+}
+
+impl Policy {
+    /// The same decisions under a name of their own: what arms of the lab are called by.
+    #[must_use]
+    pub const fn named(self, name: &'static str) -> Self {
+        Self { preset: name, ..self }
+    }
+
+    /// The policy with a search engine of its own (`search=code`).
+    #[must_use]
+    pub const fn with_search(mut self, make: Made<dyn SearchEngine>) -> Self {
+        self.search = Search::Code;
+        self.code.search = Some(make);
+        self
+    }
+
+    /// The policy with a choice of groups of its own on the ladder (`search=code`).
+    #[must_use]
+    pub const fn with_groups(mut self, make: Made<dyn GroupChoice>) -> Self {
+        self.search = Search::Code;
+        self.code.groups = Some(make);
+        self
+    }
+
+    /// The policy with a choice of extents of its own (`choose=code`).
+    #[must_use]
+    pub const fn with_extents(mut self, make: Made<dyn ExtentChoice>) -> Self {
+        self.choose = Choose::Code;
+        self.code.extents = Some(make);
+        self
+    }
 }
 
 /// Differences of Orlov's spreading between kernel versions; all off is Linux 6.18.

@@ -16,6 +16,7 @@
 //! `mb_order2_req` (2), `mb_stream_req` (16 blocks), `mb_group_prealloc` (512 blocks), `mb_max_linear_groups` (4
 //! groups on rotating devices, otherwise 0), `mb_best_avail_max_trim_order` (3 orders).
 
+use super::code::Code;
 use super::composition::{Cursor, Policy, Switches};
 use super::slots::{
     Accept, Advance, Busy, Choose, ClosedFiles, CursorStart, DirBlocks, Era, Exempt, FirstGroups,
@@ -101,4 +102,5 @@ pub(super) const POLICY: Policy = Policy {
         zero_is_unset: false,
     },
     tunables: ChosenTunables::DEFAULTS,
+    code: Code::NONE,
 };

@@ -267,10 +267,19 @@ impl Policy {
     /// # Errors
     /// [`PolicyError`] naming the first part that is unknown, or the combination that cannot work.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        Self::parse_among(text, &[])
+    }
+
+    /// As [`Policy::parse`], where the name may also be that of one of `others`: policies that another crate wrote.
+    ///
+    /// # Errors
+    /// As [`Policy::parse`].
+    pub fn parse_among(text: &str, others: &[Self]) -> Result<Self, PolicyError> {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
-        let preset = Preset::by_name(name).ok_or_else(|| PolicyError::UnknownPreset(name.to_owned()))?;
-        let mut policy = preset.policy;
+        let other = others.iter().find(|policy| policy.preset == name).copied();
+        let preset = || Preset::by_name(name).map(|preset| preset.policy);
+        let mut policy = other.or_else(preset).ok_or_else(|| PolicyError::UnknownPreset(name.to_owned()))?;
         for part in parts {
             policy.set(part)?;
         }
@@ -345,6 +354,14 @@ impl Policy {
         rule(
             self.cursor.advance != Advance::PerBytes || self.cursor.advance_bytes > 0,
             "advance=per-bytes needs advance_bytes=BYTES above 0",
+        )?;
+        rule(
+            self.search != Search::Code || self.code.searches(),
+            "search=code needs a policy with code: one that a program gives to the library",
+        )?;
+        rule(
+            self.choose != Choose::Code || self.code.chooses(),
+            "choose=code needs a policy with code: one that a program gives to the library",
         )
     }
 

@@ -50,6 +50,8 @@ slot! {
         /// The next free block from the goal inside a window that the file has for itself (ext3). Of the slots below only
         /// those of goals, inodes and frees apply.
         Windows = "windows",
+        /// As code of another crate says: an engine, or the ladder with groups that the code chooses.
+        Code = "code",
     }
 }
 slot! {
@@ -288,6 +290,8 @@ slot! {
         First = "first",
         /// The shortest run of the group that is long enough.
         Best = "best",
+        /// The one that code of another crate chooses.
+        Code = "code",
     }
 }
 slot! {

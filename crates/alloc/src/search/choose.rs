@@ -8,9 +8,10 @@ use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
 
 use super::context::Context;
-use super::criteria::{Criterion, suits};
+use super::criteria::suits;
 use super::ladder::{Trim, after, after_failed};
 use crate::allocator::Allocator;
+use crate::criterion::Criterion;
 use crate::error::Result;
 use crate::index::{Sets, fragment_order};
 use crate::policy::slots::Busy;

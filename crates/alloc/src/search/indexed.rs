@@ -9,9 +9,9 @@ use core::ops::Range;
 use blockyard_sync::Backend;
 
 use super::context::Context;
-use super::criteria::Criterion;
 use super::ladder::{Trim, after_failed};
 use crate::allocator::Allocator;
+use crate::criterion::Criterion;
 use crate::error::Result;
 use crate::index::by_group::OrderedSets;
 use crate::index::{Sets, fragment_order};

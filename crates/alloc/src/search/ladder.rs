@@ -1,10 +1,10 @@
 //! The decisions of the ladder: which criterion is first, how a pass reaches the groups, how far a request is trimmed, which
 //! criterion follows. Pure: from the policy and what is asked to a plan.
 
+use crate::criterion::Criterion;
 use crate::policy::Policy;
 use crate::policy::slots::{GoalGroup, IndirectScan, Ladder, Visit};
 use crate::request::{Mapping, RequestFlags};
-use crate::search::criteria::Criterion;
 
 /// Where a search begins on the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
 
 use super::context::Context;
-use super::criteria::Criterion;
 use crate::allocator::Allocator;
+use crate::criterion::Criterion;
 use crate::error::Result;
 
 impl<B: Backend> Allocator<B> {

@@ -9,8 +9,8 @@ use blockyard_disk::num::u32_from_usize;
 use blockyard_sync::Backend;
 
 use super::context::Context;
-use super::criteria::Criterion;
 use crate::allocator::Allocator;
+use crate::criterion::Criterion;
 use crate::error::Result;
 use crate::goals::lanes::next_of_lane;
 use crate::policy::slots::{Overflow, Room};

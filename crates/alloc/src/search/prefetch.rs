@@ -8,9 +8,9 @@ use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
 
 use super::context::Context;
-use super::criteria::Criterion;
 use crate::allocator::Allocator;
 use crate::config::InitMode;
+use crate::criterion::Criterion;
 use crate::policy::slots::Unloaded;
 use crate::tunables::Tunable;
 

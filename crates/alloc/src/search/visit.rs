@@ -5,9 +5,10 @@ use blockyard_sync::Backend;
 
 use super::candidates::Status;
 use super::context::Context;
-use super::criteria::{Criterion, Need, suits};
+use super::criteria::{Need, suits};
 use super::scan;
 use crate::allocator::Allocator;
+use crate::criterion::Criterion;
 use crate::error::{AllocError, Result};
 use crate::group::GroupGuard;
 use crate::policy::slots::{Busy, Choose, FreshGroups, ShortRuns, StripeRule, Unloaded};
@@ -141,6 +142,7 @@ impl<B: Backend> Allocator<B> {
                 let floor = if criterion == Criterion::Any { 1 } else { want };
                 scan::first_above(buddy, nr, want, floor, selection);
             }
+            Choose::Code => self.scan_by_code(context, guard, criterion),
             Choose::Best => scan::best_fit(buddy, nr, want, criterion == Criterion::Any, selection),
             Choose::Linux if criterion == Criterion::PowerOfTwo || passed_fresh => {
                 scan::power_of_two(buddy, nr, context.search.order2, want, selection);

@@ -44,19 +44,12 @@ impl Setup {
             } else {
                 self.limit
             },
-            workload,
-            policies: policies.iter().map(|&policy| policy.to_owned()).collect(),
             workers: workers.to_vec(),
-            cpus: None,
             interleave,
             repeat: self.repeat,
             seed: self.seed,
-            beside_kernel: false,
-            journal: vec![false],
             rotational: self.rotational,
-            dirty_limit: None,
-            machine: None,
-            aged: None,
+            ..Plan::new(workload, policies)
         }
     }
 }

@@ -331,7 +331,6 @@ impl Args {
         Ok(Plan {
             image: self.image(workload.published_device())?,
             limit: self.limit(workload.ends_by_itself(), interleave)?,
-            workload,
             policies: self.policies(&["linux-6.16", "linux-6.18", "rralloc-v2", "yard"]),
             workers,
             cpus: self.cpus,
@@ -343,7 +342,7 @@ impl Args {
             rotational: self.rotational(),
             dirty_limit: self.dirty_limit()?,
             machine,
-            aged: None,
+            ..Plan::new(workload, &[])
         })
     }
 

@@ -25,8 +25,8 @@ pub(crate) struct Shape {
     stripe: u32,
 }
 
-/// 1 KiB blocks on flex groups of 4; 4 KiB blocks without flex groups and with a stripe; clusters of 16 blocks on
-/// enough groups for the indexes.
+/// 1 KiB blocks on flex groups of 4; 4 KiB blocks without flex groups and with a stripe; clusters
+/// of 16 blocks on enough groups for the indexes.
 pub(crate) const SHAPES: [Shape; 3] = [
     Shape {
         block_bits: 10,

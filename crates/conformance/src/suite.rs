@@ -83,9 +83,12 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new_with_rng(config, random)
 }
 
-/// Random requests, claims, frees and commits against the model; at the end the last cluster is taken and all is
-/// given back.
-pub(crate) fn clusters_have_one_owner_and_no_space_is_true(policy: Policy) {
+/// Random requests, claims, frees and commits against the model; at the end the last cluster is
+/// taken and all is given back.
+///
+/// # Panics
+/// When it does not hold.
+pub fn clusters_have_one_owner_and_no_space_is_true(policy: Policy) {
     let result = runner(96).run(&(0..SHAPES.len(), operations()), |(shape, operations)| {
         with_bench(&SHAPES[shape], policy, |bench| {
             apply(bench, &operations);
@@ -97,7 +100,10 @@ pub(crate) fn clusters_have_one_owner_and_no_space_is_true(policy: Policy) {
 }
 
 /// Two runs of the same operations give the same clusters.
-pub(crate) fn the_same_requests_get_the_same_answers(policy: Policy) {
+///
+/// # Panics
+/// When it does not hold.
+pub fn the_same_requests_get_the_same_answers(policy: Policy) {
     let result = runner(24).run(&(0..SHAPES.len(), operations()), |(shape, operations)| {
         let [one, two] = [(); 2].map(|()| {
             with_bench(&SHAPES[shape], policy, |bench| {
@@ -111,8 +117,12 @@ pub(crate) fn the_same_requests_get_the_same_answers(policy: Policy) {
     result.unwrap_or_else(|failure| panic!("{policy}: {failure}"));
 }
 
-/// Ordinary requests leave both reserves alone, root's leave the file system's own; each gets what it may have.
-pub(crate) fn reserves_are_kept(policy: Policy) {
+/// Ordinary requests leave both reserves alone, root's leave the file system's own; each gets what
+/// it may have.
+///
+/// # Panics
+/// When it does not hold.
+pub fn reserves_are_kept(policy: Policy) {
     for shape in &SHAPES {
         let disk = shape.disk();
         let config = AllocConfig { reserved: Some(50), root_reserved: 70, ..shape.config(policy) };
@@ -139,7 +149,10 @@ pub(crate) fn reserves_are_kept(policy: Policy) {
 }
 
 /// With one free cluster anywhere, any kind of request finds it, from any goal.
-pub(crate) fn the_last_cluster_is_found(policy: Policy) {
+///
+/// # Panics
+/// When it does not hold.
+pub fn the_last_cluster_is_found(policy: Policy) {
     for shape in &SHAPES {
         let geometry = shape.geometry();
         let groups = geometry.groups();

@@ -254,8 +254,8 @@ impl Bench<'_> {
         }
     }
 
-    /// Frees an extent of a file, or its second half, in the running transaction or at once. Freeing it again must
-    /// be refused.
+    /// Frees an extent of a file, or its second half, in the running transaction or at once.
+    /// Freeing it again must be refused.
     pub(crate) fn free(&mut self, file: usize, choice: usize, half: bool, journal: bool) {
         let count = self.files[file].mapped.len();
         if count == 0 {
@@ -296,8 +296,8 @@ impl Bench<'_> {
         })
     }
 
-    /// The next step of committing: the running transaction stops taking frees and another one starts, or what
-    /// stopped before is durable now.
+    /// The next step of committing: the running transaction stops taking frees and another one
+    /// starts, or what stopped before is durable now.
     pub(crate) fn commit_step(&mut self) {
         let Some(txn) = self.committing.take() else {
             self.committing = Some(self.txn);
@@ -353,13 +353,15 @@ impl Bench<'_> {
         assert_eq!(self.allocator.pending_clusters(), pending);
     }
 
-    /// The groups, without the lower bound of the first free cluster, which depends on the way there.
+    /// The groups, without the lower bound of the first free cluster, which depends on the way
+    /// there.
     fn group_lines(&self) -> Vec<GroupLine> {
         let lines = self.allocator.groups().unwrap();
         lines.into_iter().map(|line| GroupLine { first_free: 0, ..line }).collect()
     }
 
-    /// Ends everything, takes the last cluster, gives all back, and finds the file system as it was.
+    /// Ends everything, takes the last cluster, gives all back, and finds the file system as it
+    /// was.
     pub(crate) fn settle(&mut self) {
         while !self.open.is_empty() {
             self.end_claim(0, true);

@@ -1,4 +1,5 @@
-//! The first property on several threads: every cluster has an owner mark that only its owner may set and clear.
+//! The first property on several threads: every cluster has an owner mark that only its owner may
+//! set and clear.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,12 +24,17 @@ struct Arena<'a> {
     shape: &'a Shape,
     /// Owner marks by group and cluster; 0 is free.
     owners: Vec<Vec<AtomicU32>>,
-    /// Frees of the running transaction; the number of the transaction is changed with nobody freeing.
+    /// Frees of the running transaction; the number of the transaction is changed with nobody
+    /// freeing.
     txn: RwLock<u32>,
     pending: Mutex<BTreeMap<u32, Vec<FreedExtent>>>,
 }
 
-pub(crate) fn threads_never_share_a_cluster(policy: Policy) {
+/// On several threads, no cluster has two owners, and all comes back.
+///
+/// # Panics
+/// When it does not hold.
+pub fn threads_never_share_a_cluster(policy: Policy) {
     let seed = blockyard_testkit::seed(0x7123);
     for shape in &SHAPES {
         let disk = shape.disk();

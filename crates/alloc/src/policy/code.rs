@@ -1,0 +1,239 @@
+//! Decisions that another crate writes: a search engine, a choice of groups, a choice of the extent
+//! in a group.
+//!
+//! An author implements one of three traits and puts what makes it into a policy
+//! ([`with_search`](super::Policy::with_search), [`with_groups`](super::Policy::with_groups), [`with_extents`](super::Policy::with_extents)). All other slots
+//! stay those of the policy it began with. Code sees figures of groups and, under a group's lock,
+//! its free runs; it answers with a group or a run. The mechanism locks, checks every answer and
+//! claims, so that no code can hand out what is not free, and goes through all groups itself when
+//! code found nothing, so that "no space" is always true.
+//!
+//! An object is made for each file system that is opened and is shared by its threads. Decisions
+//! repeat when they follow from the arguments, the object's own state and the seed alone.
+
+use core::fmt;
+
+use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::{ClusterOffset, Geometry, GroupNr};
+
+use crate::buddy::Buddy;
+use crate::criterion::Criterion;
+use crate::request::BlockRequest;
+
+/// The file system that code decides for.
+#[derive(Clone, Copy, Debug)]
+pub struct Volume {
+    /// Its groups.
+    pub geometry: Geometry,
+    /// CPU slots.
+    pub cpus: u32,
+    /// Seed of every random choice.
+    pub seed: u64,
+}
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// What the caller asked for.
+    pub request: &'a BlockRequest,
+    /// The group to begin with.
+    pub goal: GroupNr,
+    /// Where in that group; `None`: anywhere.
+    pub offset: Option<ClusterOffset>,
+    /// Clusters to look for, at least 1: what was asked for, or the window it grew into.
+    pub clusters: u32,
+    /// How picky the search is now.
+    pub criterion: Criterion,
+    /// Groups that the request may use: those below this number.
+    pub groups: u32,
+}
+
+/// A group as it looks without its lock: true a moment ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupView {
+    /// Free clusters.
+    pub free: u32,
+    /// Free runs; 0 while the group was never loaded.
+    pub fragments: u32,
+    /// Order of the largest aligned free chunk; `None` without one, and while the group was never
+    /// loaded.
+    pub largest_order: Option<u32>,
+    /// Whether its bitmap was looked at since open.
+    pub known: bool,
+    /// Whether somebody holds its lock.
+    pub busy: bool,
+}
+
+/// A run of clusters in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Its first cluster.
+    pub start: ClusterOffset,
+    /// Its length.
+    pub clusters: u32,
+}
+
+/// The free runs of a group that is locked.
+pub struct FreeRuns<'a> {
+    /// The group.
+    pub group: GroupNr,
+    buddy: &'a Buddy,
+}
+
+impl<'a> FreeRuns<'a> {
+    pub(crate) fn new(group: GroupNr, buddy: &'a Buddy) -> Self {
+        Self { group, buddy }
+    }
+
+    /// All runs, lowest first.
+    pub fn iter(&self) -> impl Iterator<Item = Run> {
+        let mut at = 0;
+        core::iter::from_fn(move || {
+            let run = self.from(ClusterOffset::new(at))?;
+            at = run.start.raw() + run.clusters;
+            Some(run)
+        })
+    }
+
+    /// The first free cluster at or after `at`, and all that are free behind it.
+    #[must_use]
+    pub fn from(&self, at: ClusterOffset) -> Option<Run> {
+        let start = self.buddy.next_free(at.raw())?;
+        Some(Run { start: ClusterOffset::new(start), clusters: self.buddy.next_used(start) - start })
+    }
+
+    /// Free clusters of the group.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.buddy.free()
+    }
+}
+
+/// Groups on the walk of a [`GroupChoice`].
+pub trait Groups {
+    /// How a group looks; one that does not exist is full.
+    fn look(&self, group: GroupNr) -> GroupView;
+
+    /// Looks through a group that suits the criterion; whether the search is over. Groups that do
+    /// not exist, are full or do not suit are passed over.
+    fn visit(&mut self, group: GroupNr) -> bool;
+}
+
+/// Which groups are looked through, in what order.
+pub trait GroupChoice: Send + Sync {
+    /// Visits groups, best first, until a visit says that the search is over or no group is worth
+    /// one under this criterion. Called once for each criterion of the ladder (best-available is
+    /// left out).
+    fn walk(&self, wish: &Wish<'_>, groups: &mut dyn Groups);
+
+    /// Where the search ended: what a choice that remembers goes by.
+    fn found(&self, _wish: &Wish<'_>, _group: GroupNr) {}
+}
+
+/// Which free run of a group is taken.
+pub trait ExtentChoice: Send + Sync {
+    /// A part of one free run, at most as long as the wish; `None`: none is good enough under this
+    /// criterion. Under the last criterion, and for an answer that is not free, the first free run
+    /// is taken. Called with the group locked.
+    fn choose(&self, wish: &Wish<'_>, runs: &FreeRuns<'_>) -> Option<Run>;
+}
+
+/// What a [`SearchEngine`] takes a run of.
+pub type Pick<'a> = &'a mut dyn FnMut(&FreeRuns<'_>) -> Option<Run>;
+
+/// The groups as a [`SearchEngine`] sees them.
+pub trait Finder {
+    /// How a group looks; one that does not exist is full.
+    fn look(&self, group: GroupNr) -> GroupView;
+
+    /// Locks a group, shows its free runs and takes what `pick` answers, at most as long as the
+    /// wish; whether the search is over. An answer that is not free is passed over.
+    fn take(&mut self, group: GroupNr, pick: Pick<'_>) -> bool;
+}
+
+/// Looks for blocks all by itself.
+pub trait SearchEngine: Send + Sync {
+    /// Takes one run. When it takes none, the first free run of any group is taken.
+    fn search(&self, wish: &Wish<'_>, finder: &mut dyn Finder);
+}
+
+/// Makes code for a file system.
+pub type Made<T> = fn(&Volume) -> Box<T>;
+
+/// The code of a policy; none in those of this crate.
+#[derive(Clone, Copy)]
+pub struct Code {
+    pub(super) search: Option<Made<dyn SearchEngine>>,
+    pub(super) groups: Option<Made<dyn GroupChoice>>,
+    pub(super) extents: Option<Made<dyn ExtentChoice>>,
+}
+
+impl Code {
+    /// None.
+    pub const NONE: Self = Self { search: None, groups: None, extents: None };
+
+    /// Whether there is something for `search=code`.
+    pub(super) fn searches(&self) -> bool {
+        self.search.is_some() || self.groups.is_some()
+    }
+
+    /// Whether there is something for `choose=code`.
+    pub(super) fn chooses(&self) -> bool {
+        self.extents.is_some()
+    }
+
+    /// The code of a file system that is opened.
+    pub(crate) fn open(&self, volume: &Volume) -> OpenCode {
+        OpenCode {
+            search: self.search.map(|make| make(volume)),
+            groups: self.groups.map(|make| make(volume)),
+            extents: self.extents.map(|make| make(volume)),
+        }
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No addresses: the text decides what a kept measurement belongs to.
+        f.debug_struct("Code")
+            .field("search", &self.search.is_some())
+            .field("groups", &self.groups.is_some())
+            .field("extents", &self.extents.is_some())
+            .finish()
+    }
+}
+
+impl PartialEq for Code {
+    fn eq(&self, other: &Self) -> bool {
+        let same_search = match (self.search, other.search) {
+            (Some(one), Some(other)) => core::ptr::fn_addr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        let same_groups = match (self.groups, other.groups) {
+            (Some(one), Some(other)) => core::ptr::fn_addr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        let same_extents = match (self.extents, other.extents) {
+            (Some(one), Some(other)) => core::ptr::fn_addr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        same_search && same_groups && same_extents
+    }
+}
+
+impl Eq for Code {}
+
+/// The code of one file system.
+pub(crate) struct OpenCode {
+    pub(crate) search: Option<Box<dyn SearchEngine>>,
+    pub(crate) groups: Option<Box<dyn GroupChoice>>,
+    pub(crate) extents: Option<Box<dyn ExtentChoice>>,
+}
+
+/// Whether a run lies in the free clusters of a group.
+pub(crate) fn is_free(buddy: &Buddy, run: Run) -> bool {
+    let (start, clusters) = (run.start.raw(), run.clusters);
+    let end = usize_from_u32(start).saturating_add(usize_from_u32(clusters));
+    let is_inside = clusters > 0 && end <= usize_from_u32(buddy.clusters());
+    is_inside && buddy.is_free(start) && buddy.is_run(start, clusters)
+}
