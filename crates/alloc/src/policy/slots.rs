@@ -137,12 +137,14 @@ slot! {
     }
 }
 slot! {
-    /// `goal_group`: how an index walk for data treats the group of its goal.
+    /// `goal_group`: how an index walk treats the group of its goal.
     GoalGroup {
         /// As any other: it is met where the index has it, if it was ever loaded.
         Indexed = "indexed",
-        /// Visited first, and loaded for that.
+        /// Visited first for data, and loaded for that.
         First = "first",
+        /// As first, also for directories and metadata: single blocks lie behind each other, not where space is most in pieces.
+        All = "all",
     }
 }
 slot! {

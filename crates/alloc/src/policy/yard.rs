@@ -11,8 +11,9 @@
 //!   of the next flex group is tried before the index, which knows only groups that were loaded: those where others write.
 //! - `room=run`: what fallocate asks for begins in the first run of 512 free clusters, not in the smallest chunk that holds the
 //!   first request, which is often a leftover before somebody else's blocks.
-//! - `goal_group=first`: the goal's group is visited, and loaded, before the index is walked. Linux's indexes hold only
-//!   groups that were loaded once: after a mount all writers gather in the few there are.
+//! - `goal_group=all`: the goal's group is visited, and loaded, before the index is walked. Linux's indexes hold only
+//!   groups that were loaded once: after a mount all writers gather in the few there are. Blocks of directories stay
+//!   together, where Linux's go, one by one, to the groups whose space is most in pieces (`goal_group=first`: data only).
 //! - `slot_start=zones`: stream goals start spread over the file system, not all at group 0, so writers do not have to
 //!   collide before they part.
 //! - `freed_merge=by-group`: freed clusters wait in their group and are found again by a set of groups, so freeing
@@ -41,7 +42,7 @@ pub(super) const POLICY: Policy = Policy {
     lanes: Lanes::Cpu,
     overflow: Overflow::Lane,
     room: Room::Run,
-    goal_group: GoalGroup::First,
+    goal_group: GoalGroup::All,
     neighbour: Neighbour::Always,
     slot_start: SlotStart::Zones,
     freed_merge: FreedMerge::ByGroup,

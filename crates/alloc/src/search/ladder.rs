@@ -51,8 +51,7 @@ pub(crate) fn walk(policy: &Policy, mapping: Mapping) -> Walk {
     }
 }
 
-/// Whether a pass that uses an index visits the group of the goal before: for data (`goal_group=first`), in the first
-/// pass only.
+/// Whether a pass that uses an index visits the group of the goal before (`goal_group`): in the first pass only.
 pub(crate) fn visits_goal_first(
     policy: &Policy,
     kind: RequestFlags,
@@ -60,7 +59,12 @@ pub(crate) fn visits_goal_first(
     order2: u32,
 ) -> bool {
     let is_first = criterion == Criterion::PowerOfTwo || (criterion == Criterion::GoalFast && order2 == 0);
-    policy.goal_group == GoalGroup::First && is_first && kind.contains(RequestFlags::DATA)
+    let visits = match policy.goal_group {
+        GoalGroup::Indexed => false,
+        GoalGroup::First => kind.contains(RequestFlags::DATA),
+        GoalGroup::All => true,
+    };
+    visits && is_first
 }
 
 /// The criterion after one.
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_goal_comes_first_once_and_for_data() {
+    fn the_goal_comes_first_once_and_for_what_the_policy_says() {
         let (data, metadata) = (RequestFlags::DATA, RequestFlags::METADATA);
         let yard = Policy::parse("linux-6.18:goal_group=first").unwrap();
         assert!(visits_goal_first(&yard, data, Criterion::PowerOfTwo, 4));
@@ -158,6 +162,9 @@ mod tests {
         assert!(!visits_goal_first(&yard, data, Criterion::GoalFast, 4), "the second pass");
         assert!(!visits_goal_first(&yard, metadata, Criterion::GoalFast, 0));
         assert!(!visits_goal_first(&Policy::default(), data, Criterion::GoalFast, 0));
+        let all = Policy::parse("linux-6.18:goal_group=all").unwrap();
+        assert!(visits_goal_first(&all, metadata, Criterion::GoalFast, 0));
+        assert!(!visits_goal_first(&all, metadata, Criterion::GoalSlow, 0));
     }
 
     #[test]

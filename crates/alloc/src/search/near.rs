@@ -1,4 +1,4 @@
-//! Groups near the goal, visited before an index is asked (`goal_group=first`).
+//! Groups near the goal, visited before an index is asked (`goal_group=first`, `goal_group=all`).
 //!
 //! An index knows only groups that were loaded once: those in which somebody works. So the goal's group is loaded for its visit,
 //! and with `overflow=lane` the groups of its lane after it: a writer whose group is full of clusters that wait for a commit does
@@ -32,7 +32,8 @@ impl<B: Backend> Allocator<B> {
         criterion: Criterion,
         goal: GroupNr,
     ) -> Result<()> {
-        if self.policy.room == Room::Run && context.asked.request.flags.contains(RequestFlags::NO_NORMALIZE) {
+        let unknown = RequestFlags::DATA | RequestFlags::NO_NORMALIZE;
+        if self.policy.room == Room::Run && context.asked.request.flags.contains(unknown) {
             context.search.floor = Some(ROOM.max(context.search.goal.len));
             let visited = self.visit_lane(context, criterion, goal);
             context.search.floor = None;
