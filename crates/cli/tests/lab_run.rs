@@ -73,6 +73,13 @@ fn rows_have_exactly_the_documented_keys() {
         "index_entries",
         "hits",
         "score",
+        "read_file_hdd_ms",
+        "read_directory_hdd_ms",
+        "read_tree_hdd_ms",
+        "read_file_ssd_ms",
+        "read_directory_ssd_ms",
+        "read_tree_ssd_ms",
+        "directory_runs",
     ];
     keys.sort_unstable();
     let lines = stdout(&output);
@@ -87,7 +94,7 @@ fn rows_have_exactly_the_documented_keys() {
         assert_eq!((row["ops"].as_u64(), row["workers"].as_u64()), (Some(80), Some(2)));
         assert_eq!(row["ops_per_s_per_worker"].as_f64().unwrap() * 2.0, row["ops_per_s"].as_f64().unwrap());
         assert!(row["hits"].as_object().unwrap().values().any(|hits| hits.as_u64() > Some(0)), "{row}");
-        assert!(row["score"].is_number());
+        assert!(row["score"].is_number() && row["read_tree_hdd_ms"].is_number());
     }
     // Every key is in the help.
     let help = stdout(&blockyard(&["lab", "run", "--help"]));

@@ -6,10 +6,11 @@
 use crate::figures::Table;
 use crate::figures::plot::Chart;
 use crate::figures::row::Row;
+use crate::figures::states::beside;
 use crate::run::{Plan, Setup};
-use crate::{e1, e2};
+use crate::{e1, e2, yard};
 
-/// A published experiment.
+/// A published experiment, or one of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experiment {
     /// E1: the scalability series of Linux 6.17 (July 2025).
@@ -18,11 +19,13 @@ pub enum Experiment {
     Patches,
     /// E2: round-robin allocation (February 2026), its three fio jobs. Its maps are `lab run copy`.
     Rotation,
+    /// All that `yard` is judged by, beside the others.
+    Yard,
 }
 
 impl Experiment {
     /// Names on the command line.
-    pub const NAMES: [&str; 3] = ["e1", "e1-patches", "e2"];
+    pub const NAMES: [&str; 4] = ["e1", "e1-patches", "e2", "yard"];
 
     /// By its name.
     #[must_use]
@@ -31,6 +34,7 @@ impl Experiment {
             "e1" => Some(Self::Series),
             "e1-patches" => Some(Self::Patches),
             "e2" => Some(Self::Rotation),
+            "yard" => Some(Self::Yard),
             _ => None,
         }
     }
@@ -42,6 +46,7 @@ impl Experiment {
             Self::Series => "e1",
             Self::Patches => "e1-patches",
             Self::Rotation => "e2",
+            Self::Yard => "yard",
         }
     }
 
@@ -52,6 +57,7 @@ impl Experiment {
             Self::Series => e1::plans(setup),
             Self::Patches => e1::patches::plans(setup),
             Self::Rotation => e2::plans(setup),
+            Self::Yard => yard::plans(setup),
         }
     }
 
@@ -62,6 +68,16 @@ impl Experiment {
             Self::Series => e1::tables(rows),
             Self::Patches => e1::patches::tables(rows),
             Self::Rotation => e2::tables(rows),
+            Self::Yard => yard::tables(rows),
+        }
+    }
+
+    /// The tables, states of images beside each other; `yard` has them in its rows.
+    #[must_use]
+    pub fn tables_by_state(self, rows: &[Row]) -> Vec<Table> {
+        match self {
+            Self::Yard => yard::tables(rows),
+            other => beside(rows, |rows| other.tables(rows)),
         }
     }
 
@@ -71,7 +87,7 @@ impl Experiment {
         match self {
             Self::Series => vec![e1::chart(rows)],
             Self::Patches => vec![e1::patches::chart(rows)],
-            Self::Rotation => Vec::new(),
+            Self::Rotation | Self::Yard => Vec::new(),
         }
     }
 }
@@ -166,6 +182,23 @@ mod tests {
         // Patch 11 shows where scanning is switched.
         assert_eq!(tables[2].rows.len(), 4);
         assert!(!Experiment::Patches.charts(&rows)[0].series.is_empty());
+    }
+
+    #[test]
+    fn yard_is_judged_in_one_table() {
+        let setup = Setup { workers: Some(vec![2]), ..small() };
+        let plans = Experiment::Yard.plans(&setup);
+        // Threads and overlap of each workload, both machines, three lives.
+        assert_eq!(plans.len(), 5 + 5 + 2 + 3);
+        let kept = [0, 5, 10].map(|at| run(&plans[at], |_, _| ()).unwrap().rows).concat();
+        let tables = Experiment::Yard.tables_by_state(&kept);
+        let [table] = &tables[..] else { panic!("one table") };
+        let figures: Vec<&str> = table.rows.iter().map(|row| row[2].as_str()).collect();
+        let overlap = ["extents/file", "free extents", "mean free extent, KiB"];
+        assert_eq!(figures[..2], ["operations/s", "extents/file"]);
+        assert_eq!(figures[2..5], overlap);
+        assert_eq!(figures[5..], ["operations/s"]);
+        assert!(plans[12..].iter().all(|plan| plan.aged.is_some()));
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod journal;
 pub mod machine;
 pub mod overlap;
 pub mod pairs;
+pub mod reading;
 pub mod report;
 pub mod run;
 pub mod runner;
@@ -25,6 +26,7 @@ pub mod scratch;
 pub mod target;
 pub mod trace;
 pub mod workload;
+mod yard;
 
 pub use figures::row::{Interleave, Row};
 pub use figures::spread::Spread;

@@ -104,7 +104,7 @@ impl Run {
     #[must_use]
     pub fn main_tables(&self) -> Vec<Table> {
         match self.environment.experiment.as_deref().and_then(Experiment::by_name) {
-            Some(experiment) => beside(&self.rows, |rows| experiment.tables(rows)),
+            Some(experiment) => experiment.tables_by_state(&self.rows),
             None => self.tables(),
         }
     }
@@ -113,9 +113,8 @@ impl Run {
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
-        let mut tables = experiment
-            .map(|experiment| beside(&self.rows, |rows| experiment.tables(rows)))
-            .unwrap_or_default();
+        let mut tables =
+            experiment.map(|experiment| experiment.tables_by_state(&self.rows)).unwrap_or_default();
         tables.extend(beside(&self.copies, |rows| copy::table::table(rows).into_iter().collect()));
         tables.extend(beside(&self.clusters, e3::table::tables));
         tables.extend(beside(&self.passes, |rows| {

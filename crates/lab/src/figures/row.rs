@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use blockyard_disk::num::count_as_f64;
 use serde::{Deserialize, Serialize};
 
+use crate::reading::Reading;
+
 /// How the workers of a cell share time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -102,6 +104,9 @@ pub struct Row {
     pub hits: BTreeMap<String, u64>,
     /// Fragmentation score (e4defrag -c); none without files.
     pub score: Option<f64>,
+    /// How long the image takes to be read afterwards; nothing in virtual time.
+    #[serde(default, flatten)]
+    pub reading: Reading,
     /// The modelled machine; only in virtual time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
@@ -167,6 +172,13 @@ impl Row {
             ("stream_goal_hits", self.stream_goal_hits.map_or(f64::NAN, count)),
             ("index_entries", self.index_entries.map_or(f64::NAN, count)),
             ("score", self.score.unwrap_or(f64::NAN)),
+            ("read_file_hdd_ms", self.reading.read_file_hdd_ms.unwrap_or(f64::NAN)),
+            ("read_directory_hdd_ms", self.reading.read_directory_hdd_ms.unwrap_or(f64::NAN)),
+            ("read_tree_hdd_ms", self.reading.read_tree_hdd_ms.unwrap_or(f64::NAN)),
+            ("read_file_ssd_ms", self.reading.read_file_ssd_ms.unwrap_or(f64::NAN)),
+            ("read_directory_ssd_ms", self.reading.read_directory_ssd_ms.unwrap_or(f64::NAN)),
+            ("read_tree_ssd_ms", self.reading.read_tree_ssd_ms.unwrap_or(f64::NAN)),
+            ("directory_runs", self.reading.directory_runs.map_or(f64::NAN, count)),
         ]
     }
 }
@@ -179,7 +191,16 @@ mod tests {
     /// Any two columns could have changed places unseen.
     #[test]
     fn each_figure_stands_under_its_name() {
-        let row = Row { score: Some(40.0), ..row("yard", 4, 5000.0) };
+        let reading = Reading {
+            read_file_hdd_ms: Some(11.0),
+            read_directory_hdd_ms: Some(12.0),
+            read_tree_hdd_ms: Some(13.0),
+            read_file_ssd_ms: Some(14.0),
+            read_directory_ssd_ms: Some(15.0),
+            read_tree_ssd_ms: Some(16.0),
+            directory_runs: Some(17),
+        };
+        let row = Row { score: Some(40.0), reading, ..row("yard", 4, 5000.0) };
         assert_eq!(
             row.figures(),
             [
@@ -205,6 +226,13 @@ mod tests {
                 ("stream_goal_hits", 30.0),
                 ("index_entries", 900.0),
                 ("score", 40.0),
+                ("read_file_hdd_ms", 11.0),
+                ("read_directory_hdd_ms", 12.0),
+                ("read_tree_hdd_ms", 13.0),
+                ("read_file_ssd_ms", 14.0),
+                ("read_directory_ssd_ms", 15.0),
+                ("read_tree_ssd_ms", 16.0),
+                ("directory_runs", 17.0),
             ]
         );
     }

@@ -31,6 +31,7 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
             placed.note(if runs_as(Interleave::Overlap) { CHANCE_BESIDE } else { CHANCE });
         }
         tables.push(placed);
+        tables.extend(reading(&name, &part));
     }
     tables
 }
@@ -135,6 +136,33 @@ pub fn placement(workload: &str, rows: &[&Row]) -> Table {
         rows,
         &columns,
     )
+}
+
+/// How long the image takes to be read afterwards; `None` where there was no image.
+fn reading(workload: &str, rows: &[&Row]) -> Option<Table> {
+    if rows.iter().all(|row| row.reading.directory_runs.is_none()) {
+        return None;
+    }
+    let columns: [Column; 7] = [
+        ("file, hdd", |row| micros(row.reading.read_file_hdd_ms), units::micros),
+        ("directory, hdd", |row| micros(row.reading.read_directory_hdd_ms), units::micros),
+        ("tree, hdd", |row| micros(row.reading.read_tree_hdd_ms), units::micros),
+        ("file, ssd", |row| micros(row.reading.read_file_ssd_ms), units::micros),
+        ("directory, ssd", |row| micros(row.reading.read_directory_ssd_ms), units::micros),
+        ("tree, ssd", |row| micros(row.reading.read_tree_ssd_ms), units::micros),
+        ("directory runs", |row| row.reading.directory_runs.map_or(f64::NAN, count_as_f64), figure),
+    ];
+    Some(by_policy_and_workers(
+        &format!(
+            "{workload}: reading it afterwards, on modelled disks: one file, the fullest directory, all"
+        ),
+        rows,
+        &columns,
+    ))
+}
+
+fn micros(ms: Option<f64>) -> f64 {
+    ms.map_or(f64::NAN, |ms| ms * 1e3)
 }
 
 fn by_policy_and_workers(title: &str, rows: &[&Row], columns: &[Column]) -> Table {
@@ -269,6 +297,7 @@ fn with_spread(spread: &Spread, written: fn(f64) -> String) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::reading::Reading;
 
     pub(crate) fn row(policy: &str, workers: u32, ops_per_s: f64) -> Row {
         Row {
@@ -302,6 +331,7 @@ pub(crate) mod tests {
             index_entries: Some(900),
             hits: [("p2_aligned".to_owned(), 10)].into_iter().collect(),
             score: None,
+            reading: Reading::default(),
             machine: None,
             waits: Vec::new(),
         }
@@ -371,13 +401,11 @@ pub(crate) mod tests {
         let text = csv(&[row("yard", 2, 2e6), row("a,b", 1, 1.0)]);
         assert_eq!(text.lines().count(), 3);
         assert!(
-            text.lines().next().unwrap().ends_with(
-                ",groups_skipped_busy,goal_hits,stream_goal_hits,index_entries,score,hits_p2_aligned"
-            ),
+            text.lines().next().unwrap().ends_with(",read_tree_ssd_ms,directory_runs,hits_p2_aligned"),
             "{text}"
         );
         assert!(
-            text.lines().nth(1).unwrap().ends_with(",7,80,30,900,,10"),
+            text.lines().nth(1).unwrap().ends_with(",7,80,30,900,,,,,,,,,10"),
             "what cannot be known is empty: {text}"
         );
         assert!(text.lines().nth(2).unwrap().starts_with("fallocate2,\"a,b\",fresh,1,1,threads,1,1000,1,"));

@@ -8,6 +8,7 @@ use blockyard_inspect::scan::ImageScan;
 
 use super::{Judged, Plan};
 use crate::figures::row::{Interleave, Row};
+use crate::reading::Reading;
 use crate::runner::{self, Measured};
 use crate::target::engine::{EngineTarget, context};
 use crate::workload::MIB;
@@ -48,6 +49,7 @@ impl Cell<'_> {
         }
         let mut row = figures(plan, self.name, self.workers, cpus, &measured, &scan);
         row.count(&measured, &before, &after);
+        row.reading = Reading::of(shared, plan.seed)?;
         judged.note_map(self.name, self.workers, scan);
         if plan.image.is_in_place() {
             anyhow::ensure!(judged.verdict.is_clean(), "the image was not written: the judges found errors");
@@ -119,6 +121,7 @@ pub(super) fn figures(
         index_entries: None,
         hits: std::collections::BTreeMap::new(),
         score: scan.defrag.score().map(f64::from),
+        reading: Reading::default(),
         machine: None,
         waits: Vec::new(),
     }

@@ -23,6 +23,7 @@ use super::cell::{CRITERION_NAMES, figures};
 use super::judge::e2fsck_program;
 use super::{Judged, KERNEL_ARM, Plan};
 use crate::figures::row::{Interleave, Row};
+use crate::reading::Reading;
 use crate::runner;
 use crate::scratch::Scratch;
 use crate::target::kernel::KernelTarget;
@@ -189,7 +190,8 @@ fn run_cell(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
     keeper.ask("unmount").context("unmount the image")?;
     let device = Arc::new(FileDevice::open_read_only(&image)?);
     judged.verdict.check(&*device)?;
-    let scan = ImageScan::of(device)?;
+    let scan = ImageScan::of(Arc::<FileDevice>::clone(&device))?;
+    let reading = Reading::of(device, plan.seed)?;
     if let Some(program) = e2fsck_program() {
         judged.verdict.e2fsck_file(program, &image)?;
     }
@@ -199,6 +201,7 @@ fn run_cell(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
         .map(|(name, count)| (name, count - before.get(name).unwrap_or(&0)))
         .map(|(name, count)| (name.to_owned(), count))
         .collect();
+    row.reading = reading;
     judged.note_map(KERNEL_ARM, workers, scan);
     Ok(row)
 }

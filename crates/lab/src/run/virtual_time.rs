@@ -16,6 +16,7 @@ use super::Plan;
 use super::cell::{CRITERION_NAMES, Cell, Census};
 use crate::figures::row::{Row, Waits};
 use crate::machine::{CPUS_MAX, Machine};
+use crate::reading::Reading;
 use crate::runner::Measured;
 use crate::target::modelled::ModelledTarget;
 use crate::workload::{MIB, Step, Worker, Workers, Workload};
@@ -118,6 +119,7 @@ impl Cell<'_> {
             index_entries: None,
             hits: CRITERION_NAMES.into_iter().map(|name| (name.to_owned(), 0)).collect(),
             score: places.score,
+            reading: Reading::default(),
             machine: None,
             waits: Vec::new(),
         }

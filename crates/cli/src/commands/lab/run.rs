@@ -47,6 +47,7 @@ Published experiments, as the tables that were published with ours beside:
   e2           the three fio jobs, regular and round robin, with fio's preallocation and without
   e3           preallocated files on a full file server that is short of memory: metadata reads and times on a modelled disk by
                cluster size; takes --policy (one), --ops (fallocates and truncates), --scale (of 1 TiB), --seed, --sensitivity
+  yard         not published: all that yard is judged by beside the other policies, the figures that lose marked
   e4           e2fsck by pass on a copied tree of 312820 files, placed as by ext3, ext4-2008 and ext4-2009, and by --policy
                (one) with and without a linear prefix (--rotational on or off: that one only); takes --scale and --seed,
                needs e2fsck, and strace for the seconds of I/O, which are modelled on a disk of the time
@@ -55,7 +56,9 @@ Keys of --json, one object a cell: workload, policy, state (fresh, or the life o
 ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
 mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched, lock_acquisitions (of shared locks, an operation),
 lock_waits (of shared and group locks, an operation), groups_skipped_busy, goal_hits (results that start at the goal), stream_goal_hits (found in the group of the stream goal;
-counted apart since patch 2 of the series), index_entries (visited by searches), hits (searches by the criterion that ended them), score (e4defrag -c). Extents, groups and
+counted apart since patch 2 of the series), index_entries (visited by searches), hits (searches by the criterion that ended them), score (e4defrag -c),
+read_file_hdd_ms, read_directory_hdd_ms, read_tree_hdd_ms, read_file_ssd_ms, read_directory_ssd_ms, read_tree_ssd_ms (a file
+alone, the fullest directory, all, on modelled disks; null without an image), directory_runs (of directory blocks on the disk). Extents, groups and
 score are those of the whole image with the files at full size; null is what cannot be known. For copy, one object a copy: workload, policy, state, copy, seed, files, bytes, boundaries, empty_groups,
 overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
 extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score. For e3, one object a cluster size and kind of

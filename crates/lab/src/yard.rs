@@ -1,0 +1,245 @@
+//! `yard` beside the others, all that it is judged by in one table: by threads, where all
+//! operations of a round overlap, on many virtual CPUs, and on images that were used before.
+//!
+//! A row is one figure of one cell: yard's, the best other's, how they relate, and a mark where
+//! yard loses. Figures of cells with repetitions are medians; extents a file by threads are also
+//! counted: in how many repetitions yard had at most the best other's median.
+
+use blockyard_disk::num::{count_as_f64, u64_from_usize};
+
+use crate::age::Ageing;
+use crate::figures::row::{Interleave, Row};
+use crate::figures::{Table, summary, table};
+use crate::machine::Machine;
+use crate::run::{ImageSource, Plan, Setup};
+use crate::runner::Limit;
+use crate::workload::{GIB, Workload};
+
+/// The one that is judged.
+const OURS: &str = "yard";
+/// All others that place on the images of today.
+const OTHERS: [&str; 9] = [
+    "linux-6.16",
+    "linux-6.18",
+    "rotalloc-v1",
+    "rralloc-v2",
+    "rralloc-v3-regular",
+    "inode-cursor",
+    "rralloc",
+    "first-fit",
+    "best-fit",
+];
+/// What it is compared with where the others were not made for it.
+const LINUX: &str = "linux-6.18";
+/// Data is allocated while it is written: fio's preallocation would leave nothing to do.
+const WORKLOADS: [&str; 5] = [
+    "fallocate2",
+    "append64",
+    "seqwrite:fallocate=none",
+    "smallfiles:fallocate=none",
+    "allocstress:fallocate=none",
+];
+const WORKERS: [u32; 3] = [2, 8, 64];
+const VIRTUAL_CPUS: u32 = 96;
+/// Operations of a worker where turns are counted.
+const OPS: u64 = 1000;
+const LIVES: [&str; 3] = ["mail", "build", "database"];
+/// Size of the images that had a life.
+const AGED_BYTES: u64 = 64 * GIB;
+
+/// A rate that is this share of the best other's does not lose.
+const RATE_KEPT: f64 = 0.97;
+/// On virtual CPUs the rate is to be so many times Linux's.
+const VIRTUAL_GAIN: f64 = 1.5;
+/// Share of repetitions in which yard is to have at most the best other's extents a file.
+const REPETITIONS_HELD: f64 = 0.9;
+
+pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
+    let workers = setup.workers.clone().unwrap_or(WORKERS.to_vec());
+    let all: Vec<&str> = std::iter::once(OURS).chain(OTHERS).collect();
+    let mut plans: Vec<Plan> =
+        WORKLOADS.iter().map(|name| setup.plan(name, &all, &workers, Interleave::Threads)).collect();
+    let counted = |plan: Plan| Plan { limit: counted(setup, &plan.workload), repeat: 1, ..plan };
+    plans.extend(
+        WORKLOADS.iter().map(|name| counted(setup.plan(name, &[OURS, LINUX], &workers, Interleave::Overlap))),
+    );
+    plans.extend(Machine::NAMES.into_iter().map(|name| {
+        let plan = counted(setup.plan("fallocate2", &[OURS, LINUX], &[VIRTUAL_CPUS], Interleave::Virtual));
+        let machine = Machine::open(name).expect("a test reads every machine that is built in");
+        let image = ImageSource::memory(plan.workload.published_device(), setup.seed);
+        Plan { image, machine: Some(machine), ..plan }
+    }));
+    plans.extend(LIVES.into_iter().map(|life| {
+        let plan =
+            counted(setup.plan("smallfiles:fallocate=none", &[OURS, LINUX], &[8], Interleave::Overlap));
+        let aged: Ageing = life.parse().expect("a test reads every life that is built in");
+        let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(AGED_BYTES, setup.seed));
+        Plan { image, aged: Some(aged), ..plan }
+    }));
+    plans
+}
+
+/// A number of operations, so that it repeats.
+fn counted(setup: &Setup, workload: &Workload) -> Limit {
+    let ops = (!workload.ends_by_itself()).then(|| setup.limit.ops_per_worker.unwrap_or(OPS));
+    Limit { time: None, ops_per_worker: ops, fsync_end: false }
+}
+
+/// One figure that yard is judged by.
+struct Judged {
+    name: &'static str,
+    value: fn(&Row) -> f64,
+    rule: Rule,
+}
+
+/// When yard loses.
+#[derive(Clone, Copy)]
+enum Rule {
+    /// Below this share of the best other, which has the most.
+    Most(f64),
+    /// Above the best other, which has the least.
+    Least,
+    /// As `Least`, in more than a tenth of the repetitions.
+    MostlyLeast,
+}
+
+fn judged(row: &Row) -> Vec<Judged> {
+    let rate = |kept| Judged { name: "operations/s", value: |row| row.ops_per_s, rule: Rule::Most(kept) };
+    let extents = |rule| Judged { name: "extents/file", value: |row| row.extents_per_file, rule };
+    let free = Judged {
+        name: "mean free extent, KiB",
+        value: |row| count_as_f64(row.avg_free_extent_kb),
+        rule: Rule::Most(1.0),
+    };
+    let least = |name, value| Judged { name, value, rule: Rule::Least };
+    if !crate::figures::states::is_fresh(&row.state) {
+        return vec![
+            extents(Rule::Least),
+            free,
+            least("runs of directory blocks", |row| {
+                row.reading.directory_runs.map_or(f64::NAN, count_as_f64)
+            }),
+            least("a directory read on hdd, ms", |row| row.reading.read_directory_hdd_ms.unwrap_or(f64::NAN)),
+            least("the tree read on hdd, ms", |row| row.reading.read_tree_hdd_ms.unwrap_or(f64::NAN)),
+        ];
+    }
+    match row.interleave {
+        Interleave::Threads => vec![rate(RATE_KEPT), extents(Rule::MostlyLeast)],
+        Interleave::Virtual => vec![rate(VIRTUAL_GAIN)],
+        Interleave::Overlap | Interleave::Lockstep => {
+            vec![extents(Rule::Least), least("free extents", |row| count_as_f64(row.free_extents)), free]
+        }
+    }
+}
+
+pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
+    let heads = ["cell", "workers", "figure", "yard", "best other", "of", "ratio", "mark"];
+    let mut table = Table::new("yard and the best of the others, figure by figure", heads).with_keys(3);
+    let mut losses = 0;
+    for (cell, part) in summary::by_workload(rows) {
+        let Some(first) = part.first() else { continue };
+        let mut workers: Vec<u32> = part.iter().map(|row| row.workers).collect();
+        workers.sort_unstable();
+        workers.dedup();
+        for count in workers {
+            for judged in judged(first) {
+                let Some(line) = line(&part, count, &judged) else { continue };
+                losses += usize::from(line.loses);
+                table.push(
+                    [cell.clone(), count.to_string(), judged.name.to_owned()].into_iter().chain(line.cells()),
+                );
+            }
+        }
+    }
+    table.note(format!("{losses} of {} figures lose.", table.rows.len()));
+    table.note(format!(
+        "a rate loses below {RATE_KEPT} of the best other, on virtual CPUs below {VIRTUAL_GAIN}; all other figures when they are \
+         worse than the best other's. By threads extents a file lose when fewer than nine of ten repetitions have at most the \
+         best other's median."
+    ));
+    vec![table]
+}
+
+/// What a row of the table says.
+struct Line {
+    ours: f64,
+    best: f64,
+    of: String,
+    /// Repetitions in which ours was at most the best, and all.
+    held: Option<(usize, usize)>,
+    loses: bool,
+}
+
+impl Line {
+    fn cells(self) -> [String; 5] {
+        let held = self.held.map_or(String::new(), |(held, all)| format!(" ({held} of {all})"));
+        [
+            format!("{}{held}", table::figure(self.ours)),
+            table::figure(self.best),
+            self.of,
+            format!("{:.2}", self.ours / self.best),
+            if self.loses { "LOSES".to_owned() } else { String::new() },
+        ]
+    }
+}
+
+fn line(rows: &[&Row], workers: u32, judged: &Judged) -> Option<Line> {
+    let median = |policy: &str| {
+        let spread = summary::median(rows, policy, Some(workers), judged.value)?;
+        spread.median.is_finite().then_some(spread.median)
+    };
+    let ours = median(OURS)?;
+    let others = summary::policies(rows).into_iter().filter(|policy| *policy != OURS);
+    let known: Vec<(&str, f64)> = others.filter_map(|policy| Some((policy, median(policy)?))).collect();
+    let better = |one: &&(&str, f64), other: &&(&str, f64)| one.1.total_cmp(&other.1);
+    let &(of, best) = match judged.rule {
+        Rule::Most(_) => known.iter().max_by(better)?,
+        Rule::Least | Rule::MostlyLeast => known.iter().min_by(better)?,
+    };
+    let mine = || rows.iter().filter(|row| row.policy == OURS && row.workers == workers);
+    let held = mine().filter(|row| (judged.value)(row) <= best).count();
+    let share = count_as_f64(u64_from_usize(held)) / count_as_f64(u64_from_usize(mine().count()));
+    let (loses, held) = match judged.rule {
+        Rule::Most(kept) => (ours < kept * best, None),
+        Rule::Least => (ours > best, None),
+        Rule::MostlyLeast => (share < REPETITIONS_HELD, Some((held, mine().count()))),
+    };
+    Some(Line { ours, best, of: of.to_owned(), held, loses })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::summary::tests::row;
+
+    #[test]
+    fn losing_figures_are_marked_and_counted() {
+        let of =
+            |policy: &str, ops: f64, extents: f64| Row { extents_per_file: extents, ..row(policy, 2, ops) };
+        let mut rows = vec![of("linux-6.18", 100.0, 2.0), of("rralloc", 90.0, 1.5)];
+        // Nine repetitions at the best other's, one above.
+        rows.extend((0..10).map(|nr| of("yard", 96.0, if nr == 0 { 9.0 } else { 1.5 })));
+        let table = &tables(&rows)[0];
+        assert_eq!(
+            table.rows,
+            [
+                ["fallocate2", "2", "operations/s", "96", "100", "linux-6.18", "0.96", "LOSES"],
+                ["fallocate2", "2", "extents/file", "1.50 (9 of 10)", "1.50", "rralloc", "1.00", ""],
+            ]
+            .map(|row| row.map(str::to_owned).to_vec())
+        );
+        assert!(table.notes[0].starts_with("1 of 2 figures"));
+        rows.last_mut().unwrap().extents_per_file = 9.0;
+        assert_eq!(tables(&rows)[0].rows[1][7], "LOSES", "eight of ten");
+    }
+
+    #[test]
+    fn each_way_has_its_figures() {
+        let way =
+            |interleave, state: &str| Row { interleave, state: state.to_owned(), ..row("yard", 96, 1.0) };
+        let names = |row: Row| judged(&row).iter().map(|judged| judged.name).collect::<Vec<_>>();
+        assert_eq!(names(way(Interleave::Virtual, "fresh")), ["operations/s"]);
+        assert_eq!(names(way(Interleave::Overlap, "fresh")).len(), 3);
+        assert!(names(way(Interleave::Overlap, "mail")).contains(&"the tree read on hdd, ms"));
+    }
+}
