@@ -1,5 +1,4 @@
 &[
-    "CHANGELOG.md",
     "docs/build.md",
     "docs/experiments/e1.md",
     "docs/format-notes.md",
