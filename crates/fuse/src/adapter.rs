@@ -174,6 +174,14 @@ impl Shared {
         self.record(came, done, |_| Event::Note { call, inode: Some(inode.0), range: None });
     }
 
+    /// Has the kernel write what it caches of a file, and forget its pages; other threads answer
+    /// these writes.
+    fn hand_over_cached(&self, node: INodeNo) {
+        if let Some(notifier) = self.notifier.get() {
+            let _ = notifier.inval_inode(node, 0, 0);
+        }
+    }
+
     /// Has the kernel ask for the attributes of an inode again.
     fn attributes_changed(&self, node: INodeNo) {
         if let Some(notifier) = self.notifier.get() {
@@ -378,6 +386,7 @@ impl Filesystem for Adapter {
             shared.record(came, &done, |_| Event::Rename {
                 from: (parent.0, name),
                 to: (new_parent.0, new_name),
+                mode,
             });
             send_empty(reply, done);
         });
@@ -491,15 +500,20 @@ impl Filesystem for Adapter {
         let work = move |shared: &Shared, data: &[u8], reply: ReplyWrite| {
             let written = shared.server.write(handle(file), offset, data, how);
             shared.record(came, &written, |_| Event::Write {
+                call: "write",
+                inode: inode.0,
                 handle: file.0,
                 offset,
                 len: blockyard::disk::num::u64_from_usize(data.len()),
             });
             match written {
-                Ok(written) => reply.written(written),
+                Ok(written) => reply.written(written.len),
                 Err(error) => reply.error(errno(error)),
             }
-            if how.drops_privileges {
+            // Behind the answer: the kernel may be about to forget the inode and wait for this
+            // write, and the notice would wait for
+            // that.
+            if how.drops_privileges || written.is_ok_and(|written| written.allocates) {
                 shared.attributes_changed(inode);
             }
         };
@@ -581,7 +595,13 @@ impl Filesystem for Adapter {
                     Some(found) => (entry(found, shared.server.block_size()), generation(found)),
                     None => (dot(listed), Generation(0)),
                 };
-                reply.add(INodeNo(told.ino.0), listed.next, name, &FOR_EVER, &told, generation)
+                let is_full = reply.add(INodeNo(told.ino.0), listed.next, name, &FOR_EVER, &told, generation);
+                if !is_full && listed.attributes.is_some() {
+                    let name = listed.name.to_vec();
+                    let seen = |_: Option<&()>| Event::Seen { parent: inode.0, name, inode: told.ino.0 };
+                    shared.record(came, &Ok(()), seen);
+                }
+                is_full
             };
             let done = shared.server.list_with_attributes(node(inode), from, add);
             shared.record_note(came, &done, "readdirplus", inode);
@@ -678,6 +698,7 @@ impl Filesystem for Adapter {
         self.answer(Kind::Control, move |shared, came| {
             let done = shared.server.control(caller, node(inode), what, &argument);
             shared.record_note(came, &done, "ioctl", inode);
+            shared.attributes_changed(inode);
             match done {
                 Ok(mut answer) => {
                     answer.truncate(usize_from_u32(size));
@@ -685,7 +706,6 @@ impl Filesystem for Adapter {
                 }
                 Err(error) => reply.error(errno(error)),
             }
-            shared.attributes_changed(inode);
         });
     }
 
@@ -703,8 +723,8 @@ impl Filesystem for Adapter {
         self.answer(Kind::Fallocate, move |shared, came| {
             let done = shared.server.fallocate(caller, handle(file), offset, length, mode);
             shared.record(came, &done, |_| Event::Fallocate { handle: file.0, mode, offset, len: length });
-            send_empty(reply, done);
             shared.attributes_changed(inode);
+            send_empty(reply, done);
         });
     }
 
@@ -718,6 +738,12 @@ impl Filesystem for Adapter {
         reply: ReplyLseek,
     ) {
         self.answer(Kind::Seek, move |shared, came| {
+            // The kernel asks without having told what it caches. Who asks has the file open, so
+            // the notice waits for nobody but the
+            // writes that it causes.
+            if shared.server.may_be_cached(handle(file)).unwrap_or(false) {
+                shared.hand_over_cached(inode);
+            }
             let found = u64::try_from(offset)
                 .map_err(|_| Errno::NXIO)
                 .and_then(|offset| shared.server.seek(handle(file), offset, whence.cast_unsigned()));
@@ -748,17 +774,18 @@ impl Filesystem for Adapter {
             let length = length.min(1 << 30);
             let copied =
                 shared.server.copy_range(caller, (handle(from), offset), (handle(to), target), length);
-            let range = Some((target, length));
-            shared.record(came, &copied, |_| Event::Note {
+            shared.record(came, &copied, |copied| Event::Write {
                 call: "copy_file_range",
-                inode: Some(inode.0),
-                range,
+                inode: inode.0,
+                handle: to.0,
+                offset: target,
+                len: copied.copied().unwrap_or(length),
             });
+            shared.attributes_changed(inode);
             match copied {
                 Ok(copied) => reply.written(blockyard::disk::num::u32_from_u64(copied)),
                 Err(error) => reply.error(errno(error)),
             }
-            shared.attributes_changed(inode);
         });
     }
 }

@@ -1,11 +1,16 @@
 //! Files that programs have open, by the numbers that the kernel calls them by.
+//!
+//! Who writes is counted by inode: while a file is open for writing the kernel may hold bytes of
+//! it that nobody else knows.
+//!
+//! the count of an inode = the handles that were opened for writing it
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use blockyard::File;
-use blockyard::disk::num::usize_from_u64;
-use blockyard_sync::{AtomicU64, Ordering, RwLock, rank};
+use blockyard::disk::num::{usize_from_u32, usize_from_u64};
+use blockyard::{File, InodeNr};
+use blockyard_sync::{AtomicU64, Mutex, Ordering, RwLock, rank};
 
 use crate::errno::{Answer, Errno};
 
@@ -16,41 +21,89 @@ pub struct HandleNr(pub u64);
 /// Parts of the table: enough that threads rarely meet.
 const SHARDS: usize = 16;
 
+/// What a file was opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Reading,
+    Writing,
+}
+
+/// An open file, and what for.
+struct Opened {
+    file: Arc<File>,
+    what_for: Use,
+}
+
 /// One part of the table.
-type Shard = RwLock<HashMap<u64, Arc<File>>>;
+type Shard = RwLock<HashMap<u64, Opened>>;
+
+/// Handles that write, by inode: one part of the table.
+type Writers = Mutex<HashMap<u32, u32>>;
 
 /// The table of open files.
 pub(crate) struct Handles {
     /// Relaxed: only that numbers differ matters.
     next: AtomicU64,
     shards: Box<[Shard]>,
+    writers: Box<[Writers]>,
 }
 
 impl Handles {
     pub(crate) fn new() -> Self {
         let shard = |_| RwLock::new(rank::LEAF, HashMap::new());
-        Self { next: blockyard_sync::Atomic::new(1), shards: (0..SHARDS).map(shard).collect() }
+        let writers = |_| Mutex::new(rank::LEAF, HashMap::new());
+        Self {
+            next: blockyard_sync::Atomic::new(1),
+            shards: (0..SHARDS).map(shard).collect(),
+            writers: (0..SHARDS).map(writers).collect(),
+        }
     }
 
     fn shard(&self, handle: HandleNr) -> &Shard {
         &self.shards[usize_from_u64(handle.0) % SHARDS]
     }
 
+    fn writers_of(&self, inode: InodeNr) -> &Writers {
+        &self.writers[usize_from_u32(inode.raw()) % SHARDS]
+    }
+
     /// Keeps a file until it is taken out.
-    pub(crate) fn insert(&self, file: File) -> HandleNr {
+    pub(crate) fn insert(&self, file: File, what_for: Use) -> HandleNr {
+        if what_for == Use::Writing {
+            let inode = file.id().number;
+            *self.writers_of(inode).lock().entry(inode.raw()).or_default() += 1;
+        }
         let handle = HandleNr(self.next.fetch_add(1, Ordering::Relaxed));
-        self.shard(handle).write().insert(handle.0, Arc::new(file));
+        self.shard(handle).write().insert(handle.0, Opened { file: Arc::new(file), what_for });
         handle
     }
 
     /// An open file.
     pub(crate) fn get(&self, handle: HandleNr) -> Answer<Arc<File>> {
-        self.shard(handle).read().get(&handle.0).cloned().ok_or(Errno::BADF)
+        self.shard(handle).read().get(&handle.0).map(|opened| Arc::clone(&opened.file)).ok_or(Errno::BADF)
     }
 
     /// Takes a file out; it is closed once nobody uses it.
-    pub(crate) fn remove(&self, handle: HandleNr) -> Option<Arc<File>> {
-        self.shard(handle).write().remove(&handle.0)
+    pub(crate) fn remove(&self, handle: HandleNr) {
+        let Some(opened) = self.shard(handle).write().remove(&handle.0) else { return };
+        if opened.what_for == Use::Writing {
+            let inode = opened.file.id().number;
+            let mut writers = self.writers_of(inode).lock();
+            let count = writers.get_mut(&inode.raw()).map(|count| {
+                debug_assert!(*count > 0, "a count of no handles");
+                *count -= 1;
+                *count
+            });
+            debug_assert!(count.is_some(), "a handle that was not counted");
+            if count == Some(0) {
+                writers.remove(&inode.raw());
+            }
+        }
+    }
+
+    /// Whether somebody has an inode open for writing.
+    pub(crate) fn is_written(&self, inode: InodeNr) -> bool {
+        self.writers_of(inode).lock().contains_key(&inode.raw())
     }
 
     /// Files that are open.
@@ -64,5 +117,6 @@ impl Handles {
             let all = std::mem::take(&mut *shard.write());
             drop(all);
         }
+        self.writers.iter().for_each(|writers| writers.lock().clear());
     }
 }

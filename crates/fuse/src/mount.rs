@@ -105,13 +105,18 @@ impl Mount {
     /// # Errors
     /// [`MountError`]; nothing is mounted then.
     pub fn new(request: &Request) -> Result<Self, MountError> {
-        let wrong = |source| MountError::Directory { directory: request.directory.clone(), source };
-        let directory = request.directory.canonicalize().map_err(wrong)?;
-        let about = directory.metadata().map_err(wrong)?;
-        if !about.is_dir() {
-            return Err(wrong(io::Error::from_raw_os_error(rustix::io::Errno::NOTDIR.raw_os_error())));
-        }
-        let fs = open(request, &directory)?;
+        let directory = directory_of(request)?;
+        Self::over(open(request, &directory)?, request)
+    }
+
+    /// Mounts a file system that is open, on whatever device. Of the request's options those count
+    /// that are the mount's own; its image
+    /// is what `/proc/mounts` shows.
+    ///
+    /// # Errors
+    /// [`MountError`]; nothing is mounted then.
+    pub fn over(fs: FileSystem, request: &Request) -> Result<Self, MountError> {
+        let directory = directory_of(request)?;
         let figures = Arc::new(Figures::default());
         let server = Arc::new(Server::new(fs, request.options.access_times)?);
         let cpus = thread::available_parallelism().map_or(RECEIVERS_MIN, NonZero::get);
@@ -289,6 +294,16 @@ pub enum Unmounted {
     Whole,
     /// It is detached, but some still have files of it open.
     InUse,
+}
+
+/// The absolute path of the directory that is mounted on.
+fn directory_of(request: &Request) -> Result<PathBuf, MountError> {
+    let wrong = |source| MountError::Directory { directory: request.directory.clone(), source };
+    let directory = request.directory.canonicalize().map_err(wrong)?;
+    if !directory.metadata().map_err(wrong)?.is_dir() {
+        return Err(wrong(io::Error::from_raw_os_error(rustix::io::Errno::NOTDIR.raw_os_error())));
+    }
+    Ok(directory)
 }
 
 fn open(request: &Request, directory: &Path) -> Result<FileSystem, MountError> {

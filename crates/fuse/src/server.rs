@@ -21,7 +21,7 @@ pub use crate::handles::HandleNr;
 pub use crate::nodes::NodeNr;
 pub use attributes::{Changes, TimeChange};
 pub use controls::Control;
-pub use data::{Opened, Transfer};
+pub use data::{Opened, Transfer, Written};
 pub use directories::Listed;
 pub use names::Creation;
 

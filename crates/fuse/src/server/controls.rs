@@ -66,6 +66,11 @@ impl Server {
             Control::Version => Ok(found.id().generation.to_le_bytes().to_vec()),
             Control::SetFlags => {
                 let flags = InodeFlags::from_bits_retain(word(argument, 0)?);
+                // As Linux answers: a map of blocks is not made one of extents here, nor the other
+                // way round.
+                if (flags ^ found.flags()).contains(InodeFlags::EXTENTS) {
+                    return Err(Errno::OPNOTSUPP);
+                }
                 self.inodes().set_flags(id, flags)?;
                 Ok(Vec::new())
             }

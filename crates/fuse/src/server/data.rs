@@ -7,6 +7,7 @@ use rustix::fs::OFlags;
 
 use super::{Caller, HandleNr, NodeNr, Server};
 use crate::errno::{Answer, Errno};
+use crate::handles::Use;
 
 /// An open file, and how the kernel is to treat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,15 @@ pub struct Transfer {
     pub is_direct: bool,
     /// Whoever writes has no right to keep set-id bits and capabilities.
     pub drops_privileges: bool,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes that were written.
+    pub len: u32,
+    /// The file has another number of blocks now, which the kernel does not know.
+    pub allocates: bool,
 }
 
 impl Server {
@@ -50,12 +60,13 @@ impl Server {
         // The kernel reads what surrounds a write through the same handle.
         let fs = if is_uncached { self.as_caller(caller) } else { self.as_caching_caller(caller) };
         let file = fs.by_inode().open(id, true, writes)?;
-        Ok(Opened { handle: self.handles.insert(file), is_uncached })
+        let what_for = if writes { Use::Writing } else { Use::Reading };
+        Ok(Opened { handle: self.handles.insert(file, what_for), is_uncached })
     }
 
     /// Closes a file.
     pub fn release(&self, handle: HandleNr) {
-        drop(self.handles.remove(handle));
+        self.handles.remove(handle);
     }
 
     /// Reads at most `size` bytes into `into`, in place of what was there.
@@ -82,12 +93,23 @@ impl Server {
         Ok(())
     }
 
+    /// Whether the kernel may hold bytes of a file that it did not hand over: somebody has it open
+    /// for writing.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn may_be_cached(&self, handle: HandleNr) -> Answer<bool> {
+        Ok(self.handles.is_written(self.handles.get(handle)?.id().number))
+    }
+
     /// Writes; gives the number of bytes, fewer only when space runs out.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EROFS`, and those of the device.
-    pub fn write(&self, handle: HandleNr, offset: u64, bytes: &[u8], how: Transfer) -> Answer<u32> {
+    pub fn write(&self, handle: HandleNr, offset: u64, bytes: &[u8], how: Transfer) -> Answer<Written> {
         let file = self.handles.get(handle)?;
+        let blocks = || Ok::<_, Errno>(self.inodes().metadata(file.id())?.blocks());
+        let before = blocks()?;
         if how.drops_privileges {
             self.drop_privileges(file.id())?;
         }
@@ -95,7 +117,7 @@ impl Server {
         let written = self.removals.with_space(|| {
             Ok(if is_direct { file.write_direct_at(bytes, offset)? } else { file.write_at(bytes, offset)? })
         })?;
-        Ok(blockyard::disk::num::u32_from_usize(written))
+        Ok(Written { len: blockyard::disk::num::u32_from_usize(written), allocates: blocks()? != before })
     }
 
     fn is_whole_blocks(&self, offset: u64, len: usize) -> bool {

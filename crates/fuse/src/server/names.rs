@@ -5,6 +5,7 @@ use blockyard::{FileType, Metadata, NewInode, RenameMode};
 
 use super::{Caller, HandleNr, NodeNr, Server};
 use crate::errno::{Answer, Errno};
+use crate::handles::Use;
 
 /// The attribute that holds what new files of a directory may do.
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
@@ -81,7 +82,7 @@ impl Server {
         let create = || Ok(fs.by_inode().create(parent, &new.name, permissions)?);
         let (id, file) = self.removals.with_space(create)?;
         let found = self.remembered(id)?;
-        Ok((found, self.handles.insert(file)))
+        Ok((found, self.handles.insert(file, Use::Writing)))
     }
 
     /// Makes a symbolic link.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use blockyard::FileSystem;
 use blockyard_fuse::{Mount, Options, Request, Serving};
 use blockyard_testkit::mke2fs;
 
@@ -11,12 +12,22 @@ pub(crate) struct Mounted {
     pub(crate) handle: blockyard_fuse::Handle,
 }
 
+#[allow(dead_code, reason = "no test uses both")]
 impl Mounted {
     pub(crate) fn new(image: &Path, directory: &Path, options: &str) -> Self {
         let options = Options::parse([options]).unwrap();
         let request =
             Request { image: image.to_owned(), directory: directory.to_owned(), options, record: None };
         let mount = Mount::new(&request).unwrap();
+        let handle = mount.handle();
+        Self { serving: Some(mount.spawn().unwrap()), handle }
+    }
+
+    /// A file system that is open already, on a device of the test's own.
+    pub(crate) fn over(fs: FileSystem, place: &Place) -> Self {
+        let (image, directory) = (place.image.clone(), place.directory.clone());
+        let request = Request { image, directory, options: Options::default(), record: None };
+        let mount = Mount::over(fs, &request).unwrap();
         let handle = mount.handle();
         Self { serving: Some(mount.spawn().unwrap()), handle }
     }

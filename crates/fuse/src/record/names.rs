@@ -1,0 +1,164 @@
+//! The names of inodes, from what the kernel was told.
+//!
+//! a name stands for an inode in `inodes` <=> it is among the names of that inode in `names`.
+
+use std::collections::HashMap;
+
+/// What the kernel calls the root directory by.
+const ROOT: u64 = 1;
+
+/// A directory, and a name in it.
+pub(super) type Name = (u64, Vec<u8>);
+
+/// All names that are known.
+#[derive(Default)]
+pub(super) struct Names {
+    /// An inode's names, the one that was told last at the end.
+    names: HashMap<u64, Vec<Name>>,
+    inodes: HashMap<Name, u64>,
+}
+
+impl Names {
+    /// A name stands for an inode.
+    pub(super) fn add(&mut self, inode: u64, name: Name) {
+        if inode == ROOT {
+            return;
+        }
+        match self.inodes.insert(name.clone(), inode) {
+            Some(before) if before == inode => return,
+            Some(before) => self.strike(before, &name),
+            None => {}
+        }
+        self.names.entry(inode).or_default().push(name);
+    }
+
+    /// A name was removed.
+    pub(super) fn remove(&mut self, name: &Name) {
+        if let Some(inode) = self.inodes.remove(name) {
+            self.strike(inode, name);
+        }
+    }
+
+    /// A name was moved, over another where there was one. Two names of one inode stay, as
+    /// rename(2) has it.
+    pub(super) fn rename(&mut self, from: &Name, to: Name) {
+        let Some(inode) = self.inodes.get(from).copied() else {
+            self.remove(&to);
+            return;
+        };
+        if self.inodes.get(&to) != Some(&inode) {
+            self.remove(from);
+            self.add(inode, to);
+        }
+    }
+
+    /// Two names were exchanged.
+    pub(super) fn exchange(&mut self, one: Name, other: Name) {
+        let inodes = (self.inodes.get(&one).copied(), self.inodes.get(&other).copied());
+        self.remove(&one);
+        self.remove(&other);
+        if let Some(inode) = inodes.0 {
+            self.add(inode, other);
+        }
+        if let Some(inode) = inodes.1 {
+            self.add(inode, one);
+        }
+    }
+
+    /// The kernel has forgotten an inode.
+    pub(super) fn forget(&mut self, inode: u64) {
+        for name in self.names.remove(&inode).unwrap_or_default() {
+            self.inodes.remove(&name);
+        }
+    }
+
+    fn strike(&mut self, inode: u64, name: &Name) {
+        let Some(names) = self.names.get_mut(&inode) else { return };
+        names.retain(|known| known != name);
+        if names.is_empty() {
+            self.names.remove(&inode);
+        }
+    }
+
+    /// The path of an inode, where one is known.
+    pub(super) fn path(&self, inode: u64) -> Option<String> {
+        let (mut names, mut at) = (Vec::new(), inode);
+        while at != ROOT {
+            let (parent, name) = self.names.get(&at)?.last()?;
+            names.push(String::from_utf8_lossy(name));
+            // Longer than any way in an image: a ring would be a fault of ours.
+            if names.len() > 4096 {
+                return None;
+            }
+            at = *parent;
+        }
+        let path = names.iter().rev().fold(String::new(), |path, name| path + "/" + name);
+        Some(if path.is_empty() { "/".to_owned() } else { path })
+    }
+
+    /// The path of a name.
+    pub(super) fn join(&self, (parent, name): &Name) -> Option<String> {
+        let parent = self.path(*parent)?;
+        let slash = if parent == "/" { "" } else { "/" };
+        Some(format!("{parent}{slash}{}", String::from_utf8_lossy(name)))
+    }
+
+    /// Names that are known.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.inodes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Name, Names};
+
+    fn name(parent: u64, text: &str) -> Name {
+        (parent, text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_file_of_two_names_keeps_the_one_that_is_left() {
+        let mut names = Names::default();
+        names.add(12, name(1, "a"));
+        names.add(12, name(1, "b"));
+        names.remove(&name(1, "b"));
+        assert_eq!(names.path(12).as_deref(), Some("/a"));
+        names.rename(&name(1, "a"), name(1, "c"));
+        assert_eq!(names.path(12).as_deref(), Some("/c"));
+        names.remove(&name(1, "c"));
+        assert_eq!((names.path(12), names.len()), (None, 0));
+    }
+
+    #[test]
+    fn what_is_replaced_has_no_name() {
+        let mut names = Names::default();
+        names.add(12, name(1, "a"));
+        names.add(13, name(1, "b"));
+        names.rename(&name(1, "a"), name(1, "b"));
+        assert_eq!((names.path(12).as_deref(), names.path(13)), (Some("/b"), None));
+        names.forget(12);
+        assert_eq!(names.len(), 0);
+    }
+
+    #[test]
+    fn two_names_of_one_inode_stay_when_one_is_moved_over_the_other() {
+        let mut names = Names::default();
+        names.add(12, name(1, "a"));
+        names.add(12, name(1, "b"));
+        names.rename(&name(1, "a"), name(1, "b"));
+        assert_eq!(names.len(), 2);
+    }
+
+    #[test]
+    fn exchanged_names_lead_to_each_other() {
+        let mut names = Names::default();
+        names.add(12, name(1, "d"));
+        names.add(13, name(12, "f"));
+        names.add(14, name(1, "g"));
+        names.exchange(name(12, "f"), name(1, "g"));
+        assert_eq!(names.path(14).as_deref(), Some("/d/f"));
+        assert_eq!(names.path(13).as_deref(), Some("/g"));
+    }
+}

@@ -1,0 +1,109 @@
+//! What the kernel caches of a mount, and when it must ask: bytes that it did not hand over,
+//! blocks that it does not know of.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::thread;
+
+use blockyard_testkit::{e2fsck_clean, require, wait_until};
+use mounted::{Mounted, place};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+
+mod mounted;
+
+fn can_mount() -> bool {
+    require(&["root", "mke2fs", "e2fsck", "mount"])
+}
+
+fn new_file(path: &std::path::Path) -> File {
+    OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap()
+}
+
+/// Data and holes of a file, as their begins and ends.
+fn data_of(file: &File) -> Vec<(u64, u64)> {
+    let len = file.metadata().unwrap().len();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < len {
+        let Ok(data) = seek(file, SeekFrom::Data(at)) else { break };
+        at = seek(file, SeekFrom::Hole(data)).unwrap();
+        found.push((data, at));
+    }
+    found
+}
+
+/// Programs copy what they find so: what is taken for a hole is lost.
+#[test]
+fn data_that_was_just_written_is_found() {
+    if !can_mount() {
+        return;
+    }
+    let place = place(&["-t", "ext4", "-b", "4096"], "64M");
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    let file = new_file(&place.directory.join("a"));
+    file.write_all_at(&[1; 10_000], 0).unwrap();
+    assert_eq!(data_of(&file), [(0, 10_000)]);
+    file.write_all_at(&[1; 4096], 1 << 20).unwrap();
+    assert_eq!(data_of(&file), [(0, 12_288), (1 << 20, (1 << 20) + 4096)]);
+    // Another one finds it, too.
+    let reader = File::open(place.directory.join("a")).unwrap();
+    file.write_all_at(&[1; 1], 1 << 21).unwrap();
+    assert_eq!(data_of(&reader).last(), Some(&(1 << 21, (1 << 21) + 1)));
+    // Of a punched block that was partly written since, the block is data.
+    fallocate(&file, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, 0, 12_288).unwrap();
+    file.write_all_at(&[1; 1], 5000).unwrap();
+    assert_eq!(data_of(&file)[0], (4096, 8192));
+    drop((file, reader));
+    mounted.unmount();
+    e2fsck_clean(&place.image);
+}
+
+/// Many write, and ask where data is: writes that a question causes are answered while it waits.
+#[test]
+fn those_who_look_for_data_and_those_who_write_wait_for_nobody() {
+    if !can_mount() {
+        return;
+    }
+    let place = place(&["-t", "ext4", "-b", "4096"], "64M");
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    let path = place.directory.join("shared");
+    drop(new_file(&path));
+    let workers: Vec<_> = (0..16_u64)
+        .map(|worker| {
+            let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+            thread::spawn(move || {
+                for round in 0..40 {
+                    let at = (round * 16 + worker) * 4096;
+                    file.write_all_at(&[7; 4096], at).unwrap();
+                    assert_eq!(seek(&file, SeekFrom::Data(at)), Ok(at));
+                }
+            })
+        })
+        .collect();
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    assert!(fs::read(&path).unwrap().iter().all(|byte| *byte == 7));
+    mounted.unmount();
+    e2fsck_clean(&place.image);
+}
+
+#[test]
+fn a_file_shows_the_blocks_that_it_got() {
+    if !can_mount() {
+        return;
+    }
+    let place = place(&["-t", "ext4", "-b", "4096"], "64M");
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    let path = place.directory.join("a");
+    let file = new_file(&path);
+    file.write_all_at(&[1; 40_000], 0).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), 40_000, "the kernel has the attributes now");
+    file.sync_all().unwrap();
+    // The kernel is told behind the answer.
+    wait_until("it shows its blocks", || fs::metadata(&path).unwrap().blocks() == 80);
+    fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 81_920).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().blocks(), 160);
+    drop(file);
+    mounted.unmount();
+    e2fsck_clean(&place.image);
+}
