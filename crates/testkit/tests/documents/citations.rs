@@ -82,7 +82,7 @@ fn cited(line: &str) -> Vec<String> {
             let is_page = rest.ends_with(".md") && !rest.contains('/') && rest.len() > 3;
             (["crates", "docs", "ci"].contains(&first) && !rest.is_empty()) || (first.is_empty() && is_page)
         })
-        .flat_map(|word| braces(word))
+        .flat_map(braces)
         .collect()
 }
 
