@@ -208,7 +208,9 @@ mod tests {
         let barrier = Arc::new(std::sync::Barrier::new(21));
         for _ in 0..20 {
             let barrier = Arc::clone(&barrier);
-            crew.hand_over(Box::new(move || drop(barrier.wait())));
+            crew.hand_over(Box::new(move || {
+                barrier.wait();
+            }));
         }
         barrier.wait();
         let (done, ended) = mpsc::channel();
