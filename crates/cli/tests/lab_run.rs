@@ -172,7 +172,7 @@ fn progress_shows_on_a_terminal_only() {
 #[test]
 fn wrong_usage_is_one_line_and_exit_code_2() {
     let cases: &[(&[&str], &str)] = &[
-        (&["nothing"], "workload \"nothing\" is unknown: use fallocate2, append64"),
+        (&["nothing"], "workload \"nothing\" is unknown: use fallocate2, scanswitch, append64"),
         (&["append64:fallocate=none"], "is unknown"),
         (
             &["fallocate2", "--policy", "linux-9"],
