@@ -536,3 +536,72 @@ fn a_life_is_lived_and_written() {
     let shown = stdout(&blockyard(&["lab", "age", "vm", "--show"]));
     assert!(shown.contains("\"sparse\""), "{shown}");
 }
+
+/// Time is the model's, requests can be kept and played on another model, and all of it repeats to the byte.
+#[test]
+fn workloads_run_on_modelled_devices() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("requests").to_str().unwrap().to_owned();
+    let mut arguments =
+        words("lab run smallfiles:fallocate=none --memory 256M --scale 0.01 --workers 2 --ops 2000");
+    arguments.extend(words("--policy yard --json --device ftl --fsync-end --keep-requests"));
+    arguments.push(&trace);
+    let output = blockyard(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stdout(&output), stdout(&blockyard(&arguments)));
+    let row: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let help = stdout(&blockyard(&["lab", "run", "--help"]));
+    for key in row.as_object().unwrap().keys() {
+        assert!(help.contains(key.as_str()), "{key} is not documented");
+    }
+    assert_eq!(
+        (row["device"].as_str(), row["job"].as_str()),
+        (Some("ftl"), Some("smallfiles:fallocate=none"))
+    );
+    assert_eq!(
+        (row["interleave"].as_str(), row["write_amplification"].as_f64()),
+        (Some("lockstep"), Some(1.0))
+    );
+    // 16 MB cross a link of 560 MB a second.
+    assert!(row["seconds"].as_f64().unwrap() > 0.028, "{row}");
+    let played = blockyard(&["lab", "device", "replay", &trace, "--on", "hdd", "--on", "ssd", "--json"]);
+    assert_eq!(played.status.code(), Some(0), "{}", stderr(&played));
+    let lines = stdout(&played);
+    let played: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&played[0]["device"], &played[1]["device"]), (&"hdd".into(), &"ssd".into()));
+    assert!(played[0]["seconds"].as_f64() > played[1]["seconds"].as_f64(), "{lines}");
+    let of_file = std::fs::read_to_string(&trace).unwrap();
+    assert!(of_file.lines().any(|line| line.starts_with("write ")), "{of_file}");
+    std::fs::write(&trace, "write 1\n").unwrap();
+    let refused = blockyard(&["lab", "device", "replay", &trace, "--on", "hdd"]);
+    assert!(!refused.status.success() && stderr(&refused).contains("line 1"), "{}", stderr(&refused));
+}
+
+#[test]
+fn models_of_devices_are_listed_and_shown() {
+    let list = stdout(&blockyard(&["lab", "device", "list"]));
+    assert_eq!(list.lines().count(), 5);
+    for line in list.lines() {
+        for name in line.split_whitespace() {
+            let text = stdout(&blockyard(&["lab", "device", "show", name]));
+            assert!(text.contains("# Source") && text.contains("model = "), "{name}: {text}");
+        }
+    }
+    let unknown = blockyard(&["lab", "run", "smallfiles", "--device", "floppy"]);
+    assert!(
+        unknown.status.code() == Some(2) && stderr(&unknown).contains("hdd, ssd, ftl"),
+        "{}",
+        stderr(&unknown)
+    );
+    for (line, part) in [
+        ("lab run smallfiles --device hdd,ssd --ops 1", "takes one"),
+        ("lab run smallfiles --device hdd --seconds 1", "--seconds"),
+        ("lab run smallfiles --device hdd --ops 1 --interleave overlap", "--interleave lockstep"),
+        ("lab run copy --device hdd", "--device"),
+    ] {
+        let output = blockyard(&words(line));
+        assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));
+        assert!(stderr(&output).contains(part), "{line}: {}", stderr(&output));
+    }
+}

@@ -7,46 +7,46 @@
 //! file that was truncated to nothing. A commit comes after each [`COMMIT_BYTES`] of data. No clock takes part: the same
 //! seed gives the same image.
 
+mod copier;
+mod devices;
+mod manner;
 mod published;
 mod reuse;
 pub mod table;
 mod timeline;
 mod tree;
+mod watched;
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use blockyard_alloc::{EventSink, Policy};
-use blockyard_disk::inode::FileType;
-use blockyard_disk::num::{count_as_f64, u32_from_usize, u64_from_usize, usize_from_u64};
-use blockyard_disk::{GroupNr, InodeNr};
-use blockyard_engine::{Events, FileSystem, NewInode, OpenOptions};
+use blockyard_alloc::Policy;
+use blockyard_device::BlockDevice;
+use blockyard_disk::bitmap;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_inspect::reader::Reader;
 use blockyard_inspect::scan::ImageScan;
 use serde::{Deserialize, Serialize};
 
 use crate::age::{Ageing, Circumstances, age};
 use crate::figures::states::FRESH;
 use crate::folder::ledger::Ledger;
-use crate::run::{CellDevice, ImageSource, NamedMap, Verdict};
-use crate::target::engine::{context, unjournaled};
+use crate::run::{ImageSource, NamedMap, Verdict};
+use crate::target::engine::context;
 use crate::workload::{GIB, MIB};
-use reuse::Reuse;
+use copier::Copier;
+use watched::Watched;
 
+pub use devices::{Reading, Readings};
+pub use manner::{Manner, Moves, Old, Order};
 pub use timeline::Timeline;
 pub use tree::{Tree, TreeFile};
+pub use watched::{Discard, Told};
 
 /// Data written between two commits at full scale: the five seconds of a mount at 256 MiB/s.
 pub const COMMIT_BYTES: u64 = 1280 * MIB;
 /// A free run of this many bytes or more is a long one.
 pub const LONG_RUN: u64 = 8 * MIB;
-/// Files after which the copying process moves to another CPU slot.
-const FILES_PER_CPU: usize = 1000;
-/// Dirty data that starts a write-back of all of it. Below the engine's own limit, which writes files one at a time.
-const DIRTY_BYTES: u64 = 48 * MIB;
-/// Bytes of one write call, as cp makes them.
-const WRITE_BYTES: u64 = 128 << 10;
-/// Moments of one copy that the time axis shows.
-const SAMPLES_PER_COPY: usize = 24;
 
 /// What to copy.
 #[derive(Clone, Debug)]
@@ -69,6 +69,10 @@ pub struct CopyPlan {
     pub rotational: bool,
     /// The lives that images have had before, one after the other beside fresh ones.
     pub aged: Vec<Ageing>,
+    /// How it is copied.
+    pub manner: Manner,
+    /// Whether all is done again in other manners.
+    pub sensitivity: bool,
 }
 
 /// What lay on the image after one copy.
@@ -81,6 +85,9 @@ pub struct CopyRow {
     /// `fresh`, or the life that the image had before.
     #[serde(default = "crate::figures::states::fresh")]
     pub state: String,
+    /// What is other than as published; empty for nothing.
+    #[serde(default)]
+    pub variant: String,
     /// Which copy, from 1.
     pub copy: u32,
     /// Seed.
@@ -113,6 +120,21 @@ pub struct CopyRow {
     pub avg_free_extent_kb: u64,
     /// Fragmentation score (e4defrag -c); none without files.
     pub score: Option<f64>,
+    /// Mean groups that a transaction allocated data in; none without any.
+    #[serde(default)]
+    pub groups_per_transaction: Option<f64>,
+    /// Entropy of the bytes written to each MiB since the copies began, as a share of the most there can be.
+    #[serde(default)]
+    pub write_entropy: f64,
+    /// Gini coefficient of the same: 0 is even.
+    #[serde(default)]
+    pub write_gini: f64,
+    /// A device that is told of free space never, after each commit, after each copy.
+    #[serde(default)]
+    pub discard: Vec<Told>,
+    /// Reading files back, walking the tree, checking, on modelled devices.
+    #[serde(default)]
+    pub readings: Readings,
 }
 
 impl crate::figures::states::Stated for CopyRow {
@@ -154,6 +176,8 @@ impl CopyPlan {
             seed,
             rotational: false,
             aged: Vec::new(),
+            manner: Manner::COPYING,
+            sensitivity: false,
         }
     }
 
@@ -173,17 +197,19 @@ impl CopyPlan {
     }
 
     /// All that decides one arm.
-    fn decides(&self, name: &str, policy: Policy, aged: Option<&Ageing>) -> Result<serde_json::Value> {
+    fn decides(&self, arm: &Arm<'_>) -> Result<serde_json::Value> {
         Ok(serde_json::json!({
             "workload": "copy",
-            "name": name,
-            "policy": format!("{policy:?}"),
+            "name": arm.name,
+            "policy": format!("{:?}", arm.policy),
+            "variant": arm.variant,
+            "manner": format!("{:?}", self.manner),
             "tree": crate::folder::ledger::hash(&format!("{:?}", self.tree)),
             "copies": self.copies,
             "cpus": self.cpus,
             "image": self.image.identity()?,
             "rotational": self.rotational,
-            "aged": aged.map(|aged| format!("{aged:?}")),
+            "aged": arm.aged.map(|aged| format!("{aged:?}")),
             "commit_bytes": self.commit_bytes,
             "seed": self.seed,
         }))
@@ -203,6 +229,13 @@ impl CopyPlan {
         ensure!(!self.image.is_in_place(), "--in-place: copy keeps no image; leave it out");
         // What one copy frees is there again after a commit: room for that much beside the tree, in whole blocks.
         self.image.check(1, self.room())
+    }
+
+    /// How many copies are made in all.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        let copies = usize_from_u64(u64::from(self.copies));
+        self.policies.len() * copies * (1 + self.aged.len()) * self.variants().len()
     }
 
     /// What the tree needs, and what waits for commits.
@@ -240,33 +273,50 @@ pub fn run_kept(
 ) -> Result<CopyOutcome> {
     plan.check()?;
     let mut outcome = CopyOutcome::default();
-    let states = || std::iter::once(None).chain(plan.aged.iter().map(Some));
-    let arms = states().flat_map(|aged| plan.policies.iter().map(move |name| (aged, name)));
-    for (arm, (aged, name)) in arms.enumerate() {
-        let state = aged.map_or(String::new(), |aged| format!(", {aged}"));
-        let mut begin = |copy: u32| {
-            let part = arm * usize_from_u64(u64::from(plan.copies)) + usize_from_u64(u64::from(copy));
-            progress(part, &format!("copy {copy} under {name}{state}"));
-        };
-        let policy = Policy::parse(name)?;
-        let arm = ledger.cell(plan.decides(name, policy, aged)?, || {
-            let mut outcome = CopyOutcome::default();
-            run_arm(plan, &Arm { name, policy, aged }, &mut outcome, &mut begin).map(|()| outcome)
-        });
-        let arm = arm.with_context(|| format!("copy under {name}{state}"))?;
-        outcome.rows.extend(arm.rows);
-        outcome.verdict.add(&arm.verdict);
-        outcome.maps.extend(arm.maps);
-        outcome.timelines.extend(arm.timelines);
+    let mut done = 0;
+    for (variant, plan) in plan.variants() {
+        for aged in std::iter::once(None).chain(plan.aged.iter().map(Some)) {
+            for name in &plan.policies {
+                let arm = Arm { name, variant, policy: Policy::parse(name)?, aged };
+                let label = arm.label();
+                let mut begin = |copy: u32| {
+                    progress(done + usize_from_u64(copy.into()), &format!("copy {copy} under {label}"));
+                };
+                let found = ledger.cell(plan.decides(&arm)?, || {
+                    let mut outcome = CopyOutcome::default();
+                    run_arm(&plan, &arm, &mut outcome, &mut begin).map(|()| outcome)
+                });
+                let found = found.with_context(|| format!("copy under {label}"))?;
+                done += usize_from_u64(plan.copies.into());
+                outcome.rows.extend(found.rows);
+                outcome.verdict.add(&found.verdict);
+                outcome.maps.extend(found.maps);
+                outcome.timelines.extend(found.timelines);
+            }
+        }
     }
     Ok(outcome)
 }
 
-/// A policy on images of one state.
+/// A policy on images of one state, in one manner.
 struct Arm<'a> {
     name: &'a str,
+    variant: &'static str,
     policy: Policy,
     aged: Option<&'a Ageing>,
+}
+
+impl Arm<'_> {
+    /// What parts it from others.
+    fn label(&self) -> String {
+        let mut label = self.name.to_owned();
+        for more in [self.variant.to_owned(), self.aged.map_or(String::new(), ToString::to_string)] {
+            if !more.is_empty() {
+                label = format!("{label}; {more}");
+            }
+        }
+        label
+    }
 }
 
 fn run_arm(
@@ -275,52 +325,83 @@ fn run_arm(
     outcome: &mut CopyOutcome,
     begin: &mut dyn FnMut(u32),
 ) -> Result<()> {
-    let (name, policy) = (arm.name, arm.policy);
+    let label = arm.label();
     let device = plan.image.device()?;
-    let state = arm.aged.map_or(FRESH.to_owned(), ToString::to_string);
-    let label = arm.aged.map_or(name.to_owned(), |aged| format!("{name}; {aged}"));
+    let watched = Arc::new(Watched::new(device.shared())?);
+    let shared: Arc<dyn BlockDevice> = Arc::<Watched>::clone(&watched);
     if let Some(ageing) = arm.aged {
-        let who = Circumstances {
-            rotational: plan.rotational,
-            room: plan.room(),
-            ..Circumstances::new(policy, plan.seed)
-        };
-        age(device.shared(), ageing, &who)?;
+        let room = plan.room();
+        let who =
+            Circumstances { rotational: plan.rotational, room, ..Circumstances::new(arm.policy, plan.seed) };
+        age(Arc::clone(&shared), ageing, &who)?;
+        // Both devices that are told anything know what is free when the copies begin.
+        let free = free_space(&shared)?;
+        watched.discard_online(&free);
+        watched.discard_periodic(&free);
     }
+    watched.begin();
     let mut note = |title: String, scan: &ImageScan| {
-        let workers = 1;
-        outcome.maps.push(NamedMap {
-            title,
-            policy: name.to_owned(),
-            workers,
-            map: scan.map.clone(),
-            files: Some(scan.file_map.clone()),
-        });
+        let (policy, map, files) = (arm.name.to_owned(), scan.map.clone(), Some(scan.file_map.clone()));
+        outcome.maps.push(NamedMap { title, policy, workers: 1, map, files });
     };
-    let mut before = ImageScan::of(device.shared())?;
+    let mut before = ImageScan::of(Arc::clone(&shared))?;
     note(format!("copy: {label}, before"), &before);
-    let mut copier = Copier::open(plan, policy, &device, format!("copy: {label}, over time"))?;
+    let title = format!("copy: {label}, over time");
+    let mut copier = Copier::new(plan, arm.policy, Arc::clone(&watched), title)?;
+    let mut fs = copier.open()?;
     for copy in 1..=plan.copies {
         begin(copy);
-        copier.copy(copy)?;
-        let reuse = copier.reuse.take();
-        // After a sync the device holds everything. The file system stays open: cursors and goals live in memory.
-        let scan = ImageScan::of(device.shared())?;
+        if copy > 1 && plan.manner.is_mounted_anew {
+            fs.close(&context(0)).context("close the image")?;
+            fs = copier.open()?;
+        }
+        copier.copy(&fs, copy)?;
+        // After a sync the device holds everything. Without a mount the file system stays open: cursors and goals live in memory.
+        let scan = ImageScan::of(Arc::clone(&shared))?;
+        watched.discard_periodic(&free_space(&shared)?);
         note(format!("copy: {label}, after copy {copy}"), &scan);
-        let overlap = (copy > 1).then(|| scan.file_map.overlap(&before.file_map));
-        let state = state.clone();
+        let spread = watched.spread();
         outcome.rows.push(CopyRow {
-            state,
-            overlap_previous: overlap,
-            ..row(plan, name, copy, &scan, &reuse)
+            state: arm.aged.map_or(FRESH.to_owned(), ToString::to_string),
+            variant: arm.variant.to_owned(),
+            overlap_previous: (copy > 1).then(|| scan.file_map.overlap(&before.file_map)),
+            write_entropy: spread.entropy,
+            write_gini: spread.gini,
+            discard: watched.told(),
+            readings: Readings::of(&shared)?,
+            ..row(plan, arm.name, copy, &scan, &copier.reuse.take())
         });
         before = scan;
     }
     outcome.timelines.push(copier.timeline);
-    copier.fs.close(&context(0)).context("close the image")?;
-    outcome.verdict.check(&*device.shared())?;
+    fs.close(&context(0)).context("close the image")?;
+    outcome.verdict.check(&*shared)?;
     outcome.verdict.e2fsck(|path| device.save(path))?;
     Ok(())
+}
+
+/// First byte and bytes of every run of free clusters of an image.
+fn free_space(device: &Arc<dyn BlockDevice>) -> Result<Vec<(u64, u64)>> {
+    let reader = Reader::open(Arc::clone(device))?;
+    let geometry = *reader.superblock().geometry();
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for group in geometry.all_groups() {
+        let bits = reader.block_bitmap(&reader.group(group)?)?;
+        let clusters = geometry.clusters_in_group(group);
+        let first = geometry.group_first_block(group).raw();
+        let bytes =
+            |clusters: u32| u64::from(clusters) << geometry.cluster_ratio_bits() << geometry.block_bits();
+        let mut at = 0;
+        while let Some(start) = bitmap::next_clear(&bits, at..clusters) {
+            at = bitmap::next_set(&bits, start..clusters).unwrap_or(clusters);
+            let offset = (first << geometry.block_bits()) + bytes(start);
+            match runs.last_mut() {
+                Some((before, length)) if *before + *length == offset => *length += bytes(at - start),
+                _ => runs.push((offset, bytes(at - start))),
+            }
+        }
+    }
+    Ok(runs)
 }
 
 /// The row of a copy, as if it was the first: with no other to compare its map with.
@@ -330,6 +411,7 @@ fn row(plan: &CopyPlan, policy: &str, copy: u32, scan: &ImageScan, reuse: &reuse
         workload: "copy".to_owned(),
         policy: policy.to_owned(),
         state: FRESH.to_owned(),
+        variant: String::new(),
         copy,
         seed: plan.seed,
         files: u64_from_usize(plan.tree.files.len()),
@@ -346,140 +428,18 @@ fn row(plan: &CopyPlan, policy: &str, copy: u32, scan: &ImageScan, reuse: &reuse
         free_extents: scan.free.extents(),
         avg_free_extent_kb: scan.free.average_kib(),
         score: scan.defrag.score().map(f64::from),
-    }
-}
-
-/// The copying process and the file system it copies to.
-struct Copier<'a> {
-    plan: &'a CopyPlan,
-    fs: FileSystem,
-    reuse: Arc<Reuse>,
-    timeline: Timeline,
-    /// Inodes of the directories and files of the tree, once they exist.
-    directories: Vec<InodeNr>,
-    files: Vec<InodeNr>,
-    written: u64,
-    uncommitted: u64,
-    dirty: u64,
-    buffer: Vec<u8>,
-}
-
-impl<'a> Copier<'a> {
-    fn open(plan: &'a CopyPlan, policy: Policy, device: &CellDevice, title: String) -> Result<Self> {
-        let reuse = Arc::new(Reuse::default());
-        let sink: Arc<dyn EventSink> = Arc::<Reuse>::clone(&reuse);
-        let events = Some(Events(sink));
-        let (cpus, rotational) = (plan.cpus, plan.rotational);
-        // A machine that copies a tree keeps its inodes, and with them what policies remember of each file.
-        let inodes_max = 2 * (plan.tree.files.len() + plan.tree.directories.len()).max(8192);
-        let options = OpenOptions { cpus, rotational, events, inodes_max, ..unjournaled(policy, plan.seed) };
-        let fs = FileSystem::open(device.shared(), options, &context(0))?;
-        reuse.set_cluster_bytes(u64::from(fs.geometry().cluster_ratio()) << fs.geometry().block_bits());
-        let groups = blockyard_disk::num::usize_from_u32(fs.geometry().groups());
-        Ok(Self {
-            plan,
-            fs,
-            reuse,
-            timeline: Timeline::new(title, groups),
-            directories: Vec::new(),
-            files: Vec::new(),
-            written: 0,
-            uncommitted: 0,
-            dirty: 0,
-            // Zeroes: a sparse memory device keeps no storage for them.
-            buffer: vec![0; usize_from_u64(WRITE_BYTES)],
-        })
-    }
-
-    fn copy(&mut self, copy: u32) -> Result<()> {
-        let samples_every = self.plan.tree.files.len().div_ceil(SAMPLES_PER_COPY).max(1);
-        self.sample();
-        if copy == 1 {
-            self.make_directories()?;
-        }
-        for index in 0..self.plan.tree.files.len() {
-            self.copy_file(index, copy)?;
-            if (index + 1).is_multiple_of(samples_every) {
-                self.sample();
-            }
-        }
-        self.fs.sync(&context(0)).context("sync")?;
-        self.sample();
-        self.timeline.mark(format!("copy {copy}"));
-        Ok(())
-    }
-
-    fn make_directories(&mut self) -> Result<()> {
-        let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
-        for (index, parent) in self.plan.tree.directories.iter().enumerate() {
-            let parent = parent.map_or(InodeNr::ROOT, |parent| self.directories[parent]);
-            let made = self.fs.create(&context(0), parent, format!("d{index}").as_bytes(), &new);
-            self.directories.push(made.context("make a directory")?);
-        }
-        Ok(())
-    }
-
-    fn copy_file(&mut self, index: usize, copy: u32) -> Result<()> {
-        let plan = self.plan;
-        let TreeFile { directory, bytes } = plan.tree.files[index];
-        let ctx = context(u32_from_usize(index / FILES_PER_CPU) % plan.cpus);
-        let inode = if copy == 1 {
-            let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
-            let parent = directory.map_or(InodeNr::ROOT, |directory| self.directories[directory]);
-            let made = self.fs.create(&ctx, parent, format!("f{index}").as_bytes(), &new);
-            let inode = made.context("make a file")?;
-            self.files.push(inode);
-            inode
-        } else {
-            self.files[index]
-        };
-        self.fs.open_inode(inode, true)?;
-        if copy > 1 {
-            self.fs.truncate(&ctx, inode, 0).context("truncate")?;
-        }
-        let mut at = 0;
-        while at < bytes {
-            let length = (bytes - at).min(WRITE_BYTES);
-            let data = &self.buffer[..usize_from_u64(length)];
-            self.fs.write(&ctx, inode, at, data).context("write")?;
-            at += length;
-        }
-        if copy > 1 {
-            // What Linux does at the close of a file that was truncated to nothing and written again.
-            self.fs.write_back_file(&ctx, inode).context("write back")?;
-        } else {
-            self.dirty += bytes;
-        }
-        self.fs.release_inode(&ctx, inode, true)?;
-        if self.dirty >= DIRTY_BYTES {
-            self.dirty = 0;
-            self.fs.write_back_all(&ctx).context("write back")?;
-        }
-        self.written += bytes;
-        self.uncommitted += bytes;
-        if self.uncommitted >= plan.commit_bytes {
-            self.uncommitted = 0;
-            self.fs.write_back_all(&ctx).context("write back")?;
-            self.fs.commit(&ctx).context("commit")?;
-        }
-        Ok(())
-    }
-
-    /// The used share of each group now.
-    fn sample(&mut self) {
-        let allocator = self.fs.allocator();
-        let geometry = self.fs.geometry();
-        let used = geometry.all_groups().map(|group: GroupNr| {
-            let clusters = f64::from(geometry.clusters_in_group(group));
-            1.0 - f64::from(allocator.group_free(group)) / clusters
-        });
-        self.timeline.sample(count_as_f64(self.written) / count_as_f64(GIB), used);
+        groups_per_transaction: reuse.groups_per_transaction,
+        write_entropy: 0.0,
+        write_gini: 0.0,
+        discard: Vec::new(),
+        readings: Readings::default(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blockyard_disk::num::count_as_f64;
 
     fn plan(scale: f64) -> CopyPlan {
         let policies = vec!["linux-6.18".into(), "rralloc-v2".into()];
@@ -568,7 +528,12 @@ mod tests {
         scan.free.add_run(4096, 2048);
         scan.free.add_run(8192, 300);
         let plan = plan(0.0001);
-        let reuse = reuse::Figures { returns: 6, median_mib: Some(3.0), group_mean_mib: Some(5.0) };
+        let reuse = reuse::Figures {
+            returns: 6,
+            median_mib: Some(3.0),
+            group_mean_mib: Some(5.0),
+            ..reuse::Figures::default()
+        };
         let row = row(&plan, "yard", 2, &scan, &reuse);
         assert_eq!((row.policy.as_str(), row.copy, row.seed), ("yard", 2, 1));
         assert_eq!((row.files, row.bytes), (18, plan.tree.bytes()));

@@ -5,16 +5,45 @@
 
 mod published;
 
+use crate::device_model::DeviceModel;
 use crate::figures::row::{Interleave, Row};
-use crate::figures::{Table, summary};
-use crate::run::Plan;
-use crate::run::Setup;
-use crate::workload::Workload;
+use crate::figures::{Table, modelled, summary};
+use crate::run::{ImageSource, Plan, Setup};
+use crate::runner::Limit;
+use crate::workload::scale::scaled;
+use crate::workload::{GIB, Workload};
 use published::ROUND_ROBIN;
 
 const JOBS: [&str; 3] = ["seqwrite", "smallfiles", "allocstress"];
 /// What the published names mean here.
 const POLICIES: [(&str, &str); 2] = [("regular", "linux-6.18"), ("rralloc", "rralloc-v2")];
+
+/// The arms of the reviewers of that discussion, with what they called them: run on modelled devices.
+const ARMS: [&str; 8] = [
+    // Stock, both ways of its search.
+    "linux-6.18:scan=linear",
+    "linux-6.18:scan=optimized",
+    // V1, one cursor.
+    "rotalloc-v1",
+    // Per-CPU cursors only.
+    "rralloc-v2:sticky_inode=off",
+    // Per-inode goals only: what V3 makes of the regular policy.
+    "rralloc-v3-regular",
+    // V2. V3's round robin is the same.
+    "rralloc-v2",
+    // With its parts taken apart and put together again.
+    "rralloc",
+    // Ours.
+    "yard",
+];
+/// Operations of each worker on a modelled device at scale 1, so that each file is written once: bytes of a file by those of an
+/// operation.
+fn operations(workload: &Workload) -> u64 {
+    match workload {
+        Workload::Fio(job) => (job.size / job.block).max(1),
+        other => other.file_size() / 4096,
+    }
+}
 
 fn jobs() -> impl Iterator<Item = String> {
     let with = JOBS.iter().map(|&job| job.to_owned());
@@ -22,16 +51,44 @@ fn jobs() -> impl Iterator<Item = String> {
 }
 
 pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
-    let policies = POLICIES.map(|(_, policy)| policy);
-    let plan = |name: String| {
-        let published = Workload::by_name(&name, 1.0).map_or(1, |workload| workload.published_workers());
-        let workers = setup.workers.clone().unwrap_or(vec![published]);
-        setup.plan(&name, &policies, &workers, Interleave::Threads)
+    if setup.devices.is_empty() {
+        let published: Vec<String> = POLICIES.iter().map(|(_, policy)| (*policy).to_owned()).collect();
+        let arms = setup.policies.clone().unwrap_or(published);
+        return jobs().map(|name| plan(setup, &name, &arms, Interleave::Threads)).collect();
+    }
+    let arms = setup.policies.clone().unwrap_or(ARMS.map(str::to_owned).to_vec());
+    let on = |device: &DeviceModel| {
+        let (device, arms) = (device.clone(), &arms);
+        jobs()
+            .map(move |name| on_device(setup, plan(setup, &name, arms, Interleave::Lockstep), device.clone()))
     };
-    jobs().map(plan).collect()
+    setup.devices.iter().flat_map(on).collect()
+}
+
+fn plan(setup: &Setup, name: &str, arms: &[String], interleave: Interleave) -> Plan {
+    let published = Workload::by_name(name, 1.0).map_or(1, |workload| workload.published_workers());
+    let workers = setup.workers.clone().unwrap_or(vec![published]);
+    setup.plan(name, arms, &workers, interleave)
+}
+
+/// The plan on a device: every file is written once and made durable within the time, on an image as much smaller as the files.
+fn on_device(setup: &Setup, plan: Plan, device: DeviceModel) -> Plan {
+    let bytes = scaled(plan.workload.published_device(), setup.scale).max(2 * GIB);
+    let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(bytes, setup.seed));
+    let ops = plan.limit.ops_per_worker.unwrap_or(operations(&plan.workload));
+    Plan {
+        limit: Limit { time: None, ops_per_worker: Some(ops), fsync_end: true },
+        rotational: plan.rotational || device.parameters.is_rotational(),
+        device: Some(device),
+        image,
+        ..plan
+    }
 }
 
 pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
+    if rows.iter().any(|row| row.modelled.is_some()) {
+        return modelled::tables(rows);
+    }
     let heads = [
         "job",
         "policy",
@@ -50,26 +107,16 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     for name in jobs() {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == name).collect();
         for (published_name, policy) in POLICIES {
-            let ours = |value: fn(&Row) -> f64, digits: usize| {
-                summary::median(&rows, policy, None, value)
-                    .map_or("-".to_owned(), |spread| format!("{:.digits$}", spread.median))
-            };
             let published =
                 ROUND_ROBIN.iter().find(|row| row.workload == name && row.policy == published_name);
             let theirs = |value: Option<f64>| value.map_or("-".to_owned(), |value| value.to_string());
-            table.push([
-                name.clone(),
-                format!("{published_name} ({policy})"),
-                ours(|row| row.bw_mib_s, 0),
-                ours(|row| row.ops_per_s, 0),
-                ours(|row| row.lat_us_mean, 2),
-                ours(|row| row.lat_us_p99, 2),
-                ours(|row| row.lat_us_p9999, 2),
-                ours(|row| row.lat_us_max, 2),
+            let theirs = [
                 theirs(published.map(|row| row.bandwidth_mib_s)),
                 theirs(published.map(|row| row.iops)),
                 theirs(published.map(|row| row.latency_us)),
-            ]);
+            ];
+            let names = [name.clone(), format!("{published_name} ({policy})")];
+            table.push(names.into_iter().chain(latencies(&rows, policy)).chain(theirs));
         }
     }
     table.note(
@@ -80,6 +127,22 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
         "Without :fallocate=none fio's parent preallocates every file before the jobs start: the jobs allocate nothing.",
     );
     vec![table]
+}
+
+/// MiB/s, operations a second, and latencies in microseconds: mean, p99, p99.99, longest.
+fn latencies(rows: &[&Row], policy: &str) -> [String; 6] {
+    let ours = |value: fn(&Row) -> f64, digits: usize| {
+        summary::median(rows, policy, None, value)
+            .map_or("-".to_owned(), |spread| format!("{:.digits$}", spread.median))
+    };
+    [
+        ours(|row| row.bw_mib_s, 0),
+        ours(|row| row.ops_per_s, 0),
+        ours(|row| row.lat_us_mean, 2),
+        ours(|row| row.lat_us_p99, 2),
+        ours(|row| row.lat_us_p9999, 2),
+        ours(|row| row.lat_us_max, 2),
+    ]
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! `lab run e3`: what clusters save in metadata reads and time, the published bigalloc experiment of 2011.
 //!
 //! A file server keeps large preallocated files; its memory is short, so that the metadata a call needs seldom stays
-//! cached. Here such a server ([`server`]) works on a file system in memory. What each call had to fetch is counted ([`metered`]), and a
+//! cached. Here such a server ([`server`]) works on a file system in memory. What each call had to fetch is counted ([`crate::metered`]), and a
 //! modelled disk that all calls share says what it takes ([`spindle`]). How much memory there is, how often it is lost, and how many
 //! calls come a second was chosen so that the published column of 64 KiB comes out ([`Memory::CALIBRATED`]); the other columns are
 //! predictions. No clock takes part: the same seed gives the same rows.
 
-mod metered;
 mod published;
 mod server;
 mod spindle;
@@ -25,7 +24,7 @@ use crate::workload::scale::scaled;
 use crate::workload::{GIB, MIB};
 use server::{Measured as Call, Server};
 
-pub use metered::MetadataReads;
+pub use crate::metered::MetadataReads;
 
 /// Cluster sizes in KiB in the order of the published columns; none is a file system without clusters.
 pub const CLUSTERS: [Option<u32>; 4] = [None, Some(64), Some(256), Some(1024)];
@@ -385,7 +384,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use metered::{Class, Fetch};
+    use crate::metered::{Class, Fetch};
 
     fn plan() -> ClusterPlan {
         ClusterPlan {

@@ -6,6 +6,7 @@
 //! modelled ([`disk`]): strace sees e2fsck's reads, and a disk of the time says how long they take. Each published column has the
 //! policy of its time; the policy that is asked for stands beside them, with and without a linear prefix.
 
+pub mod directories;
 pub mod disk;
 mod published;
 mod reads;
@@ -33,6 +34,7 @@ use crate::run::{Verdict, e2fsck_program};
 use crate::scratch::Scratch;
 use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
+pub use directories::DirectoryBlocks;
 use disk::DiskPass;
 use reads::PassReads;
 use tree::{Directory, HomeTree};
@@ -129,6 +131,9 @@ pub struct PassRow {
     /// The five passes on a modelled disk; none where e2fsck's reads could not be seen.
     #[serde(default)]
     pub disk: Vec<DiskPass>,
+    /// Where directories lie.
+    #[serde(default)]
+    pub directories: DirectoryBlocks,
 }
 
 impl crate::figures::states::Stated for PassRow {
@@ -262,6 +267,7 @@ pub fn run_kept(
             let device = fill(plan, kind, aged)?;
             verdict.check(&*device)?;
             let (mut row, reads) = judge(plan, kind, program, &device)?;
+            row.directories = DirectoryBlocks::of(device)?;
             if let Some(aged) = aged {
                 row.state = aged.to_string();
             }
@@ -426,6 +432,7 @@ fn judge(
         total,
         vitals: vitals::of_e2fsck(&text),
         disk: Vec::new(),
+        directories: DirectoryBlocks::default(),
     };
     Ok((row, reads))
 }

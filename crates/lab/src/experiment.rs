@@ -106,6 +106,8 @@ mod tests {
             repeat: 1,
             seed: 3,
             rotational: false,
+            policies: None,
+            devices: Vec::new(),
             image: Some(ImageSource::memory(64 << 30, 3)),
         }
     }
@@ -199,6 +201,23 @@ mod tests {
         assert_eq!(figures[2..5], overlap);
         assert_eq!(figures[5..], ["operations/s"]);
         assert!(plans[12..].iter().all(|plan| plan.aged.is_some()));
+    }
+
+    #[test]
+    fn e2_on_devices_has_each_job_and_arm_on_each() {
+        let devices = vec!["ftl".parse().unwrap(), "hdd".parse().unwrap()];
+        let setup = Setup { devices, workers: Some(vec![2]), image: None, ..small() };
+        let plans = Experiment::Rotation.plans(&setup);
+        let rows: Vec<Row> = plans.iter().flat_map(|plan| run(plan, |_, _| ()).unwrap().rows).collect();
+        let tables = Experiment::Rotation.tables(&rows);
+        assert_eq!(tables.iter().map(|table| table.rows.len()).collect::<Vec<_>>(), [48, 48]);
+        assert_eq!(cell(&tables[0], 0, "policy"), "linux-6.18:scan=linear");
+        assert_eq!(
+            (cell(&tables[0], 5, "write amplification"), cell(&tables[1], 5, "write amplification")),
+            ("1.000", "-")
+        );
+        let own = Setup { policies: Some(vec!["yard".to_owned()]), ..setup };
+        assert!(Experiment::Rotation.plans(&own).iter().all(|plan| plan.policies == ["yard"]));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What was measured and how it is shown: rows, medians over repetitions, tables and charts.
 
+pub mod modelled;
 pub mod plot;
 pub mod row;
 pub mod spread;

@@ -115,11 +115,12 @@ impl Run {
         let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
         let mut tables =
             experiment.map(|experiment| experiment.tables_by_state(&self.rows)).unwrap_or_default();
-        tables.extend(beside(&self.copies, |rows| copy::table::table(rows).into_iter().collect()));
+        tables.extend(beside(&self.copies, copy::table::tables));
         tables.extend(beside(&self.clusters, e3::table::tables));
         tables.extend(beside(&self.passes, |rows| {
-            let tables = [e4::table::table(rows), e4::table::modelled(rows), e4::vitals::table(rows)];
-            tables.into_iter().flatten().collect()
+            let disk = [e4::table::table(rows), e4::table::modelled(rows)];
+            let tables = disk.into_iter().chain([e4::directories::table(rows), e4::vitals::table(rows)]);
+            tables.flatten().collect()
         }));
         tables.extend(beside(&self.rows, summary::tables));
         tables

@@ -7,17 +7,23 @@ mod cell;
 mod image;
 mod judge;
 mod kernel;
+mod on_device;
 mod setup;
 mod virtual_time;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
+use blockyard_device::BlockDevice;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_engine::OpenOptions;
 use blockyard_inspect::map::AllocationMap;
 use blockyard_inspect::scan::ImageScan;
 
 use crate::age::{Ageing, Circumstances, age};
+use crate::device_model::DeviceModel;
 use crate::figures::row::{Interleave, Row};
 use crate::figures::spread::abba;
 use crate::figures::states::FRESH;
@@ -72,6 +78,10 @@ pub struct Plan {
     pub machine: Option<Machine>,
     /// The life that the image of each cell has had, under the policy of the cell; `None`: it is as it was made.
     pub aged: Option<Ageing>,
+    /// The model under each cell, whose time is that of the cell then.
+    pub device: Option<DeviceModel>,
+    /// Where the requests to the device of the one cell are kept.
+    pub requests: Option<PathBuf>,
 }
 
 /// What came out of a plan.
@@ -189,6 +199,8 @@ impl Plan {
             dirty_limit: None,
             machine: None,
             aged: None,
+            device: None,
+            requests: None,
         }
     }
 
@@ -252,6 +264,7 @@ impl Plan {
             );
             self.check_virtual()?;
         }
+        self.check_device()?;
         if self.image.is_in_place() && self.cells() != 1 {
             bail!(
                 "--in-place: one cell only, because each changes the image; give one --policy, one number of \
@@ -262,6 +275,27 @@ impl Plan {
             ImageSource::Memory { .. } => self.check_image(),
             ImageSource::File { .. } => Ok(()),
         }
+    }
+
+    /// What a modelled device needs of the plan.
+    fn check_device(&self) -> Result<()> {
+        let Some(device) = &self.device else {
+            ensure!(self.requests.is_none(), "--keep-requests: only of a modelled device; give --device");
+            return Ok(());
+        };
+        ensure!(
+            self.interleave == Interleave::Lockstep && !self.beside_kernel && self.limit.time.is_none(),
+            "--device {device}: its time goes on as workers take turns; give --ops, and leave out --seconds, --beside and \
+             other ways than --interleave lockstep"
+        );
+        ensure!(
+            self.requests.is_none() || self.cells() == 1,
+            "--keep-requests: one cell only; give one --policy, one number of --workers and --repeat 1"
+        );
+        if let Some(bytes) = self.image.memory_bytes() {
+            device.parameters.model(bytes).with_context(|| format!("--device {device}"))?;
+        }
+        Ok(())
     }
 
     /// Bytes of written data that may wait in the engine.
@@ -293,17 +327,16 @@ impl Plan {
         self.aged.as_ref().map_or(FRESH.to_owned(), ToString::to_string)
     }
 
-    /// The image that a cell starts from, aged where the plan says so. The files of the workload find room.
-    fn device(&self, policy: Policy) -> Result<CellDevice> {
-        let device = self.image.device()?;
+    /// Has the image of a cell live the life that the plan says. The files of the workload find room.
+    fn age(&self, device: Arc<dyn BlockDevice>, policy: Policy) -> Result<()> {
         if let Some(ageing) = &self.aged {
             let most = u64::from(self.workers.iter().copied().max().unwrap_or(1));
             let room = image::with_mapping(most * self.workload.file_size());
             let who =
                 Circumstances { rotational: self.rotational, room, ..Circumstances::new(policy, self.seed) };
-            age(device.shared(), ageing, &who)?;
+            age(device, ageing, &who)?;
         }
-        Ok(device)
+        Ok(())
     }
 
     /// How many cells will run.
@@ -343,6 +376,7 @@ impl Plan {
             "machine": self.machine.as_ref().map(|machine| format!("{machine:?}")),
             "image": self.image.identity()?,
             "rotational": self.rotational,
+            "device": self.device.as_ref().map(|device| format!("{device:?}")),
             "dirty_limit": self.dirty_limit,
             "aged": self.aged.as_ref().map(|aged| format!("{aged:?}")),
             "limit": format!("{:?}", self.limit),
@@ -412,6 +446,7 @@ pub fn run_kept(plan: &Plan, ledger: &mut Ledger, mut progress: impl FnMut(usize
             plan.aged.iter().fold(format!("{} {name} x {workers}", plan.workload.name()), |title, aged| {
                 format!("{title}, {aged}")
             });
+        let title = plan.device.iter().fold(title, |title, device| format!("{title} on {device}"));
         progress(index + 1, &title);
         let is_last = index + 1 == plan.cells();
         let measured = ledger.cell(plan.decides(decides, name, workers, repeat, is_last)?, || {

@@ -27,6 +27,8 @@ fn append64(policy: &str, interleave: Interleave, scale: f64) -> Row {
         dirty_limit: None,
         machine: None,
         aged: None,
+        device: None,
+        requests: None,
         journal: vec![false],
         rotational: false,
     };
@@ -112,6 +114,8 @@ fn in_turn_the_kernel_gives_one_extent_a_block() {
         dirty_limit: None,
         machine: None,
         aged: None,
+        device: None,
+        requests: None,
         journal: vec![false],
         rotational: false,
     };

@@ -115,6 +115,8 @@ fn measured() -> Run {
         dirty_limit: None,
         machine: None,
         aged: None,
+        device: None,
+        requests: None,
         journal: vec![false],
         rotational: false,
     };

@@ -4,6 +4,7 @@ mod age;
 mod agree;
 mod census;
 mod crash;
+mod device;
 mod journal;
 mod machine;
 mod pairs;
@@ -33,6 +34,8 @@ enum Command {
     Census(census::Args),
     /// Cut the power at every write of a workload, and judge what three recoveries make of it
     Crash(crash::Args),
+    /// Print the models of devices, or play kept requests on one
+    Device(device::Args),
     /// Measure what the journal costs, and how many fsyncs share a commit
     Journal(journal::Args),
     /// Print the machines of virtual time, or measure this one
@@ -55,6 +58,7 @@ impl Args {
             Command::Agree(args) => supervise::supervised(|| args.run(output)),
             Command::Census(args) => args.run(output),
             Command::Crash(args) => supervise::supervised(|| args.run(output)),
+            Command::Device(args) => args.run(output),
             Command::Journal(args) => args.run(output),
             Command::Machine(args) => args.run(output),
             Command::Pairs(args) => args.run(output),

@@ -63,6 +63,12 @@ impl Driver {
         Figures { elapsed: self.now, counts: self.model.counts(), ..self.figures.clone() }
     }
 
+    /// Time since the start.
+    #[must_use]
+    pub const fn elapsed(&self) -> Duration {
+        self.now
+    }
+
     /// Lets the clock go on.
     pub fn pass(&mut self, time: Duration) {
         self.now += time;

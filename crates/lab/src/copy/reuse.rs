@@ -4,7 +4,7 @@
 //! interval is what was allocated elsewhere in between. A policy that goes round the disk returns after a lap, one that
 //! reuses what is nearest returns at once. Only file data counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use blockyard_alloc::{AllocEvent, EventKind, EventSink, RequestFlags};
@@ -27,6 +27,11 @@ struct State {
     left: BTreeMap<u32, u64>,
     /// (group, interval) of each return since the last look.
     returns: Vec<(u32, u64)>,
+    /// Groups that the running transaction allocated in.
+    touched: BTreeSet<u32>,
+    /// Transactions that ended since the last look, and the groups of all.
+    transactions: u64,
+    touches: u64,
 }
 
 /// Intervals of a stretch of time.
@@ -35,6 +40,8 @@ pub(super) struct Figures {
     pub(super) returns: u64,
     pub(super) median_mib: Option<f64>,
     pub(super) group_mean_mib: Option<f64>,
+    /// Mean groups that a transaction allocated in.
+    pub(super) groups_per_transaction: Option<f64>,
 }
 
 impl Reuse {
@@ -42,10 +49,20 @@ impl Reuse {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).cluster_bytes = bytes;
     }
 
-    /// The figures of the returns since the last call.
+    /// The running transaction has ended.
+    pub(super) fn end_transaction(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let groups = std::mem::take(&mut state.touched).len();
+        state.transactions += 1;
+        state.touches += blockyard_disk::num::u64_from_usize(groups);
+    }
+
+    /// The figures of the returns and transactions since the last call.
     pub(super) fn take(&self) -> Figures {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let returns = std::mem::take(&mut state.returns);
+        let (transactions, touches) =
+            (std::mem::take(&mut state.transactions), std::mem::take(&mut state.touches));
         let mib = |clusters: f64| clusters * count_as_f64(state.cluster_bytes) / count_as_f64(MIB);
         let mut intervals: Vec<u64> = returns.iter().map(|(_, interval)| *interval).collect();
         intervals.sort_unstable();
@@ -61,6 +78,8 @@ impl Reuse {
             returns: blockyard_disk::num::u64_from_usize(intervals.len()),
             median_mib: intervals.get(intervals.len() / 2).map(|&clusters| mib(count_as_f64(clusters))),
             group_mean_mib: (!groups.is_empty()).then(|| mib(means.sum::<f64>() / of)),
+            groups_per_transaction: (transactions > 0)
+                .then(|| count_as_f64(touches) / count_as_f64(transactions)),
         }
     }
 }
@@ -73,6 +92,7 @@ impl EventSink for Reuse {
         }
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let group = event.result.group;
+        state.touched.insert(group);
         if state.current != Some(group) {
             let clock = state.clock;
             if let Some(left) = state.current {
@@ -106,11 +126,16 @@ mod tests {
         for (group, len) in [(1, 1), (1, 2), (2, 5), (1, 2), (3, 1), (1, 9), (2, 1)] {
             emit(group, len);
         }
+        reuse.end_transaction();
+        emit(3, 1);
+        reuse.end_transaction();
         let figures = reuse.take();
-        // Intervals: group 1: 5 and 1; group 2: from 8 to 20, 12.
-        assert_eq!(figures.returns, 3);
-        assert_eq!(figures.median_mib, Some(5.0));
-        assert_eq!(figures.group_mean_mib, Some(7.5));
+        // Three groups, then one.
+        assert_eq!(figures.groups_per_transaction, Some(2.0));
+        // Intervals: group 1: 5 and 1; group 2: from 8 to 20, 12; group 3: from 11 to 21, 10.
+        assert_eq!(figures.returns, 4);
+        assert_eq!(figures.median_mib, Some(10.0));
+        assert_eq!(figures.group_mean_mib, Some(25.0 / 3.0));
         assert_eq!(reuse.take(), Figures::default());
     }
 
@@ -131,7 +156,8 @@ mod tests {
         emit(4, 64, true, EventKind::NoSpace);
         emit(1, 8, true, EventKind::Search);
         // 16 clusters of a quarter of a MiB.
-        let figures = Figures { returns: 1, median_mib: Some(4.0), group_mean_mib: Some(4.0) };
+        let figures =
+            Figures { returns: 1, median_mib: Some(4.0), group_mean_mib: Some(4.0), ..Figures::default() };
         assert_eq!(reuse.take(), figures);
     }
 }

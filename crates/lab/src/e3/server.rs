@@ -20,10 +20,10 @@ use blockyard_sync::CpuSlot;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::metered::{Class, Fetch, Metered};
 use super::spindle::{Asked, Spindle};
 use super::{ClusterPlan, Memory, Op};
 use crate::age::{Ageing, Circumstances, age};
+use crate::metered::{Class, Fetch, Metered};
 use crate::run::{Verdict, default_mkfs};
 use crate::target::engine::{context, unjournaled};
 use crate::workload::scale::{scaled, whole};

@@ -1,6 +1,5 @@
 //! What e2fsck reads, in its order: seen by strace; and what of it a disk is asked for.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,11 +8,7 @@ use blockyard_device::modelled::Request;
 use serde::{Deserialize, Serialize};
 
 use super::PASSES;
-
-/// Bytes of a page of the host's cache.
-const PAGE: u64 = 4096;
-/// The most that the host reads at once: its read-ahead.
-const READ_AHEAD: u64 = 128 << 10;
+use crate::host::Host;
 
 /// First byte and bytes of every read: before the passes, then of each pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,28 +75,11 @@ fn of_line(line: &str) -> Option<(u64, u64)> {
 }
 
 impl PassReads {
-    /// What a disk is asked for: pages that the host does not have yet; those that follow each other in one request as far as
-    /// read-ahead goes. The host forgets nothing: what is read is less than its memory.
+    /// What a disk is asked for, pass by pass.
     pub(super) fn asked_of_disk(&self) -> Vec<Vec<Request>> {
-        let mut cached = HashSet::new();
-        self.0.iter().map(|reads| requests(reads, &mut cached)).collect()
+        let mut host = Host::default();
+        self.0.iter().map(|reads| host.asked_of_disk(reads.iter().copied())).collect()
     }
-}
-
-fn requests(reads: &[(u64, u64)], cached: &mut HashSet<u64>) -> Vec<Request> {
-    let mut asked: Vec<Request> = Vec::new();
-    for &(offset, length) in reads {
-        for page in offset / PAGE..(offset + length).div_ceil(PAGE) {
-            if !cached.insert(page) {
-                continue;
-            }
-            match asked.last_mut() {
-                Some(last) if last.end() == page * PAGE && last.length < READ_AHEAD => last.length += PAGE,
-                _ => asked.push(Request::read(page * PAGE, PAGE)),
-            }
-        }
-    }
-    asked
 }
 
 #[cfg(test)]
@@ -134,19 +112,5 @@ mod tests {
             (Some((12288, 4096)), None)
         );
         assert!(parse(&log.replace("Pass 5: Checking", "Pass five")).is_err());
-    }
-
-    #[test]
-    fn a_disk_is_asked_for_pages_once_and_for_neighbours_together() {
-        let reads = PassReads(vec![
-            vec![(1024, 1024)],
-            vec![(0, 8192), (8192, 1 << 20), (4096, 4096), (3 << 20, 4096)],
-        ]);
-        let asked = reads.asked_of_disk();
-        assert_eq!(asked[0], [Request::read(0, 4096)]);
-        assert_eq!(asked[1][0], Request::read(4096, 128 << 10));
-        assert_eq!(asked[1].last(), Some(&Request::read(3 << 20, 4096)));
-        let bytes: u64 = asked[1].iter().map(|request| request.length).sum();
-        assert_eq!(bytes, (1 << 20) + 2 * 4096);
     }
 }

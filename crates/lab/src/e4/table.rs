@@ -200,6 +200,7 @@ mod tests {
             total: pass(15.0),
             vitals: Vec::new(),
             disk: Vec::new(),
+            directories: super::super::DirectoryBlocks::default(),
         };
         let rows = [row("ext3"), row("ext4-2009")];
         let table = table(&rows).unwrap();
@@ -240,6 +241,7 @@ mod tests {
                     ..disk(f64::from(u8::try_from(number).unwrap()))
                 })
                 .collect(),
+            directories: super::super::DirectoryBlocks { blocks: 9, runs: 3, runs_elsewhere: 1 },
         };
         let rows = [row("ext3", 1), row("ext4-2009", 2), row("linear prefix", 0)];
         let table = modelled(&rows).unwrap();

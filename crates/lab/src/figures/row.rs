@@ -113,6 +113,34 @@ pub struct Row {
     /// What was waited for, by lock and line; only in virtual time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Waits>,
+    /// What a modelled device adds; its time is that of all rates and latencies then.
+    #[serde(flatten)]
+    pub modelled: Option<OnDevice>,
+}
+
+/// What is known of a cell on a modelled device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OnDevice {
+    /// The model, as it was asked for.
+    pub device: String,
+    /// The workload, under the name that tables of devices give it.
+    pub job: String,
+    /// Standard deviation of the latency in microseconds.
+    pub lat_us_stdev: f64,
+    /// 99.9th percentile of the latency in microseconds.
+    pub lat_us_p999: f64,
+    /// Requests to the device.
+    pub requests: u64,
+    /// Pages of flash programmed for each written; none without flash.
+    pub write_amplification: Option<f64>,
+    /// Fewest and most erasures of a block of flash, ageing included; none without flash.
+    pub wear_spread: Option<(u64, u64)>,
+    /// Mean reads of metadata an operation.
+    pub meta_reads_mean: f64,
+    /// Most of them in one operation.
+    pub meta_reads_max: u64,
+    /// All of them by what was read.
+    pub meta_reads: crate::metered::MetadataReads,
 }
 
 impl crate::figures::states::Stated for Row {

@@ -16,9 +16,13 @@ pub type Column = (&'static str, fn(&Row) -> f64, fn(f64) -> String);
 /// Every table of a run, workload by workload.
 #[must_use]
 pub fn tables(rows: &[Row]) -> Vec<Table> {
-    let mut tables = Vec::new();
+    let mut tables = super::modelled::tables(rows);
     for (name, part) in by_workload(rows) {
         let Some(first) = part.first() else { continue };
+        if first.modelled.is_some() {
+            tables.push(placement(&name, &part));
+            continue;
+        }
         let runs_as = |way| rows.iter().any(|row| row.workload == first.workload && row.interleave == way);
         // Beside free threads it is there for its placement.
         let is_beside = first.interleave == Interleave::Overlap && runs_as(Interleave::Threads);
@@ -54,6 +58,7 @@ pub fn by_workload(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
             }
             other => format!("{}, {}", row.workload, other.name()),
         };
+        let name = row.modelled.iter().fold(name, |name, on| format!("{name}, on {}", on.device));
         let name = if states::is_fresh(&row.state) { name } else { format!("{name}; {}", row.state) };
         match parts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, rows)) => rows.push(row),
@@ -334,6 +339,7 @@ pub(crate) mod tests {
             reading: Reading::default(),
             machine: None,
             waits: Vec::new(),
+            modelled: None,
         }
     }
 

@@ -262,6 +262,7 @@ mod tests {
             total: crate::e4::Pass::default(),
             vitals: Vec::new(),
             disk: Vec::new(),
+            directories: crate::e4::DirectoryBlocks::default(),
         };
         let environment = Environment::of_this_machine("blockyard lab run".into(), "memory 1G".into());
         let run = Run {
@@ -272,10 +273,16 @@ mod tests {
             ..Run::new(environment)
         };
         let titles: Vec<String> = run.tables().into_iter().map(|table| table.title).collect();
-        let begins =
-            ["copy: ", "E3, bigalloc", "E4, e2fsck", "fallocate2: operations", "fallocate2: bandwidth"];
+        let begins = [
+            "copy: ",
+            "copy: what flash",
+            "copy: files read",
+            "E3, bigalloc",
+            "E4, e2fsck",
+            "fallocate2: operations",
+        ];
         assert!(titles.iter().zip(begins).all(|(title, begin)| title.starts_with(begin)), "{titles:?}");
-        assert_eq!(titles.len(), 6);
+        assert_eq!(titles.len(), 8);
         // Heads and rows: 2 of cells and of copies; of clusters a row for each kind of call; of passes 1 and 6.
         let csv = run.csv();
         let begins: Vec<&str> = csv.lines().filter_map(|line| line.split(',').next()).collect();

@@ -1,12 +1,14 @@
 //! One policy with one number of workers, once, on blockyard's engine.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use blockyard_alloc::{CRITERIA, LockCensus, MbStats, Policy, Tunable};
 use blockyard_disk::num::count_as_f64;
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions};
 use blockyard_inspect::scan::ImageScan;
 
-use super::{Judged, Plan};
+use super::on_device::{CACHE_BYTES, DeviceStack};
+use super::{CellDevice, Judged, Plan};
+use crate::device_model::DeviceModel;
 use crate::figures::row::{Interleave, Row};
 use crate::reading::Reading;
 use crate::runner::{self, Measured};
@@ -32,7 +34,11 @@ impl Cell<'_> {
             return self.run_virtual();
         }
         let cpus = plan.cpus.unwrap_or(self.workers);
-        let device = plan.device(self.policy)?;
+        let device = plan.image.device()?;
+        if let Some(model) = &plan.device {
+            return self.run_on(&device, model, judged, is_last);
+        }
+        plan.age(device.shared(), self.policy)?;
         let target = self.target(device.shared(), cpus)?;
         target.file_system().allocator().set_tunable(Tunable::Stats, 1)?;
         let workers = plan.workload.workers(&target, self.workers, cpus)?;
@@ -41,20 +47,52 @@ impl Cell<'_> {
         let after = census(&target);
         runner::finish(&target, workers, cpus, plan.interleave)?;
         target.close()?;
-        let shared = device.shared();
-        let scan = ImageScan::of(std::sync::Arc::clone(&shared))?;
-        judged.verdict.check(&*shared)?;
-        if is_last {
-            judged.verdict.e2fsck(|path| device.save(path))?;
-        }
+        let scan = judged.image(&device, is_last)?;
         let mut row = figures(plan, self.name, self.workers, cpus, &measured, &scan);
         row.count(&measured, &before, &after);
-        row.reading = Reading::of(shared, plan.seed)?;
+        row.reading = Reading::of(device.shared(), plan.seed)?;
         judged.note_map(self.name, self.workers, scan);
         if plan.image.is_in_place() {
             anyhow::ensure!(judged.verdict.is_clean(), "the image was not written: the judges found errors");
             device.commit()?;
         }
+        Ok(row)
+    }
+
+    /// The cell on a modelled device.
+    fn run_on(
+        &self,
+        device: &CellDevice,
+        model: &DeviceModel,
+        judged: &mut Judged,
+        is_last: bool,
+    ) -> Result<Row> {
+        let plan = self.plan;
+        let cpus = plan.cpus.unwrap_or(self.workers);
+        let mut stack = DeviceStack::new(device.shared(), model)?;
+        plan.age(stack.shared(), self.policy)?;
+        if plan.requests.is_some() {
+            stack.modelled().keep_trace();
+        }
+        let target = self.target(stack.shared(), cpus)?;
+        target.file_system().allocator().set_tunable(Tunable::Stats, 1)?;
+        let workers = plan.workload.workers(&target, self.workers, cpus)?;
+        let before = census(&target);
+        let (measured, workers) = stack.run(&target, workers, cpus, plan.limit)?;
+        let after = census(&target);
+        let modelled = stack.figures(plan.workload.name(), &measured);
+        if let Some(path) = &plan.requests {
+            let trace = stack.modelled().take_trace().unwrap_or_default();
+            std::fs::write(path, trace.to_string()).with_context(|| format!("write {}", path.display()))?;
+        }
+        runner::finish(&target, workers, cpus, plan.interleave)?;
+        target.close()?;
+        let scan = judged.image(device, is_last)?;
+        let mut row = figures(plan, self.name, self.workers, cpus, &measured, &scan);
+        row.count(&measured, &before, &after);
+        row.reading = Reading::of(device.shared(), plan.seed)?;
+        row.modelled = Some(modelled);
+        judged.note_map(self.name, self.workers, scan);
         Ok(row)
     }
 
@@ -72,10 +110,26 @@ impl Cell<'_> {
             dirty_data_bytes: self.plan.dirty_data_bytes(),
             ..OpenOptions::default()
         };
+        let is_short = self.plan.device.is_some();
+        let cache_bytes = if is_short { CACHE_BYTES } else { options.cache_bytes };
+        let options = OpenOptions { cache_bytes, ..options };
         if self.plan.interleave == Interleave::Overlap {
             return EngineTarget::overlapping(device, options);
         }
         Ok(EngineTarget::new(FileSystem::open(device, options, &context(0))?))
+    }
+}
+
+impl Judged {
+    /// What the workers left: scanned, and shown to the judges.
+    fn image(&mut self, device: &CellDevice, is_last: bool) -> Result<ImageScan> {
+        let shared = device.shared();
+        let scan = ImageScan::of(std::sync::Arc::clone(&shared))?;
+        self.verdict.check(&*shared)?;
+        if is_last {
+            self.verdict.e2fsck(|path| device.save(path))?;
+        }
+        Ok(scan)
     }
 }
 
@@ -124,6 +178,7 @@ pub(super) fn figures(
         reading: Reading::default(),
         machine: None,
         waits: Vec::new(),
+        modelled: None,
     }
 }
 

@@ -175,7 +175,9 @@ fn kernel_ticks_of(text: &str) -> u64 {
 fn run_cell(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
     let mut keeper = Keeper::start(plan.dirty_limit)?;
     let image = keeper.folder.join("image");
-    plan.device(Policy::default())?.save(&image)?;
+    let device = plan.image.device()?;
+    plan.age(device.shared(), Policy::default())?;
+    device.save(&image)?;
     keeper.ask("mount").context("mount the image")?;
     let mounted = keeper.folder.join("mnt");
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,6 +1,7 @@
 //! The plans of an experiment from what they have in common.
 
 use super::{ImageSource, Plan};
+use crate::device_model::DeviceModel;
 use crate::figures::row::Interleave;
 use crate::runner::Limit;
 use crate::workload::Workload;
@@ -20,6 +21,10 @@ pub struct Setup {
     pub seed: u64,
     /// Whether the allocator takes the device for one with seek times.
     pub rotational: bool,
+    /// Arms instead of the published ones, where an experiment takes them.
+    pub policies: Option<Vec<String>>,
+    /// Models of devices to run on, beside memory or instead.
+    pub devices: Vec<DeviceModel>,
     /// The image; `None`: in memory, as large as the published one.
     pub image: Option<ImageSource>,
 }
@@ -29,7 +34,7 @@ impl Setup {
     pub(crate) fn plan(
         &self,
         workload: &str,
-        policies: &[&str],
+        policies: &[impl AsRef<str>],
         workers: &[u32],
         interleave: Interleave,
     ) -> Plan {
@@ -37,6 +42,7 @@ impl Setup {
         let scale = if workload == "fallocate2" { 1.0 } else { self.scale };
         let workload = Workload::by_name(workload, scale).expect("the experiments name workloads that exist");
         let image = self.image.clone();
+        let policies: Vec<&str> = policies.iter().map(AsRef::as_ref).collect();
         Plan {
             image: image.unwrap_or_else(|| ImageSource::memory(workload.published_device(), self.seed)),
             limit: if workload.ends_by_itself() {
@@ -49,7 +55,7 @@ impl Setup {
             repeat: self.repeat,
             seed: self.seed,
             rotational: self.rotational,
-            ..Plan::new(workload, policies)
+            ..Plan::new(workload, &policies)
         }
     }
 }

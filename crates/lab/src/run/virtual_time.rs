@@ -122,6 +122,7 @@ impl Cell<'_> {
             reading: Reading::default(),
             machine: None,
             waits: Vec::new(),
+            modelled: None,
         }
     }
 }

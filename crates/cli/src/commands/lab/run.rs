@@ -8,6 +8,7 @@ use blockyard_device::ImagePath;
 use blockyard_lab::Interleave;
 use blockyard_lab::age::Ageing;
 use blockyard_lab::copy::{CopyPlan, Tree};
+use blockyard_lab::device_model::DeviceModel;
 use blockyard_lab::e3::{ClusterPlan, Memory};
 use blockyard_lab::e4::PassPlan;
 use blockyard_lab::experiment::Experiment;
@@ -44,7 +45,8 @@ Workloads:
 fio's parent preallocates every file before a job starts; seqwrite:fallocate=none and so on leave that out.
 Published experiments, as the tables that were published with ours beside:
   e1           fallocate2 over 1 to 64 workers and append64, before and after the series of Linux 6.17, both scan modes
-  e2           the three fio jobs, regular and round robin, with fio's preallocation and without
+  e2           the three fio jobs, regular and round robin, with fio's preallocation and without; with --device the eight arms of
+               the discussion (or --policy) on modelled devices, each file written once and made durable within the time
   e3           preallocated files on a full file server that is short of memory: metadata reads and times on a modelled disk by
                cluster size; takes --policy (one), --ops (fallocates and truncates), --scale (of 1 TiB), --seed, --sensitivity
   yard         not published: all that yard is judged by beside the other policies, the figures that lose marked
@@ -59,13 +61,18 @@ lock_waits (of shared and group locks, an operation), groups_skipped_busy, goal_
 counted apart since patch 2 of the series), index_entries (visited by searches), hits (searches by the criterion that ended them), score (e4defrag -c),
 read_file_hdd_ms, read_directory_hdd_ms, read_tree_hdd_ms, read_file_ssd_ms, read_directory_ssd_ms, read_tree_ssd_ms (a file
 alone, the fullest directory, all, on modelled disks; null without an image), directory_runs (of directory blocks on the disk). Extents, groups and
-score are those of the whole image with the files at full size; null is what cannot be known. For copy, one object a copy: workload, policy, state, copy, seed, files, bytes, boundaries, empty_groups,
+score are those of the whole image with the files at full size; null is what cannot be known. With --device also: device, job, lat_us_stdev, lat_us_p999,
+requests, write_amplification, wear_spread (fewest and most erasures of a block), meta_reads_mean, meta_reads_max (reads of metadata an operation), meta_reads (by
+what was read). For copy, one object a copy: workload, policy, state, variant, copy, seed, files, bytes, boundaries, empty_groups,
 overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
-extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score. For e3, one object a cluster size and kind of
+extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score, groups_per_transaction, write_entropy, write_gini,
+discard (none, online, periodic: segments, segment_kb_mean, thin_mib, write_amplification, wear_spread), readings (read_back, walk, check:
+reads, read_mb, seeks, seek_mib_mean, hdd_s, ssd_s). For e3, one object a cluster size and kind of
 call: workload, policy, state, variant, cluster_kb, op, seed, files, calls, mean_us, meta_reads_mean, meta_reads_max,
 share_over_100ms, meta_reads (by what was read), pieces_mean, extents_per_file. For
 e4, one object a file system: workload, policy, state, kind, seed, scale, passes and total (each pass with real, user, system,
-read_mib, rate_mib_s), vitals (what e2fsck counts: what, count), disk (by pass, where strace is there: reads, read_mb, seeks, runs, modelled_s, modelled_mb_s).
+read_mib, rate_mib_s), vitals (what e2fsck counts: what, count), disk (by pass, where strace is there: reads, read_mb, seeks, runs, modelled_s, modelled_mb_s), directories (blocks, runs, runs_elsewhere: not in
+first groups of flex groups).
 
 Exit codes: 0 every image passed the check, and e2fsck where that is installed; 2 wrong usage, nothing ran; 4 a judge
 found errors; 8 failed, or --out holds another run. An image given with --image is changed only by --in-place, after the judges passed the result.")]
@@ -93,6 +100,13 @@ pub(crate) struct Args {
     /// puts workers far from each other instead of on the first CPUs [default: kunpeng-920]
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
+    /// Run on a modelled device, in its time, which repeats to the byte: hdd, ssd, ftl, latency, a name of lab device list, or a
+    /// file; e2 takes several. Workers take turns; --rotational is that of the model
+    #[arg(long, value_delimiter = ',', value_name = "MODEL")]
+    device: Vec<DeviceModel>,
+    /// Write the requests that the workers made to --device to this file, a line each; one cell only (see lab device replay)
+    #[arg(long, value_name = "FILE", requires = "device")]
+    keep_requests: Option<PathBuf>,
     /// Beside fresh images also such that were used before: PROFILE[:N][:P%], parted by commas; N is a number of operations or
     /// of times that the image was written (2x), P the share of the space that files come to take (see lab age)
     #[arg(long, value_delimiter = ',', value_name = "LIFE")]
@@ -146,7 +160,7 @@ pub(crate) struct Args {
     /// For copy: take the directories and file sizes of this directory instead of a made-up tree
     #[arg(long)]
     tree: Option<PathBuf>,
-    /// For e3: all of it again with other memory, fill, load and size of the disk
+    /// All of it again: e3 with other memory, fill, load and size of the disk; copy with other commits, processes, orders, mounts
     #[arg(long)]
     sensitivity: bool,
     /// For copy: how many copies, the first included [default: 3]
@@ -262,12 +276,15 @@ impl Args {
             self.scale
         );
         ensure!(self.repeat > 0, "--repeat: give a number from 1 up");
+        if matches!(self.workload.as_str(), "copy" | "e1" | "e1-patches" | "e3" | "e4") {
+            refuse("other workloads, and e2", &[("--device", !self.device.is_empty())])?;
+        }
         if self.workload == "copy" {
             return Ok(Work::Copy(self.copy()?));
         }
         refuse("copy", &[("--tree", self.tree.is_some()), ("--copies", self.copies.is_some())])?;
         if self.workload != "e3" {
-            refuse("e3", &[("--sensitivity", self.sensitivity)])?;
+            refuse("e3 and copy", &[("--sensitivity", self.sensitivity)])?;
         }
         match self.workload.as_str() {
             "e3" => return Ok(Work::Clusters(self.clusters()?)),
@@ -300,7 +317,7 @@ impl Args {
     /// overlapping operations beside, which repeats.
     fn plans(&self) -> Result<Vec<Plan>> {
         let plan = self.plan()?;
-        if self.interleave.is_some() || self.in_place {
+        if self.interleave.is_some() || self.in_place || plan.device.is_some() {
             refuse("images that are not changed", &[("--aged", self.in_place && !self.aged.is_empty())])?;
             return Ok(vec![plan]);
         }
@@ -324,7 +341,12 @@ impl Args {
                 Experiment::NAMES.join(", ")
             );
         };
-        let interleave = self.interleave()?;
+        let device = self.only_device()?;
+        let interleave = match &device {
+            Some(_) if self.interleave.is_none() => Interleave::Lockstep,
+            _ => self.interleave()?,
+        };
+        let is_rotational = device.as_ref().is_some_and(|device| device.parameters.is_rotational());
         let machine = self.machine(interleave)?;
         let workers = match (&self.workers, &machine) {
             (Some(workers), _) => workers.clone(),
@@ -342,11 +364,22 @@ impl Args {
             seed: self.seed,
             beside_kernel: self.beside.is_some(),
             journal: self.journal(),
-            rotational: self.rotational(),
+            rotational: self.rotational() || (is_rotational && self.rotational == Rotational::Auto),
             dirty_limit: self.dirty_limit()?,
             machine,
+            device,
+            requests: self.keep_requests.clone(),
             ..Plan::new(workload, &[])
         })
+    }
+
+    /// The model of a workload, which runs on one.
+    fn only_device(&self) -> Result<Option<DeviceModel>> {
+        match &self.device[..] {
+            [] => Ok(None),
+            [device] => Ok(Some(device.clone())),
+            _ => bail!("--device: {} takes one; e2 takes several", self.workload),
+        }
     }
 
     /// The modelled machine; only in virtual time.
@@ -366,8 +399,10 @@ impl Args {
     }
 
     fn experiment(&self, experiment: Experiment) -> Result<Vec<Plan>> {
+        let is_e2 = experiment == Experiment::Rotation;
         let given = [
-            ("--policy", self.policy.is_some()),
+            ("--policy", self.policy.is_some() && !is_e2),
+            ("--keep-requests", self.keep_requests.is_some()),
             ("--interleave", self.interleave.is_some()),
             ("--machine", self.machine.is_some()),
             ("--cpus", self.cpus.is_some()),
@@ -386,6 +421,8 @@ impl Args {
             repeat: self.repeat,
             seed: self.seed,
             rotational: self.rotational(),
+            policies: self.policy.clone(),
+            devices: self.device.clone(),
             // As large as the largest published one.
             image: image.then(|| self.image(200 << 30)).transpose()?,
         };
@@ -419,6 +456,7 @@ impl Args {
         plan.cpus = self.cpus.unwrap_or(plan.cpus);
         plan.rotational = self.rotational();
         plan.aged.clone_from(&self.aged);
+        plan.sensitivity = self.sensitivity;
         if let ImageSource::Memory { bytes, .. } = plan.image {
             plan.image = self.image(bytes)?;
         }
@@ -612,8 +650,7 @@ fn run_copy(
     plan.check()?;
     environment.device = plan.image.description();
     let mut ledger = begin(&environment, plan.identity())?;
-    let parts = plan.policies.len() * usize::try_from(plan.copies)? * (1 + plan.aged.len());
-    let progress = Progress::parts(output, "lab run", parts);
+    let progress = Progress::parts(output, "lab run", plan.parts());
     let outcome = blockyard_lab::copy::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
     let run = Run {
         copies: outcome.rows,

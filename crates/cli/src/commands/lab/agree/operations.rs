@@ -54,8 +54,8 @@ pub(crate) struct OperationArgs {
     /// Seeds of the table, comma-separated: each cell is the sum over them [default: --seed]
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["trace", "make"])]
     seeds: Vec<u64>,
-    /// The whole document of tables, as Markdown: fresh images, two workers, aged images; with --ceiling
-    #[arg(long, conflicts_with_all = ["trace", "make", "aged", "workers"])]
+    /// The whole document of tables, as Markdown: fresh images, two workers, aged images (as --aged says); with --ceiling
+    #[arg(long, conflicts_with_all = ["trace", "make", "workers"])]
     report: bool,
     /// Load bitmaps as they are needed, not all after each mount
     #[arg(long)]
@@ -171,13 +171,7 @@ impl OperationArgs {
             scratch: self.scratch.unwrap_or_else(fast_scratch),
             keep: common.keep.clone(),
         };
-        let matrices = if self.report {
-            let two = Matrix { workers: 2, ..matrix.clone() };
-            let aged = Matrix { aged: AGED, lived: None, ..matrix.clone() };
-            vec![matrix, two, aged]
-        } else {
-            vec![matrix]
-        };
+        let matrices = if self.report { of_report(matrix) } else { vec![matrix] };
         let form = if self.report { Form::Markdown } else { common.form };
         let mut reached = true;
         if !output.json {
@@ -230,6 +224,16 @@ const LIMIT: &str = "The kernel itself does not repeat long mixed traces: --ceil
 
 /// Operations that age the images of the report.
 const AGED: u64 = 200_000;
+
+/// The parts of the report: fresh images, two workers on such, and images aged in the way that was asked for, else by [`AGED`]
+/// operations of the kernel.
+fn of_report(matrix: Matrix) -> Vec<Matrix> {
+    let fresh = Matrix { aged: 0, lived: None, ..matrix.clone() };
+    let two = Matrix { workers: 2, ..fresh.clone() };
+    let is_said = matrix.aged > 0 || matrix.lived.is_some();
+    let aged = if is_said { matrix } else { Matrix { aged: AGED, ..matrix } };
+    vec![fresh, two, aged]
+}
 
 /// One measurement with its sums. Rows of Markdown, and objects of JSON, come as they are measured; the table for a terminal at
 /// the end, when it is known how wide its columns are.
@@ -335,4 +339,40 @@ fn what_is_equal(agreement: &Agreement) -> Table {
         table.note(format!("{} commits that the trace does not ask for", agreement.own_commits));
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `--aged PROFILE` was left out of the report, which aged by the kernel's operations.
+    #[test]
+    fn the_report_ages_as_it_is_told() {
+        let fresh = Matrix {
+            kinds: Vec::new(),
+            images: Vec::new(),
+            seeds: vec![1],
+            operations: 10,
+            workers: 1,
+            aged: 0,
+            lived: None,
+            every: 1,
+            ceiling: false,
+            scratch: PathBuf::new(),
+            keep: None,
+        };
+        let ways = |matrix: Matrix| {
+            let parts = of_report(matrix).into_iter();
+            parts
+                .map(|part| (part.workers, part.aged, part.lived.map(|life| life.to_string())))
+                .collect::<Vec<_>>()
+        };
+        let plain = [(1, 0, None), (2, 0, None), (1, AGED, None)];
+        assert_eq!(ways(fresh.clone()), plain);
+        let told = [(1, 0, None), (2, 0, None), (1, 7, None)];
+        assert_eq!(ways(Matrix { aged: 7, ..fresh.clone() }), told);
+        let lived = Some("mail:9".parse::<Ageing>().unwrap());
+        let told = [(1, 0, None), (2, 0, None), (1, 0, Some("mail:9".to_owned()))];
+        assert_eq!(ways(Matrix { lived, ..fresh }), told);
+    }
 }

@@ -226,6 +226,28 @@ impl<D: BlockDevice> BlockDevice for Metered<D> {
         Ok(())
     }
 
+    fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> blockyard_device::Result<()> {
+        self.below.write_vectored_at(offset, parts)?;
+        let mut state = self.state();
+        let mut at = offset;
+        for part in parts {
+            let length = u64_from_usize(part.len());
+            if length <= PAGE {
+                state.memory.uses(at / PAGE);
+            }
+            at += length;
+        }
+        Ok(())
+    }
+
+    fn write_durable_at(&self, offset: u64, data: &[u8]) -> blockyard_device::Result<()> {
+        self.below.write_durable_at(offset, data)?;
+        if u64_from_usize(data.len()) <= PAGE {
+            self.state().memory.uses(offset / PAGE);
+        }
+        Ok(())
+    }
+
     fn write_zeroes(&self, offset: u64, length: u64) -> blockyard_device::Result<()> {
         self.below.write_zeroes(offset, length)
     }

@@ -1,0 +1,112 @@
+//! `blockyard lab device`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use blockyard_device::modelled::{Figures, MODELS, Request, RequestTrace, replay};
+use blockyard_lab::device_model::{DeviceModel, SHORT};
+
+use crate::commands::Output;
+
+/// Models of devices, for lab run --device: a disk, SSDs, a disk at the other end of a network. Times are modelled: nobody waits.
+#[derive(clap::Args)]
+#[command(after_help = "\
+A trace has a line for each request: kind (read, write, write-durable, discard, flush), first byte, bytes.
+Keys of --json for replay: device, requests, depth, seconds, requests_per_s, read_bytes, written_bytes, lat_us_mean, lat_us_max,
+positionings and buffer_hits (hdd), write_amplification and wear_spread (ftl).")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Print the names of the models
+    List,
+    /// Print a model's file: every parameter with its unit, and where it comes from
+    Show {
+        /// A name of the list, or a file
+        name: String,
+    },
+    /// Play the requests of a trace on a model, with so many in flight
+    Replay {
+        /// What lab run --keep-requests wrote
+        trace: PathBuf,
+        /// The model
+        #[arg(long, value_name = "MODEL", required = true)]
+        on: Vec<DeviceModel>,
+        /// Requests in flight; a flush waits for all before it
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+        depth: u32,
+        /// Size of the device, with a suffix K, M, G or T [default: as far as the requests go]
+        #[arg(long)]
+        size: Option<String>,
+    },
+}
+
+impl Args {
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        match self.command {
+            Command::List => list(output),
+            Command::Show { name } => print!("{}", DeviceModel::text(&name)?),
+            Command::Replay { trace, on, depth, size } => {
+                let size = size.as_deref().map(super::run::size).transpose().context("--size")?;
+                let requests = read(&trace)?;
+                let end = requests.requests().iter().map(Request::end).max().unwrap_or(0);
+                for model in &on {
+                    let played = model.parameters.model(size.unwrap_or(end).max(end).max(1 << 20))?;
+                    let figures = replay(played, requests.requests(), usize::try_from(depth)?);
+                    print(model, depth, &figures, output);
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn list(output: &Output) {
+    for (name, _) in MODELS {
+        let short = SHORT.iter().find(|(_, long)| *long == name).map(|(short, _)| *short);
+        if output.json {
+            println!("{}", serde_json::json!({ "name": name, "short": short }));
+        } else {
+            println!("{name:<22}{}", short.unwrap_or_default());
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<RequestTrace> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    text.parse().with_context(|| path.display().to_string())
+}
+
+fn print(model: &DeviceModel, depth: u32, figures: &Figures, output: &Output) {
+    let seconds = figures.elapsed.as_secs_f64();
+    let latency = figures.latency_total.as_secs_f64() * 1e6;
+    let mean = latency / f64::from(u32::try_from(figures.requests.max(1)).unwrap_or(u32::MAX));
+    let (counts, factor) = (&figures.counts, figures.counts.write_amplification());
+    if output.json {
+        let line = serde_json::json!({
+            "device": model.name, "requests": figures.requests, "depth": depth, "seconds": seconds,
+            "requests_per_s": figures.requests_per_second(), "read_bytes": figures.read_bytes,
+            "written_bytes": figures.written_bytes, "lat_us_mean": mean,
+            "lat_us_max": figures.latency_max.as_secs_f64() * 1e6, "positionings": counts.positionings,
+            "buffer_hits": counts.buffer_hits, "write_amplification": factor, "wear_spread": counts.wear_spread(),
+        });
+        println!("{line}");
+    } else if !output.quiet {
+        println!(
+            "{model}: {} requests in {seconds:.6} s ({:.0} a second), depth {depth}; {} MiB read, {} MiB written; latency mean {mean:.1} us, \
+             longest {:.1} us",
+            figures.requests,
+            figures.requests_per_second(),
+            figures.read_bytes >> 20,
+            figures.written_bytes >> 20,
+            figures.latency_max.as_secs_f64() * 1e6
+        );
+        if let (Some(factor), Some((least, most))) = (factor, counts.wear_spread()) {
+            println!("{model}: write amplification {factor:.3}, erasures of a block {least} to {most}");
+        }
+    }
+}
