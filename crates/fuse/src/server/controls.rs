@@ -1,5 +1,6 @@
 //! Control requests (`ioctl`): flags of files, as chattr sets them, and what belongs to them.
 
+use blockyard::Metadata;
 use blockyard::disk::inode::InodeFlags;
 
 use super::{Caller, NodeNr, Server};
@@ -53,6 +54,16 @@ const EXTENDED_LEN: usize = 28;
 const PROJECT_AT: usize = 12;
 
 impl Server {
+    /// Refuses to change the form of a file's map. Linux does so for files of more than twelve
+    /// blocks, after it has set the other flags; it gives smaller ones a map of blocks, which here
+    /// keep theirs.
+    fn check_form(&self, found: &Metadata, asked: InodeFlags) -> Answer<()> {
+        let is_small = found.len() <= u64::from(self.block_size) * 12;
+        let changes = (asked ^ found.flags()).contains(InodeFlags::EXTENTS);
+        let loses = changes && found.flags().contains(InodeFlags::EXTENTS);
+        if changes && !(loses && is_small) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
+    }
+
     /// Answers a control request; gives the bytes that go back.
     ///
     /// # Errors
@@ -66,12 +77,8 @@ impl Server {
             Control::Version => Ok(found.id().generation.to_le_bytes().to_vec()),
             Control::SetFlags => {
                 let flags = InodeFlags::from_bits_retain(word(argument, 0)?);
-                // As Linux answers: a map of blocks is not made one of extents here, nor the other
-                // way round.
-                if (flags ^ found.flags()).contains(InodeFlags::EXTENTS) {
-                    return Err(Errno::OPNOTSUPP);
-                }
                 self.inodes().set_flags(id, flags)?;
+                self.check_form(&found, flags)?;
                 Ok(Vec::new())
             }
             Control::Extended => {
