@@ -1,6 +1,7 @@
-//! Takes recorded events out of the kernel's trace buffers while a trace is played, so that its length is not limited by
-//! theirs. Done by the player between two lines, when a buffer is half full: nothing of the kernel's work on the file system
-//! runs beside it, as it would beside a reader of its own.
+//! Takes recorded events out of the kernel's trace buffers while a trace is played, so that its
+//! length is not limited by theirs. Done by the player between two lines, when a buffer is half
+//! full: nothing of the kernel's work on the file system runs beside it, as it would beside a
+//! reader of its own.
 
 use std::fs;
 use std::io::{ErrorKind, Read};

@@ -1,8 +1,10 @@
-//! File operations of the load generators, with the markers that tell the trace what no tracepoint shows.
+//! File operations of the load generators, with the markers that tell the trace what no tracepoint
+//! shows.
 //!
-//! Running out of space is a normal result here: operations give `Ok(false)` for it, so that a load can go on against
-//! a full file system. Every operation that can change a file's size is followed by a `ba size` marker; opening and
-//! closing for writing by `ba open` and `ba close` (after the kernel's own work in open, after that in close).
+//! Running out of space is a normal result here: operations give `Ok(false)` for it, so that a load
+//! can go on against a full file system. Every operation that can change a file's size is followed
+//! by a `ba size` marker; opening and closing for writing by `ba open` and `ba close` (after the
+//! kernel's own work in open, after that in close).
 
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
@@ -104,7 +106,8 @@ impl Driver {
         Ok((range.start, range.end - range.start))
     }
 
-    /// Opens a file for reading and writing, making it when it is not there; none when there is no space for it.
+    /// Opens a file for reading and writing, making it when it is not there; none when there is no
+    /// space for it.
     pub(crate) fn open(&mut self, path: &str) -> anyhow::Result<Option<Open>> {
         self.open_with(path, 0)
     }

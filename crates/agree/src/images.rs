@@ -15,7 +15,8 @@ pub struct ImageKind {
     pub rotational: bool,
     /// Space taken by one big file before the load starts, in per cent of the free space.
     pub filled: u32,
-    /// Whether groups are loaded as they are needed, as right after a mount; otherwise all before the load starts.
+    /// Whether groups are loaded as they are needed, as right after a mount; otherwise all before
+    /// the load starts.
     pub lazy: bool,
 }
 
@@ -49,7 +50,8 @@ impl ImageKind {
     }
 }
 
-/// All kinds: block sizes, flex groups, stripe, rotation, both scan modes, bigalloc, journal, near full, right after mount.
+/// All kinds: block sizes, flex groups, stripe, rotation, both scan modes, bigalloc, journal, near
+/// full, right after mount.
 pub const IMAGES: [ImageKind; 23] = [
     ImageKind::new("flex16", 4096, "", "mb_optimize_scan=1"),
     ImageKind::new("flex16-linear", 4096, "", "mb_optimize_scan=0"),

@@ -1,4 +1,5 @@
-//! The kernel as oracle: a loop image mounted with the kernel's ext4, observed through a private trace instance.
+//! The kernel as oracle: a loop image mounted with the kernel's ext4, observed through a private
+//! trace instance.
 //!
 //! Everything lives in one [`WorkDirectory`], which takes it down.
 
@@ -325,7 +326,8 @@ mod tests {
         assert_eq!(free, [vec![(1, 2), (4, 1)], vec![], vec![(0, 8)]]);
     }
 
-    /// What dumpe2fs 1.47 prints of `-b 1024 -O bigalloc -C 4096 -G 2 -N 512 -m 3` on 40 MiB, cut to what counts.
+    /// What dumpe2fs 1.47 prints of `-b 1024 -O bigalloc -C 4096 -G 2 -N 512 -m 3` on 40 MiB, cut
+    /// to what counts.
     const DUMP: &str = "\
 Filesystem features:      has_journal ext_attr resize_inode dir_index filetype extent 64bit flex_bg bigalloc metadata_csum
 Inode count:              512
@@ -366,7 +368,8 @@ Group 1: (Blocks 32768-40959) csum 0xaa36 [INODE_UNINIT, ITABLE_ZEROED]
             extents: true,
             journal: true,
             root_blocks: 1228,
-            // From block 4332, a quarter of which is 1083; in the second group from 84 behind its first block.
+            // From block 4332, a quarter of which is 1083; in the second group from 84 behind its
+            // first block.
             free: vec![vec![(1083, 7109)], vec![(21, 2027)]],
             ..Image::default()
         };
@@ -375,7 +378,8 @@ Group 1: (Blocks 32768-40959) csum 0xaa36 [INODE_UNINIT, ITABLE_ZEROED]
         assert_eq!(described(&unwritten).unwrap(), Image { block_uninit: vec![1], ..expected });
     }
 
-    /// Without clusters there are no lines of them, without flex_bg no group of groups; 1 KiB blocks begin at 1.
+    /// Without clusters there are no lines of them, without flex_bg no group of groups; 1 KiB
+    /// blocks begin at 1.
     #[test]
     fn an_image_without_clusters_is_described_too() {
         let dump = DUMP.replace("Cluster size:             4096\n", "");

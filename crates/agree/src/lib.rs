@@ -1,8 +1,9 @@
 //! Agreement with the kernel's allocator, level 1: the same requests, decision by decision.
 //!
-//! [`record`](record::record) runs a load on a loop image under the running kernel's ext4 and writes down every input
-//! of its block allocator with what it decided; the replay feeds these inputs to `blockyard_alloc` and compares
-//! placement, criterion, candidates and groups scanned, and at the end the counters of every group and of the indexes.
+//! [`record`](record::record) runs a load on a loop image under the running kernel's ext4 and
+//! writes down every input of its block allocator with what it decided; the replay feeds these
+//! inputs to `blockyard_alloc` and compares placement, criterion, candidates and groups scanned,
+//! and at the end the counters of every group and of the indexes.
 //!
 //! Level 2, whole operations, is [`operations`].
 //!

@@ -1,7 +1,8 @@
 //! The load generators: what is done to a file system while its allocator is recorded.
 //!
-//! Every load is a function of the driver's seed and operation count alone. Sizes are chosen so that each load makes
-//! one block request or a few for an operation and writes at most some 100 MiB.
+//! Every load is a function of the driver's seed and operation count alone. Sizes are chosen so
+//! that each load makes one block request or a few for an operation and writes at most some 100
+//! MiB.
 
 use blockyard_ranges::Ranges;
 

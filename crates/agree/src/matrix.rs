@@ -1,4 +1,5 @@
-//! The whole measurement: loads by image kinds, recorded, replayed, summed up and printed as a table.
+//! The whole measurement: loads by image kinds, recorded, replayed, summed up and printed as a
+//! table.
 
 use std::path::{Path, PathBuf};
 
@@ -49,10 +50,12 @@ impl Plan {
     }
 }
 
-/// Runs a plan; `progress` is told before each pair (its number from 1, and its name), `each` sees every result as it comes.
+/// Runs a plan; `progress` is told before each pair (its number from 1, and its name), `each` sees
+/// every result as it comes.
 ///
 /// # Errors
-/// When something is missing on this machine (with its name), a name is unknown, or recording or replay fail.
+/// When something is missing on this machine (with its name), a name is unknown, or recording or
+/// replay fail.
 pub fn run(
     plan: &Plan,
     mut progress: impl FnMut(usize, &str),

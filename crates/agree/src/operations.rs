@@ -1,13 +1,16 @@
-//! Agreement with the kernel's ext4, level 2: the same operations, image by image and decision by decision.
+//! Agreement with the kernel's ext4, level 2: the same operations, image by image and decision by
+//! decision.
 //!
-//! One start image is copied; a trace is played on one copy by the running kernel (loop mount, root) and on the other by
-//! the engine under `linux-6.18`; then both images are compared from their bytes, and the kernel's decision records with
-//! our events. [`Other::Kernel`] plays the second copy by the kernel, too: how far it agrees with itself is the ceiling.
+//! One start image is copied; a trace is played on one copy by the running kernel (loop mount,
+//! root) and on the other by the engine under `linux-6.18`; then both images are compared from
+//! their bytes, and the kernel's decision records with our events. [`Other::Kernel`] plays the
+//! second copy by the kernel, too: how far it agrees with itself is the ceiling.
 //!
-//! What makes the sides comparable: no write-back but where the trace says so ([`write_back`]), a commit interval of a
-//! day, one CPU for each worker, bitmaps loaded the same way ([`Loading`]), a device without seek times; and the engine
-//! is told what it cannot know ([`Given`]): possible CPUs, the player's process colour, the time of each line, the commits
-//! that the kernel made of its own accord, and when the I/O of its write-back ended ([`io_ends`]).
+//! What makes the sides comparable: no write-back but where the trace says so ([`write_back`]), a
+//! commit interval of a day, one CPU for each worker, bitmaps loaded the same way ([`Loading`]), a
+//! device without seek times; and the engine is told what it cannot know ([`Given`]): possible
+//! CPUs, the player's process colour, the time of each line, the commits that the kernel made of
+//! its own accord, and when the I/O of its write-back ended ([`io_ends`]).
 
 pub mod compare;
 pub mod conversions;
@@ -91,7 +94,8 @@ pub struct Plan {
     pub scratch: PathBuf,
     /// An image to start from instead of a new one; it is copied.
     pub start: Option<PathBuf>,
-    /// Where the images are kept, as `start`, `theirs` and `ours`, with decisions and what the kernel's tracepoints said.
+    /// Where the images are kept, as `start`, `theirs` and `ours`, with decisions and what the
+    /// kernel's tracepoints said.
     pub keep: Option<PathBuf>,
 }
 
@@ -117,8 +121,8 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// The counters that differ by more than one per cent. How often buddies were made is none of them: the kernel makes them
-    /// anew when memory got short or caches were dropped.
+    /// The counters that differ by more than one per cent. How often buddies were made is none of
+    /// them: the kernel makes them anew when memory got short or caches were dropped.
     #[must_use]
     pub fn stats_apart(&self) -> Vec<&str> {
         let apart = |(theirs, ours): &(u64, u64)| theirs.abs_diff(*ours) * 100 > (*theirs).max(*ours);
@@ -157,8 +161,8 @@ const LIVED_ROOM: u64 = 512 << 20;
 /// Files that differ which are named at most.
 const NAMED_MAX: usize = 12;
 
-/// Times a trace is played by the kernel at most until nobody disturbs it. Where space is short it writes back by itself,
-/// which looks the same.
+/// Times a trace is played by the kernel at most until nobody disturbs it. Where space is short it
+/// writes back by itself, which looks the same.
 const DISTURBED_MAX: u32 = 3;
 
 /// What the other side is given of the kernel's run, because it follows from no rule.
@@ -291,7 +295,8 @@ fn on_kernel(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side,
     Ok((side, Given { played, commits: recorded.commits, conversions: recorded.conversions }))
 }
 
-/// Plays on the kernel again when somebody else on the machine made it write back everything meanwhile (a `sync`).
+/// Plays on the kernel again when somebody else on the machine made it write back everything
+/// meanwhile (a `sync`).
 fn undisturbed(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side, Given)> {
     const DELALLOC_RESERVED: u16 = 0x400;
     let mut tries = 0;

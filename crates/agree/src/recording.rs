@@ -1,8 +1,10 @@
-//! The recorded log: every input the kernel's block allocator saw in one run, and what it decided, as JSON Lines.
+//! The recorded log: every input the kernel's block allocator saw in one run, and what it decided,
+//! as JSON Lines.
 //!
-//! A recording is self-contained: [`Image`] (the first line) describes the file system, its tunables and every free
-//! extent at the start; then come the events in the order the kernel took them; [`End`] (the last line) holds the
-//! kernel's own view of the groups after the run. It can be replayed without root and without the kernel.
+//! A recording is self-contained: [`Image`] (the first line) describes the file system, its
+//! tunables and every free extent at the start; then come the events in the order the kernel took
+//! them; [`End`] (the last line) holds the kernel's own view of the groups after the run. It can be
+//! replayed without root and without the kernel.
 //!
 //! | line (`"t"`) | what it is |
 //! |---|---|
@@ -15,10 +17,11 @@
 //! | `delayed` | [`Delayed`]: the count of reserved-but-unallocated clusters changed |
 //! | `end` | [`End`] |
 //!
-//! Which inputs are seen and which are derived: length, logical block, goal, neighbours, flags, inode and CPU are in
-//! the tracepoints; transaction ids come from the handle that the same thread started last; file size comes from the
-//! write-end tracepoints and from the load generator's own `fstat` after every other operation; writer-open comes from
-//! the load generator's opens and closes. Nothing is taken from the outcome.
+//! Which inputs are seen and which are derived: length, logical block, goal, neighbours, flags,
+//! inode and CPU are in the tracepoints; transaction ids come from the handle that the same thread
+//! started last; file size comes from the write-end tracepoints and from the load generator's own
+//! `fstat` after every other operation; writer-open comes from the load generator's opens and
+//! closes. Nothing is taken from the outcome.
 
 use std::io::{BufRead, Write};
 
@@ -122,7 +125,8 @@ pub struct Tunables {
     pub best_avail_max_trim_order: u32,
 }
 
-/// A place and length as the kernel prints them: group, cluster offset (-1: none), clusters, logical block.
+/// A place and length as the kernel prints them: group, cluster offset (-1: none), clusters,
+/// logical block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spot(
     /// Group.
@@ -260,7 +264,8 @@ pub struct End {
     pub average: Vec<u32>,
     /// `mb_stats` as printed.
     pub stats: Vec<String>,
-    /// Events of two threads that ran inside one another; more than 0 means that the order is not certain.
+    /// Events of two threads that ran inside one another; more than 0 means that the order is not
+    /// certain.
     pub overlaps: u32,
 }
 

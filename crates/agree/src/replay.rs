@@ -1,9 +1,10 @@
 //! Replay of a recording into `blockyard_alloc`, decision by decision.
 //!
-//! The allocator is opened on the recorded bitmaps under `linux-6.18` and the recorded tunables, with every group loaded
-//! unless the recording began right after a mount. Each recorded event is applied in order; our own outcome is applied
-//! too, so a first difference can cause later ones. Requests ran as root, so the blocks reserved for root are not held
-//! back. The counts that the tracepoint keeps in 16 bits are compared modulo 65,536.
+//! The allocator is opened on the recorded bitmaps under `linux-6.18` and the recorded tunables,
+//! with every group loaded unless the recording began right after a mount. Each recorded event is
+//! applied in order; our own outcome is applied too, so a first difference can cause later ones.
+//! Requests ran as root, so the blocks reserved for root are not held back. The counts that the
+//! tracepoint keeps in 16 bits are compared modulo 65,536.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -80,7 +81,8 @@ pub fn share(part: u64, whole: u64) -> f64 {
 /// Replays a recording and compares every decision.
 ///
 /// # Errors
-/// When the recording's image is no geometry, or the allocator reports something other than lack of space.
+/// When the recording's image is no geometry, or the allocator reports something other than lack of
+/// space.
 pub fn replay(recording: &Recording) -> anyhow::Result<Agreement> {
     let mut replay = Replay::new(&recording.image)?;
     for line in &recording.events {
@@ -328,7 +330,8 @@ impl Replay {
         }
     }
 
-    /// The counts of `mb_stats`, but for those of buddies: when they are built depends on the kernel's page cache.
+    /// The counts of `mb_stats`, but for those of buddies: when they are built depends on the
+    /// kernel's page cache.
     fn compare_stats(&mut self, end: &End) {
         let ours = self.allocator.mb_stats();
         let counts = |line: &&str| !line.contains("buddies");
@@ -453,8 +456,8 @@ mod tests {
         }
     }
 
-    /// Requests, searches, placements, criteria, candidates, groups and decisions that one comparison counts as equal,
-    /// and whether it saw a difference.
+    /// Requests, searches, placements, criteria, candidates, groups and decisions that one
+    /// comparison counts as equal, and whether it saw a difference.
     fn compared(theirs: &Request, placed: Option<(u64, u32)>, event: &AllocEvent) -> ([u64; 7], bool) {
         let mut replay = Replay::new(&image()).unwrap();
         replay.agreement.first = None;

@@ -1,10 +1,11 @@
 //! The kernel's trace text turned into recorded events.
 //!
-//! A trace line is `COMM-PID [CPU] FLAGS COUNTER: EVENT: FIELDS`. The clock is the `counter` one, so the order of
-//! lines is the order of the events on all CPUs. A request opens with `ext4_request_blocks` and closes with
-//! `ext4_allocate_blocks` of the same thread; when the thread opens another one first, the earlier one failed.
-//! Our own markers (`tracing_mark_write: ba ...`) carry what no tracepoint shows: `ba size INO BYTES` after an
-//! operation, `ba open INO` and `ba close INO` for descriptors that can write.
+//! A trace line is `COMM-PID [CPU] FLAGS COUNTER: EVENT: FIELDS`. The clock is the `counter` one,
+//! so the order of lines is the order of the events on all CPUs. A request opens with
+//! `ext4_request_blocks` and closes with `ext4_allocate_blocks` of the same thread; when the thread
+//! opens another one first, the earlier one failed. Our own markers (`tracing_mark_write: ba ...`)
+//! carry what no tracepoint shows: `ba size INO BYTES` after an operation, `ba open INO` and
+//! `ba close INO` for descriptors that can write.
 
 use std::collections::HashMap;
 
@@ -223,7 +224,8 @@ impl Parser {
         self.open.remove(&record.pid);
         self.drops.remove(&record.pid);
         if !self.open.is_empty() {
-            // A request of another thread is not closed: either it failed, or the two ran inside one another.
+            // A request of another thread is not closed: either it failed, or the two ran inside
+            // one another.
             self.overlaps += 1;
         }
         let ino = record.number("ino")?;
@@ -488,8 +490,8 @@ mod tests {
         assert_eq!(served, (Via::Prealloc, Spot(1, 74, 1, 74), Spot(1, 330, 2, 75)));
     }
 
-    /// What was copied counts, not what was asked for; a write inside of a file does not shrink it; a new inode is empty,
-    /// whoever had its number.
+    /// What was copied counts, not what was asked for; a write inside of a file does not shrink it;
+    /// a new inode is empty, whoever had its number.
     #[test]
     fn sizes_follow_writes_and_markers() {
         let mark = "tracing_mark_write: ba size 13 5000";
@@ -536,7 +538,8 @@ mod tests {
         );
     }
 
-    /// Metadata waits for the commit even where data does not; a handle that was restarted has another transaction.
+    /// Metadata waits for the commit even where data does not; a handle that was restarted has
+    /// another transaction.
     #[test]
     fn frees_wait_for_the_transaction_of_the_latest_handle() {
         let data = "ext4_free_blocks: dev 7,0 ino 12 mode 0100644 block 33024 count 74 flags VALIDATED";

@@ -1,7 +1,8 @@
-//! The directory of one session on the running kernel, and all that hangs on it: an image, its loop device, where it is
-//! mounted, and a private trace instance of the directory's name.
+//! The directory of one session on the running kernel, and all that hangs on it: an image, its loop
+//! device, where it is mounted, and a private trace instance of the directory's name.
 //!
-//! Only devices and instances made here are touched. A [`Scratch`] takes them down, also those of a killed run.
+//! Only devices and instances made here are touched. A [`Scratch`] takes them down, also those of a
+//! killed run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,8 +53,8 @@ impl WorkDirectory {
         self.instance().join("trace_marker")
     }
 
-    /// Begins to record these events (`system/event`, or `system/event && CONDITION`) of a device, with this much trace
-    /// buffer for each CPU.
+    /// Begins to record these events (`system/event`, or `system/event && CONDITION`) of a device,
+    /// with this much trace buffer for each CPU.
     pub(super) fn observe(&self, device: &str, buffer_kib: u32, events: &[&str]) -> Result<()> {
         run("mount", &["-t", "tracefs", "none", text(&self.0.path().join("trace"))?])?;
         let instance = self.instance();
@@ -74,7 +75,8 @@ impl WorkDirectory {
         Ok(())
     }
 
-    /// Stops recording and gives the trace. A trace with a gap is no recording: a buffer that was too small is an error.
+    /// Stops recording and gives the trace. A trace with a gap is no recording: a buffer that was
+    /// too small is an error.
     pub(super) fn recorded(&self) -> Result<String> {
         fs::write(self.instance().join("tracing_on"), "0")?;
         for cpu in fs::read_dir(self.instance().join("per_cpu"))? {

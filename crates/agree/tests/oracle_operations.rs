@@ -1,4 +1,5 @@
-//! The level-2 instrument on the running kernel: the same operations leave the same image and are decided alike.
+//! The level-2 instrument on the running kernel: the same operations leave the same image and are
+//! decided alike.
 
 #![allow(clippy::unwrap_used)]
 
@@ -77,7 +78,8 @@ fn ranges_and_sparse_writes_are_mapped_alike() {
     assert_equal("log-rotate", "", "mb_optimize_scan=1");
 }
 
-/// A punch that ended where the file ends freed the last block, which Linux keeps: evenly drawn ranges had not shown it.
+/// A punch that ended where the file ends freed the last block, which Linux keeps: evenly drawn
+/// ranges had not shown it.
 #[test]
 fn ranges_at_edges_are_mapped_alike() {
     assert_equal("boundaries", "", "mb_optimize_scan=1");

@@ -1,11 +1,13 @@
 //! Admission: whether the free space, minus what others reserved, has room for a request.
 //!
-//! Free and reserved clusters are lagging per-CPU counters, read cheaply while space is plentiful and exactly when a
-//! decision could depend on the lag. Preallocated and pending clusters count as free here, as in `statfs`.
+//! Free and reserved clusters are lagging per-CPU counters, read cheaply while space is plentiful
+//! and exactly when a decision could depend on the lag. Preallocated and pending clusters count as
+//! free here, as in `statfs`.
 //!
-//! Invariant: free >= reserved by delayed allocation; what a request was admitted to is taken from the free ones before
-//! it is searched for. So that two who ask at once are not both promised the last cluster, each counts what it asks for
-//! before it looks, and takes it back when it does not fit; near the limit they look one after the other.
+//! Invariant: free >= reserved by delayed allocation; what a request was admitted to is taken from
+//! the free ones before it is searched for. So that two who ask at once are not both promised the
+//! last cluster, each counts what it asks for before it looks, and takes it back when it does not
+//! fit; near the limit they look one after the other.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_sync::{Atomic, Backend, CpuSlot, Errs, LaggedCounter, Mutex, Ordering, rank};
@@ -26,7 +28,8 @@ pub struct FreeClusters {
     pub root_reserved: u64,
 }
 
-/// Free and reserved clusters as a writer sees them at a glance, late by less than a batch for each CPU slot.
+/// Free and reserved clusters as a writer sees them at a glance, late by less than a batch for each
+/// CPU slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Free on disk.
@@ -44,8 +47,9 @@ impl Room {
         self.delayed > 0 && self.free < 2 * self.delayed
     }
 
-    /// Linux places new data at once when more than two thirds of the free clusters are reserved, or when those left
-    /// over are so few that the lag of the counters could hide that there are none.
+    /// Linux places new data at once when more than two thirds of the free clusters are reserved,
+    /// or when those left over are so few that the lag of the counters could hide that there are
+    /// none.
     #[must_use]
     pub const fn is_short(&self) -> bool {
         2 * self.free < 3 * self.delayed || self.free < self.delayed + self.watermark
@@ -56,7 +60,8 @@ impl Room {
 pub(crate) struct Admission<B: Backend> {
     free: LaggedCounter<B>,
     dirty: LaggedCounter<B>,
-    /// Held while somebody near the limit looks: the last of several who ask at once sees all others.
+    /// Held while somebody near the limit looks: the last of several who ask at once sees all
+    /// others.
     exact: Mutex<(), B>,
     /// Relaxed: limits that others may change while we look.
     reserved: B::AtomicU64,
@@ -95,8 +100,8 @@ impl<B: Backend> Admission<B> {
     /// Whether `n` more clusters fit, exactly.
     fn fits(&self, n: u64, flags: RequestFlags) -> bool {
         let (root, reserved) = self.reserves();
-        // In this order: write-back takes free clusters before it ends their reservation. Free ones may be below zero
-        // while others that will not fit have taken theirs ahead.
+        // In this order: write-back takes free clusters before it ends their reservation. Free ones
+        // may be below zero while others that will not fit have taken theirs ahead.
         let wanted = n + self.dirty.sum().max(0).unsigned_abs();
         let free = self.free.sum();
         let suffice_for = |wanted: u64| u64::try_from(free).is_ok_and(|free| free >= wanted);
@@ -109,13 +114,15 @@ impl<B: Backend> Admission<B> {
         (self.root.load(Ordering::Relaxed), self.reserved.load(Ordering::Relaxed))
     }
 
-    /// Keeps `n` clusters that `count` counts if they fit; otherwise `take_back` is called. What does not fit at first sight
-    /// is not counted at all: the lag of the counters stays as it is, as in Linux.
+    /// Keeps `n` clusters that `count` counts if they fit; otherwise `take_back` is called. What
+    /// does not fit at first sight is not counted at all: the lag of the counters stays as it is,
+    /// as in Linux.
     fn promise(&self, n: u64, flags: RequestFlags, count: impl FnOnce(), take_back: impl FnOnce()) -> bool {
         let (mut count, take_back) = (Some(count), take_back);
         if self.is_plenty(n) {
             count.take().into_iter().for_each(|count| count());
-            // `n` is counted already; asking for it once more only makes the exact look a little more frequent.
+            // `n` is counted already; asking for it once more only makes the exact look a little
+            // more frequent.
             if self.is_plenty(n) {
                 return true;
             }
@@ -139,8 +146,8 @@ impl<B: Backend> Admission<B> {
         self.promise(n, flags, || self.add_dirty(cpu, n), || self.take_dirty(cpu, n))
     }
 
-    /// The length that may be claimed: halved until it fits; `None` when not even one cluster does. It counts as taken
-    /// until [`Self::end_admission`].
+    /// The length that may be claimed: halved until it fits; `None` when not even one cluster does.
+    /// It counts as taken until [`Self::end_admission`].
     pub(crate) fn admit(&self, clusters: u32, flags: RequestFlags, cpu: CpuSlot) -> Option<u32> {
         if flags.contains(RequestFlags::DELALLOC_RESERVED) {
             return Some(clusters);
@@ -157,8 +164,8 @@ impl<B: Backend> Admission<B> {
         None
     }
 
-    /// A request that was admitted to `admitted` clusters has taken `taken`. Linux counts what it admits as reserved
-    /// meanwhile, which shows in how far that counter lags behind.
+    /// A request that was admitted to `admitted` clusters has taken `taken`. Linux counts what it
+    /// admits as reserved meanwhile, which shows in how far that counter lags behind.
     pub(crate) fn end_admission(&self, admitted: u32, taken: u32, flags: RequestFlags, cpu: CpuSlot) {
         assert!(taken <= admitted, "{taken} clusters taken, {admitted} admitted");
         let (admitted, taken) = (u64_from_u32(admitted), u64_from_u32(taken));
@@ -221,7 +228,8 @@ mod room_tests {
         Admission::new(&AllocConfig { reserved: Some(0), ..AllocConfig::new(geometry) }, free)
     }
 
-    /// What was reserved cluster by cluster shows after a claim that was not: Linux counts that as reserved meanwhile.
+    /// What was reserved cluster by cluster shows after a claim that was not: Linux counts that as
+    /// reserved meanwhile.
     #[test]
     fn a_claim_takes_along_what_the_counter_of_reserved_clusters_lags_behind() {
         let (none, cpu) = (RequestFlags::empty(), CpuSlot::ZERO);

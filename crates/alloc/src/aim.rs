@@ -1,5 +1,5 @@
-//! What a search aims at: the request grown into a window, or into the length of a locality preallocation, and the goal
-//! that its neighbours give. A pure decision: nothing is changed.
+//! What a search aims at: the request grown into a window, or into the length of a locality
+//! preallocation, and the goal that its neighbours give. A pure decision: nothing is changed.
 
 use blockyard_disk::{BlockNr, Geometry};
 use blockyard_sync::Backend;
@@ -104,7 +104,8 @@ mod tests {
         }
     }
 
-    /// The aim as (group, start, length, wanted length, exact try), with locality preallocations of 512 clusters.
+    /// The aim as (group, start, length, wanted length, exact try), with locality preallocations of
+    /// 512 clusters.
     fn aim(policy: &str, request: &BlockRequest, kind: RequestFlags) -> (u32, u32, u32, u32, bool) {
         let geometry = MemoryBitmaps::plain_geometry(40, 4);
         let policy = Policy::parse(policy).unwrap();

@@ -1,5 +1,5 @@
-//! One allocation from request to claim, top-down: [`Allocator::allocate`] is the whole story, its helpers follow in
-//! the order they are called.
+//! One allocation from request to claim, top-down: [`Allocator::allocate`] is the whole story, its
+//! helpers follow in the order they are called.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ const RETRIES: u32 = 2;
 /// Passes over the groups while preallocations that could be dropped are in use.
 const DISCARD_PASSES: u32 = 3;
 
-/// The mutex of the caller's locality group, held from the policy decision to the end of a small file's request.
+/// The mutex of the caller's locality group, held from the policy decision to the end of a small
+/// file's request.
 type Locality<'a, B> = Option<MutexGuard<'a, LocalityGroup<B>, B>>;
 
 /// A request served: the clusters, and what was found on the way.
@@ -43,8 +44,9 @@ impl<B: Backend> Allocator<B> {
     /// Allocates clusters for one inode. The claim may be shorter than asked; it is never empty.
     ///
     /// # Errors
-    /// [`AllocError::NoSpace`] after preallocations were dropped and the search repeated; [`AllocError::Load`] when
-    /// nothing was found and a group could not be read; [`AllocError::BadRequest`].
+    /// [`AllocError::NoSpace`] after preallocations were dropped and the search repeated;
+    /// [`AllocError::Load`] when nothing was found and a group could not be read;
+    /// [`AllocError::BadRequest`].
     pub fn allocate(&self, request: &BlockRequest, inode: &InodeAlloc<B>) -> Result<Claim<'_, B>> {
         if request.clusters == 0 {
             return Err(AllocError::BadRequest("no clusters asked for"));
@@ -186,7 +188,8 @@ impl<B: Backend> Allocator<B> {
         view.aim(asked)
     }
 
-    /// Searches; when there is nothing, and clusters were held for trimming meanwhile, again while none are.
+    /// Searches; when there is nothing, and clusters were held for trimming meanwhile, again while
+    /// none are.
     fn search_or_make_room(&self, context: &mut Context<'_, B>) -> Result<()> {
         let trims = self.trims.begun();
         self.search_with_retries(context)?;
@@ -200,9 +203,11 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Searches; when there is nothing, drops preallocations or looks again with strict checks, at most twice.
+    /// Searches; when there is nothing, drops preallocations or looks again with strict checks, at
+    /// most twice.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
-        // Looked at only from the second strict search on: a request that finds space must not read every CPU's count.
+        // Looked at only from the second strict search on: a request that finds space must not read
+        // every CPU's count.
         let mut changes = None;
         for retry in 0..=RETRIES {
             match self.policy.search {
@@ -303,7 +308,8 @@ impl<B: Backend> Allocator<B> {
 
     /// Gives what a deleted preallocation has left back to its group.
     fn return_prealloc(&self, prealloc: &Prealloc<B>, cpu: CpuSlot) {
-        // When the group cannot be loaded its clusters stay used until the next open: nothing is lost on disk.
+        // When the group cannot be loaded its clusters stay used until the next open: nothing is
+        // lost on disk.
         if let Ok(mut guard) = self.table.lock_loaded(prealloc.group, cpu, &*self.source) {
             let returned = guard.release_prealloc(prealloc);
             drop(guard);
@@ -311,8 +317,9 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Drops all preallocations of an inode, and its window: at its last close, before truncating or punching it, at its eviction.
-    /// The caller keeps others from allocating for this inode meanwhile.
+    /// Drops all preallocations of an inode, and its window: at its last close, before truncating
+    /// or punching it, at its eviction. The caller keeps others from allocating for this inode
+    /// meanwhile.
     pub fn discard_inode_preallocations(&self, inode: &InodeAlloc<B>, cpu: CpuSlot) {
         self.drop_window(inode);
         for prealloc in inode.take_all() {

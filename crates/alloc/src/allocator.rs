@@ -1,7 +1,7 @@
 //! The allocator: its parts, how it is opened, and what it answers about itself.
 //!
-//! Nothing here is taken by every allocation: groups, locality groups, counters and goals each have their own lock or
-//! none. [`crate::allocate`] is the path of one request through these parts.
+//! Nothing here is taken by every allocation: groups, locality groups, counters and goals each have
+//! their own lock or none. [`crate::allocate`] is the path of one request through these parts.
 
 use core::fmt;
 use std::sync::Arc;
@@ -67,7 +67,8 @@ impl<B: Backend> Allocator<B> {
     /// Opens the allocator of a file system whose groups' descriptors say `facts`.
     ///
     /// # Errors
-    /// [`AllocError::BadConfig`]; [`AllocError::Load`] when all groups are to be loaded and one cannot be.
+    /// [`AllocError::BadConfig`]; [`AllocError::Load`] when all groups are to be loaded and one
+    /// cannot be.
     pub fn open(config: &AllocConfig, source: Arc<dyn GroupSource>, facts: &[GroupFacts]) -> Result<Self> {
         let groups = config.geometry.groups();
         if facts.len() != usize_from_u32(groups) {
@@ -137,8 +138,8 @@ impl<B: Backend> Allocator<B> {
         self
     }
 
-    /// Loads the groups `first..first + count` that have free clusters and never were, in ascending order: what the
-    /// kernel does in the background after mount.
+    /// Loads the groups `first..first + count` that have free clusters and never were, in ascending
+    /// order: what the kernel does in the background after mount.
     ///
     /// # Errors
     /// [`AllocError::Load`] at the first group that cannot be read.
@@ -165,8 +166,8 @@ impl<B: Backend> Allocator<B> {
         &self.policy
     }
 
-    /// The bitmap of a `BLOCK_UNINIT` group was written for another reason than a claim or a free of its blocks: an
-    /// inode was created in it. Cheap criteria no longer load it for free.
+    /// The bitmap of a `BLOCK_UNINIT` group was written for another reason than a claim or a free
+    /// of its blocks: an inode was created in it. Cheap criteria no longer load it for free.
     pub fn note_bitmap_written(&self, group: GroupNr) {
         self.table.group(group).clear_block_uninit();
     }
@@ -177,7 +178,8 @@ impl<B: Backend> Allocator<B> {
         self.admission.figures()
     }
 
-    /// Free and reserved clusters as a writer sees them who chooses between delaying and placing at once.
+    /// Free and reserved clusters as a writer sees them who chooses between delaying and placing at
+    /// once.
     #[must_use]
     pub fn room(&self) -> Room {
         self.admission.room()
@@ -227,7 +229,8 @@ impl<B: Backend> Allocator<B> {
         self.admission.has_room(clusters, flags)
     }
 
-    /// Ends a reservation: the clusters were allocated (with `DELALLOC_RESERVED`), or are not needed.
+    /// Ends a reservation: the clusters were allocated (with `DELALLOC_RESERVED`), or are not
+    /// needed.
     pub fn release_delayed(&self, clusters: u64, cpu: CpuSlot) {
         self.admission.take_dirty(cpu, clusters);
     }
@@ -252,7 +255,8 @@ impl<B: Backend> Allocator<B> {
         self.table.indexes.optimised()
     }
 
-    /// Switches `mb_optimize_scan`; as in the kernel nothing is rebuilt, each group is corrected when it next changes.
+    /// Switches `mb_optimize_scan`; as in the kernel nothing is rebuilt, each group is corrected
+    /// when it next changes.
     pub fn set_optimize_scan(&self, on: bool) {
         self.table.indexes.set_optimised(on);
     }
@@ -266,7 +270,8 @@ impl<B: Backend> Allocator<B> {
         evicted
     }
 
-    /// Lets a model say which group locks look held, or ends that: the one door for models of overlapping operations.
+    /// Lets a model say which group locks look held, or ends that: the one door for models of
+    /// overlapping operations.
     #[doc(hidden)]
     pub fn set_lock_model(&self, model: Option<Arc<dyn LockModel>>) {
         self.table.modelled.set(model);
@@ -279,8 +284,8 @@ impl<B: Backend> Allocator<B> {
         self.table.lock_of(group)
     }
 
-    /// Runs `f` while the group is locked, as Linux marks a claim in the on-disk bitmap: for models of the engine around
-    /// the allocator. `f` must take no lock.
+    /// Runs `f` while the group is locked, as Linux marks a claim in the on-disk bitmap: for models
+    /// of the engine around the allocator. `f` must take no lock.
     #[doc(hidden)]
     pub fn with_group_locked(&self, group: GroupNr, cpu: CpuSlot, f: impl FnOnce()) {
         let guard = self.table.lock(group, cpu);
@@ -292,8 +297,8 @@ impl<B: Backend> Allocator<B> {
         self.changes.add(cpu, 1);
     }
 
-    /// Where the cursors of a round-robin policy stand; empty without rotation. Kept over a close by the caller, they
-    /// go back in through [`AllocConfig::cursors`].
+    /// Where the cursors of a round-robin policy stand; empty without rotation. Kept over a close
+    /// by the caller, they go back in through [`AllocConfig::cursors`].
     #[must_use]
     pub fn cursors(&self) -> Vec<GroupNr> {
         self.cursors.positions()
@@ -366,8 +371,8 @@ impl<B: Backend> Allocator<B> {
         format::mb_structs_summary(&self.structs_summary())
     }
 
-    /// Runs of free clusters over the whole file system, joined across groups, and the clusters in them. Groups that
-    /// cannot be loaded are left out.
+    /// Runs of free clusters over the whole file system, joined across groups, and the clusters in
+    /// them. Groups that cannot be loaded are left out.
     #[must_use]
     pub fn free_runs(&self) -> (u64, u64) {
         let (mut runs, mut clusters) = (0, 0);
@@ -382,7 +387,8 @@ impl<B: Backend> Allocator<B> {
         (runs, clusters)
     }
 
-    /// How often locks were taken since open: those of groups, and each that the whole file system shares.
+    /// How often locks were taken since open: those of groups, and each that the whole file system
+    /// shares.
     #[must_use]
     pub fn lock_census(&self) -> LockCensus {
         let mut shared = vec![self.md.figures()];

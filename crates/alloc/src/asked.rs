@@ -1,5 +1,5 @@
-//! A request as it is served: clamped, with a goal inside the file system, and what the policy decided of its kind.
-//! Nothing of it changes from there on.
+//! A request as it is served: clamped, with a goal inside the file system, and what the policy
+//! decided of its kind. Nothing of it changes from there on.
 
 use blockyard_disk::Geometry;
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
@@ -13,7 +13,8 @@ use crate::prealloc::inode::InodeAlloc;
 use crate::request::{BlockRequest, Mapping, RequestFlags};
 use crate::tunables::{Tunable, Tunables};
 
-/// Flags that say how a search goes on, and change with it; all others say what kind of request it is.
+/// Flags that say how a search goes on, and change with it; all others say what kind of request it
+/// is.
 pub(crate) const SEARCH_FLAGS: RequestFlags =
     RequestFlags::TRY_GOAL.union(RequestFlags::FIRST).union(RequestFlags::STRICT_CHECK);
 
@@ -37,7 +38,8 @@ pub(crate) struct Asked<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Asked<'a, B> {
-    /// Clamps the request, makes the goal valid, and decides the policy: small file, stream, or exact.
+    /// Clamps the request, makes the goal valid, and decides the policy: small file, stream, or
+    /// exact.
     pub(crate) fn new(
         rules: Rules<'_, B>,
         request: &'a BlockRequest,
@@ -106,7 +108,8 @@ struct SizeRules<'a> {
     policy: &'a Policy,
 }
 
-/// What kind of request for data it is: of a small file, for the last block of a file that is closed, or of a stream.
+/// What kind of request for data it is: of a small file, for the last block of a file that is
+/// closed, or of a stream.
 fn data_kind(
     geometry: &Geometry,
     request: &BlockRequest,

@@ -1,15 +1,18 @@
 //! The free clusters of one group, as bits and as buddy chunks.
 //!
-//! Level 0 has one bit a cluster: 1 = free in core. Level `k >= 1` has one bit for each aligned run of `2^k`
-//! clusters: 1 = that run is a free chunk of *exactly* order `k`. Key decision: the chunks are a pure function of
-//! level 0 (a free cluster belongs to the largest aligned power-of-two run, at most `2^(orders-1)`, that is wholly
-//! free), so loading, splitting and merging always agree and a model test can recompute them.
+//! Level 0 has one bit a cluster: 1 = free in core. Level `k >= 1` has one bit for each aligned run
+//! of `2^k` clusters: 1 = that run is a free chunk of *exactly* order `k`. Key decision: the chunks
+//! are a pure function of level 0 (a free cluster belongs to the largest aligned power-of-two run,
+//! at most `2^(orders-1)`, that is wholly free), so loading, splitting and merging always agree and
+//! a model test can recompute them.
 //!
-//! Buddies of neighbouring groups are built one after the other and lie side by side on the heap, while different CPUs
-//! work on them: so the words end with padding, and a group keeps its buddy in cache lines of its own.
+//! Buddies of neighbouring groups are built one after the other and lie side by side on the heap,
+//! while different CPUs work on them: so the words end with padding, and a group keeps its buddy in
+//! cache lines of its own.
 //!
 //! Invariants: `free = popcount(level 0)`; `counters[0] + sum(popcount(level k)) = chunks` and
-//! `sum(counters[k] * 2^k) = free`; `fragments` = number of maximal free runs; nothing free lies below `first_free`.
+//! `sum(counters[k] * 2^k) = free`; `fragments` = number of maximal free runs; nothing free lies
+//! below `first_free`.
 
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 
@@ -44,10 +47,11 @@ pub(crate) struct Buddy {
 }
 
 impl Buddy {
-    /// Builds the chunks of a group from its block bitmap (1 = used), of which the first `clusters` bits count.
+    /// Builds the chunks of a group from its block bitmap (1 = used), of which the first `clusters`
+    /// bits count.
     ///
-    /// `full_size` is the number of clusters of a group that is not the short last one: what `first_free` shows when
-    /// nothing is free. `orders` is `log2(block size) + 2`.
+    /// `full_size` is the number of clusters of a group that is not the short last one: what
+    /// `first_free` shows when nothing is free. `orders` is `log2(block size) + 2`.
     ///
     /// # Panics
     /// When `orders` exceeds [`ORDERS_MAX`] or the bitmap is shorter than `clusters` bits.
@@ -115,7 +119,8 @@ impl Buddy {
         self.fragments
     }
 
-    /// A position below which nothing is free (it may itself be used); the group's size when built with none free.
+    /// A position below which nothing is free (it may itself be used); the group's size when built
+    /// with none free.
     #[inline]
     #[must_use]
     pub(crate) const fn first_free(&self) -> u32 {
@@ -216,7 +221,8 @@ impl Buddy {
         (1..=aligned).find(|&order| self.bit(order, at >> order)).unwrap_or(0)
     }
 
-    /// As [`Self::run`], from a free cluster that starts a chunk: after a used one, or after the end of a chunk.
+    /// As [`Self::run`], from a free cluster that starts a chunk: after a used one, or after the
+    /// end of a chunk.
     #[inline]
     pub(crate) fn run_from(&self, at: u32, want: u32) -> u32 {
         let mut end = at + (1 << self.order_from(at));
@@ -249,8 +255,9 @@ impl Buddy {
         end
     }
 
-    /// Length of the free run from `at` as the search sees it: to the end of the chunk that holds `at`, then whole
-    /// following chunks while the sum is below `want`. 0 when `at` is used; may overshoot `want`.
+    /// Length of the free run from `at` as the search sees it: to the end of the chunk that holds
+    /// `at`, then whole following chunks while the sum is below `want`. 0 when `at` is used; may
+    /// overshoot `want`.
     #[inline]
     #[must_use]
     pub(crate) fn run(&self, at: u32, want: u32) -> u32 {
@@ -280,7 +287,8 @@ impl Buddy {
     /// Marks `[start, start + count)` used.
     ///
     /// # Panics
-    /// When the range leaves the group or (debug) is not wholly free: the caller found it free under the same lock.
+    /// When the range leaves the group or (debug) is not wholly free: the caller found it free
+    /// under the same lock.
     pub(crate) fn mark_used(&mut self, start: u32, count: u32) {
         let end = start + count;
         assert!(count > 0 && end <= self.clusters, "[{start}, {end}) leaves the group");
@@ -392,7 +400,8 @@ impl Buddy {
         }
     }
 
-    /// The order of the chunk that starts at `at` when `[at, end)` is to be cut into maximal aligned chunks.
+    /// The order of the chunk that starts at `at` when `[at, end)` is to be cut into maximal
+    /// aligned chunks.
     #[inline]
     fn chunk_order(&self, at: u32, end: u32) -> u32 {
         at.trailing_zeros().min((end - at).ilog2()).min(self.orders - 1)
@@ -522,7 +531,8 @@ mod tests {
         Buddy::from_used_bitmap(&bitmap, CLUSTERS, CLUSTERS, ORDERS)
     }
 
-    /// Everything that may be compared: hint and first_free are lower bounds, not functions of the bits.
+    /// Everything that may be compared: hint and first_free are lower bounds, not functions of the
+    /// bits.
     fn visible(buddy: &Buddy) -> (Vec<u64>, Vec<u32>, u32, u32) {
         (buddy.words.to_vec(), buddy.counters().to_vec(), buddy.free(), buddy.fragments())
     }

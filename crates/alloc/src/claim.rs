@@ -1,8 +1,10 @@
-//! A claim: clusters that are used in core and belong to the caller, until it says what became of them.
+//! A claim: clusters that are used in core and belong to the caller, until it says what became of
+//! them.
 //!
-//! A claim pins its group, so that the group is not loaded again from a bitmap that does not show the clusters yet.
-//! It must be committed (the caller has put the clusters into the on-disk bitmap and the descriptor) or released;
-//! dropping it releases it, so clusters can not leak through an error path.
+//! A claim pins its group, so that the group is not loaded again from a bitmap that does not show
+//! the clusters yet. It must be committed (the caller has put the clusters into the on-disk bitmap
+//! and the descriptor) or released; dropping it releases it, so clusters can not leak through an
+//! error path.
 
 use core::fmt;
 
@@ -77,8 +79,8 @@ impl<'a, B: Backend> Claim<'a, B> {
         self.allocator.table.geometry.blocks_in(self.cluster_count())
     }
 
-    /// Whether the group's bitmap was never written: the caller must write the synthesised one with this claim in
-    /// it, and clear `BLOCK_UNINIT`.
+    /// Whether the group's bitmap was never written: the caller must write the synthesised one with
+    /// this claim in it, and clear `BLOCK_UNINIT`.
     #[must_use]
     pub fn group_is_block_uninit(&self) -> bool {
         self.first_use

@@ -1,4 +1,5 @@
-//! What an allocator is opened with: geometry, policy, devices' nature, and where group bitmaps come from.
+//! What an allocator is opened with: geometry, policy, devices' nature, and where group bitmaps
+//! come from.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_usize};
 use blockyard_disk::{Geometry, GroupNr};
@@ -10,8 +11,8 @@ use crate::tunables::Tunable;
 /// What the descriptor of a group says at open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupFacts {
-    /// Free clusters: the descriptor's count, or for a group flagged `BLOCK_UNINIT` its clusters minus its own
-    /// metadata.
+    /// Free clusters: the descriptor's count, or for a group flagged `BLOCK_UNINIT` its clusters
+    /// minus its own metadata.
     pub free: u32,
     /// The bitmap was never written: it is synthesised, which needs no I/O.
     pub block_uninit: bool,
@@ -19,8 +20,9 @@ pub struct GroupFacts {
 
 /// Gives the on-disk block bitmap of a group (1 = used). Called with no lock held, by any thread.
 pub trait GroupSource: Send + Sync {
-    /// Fills `bitmap` (one block, zeroed) with the bitmap of `group`; for a `BLOCK_UNINIT` group the synthesised one.
-    /// Claims that were committed and frees that the journal has let go must be in it.
+    /// Fills `bitmap` (one block, zeroed) with the bitmap of `group`; for a `BLOCK_UNINIT` group
+    /// the synthesised one. Claims that were committed and frees that the journal has let go must
+    /// be in it.
     ///
     /// # Errors
     /// Whatever the device or the checksum says.
@@ -47,7 +49,8 @@ pub struct AllocConfig {
     pub geometry: Geometry,
     /// The decisions.
     pub policy: Policy,
-    /// CPU slots: locality groups, stream goals and zones are sized by it (the kernel's possible CPUs).
+    /// CPU slots: locality groups, stream goals and zones are sized by it (the kernel's possible
+    /// CPUs).
     pub cpus: u32,
     /// Whether the device has seek times: linear prefix of 4 groups.
     pub rotational: bool,
@@ -55,23 +58,27 @@ pub struct AllocConfig {
     pub stripe: u32,
     /// Clusters reserved for root.
     pub root_reserved: u64,
-    /// Clusters reserved by the file system itself; `None`: 2 percent, at most 4096, none for indirect file systems.
+    /// Clusters reserved by the file system itself; `None`: 2 percent, at most 4096, none for
+    /// indirect file systems.
     pub reserved: Option<u64>,
     /// Whether the file system has extents (the default reserve depends on it).
     pub extents: bool,
     /// When groups are loaded; the policy's `init` slot overrides it.
     pub init: InitMode,
-    /// Bytes of loaded groups to keep at most; groups that hold claims or pending frees stay beyond it.
+    /// Bytes of loaded groups to keep at most; groups that hold claims or pending frees stay beyond
+    /// it.
     pub memory_max: u64,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Where the cursors stood when the file system was closed ([`Allocator::cursors`](crate::Allocator::cursors)),
-    /// for `cursor_start=remembered`; empty for none.
+    /// Where the cursors stood when the file system was closed
+    /// ([`Allocator::cursors`](crate::Allocator::cursors)), for `cursor_start=remembered`; empty
+    /// for none.
     pub cursors: Vec<GroupNr>,
 }
 
 impl AllocConfig {
-    /// The defaults of a mount: the policy `linux-6.18`, 4 CPU slots, no stripe, lazy loading, 128 MiB of groups.
+    /// The defaults of a mount: the policy `linux-6.18`, 4 CPU slots, no stripe, lazy loading, 128
+    /// MiB of groups.
     #[must_use]
     pub fn new(geometry: Geometry) -> Self {
         Self {

@@ -1,9 +1,10 @@
 //! The cursor search (`search=cursor`): round robin by group, in its published forms and in ours.
 //!
-//! A cursor is a group: the inode's own (where it last found space) before the CPU's or the file system's. What is
-//! accepted there is a slot: any run, a run of a minimum length for a bounded number of groups, or what the ladder
-//! finds from that group. Running out of space is decided by a last lap that waits for busy groups and takes anything,
-//! so it happens exactly when the ladder would.
+//! A cursor is a group: the inode's own (where it last found space) before the CPU's or the file
+//! system's. What is accepted there is a slot: any run, a run of a minimum length for a bounded
+//! number of groups, or what the ladder finds from that group. Running out of space is decided by a
+//! last lap that waits for busy groups and takes anything, so it happens exactly when the ladder
+//! would.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::u64_from_u32;
@@ -18,7 +19,8 @@ use crate::request::RequestFlags;
 use crate::search::context::Context;
 
 impl<B: Backend> Allocator<B> {
-    /// Looks for space from a cursor; what it finds is claimed in core and left in `context.outcome.find`.
+    /// Looks for space from a cursor; what it finds is claimed in core and left in
+    /// `context.outcome.find`.
     ///
     /// # Errors
     /// When nothing was found and a group could not be loaded.
@@ -76,8 +78,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Takes the first run of at least the floor, in one lap over groups that are not full, passing over a bounded
-    /// number of groups whose runs are too short.
+    /// Takes the first run of at least the floor, in one lap over groups that are not full, passing
+    /// over a bounded number of groups whose runs are too short.
     fn lap_above_floor(&self, context: &mut Context<'_, B>) -> Result<()> {
         let policy = self.policy.cursor;
         let start = context.search.goal.group.raw().min(context.asked.groups - 1);
@@ -102,7 +104,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// The next group of `[from, end)` that is not known to be full: by the index while it is kept, else any.
+    /// The next group of `[from, end)` that is not known to be full: by the index while it is kept,
+    /// else any.
     fn next_with_space(&self, from: u32, end: u32) -> Option<GroupNr> {
         let Sets::ByGroup(sets) = &self.table.indexes.average else { return linear_next(from, end) };
         if !self.table.indexes.optimised() {
@@ -129,7 +132,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Remembers where space was found; `through_inode` when the search started at the inode's own cursor.
+    /// Remembers where space was found; `through_inode` when the search started at the inode's own
+    /// cursor.
     fn move_cursors(&self, context: &Context<'_, B>, through_inode: bool) {
         let Some(find) = &context.outcome.find else { return };
         let policy = self.policy.cursor;

@@ -1,7 +1,8 @@
-//! Errors of the allocator. Running out of space is an answer, not a fault: [`NoSpace`] says what could still help.
+//! Errors of the allocator. Running out of space is an answer, not a fault: [`NoSpace`] says what
+//! could still help.
 //!
-//! A free that contradicts the bitmaps, and a bitmap that contradicts its descriptor, are corruption of the image like
-//! any other: a [`Corruption`] with its kind and place.
+//! A free that contradicts the bitmaps, and a bitmap that contradicts its descriptor, are
+//! corruption of the image like any other: a [`Corruption`] with its kind and place.
 
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, GroupNr};
 
@@ -11,10 +12,11 @@ pub type SourceError = Box<dyn std::error::Error + Send + Sync + 'static>;
 /// Why nothing was allocated, and what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSpace {
-    /// Freed clusters that wait for a commit: when not 0, committing the running transaction and asking again may
-    /// help. At most three such retries; outside the journal handle.
+    /// Freed clusters that wait for a commit: when not 0, committing the running transaction and
+    /// asking again may help. At most three such retries; outside the journal handle.
     pub pending_clusters: u64,
-    /// Whether one cluster could be claimed right now: when nothing is pending, a retry is worth it only then.
+    /// Whether one cluster could be claimed right now: when nothing is pending, a retry is worth it
+    /// only then.
     pub claimable: bool,
 }
 
@@ -32,8 +34,9 @@ pub enum AllocError {
         /// What the source said.
         source: SourceError,
     },
-    /// What is to be freed is free or waits for its commit already, or lies outside the file system; or the bitmap of
-    /// its group contradicts the descriptor: such a group is not changed any more.
+    /// What is to be freed is free or waits for its commit already, or lies outside the file
+    /// system; or the bitmap of its group contradicts the descriptor: such a group is not changed
+    /// any more.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The request itself is impossible.

@@ -1,7 +1,8 @@
 //! One fixed-size event per decision, and where events go.
 //!
-//! The fields are those of the kernel's `ext4_mballoc_alloc` and `ext4_mballoc_prealloc` trace points, so that a
-//! recorded kernel run and ours can be compared line by line. An event is 64 bytes and is copied once.
+//! The fields are those of the kernel's `ext4_mballoc_alloc` and `ext4_mballoc_prealloc` trace
+//! points, so that a recorded kernel run and ours can be compared line by line. An event is 64
+//! bytes and is copied once.
 
 use std::sync::Arc;
 
@@ -65,7 +66,8 @@ pub struct AllocEvent {
 
 const _: () = assert!(size_of::<AllocEvent>() == 64);
 
-/// Receives events. Called after the request's locks were dropped; must be cheap and must not call the allocator.
+/// Receives events. Called after the request's locks were dropped; must be cheap and must not call
+/// the allocator.
 pub trait EventSink: Send + Sync {
     /// One decision made on `cpu`.
     fn emit(&self, cpu: CpuSlot, event: &AllocEvent);
@@ -104,7 +106,8 @@ impl<B: Backend> EventRings<B> {
         Self { rings: (0..cpus.max(1)).map(|_| ring()).collect() }
     }
 
-    /// Takes the events of every slot, oldest first within a slot, and the number that were overwritten.
+    /// Takes the events of every slot, oldest first within a slot, and the number that were
+    /// overwritten.
     #[must_use]
     pub fn drain(&self) -> (Vec<AllocEvent>, u64) {
         let mut all = Vec::new();

@@ -1,4 +1,5 @@
-//! Freeing from request to free clusters, top-down: [`Allocator::free`] marks or queues, [`Allocator::commit`] lets go.
+//! Freeing from request to free clusters, top-down: [`Allocator::free`] marks or queues,
+//! [`Allocator::commit`] lets go.
 //!
 //! What waits for a commit, and how it is found again, is [`crate::frees`].
 
@@ -43,9 +44,9 @@ impl Iterator for Ranges {
 impl<B: Backend> Allocator<B> {
     /// Frees `blocks` blocks from `first`; gives the clusters freed.
     ///
-    /// The on-disk bits must still be set while this runs: with a transaction the caller clears them afterwards, in
-    /// that transaction (the group is pinned until its commit). Without one it uses [`Self::free_with`], since the
-    /// clusters may be handed out again before this returns.
+    /// The on-disk bits must still be set while this runs: with a transaction the caller clears
+    /// them afterwards, in that transaction (the group is pinned until its commit). Without one it
+    /// uses [`Self::free_with`], since the clusters may be handed out again before this returns.
     ///
     /// # Errors
     /// [`AllocError::Corrupt`], [`AllocError::Load`].
@@ -63,11 +64,13 @@ impl<B: Backend> Allocator<B> {
         Ok(freed)
     }
 
-    /// As [`Self::free`], calling `clear` for the part in each group before that part can be handed out again: it
-    /// clears the bits of the on-disk bitmap. No lock is held meanwhile; the group is loaded and pinned.
+    /// As [`Self::free`], calling `clear` for the part in each group before that part can be handed
+    /// out again: it clears the bits of the on-disk bitmap. No lock is held meanwhile; the group is
+    /// loaded and pinned.
     ///
     /// # Errors
-    /// As [`Self::free`]; and what `clear` says, with the part it was called for neither freed nor counted.
+    /// As [`Self::free`]; and what `clear` says, with the part it was called for neither freed nor
+    /// counted.
     pub fn free_with<E: From<AllocError>>(
         &self,
         first: BlockNr,
@@ -168,8 +171,9 @@ impl<B: Backend> Allocator<B> {
         self.commit_with(txn, cpu, |_| ());
     }
 
-    /// As [`Self::commit`], telling each extent that became free: for discards. It may be handed out again before
-    /// `freed` returns; a caller that discards must therefore check that it is still free on disk.
+    /// As [`Self::commit`], telling each extent that became free: for discards. It may be handed
+    /// out again before `freed` returns; a caller that discards must therefore check that it is
+    /// still free on disk.
     pub fn commit_with(&self, txn: TxnId, cpu: CpuSlot, mut freed: impl FnMut(FreedExtent)) {
         if let Some(groups) = self.frees.groups() {
             self.commit_by_group(groups, txn, cpu, &mut freed);

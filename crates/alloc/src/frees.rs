@@ -1,9 +1,10 @@
 //! What is freed and waits for the commit of the transaction that freed it.
 //!
-//! With a journal, freed clusters stay used in core until the commit record of their transaction is durable, so that
-//! a crash never finds them in two files; the free count that `statfs` shows rises at once. Each group keeps its
-//! pending records in order; which group has some is found by the file-system-wide lists (as Linux, under the `md`
-//! lock) or by a set of groups (`freed_merge=by-group`, no shared lock).
+//! With a journal, freed clusters stay used in core until the commit record of their transaction is
+//! durable, so that a crash never finds them in two files; the free count that `statfs` shows rises
+//! at once. Each group keeps its pending records in order; which group has some is found by the
+//! file-system-wide lists (as Linux, under the `md` lock) or by a set of groups
+//! (`freed_merge=by-group`, no shared lock).
 
 use std::sync::Arc;
 
@@ -22,17 +23,19 @@ use crate::policy::slots::{FreePending, FreedMerge};
 /// How a range is freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FreeContext {
-    /// The transaction that frees: the clusters wait for its commit. `None`: they are free at once (no journal, or
-    /// data under `data=writeback`).
+    /// The transaction that frees: the clusters wait for its commit. `None`: they are free at once
+    /// (no journal, or data under `data=writeback`).
     pub txn: Option<TxnId>,
     /// The logical CPU the caller acts on.
     pub cpu: CpuSlot,
-    /// The first cluster is shared with blocks that stay: leave it alone when the range starts inside it.
+    /// The first cluster is shared with blocks that stay: leave it alone when the range starts
+    /// inside it.
     pub keep_partial_first: bool,
-    /// The last cluster is shared with blocks that stay: leave it alone when the range ends inside it.
+    /// The last cluster is shared with blocks that stay: leave it alone when the range ends inside
+    /// it.
     pub keep_partial_last: bool,
-    /// The clusters become reserved again (delayed blocks of theirs remain): the free count rises, and the reserved
-    /// count with it.
+    /// The clusters become reserved again (delayed blocks of theirs remain): the free count rises,
+    /// and the reserved count with it.
     pub reserve_again: bool,
 }
 
@@ -56,7 +59,8 @@ pub(crate) struct Frees<B: Backend> {
     pending: CachePadded<B::AtomicU64>,
     /// Under `freed_merge=by-group`.
     pending_sharded: ShardedCounter<B>,
-    /// Groups with records, one set for each parity of the transaction id; under `freed_merge=by-group`.
+    /// Groups with records, one set for each parity of the transaction id; under
+    /// `freed_merge=by-group`.
     groups: Option<OrderedSets<B>>,
 }
 
@@ -136,7 +140,8 @@ impl<B: Backend> Frees<B> {
         }
     }
 
-    /// Brings lists and count up to date, holding the `md` lock as often as the kernel does at this switch setting.
+    /// Brings lists and count up to date, holding the `md` lock as often as the kernel does at this
+    /// switch setting.
     fn list(&self, added: Added<B>, count: u32, cpu: CpuSlot) {
         let counted_inside = self.counting == FreePending::Md && self.merge == FreedMerge::After;
         match self.counting {
@@ -150,7 +155,8 @@ impl<B: Backend> Frees<B> {
             Added::Linked { unlinked, .. } | Added::Grown { unlinked } => unlinked,
         };
         for _ in 0..unlinked {
-            // Unlinking is marking the record dead, which happened under the group's lock; the hold is the cost.
+            // Unlinking is marking the record dead, which happened under the group's lock; the hold
+            // is the cost.
             drop(self.md.lock(cpu));
         }
         if let Added::Linked { record, .. } = added {

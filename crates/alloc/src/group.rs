@@ -1,12 +1,14 @@
-//! Block groups in core: a small resident summary each, and a bitmap with buddy chunks while loaded.
+//! Block groups in core: a small resident summary each, and a bitmap with buddy chunks while
+//! loaded.
 //!
-//! Key decisions: the numbers that a search looks at before it locks (free clusters, fragments, stored orders, state
-//! bits) are atomics in the summary, written only under the group's lock. Bitmap and buddy are loaded on demand, with
-//! no lock held while reading, and may be evicted; claims and pending frees pin them.
+//! Key decisions: the numbers that a search looks at before it locks (free clusters, fragments,
+//! stored orders, state bits) are atomics in the summary, written only under the group's lock.
+//! Bitmap and buddy are loaded on demand, with no lock held while reading, and may be evicted;
+//! claims and pending frees pin them.
 //!
-//! Invariant: in-core bitmap = on-disk bitmap, or left in a preallocation of the group's list, or freed and not yet
-//! committed, or claimed, or held for trimming. The last three pin the group, so that a reload (bitmap from the source plus
-//! preallocations) always gives the same in-core bitmap.
+//! Invariant: in-core bitmap = on-disk bitmap, or left in a preallocation of the group's list, or
+//! freed and not yet committed, or claimed, or held for trimming. The last three pin the group, so
+//! that a reload (bitmap from the source plus preallocations) always gives the same in-core bitmap.
 
 pub(crate) mod load;
 pub(crate) mod table;
@@ -39,12 +41,12 @@ const AVERAGE_SHIFT: u32 = 8;
 /// Residency: the bitmap is loaded.
 const LOADED: u32 = 1 << 31;
 
-/// One block group. On cache lines of its own (two, as processors fetch them in pairs): neighbouring groups serve
-/// different CPUs.
+/// One block group. On cache lines of its own (two, as processors fetch them in pairs):
+/// neighbouring groups serve different CPUs.
 #[repr(align(128))]
 pub(crate) struct Group<B: Backend> {
-    // The summary: written under the lock, read by searches without it. Relaxed: what a search reads is checked
-    // again under the lock.
+    // The summary: written under the lock, read by searches without it. Relaxed: what a search
+    // reads is checked again under the lock.
     free: B::AtomicU32,
     fragments: B::AtomicU32,
     shape: B::AtomicU32,
@@ -284,7 +286,8 @@ impl<B: Backend> GroupGuard<'_, B> {
         if new != stored || !summary.initialised() {
             let orders =
                 (new.largest + 1).cast_unsigned() | (new.average + 1).cast_unsigned() << AVERAGE_SHIFT;
-            // Others set and clear flags in this word without the lock, so only the order bits are replaced.
+            // Others set and clear flags in this word without the lock, so only the order bits are
+            // replaced.
             let _ = self.group.shape.update(Ordering::Relaxed, Ordering::Relaxed, |word| {
                 Some(word & !(ORDER_MASK | ORDER_MASK << AVERAGE_SHIFT) | INITIALISED | orders)
             });
@@ -336,8 +339,8 @@ impl<B: Backend> GroupGuard<'_, B> {
         returned
     }
 
-    /// Deletes every preallocation of the list that nobody uses; gives the clusters returned and whether some are in
-    /// use.
+    /// Deletes every preallocation of the list that nobody uses; gives the clusters returned and
+    /// whether some are in use.
     pub(crate) fn discard_preallocs(&mut self) -> (u32, bool) {
         let mut returned = 0;
         let mut busy = false;

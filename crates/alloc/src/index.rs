@@ -1,8 +1,9 @@
 //! The two group indexes: by largest free order, and by the order of the average free run.
 //!
-//! A group is in the set of the order that was stored for it when the index was last brought up to date; that happens
-//! under the group's lock, so each group has one writer. Readers check every group they meet again, so a stale entry
-//! costs time and never correctness. A group that was never loaded is in no set.
+//! A group is in the set of the order that was stored for it when the index was last brought up to
+//! date; that happens under the group's lock, so each group has one writer. Readers check every
+//! group they meet again, so a stale entry costs time and never correctness. A group that was never
+//! loaded is in no set.
 
 pub(crate) mod by_group;
 pub(crate) mod fifo;
@@ -137,7 +138,8 @@ impl<B: Backend> Indexes<B> {
         self.optimised.store(on, Ordering::Relaxed);
     }
 
-    /// Brings both indexes up to date for a group whose figures changed; the caller holds the group's lock.
+    /// Brings both indexes up to date for a group whose figures changed; the caller holds the
+    /// group's lock.
     #[inline]
     pub(crate) fn update(
         &self,
@@ -228,8 +230,8 @@ impl<B: Backend> Indexes<B> {
     }
 }
 
-/// The average-fragment set for a run of `length` clusters: lengths 1..3 are in 0, `[2^(k+1), 2^(k+2))` in `k`, and
-/// the last set holds everything longer.
+/// The average-fragment set for a run of `length` clusters: lengths 1..3 are in 0,
+/// `[2^(k+1), 2^(k+2))` in `k`, and the last set holds everything longer.
 #[inline]
 pub(crate) fn fragment_order(length: u32, orders: u32) -> u32 {
     debug_assert!(orders > 0, "an index without sets");

@@ -1,12 +1,14 @@
-//! Block and inode allocation of ext4: the mechanism, the search, and the policies that steer it. No files, no
-//! journal, no I/O of its own.
+//! Block and inode allocation of ext4: the mechanism, the search, and the policies that steer it.
+//! No files, no journal, no I/O of its own.
 //!
-//! One allocation goes: [`BlockRequest`] → preallocation → normalise → goal → ladder of criteria over groups →
-//! choose an extent in a group → claim it under that group's lock → remember goals → [`AllocEvent`] → [`Claim`].
-//! `allocate.rs` tells it top-down. A [`Policy`] names what fills each slot of that path.
+//! One allocation goes: [`BlockRequest`] → preallocation → normalise → goal → ladder of criteria
+//! over groups → choose an extent in a group → claim it under that group's lock → remember goals →
+//! [`AllocEvent`] → [`Claim`]. `allocate.rs` tells it top-down. A [`Policy`] names what fills each
+//! slot of that path.
 //!
-//! Everything is in clusters. Bitmaps come from a [`GroupSource`]; what the caller makes durable, and when freed
-//! clusters may be used again, it says with [`Claim::commit`] and [`Allocator::commit`].
+//! Everything is in clusters. Bitmaps come from a [`GroupSource`]; what the caller makes durable,
+//! and when freed clusters may be used again, it says with [`Claim::commit`] and
+//! [`Allocator::commit`].
 
 #![forbid(unsafe_code)]
 

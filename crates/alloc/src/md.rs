@@ -1,8 +1,10 @@
-//! The file-system-wide lock of the kernel ("md"), and what it guards. Frees and stream goals share it.
+//! The file-system-wide lock of the kernel ("md"), and what it guards. Frees and stream goals share
+//! it.
 //!
-//! In today's Linux: the two lists of freed records, by parity of the transaction id. Before the scalability series
-//! also the one stream goal and the count of pending clusters. The type keeps all of it so that each switch moves one
-//! thing in or out; `figures` says how often the lock was taken.
+//! In today's Linux: the two lists of freed records, by parity of the transaction id. Before the
+//! scalability series also the one stream goal and the count of pending clusters. The type keeps
+//! all of it so that each switch moves one thing in or out; `figures` says how often the lock was
+//! taken.
 
 use std::sync::Arc;
 
@@ -46,8 +48,8 @@ impl<B: Backend> Md<B> {
         self.state.lock_counted(&self.class, cpu)
     }
 
-    /// Detaches the records a commit of `txn` lets go. The kernel needs no lock for this, since nobody can append to
-    /// that list any more, so it is not counted.
+    /// Detaches the records a commit of `txn` lets go. The kernel needs no lock for this, since
+    /// nobody can append to that list any more, so it is not counted.
     pub(crate) fn detach(&self, txn: TxnId) -> Vec<Arc<Record<B>>> {
         let mut state = self.state.lock();
         let list = &mut state.lists[usize_from_u32(txn.raw() % 2)];

@@ -1,7 +1,8 @@
-//! Block bitmaps in memory: a stand-in for the caller's on-disk bitmaps, for models, measurements and tests.
+//! Block bitmaps in memory: a stand-in for the caller's on-disk bitmaps, for models, measurements
+//! and tests.
 //!
-//! It does what an engine does with a claim and with freed blocks, and nothing else. A group whose bits were never
-//! changed takes no memory.
+//! It does what an engine does with a claim and with freed blocks, and nothing else. A group whose
+//! bits were never changed takes no memory.
 
 use std::sync::Arc;
 

@@ -1,8 +1,10 @@
-//! How a request for file data grows into an aligned window, so that the rest of the window becomes a preallocation.
+//! How a request for file data grows into an aligned window, so that the rest of the window becomes
+//! a preallocation.
 //!
-//! Pure arithmetic in blocks and bytes; only the result is in clusters. The window depends on the predicted size of
-//! the file (the larger of its size and the end of the request), is cut by what is mapped or preallocated already,
-//! and touches a neighbour's block exactly when a contiguous goal exists.
+//! Pure arithmetic in blocks and bytes; only the result is in clusters. The window depends on the
+//! predicted size of the file (the larger of its size and the end of the request), is cut by what
+//! is mapped or preallocated already, and touches a neighbour's block exactly when a contiguous
+//! goal exists.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Geometry};
@@ -26,7 +28,8 @@ pub(crate) struct Window {
     pub(crate) goal: Option<BlockNr>,
 }
 
-/// The window for `len` clusters at block `logical`: as long as `fixed` clusters, or by the size of the file.
+/// The window for `len` clusters at block `logical`: as long as `fixed` clusters, or by the size of
+/// the file.
 pub(crate) fn window(
     geometry: &Geometry,
     request: &BlockRequest,
@@ -156,7 +159,8 @@ mod tests {
         window(g, &request, (logical, len), OwnBorders::default(), None)
     }
 
-    /// Windows seen on Linux 6.18 (the specification's examples n2 to n20), as (length, logical, exact try).
+    /// Windows seen on Linux 6.18 (the specification's examples n2 to n20), as (length, logical,
+    /// exact try).
     #[test]
     fn windows_are_those_of_the_kernel() {
         let g = geometry(12, 0, 32768);

@@ -1,12 +1,15 @@
-//! Freed clusters of one group that wait for their transaction's commit: records ordered by position.
+//! Freed clusters of one group that wait for their transaction's commit: records ordered by
+//! position.
 //!
 //! Rules of merging (both only within one transaction and group):
 //! - *after*: the new record is inserted, then swallows the neighbour on each side that it touches;
-//! - *before*: the neighbour that was linked later (the one at which a walk down the kernel's tree ends) is extended
-//!   in place when the new range touches it, and then joins the record on its other side; only otherwise a new
-//!   record is made. A record on the side that was not looked at stays apart.
+//! - *before*: the neighbour that was linked later (the one at which a walk down the kernel's tree
+//!   ends) is extended in place when the new range touches it, and then joins the record on its
+//!   other side; only otherwise a new record is made. A record on the side that was not looked at
+//!   stays apart.
 //!
-//! A record keeps its place in its transaction's list for as long as it lives; a swallowed one has count 0.
+//! A record keeps its place in its transaction's list for as long as it lives; a swallowed one has
+//! count 0.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

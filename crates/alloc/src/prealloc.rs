@@ -1,13 +1,15 @@
-//! Preallocations: clusters that are used in core and not on disk, kept for one inode or for the small files of one
-//! CPU slot.
+//! Preallocations: clusters that are used in core and not on disk, kept for one inode or for the
+//! small files of one CPU slot.
 //!
-//! Key decision: the moving part (front, free clusters, users, deleted) is one atomic word, so taking from a
-//! preallocation, letting go of it and deleting it need no lock. An inode preallocation also remembers which of its
-//! clusters were taken, one bit each, so that dropping it never has to ask the on-disk bitmap.
+//! Key decision: the moving part (front, free clusters, users, deleted) is one atomic word, so
+//! taking from a preallocation, letting go of it and deleting it need no lock. An inode
+//! preallocation also remembers which of its clusters were taken, one bit each, so that dropping it
+//! never has to ask the on-disk bitmap.
 //!
-//! Invariants: a preallocation is in its group's list exactly while the clusters it has left are used in the group's
-//! in-core bitmap; both change together under the group's lock. Taking needs a pinned, loaded group and raises the
-//! users; a preallocation with users is not deleted; a deleted one is never taken from.
+//! Invariants: a preallocation is in its group's list exactly while the clusters it has left are
+//! used in the group's in-core bitmap; both change together under the group's lock. Taking needs a
+//! pinned, loaded group and raises the users; a preallocation with users is not deleted; a deleted
+//! one is never taken from.
 
 pub(crate) mod inode;
 pub(crate) mod locality;
@@ -75,8 +77,9 @@ pub(crate) struct Prealloc<B: Backend> {
     pub(crate) start: u32,
     pub(crate) len: u32,
     word: B::AtomicU64,
-    /// One bit a cluster that was taken; empty for locality preallocations, which are taken from the front.
-    /// Relaxed: written by a user, read when there are none; the state word orders the two.
+    /// One bit a cluster that was taken; empty for locality preallocations, which are taken from
+    /// the front. Relaxed: written by a user, read when there are none; the state word orders the
+    /// two.
     taken: Box<[B::AtomicU64]>,
     /// Index in the group's list. Relaxed: guarded by the group's lock.
     place: B::AtomicU32,
@@ -123,14 +126,16 @@ impl<B: Backend> Prealloc<B> {
             .map_err(State::unpack)
     }
 
-    /// Takes from a locality preallocation that nobody else has seen yet, whose maker is its user already.
+    /// Takes from a locality preallocation that nobody else has seen yet, whose maker is its user
+    /// already.
     pub(crate) fn serve_front(&self, count: u32) -> u32 {
         let taken = self.take_front(count).unwrap_or(self.start);
         self.put();
         taken
     }
 
-    /// Takes from an inode preallocation that nobody else has seen yet, whose maker is its user already.
+    /// Takes from an inode preallocation that nobody else has seen yet, whose maker is its user
+    /// already.
     pub(crate) fn serve_at(&self, start: u32, count: u32) -> u32 {
         let taken = self.take_at(start, count);
         self.put();
@@ -152,8 +157,8 @@ impl<B: Backend> Prealloc<B> {
         .ok()
     }
 
-    /// Takes up to `count` clusters at `start` of an inode preallocation and becomes a user: gives how many, 0 (and
-    /// no user) when it is deleted or the cluster at `start` was taken before.
+    /// Takes up to `count` clusters at `start` of an inode preallocation and becomes a user: gives
+    /// how many, 0 (and no user) when it is deleted or the cluster at `start` was taken before.
     pub(crate) fn take_at(&self, start: u32, count: u32) -> u32 {
         let became_user = self.change(|state| {
             (!state.deleted && state.free > 0).then_some(State { users: state.users + 1, ..state })

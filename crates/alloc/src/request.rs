@@ -1,8 +1,8 @@
 //! One request for blocks: everything the decision depends on that is not allocator state.
 //!
-//! Lengths are clusters, logical addresses are blocks. The caller has done what mapping needs first: implied
-//! clusters of bigalloc, neighbours, the goal by `goals`, and shortened the length so that it does not run into the
-//! next allocated cluster.
+//! Lengths are clusters, logical addresses are blocks. The caller has done what mapping needs
+//! first: implied clusters of bigalloc, neighbours, the goal by `goals`, and shortened the length
+//! so that it does not run into the next allocated cluster.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 use blockyard_sync::CpuSlot;
@@ -91,7 +91,8 @@ pub struct BlockRequest {
 }
 
 impl BlockRequest {
-    /// A request for file data with no neighbours, an open writer, CPU slot 0: a start for struct update syntax.
+    /// A request for file data with no neighbours, an open writer, CPU slot 0: a start for struct
+    /// update syntax.
     #[must_use]
     pub fn data(inode: InodeNr, inode_group: GroupNr, logical: LogicalBlock, clusters: u32) -> Self {
         Self {

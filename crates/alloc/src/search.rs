@@ -1,9 +1,10 @@
 //! The search: exact goal, then the ladder of criteria over groups, then the best of what was seen.
 //!
-//! One search, top-down: `Allocator::search`. What to do is decided by pure functions (`ladder`); a walk visits groups
-//! (`linear`, `indexed`, `choose`), a visit tests and scans one (`visit`, `scan`), candidates compete (`candidates`), and
-//! what is found is claimed at once, under the group's lock (`take`). A request in flight has three parts (`context`): what
-//! is asked, which stays as it is; where its search stands (`state`); what came of it (`outcome`).
+//! One search, top-down: `Allocator::search`. What to do is decided by pure functions (`ladder`); a
+//! walk visits groups (`linear`, `indexed`, `choose`), a visit tests and scans one (`visit`,
+//! `scan`), candidates compete (`candidates`), and what is found is claimed at once, under the
+//! group's lock (`take`). A request in flight has three parts (`context`): what is asked, which
+//! stays as it is; where its search stands (`state`); what came of it (`outcome`).
 
 pub(crate) mod by_code;
 pub(crate) mod candidates;
@@ -120,8 +121,8 @@ impl<B: Backend> Allocator<B> {
         plan.first
     }
 
-    /// Goes through the criteria from `first`; then takes the best of what was seen, unless somebody was faster: then
-    /// any free extent will do.
+    /// Goes through the criteria from `first`; then takes the best of what was seen, unless
+    /// somebody was faster: then any free extent will do.
     pub(crate) fn climb(&self, context: &mut Context<'_, B>, first: Criterion) -> Result<()> {
         self.climb_with(context, first, |context, criterion| self.walk(context, criterion))
     }
@@ -166,7 +167,8 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Counts a hit of the best of all; after all criteria the kernel's count lands in the neighbouring counter.
+    /// Counts a hit of the best of all; after all criteria the kernel's count lands in the
+    /// neighbouring counter.
     fn count_best(&self, context: &mut Context<'_, B>, last: Criterion) {
         if context.search.criterion == EXHAUSTED {
             context.outcome.stats.useless_loops[Criterion::PowerOfTwo.index()] += 1;
@@ -175,7 +177,8 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// One pass over the groups under a criterion; the criterion to go on with when nothing was found.
+    /// One pass over the groups under a criterion; the criterion to go on with when nothing was
+    /// found.
     fn walk(&self, context: &mut Context<'_, B>, criterion: Criterion) -> Result<Option<Criterion>> {
         let (goal, groups) = (context.search.goal.group.raw(), context.asked.groups);
         let start = if goal < groups { goal } else { 0 };

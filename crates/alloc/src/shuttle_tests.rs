@@ -1,5 +1,6 @@
-//! Protocols inside the crate under a systematic scheduler: index sets, index lists, the word of a preallocation, lagging
-//! counts. What shows through the public interface is tested in tests/shuttle.rs.
+//! Protocols inside the crate under a systematic scheduler: index sets, index lists, the word of a
+//! preallocation, lagging counts. What shows through the public interface is tested in
+//! tests/shuttle.rs.
 
 #![allow(clippy::as_conversions, reason = "tests")]
 
@@ -23,8 +24,8 @@ fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Copy + 'static)
     shuttle::check_pct(scenario, schedules / 2, 3);
 }
 
-/// One group leaves while another arrives that shares its word, its summary word, or its word of the top level: who
-/// arrived is found, also from far away.
+/// One group leaves while another arrives that shares its word, its summary word, or its word of
+/// the top level: who arrived is found, also from far away.
 #[test]
 fn index_sets_lose_no_arrival() {
     for (leaves, arrives) in [(64, 65), (64, 130), (4160, 4161), (4160, 4230), (4160, 8300)] {
@@ -68,7 +69,8 @@ fn readers_find_what_stays() {
     });
 }
 
-/// Groups move between lists, each under its own lock; in the end every group is in the list it was put into last.
+/// Groups move between lists, each under its own lock; in the end every group is in the list it was
+/// put into last.
 #[test]
 fn index_lists_keep_every_group() {
     explore(2000, || {
@@ -91,8 +93,8 @@ fn index_lists_keep_every_group() {
     });
 }
 
-/// Two users take from an inode preallocation while a third thread wants to delete it: every cluster goes to one user
-/// or back to the group, never both.
+/// Two users take from an inode preallocation while a third thread wants to delete it: every
+/// cluster goes to one user or back to the group, never both.
 #[test]
 fn clusters_of_a_preallocation_go_to_one_place() {
     explore(3000, || {
@@ -169,8 +171,8 @@ fn lagging_counts_fold_each_amount_once() {
     });
 }
 
-/// Near the limit a writer that reserves and requests that are admitted never get more than there is, and somebody gets
-/// what fits.
+/// Near the limit a writer that reserves and requests that are admitted never get more than there
+/// is, and somebody gets what fits.
 #[test]
 fn promises_never_exceed_what_is_free() {
     promises_fit(3, 2);

@@ -1,7 +1,8 @@
-//! Statistics: what the kernel's `mb_stats` counts, and what it does not (index entries, busy skips, lock census).
+//! Statistics: what the kernel's `mb_stats` counts, and what it does not (index entries, busy
+//! skips, lock census).
 //!
-//! A request counts into a record on its own stack and adds it to its CPU slot's shard once, at its end, and only
-//! while the tunable `mb_stats` is on; four totals are kept always.
+//! A request counts into a record on its own stack and adds it to its CPU slot's shard once, at its
+//! end, and only while the tunable `mb_stats` is on; four totals are kept always.
 
 pub(crate) mod format;
 

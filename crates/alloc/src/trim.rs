@@ -1,8 +1,10 @@
-//! Trimming: free clusters are held for a moment while somebody tells the device that their content is not needed.
+//! Trimming: free clusters are held for a moment while somebody tells the device that their content
+//! is not needed.
 //!
-//! A group is noted as trimmed before it is looked through, and any cluster that becomes free unsets the note: so a free in the
-//! middle is never missed, and groups in which nothing was freed since are passed over. A request that finds nothing while
-//! clusters are held waits for them and searches again: trimming takes no space from anybody.
+//! A group is noted as trimmed before it is looked through, and any cluster that becomes free
+//! unsets the note: so a free in the middle is never missed, and groups in which nothing was freed
+//! since are passed over. A request that finds nothing while clusters are held waits for them and
+//! searches again: trimming takes no space from anybody.
 
 use core::ops::Range;
 
@@ -13,7 +15,8 @@ use blockyard_sync::{Backend, CpuSlot, MutexGuard};
 use crate::allocator::Allocator;
 use crate::error::{AllocError, Result};
 
-/// A run of free clusters that nobody can allocate until this is dropped. The free count stays as it is.
+/// A run of free clusters that nobody can allocate until this is dropped. The free count stays as
+/// it is.
 struct HeldRun<'a, B: Backend> {
     allocator: &'a Allocator<B>,
     _turn: MutexGuard<'a, (), B>,
@@ -49,10 +52,12 @@ impl<B: Backend> Drop for HeldRun<'_, B> {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// Calls `discard` for each run of at least `at_least` free clusters in `within`, offsets in a group; runs are cut to
-    /// `within`. Nobody allocates a run while `discard` has it; the group's lock is not held then. Gives the blocks of all runs.
+    /// Calls `discard` for each run of at least `at_least` free clusters in `within`, offsets in a
+    /// group; runs are cut to `within`. Nobody allocates a run while `discard` has it; the group's
+    /// lock is not held then. Gives the blocks of all runs.
     ///
-    /// A group in which nothing became free since all of it was trimmed is passed over, and so is a corrupt one.
+    /// A group in which nothing became free since all of it was trimmed is passed over, and so is a
+    /// corrupt one.
     ///
     /// # Errors
     /// [`AllocError::Load`], and what `discard` says: the runs before were trimmed.

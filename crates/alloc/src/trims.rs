@@ -6,7 +6,8 @@ use blockyard_sync::{Atomic, AtomicInt, Backend, Mutex, MutexGuard, Ordering, ra
 pub(crate) struct Trims<B: Backend> {
     /// Held by who holds clusters, and by searches that must not miss any.
     turn: Mutex<(), B>,
-    /// Odd while clusters are held. A search that misses held clusters saw their group under its lock, and with it this.
+    /// Odd while clusters are held. A search that misses held clusters saw their group under its
+    /// lock, and with it this.
     count: B::AtomicU64,
 }
 

@@ -68,8 +68,8 @@ tunables! {
 }
 
 impl Tunable {
-    /// The largest value that any file system takes; each has a limit of its own for `mb_group_prealloc`, the clusters of
-    /// a group.
+    /// The largest value that any file system takes; each has a limit of its own for
+    /// `mb_group_prealloc`, the clusters of a group.
     #[must_use]
     pub const fn largest(self) -> u32 {
         match self {

@@ -1,12 +1,12 @@
-//! The search by windows (`search=windows`): ext3's, first fit from the goal on, with a window of blocks for each file that
-//! is written.
+//! The search by windows (`search=windows`): ext3's, first fit from the goal on, with a window of
+//! blocks for each file that is written.
 //!
-//! A window keeps other files that are being written out of it, so that writers side by side do not interleave; it takes no
-//! space, and who finds nothing otherwise looks at all blocks whatever their windows. Windows are in clusters of the file
-//! system, counted from its first data block.
+//! A window keeps other files that are being written out of it, so that writers side by side do not
+//! interleave; it takes no space, and who finds nothing otherwise looks at all blocks whatever
+//! their windows. Windows are in clusters of the file system, counted from its first data block.
 //!
-//! A request of a regular file works on what is known of it ([`Reservation`]), which is away from the inode meanwhile: a second
-//! request of the same inode goes without a window.
+//! A request of a regular file works on what is known of it ([`Reservation`]), which is away from
+//! the inode meanwhile: a second request of the same inode goes without a window.
 
 mod choose;
 
@@ -27,11 +27,13 @@ use crate::prealloc::windows::Place;
 use crate::request::{Mapping, RequestFlags};
 use crate::search::context::Context;
 
-/// Windows that one request tries in a group: a second one when there was nothing left in the first.
+/// Windows that one request tries in a group: a second one when there was nothing left in the
+/// first.
 const TRIES: u32 = 2;
 
 impl<B: Backend> Allocator<B> {
-    /// Looks for blocks from the goal on; what it finds is claimed in core and left in `context.outcome.find`.
+    /// Looks for blocks from the goal on; what it finds is claimed in core and left in
+    /// `context.outcome.find`.
     ///
     /// # Errors
     /// When nothing was found and a group could not be loaded.
@@ -124,7 +126,8 @@ impl<B: Backend> Allocator<B> {
         context.outcome.stats.hits[Criterion::Any.index()] += 1;
     }
 
-    /// Free clusters of the part of the file's window that lies in the group; it gets another window when that is needed.
+    /// Free clusters of the part of the file's window that lies in the group; it gets another
+    /// window when that is needed.
     fn choose_in_window(
         &self,
         guard: &GroupGuard<'_, B>,
@@ -164,7 +167,8 @@ impl<B: Backend> Allocator<B> {
         None
     }
 
-    /// Gives the file a window in a group, from the goal on; `None` when there is no place for one, or nothing free.
+    /// Gives the file a window in a group, from the goal on; `None` when there is no place for one,
+    /// or nothing free.
     fn move_window(
         &self,
         guard: &GroupGuard<'_, B>,
@@ -218,7 +222,8 @@ impl<B: Backend> Allocator<B> {
     }
 }
 
-/// Whether a window is used as it is: the goal lies in it, or without a goal some of it in the group.
+/// Whether a window is used as it is: the goal lies in it, or without a goal some of it in the
+/// group.
 fn is_usable(window: Window, goal: Option<u64>, group: Window) -> bool {
     goal.map_or_else(|| window.meets(group), |goal| window.contains(goal))
 }

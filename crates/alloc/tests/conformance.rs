@@ -1,5 +1,6 @@
-//! What every policy must keep to: no cluster to two owners, no "no space" that is not true, the same answers for the
-//! same requests, and books that balance. A preset without a line here is run all the same.
+//! What every policy must keep to: no cluster to two owners, no "no space" that is not true, the
+//! same answers for the same requests, and books that balance. A preset without a line here is run
+//! all the same.
 
 #![allow(clippy::unwrap_used, reason = "a test binary")]
 

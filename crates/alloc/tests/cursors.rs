@@ -1,4 +1,5 @@
-//! The round-robin policies: where files begin, what they stick to, what they accept, and what is exempt.
+//! The round-robin policies: where files begin, what they stick to, what they accept, and what is
+//! exempt.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,6 +1,6 @@
-//! Writers in turns that truncate and write again keep to their lanes, also when a lane's group is full of clusters that
-//! wait for a commit. They used to meet there: the index knew only the groups of others, and with both in one group each
-//! request of one lay between two of the other.
+//! Writers in turns that truncate and write again keep to their lanes, also when a lane's group is
+//! full of clusters that wait for a commit. They used to meet there: the index knew only the groups
+//! of others, and with both in one group each request of one lay between two of the other.
 
 #![allow(clippy::unwrap_used)]
 
@@ -91,8 +91,8 @@ impl Bench {
         }
     }
 
-    /// Two writers in turns, with a commit each time both wrote more than a group holds. Most extents of a file, and
-    /// groups that both wrote to.
+    /// Two writers in turns, with a commit each time both wrote more than a group holds. Most
+    /// extents of a file, and groups that both wrote to.
     fn write_in_turns(&self) -> (usize, Vec<GroupNr>) {
         let mut writers = [0, 1].map(|cpu| Writer {
             cpu: CpuSlot::new(cpu),

@@ -1,7 +1,9 @@
-//! Inode numbers against the running kernel: a seeded stream of creates and removals on a mounted image, repeated by
-//! the allocator in step; every number must be equal, and after the unmount every descriptor too.
+//! Inode numbers against the running kernel: a seeded stream of creates and removals on a mounted
+//! image, repeated by the allocator in step; every number must be equal, and after the unmount
+//! every descriptor too.
 //!
-//! The stream runs on one CPU, because the kernel's totals lag by CPU (docs/behaviour/inode-allocation.md).
+//! The stream runs on one CPU, because the kernel's totals lag by CPU
+//! (docs/behaviour/inode-allocation.md).
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
 
@@ -19,7 +21,8 @@ use stream::Stream;
 
 const NEEDS: [&str; 7] = ["root", "mke2fs", "dumpe2fs", "debugfs", "mount", "chattr", "filefrag"];
 
-/// A large image on flex groups of 16: every group stays roomy, directories spread and files follow.
+/// A large image on flex groups of 16: every group stays roomy, directories spread and files
+/// follow.
 #[test]
 fn flex_groups_of_sixteen() {
     if require(&NEEDS) {
@@ -53,7 +56,8 @@ fn flex_groups_of_eight_to_the_last_inode() {
     }
 }
 
-/// Block groups are their own units: the quadratic probe for files, free blocks counted for them too.
+/// Block groups are their own units: the quadratic probe for files, free blocks counted for them
+/// too.
 #[test]
 fn no_flex_groups_to_the_last_inode() {
     if require(&NEEDS) {

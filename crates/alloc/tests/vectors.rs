@@ -1,4 +1,5 @@
-//! The worked examples of criterion and candidate choice that were observed on Linux 6.18 (c1 to c10).
+//! The worked examples of criterion and candidate choice that were observed on Linux 6.18 (c1 to
+//! c10).
 
 #![allow(clippy::unwrap_used)]
 

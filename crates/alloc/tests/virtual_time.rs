@@ -1,5 +1,5 @@
-//! Allocation on many logical CPUs in virtual time: the shared locks of the state before the scalability series cost
-//! what the census counts, and the state after it does without them.
+//! Allocation on many logical CPUs in virtual time: the shared locks of the state before the
+//! scalability series cost what the census counts, and the state after it does without them.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
 

@@ -1,4 +1,5 @@
-//! Access control lists as archives give them: text, an entry a line or between commas. On disk they are numbers.
+//! Access control lists as archives give them: text, an entry a line or between commas. On disk
+//! they are numbers.
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
@@ -122,7 +123,8 @@ fn entry(line: &str) -> Result<(u16, u32, u16), String> {
     Ok((tag, id, permissions & 7))
 }
 
-/// The number of a user or a group of this machine: GNU tar writes names where there are some, and no numbers beside them.
+/// The number of a user or a group of this machine: GNU tar writes names where there are some, and
+/// no numbers beside them.
 fn known(tag: &str, name: &str) -> Option<u32> {
     let list = if tag.starts_with('u') { "/etc/passwd" } else { "/etc/group" };
     let text = std::fs::read_to_string(list).ok()?;

@@ -1,8 +1,9 @@
-//! Where the attributes of inodes lie: in the inode, in a block that equal lists share, and with `ea_inode` large values in inodes of
-//! their own, which equal values share.
+//! Where the attributes of inodes lie: in the inode, in a block that equal lists share, and with
+//! `ea_inode` large values in inodes of their own, which equal values share.
 //!
-//! Inodes that are not listed have all their attributes in themselves. Values get their inodes behind all others; until these are
-//! numbered, [`Value::Inode`] has the value's place in the list, and no hash, which depends on the UUID.
+//! Inodes that are not listed have all their attributes in themselves. Values get their inodes
+//! behind all others; until these are numbered, [`Value::Inode`] has the value's place in the list,
+//! and no hash, which depends on the UUID.
 
 use crate::error::{Error, Result};
 use crate::numbering::Order;
@@ -110,7 +111,8 @@ impl Homes {
         self.block_of(id).is_some_and(|block| block.owner == id)
     }
 
-    /// A list as it is stored, when the first value has the inode `first`. `hashes` are those of the values.
+    /// A list as it is stored, when the first value has the inode `first`. `hashes` are those of
+    /// the values.
     pub(crate) fn numbered(list: &AttributeList, first: u32, hashes: &[u32]) -> AttributeList {
         let mut numbered = AttributeList::default();
         for attribute in list.iter() {
@@ -133,7 +135,8 @@ struct Parted {
     moved: Vec<(u8, Vec<u8>)>,
 }
 
-/// Parts a list between the inode and a block; as few values as possible, the largest first, get inodes. `None` when there is no room.
+/// Parts a list between the inode and a block; as few values as possible, the largest first, get
+/// inodes. `None` when there is no room.
 fn parted(list: &AttributeList, room: Room) -> Option<Parted> {
     let mut by_size: Vec<&Attribute> = list.iter().collect();
     by_size.sort_by_key(|attribute| Reverse(attribute.stored_len()));

@@ -1,7 +1,8 @@
-//! The block map of a file that never changes, for file systems without extents: the words of its inode, and its indirect blocks.
+//! The block map of a file that never changes, for file systems without extents: the words of its
+//! inode, and its indirect blocks.
 //!
-//! Indirect blocks are counted from the ranges of the file alone, and lie one behind the other before its data, each before those below
-//! it: reading the file in order never goes back.
+//! Indirect blocks are counted from the ranges of the file alone, and lie one behind the other
+//! before its data, each before those below it: reading the file in order never goes back.
 
 use blockyard_disk::LogicalBlock;
 use blockyard_disk::indirect::{DIRECT, LEVELS_MAX, path, span};
@@ -47,7 +48,8 @@ pub(crate) struct BlockMap {
 }
 
 impl BlockMap {
-    /// The map of these runs, which begin below 2^32, with its indirect blocks in `places`, of which there are [`nodes_for`] so many.
+    /// The map of these runs, which begin below 2^32, with its indirect blocks in `places`, of
+    /// which there are [`nodes_for`] so many.
     ///
     /// # Panics
     /// When there are fewer or more.
@@ -87,7 +89,8 @@ impl BlockMap {
         }
     }
 
-    /// The indirect block that a word of another one, or of the inode, leads to; a new one where there is none.
+    /// The indirect block that a word of another one, or of the inode, leads to; a new one where
+    /// there is none.
     fn below<'p>(
         &mut self,
         node: Option<usize>,

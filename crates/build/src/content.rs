@@ -58,10 +58,12 @@ impl<'t> Contents<'t> {
         Self { tree, directory: None, file: None, reader: None, inode: None, parts }
     }
 
-    /// Fills a buffer with the bytes of a regular file from `offset` on, all of which lie before its end.
+    /// Fills a buffer with the bytes of a regular file from `offset` on, all of which lie before
+    /// its end.
     ///
     /// # Errors
-    /// [`Error::Source`]; [`Error::Changed`] where a file of the host is no longer as the tree has it.
+    /// [`Error::Source`]; [`Error::Changed`] where a file of the host is no longer as the tree has
+    /// it.
     pub(crate) fn read_at(&mut self, id: NodeId, offset: u64, into: &mut [u8]) -> Result<()> {
         let tree = self.tree;
         let stored = tree.directory(id.directory).stored(id.child).unwrap_or(0);
@@ -85,7 +87,8 @@ impl<'t> Contents<'t> {
             Some((open, file)) if *open == id => file,
             other => {
                 let file = Self::open(tree, &mut self.directory, id)?;
-                // A small file is read with the byte behind its end, which tells whether there is one.
+                // A small file is read with the byte behind its end, which tells whether there is
+                // one.
                 let size = tree.node(id).size;
                 if offset == 0 && u64_from_usize(into.len()) == size && size <= SMALL {
                     let mut bytes = [0; SMALL_READ];

@@ -50,9 +50,11 @@ pub enum What {
     Device((u32, u32), (u32, u32)),
     /// Flags of `chattr`, as on disk.
     Flags(u32, u32),
-    /// A full name of an extended attribute, and its values; `None` where there is none. Access control lists are as on disk.
+    /// A full name of an extended attribute, and its values; `None` where there is none. Access
+    /// control lists are as on disk.
     Attribute(Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>),
-    /// The first name of the same file, where it has several; `None` where this one is the first or only one.
+    /// The first name of the same file, where it has several; `None` where this one is the first or
+    /// only one.
     LinkedTo(Option<Vec<u8>>, Option<Vec<u8>>),
     /// Content of files, up to the end of the shorter one.
     Bytes(Differences),
@@ -89,8 +91,9 @@ impl Differences {
 }
 
 impl Tree {
-    /// Compares two trees; `tell` gets what differs, in the order of the names. Not compared: numbers of inodes, where holes are, access
-    /// times and those of creation, and what is written nowhere but in an image.
+    /// Compares two trees; `tell` gets what differs, in the order of the names. Not compared:
+    /// numbers of inodes, where holes are, access times and those of creation, and what is written
+    /// nowhere but in an image.
     ///
     /// # Errors
     /// What cannot be read; those of `tell` end the work.

@@ -1,4 +1,5 @@
-//! Trees as archives and as images of containers: the way back from an image, by way of [`Tree::read_image`].
+//! Trees as archives and as images of containers: the way back from an image, by way of
+//! [`Tree::read_image`].
 
 mod container;
 mod entry;
@@ -29,10 +30,12 @@ pub struct Exported {
 }
 
 impl Tree {
-    /// Writes the tree as a tar archive (pax), names sorted: GNU tar extracts it with `--xattrs --xattrs-include='*' --acls`, and
-    /// [`Tree::read_archive`] gives the tree again. Kept are owners, permissions, times in nanoseconds, extended attributes, access
-    /// control lists, hard links, devices and holes as GNU tar writes them; flags of `chattr` and sockets by keywords of star
-    /// (`SCHILY.fflags`, `SCHILY.filetype`): who does not know them makes pipes of sockets. `name` is what messages call the archive.
+    /// Writes the tree as a tar archive (pax), names sorted: GNU tar extracts it with
+    /// `--xattrs --xattrs-include='*' --acls`, and [`Tree::read_archive`] gives the tree again.
+    /// Kept are owners, permissions, times in nanoseconds, extended attributes, access control
+    /// lists, hard links, devices and holes as GNU tar writes them; flags of `chattr` and sockets
+    /// by keywords of star (`SCHILY.fflags`, `SCHILY.filetype`): who does not know them makes pipes
+    /// of sockets. `name` is what messages call the archive.
     ///
     /// # Errors
     /// [`Error::Source`], [`Error::Changed`] for content that cannot be read; [`Error::Output`].
@@ -43,7 +46,8 @@ impl Tree {
         archive.all()
     }
 
-    /// Calls `visit` for every name, each directory before what is in it, with its path; `None` is the root.
+    /// Calls `visit` for every name, each directory before what is in it, with its path; `None` is
+    /// the root.
     pub(crate) fn walk(&self, mut visit: impl FnMut(Option<NodeId>, &[u8]) -> Result<()>) -> Result<()> {
         if self.has_root {
             visit(None, b"")?;

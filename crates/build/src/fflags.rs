@@ -1,4 +1,5 @@
-//! Flags of `chattr` as archives name them, in the keyword `SCHILY.fflags`: the words of star and libarchive, between commas.
+//! Flags of `chattr` as archives name them, in the keyword `SCHILY.fflags`: the words of star and
+//! libarchive, between commas.
 
 use blockyard_disk::inode::InodeFlags;
 

@@ -1,4 +1,5 @@
-//! Writing: data in the order of the device by several threads, then directories and inode tables, then the rest.
+//! Writing: data in the order of the device by several threads, then directories and inode tables,
+//! then the rest.
 
 mod data;
 mod metadata;
@@ -66,8 +67,8 @@ impl Plan {
     /// Writes the image to a device of at least [`Plan::bytes`] bytes, whose content is lost.
     ///
     /// # Errors
-    /// [`Error::Source`](crate::Error::Source), [`Error::Changed`](crate::Error::Changed), [`Error::Device`](crate::Error::Device):
-    /// what was written then is no file system.
+    /// [`Error::Source`](crate::Error::Source), [`Error::Changed`](crate::Error::Changed),
+    /// [`Error::Device`](crate::Error::Device): what was written then is no file system.
     pub fn write(mut self, device: &dyn BlockDevice) -> Result<Summary> {
         let threads = self.threads;
         let began = Instant::now();

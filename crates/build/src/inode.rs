@@ -93,7 +93,8 @@ pub(crate) struct StoredValue<'a> {
     pub(crate) size: u64,
     /// Its hash, which stands where others have the time of access.
     pub(crate) hash: u32,
-    /// Lists that refer to it: the low half where others have the version, the high half in the time of the change.
+    /// Lists that refer to it: the low half where others have the version, the high half in the
+    /// time of the change.
     pub(crate) references: u32,
     /// Blocks that it has.
     pub(crate) blocks: u64,

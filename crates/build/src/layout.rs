@@ -1,5 +1,5 @@
-//! Where the blocks of the content lie: all of it in a row, directories first, then files in the order of their inodes, laid over the
-//! free blocks of a new file system.
+//! Where the blocks of the content lie: all of it in a row, directories first, then files in the
+//! order of their inodes, laid over the free blocks of a new file system.
 
 use crate::attributes::{Homes, Room};
 use crate::error::{Error, Result};
@@ -79,7 +79,8 @@ impl Space {
         self.len
     }
 
-    /// Where a part of the row lies: places and lengths in blocks. What is beyond the row has no place.
+    /// Where a part of the row lies: places and lengths in blocks. What is beyond the row has no
+    /// place.
     pub(crate) fn pieces(&self, part: Range<u64>) -> impl Iterator<Item = (u64, u64)> {
         let first =
             self.free.partition_point(|(before, range)| before + (range.end - range.start) <= part.start);
@@ -186,7 +187,8 @@ impl<'a> Content<'a> {
         blocks
     }
 
-    /// Lays one inode's blocks out from a place of the row on: its attribute block, the nodes of its index, its data.
+    /// Lays one inode's blocks out from a place of the row on: its attribute block, the nodes of
+    /// its index, its data.
     pub(crate) fn place(&self, space: &Space, id: Option<NodeId>, at: u64) -> Blocks {
         let logical = match id {
             Some(id) => self.logical(id),
@@ -383,7 +385,8 @@ impl Placing<'_> {
     }
 }
 
-/// The blocks of an inode that needs no node for its index whatever its place; `None` when that has to be looked at.
+/// The blocks of an inode that needs no node for its index whatever its place; `None` when that has
+/// to be looked at.
 fn quick_len(content: &Content<'_>, id: NodeId) -> Option<u64> {
     let node = content.tree.node(id);
     if content.homes.owns_block(Some(id)) || content.tree.directory(id.directory).data(id.child).is_some() {

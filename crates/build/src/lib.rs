@@ -1,8 +1,9 @@
 //! Makes ext4 images from trees of files.
 //!
-//! A tree is read first (names, attributes, sizes), then laid out as a whole: the smallest file system that holds it, directories
-//! together, each file in one piece where the fixed metadata lets it, inodes in the order of the tree. Then everything is written
-//! once. The bytes follow from the tree and the options: not from the number of threads, the order in which directories give their
+//! A tree is read first (names, attributes, sizes), then laid out as a whole: the smallest file
+//! system that holds it, directories together, each file in one piece where the fixed metadata lets
+//! it, inodes in the order of the tree. Then everything is written once. The bytes follow from the
+//! tree and the options: not from the number of threads, the order in which directories give their
 //! names, or the machine.
 //!
 //! ```no_run

@@ -14,7 +14,8 @@ pub(crate) enum Mapping {
 }
 
 impl Mapping {
-    /// Blocks beside the inode that a file needs for its map: with data in `logical`, which lies in `extents` pieces.
+    /// Blocks beside the inode that a file needs for its map: with data in `logical`, which lies in
+    /// `extents` pieces.
     pub(crate) fn nodes_for(self, logical: &[Range<u64>], extents: usize, block_size: u64) -> usize {
         match self {
             Self::Extents => ExtentTree::nodes_for(extents, block_size),

@@ -23,7 +23,8 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Numbers all inodes from `first` on, and counts their links. The content of what is `ahead` comes first.
+    /// Numbers all inodes from `first` on, and counts their links. The content of what is `ahead`
+    /// comes first.
     pub(crate) fn number(tree: &mut Tree, first: u32, ahead: &[NodeId], placement: Placement) -> Self {
         let inodes = Vec::with_capacity(tree.names());
         let mut order = Self { first, inodes, directories: Vec::new(), files: Vec::new(), ahead: 0 };

@@ -4,7 +4,8 @@ use crate::Result;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-/// Has `count` parts done by `threads` threads, each with a state of its own; ends at the first error.
+/// Has `count` parts done by `threads` threads, each with a state of its own; ends at the first
+/// error.
 pub(crate) fn each<S>(
     threads: usize,
     count: usize,

@@ -61,20 +61,21 @@ impl Room {
 /// How an image is made of a tree.
 #[derive(Clone, Debug)]
 pub struct Builder {
-    /// The options of the file system. Size and inodes are those of this builder. `hash_seed` is drawn from the names when it is not
-    /// given, the UUID from all there is when it is [`mkfs::UuidChoice::Random`].
+    /// The options of the file system. Size and inodes are those of this builder. `hash_seed` is
+    /// drawn from the names when it is not given, the UUID from all there is when it is
+    /// [`mkfs::UuidChoice::Random`].
     pub options: Options,
     /// The size.
     pub size: Size,
     /// Inodes, at least; `None`: as many as the tree needs.
     pub inodes: Option<u32>,
-    /// Times later than this one, in seconds, become this one; it is the file system's time of creation, too. `None`: the newest time of
-    /// the tree.
+    /// Times later than this one, in seconds, become this one; it is the file system's time of
+    /// creation, too. `None`: the newest time of the tree.
     pub time: Option<i64>,
     /// Threads that read and write.
     pub threads: usize,
-    /// Paths whose content comes first, in this order; a directory stands for all that is in it. Those that are not in the tree are passed
-    /// over: [`Plan::missing`].
+    /// Paths whose content comes first, in this order; a directory stands for all that is in it.
+    /// Those that are not in the tree are passed over: [`Plan::missing`].
     pub ahead: Vec<Vec<u8>>,
     /// The order of the rest.
     pub placement: Placement,
@@ -106,7 +107,8 @@ pub struct Plan {
     pub(crate) directories: Vec<(u64, bool)>,
     pub(crate) homes: Homes,
     pub(crate) space: Space,
-    /// Where each inode's blocks begin in the row of free blocks; the root's first, those of attributes' values last.
+    /// Where each inode's blocks begin in the row of free blocks; the root's first, those of
+    /// attributes' values last.
     pub(crate) places: Vec<u64>,
     kinds: Kinds,
     pub(crate) filled: Filled,
@@ -191,7 +193,8 @@ impl Builder {
     /// Lays the image out. Nothing is written.
     ///
     /// # Errors
-    /// [`Error::Mkfs`] for wrong options; [`Error::TooSmall`]; [`Error::Refused`] for what these options can not hold.
+    /// [`Error::Mkfs`] for wrong options; [`Error::TooSmall`]; [`Error::Refused`] for what these
+    /// options can not hold.
     pub fn plan(&self, mut tree: Tree) -> Result<Plan> {
         let newest = tree.clamp_times(self.time.unwrap_or(i64::MAX));
         let mut options = self.options.clone();
@@ -442,7 +445,8 @@ impl Tree {
         newest
     }
 
-    /// Refuses files that have more blocks than can be numbered, and targets of links that no block holds.
+    /// Refuses files that have more blocks than can be numbered, and targets of links that no block
+    /// holds.
     fn check_sizes(&self, order: &Order, shape: &Shape) -> Result<()> {
         for &id in &order.inodes {
             let node = self.node(id);
@@ -501,7 +505,8 @@ impl Tree {
     }
 }
 
-/// Blocks of the largest file that is mapped by blocks: what a map holds, and what a count of sectors in 32 bits does.
+/// Blocks of the largest file that is mapped by blocks: what a map holds, and what a count of
+/// sectors in 32 bits does.
 fn map_max(shape: &Shape) -> u64 {
     let bits = shape.block_size.trailing_zeros();
     let most = blockyard_disk::indirect::blocks_max(bits).min((1 << 32) / (shape.block_size / 512) - 1);

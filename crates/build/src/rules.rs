@@ -8,8 +8,9 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// A pattern of names as tar takes them: `*`, `?` and `[...]`, which also match a slash. It fits a path when it fits its end from
-/// any name on, and then all that is below it. A pattern with a slash at its begin fits whole paths only.
+/// A pattern of names as tar takes them: `*`, `?` and `[...]`, which also match a slash. It fits a
+/// path when it fits its end from any name on, and then all that is below it. A pattern with a
+/// slash at its begin fits whole paths only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(Pattern);
 
@@ -49,7 +50,8 @@ impl fmt::Display for Glob {
     }
 }
 
-/// Owners that become others: `FROM:TO:COUNT`, with `u:` or `g:` before it for users or groups alone.
+/// Owners that become others: `FROM:TO:COUNT`, with `u:` or `g:` before it for users or groups
+/// alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerMap {
     users: bool,
@@ -88,8 +90,8 @@ impl FromStr for OwnerMap {
     }
 }
 
-/// What is changed of a tree; nothing by default. In this order: names are left out, owners are mapped, then the rules for patterns
-/// hold, of which the last that fits counts.
+/// What is changed of a tree; nothing by default. In this order: names are left out, owners are
+/// mapped, then the rules for patterns hold, of which the last that fits counts.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Names that are left out, with what is below them.
@@ -143,7 +145,8 @@ impl Rules {
 }
 
 impl Tree {
-    /// Changes a tree by rules. A file with several names that different rules fit has what the rules say of its first name.
+    /// Changes a tree by rules. A file with several names that different rules fit has what the
+    /// rules say of its first name.
     pub fn apply(&mut self, rules: &Rules) {
         if rules.changes_names() {
             self.leave_out(rules);
@@ -175,7 +178,8 @@ impl Tree {
         if rules.include.is_empty() {
             return self.retain(|path, _| !excluded(path));
         }
-        // A directory is kept while it is not known whether something in it is wanted; empty ones that are not go afterwards.
+        // A directory is kept while it is not known whether something in it is wanted; empty ones
+        // that are not go afterwards.
         let included = |path: &[u8]| {
             let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
             ends.chain([path.len()]).any(|end| rules.include.iter().any(|glob| glob.fits(&path[..end])))

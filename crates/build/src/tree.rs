@@ -1,6 +1,7 @@
 //! A tree of files, without their content.
 //!
-//! One list of directories, each with its names in one piece of memory: a million files take about 80 bytes each.
+//! One list of directories, each with its names in one piece of memory: a million files take about
+//! 80 bytes each.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::Timestamp;
@@ -76,8 +77,8 @@ pub(crate) struct Directory {
     pub(crate) data: Vec<(u32, Vec<Range<u64>>)>,
     /// Flags that `chattr` sets; by child, ascending.
     pub(crate) flags: Vec<(u32, InodeFlags)>,
-    /// Where the content of files is: in a spool the byte at which it begins, in an image the inode, in other trees which file of all;
-    /// by child, ascending.
+    /// Where the content of files is: in a spool the byte at which it begins, in an image the
+    /// inode, in other trees which file of all; by child, ascending.
     pub(crate) stored: Vec<(u32, u64)>,
     /// Which inode of the source has several names; by child, ascending.
     pub(crate) linked: Vec<(u32, SourceInode)>,
@@ -110,7 +111,8 @@ pub(crate) struct Node {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) modified: Timestamp,
-    /// Time of the last access, for archives; of directories of the host that of the last change, because reading them alters it.
+    /// Time of the last access, for archives; of directories of the host that of the last change,
+    /// because reading them alters it.
     pub(crate) accessed: Timestamp,
     /// Bytes of a file or of the target of a link; the number of a device as the host has it.
     pub(crate) size: u64,
@@ -307,7 +309,8 @@ impl Tree {
         found
     }
 
-    /// Leaves names out, with what is below them. `keep` is asked with the path and whether it is a directory.
+    /// Leaves names out, with what is below them. `keep` is asked with the path and whether it is a
+    /// directory.
     pub(crate) fn retain(&mut self, keep: impl Fn(&[u8], bool) -> bool) {
         let mut kept = vec![Directory::default()];
         let mut waiting = VecDeque::from([(0u32, 0u32)]);

@@ -1,5 +1,6 @@
-//! The bar of placement, counted on an image of a whole tree: hardly more extents than there must be, directories in one piece, and a
-//! reader that goes through the tree in order touches no block twice and never goes back. `TREE` names another tree, such as /usr.
+//! The bar of placement, counted on an image of a whole tree: hardly more extents than there must
+//! be, directories in one piece, and a reader that goes through the tree in order touches no block
+//! twice and never goes back. `TREE` names another tree, such as /usr.
 
 #![allow(clippy::unwrap_used)]
 

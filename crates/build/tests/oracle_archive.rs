@@ -1,4 +1,5 @@
-//! Archives made by GNU tar: the image of an archive is that of the directory, byte for byte, and hostile archives are refused.
+//! Archives made by GNU tar: the image of an archive is that of the directory, byte for byte, and
+//! hostile archives are refused.
 
 #![allow(clippy::unwrap_used)]
 

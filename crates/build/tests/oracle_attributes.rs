@@ -1,5 +1,5 @@
-//! Attributes of images: in the inode, parted, in blocks that inodes share, and with large values in inodes of their own. Linux reads
-//! what the tree has, and e2fsck finds nothing.
+//! Attributes of images: in the inode, parted, in blocks that inodes share, and with large values
+//! in inodes of their own. Linux reads what the tree has, and e2fsck finds nothing.
 
 #![allow(clippy::unwrap_used)]
 

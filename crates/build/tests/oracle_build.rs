@@ -1,4 +1,5 @@
-//! Images made of trees: e2fsck finds nothing, Linux shows what the tree holds, and the bytes are the same however they were made.
+//! Images made of trees: e2fsck finds nothing, Linux shows what the tree holds, and the bytes are
+//! the same however they were made.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -78,7 +79,8 @@ fn assert_holds_but(device: &MemoryDevice, source: &Path, forget: impl Fn(&mut t
     trees[1..].iter().for_each(|ours| tree::assert_same(ours, &trees[0]));
 }
 
-/// Every kind of file, on every size of blocks, with and without the features that change how an image looks.
+/// Every kind of file, on every size of blocks, with and without the features that change how an
+/// image looks.
 #[test]
 fn an_image_holds_its_tree() {
     if !require(&["root", "e2fsck", "mount"]) {

@@ -1,4 +1,5 @@
-//! Images of containers, made by hand with GNU tar: the root file system is that of the layers extracted one after the other.
+//! Images of containers, made by hand with GNU tar: the root file system is that of the layers
+//! extracted one after the other.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,6 @@
-//! Images as archives and images of containers, and back: GNU tar extracts what the image holds, and what is built of an export is the
-//! image that is built of the original. Names that no file has are refused.
+//! Images as archives and images of containers, and back: GNU tar extracts what the image holds,
+//! and what is built of an export is the image that is built of the original. Names that no file
+//! has are refused.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Five images of containers as they are found: what is built of each is what a plain extraction gives, layer by layer, by GNU tar.
+//! Five images of containers as they are found: what is built of each is what a plain extraction
+//! gives, layer by layer, by GNU tar.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,7 +37,8 @@ echo 3.20 >etc/alpine-release; echo root:x:0:0::/root:/bin/ash >etc/passwd; echo
 chown 0:42 etc/shadow; chmod 640 etc/shadow; mknod dev/null c 1 3; chmod 666 dev/null
 "];
 
-/// A large system with links of /bin, hard links, capabilities and lists of packages; then an update of it, and a cleaning.
+/// A large system with links of /bin, hard links, capabilities and lists of packages; then an
+/// update of it, and a cleaning.
 const DEBIAN: &[&str] = &[
     "
 mkdir -p usr/bin usr/lib/x86_64-linux-gnu usr/share/doc var/lib/dpkg/info var/cache/apt/archives var/log etc/default tmp

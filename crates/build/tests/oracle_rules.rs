@@ -1,4 +1,5 @@
-//! What rules change of a tree, compared with the tree that GNU tar and coreutils make by the same rules.
+//! What rules change of a tree, compared with the tree that GNU tar and coreutils make by the same
+//! rules.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,6 @@
-//! Random trees: the same bytes from a directory and from archives of it, by any number of threads, in the smallest image, which
-//! e2fsck finds clean and Linux shows as the tree. A few in a usual run, with `BLOCKYARD_FULL` all; `SEED` repeats one.
+//! Random trees: the same bytes from a directory and from archives of it, by any number of threads,
+//! in the smallest image, which e2fsck finds clean and Linux shows as the tree. A few in a usual
+//! run, with `BLOCKYARD_FULL` all; `SEED` repeats one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +19,8 @@ use sha2::{Digest, Sha256};
 
 const MIB: u64 = 1 << 20;
 
-/// Fills a folder: directories in each other, files of all sizes, holes, links, attributes, modes, owners, times.
+/// Fills a folder: directories in each other, files of all sizes, holes, links, attributes, modes,
+/// owners, times.
 fn grow(top: &Path, random: &mut ChaCha8Rng) {
     let mut folders = vec![top.to_owned()];
     for number in 0..random.random_range(0..40) {

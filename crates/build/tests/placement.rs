@@ -1,4 +1,5 @@
-//! Where content lies: files in the order of the tree, or in the one that is asked for; reading an image in order goes forward only.
+//! Where content lies: files in the order of the tree, or in the one that is asked for; reading an
+//! image in order goes forward only.
 
 #![allow(clippy::unwrap_used)]
 

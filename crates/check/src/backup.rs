@@ -1,9 +1,10 @@
 //! The file system as a backup describes it, when the superblock or the descriptors cannot be used.
 //!
-//! Like e2fsck, this takes the backup of group 1: where the superblock says that it is when only the descriptors are
-//! bad, else at the place that groups of the usual size give it, for each block size in turn. What is found is laid
-//! over the device in memory: nothing is written. That a backup was needed is a note, again as in e2fsck, which then
-//! calls a file system clean if nothing else is wrong.
+//! Like e2fsck, this takes the backup of group 1: where the superblock says that it is when only
+//! the descriptors are bad, else at the place that groups of the usual size give it, for each block
+//! size in turn. What is found is laid over the device in memory: nothing is written. That a backup
+//! was needed is a note, again as in e2fsck, which then calls a file system clean if nothing else
+//! is wrong.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
@@ -82,8 +83,9 @@ fn read(device: &dyn BlockDevice, block: u64, bits: u32) -> Option<Backup> {
     (same_size && sound).then_some(Backup { block: BlockNr::new(block), bits, sb, kind: Kind::Backup })
 }
 
-/// Every copy of a superblock on the device but the primary one, wherever it lies: backups in groups of any size first,
-/// then copies that a journal left, the latest first. Reads the whole device.
+/// Every copy of a superblock on the device but the primary one, wherever it lies: backups in
+/// groups of any size first, then copies that a journal left, the latest first. Reads the whole
+/// device.
 pub(crate) fn scattered(device: &dyn BlockDevice) -> Vec<Backup> {
     let mut found = Vec::new();
     let mut buffer = vec![0; CHUNK];
@@ -158,8 +160,9 @@ impl Backup {
         device.write_at(PRIMARY_OFFSET, sb.as_bytes()).is_ok()
     }
 
-    /// Copies the descriptors behind the backup, and the second copies in meta groups, to the places of the first ones.
-    /// `volume` was read through `overlay`. What cannot be read stays what it is.
+    /// Copies the descriptors behind the backup, and the second copies in meta groups, to the
+    /// places of the first ones. `volume` was read through `overlay`. What cannot be read stays
+    /// what it is.
     pub(crate) fn lay_descriptors(&self, volume: &Volume<'_>, overlay: &dyn BlockDevice) {
         if self.kind == Kind::Loose {
             return;

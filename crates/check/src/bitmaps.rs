@@ -106,7 +106,8 @@ fn metadata_clusters(volume: &Volume<'_>, nr: GroupNr) -> u64 {
     let bits = geometry.cluster_ratio_bits();
     let group = volume.group_of(nr);
     let mut ranges = volume.backup_area(nr);
-    // Tables of other groups may lie here too, but a group with such is never marked BLOCK_UNINIT by mke2fs.
+    // Tables of other groups may lie here too, but a group with such is never marked BLOCK_UNINIT
+    // by mke2fs.
     ranges.push((group.desc.block_bitmap(), 1));
     ranges.push((group.desc.inode_bitmap(), 1));
     ranges.push((group.desc.inode_table(), geometry.inode_table_blocks()));
@@ -156,8 +157,9 @@ fn compare_block_bitmap(volume: &Volume<'_>, nr: GroupNr, found: &[u64], sink: &
     }
 }
 
-/// The bitmap with the metadata of BLOCK_UNINIT groups of the same flex group set: what e2fsck makes of it when it
-/// reads it, so that such bits (and the checksum without them) may be missing on disk unnoticed.
+/// The bitmap with the metadata of BLOCK_UNINIT groups of the same flex group set: what e2fsck
+/// makes of it when it reads it, so that such bits (and the checksum without them) may be missing
+/// on disk unnoticed.
 fn with_uninit_metadata(volume: &Volume<'_>, nr: GroupNr, bitmap: &[u8]) -> Vec<u8> {
     let geometry = &volume.geometry;
     let flex = geometry.flex_of(nr);

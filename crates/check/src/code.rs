@@ -1,9 +1,11 @@
-//! The codes of findings: those of e2fsck where it has one for the same fault, and a range of our own.
+//! The codes of findings: those of e2fsck where it has one for the same fault, and a range of our
+//! own.
 //!
-//! e2fsck's are `0xPPNNNN` with the pass in the high byte (0 to 6). Ours are `0xF0PPNN`, again with the pass that they
-//! belong to. A code is an error when e2fsck -n calls a file system with it unclean, a note otherwise: that is so for
-//! questions to which "no" is a fine answer, for most of what is found before its first pass (it forgets those by the
-//! end), and for what it does not look at. The verdict depends on errors only.
+//! e2fsck's are `0xPPNNNN` with the pass in the high byte (0 to 6). Ours are `0xF0PPNN`, again with
+//! the pass that they belong to. A code is an error when e2fsck -n calls a file system with it
+//! unclean, a note otherwise: that is so for questions to which "no" is a fine answer, for most of
+//! what is found before its first pass (it forgets those by the end), and for what it does not look
+//! at. The verdict depends on errors only.
 
 /// Whether a finding makes the file system unclean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

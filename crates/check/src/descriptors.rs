@@ -1,4 +1,5 @@
-//! Pass 0, the group descriptors: checksums, places, flags and counts; and the backups of superblock and descriptors.
+//! Pass 0, the group descriptors: checksums, places, flags and counts; and the backups of
+//! superblock and descriptors.
 
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::num::{u64_from_u32, usize_from_u32, usize_from_u64};
@@ -10,8 +11,9 @@ use crate::code::Code;
 use crate::finding::{Sink, Site};
 use crate::volume::{Group, Volume};
 
-/// Reads and checks all descriptors into [`Volume::groups`], which stay empty when some cannot be read at all. Gives
-/// false when e2fsck would look for a backup: they cannot be read, or a bitmap or table lies where it cannot.
+/// Reads and checks all descriptors into [`Volume::groups`], which stay empty when some cannot be
+/// read at all. Gives false when e2fsck would look for a backup: they cannot be read, or a bitmap
+/// or table lies where it cannot.
 pub(crate) fn load(volume: &mut Volume<'_>, sink: &mut Sink) -> bool {
     let per_block = volume.descs_per_block();
     let groups = volume.geometry.groups();
@@ -71,7 +73,8 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         believed = believed.saturating_sub(desc.itable_unused());
     }
     if nr.raw() + 1 == volume.geometry.groups() && flags.contains(GroupFlags::BLOCK_UNINIT) {
-        // What the bitmap on disk says does not count then either, which is an error unless the group is empty.
+        // What the bitmap on disk says does not count then either, which is an error unless the
+        // group is empty.
         sink.add(Code::LAST_GROUP_UNINIT, site, "");
     }
     if !sound {
@@ -79,7 +82,8 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
     }
     let group = place_bitmaps(volume, nr, desc, sink);
-    // Where the descriptor is not to be believed the whole table is scanned, unless it may hold anything.
+    // Where the descriptor is not to be believed the whole table is scanned, unless it may hold
+    // anything.
     let filled = !has_flags || desc.flags().contains(GroupFlags::ITABLE_ZEROED);
     let inodes_used = if doubtful && filled { ipg } else { believed };
     assert!(believed <= inodes_used && inodes_used <= ipg, "{believed} and {inodes_used} inodes of {ipg}");
@@ -111,8 +115,8 @@ fn place_bitmaps(volume: &Volume<'_>, nr: GroupNr, desc: RawGroupDesc, sink: &mu
     }
 }
 
-/// Compares the backups with the primary copies: only what never changes after mkfs and growth. Notes, not errors:
-/// e2fsck does not look at backups while the primary is good.
+/// Compares the backups with the primary copies: only what never changes after mkfs and growth.
+/// Notes, not errors: e2fsck does not look at backups while the primary is good.
 pub(crate) fn check_backups(volume: &Volume<'_>, sink: &mut Sink) {
     for group in volume.superblock_groups().into_iter().filter(|group| group.raw() != 0) {
         let site = Site::group(group).at_block(volume.geometry.group_first_block(group));
@@ -147,8 +151,8 @@ pub(crate) struct SystemRange {
 }
 
 impl SystemRange {
-    /// Whether moving this object costs less than moving another: a bitmap is counted anew, a table holds the inodes, and
-    /// superblocks and descriptors have set places.
+    /// Whether moving this object costs less than moving another: a bitmap is counted anew, a table
+    /// holds the inodes, and superblocks and descriptors have set places.
     fn is_cheaper_than(&self, other: &Self) -> bool {
         let cost = |range: &Self| match range.conflict {
             Code::METADATA_CONFLICT => 2,
@@ -243,7 +247,8 @@ fn report_overlaps(ranges: &[SystemRange], sink: &mut Sink) {
 /// Whether a range of blocks touches static metadata; `ranges` as from [`system_ranges`].
 pub(crate) fn touches(ranges: &[SystemRange], first: BlockNr, count: u64) -> bool {
     let end = first.raw().saturating_add(count);
-    // Ranges of a sound image do not overlap, so the one before the end decides; a damaged one was reported already.
+    // Ranges of a sound image do not overlap, so the one before the end decides; a damaged one was
+    // reported already.
     let after = ranges.partition_point(|range| range.first.raw() < end);
     after > 0 && ranges[after - 1].first.raw() + ranges[after - 1].count > first.raw()
 }
@@ -276,8 +281,8 @@ pub(crate) fn check_mmp(volume: &Volume<'_>, sink: &mut Sink) {
     }
 }
 
-/// The resize inode's content: one double-indirect block whose entries are the reserved descriptor blocks of group 0,
-/// each listing its own copies in the backup groups.
+/// The resize inode's content: one double-indirect block whose entries are the reserved descriptor
+/// blocks of group 0, each listing its own copies in the backup groups.
 pub(crate) fn check_resize_inode(volume: &Volume<'_>, words: &[u32; 15], sink: &mut Sink) {
     let site = Site::inode(blockyard_disk::InodeNr::RESIZE);
     if !volume.compat.contains(Compat::RESIZE_INODE) {
@@ -288,8 +293,8 @@ pub(crate) fn check_resize_inode(volume: &Volume<'_>, words: &[u32; 15], sink: &
     }
 }
 
-/// Observed of e2fsck 1.47.0: it looks at the first quarter of the reserved blocks, and there at no more than should be
-/// listed. What it does not look at has a code of ours.
+/// Observed of e2fsck 1.47.0: it looks at the first quarter of the reserved blocks, and there at no
+/// more than should be listed. What it does not look at has a code of ours.
 fn resize_structure(volume: &Volume<'_>, words: &[u32; 15]) -> Result<(), (Code, String)> {
     let per_block = u64_from_u32(blockyard_disk::num::u32_from_usize(volume.block_size() / 4));
     let double = BlockNr::new(u64_from_u32(words[13]));

@@ -1,7 +1,7 @@
 //! Pass 2: the walk over all directories, with everything about inodes known.
 //!
-//! A directory is a unit of work. It reports what is wrong with its blocks, names and index, counts references to
-//! inodes, and tells which directories it names, for connectivity.
+//! A directory is a unit of work. It reports what is wrong with its blocks, names and index, counts
+//! references to inodes, and tells which directories it names, for connectivity.
 
 mod block;
 mod fetch;
@@ -86,8 +86,8 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
         volume.watch.tell(Part::Directories, 1, count);
         visited
     };
-    // More directory blocks than blocks means that directories share them, which was reported; the rest is skipped, so
-    // that time stays bounded.
+    // More directory blocks than blocks means that directories share them, which was reported; the
+    // rest is skipped, so that time stays bounded.
     let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);
     let is_affordable = |fact: &&DirFact| {
         let cost = mapped_blocks(fact);

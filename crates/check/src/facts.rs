@@ -1,7 +1,8 @@
 //! What the walk over the inode tables remembers for the passes after it.
 //!
-//! Facts are kept for the part of each table that may be in use; everything is plain data, written by the one unit of
-//! work that scanned the group. Only the counts of references are written later, by all threads (`facts/counts.rs`).
+//! Facts are kept for the part of each table that may be in use; everything is plain data, written
+//! by the one unit of work that scanned the group. Only the counts of references are written later,
+//! by all threads (`facts/counts.rs`).
 
 mod counts;
 
@@ -15,7 +16,8 @@ use crate::map::Run;
 use crate::vitals::Vitals;
 pub(crate) use counts::{Counts, Links};
 
-/// What is known about an inode, in one byte: type in the low bits (as directory entries number it), flags above.
+/// What is known about an inode, in one byte: type in the low bits (as directory entries number
+/// it), flags above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Kind(u8);
 
@@ -189,7 +191,8 @@ pub(crate) struct GroupFacts {
     pub(crate) usages: Usages,
 }
 
-/// What is used by number: of users, of groups and of projects, as in [`QuotaType::ALL`](blockyard_disk::quota::QuotaType::ALL).
+/// What is used by number: of users, of groups and of projects, as in
+/// [`QuotaType::ALL`](blockyard_disk::quota::QuotaType::ALL).
 pub(crate) type Usages = [BTreeMap<u32, Usage>; 3];
 
 impl GroupFacts {
@@ -235,8 +238,8 @@ impl Facts {
         self.groups[group].references.add_one(index);
     }
 
-    /// Holds what was gathered to what the passes after rely on: facts of each group, of as many inodes as were scanned,
-    /// in order.
+    /// Holds what was gathered to what the passes after rely on: facts of each group, of as many
+    /// inodes as were scanned, in order.
     pub(crate) fn assert_complete(&self, groups: u32, inodes: u64) {
         assert_eq!(self.groups.len(), usize_from_u32(groups), "facts of each group");
         let scanned: u64 = self.groups.iter().map(|group| u64_from_usize(group.kinds.len())).sum();
@@ -249,8 +252,8 @@ impl Facts {
         }
     }
 
-    /// What all groups counted, and what only the whole shows: names, bad blocks, and what is in use. `free` are the blocks and
-    /// inodes that are free in truth.
+    /// What all groups counted, and what only the whole shows: names, bad blocks, and what is in
+    /// use. `free` are the blocks and inodes that are free in truth.
     pub(crate) fn vitals(&self, geometry: &Geometry, free: (u64, u64)) -> Vitals {
         let (blocks, inodes) = (geometry.blocks_count().raw(), u64_from_u32(geometry.inodes_count()));
         let mut all = Vitals {

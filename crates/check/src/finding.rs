@@ -1,8 +1,8 @@
 //! Findings: what the checker says, in an order that no thread changes.
 //!
-//! A finding is a [`Code`], a [`Site`] and a sentence. They sort by (pass, site, code, sentence); two runs over the
-//! same image give the same list whatever the number of threads. Memory is bounded: a [`Sink`] keeps so many findings
-//! for each unit of work and counts the rest.
+//! A finding is a [`Code`], a [`Site`] and a sentence. They sort by (pass, site, code, sentence);
+//! two runs over the same image give the same list whatever the number of threads. Memory is
+//! bounded: a [`Sink`] keeps so many findings for each unit of work and counts the rest.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 
@@ -93,8 +93,8 @@ pub struct Finding {
     pub code: Code,
     /// Particulars: values found and expected.
     pub detail: String,
-    /// The path of the inode, as its bytes, where it was cheap to find; it begins at the root, or at `<NUMBER>` for a
-    /// directory that has no name.
+    /// The path of the inode, as its bytes, where it was cheap to find; it begins at the root, or
+    /// at `<NUMBER>` for a directory that has no name.
     pub path: Option<Vec<u8>>,
 }
 
@@ -178,7 +178,8 @@ impl Ledger {
     /// Findings kept for a run.
     const LIMIT: usize = 200_000;
 
-    /// Takes over what a unit of work found. Units must come in an order that does not depend on threads.
+    /// Takes over what a unit of work found. Units must come in an order that does not depend on
+    /// threads.
     pub(crate) fn absorb(&mut self, sink: Sink) {
         let room = Self::LIMIT.saturating_sub(self.findings.len());
         let dropped = sink.findings.len().saturating_sub(room);

@@ -1,7 +1,8 @@
-//! Pass 1, one inode: whether it is used, what its flags and fields may be, its map, size and block count.
+//! Pass 1, one inode: whether it is used, what its flags and fields may be, its map, size and block
+//! count.
 //!
-//! The order follows what decides what: use, then type and flags, then the map, then the sums. A fault that makes the
-//! sums meaningless suppresses the findings about them.
+//! The order follows what decides what: use, then type and flags, then the map, then the sums. A
+//! fault that makes the sums meaningless suppresses the findings about them.
 
 mod attributes;
 mod content;
@@ -81,7 +82,8 @@ pub(crate) enum Role {
 fn role(scan: &Scan<'_, '_>, inode: InodeNr) -> Role {
     let volume = scan.volume;
     let sb = &volume.sb;
-    // Also without the feature: a journal that the superblock names is one, and the contradiction is reported there.
+    // Also without the feature: a journal that the superblock names is one, and the contradiction
+    // is reported there.
     let journal = sb.s_journal_inum.get() == inode.raw();
     let orphan_file =
         volume.compat.contains(Compat::ORPHAN_FILE) && sb.s_orphan_file_inum.get() == inode.raw();
@@ -147,7 +149,8 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
     facts.kinds[index] = examine_used(cx, &slot, role, facts).with_orphan(orphan);
 }
 
-/// Whether an inode holds something although it is the orphan file of a file system without that feature.
+/// Whether an inode holds something although it is the orphan file of a file system without that
+/// feature.
 fn is_stale_orphan_file(cx: &Examination<'_, '_, '_>, raw: &RawInode, role: Role) -> bool {
     let volume = cx.scan.volume;
     !volume.compat.contains(Compat::ORPHAN_FILE)
@@ -230,7 +233,8 @@ fn examine_used(
         facts.vitals.note_pieces(raw, content.laid, blocks_per_group(cx.scan.volume));
     }
     facts.vitals.note_map(raw, content.laid, ordinary);
-    // A directory whose deletion is to be finished names nobody: its parent has lost the link already.
+    // A directory whose deletion is to be finished names nobody: its parent has lost the link
+    // already.
     let is_deleted = raw.i_links_count.get() == 0 && cx.scan.orphans.contains(&cx.inode.raw());
     if kind == Some(FileType::Directory) && !is_deleted {
         facts.directories.push(directory(cx, raw, content.runs, &attributes));
@@ -301,8 +305,8 @@ fn directory(cx: &Examination<'_, '_, '_>, raw: &RawInode, runs: Vec<Run>, attri
     }
 }
 
-/// What an inode that holds an attribute's value keeps in fields of other names: the count of references in the change
-/// time and version, the hash in the access time.
+/// What an inode that holds an attribute's value keeps in fields of other names: the count of
+/// references in the change time and version, the hash in the access time.
 fn value_inode(inode: InodeNr, raw: &RawInode) -> ValueInode {
     let low = u64::from(raw.i_version.get());
     let refcount = u64::from(raw.i_ctime.get()) << 32 | low;
@@ -384,7 +388,8 @@ fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, kind: Option<Fi
     wrong(InodeFlags::APPEND, special, Code::SPECIAL_IMMUTABLE);
 }
 
-/// `i_size` in bytes as an index, saturating: sizes of inline content are compared with small buffers.
+/// `i_size` in bytes as an index, saturating: sizes of inline content are compared with small
+/// buffers.
 pub(crate) fn small(size: u64) -> usize {
     usize_from_u64(size.min(1 << 32))
 }

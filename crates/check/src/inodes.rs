@@ -1,7 +1,7 @@
 //! Pass 1: the walk over the inode tables, a group a unit of work.
 //!
-//! Groups are done in batches, so that findings can be taken over in order with a limit on memory. A group marked
-//! INODE_UNINIT costs nothing.
+//! Groups are done in batches, so that findings can be taken over in order with a limit on memory.
+//! A group marked INODE_UNINIT costs nothing.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};

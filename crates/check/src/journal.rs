@@ -1,4 +1,5 @@
-//! The journal: that it exists where the superblock says, can be used, and is empty when the file system is clean.
+//! The journal: that it exists where the superblock says, can be used, and is empty when the file
+//! system is clean.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
@@ -51,7 +52,8 @@ pub(crate) fn check(volume: &Volume<'_>, external: Option<&dyn BlockDevice>, sin
     }
 }
 
-/// A journal on a device of its own, which must name this file system and be empty when that is clean.
+/// A journal on a device of its own, which must name this file system and be empty when that is
+/// clean.
 fn check_external(volume: &Volume<'_>, journal: Option<&dyn BlockDevice>, recover: bool, sink: &mut Sink) {
     let Some(journal) = journal else {
         let detail = "give its device with --journal-device";
@@ -66,7 +68,8 @@ fn check_external(volume: &Volume<'_>, journal: Option<&dyn BlockDevice>, recove
     }
 }
 
-/// The journal superblock of an external journal. It stands behind a superblock that names the device.
+/// The journal superblock of an external journal. It stands behind a superblock that names the
+/// device.
 fn external_superblock(
     volume: &Volume<'_>,
     journal: &dyn BlockDevice,

@@ -1,12 +1,13 @@
 //! The independent checker: reads everything an image holds and says what is wrong with it.
 //!
-//! Design: gather, then decide. Threads walk inode tables and directories in units of work that are fixed before they
-//! run; each emits facts and findings only. What needs the whole picture (sharing, connectivity, link counts, bitmaps)
-//! is decided afterwards in a fixed order. Findings are sorted, so that the output is the same for any number of
-//! threads. A check writes nothing; a repair ([`plan`]) is decided in memory and written by [`Plan::apply`] alone.
+//! Design: gather, then decide. Threads walk inode tables and directories in units of work that are
+//! fixed before they run; each emits facts and findings only. What needs the whole picture
+//! (sharing, connectivity, link counts, bitmaps) is decided afterwards in a fixed order. Findings
+//! are sorted, so that the output is the same for any number of threads. A check writes nothing; a
+//! repair ([`plan`]) is decided in memory and written by [`Plan::apply`] alone.
 //!
-//! The checker shares with the rest of blockyard only how bytes are read (`disk`), how devices are read (`device`) and
-//! how a journal is replayed (`recovery`): never the code that wrote the image.
+//! The checker shares with the rest of blockyard only how bytes are read (`disk`), how devices are
+//! read (`device`) and how a journal is replayed (`recovery`): never the code that wrote the image.
 
 #![forbid(unsafe_code)]
 
@@ -91,8 +92,8 @@ pub enum Part {
     Groups,
 }
 
-/// Whom a check tells how far it is: a part, how many more of it are done, and how many there are. Called often, and from
-/// many threads at once; by default nobody.
+/// Whom a check tells how far it is: a part, how many more of it are done, and how many there are.
+/// Called often, and from many threads at once; by default nobody.
 #[derive(Clone, Default)]
 pub struct Watch(Option<Told>);
 
@@ -158,8 +159,8 @@ pub struct Report {
     pub errors: u64,
     /// Findings that were counted and not kept.
     pub suppressed: u64,
-    /// Whether the file system could be examined. If not, its superblock is unusable, and so are the backups that were
-    /// tried, or its external journal is; e2fsck gives exit code 8 then.
+    /// Whether the file system could be examined. If not, its superblock is unusable, and so are
+    /// the backups that were tried, or its external journal is; e2fsck gives exit code 8 then.
     pub examined: bool,
     /// What the file system holds; `None` when it could not be examined.
     pub vitals: Option<Vitals>,
@@ -258,7 +259,8 @@ struct Course<'a, 'm> {
     vitals: Option<Vitals>,
 }
 
-/// Examines a file system by its primary superblock, or by a backup when that is no use. False when neither is.
+/// Examines a file system by its primary superblock, or by a backup when that is no use. False when
+/// neither is.
 fn run_on(devices: Devices<'_>, mut sink: Sink, course: &mut Course<'_, '_>) -> Result<bool, Error> {
     let mut found = Sink::default();
     let (volume, backup) = match superblock::open(devices.image, &mut found)? {

@@ -1,8 +1,9 @@
 //! The map of an inode: extent trees and indirect blocks, walked without recursion.
 //!
-//! A walk reports faults to the sink, claims every cluster through [`Claims`], and sums up what the rules about size
-//! and `i_blocks` need. It is bounded: an extent tree descends at most five levels, no block of a map is entered twice
-//! for one inode, and a [`Budget`] limits the map blocks read for one group of inodes.
+//! A walk reports faults to the sink, claims every cluster through [`Claims`], and sums up what the
+//! rules about size and `i_blocks` need. It is bounded: an extent tree descends at most five
+//! levels, no block of a map is entered twice for one inode, and a [`Budget`] limits the map blocks
+//! read for one group of inodes.
 
 mod extents;
 mod indirect;
@@ -29,7 +30,8 @@ pub(crate) struct Run {
     pub(crate) unwritten: bool,
 }
 
-/// Where claims of clusters go: the block map in the first walk, a search for shared clusters in the second.
+/// Where claims of clusters go: the block map in the first walk, a search for shared clusters in
+/// the second.
 pub(crate) trait Claims {
     /// Claims `count` clusters from `cluster` on.
     fn claim(&mut self, cluster: u64, count: u64);
@@ -68,8 +70,9 @@ pub(crate) struct Walk<'a, 'v> {
     pub(crate) sink: &'a mut Sink,
     pub(crate) claims: &'a mut dyn Claims,
     pub(crate) budget: &'a mut Budget,
-    /// The resize inode maps static metadata on purpose: that is neither claimed nor a fault. Only its double-indirect
-    /// block is claimed: where the others should be is checked by `check_resize_inode`.
+    /// The resize inode maps static metadata on purpose: that is neither claimed nor a fault. Only
+    /// its double-indirect block is claimed: where the others should be is checked by
+    /// `check_resize_inode`.
     pub(crate) owns_metadata: bool,
     /// Whether data blocks that are static metadata are passed over: a bad block may be one.
     pub(crate) skips_metadata: bool,
@@ -179,7 +182,8 @@ impl<'a, 'v> Walk<'a, 'v> {
         }
     }
 
-    /// Claims the block of a translator (the Hurd's, where Linux keeps `i_version`), which is no part of the content.
+    /// Claims the block of a translator (the Hurd's, where Linux keeps `i_version`), which is no
+    /// part of the content.
     pub(crate) fn translator(&mut self, block: BlockNr) {
         if block == BlockNr::ZERO {
             return;

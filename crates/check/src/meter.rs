@@ -19,7 +19,8 @@ pub struct PassCost {
     pub seeks: u64,
     /// Time on the clock.
     pub real: Duration,
-    /// Time of all threads in the program, to a hundredth of a second; zero where the system does not tell.
+    /// Time of all threads in the program, to a hundredth of a second; zero where the system does
+    /// not tell.
     pub user: Duration,
     /// Time of all threads in the system.
     pub system: Duration,
@@ -96,7 +97,8 @@ impl Meter {
     }
 }
 
-/// User and system time of this process from the text of `/proc/self/stat`, which counts in hundredths of a second.
+/// User and system time of this process from the text of `/proc/self/stat`, which counts in
+/// hundredths of a second.
 fn cpu_times(text: &str) -> (Duration, Duration) {
     // Fields 14 and 15; the second is in parentheses and may hold blanks.
     let (_, fields) = text.rsplit_once(") ").unwrap_or_default();

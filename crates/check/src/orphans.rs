@@ -1,4 +1,5 @@
-//! Inodes that wait for their deletion or truncation to be finished: the list through the superblock and the file.
+//! Inodes that wait for their deletion or truncation to be finished: the list through the
+//! superblock and the file.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +21,8 @@ impl Claims for NoClaims {
     fn claim(&mut self, _: u64, _: u64) {}
 }
 
-/// Reads list and file. The inodes they name are reported, and excused from the rules about deletion times and names.
+/// Reads list and file. The inodes they name are reported, and excused from the rules about
+/// deletion times and names.
 pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
     let mut orphans = BTreeSet::new();
     walk_list(volume, &mut orphans, sink);
@@ -30,8 +32,9 @@ pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
     orphans
 }
 
-/// Whether an inode on the list is in use: then it is reported, and excused from what would follow. One whose deletion
-/// or truncation has begun makes the file system unclean; one that was only put on the list does not.
+/// Whether an inode on the list is in use: then it is reported, and excused from what would follow.
+/// One whose deletion or truncation has begun makes the file system unclean; one that was only put
+/// on the list does not.
 fn is_pending(volume: &Volume<'_>, inode: InodeNr, sink: &mut Sink) -> bool {
     let Ok(slot) = volume.inode(inode) else { return false };
     let raw = InodeSlot::new(&slot[..]);

@@ -1,8 +1,8 @@
 //! Paths of the inodes that findings are about, as e2fsck prints them.
 //!
-//! Names are not kept while directories are walked: only when something was found are directories read again, for the
-//! inodes in question and the directories above them. The first name in the order of directories counts, so that the
-//! answer does not depend on threads.
+//! Names are not kept while directories are walked: only when something was found are directories
+//! read again, for the inodes in question and the directories above them. The first name in the
+//! order of directories counts, so that the answer does not depend on threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 

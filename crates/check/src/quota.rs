@@ -1,7 +1,8 @@
 //! After the passes: quota files must say what is used.
 //!
-//! Observed of e2fsck: every record in the tree is compared, whatever path leads to it, and each user, group or project that
-//! uses anything must have one. The magic number, times of grace and the heads of blocks of records are not looked at.
+//! Observed of e2fsck: every record in the tree is compared, whatever path leads to it, and each
+//! user, group or project that uses anything must have one. The magic number, times of grace and
+//! the heads of blocks of records are not looked at.
 
 use std::collections::BTreeMap;
 

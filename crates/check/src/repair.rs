@@ -1,12 +1,14 @@
-//! Repair: what is wrong is set right in memory, pass by pass, and the blocks that differ in the end are the plan.
+//! Repair: what is wrong is set right in memory, pass by pass, and the blocks that differ in the
+//! end are the plan.
 //!
-//! Design: the passes of the check run over an overlay of the image. The first one that finds errors hands them to its
-//! folder of repairs, which writes to the overlay; then the passes run again, and each sees what the ones before wrote.
-//! Passes gather in parallel and decide nothing; repairs are decided one after another in the order of sorted findings,
-//! so that the plan is the same for any number of threads. It ends when a whole run finds nothing.
+//! Design: the passes of the check run over an overlay of the image. The first one that finds
+//! errors hands them to its folder of repairs, which writes to the overlay; then the passes run
+//! again, and each sees what the ones before wrote. Passes gather in parallel and decide nothing;
+//! repairs are decided one after another in the order of sorted findings, so that the plan is the
+//! same for any number of threads. It ends when a whole run finds nothing.
 //!
-//! Nothing reaches the device before [`Plan::apply`]. Memory is what the check needs and a page of 4 KiB for each page
-//! of metadata that changes.
+//! Nothing reaches the device before [`Plan::apply`]. Memory is what the check needs and a page of
+//! 4 KiB for each page of metadata that changes.
 
 mod apply;
 mod attributes;
@@ -73,7 +75,8 @@ pub struct Plan<'a> {
     pub costs: Vec<PassCost>,
     /// What is decided, in order.
     pub actions: Vec<Action>,
-    /// What a check finds after it; `None` when nothing can be examined, or when there is no verdict.
+    /// What a check finds after it; `None` when nothing can be examined, or when there is no
+    /// verdict.
     pub after: Option<Report>,
     /// Blocks that were free before: written first.
     fresh: Vec<u64>,
@@ -85,7 +88,8 @@ pub struct Plan<'a> {
     is_resumed: bool,
     /// An inode in a block of a table most of which is garbage.
     garbage: Option<InodeNr>,
-    /// That the primary superblock counts other inodes than its groups have, when that alone is wrong with it.
+    /// That the primary superblock counts other inodes than its groups have, when that alone is
+    /// wrong with it.
     miscounted: Option<Finding>,
 }
 
@@ -150,8 +154,8 @@ pub struct RepairOptions {
     pub wishes: BTreeSet<Wish>,
 }
 
-/// Bytes that the file system on a device has by its superblock, or by its backups where those say less and the device is too
-/// short; `None` when its superblock is no use.
+/// Bytes that the file system on a device has by its superblock, or by its backups where those say
+/// less and the device is too short; `None` when its superblock is no use.
 #[must_use]
 pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     match crate::superblock::open(device, &mut crate::finding::Sink::default()) {

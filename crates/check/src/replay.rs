@@ -9,15 +9,15 @@ use zerocopy::FromBytes;
 use crate::code::Code;
 use crate::finding::{Sink, Site};
 
-/// A file system with its journal replayed into memory, and the journal as that leaves it when it has a device of its
-/// own.
+/// A file system with its journal replayed into memory, and the journal as that leaves it when it
+/// has a device of its own.
 pub(crate) struct Replayed<'a> {
     pub(crate) image: OverlayDevice<&'a dyn BlockDevice>,
     pub(crate) journal: Option<OverlayDevice<&'a dyn BlockDevice>>,
 }
 
-/// Replays the journal into memory; `None` when the superblock does not ask for it or it cannot be done, which is a
-/// finding.
+/// Replays the journal into memory; `None` when the superblock does not ask for it or it cannot be
+/// done, which is a finding.
 pub(crate) fn replayed<'a>(
     image: &'a dyn BlockDevice,
     journal: Option<&'a dyn BlockDevice>,
@@ -30,7 +30,8 @@ pub(crate) fn replayed<'a>(
     replay_over(&replayed.image, replayed.journal.as_ref(), sink).then_some(replayed)
 }
 
-/// Replays the journal of an image in its overlay; false, with anything written, when it cannot be done.
+/// Replays the journal of an image in its overlay; false, with anything written, when it cannot be
+/// done.
 pub(crate) fn replay_over(
     image: &OverlayDevice<&dyn BlockDevice>,
     journal: Option<&OverlayDevice<&dyn BlockDevice>>,

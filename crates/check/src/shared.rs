@@ -1,4 +1,5 @@
-//! Pass 1B: the owners of clusters that were claimed twice, found by a second walk over the inode tables.
+//! Pass 1B: the owners of clusters that were claimed twice, found by a second walk over the inode
+//! tables.
 
 use blockyard_disk::GroupNr;
 use rayon::prelude::*;
@@ -25,7 +26,8 @@ impl Claims for SharedClaims<'_> {
     }
 }
 
-/// Reports every inode that maps a cluster which was claimed twice. Costs nothing when there is none.
+/// Reports every inode that maps a cluster which was claimed twice. Costs nothing when there is
+/// none.
 pub(crate) fn report(scan: &Scan<'_, '_>, xattr_blocks: &[XattrBlockRef], ledger: &mut Ledger) {
     if !scan.map.has_shared() {
         return;

@@ -1,4 +1,5 @@
-//! Pass 0, the superblock: constants that all arithmetic relies on, features, and fields that can be wrong alone.
+//! Pass 0, the superblock: constants that all arithmetic relies on, features, and fields that can
+//! be wrong alone.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u32_from_usize, u64_from_u32};
@@ -33,7 +34,8 @@ pub(crate) enum Opened<'a> {
 /// Reads the superblock and checks every constant.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for features that are not known; a file system with them cannot be judged.
+/// [`Error::Unsupported`] for features that are not known; a file system with them cannot be
+/// judged.
 pub(crate) fn open<'a>(device: &'a dyn BlockDevice, sink: &mut Sink) -> Result<Opened<'a>, Error> {
     let mut bytes = [0; 1024];
     if let Err(error) = device.read_at(PRIMARY_OFFSET, &mut bytes) {
@@ -90,7 +92,8 @@ fn check_features(volume: &Volume<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether e2fsck opens a file system with such constants, and gives it up (or breaks down) afterwards.
+/// Whether e2fsck opens a file system with such constants, and gives it up (or breaks down)
+/// afterwards.
 fn is_beyond_help(sb: &RawSuperblock) -> bool {
     let first = u64_from_u32(sb.s_first_data_block.get());
     let moved = first > 1 || (first == 0 && sb.s_log_block_size.get() == 0);
@@ -98,7 +101,8 @@ fn is_beyond_help(sb: &RawSuperblock) -> bool {
     (moved && first < sb.blocks_count().raw()) || no_size
 }
 
-/// Every bound that [`Geometry`] and [`Volume`] rely on: gives the geometry and the bytes of a descriptor.
+/// Every bound that [`Geometry`] and [`Volume`] rely on: gives the geometry and the bytes of a
+/// descriptor.
 fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<(Geometry, usize)> {
     let before = sink.errors();
     let geometry = keep(bounds::geometry(sb), Code::SUPERBLOCK_CONSTANT, sink)?;
@@ -120,7 +124,8 @@ fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<(Geometry, usi
     (sink.errors() == before).then_some((geometry, desc_size))
 }
 
-/// Bytes of a descriptor. Like e2fsck this takes the old 32 although 64bit asks for 64: block numbers have 32 bits then.
+/// Bytes of a descriptor. Like e2fsck this takes the old 32 although 64bit asks for 64: block
+/// numbers have 32 bits then.
 fn desc_size(sb: &RawSuperblock, sink: &mut Sink) -> Option<usize> {
     if sb.incompat().contains(Incompat::BIT64) && sb.s_desc_size.get() == 32 {
         sink.add(Code::DESCRIPTORS_NARROW, Site::NOWHERE, "s_desc_size = 32");
@@ -134,8 +139,8 @@ fn keep<T>(bounded: Bounded<T>, code: Code, sink: &mut Sink) -> Option<T> {
     bounded.map_err(|broken| sink.add(code, Site::NOWHERE, broken.to_string())).ok()
 }
 
-/// Checks what e2fsck asks only when it has found the descriptors to be sound. Gives whether the file system can be
-/// examined.
+/// Checks what e2fsck asks only when it has found the descriptors to be sound. Gives whether the
+/// file system can be examined.
 ///
 /// # Errors
 /// [`Error::Unsupported`] as with [`open`].
@@ -234,8 +239,8 @@ pub(crate) fn is_hidden(volume: &Volume<'_>, inode: InodeNr) -> bool {
     (nr < volume.first_inode() && nr != InodeNr::ROOT.raw()) || orphan_file || quota
 }
 
-/// Whether e2fsck counts an inode as used because the superblock names it: the project quota file, feature or not (the
-/// numbers of the others are checked first).
+/// Whether e2fsck counts an inode as used because the superblock names it: the project quota file,
+/// feature or not (the numbers of the others are checked first).
 pub(crate) fn is_used_by_name(sb: &RawSuperblock, inode: InodeNr) -> bool {
     sb.s_prj_quota_inum.get() == inode.raw()
 }

@@ -1,4 +1,5 @@
-//! Passes 3 and 4: every directory hangs on the root by exactly one name, and link counts are what names add up to.
+//! Passes 3 and 4: every directory hangs on the root by exactly one name, and link counts are what
+//! names add up to.
 
 use std::collections::BTreeSet;
 
@@ -76,7 +77,8 @@ impl Parents {
     }
 }
 
-/// Directories that lead to themselves instead of the root: each loop is reported once, at its lowest inode.
+/// Directories that lead to themselves instead of the root: each loop is reported once, at its
+/// lowest inode.
 fn report_loops(parents: &Parents, sink: &mut Sink) {
     // The walk that first met a directory; a walk that meets its own mark has found a loop.
     let mut met = vec![0; parents.0.len()];

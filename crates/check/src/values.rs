@@ -1,4 +1,5 @@
-//! Attribute values kept in inodes: the inode must exist, hold what the entry says, and count its references.
+//! Attribute values kept in inodes: the inode must exist, hold what the entry says, and count its
+//! references.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +12,8 @@ use crate::facts::{Facts, ValueInode, ValueRef};
 use crate::finding::{Sink, Site};
 use crate::volume::Volume;
 
-/// Checks every reference against its inode, and every such inode against its references; gives the inodes that
-/// attributes refer to, which need no name.
+/// Checks every reference against its inode, and every such inode against its references; gives the
+/// inodes that attributes refer to, which need no name.
 pub(crate) fn check(
     volume: &Volume<'_>,
     facts: &Facts,

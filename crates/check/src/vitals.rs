@@ -8,7 +8,8 @@ use blockyard_disk::num::u64_from_u32;
 
 use crate::volume::Volume;
 
-/// Words of `i_block` that hold direct blocks; behind them stand the roots of one, two and three levels.
+/// Words of `i_block` that hold direct blocks; behind them stand the roots of one, two and three
+/// levels.
 const DIRECT: usize = 12;
 
 /// What an image holds, counted as `e2fsck -v` counts it.
@@ -18,7 +19,8 @@ pub struct Vitals {
     pub inodes_used: u64,
     /// Inodes that there are.
     pub inodes: u64,
-    /// Files, the journal included, whose blocks do not follow one another, and that have fewer of them than a group.
+    /// Files, the journal included, whose blocks do not follow one another, and that have fewer of
+    /// them than a group.
     pub fragmented_files: u64,
     /// Directories like that.
     pub fragmented_directories: u64,
@@ -117,7 +119,8 @@ impl Vitals {
         }
     }
 
-    /// Counts whether the blocks of an inode lie apart: of every inode but the resize inode, whose blocks have set places.
+    /// Counts whether the blocks of an inode lie apart: of every inode but the resize inode, whose
+    /// blocks have set places.
     pub(crate) fn note_pieces(&mut self, raw: &RawInode, laid: Laid, blocks_per_group: u64) {
         debug_assert!(!laid.split || laid.mapped, "blocks that lie apart without a map");
         // What fills a group cannot lie in one piece everywhere.
@@ -150,14 +153,16 @@ impl Vitals {
         }
     }
 
-    /// Levels of the deepest extent tree, and inodes by level up to that; empty when no inode has extents.
+    /// Levels of the deepest extent tree, and inodes by level up to that; empty when no inode has
+    /// extents.
     #[must_use]
     pub fn extent_histogram(&self) -> &[u64] {
         let deepest = self.extent_depths.iter().rposition(|&count| count > 0);
         deepest.map_or(&[], |deepest| &self.extent_depths[..=deepest])
     }
 
-    /// All names: of regular files, directories, devices, pipes, symbolic links and sockets, and the links beyond one for each.
+    /// All names: of regular files, directories, devices, pipes, symbolic links and sockets, and
+    /// the links beyond one for each.
     #[must_use]
     pub fn files(&self) -> u64 {
         self.regular_files

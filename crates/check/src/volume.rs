@@ -1,7 +1,9 @@
-//! The file system under check: superblock, geometry, descriptors, features, and reads of its blocks.
+//! The file system under check: superblock, geometry, descriptors, features, and reads of its
+//! blocks.
 //!
-//! Built by `superblock.rs` from constants that were checked there, so that all arithmetic here is safe. Where
-//! backups and descriptor blocks lie is computed here on purpose, apart from what writes them.
+//! Built by `superblock.rs` from constants that were checked there, so that all arithmetic here is
+//! safe. Where backups and descriptor blocks lie is computed here on purpose, apart from what
+//! writes them.
 
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::dirblock::DirLayout;
@@ -27,8 +29,8 @@ pub(crate) struct Volume<'a> {
     pub(crate) ro_compat: RoCompat,
     /// Bytes of a descriptor.
     pub(crate) desc_size: usize,
-    /// Whether superblock and descriptors are backups. The flags of those are of the day they were written: like e2fsck,
-    /// all bitmaps and whole tables are read then.
+    /// Whether superblock and descriptors are backups. The flags of those are of the day they were
+    /// written: like e2fsck, all bitmaps and whole tables are read then.
     pub(crate) is_backup: bool,
     /// Whether the journal was replayed in memory.
     pub(crate) is_replayed: bool,
@@ -46,8 +48,8 @@ pub(crate) struct Group {
     pub(crate) flags: GroupFlags,
     /// Inodes at the head of the table that may be in use: what is scanned.
     pub(crate) inodes_used: u32,
-    /// Inodes at the head of the table that may be in use as the descriptor says: less than what is scanned where it
-    /// breaks its own rules. What is in use beyond is an error.
+    /// Inodes at the head of the table that may be in use as the descriptor says: less than what is
+    /// scanned where it breaks its own rules. What is in use beyond is an error.
     pub(crate) inodes_believed: u32,
     /// Whether the bitmap or table lies inside the file system.
     pub(crate) block_bitmap_ok: bool,
@@ -56,8 +58,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Whether a bitmap is read although the descriptor calls it uninitialised, because the descriptor's checksum is wrong.
-    /// Nobody holds it to its own checksum then.
+    /// Whether a bitmap is read although the descriptor calls it uninitialised, because the
+    /// descriptor's checksum is wrong. Nobody holds it to its own checksum then.
     pub(crate) fn is_read_in_doubt(&self, uninit: GroupFlags) -> bool {
         self.desc.flags().contains(uninit) && !self.flags.contains(uninit)
     }
@@ -73,8 +75,8 @@ impl Volume<'_> {
         if self.sb.s_rev_level.get() == 0 { 11 } else { self.sb.s_first_ino.get() }
     }
 
-    /// Whether the Hurd made the file system: its files may have a block for a translator, and nobody holds their
-    /// `i_blocks` to anything.
+    /// Whether the Hurd made the file system: its files may have a block for a translator, and
+    /// nobody holds their `i_blocks` to anything.
     pub(crate) fn is_hurd(&self) -> bool {
         self.sb.s_creator_os.get() == CREATOR_HURD
     }
@@ -188,7 +190,8 @@ impl Volume<'_> {
         self.geometry.groups().div_ceil(self.descs_per_block())
     }
 
-    /// Blocks of the descriptor table that follow the superblock (the others lie in their meta groups).
+    /// Blocks of the descriptor table that follow the superblock (the others lie in their meta
+    /// groups).
     pub(crate) fn old_desc_blocks(&self) -> u32 {
         if self.incompat.contains(Incompat::META_BG) {
             self.sb.s_first_meta_bg.get().min(self.desc_blocks())
@@ -209,8 +212,8 @@ impl Volume<'_> {
         self.geometry.group_first_block(group) + self.superblock_blocks(group)
     }
 
-    /// Where the second copy of a block of descriptors in a meta group lies; `None` for those behind the superblock and
-    /// for meta groups of one group.
+    /// Where the second copy of a block of descriptors in a meta group lies; `None` for those
+    /// behind the superblock and for meta groups of one group.
     pub(crate) fn second_meta_block(&self, index: u32) -> Option<BlockNr> {
         let group = index.checked_mul(self.descs_per_block())?.checked_add(1).map(GroupNr::new)?;
         let exists = index >= self.old_desc_blocks() && group.raw() < self.geometry.groups();
@@ -225,15 +228,15 @@ impl Volume<'_> {
         }
     }
 
-    /// Blocks before the descriptors in group 0: the superblock's, which with bigalloc and 1 KiB blocks is block 1 of a
-    /// group that starts at 0.
+    /// Blocks before the descriptors in group 0: the superblock's, which with bigalloc and 1 KiB
+    /// blocks is block 1 of a group that starts at 0.
     fn superblock_span(&self) -> BlockCount {
         let small = self.block_size() == 1024 && self.geometry.first_data_block() == BlockNr::ZERO;
         BlockCount::new(if small { 2 } else { 1 })
     }
 
-    /// The blocks that superblock and descriptors (with reserved ones) take in a group: first block and count, or a
-    /// lone descriptor block of a meta group.
+    /// The blocks that superblock and descriptors (with reserved ones) take in a group: first block
+    /// and count, or a lone descriptor block of a meta group.
     pub(crate) fn backup_area(&self, group: GroupNr) -> Vec<(BlockNr, u64)> {
         let first = self.geometry.group_first_block(group);
         let with_super = self.has_superblock(group);

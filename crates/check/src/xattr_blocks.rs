@@ -89,7 +89,8 @@ fn check_entries(bytes: &[u8], users: &[XattrBlockRef], site: Site, sink: &mut S
             return Vec::new();
         }
     };
-    // Whether names are in order and distinct is not e2fsck's concern; a search by order could miss them.
+    // Whether names are in order and distinct is not e2fsck's concern; a search by order could miss
+    // them.
     match xattr::parse(bytes, Home::Block) {
         Err(XattrDefect::Name { at }) => sink.add(Code::XATTR_NAME_NUL, site.at_offset(at), ""),
         Err(XattrDefect::Order { at }) => sink.add(Code::XATTR_ORDER, site.at_offset(at), ""),

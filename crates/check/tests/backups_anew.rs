@@ -1,4 +1,5 @@
-//! Backups of the superblock and of descriptors that a repair writes anew: e2fsck can use them afterwards.
+//! Backups of the superblock and of descriptors that a repair writes anew: e2fsck can use them
+//! afterwards.
 
 #![allow(clippy::unwrap_used)]
 

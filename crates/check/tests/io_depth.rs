@@ -1,7 +1,8 @@
-//! Reads in flight: with `io_depth` a check asks a device for many blocks side by side, and finds the same.
+//! Reads in flight: with `io_depth` a check asks a device for many blocks side by side, and finds
+//! the same.
 //!
-//! `IMAGE=file` measures a check of that file where each read takes `MICROSECONDS=n` (1000), with `IO_DEPTH=n` (32) and
-//! `THREADS=n` (2).
+//! `IMAGE=file` measures a check of that file where each read takes `MICROSECONDS=n` (1000), with
+//! `IO_DEPTH=n` (32) and `THREADS=n` (2).
 
 #![allow(clippy::unwrap_used)]
 
@@ -70,7 +71,8 @@ impl BlockDevice for Slow {
     }
 }
 
-/// Directories whose blocks lie apart, one of them large, in more than thirty groups; some bitmaps are wrong.
+/// Directories whose blocks lie apart, one of them large, in more than thirty groups; some bitmaps
+/// are wrong.
 fn made(folder: &Path) -> std::path::PathBuf {
     let tree = folder.join("tree");
     for n in 0..200 {

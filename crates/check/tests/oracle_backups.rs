@@ -1,4 +1,5 @@
-//! The superblock or the descriptors destroyed: the same verdict as `e2fsck -fn`, by the same backup.
+//! The superblock or the descriptors destroyed: the same verdict as `e2fsck -fn`, by the same
+//! backup.
 //!
 //! Two kinds of images by default, five with `BLOCKYARD_FULL=1`.
 

@@ -1,4 +1,5 @@
-//! Images that e2fsck calls clean are clean here too, and the answer does not depend on the number of threads.
+//! Images that e2fsck calls clean are clean here too, and the answer does not depend on the number
+//! of threads.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,11 +1,11 @@
-//! Damage of whole blocks and files: verdict and exit code equal those of `e2fsck -fn`, also of what `e2fsck -fy` makes of
-//! some of them.
+//! Damage of whole blocks and files: verdict and exit code equal those of `e2fsck -fn`, also of
+//! what `e2fsck -fy` makes of some of them.
 //!
 //! And images of a kernel that stopped in the middle of work: the verdict is that of e2fsck once
 //! Linux has mounted them.
 //!
-//! 60 damages of six images by default, 2,000 of all with `BLOCKYARD_FULL=1`; `DAMAGES=n` sets another number and `PROFILE=name` restricts
-//! the images.
+//! 60 damages of six images by default, 2,000 of all with `BLOCKYARD_FULL=1`; `DAMAGES=n` sets
+//! another number and `PROFILE=name` restricts the images.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,8 +36,9 @@ fn examine(image: &Path) -> (i32, Vec<Finding>) {
 /// Whether both say the same of an image; what differs is printed, and the image kept.
 fn agree(profile: &Profile, what: &str, image: &Path, theirs: &Verdict) -> bool {
     let (ours, findings) = examine(image);
-    // To e2fsck -n a file that was cut short is clean while no metadata is missing, and not to be checked where some
-    // is; nor is one without a place for an inode table. Here both are damaged, and checked.
+    // To e2fsck -n a file that was cut short is clean while no metadata is missing, and not to be
+    // checked where some is; nor is one without a place for an inode table. Here both are damaged,
+    // and checked.
     let found = |code: Code| findings.iter().any(|finding| finding.code == code);
     let (is_cut, no_table) = (found(Code::DEVICE_SHORT), found(Code::INODE_TABLE_PLACE));
     let same = match (theirs.code, ours) {
@@ -70,7 +71,8 @@ fn wanted() -> usize {
     asked.unwrap_or(if full_matrix() { 2000 } else { 60 })
 }
 
-/// All in full, the one that is asked for, or a few: filling an image takes longer than checking many.
+/// All in full, the one that is asked for, or a few: filling an image takes longer than checking
+/// many.
 fn profiles(random: &mut ChaCha8Rng) -> Vec<&'static Profile> {
     if let Ok(only) = std::env::var("PROFILE") {
         return vec![profile_named(&only)];

@@ -1,7 +1,8 @@
-//! Journals on devices of their own: a dirty one is replayed in memory, one that is missing, damaged or another's is
-//! refused with the exit code of e2fsck.
+//! Journals on devices of their own: a dirty one is replayed in memory, one that is missing,
+//! damaged or another's is refused with the exit code of e2fsck.
 //!
-//! 60 changed fields of the journal device by default, 1,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n` sets another number.
+//! 60 changed fields of the journal device by default, 1,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n`
+//! sets another number.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -194,7 +195,8 @@ fn nothing_is_repaired_without_the_journal_device() {
     assert_eq!((plan.ending().exit_code(), applied.blocks), (0, 0));
 }
 
-/// The fields of the two superblocks of a journal device: name, byte offset, bytes, and whether the first one holds it.
+/// The fields of the two superblocks of a journal device: name, byte offset, bytes, and whether the
+/// first one holds it.
 fn fields(pair: &Pair) -> Vec<(&'static str, u64, usize, bool)> {
     let journal_superblock = if pair.block_size == 1024 { 2048 } else { pair.block_size };
     let small = |size: usize| size <= 16;

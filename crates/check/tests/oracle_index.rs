@@ -1,5 +1,6 @@
-//! Indexes of directories with nodes between root and leaves: keys between nodes, and names in the leaves beside the
-//! borders of nodes, are changed one by one, and the verdict stays that of `e2fsck -fn`.
+//! Indexes of directories with nodes between root and leaves: keys between nodes, and names in the
+//! leaves beside the borders of nodes, are changed one by one, and the verdict stays that of
+//! `e2fsck -fn`.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 

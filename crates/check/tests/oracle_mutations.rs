@@ -1,8 +1,9 @@
-//! Seeded single-field corruptions: the verdict equals that of `e2fsck -fn`, and the damaged structure is named.
+//! Seeded single-field corruptions: the verdict equals that of `e2fsck -fn`, and the damaged
+//! structure is named.
 //!
-//! 400 corruptions by default (of 100, half are harmless, and three that nobody can name are 5 % of the rest by chance),
-//! 2,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n` sets another number and `PROFILE=name` restricts the images,
-//! `KIND=Superblock` the structures.
+//! 400 corruptions by default (of 100, half are harmless, and three that nobody can name are 5 % of
+//! the rest by chance), 2,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n` sets another number and
+//! `PROFILE=name` restricts the images, `KIND=Superblock` the structures.
 
 #![allow(clippy::unwrap_used)]
 

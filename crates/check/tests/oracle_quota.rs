@@ -1,5 +1,5 @@
-//! Quota files beside e2fsck, the only other program here that knows them inside ext4: verdicts on what kernel and tools made,
-//! on single fields that are wrong, and what a repair keeps of limits.
+//! Quota files beside e2fsck, the only other program here that knows them inside ext4: verdicts on
+//! what kernel and tools made, on single fields that are wrong, and what a repair keeps of limits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,8 @@ fn own(directory: &Path, next: &mut u32) {
     }
 }
 
-/// An image of a profile with quota of users and groups, and of projects where inodes have room for their numbers.
+/// An image of a profile with quota of users and groups, and of projects where inodes have room for
+/// their numbers.
 fn with_quota(name: &str, folder: &Path) -> PathBuf {
     let image = make_filled(profile_named(name), folder);
     let mount = LoopMount::new(&image, "").unwrap();

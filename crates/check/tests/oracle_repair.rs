@@ -1,9 +1,11 @@
-//! Repairs of seeded damages in memory, judged by a second check, by `e2fsck -fn`, by the files that nothing touched, and
-//! by what `e2fsck -fy` keeps of a copy; every fourth by `e2fsck -fp` beside `-p`, too.
+//! Repairs of seeded damages in memory, judged by a second check, by `e2fsck -fn`, by the files
+//! that nothing touched, and by what `e2fsck -fy` keeps of a copy; every fourth by `e2fsck -fp`
+//! beside `-p`, too.
 //!
-//! 64 damages of four images by default, 20,000 of all with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another number,
-//! `PROFILE=name,name` the images, `ONLY=image:number,number` damages, and `KEEP=folder` where images that fail are kept. A damage
-//! depends on the seed, its image and its number alone. What e2fsck cannot repair either is counted apart.
+//! 64 damages of four images by default, 20,000 of all with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets
+//! another number, `PROFILE=name,name` the images, `ONLY=image:number,number` damages, and
+//! `KEEP=folder` where images that fail are kept. A damage depends on the seed, its image and its
+//! number alone. What e2fsck cannot repair either is counted apart.
 
 #![allow(clippy::unwrap_used)]
 
@@ -167,6 +169,7 @@ fn repaired_images_are_clean_and_hold_what_e2fsck_keeps() {
     );
     println!("-p: {} of {} differ", totals.preened_otherwise, totals.preened);
     assert_eq!(totals.failed, 0);
-    // Known to differ: the resize inode behind a checksum that e2fsck mends, and counts of descriptors.
+    // Known to differ: the resize inode behind a checksum that e2fsck mends, and counts of
+    // descriptors.
     assert!(totals.preened_otherwise <= 1 + totals.preened / 20, "-p differs too often");
 }

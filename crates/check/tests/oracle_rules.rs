@@ -1,4 +1,5 @@
-//! Rules found by comparing verdicts with `e2fsck -fn` 1.47, one table each: a change made by debugfs, and both verdicts.
+//! Rules found by comparing verdicts with `e2fsck -fn` 1.47, one table each: a change made by
+//! debugfs, and both verdicts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -75,7 +76,8 @@ fn debugfs(image: &Path, request: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// One written block beyond the end is tolerated where the extents lie in the inode, and only there.
+/// One written block beyond the end is tolerated where the extents lie in the inode, and only
+/// there.
 #[test]
 fn sizes_before_the_last_extent() {
     let Some(image) = Image::new().filter(|_| require(&["root", "mount"])) else { return };
@@ -110,7 +112,8 @@ fn deletion_times_of_reserved_inodes() {
     }
 }
 
-/// The blocks that the resize inode maps are in use because the superblock reserves them, not because it maps them.
+/// The blocks that the resize inode maps are in use because the superblock reserves them, not
+/// because it maps them.
 #[test]
 fn descriptor_blocks_that_are_no_longer_reserved() {
     let Some(image) = Image::new() else { return };
@@ -126,7 +129,8 @@ fn descriptor_blocks_that_are_no_longer_reserved() {
     }
 }
 
-/// Kinds of images whose reserved inodes differ: with every special file, with clusters, small inodes, next to none.
+/// Kinds of images whose reserved inodes differ: with every special file, with clusters, small
+/// inodes, next to none.
 const RESERVED: [&str; 4] = [
     "-t ext4 -b 1024 -O orphan_file",
     "-t ext4 -b 4096 -O bigalloc -C 16384",
@@ -159,7 +163,8 @@ const FIELDS: [(&str, &[&str]); 22] = [
     ("checksum", &["7"]),
 ];
 
-/// Inodes 1 to 13, used or not, with one field changed: a sample, or all of them with `BLOCKYARD_FULL=1`.
+/// Inodes 1 to 13, used or not, with one field changed: a sample, or all of them with
+/// `BLOCKYARD_FULL=1`.
 #[test]
 fn fields_of_reserved_inodes() {
     let Some(image) = Image::new() else { return };
@@ -293,7 +298,8 @@ fn reserved_inodes_with_both_maps() {
     }
 }
 
-/// A descriptor with a wrong checksum: bitmaps that it calls uninitialised are read, and their checksums do not count.
+/// A descriptor with a wrong checksum: bitmaps that it calls uninitialised are read, and their
+/// checksums do not count.
 #[test]
 fn checksums_of_bitmaps_that_are_in_doubt() {
     let Some(image) = Image::new().filter(|_| require(&["tune2fs"])) else { return };
@@ -326,7 +332,8 @@ fn values_in_inodes_without_the_feature() {
     assert!(image.judge("feature -ea_inode"));
 }
 
-/// Fast commits must leave 1024 blocks to full ones; an area larger than the journal is not noticed.
+/// Fast commits must leave 1024 blocks to full ones; an area larger than the journal is not
+/// noticed.
 #[test]
 fn areas_for_fast_commits() {
     let Some(image) = Image::new() else { return };
@@ -347,7 +354,8 @@ fn areas_for_fast_commits() {
     }
 }
 
-/// A free inode of zeroes but for one byte: its checksum counts when that byte is one of the first 128.
+/// A free inode of zeroes but for one byte: its checksum counts when that byte is one of the
+/// first 128.
 #[test]
 fn inodes_that_are_almost_empty() {
     let Some(image) = Image::new() else { return };

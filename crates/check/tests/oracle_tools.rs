@@ -1,5 +1,5 @@
-//! What tune2fs, resize2fs, debugfs and e2fsck make of file systems: our verdict stays that of `e2fsck -fn`. A third of the
-//! changes by default, all with `BLOCKYARD_FULL=1`.
+//! What tune2fs, resize2fs, debugfs and e2fsck make of file systems: our verdict stays that of
+//! `e2fsck -fn`. A third of the changes by default, all with `BLOCKYARD_FULL=1`.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 

@@ -1,4 +1,5 @@
-//! Exit codes of `-p` beside `e2fsck -fp`, one cause each that the runs of `oracle_repair.rs` found.
+//! Exit codes of `-p` beside `e2fsck -fp`, one cause each that the runs of `oracle_repair.rs`
+//! found.
 
 #![allow(clippy::unwrap_used)]
 

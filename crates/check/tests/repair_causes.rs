@@ -80,7 +80,8 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
     }
 }
 
-/// A bitmap at the first block of its group's inode table: the bitmap moves, for it can be counted anew.
+/// A bitmap at the first block of its group's inode table: the bitmap moves, for it can be counted
+/// anew.
 #[test]
 fn garbage_in_a_table_infers_no_feature() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -114,7 +115,8 @@ fn a_bitmap_on_a_table_moves() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// Revision 0 in the superblock of a file system with inodes of 256 bytes: nothing can be read by it.
+/// Revision 0 in the superblock of a file system with inodes of 256 bytes: nothing can be read by
+/// it.
 #[test]
 fn a_lost_revision_comes_back() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -129,7 +131,8 @@ fn a_lost_revision_comes_back() {
     }
 }
 
-/// An empty file without a name whose attributes could not be kept: there was something, so it gets a name.
+/// An empty file without a name whose attributes could not be kept: there was something, so it gets
+/// a name.
 #[test]
 fn a_file_that_lost_its_attributes_is_not_empty() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -157,7 +160,8 @@ fn a_file_that_lost_its_attributes_is_not_empty() {
     assert!(debugfs(&image, "ls -p lost+found").contains(&format!("/#{inode}/")), "{stat}");
 }
 
-/// No descriptor and no copy of them is left: where the first table lies says where the others of its flex group do.
+/// No descriptor and no copy of them is left: where the first table lies says where the others of
+/// its flex group do.
 #[test]
 fn tables_of_a_flex_group_are_found_behind_the_first() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -190,7 +194,8 @@ fn tables_of_a_flex_group_are_found_behind_the_first() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// Garbage in the inode of the bad blocks, with the flag of an extent tree that is none: it is no list.
+/// Garbage in the inode of the bad blocks, with the flag of an extent tree that is none: it is no
+/// list.
 #[test]
 fn garbage_is_no_list_of_bad_blocks() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -205,8 +210,8 @@ fn garbage_is_no_list_of_bad_blocks() {
     assert!(debugfs(&image, "testb 30000").contains("not in use"));
 }
 
-/// Fields of the superblock that make sound files look reserved: an inode number without its feature, and a first ordinary
-/// inode that no backup knows.
+/// Fields of the superblock that make sound files look reserved: an inode number without its
+/// feature, and a first ordinary inode that no backup knows.
 #[test]
 fn files_that_the_superblock_takes_for_its_own_stay() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -221,7 +226,8 @@ fn files_that_the_superblock_takes_for_its_own_stay() {
     }
 }
 
-/// A descriptor is wrong, and so is the backup that would say better: the descriptor is mended without it.
+/// A descriptor is wrong, and so is the backup that would say better: the descriptor is mended
+/// without it.
 #[test]
 fn a_damaged_backup_takes_no_place() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -289,7 +295,8 @@ fn an_inline_directory_without_a_mode_stays() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// The key of one extent in the middle is far too high: the extents behind it are none the worse for that.
+/// The key of one extent in the middle is far too high: the extents behind it are none the worse
+/// for that.
 #[test]
 fn an_extent_out_of_order_goes_alone() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -352,8 +359,9 @@ fn lost_found(image: &Path) -> Vec<(u32, String)> {
     entries.filter(|(_, name)| name != "." && name != "..").collect()
 }
 
-/// A directory that only itself leads to keeps the name that it had there; another one says which directory `..` names, a file what
-/// it begins with; and a name that is taken gets an end. The names that went are listed.
+/// A directory that only itself leads to keeps the name that it had there; another one says which
+/// directory `..` names, a file what it begins with; and a name that is taken gets an end. The
+/// names that went are listed.
 #[test]
 fn names_in_lost_found_say_where_files_came_from() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -393,7 +401,8 @@ fn names_in_lost_found_say_where_files_came_from() {
     assert_eq!(gone, [b"back"], "{:?}", plan.actions);
 }
 
-/// The extent of a directory begins a block too early, which no cluster does: where it begins there lies its first block.
+/// The extent of a directory begins a block too early, which no cluster does: where it begins there
+/// lies its first block.
 #[test]
 fn a_directory_beside_its_cluster_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

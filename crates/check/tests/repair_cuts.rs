@@ -1,7 +1,8 @@
-//! Plans that no number of threads changes, repairs that are taken back, and repairs that a power cut ends: a second repair
-//! ends clean, and no file that the uncut repair keeps is lost.
+//! Plans that no number of threads changes, repairs that are taken back, and repairs that a power
+//! cut ends: a second repair ends clean, and no file that the uncut repair keeps is lost.
 //!
-//! 6 repairs by default, 300 with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another number, `PROFILE=name,name` the images.
+//! 6 repairs by default, 300 with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another number,
+//! `PROFILE=name,name` the images.
 
 #![allow(clippy::unwrap_used)]
 

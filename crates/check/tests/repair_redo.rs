@@ -1,4 +1,5 @@
-//! A repair that moves content between places where both hold something: no power cut loses what was on its way.
+//! A repair that moves content between places where both hold something: no power cut loses what
+//! was on its way.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 

@@ -1,4 +1,5 @@
-//! Random byte flips and truncations: no panic, no hang, bounded memory, and the same findings for any thread count.
+//! Random byte flips and truncations: no panic, no hang, bounded memory, and the same findings for
+//! any thread count.
 //!
 //! 300 damaged images by default, 10,000 with `BLOCKYARD_FULL=1`; `FLIPS=n` sets another number.
 
@@ -16,7 +17,8 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// No damaged image of 64 MiB may take longer than this, on a busy machine and without optimisation.
+/// No damaged image of 64 MiB may take longer than this, on a busy machine and without
+/// optimisation.
 const TIME_MAX: Duration = Duration::from_secs(60);
 /// Resident memory that the whole run may reach: four images of 64 MiB and the checker.
 const MEMORY_MAX_KIB: u64 = 1 << 20;
@@ -95,7 +97,8 @@ fn dirty_base(directory: &Path) -> Base {
     let image = MemoryDevice::load(&path).unwrap();
     drop(mount);
     std::fs::remove_file(&path).unwrap();
-    // The journal's superblock, which is the last structure of an empty image, and the first blocks of the log.
+    // The journal's superblock, which is the last structure of an empty image, and the first blocks
+    // of the log.
     let areas =
         (0..400).map(|block| (journal.0 + 1024 * block, 1024)).chain([(1024, 1024), journal]).collect();
     ("dirty".into(), image, areas)

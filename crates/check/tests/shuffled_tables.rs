@@ -1,5 +1,5 @@
-//! Blocks of inodes at each other's places go home, and copies over other blocks do not become files.
-//! Tables that only the first copy of a descriptor puts elsewhere stay where they are.
+//! Blocks of inodes at each other's places go home, and copies over other blocks do not become
+//! files. Tables that only the first copy of a descriptor puts elsewhere stay where they are.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 

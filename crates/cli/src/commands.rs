@@ -47,8 +47,8 @@ use std::process::ExitCode;
 /// Exit code of an operational error: the request was understood and could not be carried out.
 pub(crate) const EXIT_OPERATIONAL: u8 = 8;
 
-/// An error with its causes, in one line; a cause that the text before already tells is left out, and so is a text that
-/// the next cause tells in full.
+/// An error with its causes, in one line; a cause that the text before already tells is left out,
+/// and so is a text that the next cause tells in full.
 pub(crate) fn describe(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -1,11 +1,12 @@
-//! Examples of each command, told once: `--help` and the manual pages show them, and a test runs them from first to
-//! last in an empty directory.
+//! Examples of each command, told once: `--help` and the manual pages show them, and a test runs
+//! them from first to last in an empty directory.
 //!
 //! They therefore build on each other: the first makes the image that the next ones fill.
 
 use clap::CommandFactory;
 
-/// Words of the command, and a line to try; lines that only make sense after others stand after them.
+/// Words of the command, and a line to try; lines that only make sense after others stand after
+/// them.
 const EXAMPLES: &[(&str, &str)] = &[
     ("build", "blockyard build tree tree.img"),
     ("build", "blockyard build --free 10% -L data -O ^has_journal tree data.img"),

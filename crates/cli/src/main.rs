@@ -1,8 +1,9 @@
 //! The binary `blockyard`: command-line definitions and their dispatch to the library crates.
 //!
-//! One file per command under `commands/`: its arguments (clap), and a `run` that returns the process exit code.
-//! Errors print as one line, `blockyard: what, where, what to do`, with exit code 8 (operational error, as e2fsck
-//! counts) unless a command documents its own; wrong usage is one line too and exits with 2.
+//! One file per command under `commands/`: its arguments (clap), and a `run` that returns the
+//! process exit code. Errors print as one line, `blockyard: what, where, what to do`, with exit
+//! code 8 (operational error, as e2fsck counts) unless a command documents its own; wrong usage is
+//! one line too and exits with 2.
 
 #![forbid(unsafe_code)]
 

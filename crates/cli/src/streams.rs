@@ -1,11 +1,12 @@
 //! Standard output and standard error, as this program writes to them.
 //!
-//! `print!`, `println!`, `eprint!` and `eprintln!` of this crate are defined here and stand in for those of the standard
-//! library, which panic when nobody reads any more: `blockyard put --json ... | head -1` would leave an image half
-//! changed. Here a reader that went away has seen enough: the work goes on and the rest of the output is dropped. Any
-//! other failure to write standard output (a full disk) is told at the end, with exit code 8. A line on standard error
-//! stays one line whatever names it holds: control characters are escaped, and on a terminal in standard output too
-//! (`terminal.rs`).
+//! `print!`, `println!`, `eprint!` and `eprintln!` of this crate are defined here and stand in for
+//! those of the standard library, which panic when nobody reads any more:
+//! `blockyard put --json ... | head -1` would leave an image half changed. Here a reader that went
+//! away has seen enough: the work goes on and the rest of the output is dropped. Any other failure
+//! to write standard output (a full disk) is told at the end, with exit code 8. A line on standard
+//! error stays one line whatever names it holds: control characters are escaped, and on a terminal
+//! in standard output too (`terminal.rs`).
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};

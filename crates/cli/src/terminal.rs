@@ -1,9 +1,10 @@
 //! The terminal, where standard output is one: how wide it is, and what may not reach it.
 //!
-//! Names, labels and content of an image are anybody's bytes: on a terminal, control characters could move the cursor,
-//! change the title or answer for the user. So everything that this program prints passes through [`Guard`], which
-//! escapes them there, and lets every byte through to files and pipes. Names are escaped before they are printed
-//! (`commands/names.rs`), because a line break is no harm in a text but is one in a name.
+//! Names, labels and content of an image are anybody's bytes: on a terminal, control characters
+//! could move the cursor, change the title or answer for the user. So everything that this program
+//! prints passes through [`Guard`], which escapes them there, and lets every byte through to files
+//! and pipes. Names are escaped before they are printed (`commands/names.rs`), because a line break
+//! is no harm in a text but is one in a name.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
@@ -33,15 +34,15 @@ pub(crate) fn columns() -> usize {
     wanted.or_else(there).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
-/// Whether a letter may do more on a terminal than stand there: control characters, and those that turn the direction
-/// of writing, by which a name can look like another.
+/// Whether a letter may do more on a terminal than stand there: control characters, and those that
+/// turn the direction of writing, by which a name can look like another.
 pub(crate) fn is_unsafe(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Bytes as one line of text that does nothing to a terminal: unsafe letters as Rust writes them (`\n`, `\u{1b}`), bytes
-/// that are no UTF-8 as `\xff`.
+/// Bytes as one line of text that does nothing to a terminal: unsafe letters as Rust writes them
+/// (`\n`, `\u{1b}`), bytes that are no UTF-8 as `\xff`.
 pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut line = String::with_capacity(bytes.len());
     for part in bytes.utf8_chunks() {

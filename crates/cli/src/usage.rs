@@ -1,6 +1,8 @@
-//! Wrong usage in one line, as every other error: what is wrong, of which command, and where to read on.
+//! Wrong usage in one line, as every other error: what is wrong, of which command, and where to
+//! read on.
 //!
-//! The words are clap's, without its paragraphs: its message is the text before the usage, and a tip may follow.
+//! The words are clap's, without its paragraphs: its message is the text before the usage, and a
+//! tip may follow.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -12,8 +14,8 @@ const EXIT_USAGE: u8 = 2;
 /// That of `check`, which gives the codes of e2fsck.
 const EXIT_USAGE_CHECK: u8 = 16;
 
-/// Prints what clap has to say, and gives the exit code. Help that was asked for goes to standard output; a command that
-/// needs another word after it answers with its help too.
+/// Prints what clap has to say, and gives the exit code. Help that was asked for goes to standard
+/// output; a command that needs another word after it answers with its help too.
 pub(crate) fn end(error: &clap::Error, command: &clap::Command) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -29,7 +31,8 @@ pub(crate) fn end(error: &clap::Error, command: &clap::Command) -> ExitCode {
     }
 }
 
-/// Tells in one line what is wrong with the usage of the command that runs, and gives the exit code.
+/// Tells in one line what is wrong with the usage of the command that runs, and gives the exit
+/// code.
 pub(crate) fn refuse(told: &str, command: &clap::Command) -> ExitCode {
     let words = words(command, std::env::args_os().skip(1));
     eprintln!("{}: {told} (see `{} --help`)", words.join(": "), words.join(" "));

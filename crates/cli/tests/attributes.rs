@@ -50,7 +50,8 @@ fn seen(image: &str, path: &str) -> (u64, u64, u64) {
     (number("mode") & 0o7777, number("uid"), number("gid"))
 }
 
-/// Permissions could not be changed without a mount. What comes out is what chmod makes of a mounted image.
+/// Permissions could not be changed without a mount. What comes out is what chmod makes of a
+/// mounted image.
 #[test]
 fn permissions_are_changed_as_chmod_does() {
     if !require(&["root", "mount", "e2fsck"]) {

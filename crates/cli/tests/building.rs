@@ -1,4 +1,5 @@
-//! `blockyard build` from the command line: what it prints, what it refuses, and that no half-made image is left.
+//! `blockyard build` from the command line: what it prints, what it refuses, and that no half-made
+//! image is left.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Manners of every command: wrong usage is one line, a reader that goes away is no reason to stop, and output that
-//! cannot be written is told.
+//! Manners of every command: wrong usage is one line, a reader that goes away is no reason to stop,
+//! and output that cannot be written is told.
 
 #![allow(clippy::unwrap_used)]
 

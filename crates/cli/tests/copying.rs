@@ -1,5 +1,5 @@
-//! `put` and `get` as their users meet them: the same bytes for the same tree, operands as with cp, set-id bits, flags,
-//! interruption, full images and hosts, and messages that name the side.
+//! `put` and `get` as their users meet them: the same bytes for the same tree, operands as with cp,
+//! set-id bits, flags, interruption, full images and hosts, and messages that name the side.
 
 #![allow(clippy::unwrap_used)]
 
@@ -79,8 +79,9 @@ fn filled(folder: &Path, tree: &Path, variable: Option<&str>) -> Vec<u8> {
     std::fs::read(image).unwrap()
 }
 
-/// Twice the same tree gave two images: access times were copied, and reading changes them. Copies of a tree differ in
-/// the order of their directories, in holes, and in times that are later than the one that is asked for.
+/// Twice the same tree gave two images: access times were copied, and reading changes them. Copies
+/// of a tree differ in the order of their directories, in holes, and in times that are later than
+/// the one that is asked for.
 #[test]
 fn the_same_tree_gives_the_same_bytes() {
     if !require(&["e2fsck"]) {
@@ -368,7 +369,8 @@ fn an_empty_lost_and_found_stays() {
     assert!(to.join("lost+found/#12").exists());
 }
 
-/// Flags of chattr were lost on the way in; on the way out those that fix a file are set only when asked for.
+/// Flags of chattr were lost on the way in; on the way out those that fix a file are set only when
+/// asked for.
 #[test]
 fn flags_are_carried() {
     if !require(&["root", "mount", "mke2fs", "chattr", "lsattr", "e2fsck"]) {
@@ -527,7 +529,8 @@ fn messages_name_the_side() {
     fails(&["mkfs", &image, "-I", "128", "--time", "3000000000", "8M"], 2);
 }
 
-/// What was put into a directory with a default access control list had the lists of that, not of its source.
+/// What was put into a directory with a default access control list had the lists of that, not of
+/// its source.
 #[test]
 fn copies_have_the_access_lists_of_their_source() {
     if !require(&["root", "e2fsck"]) {

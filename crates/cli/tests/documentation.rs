@@ -51,7 +51,8 @@ fn every_command_has_a_page_and_help() {
     }
 }
 
-/// The examples of the help, one after the other in an empty directory; none needs another program than a shell.
+/// The examples of the help, one after the other in an empty directory; none needs another program
+/// than a shell.
 #[test]
 fn the_examples_work() {
     let folder = tempfile::tempdir().unwrap();

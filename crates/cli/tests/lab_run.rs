@@ -1,6 +1,8 @@
-//! `blockyard lab run` and `lab report` from the shell: keys of rows, every option, what bad input is answered with.
+//! `blockyard lab run` and `lab report` from the shell: keys of rows, every option, what bad input
+//! is answered with.
 //!
-//! Each refusal is one line that says what, where and what to do, with its exit code, and no image is touched.
+//! Each refusal is one line that says what, where and what to do, with its exit code, and no image
+//! is touched.
 
 #![allow(clippy::unwrap_used)]
 
@@ -144,7 +146,8 @@ fn the_printed_tables_end_with_the_judges_and_the_seed() {
     }
 }
 
-/// On a terminal (made by `script`) a run of more than a second says where it is; --quiet and a pipe say nothing.
+/// On a terminal (made by `script`) a run of more than a second says where it is; --quiet and a
+/// pipe say nothing.
 #[test]
 fn progress_shows_on_a_terminal_only() {
     if !blockyard_testkit::require(&["script"]) {
@@ -537,7 +540,8 @@ fn a_life_is_lived_and_written() {
     assert!(shown.contains("\"sparse\""), "{shown}");
 }
 
-/// Time is the model's, requests can be kept and played on another model, and all of it repeats to the byte.
+/// Time is the model's, requests can be kept and played on another model, and all of it repeats to
+/// the byte.
 #[test]
 fn workloads_run_on_modelled_devices() {
     let folder = tempfile::tempdir().unwrap();

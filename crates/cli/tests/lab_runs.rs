@@ -1,4 +1,5 @@
-//! A run's folder while it runs: rows as they are measured, going on after an interruption, and what is never overwritten.
+//! A run's folder while it runs: rows as they are measured, going on after an interruption, and
+//! what is never overwritten.
 
 #![allow(clippy::unwrap_used)]
 
@@ -77,7 +78,8 @@ fn a_run_that_was_interrupted_goes_on_with_what_is_missing() {
     assert!(out.join("report.html").exists());
 }
 
-/// What threads left was shown as if it were the policy's doing; and an experiment that shows nothing at its scale said nothing.
+/// What threads left was shown as if it were the policy's doing; and an experiment that shows
+/// nothing at its scale said nothing.
 #[test]
 fn what_is_chance_or_too_small_is_said() {
     let blockyard = |line: &str| {

@@ -1,5 +1,5 @@
-//! What ends `lab run`, `lab agree` and `lab crash` before their time leaves nothing behind: no mount, no loop device, no
-//! trace instance, no changed write-back setting, no scratch file.
+//! What ends `lab run`, `lab agree` and `lab crash` before their time leaves nothing behind: no
+//! mount, no loop device, no trace instance, no changed write-back setting, no scratch file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,8 @@ const COMMANDS: [&str; 3] = [
     "lab crash --states 2000 --jobs 1 --scratch SCRATCH --quiet",
 ];
 
-/// Milliseconds after which a run is interrupted: before anything is made, amid the making, amid the work.
+/// Milliseconds after which a run is interrupted: before anything is made, amid the making, amid
+/// the work.
 const MOMENTS: [u64; 10] = [5, 20, 50, 90, 140, 200, 280, 380, 500, 650];
 
 fn start(line: &str, scratch: &Path) -> Child {
@@ -131,7 +132,8 @@ fn the_next_start_takes_down_what_a_killed_one_left() {
     assert_eq!(settings(), before);
 }
 
-/// The keeper of the settings was killed together with everybody: the settings of rest would have stayed.
+/// The keeper of the settings was killed together with everybody: the settings of rest would have
+/// stayed.
 #[test]
 fn settings_come_back_after_their_keeper_was_killed_too() {
     if !blockyard_testkit::require(&NEEDS) {

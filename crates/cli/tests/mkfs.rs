@@ -1,4 +1,5 @@
-//! `blockyard mkfs` as a user meets it: what is overwritten and what is not, sizes, exit codes, output.
+//! `blockyard mkfs` as a user meets it: what is overwritten and what is not, sizes, exit codes,
+//! output.
 
 #![allow(clippy::unwrap_used)]
 

@@ -23,8 +23,8 @@ fn text(line: &str) -> String {
     String::from_utf8(agree(line).stdout).unwrap()
 }
 
-/// Who compares with the kernel but not the kernel with itself is told what such a comparison can be measured by, in one line;
-/// what is read by programs has figures only.
+/// Who compares with the kernel but not the kernel with itself is told what such a comparison can
+/// be measured by, in one line; what is read by programs has figures only.
 #[test]
 fn who_has_no_ceiling_is_told_what_one_is() {
     if !require(&NEEDS) {

@@ -1,5 +1,5 @@
-//! Images that are missing, damaged, in use or not to be touched: one line that says what and where, the exit code, and
-//! the image as it was.
+//! Images that are missing, damaged, in use or not to be touched: one line that says what and
+//! where, the exit code, and the image as it was.
 
 #![allow(clippy::unwrap_used)]
 
@@ -103,7 +103,8 @@ fn what_is_no_image_is_named_and_left_alone() {
         let content = || path.is_file().then(|| std::fs::read(&path).unwrap());
         let before = content();
         for command in commands(path.to_str().unwrap()) {
-            // Recovery asks for less than the other commands: it may have nothing to say about what comes later.
+            // Recovery asks for less than the other commands: it may have nothing to say about what
+            // comes later.
             if command[0] == "recover" && ["cut short", "FEATURE_I31"].contains(&what) {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! `lab run --beside kernel`: the kernel places as we do, and nothing is left mounted whatever ends the run.
+//! `lab run --beside kernel`: the kernel places as we do, and nothing is left mounted whatever ends
+//! the run.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! `blockyard check`: exit codes of e2fsck, findings as text and JSON, the same for any number of threads, nothing
-//! written.
+//! `blockyard check`: exit codes of e2fsck, findings as text and JSON, the same for any number of
+//! threads, nothing written.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 

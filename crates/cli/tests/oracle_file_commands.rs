@@ -1,4 +1,5 @@
-//! The commands that change an image (put, rm, mkdir, mv, ln) and get, judged by the kernel and e2fsck.
+//! The commands that change an image (put, rm, mkdir, mv, ln) and get, judged by the kernel and
+//! e2fsck.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! `blockyard frag` against e2freefrag, filefrag and e4defrag -c, on images that the kernel and we aged.
+//! `blockyard frag` against e2freefrag, filefrag and e4defrag -c, on images that the kernel and we
+//! aged.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +29,8 @@ const GEOMETRIES: [(&str, u64); 12] = [
     ("-t ext4 -m 0 -J size=4", 24),
 ];
 
-/// Makes holes, unwritten and adjacent extents, files of one block and large ones, and removes some.
+/// Makes holes, unwritten and adjacent extents, files of one block and large ones, and removes
+/// some.
 fn age(root: &Path, rng: &mut ChaCha8Rng, budget: u64) {
     let folders = ["", "one", "one/two", "lost+found2"];
     for folder in folders {
@@ -90,8 +92,8 @@ fn theirs(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&run(program, arguments).stdout).into_owned()
 }
 
-/// The ranking and totals of e4defrag with white space joined and the path of the mount taken off: long paths move the
-/// columns.
+/// The ranking and totals of e4defrag with white space joined and the path of the mount taken off:
+/// long paths move the columns.
 fn words(text: &str, prefix: &str) -> Vec<String> {
     let from = text.find("<Fragmented files>").unwrap_or(0);
     let text = text[from..].replace(prefix, "");

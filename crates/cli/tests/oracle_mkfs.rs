@@ -1,8 +1,9 @@
-//! Images of `blockyard mkfs` against those of mke2fs 1.47 for the same arguments: byte by byte, but for what
-//! [`mask_superblock`] and [`mask_mmp`] name; then e2fsck, our check, dumpe2fs and, where it can, a mount by the kernel.
+//! Images of `blockyard mkfs` against those of mke2fs 1.47 for the same arguments: byte by byte,
+//! but for what [`mask_superblock`] and [`mask_mmp`] name; then e2fsck, our check, dumpe2fs and,
+//! where it can, a mount by the kernel.
 //!
-//! The sets are the lines of `mkfs_cases.txt` (the awkward ones) and random ones. By default a seeded sample of both;
-//! all of them and more random ones with `BLOCKYARD_FULL=1`.
+//! The sets are the lines of `mkfs_cases.txt` (the awkward ones) and random ones. By default a
+//! seeded sample of both; all of them and more random ones with `BLOCKYARD_FULL=1`.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -95,7 +96,8 @@ fn command(program: &str, first: &[&str], case: &Case, image: &Path) -> Output {
         .unwrap()
 }
 
-/// What may differ in a superblock: the KiB written (the two write differently much), hence its checksum.
+/// What may differ in a superblock: the KiB written (the two write differently much), hence its
+/// checksum.
 fn mask_superblock(block: &mut [u8]) {
     block[0x178..0x180].fill(0);
     block[0x3FC..0x400].fill(0);
@@ -119,7 +121,8 @@ fn masked(mut block: Vec<u8>) -> Vec<u8> {
     block
 }
 
-/// The first difference of two images, if any. Holes are compared only where the other image has data.
+/// The first difference of two images, if any. Holes are compared only where the other image has
+/// data.
 fn difference(pair: &Pair) -> Option<String> {
     one_way(&pair.ours, &pair.theirs).or_else(|| one_way(&pair.theirs, &pair.ours))
 }
@@ -178,7 +181,8 @@ fn judge(case: &Case, pair: &Pair, mount: bool) -> Result<bool, String> {
         (true, false) => return Err(format!("mke2fs refuses: {}", text(&theirs.stderr))),
         (false, true) => return Err(format!("blockyard refuses: {}", text(&ours.stderr))),
     }
-    // mke2fs packs tables beyond the end of what it looks at, says so, and goes on: nothing to be equal to.
+    // mke2fs packs tables beyond the end of what it looks at, says so, and goes on: nothing to be
+    // equal to.
     let lost_its_way =
         text(&theirs.stderr).contains("Illegal block number passed to ext2fs_test_block_bitmap");
     if lost_its_way {
@@ -219,7 +223,8 @@ fn mount_and_write(case: &Case, pair: &Pair) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this kernel can mount images of the case quickly: pages of 4 KiB, no MMP (a mount waits for it).
+/// Whether this kernel can mount images of the case quickly: pages of 4 KiB, no MMP (a mount waits
+/// for it).
 fn is_mountable(case: &Case, pair: &Pair) -> bool {
     let mut block_size = [0; 4];
     let device = FileDevice::open_read_only(&pair.ours).unwrap();
@@ -324,7 +329,8 @@ fn random_groups(rng: &mut ChaCha8Rng, features: &[&str], block: &str, has_small
     if is_cluster && !block.is_empty() && rng.random_bool(0.7) {
         line += &format!(" -C {}", (block_size << rng.random_range(1..6)).max(2048));
     }
-    // With clusters, meta_bg and no packing mke2fs counts shared clusters twice when it looks for the journal's place.
+    // With clusters, meta_bg and no packing mke2fs counts shared clusters twice when it looks for
+    // the journal's place.
     let counts_twice = is_cluster && features.contains(&META_BG);
     let is_flex = features.iter().all(|feature| *feature != "^flex_bg");
     if is_flex && !counts_twice && rng.random_bool(0.3) {
@@ -425,8 +431,9 @@ fn random_sets_equal_those_of_mke2fs() {
     judge_all(std::iter::repeat_with(|| random_case(&mut rng, bytes_max)).take(wanted * 4), wanted);
 }
 
-/// mke2fs takes the tables of other groups off the free counts of the groups that own them: its image has errors. If
-/// it no longer has, the exception in docs/format-notes.md and in the random sets can go.
+/// mke2fs takes the tables of other groups off the free counts of the groups that own them: its
+/// image has errors. If it no longer has, the exception in docs/format-notes.md and in the random
+/// sets can go.
 #[test]
 fn packed_tables_of_single_groups_are_counted_where_they_lie() {
     if !require(&["mke2fs", "e2fsck"]) {

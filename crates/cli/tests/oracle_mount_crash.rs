@@ -1,4 +1,5 @@
-//! `kill -9` of the server at a random moment: what was made durable is there after recovery by us, by Linux, and by e2fsck.
+//! `kill -9` of the server at a random moment: what was made durable is there after recovery by us,
+//! by Linux, and by e2fsck.
 
 #![allow(clippy::unwrap_used)]
 
@@ -74,7 +75,8 @@ fn note(facts: &Facts, name: &str, len: usize) {
     facts.push(Fact { name: name.to_owned(), len });
 }
 
-/// Makes files, appends to them, replaces some, and notes what each fsync promised; ends with the first error, or when told so.
+/// Makes files, appends to them, replaces some, and notes what each fsync promised; ends with the
+/// first error, or when told so.
 fn write_until_it_ends(directory: &Path, writer: usize, facts: &Facts, is_over: &AtomicBool) {
     for number in 0.. {
         let name = format!("w{writer}-{number}");
@@ -194,7 +196,8 @@ fn copies_of_one_server(rng: &mut ChaCha8Rng) {
         thread::sleep(Duration::from_millis(rng.random_range(20..200)));
         let promised = facts.lock().unwrap().clone();
         let copy = folder.path().join("copy");
-        // No process is started meanwhile: it would close its copies of the writers' files, which asks the server.
+        // No process is started meanwhile: it would close its copies of the writers' files, which
+        // asks the server.
         rustix::process::kill_process(process, Signal::STOP).unwrap();
         let copied = fs::copy(&image, &copy);
         rustix::process::kill_process(process, Signal::CONT).unwrap();

@@ -1,6 +1,8 @@
-//! `blockyard check -f -p` beside `e2fsck -f -p` on seeded damages: the same exit code, and afterwards the same verdict.
+//! `blockyard check -f -p` beside `e2fsck -f -p` on seeded damages: the same exit code, and
+//! afterwards the same verdict.
 //!
-//! 16 damages by default, 1,000 with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another number, `PROFILE=name,name` the images.
+//! 16 damages by default, 1,000 with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another number,
+//! `PROFILE=name,name` the images.
 
 #![allow(clippy::unwrap_used)]
 
@@ -82,12 +84,13 @@ fn preening_ends_as_that_of_e2fsck() {
         }
     }
     println!("{wanted} damages, {differing} differ");
-    // Known to differ: what e2fsck -p does about a broken index depends on more than the finding, and about a superblock
-    // of the journal that names another version.
+    // Known to differ: what e2fsck -p does about a broken index depends on more than the finding,
+    // and about a superblock of the journal that names another version.
     assert!(differing <= 1 + wanted / 20, "{differing} of {wanted} differ");
 }
 
-/// Without `-f` the mark of a clean file system counts, but not where the descriptors are broken: nothing could be mounted.
+/// Without `-f` the mark of a clean file system counts, but not where the descriptors are broken:
+/// nothing could be mounted.
 #[test]
 fn the_mark_of_being_clean_does_not_hide_broken_descriptors() {
     if !require(&["mke2fs", "e2fsck", "debugfs"]) {

@@ -173,7 +173,8 @@ fn mapped_blocks(image: &str, path: &str) -> Vec<u64> {
     blocks
 }
 
-/// The same as debugfs prints them; blocks of the map itself are dropped by asking for data blocks only.
+/// The same as debugfs prints them; blocks of the map itself are dropped by asking for data blocks
+/// only.
 fn blocks_of_debugfs(image: &str, path: &str) -> Vec<u64> {
     let output = text(&run("debugfs", &["-R", &format!("stat {path}"), image]));
     let (_, list) =

@@ -1,4 +1,5 @@
-//! `blockyard check -y`, `-p`, `--plan` and `blockyard undo`: exit codes of e2fsck, what is written and what is not.
+//! `blockyard check -y`, `-p`, `--plan` and `blockyard undo`: exit codes of e2fsck, what is written
+//! and what is not.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! A cell repeats: with the same seed, lockstep and overlap leave the same image to the byte, on one core and on two.
+//! A cell repeats: with the same seed, lockstep and overlap leave the same image to the byte, on
+//! one core and on two.
 
 #![allow(clippy::unwrap_used)]
 

@@ -147,7 +147,8 @@ fn our_scan(disk: &Path) -> (TableKind, BTreeMap<u32, (u64, u64)>) {
     (table.kind, table.partitions.iter().map(place).collect())
 }
 
-/// Partition tables mean to us what they mean to util-linux, which reads them as the kernel does: GPT by either header, MBR with a chain of logical ones.
+/// Partition tables mean to us what they mean to util-linux, which reads them as the kernel does:
+/// GPT by either header, MBR with a chain of logical ones.
 #[test]
 fn partitions_are_those_of_partx() {
     if !require(&["partx"]) {
@@ -168,8 +169,8 @@ fn partitions_are_those_of_partx() {
     assert_eq!(our_scan(&disk).1.len(), 3);
 }
 
-/// Disks that count in 4,096 bytes: all places in their table are eight times further. partx reads the table from a loop device
-/// of such sectors.
+/// Disks that count in 4,096 bytes: all places in their table are eight times further. partx reads
+/// the table from a loop device of such sectors.
 #[test]
 fn disks_with_sectors_of_4096_bytes_have_the_partitions_that_partx_sees() {
     if !require(&["root", "losetup", "partx", "e2fsck"]) {
@@ -202,7 +203,8 @@ fn disks_with_sectors_of_4096_bytes_have_the_partitions_that_partx_sees() {
     assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
 }
 
-/// First byte and bytes of each partition that partx finds on a loop device whose sectors have 4,096 bytes: it asks the device.
+/// First byte and bytes of each partition that partx finds on a loop device whose sectors have
+/// 4,096 bytes: it asks the device.
 fn partitions_of_a_loop_device(disk: &Path) -> BTreeMap<u32, (u64, u64)> {
     let path = disk.to_str().unwrap();
     let output = run("losetup", &["-f", "--show", "-P", "-b", "4096", path]);

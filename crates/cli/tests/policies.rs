@@ -1,4 +1,5 @@
-//! `policy show` explains every slot, filling and tunable in plain words, and tunables are overrides like slots.
+//! `policy show` explains every slot, filling and tunable in plain words, and tunables are
+//! overrides like slots.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,8 @@
-//! What is printed: no byte of an image does anything to a terminal, names in JSON lose nothing, tables fit, progress is
-//! for terminals only, and who reads what is mounted is told.
+//! What is printed: no byte of an image does anything to a terminal, names in JSON lose nothing,
+//! tables fit, progress is for terminals only, and who reads what is mounted is told.
 //!
-//! A terminal comes from `script` (util-linux), which runs a command on one and prints what it wrote.
+//! A terminal comes from `script` (util-linux), which runs a command on one and prints what it
+//! wrote.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +17,8 @@ use tempfile::TempDir;
 
 const BLOCKYARD: &str = env!("CARGO_BIN_EXE_blockyard");
 
-/// Names that would move the cursor, change colours by an old code of one byte, break a line, or are no UTF-8.
+/// Names that would move the cursor, change colours by an old code of one byte, break a line, or
+/// are no UTF-8.
 const NAMES: [&[u8]; 4] = [b"esc\x1b[2J", b"c1\xc2\x9b31m", b"two\nlines", b"raw\xff\xfe"];
 
 fn run<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
@@ -49,7 +51,8 @@ struct Stage {
     image: PathBuf,
 }
 
-/// An image with a hostile label and names, each name once as a file and once as the target of a link.
+/// An image with a hostile label and names, each name once as a file and once as the target of a
+/// link.
 fn stage() -> Stage {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
@@ -81,7 +84,8 @@ fn assert_tame(what: &str, text: &str) {
     assert_eq!(bad, None, "{what}: {text:?}");
 }
 
-/// `ls`, `map`, `frag`, `check`, `stat` and `cat` wrote names, labels and content to terminals as they were.
+/// `ls`, `map`, `frag`, `check`, `stat` and `cat` wrote names, labels and content to terminals as
+/// they were.
 #[test]
 fn no_byte_of_an_image_reaches_a_terminal_raw() {
     if !require(&["script", "debugfs"]) {

@@ -13,7 +13,8 @@ use blockyard_inspect::reader::Reader;
 /// Directories of the tree.
 const DIRECTORIES: usize = 1500;
 
-/// A tree whose data is more than the engine keeps in memory, so that it is written back while directories are made.
+/// A tree whose data is more than the engine keeps in memory, so that it is written back while
+/// directories are made.
 fn tree(folder: &Path) {
     for directory in 0..DIRECTORIES {
         let path = folder.join(format!("d{}", directory / 25)).join(format!("e{directory}"));
@@ -55,8 +56,9 @@ fn runs(image: &str) -> usize {
     1 + blocks.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count()
 }
 
-/// With seek times the search begins with a linear look at groups, which packs directories. There was no way to say so; and
-/// each file beyond the limit of dirty data had one other written, so that directories stood one by one between files.
+/// With seek times the search begins with a linear look at groups, which packs directories. There
+/// was no way to say so; and each file beyond the limit of dirty data had one other written, so
+/// that directories stood one by one between files.
 #[test]
 fn directories_are_packed_where_the_device_has_seek_times() {
     let folder = tempfile::tempdir().unwrap();
@@ -67,7 +69,8 @@ fn directories_are_packed_where_the_device_has_seek_times() {
     assert!(disk <= 3 && (4..=30).contains(&ssd), "{ssd} runs without seek times, {disk} with");
 }
 
-/// The help did not say that a fixed time decides it: the same input gives the same bytes on every machine.
+/// The help did not say that a fixed time decides it: the same input gives the same bytes on every
+/// machine.
 #[test]
 fn help_says_what_decides_when_nobody_does() {
     for command in [&["put"][..], &["lab", "run"]] {

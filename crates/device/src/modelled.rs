@@ -1,8 +1,10 @@
-//! Devices that take time: a model says when each request ends, and a clock of its own goes on; nobody sleeps.
+//! Devices that take time: a model says when each request ends, and a clock of its own goes on;
+//! nobody sleeps.
 //!
-//! Content is the device's below, at once. What a request costs follows from the requests before it alone, so the same requests
-//! give the same times on every machine. Reads wait for their end. Writes go into a queue, as into a drive's cache, until it is
-//! full, and the model may serve them in another order; a flush waits for all of them.
+//! Content is the device's below, at once. What a request costs follows from the requests before it
+//! alone, so the same requests give the same times on every machine. Reads wait for their end.
+//! Writes go into a queue, as into a drive's cache, until it is full, and the model may serve them
+//! in another order; a flush waits for all of them.
 //!
 //! | model | what it knows |
 //! |---|---|
@@ -11,7 +13,8 @@
 //! | `ftl` | as `ssd`, behind a page map with greedy collection, over-provisioning and trim: write amplification, wear |
 //! | `latency` | a fixed time and depth: disks at the other end of a network |
 //!
-//! Their parameters are data (`crates/device/models/`, with their sources). They are models: no figure is any maker's.
+//! Their parameters are data (`crates/device/models/`, with their sources). They are models: no
+//! figure is any maker's.
 
 mod driver;
 mod flash;
@@ -36,7 +39,8 @@ pub use request::{BadTrace, Request, RequestKind, RequestTrace};
 
 /// When requests end. Times are since the start of the model.
 pub trait Model: Send {
-    /// Hands a request over at `now`, which is not before any earlier `now` nor any end that was told.
+    /// Hands a request over at `now`, which is not before any earlier `now` nor any end that was
+    /// told.
     fn submit(&mut self, id: u64, request: &Request, now: Duration);
 
     /// Takes the request that ends next, and its time; nothing when none is in flight.
@@ -124,7 +128,8 @@ impl<D: BlockDevice> Modelled<D> {
         self.clock.lock().trace = Some(Vec::new());
     }
 
-    /// The requests kept so far; nothing when they are not kept. Keeping goes on with an empty trace.
+    /// The requests kept so far; nothing when they are not kept. Keeping goes on with an empty
+    /// trace.
     #[must_use]
     pub fn take_trace(&self) -> Option<RequestTrace> {
         self.clock.lock().trace.as_mut().map(|trace| RequestTrace::new(std::mem::take(trace)))

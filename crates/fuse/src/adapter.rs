@@ -1,7 +1,8 @@
-//! FUSE as the crate fuser carries it: its requests become questions to the [`Server`], its answers what fuser sends.
+//! FUSE as the crate fuser carries it: its requests become questions to the [`Server`], its answers
+//! what fuser sends.
 //!
-//! The only module that knows fuser. What fuser 0.18 does not carry is not here: `tmpfile`, `statx` (the time of creation), `syncfs`,
-//! io_uring.
+//! The only module that knows fuser. What fuser 0.18 does not carry is not here: `tmpfile`, `statx`
+//! (the time of creation), `syncfs`, io_uring.
 
 mod convert;
 mod replies;
@@ -94,7 +95,8 @@ impl Adapter {
         Self { shared: Arc::new(Shared { server, crew, figures, recorder, notifier: OnceLock::new() }) }
     }
 
-    /// Connects through a file of `/dev/fuse` that is mounted already; the kernel decides who may use it.
+    /// Connects through a file of `/dev/fuse` that is mounted already; the kernel decides who may
+    /// use it.
     pub(crate) fn connect(self, fuse: OwnedFd, receivers: usize) -> io::Result<Connection> {
         let shared = Arc::clone(&self.shared);
         let session = Session::from_fd(self, fuse, SessionACL::All, config(receivers, Vec::new()))?;
@@ -531,7 +533,8 @@ impl Filesystem for Adapter {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Closing a file promises nothing beyond what it wrote; the kernel has written its pages by now, and told of errors.
+        // Closing a file promises nothing beyond what it wrote; the kernel has written its pages by
+        // now, and told of errors.
         reply.error(errno(Errno::NOSYS));
     }
 

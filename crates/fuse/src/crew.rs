@@ -1,8 +1,9 @@
 //! Threads for requests that wait.
 //!
-//! The threads that receive requests answer them themselves, which is quickest, as long as one of them stays free to receive: what
-//! comes beyond that is handed to others, which are started as they are needed and end when they are idle. So a device that does
-//! not answer holds up who waits for it, and nobody else, and many may wait for one commit together.
+//! The threads that receive requests answer them themselves, which is quickest, as long as one of
+//! them stays free to receive: what comes beyond that is handed to others, which are started as
+//! they are needed and end when they are idle. So a device that does not answer holds up who waits
+//! for it, and nobody else, and many may wait for one commit together.
 //!
 //! Who became idle last is called first. So those whom only a burst needed are not called again,
 //! end, and give their memory back,
@@ -81,7 +82,8 @@ impl Crew {
         }))
     }
 
-    /// Whether the calling thread, which receives, may answer what it received: as long as the answer lives it is busy.
+    /// Whether the calling thread, which receives, may answer what it received: as long as the
+    /// answer lives it is busy.
     pub(crate) fn busy(&self) -> Option<Busy<'_>> {
         let shared = &*self.0;
         if shared.busy.fetch_add(1, Ordering::Relaxed) < shared.busy_max {
@@ -159,7 +161,8 @@ impl Crew {
     }
 }
 
-/// A request that panics fails by itself: the file system has become read-only, and the next request is told so.
+/// A request that panics fails by itself: the file system has become read-only, and the next
+/// request is told so.
 pub(crate) fn run(job: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a request panicked");

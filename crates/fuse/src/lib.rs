@@ -8,9 +8,10 @@
 //! | [`Options`] | what `-o` takes |
 //! | [`Figures`] | counts and latencies of requests |
 //!
-//! The kernel is told to believe names and attributes for ever, because nobody else writes to an image that is open, and keeps
-//! what programs write until it hands it over in large pieces (write-back cache). What it was told of is held by
-//! inode number and generation until it forgets it.
+//! The kernel is told to believe names and attributes for ever, because nobody else writes to an
+//! image that is open, and keeps what programs write until it hands it over in large pieces
+//! (write-back cache). What it was told of is held by inode number and generation until it forgets
+//! it.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

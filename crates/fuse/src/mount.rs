@@ -1,8 +1,9 @@
 //! Mounting an image, serving it, and taking it down in order.
 //!
-//! The image is opened first, so that what is wrong with it is told before anything is mounted. Root mounts by itself, a block
-//! device as `fuseblk`, for which the kernel waits at unmount until the image is closed; others are mounted by fusermount3. When the
-//! kernel has gone, what is remembered is given up and the image closed.
+//! The image is opened first, so that what is wrong with it is told before anything is mounted.
+//! Root mounts by itself, a block device as `fuseblk`, for which the kernel waits at unmount until
+//! the image is closed; others are mounted by fusermount3. When the kernel has gone, what is
+//! remembered is given up and the image closed.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -197,7 +198,8 @@ impl Handle {
         &self.figures
     }
 
-    /// Whether a failure turned the file system read-only. Whoever looks after the mount asks from time to time.
+    /// Whether a failure turned the file system read-only. Whoever looks after the mount asks from
+    /// time to time.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         // One that is closed has not failed.
@@ -231,8 +233,8 @@ impl Handle {
     /// Unmounts; what is still used there is detached, written back, and fails from then on.
     ///
     /// # Errors
-    /// When it is not mounted, or may not be unmounted. The second is whether somebody still used it: then nobody waits for them, and
-    /// [`Handle::close`] ends it.
+    /// When it is not mounted, or may not be unmounted. The second is whether somebody still used
+    /// it: then nobody waits for them, and [`Handle::close`] ends it.
     pub fn unmount(&self) -> io::Result<Unmounted> {
         let directory = &*self.directory;
         match rustix::mount::unmount(directory, UnmountFlags::empty()) {
@@ -247,8 +249,8 @@ impl Handle {
         Ok(Unmounted::InUse)
     }
 
-    /// What programs wrote is with the kernel still. What cannot be written was told to who wrote it: it is unmounted all the
-    /// same.
+    /// What programs wrote is with the kernel still. What cannot be written was told to who wrote
+    /// it: it is unmounted all the same.
     fn take_written(&self, place: &File) {
         if let Err(error) = rustix::fs::syncfs(place.as_fd()) {
             tracing::warn!(directory = %self.directory.display(), %error, "what was written could not all be kept");
@@ -274,7 +276,8 @@ impl Handle {
         Ok(Unmounted::InUse)
     }
 
-    /// Closes the image: everything is durable, and it is clean. Requests fail from then on. Again it does nothing.
+    /// Closes the image: everything is durable, and it is clean. Requests fail from then on. Again
+    /// it does nothing.
     ///
     /// # Errors
     /// Of the device.

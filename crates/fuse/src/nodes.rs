@@ -1,8 +1,8 @@
 //! The inodes that the kernel remembers.
 //!
-//! The kernel calls an inode by a number until it forgets it as often as it was told of it. Ours is the inode's number, but 1 for
-//! the root directory, as the protocol has it. Each inode that is remembered is held, so that its number belongs to nobody else
-//! meanwhile:
+//! The kernel calls an inode by a number until it forgets it as often as it was told of it. Ours is
+//! the inode's number, but 1 for the root directory, as the protocol has it. Each inode that is
+//! remembered is held, so that its number belongs to nobody else meanwhile:
 //!
 //! a number is in the table <=> the kernel was told of it more often than it forgot it.
 
@@ -112,7 +112,8 @@ impl Nodes {
         false
     }
 
-    /// Forgets `lookups` of what the kernel was told; with the last of them, which it tells, the inode may go.
+    /// Forgets `lookups` of what the kernel was told; with the last of them, which it tells, the
+    /// inode may go.
     pub(crate) fn forget(&self, node: NodeNr, lookups: u64) -> bool {
         let Some(inode) = node.inode().filter(|inode| *inode != InodeNr::ROOT) else { return false };
         let gone = {

@@ -1,6 +1,7 @@
 //! Mount options: what `-o` takes, in the words of ext4 and FUSE.
 //!
-//! What ext4 has and this mount has not is refused by its name: an option that is not kept would be a promise.
+//! What ext4 has and this mount has not is refused by its name: an option that is not kept would be
+//! a promise.
 
 use std::time::Duration;
 
@@ -179,7 +180,8 @@ const NO_CHANGE: &[&str] = &[
 ];
 
 impl Options {
-    /// Reads comma lists, each of which goes on where the one before ended; of contradictions the last counts.
+    /// Reads comma lists, each of which goes on where the one before ended; of contradictions the
+    /// last counts.
     ///
     /// # Errors
     /// Naming the option.

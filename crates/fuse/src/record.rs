@@ -1,7 +1,8 @@
 //! Recording what a mount is asked, as lines of the format of `blockyard-trace`.
 //!
-//! Threads that answer only send what happened; one thread puts paths to inodes, from the names that the kernel was told, and
-//! writes. An operation without a line of its own in the format is a note: who plays the trace goes past it.
+//! Threads that answer only send what happened; one thread puts paths to inodes, from the names
+//! that the kernel was told, and writes. An operation without a line of its own in the format is a
+//! note: who plays the trace goes past it.
 //!
 //! | part | what it is |
 //! |---|---|

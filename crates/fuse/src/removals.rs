@@ -1,7 +1,8 @@
 //! Space that is on its way back.
 //!
-//! What a program removes is freed here only once the kernel forgets the inode, and it tells that later, when nobody waits for it. So
-//! who finds no space shortly after something was removed looks again, a few times.
+//! What a program removes is freed here only once the kernel forgets the inode, and it tells that
+//! later, when nobody waits for it. So who finds no space shortly after something was removed looks
+//! again, a few times.
 
 use std::thread;
 use std::time::{Duration, Instant};

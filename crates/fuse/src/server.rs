@@ -1,7 +1,9 @@
-//! What a kernel asks of a mounted file system, in types of our own: the seam between it and whatever carries its requests.
+//! What a kernel asks of a mounted file system, in types of our own: the seam between it and
+//! whatever carries its requests.
 //!
-//! [`Server`] answers one request after another, from many threads; it knows nothing of the protocol, and can be asked without a
-//! kernel. `adapter.rs` brings the requests of FUSE here. Permissions were checked by the kernel.
+//! [`Server`] answers one request after another, from many threads; it knows nothing of the
+//! protocol, and can be asked without a kernel. `adapter.rs` brings the requests of FUSE here.
+//! Permissions were checked by the kernel.
 
 mod attributes;
 mod controls;
@@ -38,7 +40,8 @@ impl Caller {
     /// Root.
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
-    /// Whether the kernel would let it keep set-id bits, and use what is reserved for root. The protocol does not tell capabilities.
+    /// Whether the kernel would let it keep set-id bits, and use what is reserved for root. The
+    /// protocol does not tell capabilities.
     const fn is_privileged(self) -> bool {
         self.uid == 0
     }
@@ -77,8 +80,8 @@ impl Server {
         self.fs.with_context(Context::new().user(caller.uid, caller.gid))
     }
 
-    /// As [`Server::as_caller`], for files of which the kernel caches what is written: it tells their times and hands over the bytes
-    /// later.
+    /// As [`Server::as_caller`], for files of which the kernel caches what is written: it tells
+    /// their times and hands over the bytes later.
     fn as_caching_caller(&self, caller: Caller) -> FileSystem {
         self.fs.with_context(Context::new().user(caller.uid, caller.gid).caches_writes(true))
     }

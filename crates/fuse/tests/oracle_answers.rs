@@ -1,4 +1,5 @@
-//! What programs are answered where the rules are odd: a mount of ours beside one of the kernel's, the same questions to both.
+//! What programs are answered where the rules are odd: a mount of ours beside one of the kernel's,
+//! the same questions to both.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -75,7 +76,8 @@ fn flags_of_files_and_directories() {
         std::fs::write(&file, "text").unwrap();
         std::fs::create_dir(&directory).unwrap();
         let mut answers = Vec::new();
-        // Without the journaling of one file's data, which is not here, and what says on Linux that a file has blocks behind its end.
+        // Without the journaling of one file's data, which is not here, and what says on Linux that
+        // a file has blocks behind its end.
         for bit in (0..32).filter(|bit| ![14, 22, 25].contains(bit)) {
             for path in [&file, &directory] {
                 let opened = File::open(path).unwrap();

@@ -1,4 +1,5 @@
-//! What is done through a mount, as the mount shows it, as the kernel's own ext4 shows it afterwards, and as e2fsck judges it.
+//! What is done through a mount, as the mount shows it, as the kernel's own ext4 shows it
+//! afterwards, and as e2fsck judges it.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -11,7 +12,8 @@ use blockyard_testkit::tree::{Tree, assert_same, read_tree};
 use blockyard_testkit::{LoopMount, e2fsck_clean, fill, require};
 use mounted::{Mounted, place};
 
-/// Without the times of creation, which FUSE as fuser carries it does not tell, and of access, which reading the tree changes.
+/// Without the times of creation, which FUSE as fuser carries it does not tell, and of access,
+/// which reading the tree changes.
 fn comparable(mut tree: Tree) -> Tree {
     for node in tree.values_mut() {
         node.created = None;
@@ -125,8 +127,9 @@ fn names_come_and_go_and_open_files_outlive_them() {
     e2fsck_clean(&place.image);
 }
 
-/// What a program had written when the file became immutable is written, as on the kernel's ext4; later opens are refused. What is written
-/// later through an open descriptor is not refused, other than on Linux: docs/mount.md says so.
+/// What a program had written when the file became immutable is written, as on the kernel's ext4;
+/// later opens are refused. What is written later through an open descriptor is not refused, other
+/// than on Linux: docs/mount.md says so.
 #[test]
 fn bytes_written_before_a_file_became_immutable_are_kept() {
     if !can_mount() {

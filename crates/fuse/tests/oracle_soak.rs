@@ -1,5 +1,6 @@
-//! Mixed load for a while: 5 seconds, or with `BLOCKYARD_FULL=1` 30 minutes in which memory must stay flat. Afterwards nothing is left
-//! over: no open file, no inode that is remembered without being there, no descriptor.
+//! Mixed load for a while: 5 seconds, or with `BLOCKYARD_FULL=1` 30 minutes in which memory must
+//! stay flat. Afterwards nothing is left over: no open file, no inode that is remembered without
+//! being there, no descriptor.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,6 +1,7 @@
 //! The published `append64` as pure allocation, under the arms given on the command line.
 //!
-//! `cargo run --release -p blockyard-lab --example append64 -- linux-6.16,linux-6.18,yard [lockstep] [blocks]`
+//! Run it with `cargo run --release -p blockyard-lab --example append64 --` and the arguments
+//! `linux-6.16,linux-6.18,yard [lockstep] [blocks]`.
 
 #![allow(clippy::as_conversions)]
 

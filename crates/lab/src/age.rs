@@ -1,7 +1,9 @@
-//! Lives of file systems: an image is aged by what a profile says is done to it, from one seed, at the speed of memory.
+//! Lives of file systems: an image is aged by what a profile says is done to it, from one seed, at
+//! the speed of memory.
 //!
-//! Content is zeroes, which a sparse device in memory does not keep: only metadata takes memory. No clock takes part, and one
-//! thread does everything, so that the same inputs give the same image. [`life`] does it, [`profile`] says what.
+//! Content is zeroes, which a sparse device in memory does not keep: only metadata takes memory. No
+//! clock takes part, and one thread does everything, so that the same inputs give the same image.
+//! [`life`] does it, [`profile`] says what.
 
 mod life;
 pub mod profile;
@@ -95,7 +97,8 @@ impl Ageing {
 impl FromStr for Ageing {
     type Err = anyhow::Error;
 
-    /// `PROFILE[:N][:P%]`, where N is a number of operations, or `2x` for two times the size of the image.
+    /// `PROFILE[:N][:P%]`, where N is a number of operations, or `2x` for two times the size of the
+    /// image.
     fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split(':');
         let profile = Profile::open(parts.next().unwrap_or_default())?;

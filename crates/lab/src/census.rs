@@ -1,9 +1,11 @@
-//! `lab census`: which locks that the whole file system shares an allocation and a freed extent take, by patch.
+//! `lab census`: which locks that the whole file system shares an allocation and a freed extent
+//! take, by patch.
 //!
-//! One load, single-threaded and repeatable, runs under `linux-6.16`, under `linux-6.16` with each switch of the
-//! scalability series turned alone (with those it needs), under `linux-6.18` and under `yard`. Counted are
-//! acquisitions, not waits: what is taken is what many CPUs would queue on. Lists of groups are under reader-writer
-//! locks; picking from them (for reading) counts as well as changing them.
+//! One load, single-threaded and repeatable, runs under `linux-6.16`, under `linux-6.16` with each
+//! switch of the scalability series turned alone (with those it needs), under `linux-6.18` and
+//! under `yard`. Counted are acquisitions, not waits: what is taken is what many CPUs would queue
+//! on. Lists of groups are under reader-writer locks; picking from them (for reading) counts as
+//! well as changing them.
 
 use std::sync::Arc;
 
@@ -104,7 +106,8 @@ impl Taken {
 /// How many arms there are.
 pub const ARMS_IN_ALL: usize = ARMS.len();
 
-/// Runs the load under every arm; `progress` is told before each: its number from 1, and its policy.
+/// Runs the load under every arm; `progress` is told before each: its number from 1, and its
+/// policy.
 ///
 /// # Errors
 /// Of the allocator; none is expected.
@@ -168,7 +171,8 @@ impl Load {
     fn new(policy: &str, seed: u64) -> Result<Self> {
         let geometry = MemoryBitmaps::plain_geometry(GROUPS, 4);
         let disk = MemoryBitmaps::new(geometry, 100);
-        // Few and short free runs, so that an allocation or a free often changes a group's place in the index.
+        // Few and short free runs, so that an allocation or a free often changes a group's place in
+        // the index.
         for group in geometry.all_groups() {
             disk.write(group, 100, 32_668, true);
             let length = 96 << (group.raw() % 3);

@@ -1,11 +1,13 @@
-//! `lab run copy`: a tree copied over itself, again and again, and what the allocation map shows after each copy.
+//! `lab run copy`: a tree copied over itself, again and again, and what the allocation map shows
+//! after each copy.
 //!
-//! The published experiment copied 182,515 files of 27 GiB three times over themselves. Here one process copies a tree
-//! of the same shape ([`tree`]): the first copy makes directories and files, each further one truncates and rewrites
-//! every file in place, as `cp -r` does over an existing tree. What truncation frees may be used again only after the
-//! next commit, which is why the files move. Write-back runs as under Linux: by amount of dirty data, and at close for a
-//! file that was truncated to nothing. A commit comes after each [`COMMIT_BYTES`] of data. No clock takes part: the same
-//! seed gives the same image.
+//! The published experiment copied 182,515 files of 27 GiB three times over themselves. Here one
+//! process copies a tree of the same shape ([`tree`]): the first copy makes directories and files,
+//! each further one truncates and rewrites every file in place, as `cp -r` does over an existing
+//! tree. What truncation frees may be used again only after the next commit, which is why the files
+//! move. Write-back runs as under Linux: by amount of dirty data, and at close for a file that was
+//! truncated to nothing. A commit comes after each [`COMMIT_BYTES`] of data. No clock takes part:
+//! the same seed gives the same image.
 
 mod copier;
 mod devices;
@@ -100,13 +102,16 @@ pub struct CopyRow {
     pub boundaries: u64,
     /// Groups of which no square is used.
     pub empty_groups: u64,
-    /// Jaccard index of the squares used by files after this copy and after the one before; none for the first.
+    /// Jaccard index of the squares used by files after this copy and after the one before; none
+    /// for the first.
     pub overlap_previous: Option<f64>,
     /// Share (0..=1) of the free blocks that lie in runs of [`LONG_RUN`] or more.
     pub free_share_long_runs: f64,
-    /// Median over returns to a group of the MiB allocated elsewhere since it was last used; none without returns.
+    /// Median over returns to a group of the MiB allocated elsewhere since it was last used; none
+    /// without returns.
     pub reuse_interval_mib_p50: Option<f64>,
-    /// Mean over the groups that were returned to of each group's mean interval in MiB; none without returns.
+    /// Mean over the groups that were returned to of each group's mean interval in MiB; none
+    /// without returns.
     pub reuse_interval_mib_group_mean: Option<f64>,
     /// Returns to a group.
     pub reuses: u64,
@@ -123,7 +128,8 @@ pub struct CopyRow {
     /// Mean groups that a transaction allocated data in; none without any.
     #[serde(default)]
     pub groups_per_transaction: Option<f64>,
-    /// Entropy of the bytes written to each MiB since the copies began, as a share of the most there can be.
+    /// Entropy of the bytes written to each MiB since the copies began, as a share of the most
+    /// there can be.
     #[serde(default)]
     pub write_entropy: f64,
     /// Gini coefficient of the same: 0 is even.
@@ -161,8 +167,8 @@ pub struct CopyOutcome {
 }
 
 impl CopyPlan {
-    /// Three copies on an image in memory that the tree fills to the published share (27 GiB on 818 groups of 128 MiB),
-    /// with as many commits a copy as the published one had.
+    /// Three copies on an image in memory that the tree fills to the published share (27 GiB on 818
+    /// groups of 128 MiB), with as many commits a copy as the published one had.
     #[must_use]
     pub fn published(policies: Vec<String>, tree: Tree, seed: u64) -> Self {
         let groups = (tree.bytes() * 818 / (27 * GIB)).max(8);
@@ -227,7 +233,8 @@ impl CopyPlan {
         ensure!((1..=100).contains(&self.copies), "--copies: give a number from 1 to 100");
         ensure!((1..=4096).contains(&self.cpus), "--cpus: give a number from 1 to 4096");
         ensure!(!self.image.is_in_place(), "--in-place: copy keeps no image; leave it out");
-        // What one copy frees is there again after a commit: room for that much beside the tree, in whole blocks.
+        // What one copy frees is there again after a commit: room for that much beside the tree, in
+        // whole blocks.
         self.image.check(1, self.room())
     }
 
@@ -356,7 +363,8 @@ fn run_arm(
             fs = copier.open()?;
         }
         copier.copy(&fs, copy)?;
-        // After a sync the device holds everything. Without a mount the file system stays open: cursors and goals live in memory.
+        // After a sync the device holds everything. Without a mount the file system stays open:
+        // cursors and goals live in memory.
         let scan = ImageScan::of(Arc::clone(&shared))?;
         watched.discard_periodic(&free_space(&shared)?);
         note(format!("copy: {label}, after copy {copy}"), &scan);
@@ -446,8 +454,9 @@ mod tests {
         CopyPlan::published(policies, Tree::synthetic(scale, 1), 1)
     }
 
-    /// The published shape: the regular policy returns to what it used before (overlaps 0.63 and 0.69), round robin
-    /// moves on (0.31 and 0.26), leaves fewer empty groups and more boundaries. A twentieth of the tree shows it.
+    /// The published shape: the regular policy returns to what it used before (overlaps 0.63 and
+    /// 0.69), round robin moves on (0.31 and 0.26), leaves fewer empty groups and more boundaries.
+    /// A twentieth of the tree shows it.
     #[test]
     fn round_robin_moves_on_and_scatters() {
         let outcome = run(&plan(0.05), |_, _| ()).unwrap();
@@ -518,7 +527,8 @@ mod tests {
     #[test]
     fn a_row_has_the_figures_of_the_image() {
         let mut scan = crate::run::example_scan();
-        // Three groups whose squares are clusters; of the second a cluster is used, and from its seventh on all.
+        // Three groups whose squares are clusters; of the second a cluster is used, and from its
+        // seventh on all.
         let mut map = blockyard_inspect::map::AllocationMap::new(3, 32, 32);
         for (first, count) in [(1, 1), (6, 26)] {
             map.add_used(1, first, count);
@@ -547,7 +557,8 @@ mod tests {
         assert_eq!((row.free_extents, row.avg_free_extent_kb, row.score), (4, 2360, Some(40.0)));
     }
 
-    /// Of the eight groups of a small image the third holds no metadata: at the beginning nothing of it is used.
+    /// Of the eight groups of a small image the third holds no metadata: at the beginning nothing
+    /// of it is used.
     #[test]
     fn time_goes_by_what_was_written() {
         let tree =

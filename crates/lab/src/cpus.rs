@@ -1,5 +1,5 @@
-//! Which CPUs this process may use, and keeping a thread on one of them: the kernel's allocators read per-CPU state,
-//! so its side of a comparison repeats only when each worker stays where it is.
+//! Which CPUs this process may use, and keeping a thread on one of them: the kernel's allocators
+//! read per-CPU state, so its side of a comparison repeats only when each worker stays where it is.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -12,9 +12,11 @@ pub fn allowed() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| mask.is_set(cpu)).collect()
 }
 
-/// Keeps the calling thread on one of `allowed`: worker `n` on the `n`-th, again from the first when there are no more.
+/// Keeps the calling thread on one of `allowed`: worker `n` on the `n`-th, again from the first
+/// when there are no more.
 ///
-/// A thread that cannot be pinned still does its work, and its figures are only noisier: callers may pass that over.
+/// A thread that cannot be pinned still does its work, and its figures are only noisier: callers
+/// may pass that over.
 ///
 /// # Errors
 /// When the kernel refuses the CPU.

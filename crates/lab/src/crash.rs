@@ -1,13 +1,14 @@
 //! `lab crash`: power cuts at every write of a workload, and what three recoveries make of each.
 //!
-//! A workload runs on the engine, journal on, over a device that records writes and flushes. From the recording come
-//! images that a power cut could have left: after any write, with any part of what was not flushed, in any order, writes
-//! torn at sectors. Each is recovered by our engine, by `e2fsck -fy` and by a mount; each result must pass our checker
-//! and `e2fsck -fn`, all three must be the same tree, and the tree must keep every promise made before the cut. Some
-//! recoveries are cut themselves, and recovered again.
+//! A workload runs on the engine, journal on, over a device that records writes and flushes. From
+//! the recording come images that a power cut could have left: after any write, with any part of
+//! what was not flushed, in any order, writes torn at sectors. Each is recovered by our engine, by
+//! `e2fsck -fy` and by a mount; each result must pass our checker and `e2fsck -fn`, all three must
+//! be the same tree, and the tree must keep every promise made before the cut. Some recoveries are
+//! cut themselves, and recovered again.
 //!
-//! Key decision: a state is named by its number in a fixed enumeration, so workload, seed and number repeat it; images
-//! are built from their predecessors, and never twice.
+//! Key decision: a state is named by its number in a fixed enumeration, so workload, seed and
+//! number repeat it; images are built from their predecessors, and never twice.
 
 mod facts;
 mod image;
@@ -87,7 +88,8 @@ pub struct Row {
     pub in_windows: usize,
     /// Crash states of recoveries that were judged.
     pub in_recovery: usize,
-    /// States left out because the write of the superblock itself is torn: no one recovers those without a backup.
+    /// States left out because the write of the superblock itself is torn: no one recovers those
+    /// without a backup.
     pub left_out: usize,
     /// What went wrong.
     pub failures: Vec<Failure>,
@@ -169,11 +171,12 @@ impl Plan {
     }
 }
 
-/// Runs the plan. `progress` is told of each workload before it runs; `done` gets each row as it is ready.
+/// Runs the plan. `progress` is told of each workload before it runs; `done` gets each row as it is
+/// ready.
 ///
 /// # Errors
-/// Those of [`Plan::check`]; of the engine while a workload runs; of the judges' tools. A state that is not recovered is
-/// a [`Failure`], not an error.
+/// Those of [`Plan::check`]; of the engine while a workload runs; of the judges' tools. A state
+/// that is not recovered is a [`Failure`], not an error.
 pub fn run(
     plan: &Plan,
     mut progress: impl FnMut(usize, &str),
@@ -358,8 +361,8 @@ impl Judging<'_> {
 mod tests {
     use super::*;
 
-    /// A sample of 40 states over two workloads: 20 of each, of which 65 % lie in windows, drawn from five times as many;
-    /// the facts and the writes are those of the recording.
+    /// A sample of 40 states over two workloads: 20 of each, of which 65 % lie in windows, drawn
+    /// from five times as many; the facts and the writes are those of the recording.
     #[test]
     fn a_row_counts_what_was_judged() {
         let workloads: Vec<String> =

@@ -1,4 +1,5 @@
-//! Device models by the names that the command line takes: short ones, those of the library, or files.
+//! Device models by the names that the command line takes: short ones, those of the library, or
+//! files.
 
 use std::fmt;
 use std::path::Path;

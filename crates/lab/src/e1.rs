@@ -1,4 +1,5 @@
-//! E1: `fallocate2` over workers, and `append64`, before and after the series, with both scan modes.
+//! E1: `fallocate2` over workers, and `append64`, before and after the series, with both scan
+//! modes.
 
 pub(crate) mod patches;
 mod predicted;
@@ -231,7 +232,8 @@ mod tests {
     use super::*;
     use crate::figures::summary::tests::row;
 
-    /// The four arms with one worker and two, and the append test both ways; every figure in its own range.
+    /// The four arms with one worker and two, and the append test both ways; every figure in its
+    /// own range.
     fn rows() -> Vec<Row> {
         let mut rows = Vec::new();
         for (number, arm) in (1..).zip(ARMS) {

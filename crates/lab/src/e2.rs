@@ -1,7 +1,9 @@
-//! E2: the three fio jobs under the regular policy and round robin, with fio's preallocation and without.
+//! E2: the three fio jobs under the regular policy and round robin, with fio's preallocation and
+//! without.
 //!
-//! The published runs had fio's default: the parent preallocates every file, one after the other, before a job starts,
-//! so nothing is allocated in parallel. The arms without preallocation are ours.
+//! The published runs had fio's default: the parent preallocates every file, one after the other,
+//! before a job starts, so nothing is allocated in parallel. The arms without preallocation are
+//! ours.
 
 mod published;
 
@@ -18,7 +20,8 @@ const JOBS: [&str; 3] = ["seqwrite", "smallfiles", "allocstress"];
 /// What the published names mean here.
 const POLICIES: [(&str, &str); 2] = [("regular", "linux-6.18"), ("rralloc", "rralloc-v2")];
 
-/// The arms of the reviewers of that discussion, with what they called them: run on modelled devices.
+/// The arms of the reviewers of that discussion, with what they called them: run on modelled
+/// devices.
 const ARMS: [&str; 8] = [
     // Stock, both ways of its search.
     "linux-6.18:scan=linear",
@@ -36,8 +39,8 @@ const ARMS: [&str; 8] = [
     // Ours.
     "yard",
 ];
-/// Operations of each worker on a modelled device at scale 1, so that each file is written once: bytes of a file by those of an
-/// operation.
+/// Operations of each worker on a modelled device at scale 1, so that each file is written once:
+/// bytes of a file by those of an operation.
 fn operations(workload: &Workload) -> u64 {
     match workload {
         Workload::Fio(job) => (job.size / job.block).max(1),
@@ -71,7 +74,8 @@ fn plan(setup: &Setup, name: &str, arms: &[String], interleave: Interleave) -> P
     setup.plan(name, arms, &workers, interleave)
 }
 
-/// The plan on a device: every file is written once and made durable within the time, on an image as much smaller as the files.
+/// The plan on a device: every file is written once and made durable within the time, on an image
+/// as much smaller as the files.
 fn on_device(setup: &Setup, plan: Plan, device: DeviceModel) -> Plan {
     let bytes = scaled(plan.workload.published_device(), setup.scale).max(2 * GIB);
     let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(bytes, setup.seed));

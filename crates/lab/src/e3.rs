@@ -1,10 +1,13 @@
-//! `lab run e3`: what clusters save in metadata reads and time, the published bigalloc experiment of 2011.
+//! `lab run e3`: what clusters save in metadata reads and time, the published bigalloc experiment
+//! of 2011.
 //!
-//! A file server keeps large preallocated files; its memory is short, so that the metadata a call needs seldom stays
-//! cached. Here such a server ([`server`]) works on a file system in memory. What each call had to fetch is counted ([`crate::metered`]), and a
-//! modelled disk that all calls share says what it takes ([`spindle`]). How much memory there is, how often it is lost, and how many
-//! calls come a second was chosen so that the published column of 64 KiB comes out ([`Memory::CALIBRATED`]); the other columns are
-//! predictions. No clock takes part: the same seed gives the same rows.
+//! A file server keeps large preallocated files; its memory is short, so that the metadata a call
+//! needs seldom stays cached. Here such a server ([`server`]) works on a file system in memory.
+//! What each call had to fetch is counted ([`crate::metered`]), and a modelled disk that all calls
+//! share says what it takes ([`spindle`]). How much memory there is, how often it is lost, and how
+//! many calls come a second was chosen so that the published column of 64 KiB comes out
+//! ([`Memory::CALIBRATED`]); the other columns are predictions. No clock takes part: the same seed
+//! gives the same rows.
 
 mod published;
 mod server;
@@ -26,7 +29,8 @@ use server::{Measured as Call, Server};
 
 pub use crate::metered::MetadataReads;
 
-/// Cluster sizes in KiB in the order of the published columns; none is a file system without clusters.
+/// Cluster sizes in KiB in the order of the published columns; none is a file system without
+/// clusters.
 pub const CLUSTERS: [Option<u32>; 4] = [None, Some(64), Some(256), Some(1024)];
 /// Size of the image at scale 1.
 const IMAGE_BYTES: u64 = 1024 * GIB;

@@ -1,10 +1,13 @@
-//! `lab run e4`: how long e2fsck takes for the layouts of ext3 and ext4, the published comparison of 2009.
+//! `lab run e4`: how long e2fsck takes for the layouts of ext3 and ext4, the published comparison
+//! of 2009.
 //!
-//! A tree of the published shape (files, directories, symbolic and hard links, blocks and inodes used) is copied to a
-//! file system of each kind, directory by directory as rsync does, and e2fsck tells time and reads of each of its passes.
-//! What a layout decides is the amount read and how far it lies apart; the second shows on a device with seeks only, which is
-//! modelled ([`disk`]): strace sees e2fsck's reads, and a disk of the time says how long they take. Each published column has the
-//! policy of its time; the policy that is asked for stands beside them, with and without a linear prefix.
+//! A tree of the published shape (files, directories, symbolic and hard links, blocks and inodes
+//! used) is copied to a file system of each kind, directory by directory as rsync does, and e2fsck
+//! tells time and reads of each of its passes. What a layout decides is the amount read and how far
+//! it lies apart; the second shows on a device with seeks only, which is modelled ([`disk`]):
+//! strace sees e2fsck's reads, and a disk of the time says how long they take. Each published
+//! column has the policy of its time; the policy that is asked for stands beside them, with and
+//! without a linear prefix.
 
 pub mod directories;
 pub mod disk;
@@ -84,7 +87,8 @@ pub struct PassPlan {
     pub scale: f64,
     /// Seed.
     pub seed: u64,
-    /// Whether the allocator takes the device for one with seek times, under the policy that was asked for; `None`: once each.
+    /// Whether the allocator takes the device for one with seek times, under the policy that was
+    /// asked for; `None`: once each.
     pub rotational: Option<bool>,
     /// The lives that images have had before, one after the other beside fresh ones.
     pub aged: Vec<Ageing>,
@@ -240,7 +244,8 @@ impl PassPlan {
 /// Runs every kind; `progress` is told before each.
 ///
 /// # Errors
-/// Those of [`PassPlan::check`], of the file system, and when e2fsck is not installed or finds errors.
+/// Those of [`PassPlan::check`], of the file system, and when e2fsck is not installed or finds
+/// errors.
 pub fn run(plan: &PassPlan, progress: impl FnMut(usize, &str)) -> Result<(Vec<PassRow>, Verdict)> {
     run_kept(plan, &mut Ledger::none(), progress)
 }
@@ -314,8 +319,8 @@ fn fill(plan: &PassPlan, kind: Kind, aged: Option<&Ageing>) -> Result<Arc<Memory
     Ok(device)
 }
 
-/// A kind of file system as it was made in 2009. With today's `metadata_csum` pass 2 would read the inode of every directory for
-/// the seed of its checksums.
+/// A kind of file system as it was made in 2009. With today's `metadata_csum` pass 2 would read the
+/// inode of every directory for the seed of its checksums.
 fn profile(kind: Kind) -> mkfs::Options {
     match kind.name {
         "ext3" => mkfs::Options::ext3(),
@@ -340,7 +345,8 @@ struct Copy {
 }
 
 impl Copy {
-    /// Depth first, in the order of names, files of a directory before its subdirectories; further names at the end.
+    /// Depth first, in the order of names, files of a directory before its subdirectories; further
+    /// names at the end.
     fn tree(&mut self, plan: &PassPlan) -> Result<()> {
         let tree = HomeTree::new(plan);
         let mut files = Vec::new();
@@ -513,7 +519,8 @@ mod tests {
         assert!(verdict.is_clean() && verdict.images == 5);
         for ext4 in &rows[1..] {
             assert!(rows[0].passes[0].read_mib > 2.0 * ext4.passes[0].read_mib, "{rows:?}");
-            // Checksums of directories made pass 2 read every directory's inode on ext4: 28 and 36 MB at a fifth of the scale.
+            // Checksums of directories made pass 2 read every directory's inode on ext4: 28 and 36
+            // MB at a fifth of the scale.
             assert!((rows[0].passes[1].read_mib - ext4.passes[1].read_mib).abs() <= 1.0, "{rows:?}");
         }
         let policies: Vec<&str> = rows.iter().map(|row| row.policy.as_str()).collect();

@@ -1,7 +1,8 @@
-//! The published experiments as a whole: which cells to run, and their tables with our figures beside the published ones.
+//! The published experiments as a whole: which cells to run, and their tables with our figures
+//! beside the published ones.
 //!
-//! Published rates come from other machines. They stand in rows and columns marked as published; what may be compared
-//! is how figures change with workers and policies, never a rate with a rate.
+//! Published rates come from other machines. They stand in rows and columns marked as published;
+//! what may be compared is how figures change with workers and policies, never a rate with a rate.
 
 use crate::figures::Table;
 use crate::figures::plot::Chart;
@@ -178,7 +179,8 @@ mod tests {
         assert_eq!(tables[0].rows.len(), 30);
         assert_eq!(cell(&tables[0], 0, "of base"), "1.00");
         assert_eq!(cell(&tables[0], 15, "of whole"), "1.00");
-        // Patch upon patch, on both machines and in both scan modes; nothing is published of four workers.
+        // Patch upon patch, on both machines and in both scan modes; nothing is published of four
+        // workers.
         assert_eq!((tables[1].rows.len(), tables[1].heads.len()), (9, 13));
         assert!(tables[1].rows.iter().all(|row| row[2].parse::<f64>().is_ok() && row[11] != "-"));
         // Patch 11 shows where scanning is switched.

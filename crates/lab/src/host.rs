@@ -16,8 +16,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// What a disk is asked for, of reads by first byte and bytes: pages that the host does not have yet; those that follow each
-    /// other in one request as far as read-ahead goes.
+    /// What a disk is asked for, of reads by first byte and bytes: pages that the host does not
+    /// have yet; those that follow each other in one request as far as read-ahead goes.
     pub(crate) fn asked_of_disk(&mut self, reads: impl IntoIterator<Item = (u64, u64)>) -> Vec<Request> {
         let mut asked: Vec<Request> = Vec::new();
         for (offset, length) in reads {

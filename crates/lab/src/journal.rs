@@ -1,9 +1,10 @@
 //! `lab journal`: what the journal costs, whom it makes wait, and how many share a commit.
 //!
-//! Three tables. *Cost*: `fallocate2` with the journal off and on, alternating, by number of workers; beside the rate the
-//! CPU time of an operation, which can be trusted on a busy machine. *Locks*: how often one worker's operation takes each
-//! lock that others could want, counted by the ranks that debug builds check. *Sharing*: threads that each create a file,
-//! write 4 KiB and fsync, on a device whose flush takes time; commits a second against fsyncs a second.
+//! Three tables. *Cost*: `fallocate2` with the journal off and on, alternating, by number of
+//! workers; beside the rate the CPU time of an operation, which can be trusted on a busy machine.
+//! *Locks*: how often one worker's operation takes each lock that others could want, counted by the
+//! ranks that debug builds check. *Sharing*: threads that each create a file, write 4 KiB and
+//! fsync, on a device whose flush takes time; commits a second against fsyncs a second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -114,7 +115,8 @@ pub struct Outcome {
 }
 
 impl Plan {
-    /// How many parts a measurement has: the rows of the tables, and where locks are counted one for all of them.
+    /// How many parts a measurement has: the rows of the tables, and where locks are counted one
+    /// for all of them.
     #[must_use]
     pub fn parts(&self) -> usize {
         self.workers.len() + usize::from(COUNTS_LOCKS) + self.flush_us.len() * self.threads.len()
@@ -269,7 +271,8 @@ fn process_cpu() -> Duration {
 
 /// The same from the text of `/proc/self/stat`, which counts in hundredths of a second.
 fn cpu_time(text: &str) -> Duration {
-    // User and system time are fields 14 and 15; the second field is in parentheses and may hold blanks.
+    // User and system time are fields 14 and 15; the second field is in parentheses and may hold
+    // blanks.
     let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
     let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 10)
@@ -436,7 +439,8 @@ mod tests {
         assert_eq!(sharing.fsyncs, 160);
         assert!(sharing.commits * 3 <= sharing.fsyncs, "{sharing:?}");
         assert!(outcome.cost.iter().all(|row| row.commits > 0 && row.ratio > 0.2), "{:?}", outcome.cost);
-        // The journal adds no lock of the whole file system to an operation: only commits take some.
+        // The journal adds no lock of the whole file system to an operation: only commits take
+        // some.
         for row in &outcome.locks {
             assert!(row.covers != "the file system" || row.on < 0.05, "{row:?}");
         }
@@ -510,7 +514,8 @@ mod tests {
             (sharing.fsyncs_per_s / sharing.commits_per_s - fsyncs / commits).abs() < 1e-9,
             "{sharing:?}"
         );
-        // 4000 operations are 31 times 129: a full file and the truncation; a group lock for each allocation and free.
+        // 4000 operations are 31 times 129: a full file and the truncation; a group lock for each
+        // allocation and free.
         let group = outcome.locks.iter().find(|row| row.lock == "GROUP").unwrap();
         assert!(group.off > 0.5 && group.off < 10.0, "an operation, not all of them: {group:?}");
     }

@@ -1,7 +1,9 @@
-//! Machines for virtual time: topology and costs as data, one file each, with where each number comes from.
+//! Machines for virtual time: topology and costs as data, one file each, with where each number
+//! comes from.
 //!
-//! What a number is: *calibrated* ones were chosen so that a published cell of the state before the series comes out;
-//! everything else is counted, measured elsewhere or assumed, and the file says which.
+//! What a number is: *calibrated* ones were chosen so that a published cell of the state before the
+//! series comes out; everything else is counted, measured elsewhere or assumed, and the file says
+//! which.
 
 pub mod measure;
 

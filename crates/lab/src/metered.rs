@@ -1,8 +1,10 @@
-//! What an operation reads of metadata where memory is short: a device that remembers some pages and tells what it had to fetch.
+//! What an operation reads of metadata where memory is short: a device that remembers some pages
+//! and tells what it had to fetch.
 //!
-//! Pages that were read or written last stay, as many as were asked for; a read of any other is counted, by what lies there. Writes of
-//! more than a page are content and stay nowhere. What bitmaps, descriptors and inode tables are follows from the group descriptors, a
-//! block of a map from its first bytes; all else is taken for a directory.
+//! Pages that were read or written last stay, as many as were asked for; a read of any other is
+//! counted, by what lies there. Writes of more than a page are content and stay nowhere. What
+//! bitmaps, descriptors and inode tables are follows from the group descriptors, a block of a map
+//! from its first bytes; all else is taken for a directory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;

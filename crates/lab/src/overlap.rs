@@ -1,12 +1,14 @@
-//! A deterministic model of operations that overlap: how files interleave when many CPUs append at once.
+//! A deterministic model of operations that overlap: how files interleave when many CPUs append at
+//! once.
 //!
-//! In a round every CPU appends once, in CPU order. Under [`Interleave::Overlap`] all operations of a round are in
-//! flight together: each keeps the lock of the group it allocated in until the round ends, so a policy that passes
-//! over busy groups goes elsewhere and one that waits comes after. Under [`Interleave::Lockstep`] they follow each
-//! other. One thread does it all, so a run is repeatable to the block.
+//! In a round every CPU appends once, in CPU order. Under [`Interleave::Overlap`] all operations of
+//! a round are in flight together: each keeps the lock of the group it allocated in until the round
+//! ends, so a policy that passes over busy groups goes elsewhere and one that waits comes after.
+//! Under [`Interleave::Lockstep`] they follow each other. One thread does it all, so a run is
+//! repeatable to the block.
 //!
-//! The workload is the published `append64` as pure allocation: each CPU appends blocks to a file of its own with
-//! `fallocate`, with no preallocation of the whole.
+//! The workload is the published `append64` as pure allocation: each CPU appends blocks to a file
+//! of its own with `fallocate`, with no preallocation of the whole.
 
 use std::sync::Arc;
 
@@ -190,7 +192,8 @@ mod tests {
         run(&small).unwrap().extents_per_file
     }
 
-    /// In lockstep both kernels give one extent a block: nobody is busy, all slots start at group 0.
+    /// In lockstep both kernels give one extent a block: nobody is busy, all slots start at
+    /// group 0.
     #[test]
     fn lockstep_interleaves_under_both_kernels() {
         for policy in ["linux-6.16", "linux-6.18"] {
@@ -216,14 +219,16 @@ mod tests {
         let interleave = Interleave::Lockstep;
         let left = run(&OverlapRun { policy, interleave, groups, cpus, blocks_per_file, append: 1 }).unwrap();
         assert_eq!((left.extents_per_file, left.extents_per_file_max), (50.0, 50));
-        // The files lie together, at a place that the goals decide: before and behind it all is free.
+        // The files lie together, at a place that the goals decide: before and behind it all is
+        // free.
         let free = count_as_f64(left.free_extents) * left.free_extent_mean;
         assert!(left.free_extents <= 2 && free == f64::from(2 * 32_768 - 100), "{left:?}");
         assert_eq!((left.requests, left.busy_skips), (100, 0));
         assert!(left.groups_scanned > 0, "{left:?}");
         let alone =
             run(&OverlapRun { policy, interleave, groups, cpus: 1, blocks_per_file: 60, append: 3 }).unwrap();
-        // While the file is small its blocks come from the locality group, then it gets a place of its own.
+        // While the file is small its blocks come from the locality group, then it gets a place of
+        // its own.
         assert_eq!((alone.extents_per_file, alone.requests), (2.0, 20));
     }
 

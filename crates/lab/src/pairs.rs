@@ -1,8 +1,8 @@
 //! `lab pairs`: allocate/free pairs in memory, by policy and number of threads.
 //!
-//! The wall clock runs from the first thread's start to the last one's end, after a warm-up in each thread. CPU time a
-//! pair is taken from the scheduler: on a busy machine it still shows what threads cost each other, when wall-clock
-//! figures no longer do.
+//! The wall clock runs from the first thread's start to the last one's end, after a warm-up in each
+//! thread. CPU time a pair is taken from the scheduler: on a busy machine it still shows what
+//! threads cost each other, when wall-clock figures no longer do.
 
 pub mod worker;
 
@@ -57,8 +57,8 @@ struct Span {
     cpu: Option<Duration>,
 }
 
-/// Makes pairs for about `time` under each policy with each number of threads; `progress` is told before each row: its
-/// number from 1, and what it is.
+/// Makes pairs for about `time` under each policy with each number of threads; `progress` is told
+/// before each row: its number from 1, and what it is.
 ///
 /// # Errors
 /// An unknown policy, no or too many threads; what the allocator says.
@@ -87,8 +87,9 @@ pub fn run(
     Ok(rows)
 }
 
-/// As [`run`], with each thread on a CPU of a modelled machine in virtual time, `pairs` of each after as many to warm up. A
-/// pair costs the machine's `operation_ns` beside its locks and lines. CPU time is the time of all CPUs.
+/// As [`run`], with each thread on a CPU of a modelled machine in virtual time, `pairs` of each
+/// after as many to warm up. A pair costs the machine's `operation_ns` beside its locks and lines.
+/// CPU time is the time of all CPUs.
 ///
 /// # Errors
 /// As [`run`].
@@ -223,7 +224,8 @@ fn thread_cpu() -> Option<Duration> {
     cpu_time(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }
 
-/// The first number of a thread's `schedstat`: nanoseconds on a CPU. The second are those of waiting for one.
+/// The first number of a thread's `schedstat`: nanoseconds on a CPU. The second are those of
+/// waiting for one.
 fn cpu_time(text: &str) -> Option<Duration> {
     text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }

@@ -1,10 +1,10 @@
 //! Reports: the rows of a run as tables, files and one self-contained HTML page.
 //!
-//! A run's folder holds `run.json` ([`Environment`]), `rows.jsonl` (one [`Row`] a line), for copies `copies.jsonl` (one
-//! [`CopyRow`] a line), for e3 `clusters.jsonl` (one [`ClusterRow`] a line), for e4
-//! `passes.jsonl` (one [`PassRow`] a line), `cells.jsonl` (what was measured, cell by cell: [`crate::folder::ledger`]),
-//! `maps.json` and `timelines.json`; everything printed or drawn is computed from those, so a report can be made again
-//! later and elsewhere.
+//! A run's folder holds `run.json` ([`Environment`]), `rows.jsonl` (one [`Row`] a line), for copies
+//! `copies.jsonl` (one [`CopyRow`] a line), for e3 `clusters.jsonl` (one [`ClusterRow`] a line),
+//! for e4 `passes.jsonl` (one [`PassRow`] a line), `cells.jsonl` (what was measured, cell by cell:
+//! [`crate::folder::ledger`]), `maps.json` and `timelines.json`; everything printed or drawn is
+//! computed from those, so a report can be made again later and elsewhere.
 
 mod html;
 
@@ -64,7 +64,8 @@ impl Run {
     /// Reads a run's folder.
     ///
     /// # Errors
-    /// When `run.json` or the rows are missing, or a line is no row; the message names file and line.
+    /// When `run.json` or the rows are missing, or a line is no row; the message names file and
+    /// line.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join(ENVIRONMENT_FILE);
         let text = fs::read_to_string(&path).with_context(|| {
@@ -109,7 +110,8 @@ impl Run {
         }
     }
 
-    /// Every table: the experiment's, the copies', the cluster sizes', the passes', and each workload's.
+    /// Every table: the experiment's, the copies', the cluster sizes', the passes', and each
+    /// workload's.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
@@ -144,7 +146,8 @@ impl Run {
         markdown
     }
 
-    /// Every row as comma-separated values with a head line; copies, cluster sizes and passes after cells.
+    /// Every row as comma-separated values with a head line; copies, cluster sizes and passes after
+    /// cells.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = summary::csv(&self.rows);
@@ -169,8 +172,8 @@ impl Run {
         Ok(cells + &json_lines(&self.clusters)? + &json_lines(&self.passes)?)
     }
 
-    /// Writes every form of the report into a folder: `report.md`, `rows.csv`, `report.html`, and `maps/` with each map
-    /// as text and SVG.
+    /// Writes every form of the report into a folder: `report.md`, `rows.csv`, `report.html`, and
+    /// `maps/` with each map as text and SVG.
     ///
     /// # Errors
     /// When a file cannot be written.

@@ -1,7 +1,8 @@
 //! `lab run`: one workload over policies and numbers of workers, each cell on its own image.
 //!
-//! A plan is checked as a whole before the first cell runs ([`Plan::check`]): whatever is wrong with it is said before
-//! anything is measured or written. Cells run in ABBA order over the repetitions.
+//! A plan is checked as a whole before the first cell runs ([`Plan::check`]): whatever is wrong
+//! with it is said before anything is measured or written. Cells run in ABBA order over the
+//! repetitions.
 
 mod cell;
 mod image;
@@ -67,16 +68,18 @@ pub struct Plan {
     pub seed: u64,
     /// Whether the running kernel is an arm too.
     pub beside_kernel: bool,
-    /// Whether the engine writes the image's journal; without it metadata goes straight home. Both: each policy is two
-    /// arms.
+    /// Whether the engine writes the image's journal; without it metadata goes straight home. Both:
+    /// each policy is two arms.
     pub journal: Vec<bool>,
     /// Whether the allocator takes the device for one with seek times.
     pub rotational: bool,
-    /// Bytes of written data that may wait, in the engine and in the running kernel; `None`: as they have it.
+    /// Bytes of written data that may wait, in the engine and in the running kernel; `None`: as
+    /// they have it.
     pub dirty_limit: Option<u64>,
     /// The machine of [`Interleave::Virtual`].
     pub machine: Option<Machine>,
-    /// The life that the image of each cell has had, under the policy of the cell; `None`: it is as it was made.
+    /// The life that the image of each cell has had, under the policy of the cell; `None`: it is as
+    /// it was made.
     pub aged: Option<Ageing>,
     /// The model under each cell, whose time is that of the cell then.
     pub device: Option<DeviceModel>,
@@ -176,8 +179,9 @@ enum Arm {
 }
 
 impl Plan {
-    /// A workload under some arms as `lab run` has it when nothing else is asked for, but in turns, which repeat: a fresh
-    /// image in memory, 1, 2, 8 and 64 workers, 1000 operations each where the workload does not end by itself.
+    /// A workload under some arms as `lab run` has it when nothing else is asked for, but in turns,
+    /// which repeat: a fresh image in memory, 1, 2, 8 and 64 workers, 1000 operations each where
+    /// the workload does not end by itself.
     #[must_use]
     pub fn new(workload: Workload, policies: &[&str]) -> Self {
         const SEED: u64 = 1;
@@ -327,7 +331,8 @@ impl Plan {
         self.aged.as_ref().map_or(FRESH.to_owned(), ToString::to_string)
     }
 
-    /// Has the image of a cell live the life that the plan says. The files of the workload find room.
+    /// Has the image of a cell live the life that the plan says. The files of the workload find
+    /// room.
     fn age(&self, device: Arc<dyn BlockDevice>, policy: Policy) -> Result<()> {
         if let Some(ageing) = &self.aged {
             let most = u64::from(self.workers.iter().copied().max().unwrap_or(1));

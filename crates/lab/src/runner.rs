@@ -1,8 +1,8 @@
 //! Running the workers of a workload: free threads, or one thread that takes turns.
 //!
-//! Threads measure speed and are not repeatable. Lockstep and overlap run the workers' steps round by round in one
-//! thread, worker 0 first, so that the same seed gives the same image; in overlap the target treats the operations of
-//! a round as simultaneous.
+//! Threads measure speed and are not repeatable. Lockstep and overlap run the workers' steps round
+//! by round in one thread, worker 0 first, so that the same seed gives the same image; in overlap
+//! the target treats the operations of a round as simultaneous.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,8 @@ pub struct Limit {
     pub time: Option<Duration>,
     /// Operations of each worker.
     pub ops_per_worker: Option<u64>,
-    /// Whether each worker ends with an fsync of its file, inside the measured time (fio's `end_fsync`).
+    /// Whether each worker ends with an fsync of its file, inside the measured time (fio's
+    /// `end_fsync`).
     pub fsync_end: bool,
 }
 
@@ -58,7 +59,8 @@ fn histogram() -> Histogram<u64> {
 /// Runs the workers to their end or limit. Gives them back, in order, for `finish`.
 ///
 /// # Errors
-/// The first error of a worker, with its number; and when neither a limit nor the workload ends the run.
+/// The first error of a worker, with its number; and when neither a limit nor the workload ends the
+/// run.
 pub fn run<'t, T: Target + 't>(
     target: &T,
     workers: Workers<'t, T>,
@@ -81,8 +83,9 @@ fn run_threads<'t, T: Target + 't>(
     limit: Limit,
 ) -> Result<(Measured, Workers<'t, T>)> {
     let start = std::sync::Barrier::new(workers.len());
-    // Time runs from the first worker's start, for all: many workers on few CPUs begin long after one another, and an
-    // end of each one's own would leave CPUs idle while the last ones run out their time.
+    // Time runs from the first worker's start, for all: many workers on few CPUs begin long after
+    // one another, and an end of each one's own would leave CPUs idle while the last ones run out
+    // their time.
     let began = std::sync::OnceLock::new();
     let ended: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0u32..)
@@ -116,7 +119,8 @@ fn run_threads<'t, T: Target + 't>(
     Ok((all, workers))
 }
 
-/// Brings every file to its full size, uncounted, in the manner of the run, and closes all of them in order.
+/// Brings every file to its full size, uncounted, in the manner of the run, and closes all of them
+/// in order.
 ///
 /// # Errors
 /// The first error of a worker.
@@ -160,11 +164,12 @@ pub fn finish<'t, T: Target + 't>(
     workers.into_iter().try_for_each(|worker| worker.close(target))
 }
 
-/// How many operations pass between two looks at the wall clock's end; each operation is timed all the same.
+/// How many operations pass between two looks at the wall clock's end; each operation is timed all
+/// the same.
 const CLOCK_EVERY: u64 = 64;
 
-/// One worker's loop: one clock reading an operation, the end of one being the start of the next. Gives the end of the
-/// last one, too.
+/// One worker's loop: one clock reading an operation, the end of one being the start of the next.
+/// Gives the end of the last one, too.
 fn drive<T: Target>(
     target: &T,
     worker: &mut (dyn Worker<T> + '_),
@@ -236,8 +241,8 @@ fn run_rounds<'t, T: Target + 't>(
     Ok((measured, workers))
 }
 
-/// The CPUs that are in the middle of an operation: a CPU runs one worker at a time, so a worker that finds its CPU taken
-/// waits for the next round.
+/// The CPUs that are in the middle of an operation: a CPU runs one worker at a time, so a worker
+/// that finds its CPU taken waits for the next round.
 struct Slots {
     cpus: usize,
     /// Workers run in ascending order, so the last CPU says whether one was passed already.

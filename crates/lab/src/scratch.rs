@@ -1,9 +1,11 @@
-//! Folders that the lab makes, and what hangs on them: images, loop devices, mounts, trace instances.
+//! Folders that the lab makes, and what hangs on them: images, loop devices, mounts, trace
+//! instances.
 //!
-//! Key decision: whatever is made hangs on a folder, and each folder has a note in the state folder (`/run/blockyard` for root),
-//! written before anything is made in it and locked while its maker lives. Dropping a [`Scratch`] takes everything down;
-//! what a killed process left, the next one finds by its note ([`clean_leftovers`]). The same folder keeps the kernel's
-//! write-back settings while they are changed.
+//! Key decision: whatever is made hangs on a folder, and each folder has a note in the state folder
+//! (`/run/blockyard` for root), written before anything is made in it and locked while its maker
+//! lives. Dropping a [`Scratch`] takes everything down; what a killed process left, the next one
+//! finds by its note ([`clean_leftovers`]). The same folder keeps the kernel's write-back settings
+//! while they are changed.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read, Write};
@@ -42,7 +44,8 @@ impl Scratch {
         // As /proc/self/mountinfo will name it.
         let under = fs::canonicalize(under).with_context(|| format!("{}", under.display()))?;
         let path = under.join(new_name(what));
-        // Where there is no state folder everything works, but for being found again when it is killed.
+        // Where there is no state folder everything works, but for being found again when it is
+        // killed.
         let note = note(&path).ok();
         let made = DirBuilder::new().mode(0o700).create(&path);
         let scratch = Self { path, note };
@@ -228,7 +231,8 @@ fn detach_below(folder: &Path) {
             continue;
         }
         let node = Path::new("/dev").join(device.file_name());
-        // While it is open it keeps its file. Else it could detach itself, and another process attach it to a file of its own.
+        // While it is open it keeps its file. Else it could detach itself, and another process
+        // attach it to a file of its own.
         let held = File::open(&node);
         if held.is_ok() && shows_a_file_of_ours() {
             let _ = Command::new("losetup").arg("-d").arg(node).output();
@@ -249,7 +253,8 @@ fn mounts_below(folder: &Path) -> Vec<Mount> {
     mounts.filter(|mount| mount.point.starts_with(folder)).collect()
 }
 
-/// Fields of a line: id, parent, device, root, mount point, options, any number of others, `-`, kind.
+/// Fields of a line: id, parent, device, root, mount point, options, any number of others, `-`,
+/// kind.
 fn mount_of_line(line: &str) -> Option<Mount> {
     let (fields, kind) = line.split_once(" - ")?;
     let point = fields.split(' ').nth(4)?;
@@ -284,7 +289,8 @@ mod tests {
         assert!(note.is_none_or(|note| !note.exists()));
     }
 
-    /// A killed process leaves its note unlocked: whoever comes next takes down what it names, if it can be ours.
+    /// A killed process leaves its note unlocked: whoever comes next takes down what it names, if
+    /// it can be ours.
     #[test]
     fn what_a_killed_process_left_is_found_by_its_note() {
         let under = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
 //! What a workload runs against: a file system with files, driven by workers on CPU slots.
 //!
-//! Two kinds exist: blockyard's engine, called directly, and the running kernel on a mounted directory, called
-//! through system calls. A comparison of the two says so, because only one of them crosses that boundary.
+//! Two kinds exist: blockyard's engine, called directly, and the running kernel on a mounted
+//! directory, called through system calls. A comparison of the two says so, because only one of
+//! them crosses that boundary.
 
 pub mod engine;
 pub mod kernel;
@@ -17,13 +18,15 @@ pub trait Target: Send + Sync {
     /// An open file.
     type File: Send + Sync;
 
-    /// Creates an empty regular file in the root directory and opens it for writing; `None` where the name is taken.
+    /// Creates an empty regular file in the root directory and opens it for writing; `None` where
+    /// the name is taken.
     ///
     /// # Errors
     /// As the file system answers, with the name.
     fn create(&self, cpu: Cpu, name: &str) -> Result<Option<Self::File>>;
 
-    /// Allocates `[offset, offset + length)` and extends the file's size over it (fallocate mode 0). Bytes.
+    /// Allocates `[offset, offset + length)` and extends the file's size over it (fallocate mode
+    /// 0). Bytes.
     ///
     /// # Errors
     /// As the file system answers.
@@ -67,9 +70,11 @@ pub trait Target: Send + Sync {
         bail!("scanswitch: the scan mode of a mounted file system is not switched here")
     }
 
-    /// Called once by each worker thread before its first operation, to pin it where that means something.
+    /// Called once by each worker thread before its first operation, to pin it where that means
+    /// something.
     fn enter_worker(&self, _cpu: Cpu) {}
 
-    /// Called between rounds of lockstep and overlap: operations of one round count as simultaneous in overlap.
+    /// Called between rounds of lockstep and overlap: operations of one round count as simultaneous
+    /// in overlap.
     fn next_round(&self) {}
 }

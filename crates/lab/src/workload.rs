@@ -1,8 +1,8 @@
 //! The workloads: what each worker does, one operation at a time.
 //!
 //! A workload is data ([`Workload`]); [`Workload::worker`] makes the state of one worker, whose
-//! [`step`](Worker::step) carries out exactly one operation. The runner decides how the steps of many workers share
-//! time, so that a workload means the same under threads, lockstep and overlap.
+//! [`step`](Worker::step) carries out exactly one operation. The runner decides how the steps of
+//! many workers share time, so that a workload means the same under threads, lockstep and overlap.
 
 mod append;
 mod fallocate2;
@@ -25,14 +25,16 @@ pub const GIB: u64 = 1 << 30;
 /// One of the published workloads with its sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// Each worker appends `step` bytes by fallocate to its own file until `size`, truncates it to 0, and repeats.
+    /// Each worker appends `step` bytes by fallocate to its own file until `size`, truncates it to
+    /// 0, and repeats.
     Fallocate2 {
         /// File size at which the worker truncates.
         size: u64,
         /// Bytes of one append.
         step: u64,
     },
-    /// As `Fallocate2`, and the first worker switches optimised scanning on or off each time its file is full.
+    /// As `Fallocate2`, and the first worker switches optimised scanning on or off each time its
+    /// file is full.
     ScanSwitch {
         /// File size at which the worker truncates.
         size: u64,
@@ -73,7 +75,8 @@ pub trait Worker<T: Target>: Send {
     /// As the target answers.
     fn step(&mut self, target: &T) -> Result<Step>;
 
-    /// One operation on the way to the file's full size, at which placement is judged; [`Step::Finished`] there.
+    /// One operation on the way to the file's full size, at which placement is judged;
+    /// [`Step::Finished`] there.
     ///
     /// # Errors
     /// As the target answers.
@@ -106,9 +109,10 @@ impl Workload {
         "randread",
     ];
 
-    /// A workload of the published sizes, file sizes multiplied by `scale` (rounded to whole operations, at least
-    /// one); `None` for an unknown name. The jobs of fio take `:fallocate=none` (nothing is preallocated) and
-    /// `:fallocate=native` (fio's default) behind their name.
+    /// A workload of the published sizes, file sizes multiplied by `scale` (rounded to whole
+    /// operations, at least one); `None` for an unknown name. The jobs of fio take
+    /// `:fallocate=none` (nothing is preallocated) and `:fallocate=native` (fio's default) behind
+    /// their name.
     #[must_use]
     pub fn by_name(name: &str, scale: f64) -> Option<Self> {
         let sized = |size: u64, step: u64| scaled(size, scale).next_multiple_of(step);
@@ -150,7 +154,8 @@ impl Workload {
         }
     }
 
-    /// Bytes of the file system that the published experiment ran on, or that its files need with some room.
+    /// Bytes of the file system that the published experiment ran on, or that its files need with
+    /// some room.
     #[must_use]
     pub fn published_device(&self) -> u64 {
         match self {
@@ -209,8 +214,8 @@ impl Workload {
         })
     }
 
-    /// What the parent does before workers start, in its own single thread: create the files, and preallocate those
-    /// of jobs that say so. Gives the workers.
+    /// What the parent does before workers start, in its own single thread: create the files, and
+    /// preallocate those of jobs that say so. Gives the workers.
     ///
     /// # Errors
     /// As the target answers.
@@ -453,7 +458,8 @@ pub(crate) mod tests {
         assert_eq!(log.asked.into_inner().unwrap(), ["0 create append64.0.2", "1 create append64.1.0"]);
     }
 
-    /// fio's `fallocate=native` falls back to none where the file system cannot do it, as ext3 cannot.
+    /// fio's `fallocate=native` falls back to none where the file system cannot do it, as ext3
+    /// cannot.
     #[test]
     fn fio_jobs_do_without_preallocation_where_there_is_none() {
         let log = Log { cannot_allocate: true, ..Log::default() };

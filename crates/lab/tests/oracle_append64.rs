@@ -1,8 +1,9 @@
-//! The published `append64` through real files: 64 writers, 4 KiB appended by fallocate each time, on 200 GiB.
+//! The published `append64` through real files: 64 writers, 4 KiB appended by fallocate each time,
+//! on 200 GiB.
 //!
-//! Extents are counted on the image, which e2fsck must find clean. Files have a tenth of their size (100 MiB);
-//! `BLOCKYARD_FULL=1` runs them at full size, with the bars of the published machine: 261,967 extents a file before the
-//! series, 570 to 588 after.
+//! Extents are counted on the image, which e2fsck must find clean. Files have a tenth of their size
+//! (100 MiB); `BLOCKYARD_FULL=1` runs them at full size, with the bars of the published machine:
+//! 261,967 extents a file before the series, 570 to 588 after.
 
 #![allow(clippy::unwrap_used)]
 
@@ -73,7 +74,8 @@ fn writers_that_overlap_are_parted_by_the_series_and_by_ours() {
     assert!(ours.extents_per_file <= after.extents_per_file, "{ours:?}");
 }
 
-/// Which patch does it: several stream goals (5) and passing over busy groups (1), both, neither alone.
+/// Which patch does it: several stream goals (5) and passing over busy groups (1), both, neither
+/// alone.
 #[test]
 fn two_patches_together_part_the_writers() {
     if !blockyard_testkit::require(&["e2fsck"]) {
@@ -86,13 +88,15 @@ fn two_patches_together_part_the_writers() {
     assert!(extents("linux-6.16:busy=skip:slots=hashed") <= parted, "both");
     assert!(extents("linux-6.16:slots=hashed") >= 0.999 * blocks, "5 alone");
     assert!(extents("linux-6.18:busy=wait") >= 0.999 * blocks, "all but 1");
-    // One a block as pure allocation; through real files, whose tree blocks lie between, 153,483 of 262,144 at full size.
+    // One a block as pure allocation; through real files, whose tree blocks lie between, 153,483 of
+    // 262,144 at full size.
     assert!(extents("linux-6.18:slots=one") >= 0.5 * blocks, "all but 5");
     // Patch 1 alone hands out lists' groups in turn: better, and far from parted for most files.
     assert!(extents("linux-6.16:busy=skip") > 2.0 * parted, "1 alone");
 }
 
-/// Without overlap the running kernel interleaves the files block by block too, and so do both presets.
+/// Without overlap the running kernel interleaves the files block by block too, and so do both
+/// presets.
 #[test]
 fn in_turn_the_kernel_gives_one_extent_a_block() {
     if !blockyard_testkit::require(&["root", "mke2fs", "e2fsck"]) {

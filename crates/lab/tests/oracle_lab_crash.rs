@@ -1,12 +1,13 @@
-//! `lab crash`: no workload loses anything at any cut, and each broken rule of durability is noticed by the same sample.
+//! `lab crash`: no workload loses anything at any cut, and each broken rule of durability is
+//! noticed by the same sample.
 
 #![allow(clippy::unwrap_used)]
 
 use blockyard_lab::crash::{self, Plan};
 use blockyard_testkit::{coverage, full_matrix, require, seed};
 
-/// States of the sample that runs every time: a dozen of each workload, of which some have their recovery cut. Each takes four runs
-/// of e2fsck and a mount.
+/// States of the sample that runs every time: a dozen of each workload, of which some have their
+/// recovery cut. Each takes four runs of e2fsck and a mount.
 const SAMPLE: usize = 320;
 
 /// States of one workload on blocks of 64 KiB in the sample: images of them are large.
@@ -39,7 +40,8 @@ fn plan(states: usize, mutant: Option<String>) -> Plan {
     }
 }
 
-/// All workloads on all sizes of blocks in full; otherwise each on one size, another with each seed.
+/// All workloads on all sizes of blocks in full; otherwise each on one size, another with each
+/// seed.
 fn plans() -> Vec<Plan> {
     if full_matrix() {
         return vec![Plan { block_sizes: BLOCKS.to_vec(), ..plan(30_000, None) }];
@@ -88,7 +90,8 @@ fn every_state_is_recovered_by_all_to_the_same() {
 fn each_broken_rule_is_noticed() {
     let mut unnoticed = Vec::new();
     for mutant in crash::mutants() {
-        // Our own judges notice each, and take no process for it; in full the others have their say.
+        // Our own judges notice each, and take no process for it; in full the others have their
+        // say.
         let plan = Plan { ours_only: !full_matrix(), ..plan(SAMPLE_OF_RULES, Some(mutant.clone())) };
         let (rows, _) = crash::run(&plan, |_, _| (), |_| ()).unwrap();
         let states: usize = rows.iter().map(|row| row.distinct).sum();

@@ -1,7 +1,9 @@
-//! The HTML page of a report, looked at in a real browser: what it lays out and paints, not what the file says.
+//! The HTML page of a report, looked at in a real browser: what it lays out and paints, not what
+//! the file says.
 //!
-//! A copy of the page gets a script that measures every table and picture after layout, paints each picture on a canvas
-//! and counts its colours, and writes what it saw into the document, which the browser then prints.
+//! A copy of the page gets a script that measures every table and picture after layout, paints each
+//! picture on a canvas and counts its colours, and writes what it saw into the document, which the
+//! browser then prints.
 
 #![allow(clippy::unwrap_used)]
 
@@ -249,7 +251,8 @@ fn charts(pictures: &[Value]) {
         assert!(lines.iter().all(|line| number(line) > 200.0), "{}", chart["title"]);
         for colour in ["0,114,178", "213,94,0", "0,158,115"] {
             let pixels = chart["colours"][colour].as_u64().unwrap_or(0);
-            // The mark in the legend alone has 144 pixels; lines that lie on each other hide one another.
+            // The mark in the legend alone has 144 pixels; lines that lie on each other hide one
+            // another.
             assert!(pixels >= 100, "{}: {pixels} pixels of {colour}", chart["title"]);
         }
     }

@@ -1,4 +1,5 @@
-//! Virtual time: lock hand-overs and line moves are counted as stated, and runs repeat to the nanosecond.
+//! Virtual time: lock hand-overs and line moves are counted as stated, and runs repeat to the
+//! nanosecond.
 
 #![cfg(feature = "virtual")]
 
@@ -55,8 +56,8 @@ fn a_contended_lock_is_handed_over_in_order_at_the_stated_cost() {
     assert_eq!(*lock.lock(), [0, 1, 2]);
     let total = report.total();
     assert_eq!(total.lock_waits, 2);
-    // CPU 0: line 100, work 1000, and the line back from the last waiter (50) to release. Each hand-over then costs
-    // 60, each holder works 1000 and releases with the line already there.
+    // CPU 0: line 100, work 1000, and the line back from the last waiter (50) to release. Each
+    // hand-over then costs 60, each holder works 1000 and releases with the line already there.
     assert_eq!(report.cpus[0].finished_ns, 100 + 1000 + 50);
     assert_eq!(report.cpus[1].finished_ns, 1150 + 60 + 1000 + 1);
     assert_eq!(report.cpus[2].finished_ns, 2211 + 60 + 1000 + 1);
@@ -89,7 +90,8 @@ fn one_shared_counter_serialises_and_a_sharded_one_does_not() {
     assert!(together.elapsed_ns() >= 799 * 50, "{}", together.elapsed_ns());
 }
 
-/// CPUs 0 and 1 share a cluster, 2 is elsewhere: a move costs by the distance, and what lies on a line by its name.
+/// CPUs 0 and 1 share a cluster, 2 is elsewhere: a move costs by the distance, and what lies on a
+/// line by its name.
 #[test]
 fn distance_sections_and_ticks_cost_what_they_say() {
     let costs = Costs {
@@ -108,8 +110,8 @@ fn distance_sections_and_ticks_cost_what_they_say() {
     };
     let report = simulate(&costs, vec![program(10_000), program(20_000), program(30_000)]);
     let ns: Vec<u64> = report.cpus.iter().map(|cpu| cpu.finished_ns).collect();
-    // From memory: the line and two more. From the neighbour at 20, from the other cluster at 50. The first CPU's clock
-    // ticks at 0, the others' not yet.
+    // From memory: the line and two more. From the neighbour at 20, from the other cluster at 50.
+    // The first CPU's clock ticks at 0, the others' not yet.
     assert_eq!(ns, [10_000 + 5000 + 3 * 100 + 300 + 1, 20_000 + 3 * 20 + 300 + 1, 30_000 + 3 * 50 + 300 + 1]);
     let table = report.lines.iter().find(|line| line.name == "table").unwrap();
     assert_eq!((table.taken, table.waits, table.moved), (3, 0, 2));

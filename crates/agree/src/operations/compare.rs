@@ -1,6 +1,7 @@
 //! Two layouts beside each other: which shares of them are equal.
 //!
-//! What was on the image before the trace and is unchanged on both sides is left out: it would only raise the shares.
+//! What was on the image before the trace and is unchanged on both sides is left out: it would only
+//! raise the shares.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +37,8 @@ impl Share {
         if self.of == 0 { 100.0 } else { self.equal as f64 * 100.0 / self.of as f64 }
     }
 
-    /// In per cent with three digits, cut, not rounded: 100 means all; `-` where there was nothing to compare.
+    /// In per cent with three digits, cut, not rounded: 100 means all; `-` where there was nothing
+    /// to compare.
     #[must_use]
     pub fn text(self) -> String {
         let Some(thousandths) = (self.equal * 100_000).checked_div(self.of) else { return "-".to_owned() };
@@ -49,7 +51,8 @@ impl Share {
 pub struct Shares {
     /// Inode numbers, by path.
     pub inodes: Share,
-    /// Extents of files and directories, each equal in logical and physical place, length and state.
+    /// Extents of files and directories, each equal in logical and physical place, length and
+    /// state.
     pub extents: Share,
     /// Bytes in them.
     pub bytes: Share,
@@ -72,7 +75,8 @@ pub struct Difference {
     pub what: String,
 }
 
-/// Compares two images that started as `start`; also gives the first files that differ, by inode number of `theirs`.
+/// Compares two images that started as `start`; also gives the first files that differ, by inode
+/// number of `theirs`.
 #[must_use]
 pub fn compare(start: &Layout, theirs: &Layout, ours: &Layout) -> (Shares, Vec<Difference>) {
     let mut shares = Shares::default();

@@ -1,8 +1,9 @@
 //! Decisions of both sides, line by line of the trace.
 //!
-//! The kernel's come from its tracepoints, with a marker before each line; ours are the allocator's events. Within a
-//! line they are paired in order, each with one about the same request (inode, logical block, length); what only one
-//! side asked for counts as different, and the next that both asked for goes on (as `diff` does).
+//! The kernel's come from its tracepoints, with a marker before each line; ours are the allocator's
+//! events. Within a line they are paired in order, each with one about the same request (inode,
+//! logical block, length); what only one side asked for counts as different, and the next that both
+//! asked for goes on (as `diff` does).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -198,7 +199,8 @@ impl Reading {
     }
 }
 
-/// A decision of the allocator that a preallocation served: nothing but the request and what it got.
+/// A decision of the allocator that a preallocation served: nothing but the request and what it
+/// got.
 fn preallocated(record: &Record<'_>, line: u32) -> anyhow::Result<Decision> {
     Ok(Decision {
         line,
@@ -308,7 +310,8 @@ pub struct DecisionShares {
     pub all: Share,
 }
 
-/// Compares two lists of decisions; also gives the first place where they part, as positions in both lists.
+/// Compares two lists of decisions; also gives the first place where they part, as positions in
+/// both lists.
 #[must_use]
 pub fn compare(theirs: &[Decision], ours: &[Decision]) -> (DecisionShares, Option<(usize, usize)>) {
     let mut shares = DecisionShares::default();
@@ -349,8 +352,8 @@ fn add_line(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision])
     first
 }
 
-/// How many decisions of each list come before the next two about the same request: as few as possible; all when the lists
-/// do not meet again soon.
+/// How many decisions of each list come before the next two about the same request: as few as
+/// possible; all when the lists do not meet again soon.
 fn unpaired(theirs: &[Decision], ours: &[Decision]) -> (usize, usize) {
     /// Decisions that are passed over at most.
     const SKIPPED_MAX: usize = 256;
@@ -572,7 +575,8 @@ mod tests {
         assert_eq!(preallocated, &served);
     }
 
-    /// Of three requests the lengths of the second differ: it is another request, not the same one served otherwise.
+    /// Of three requests the lengths of the second differ: it is another request, not the same one
+    /// served otherwise.
     #[test]
     fn each_share_counts_what_it_names() {
         let one = |logical, len, result, criterion| Decision {

@@ -1,9 +1,11 @@
 //! When the kernel's I/O ended, told to the engine.
 //!
-//! Linux maps what it writes back as unwritten and converts it in a thread of its own once the device has it, while others
-//! go on mapping. How far behind follows from the block layer (its throttling of write-back, the 64 requests that it
-//! collects) and the scheduler, so it is an input like the time, not a decision: each conversion is noted with its place
-//! among the kernel's decisions, pieces and tries and with its CPU, and given to the engine at the same place among its own.
+//! Linux maps what it writes back as unwritten and converts it in a thread of its own once the
+//! device has it, while others go on mapping. How far behind follows from the block layer (its
+//! throttling of write-back, the 64 requests that it collects) and the scheduler, so it is an input
+//! like the time, not a decision: each conversion is noted with its place among the kernel's
+//! decisions, pieces and tries and with its CPU, and given to the engine at the same place among
+//! its own.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -211,7 +211,8 @@ mod tests {
         layout.groups[group].blocks[bit / 8] >> (bit % 8) & 1 == 1
     }
 
-    /// Five blocks with holes between them do not fit into the four entries of an inode: one block of the tree holds them.
+    /// Five blocks with holes between them do not fit into the four entries of an inode: one block
+    /// of the tree holds them.
     #[test]
     fn a_file_has_its_extents_and_the_blocks_of_its_tree() {
         let layout = layout(mkfs::Options::ext4(), |fs, ctx| {

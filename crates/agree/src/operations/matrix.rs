@@ -1,6 +1,7 @@
 //! The whole measurement of level 2: kinds of traces by images by mount options, as a table.
 //!
-//! A cell is summed up over the seeds. Images that were aged are made once for each kind of image and seed.
+//! A cell is summed up over the seeds. Images that were aged are made once for each kind of image
+//! and seed.
 
 mod table;
 
@@ -31,7 +32,8 @@ pub struct ImageKind {
     full: &'static str,
 }
 
-/// Default, no flex groups, small blocks, clusters. Small images would get small blocks by themselves.
+/// Default, no flex groups, small blocks, clusters. Small images would get small blocks by
+/// themselves.
 pub const IMAGES: [ImageKind; 4] = [
     ImageKind { name: "default", mke2fs: "", mib: 4096, full: "-b 4096" },
     ImageKind { name: "no-flex", mke2fs: "-O ^flex_bg", mib: 4096, full: "-b 4096 -O ^flex_bg" },
@@ -156,7 +158,8 @@ impl Matrix {
     }
 }
 
-/// Measures; `progress` is told before each cell (its number from 1, and its name), `each` sees every one as it comes.
+/// Measures; `progress` is told before each cell (its number from 1, and its name), `each` sees
+/// every one as it comes.
 ///
 /// # Errors
 /// As [`Session::start`] and [`Session::compare`]; for names that are not known.

@@ -1,7 +1,7 @@
 //! The kernel's side: a copy of the start image on a loop device, mounted, observed, and played on.
 //!
-//! Everything hangs on one work directory of the form that level 1 uses, so that what a killed run left behind is taken
-//! down by the next one.
+//! Everything hangs on one work directory of the form that level 1 uses, so that what a killed run
+//! left behind is taken down by the next one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ use crate::command::{run, text};
 use crate::drain::Drain;
 use crate::work::WorkDirectory;
 
-/// Options of every mount. The inode tables stay as they are, bitmaps are read when needed, times of access are not
-/// written.
+/// Options of every mount. The inode tables stay as they are, bitmaps are read when needed, times
+/// of access are not written.
 const COMMON: &str = "no_prefetch_block_bitmaps,noinit_itable,noatime";
 
 /// Seconds between commits that nobody asked for.
@@ -38,8 +38,8 @@ const EVENTS: [&str; 8] = [
     "jbd2/jbd2_end_commit",
 ];
 
-/// In place of that of [`EVENTS`] with delayed allocation: also the blocks (flags 3) that a write places at once. Without it
-/// all are, and fill the buffer.
+/// In place of that of [`EVENTS`] with delayed allocation: also the blocks (flags 3) that a write
+/// places at once. Without it all are, and fill the buffer.
 const MAPPED_DELAYED: &str = "ext4/ext4_ext_map_blocks_exit && (flags & 0x400 || flags == 3 && len == 1)";
 
 /// KiB of trace buffer for each CPU.

@@ -1,8 +1,10 @@
-//! Write-back only where a trace says so: the kernel's flusher is put to rest, and runs on the first CPU when called.
+//! Write-back only where a trace says so: the kernel's flusher is put to rest, and runs on the
+//! first CPU when called.
 //!
-//! Key decision: a small shell process, the keeper, changes the settings. It waits for its turn (one comparison at a
-//! time on a machine), ignores the terminal's signals, and puts everything back when its input ends: at the end, after
-//! an error or a panic, and when this process is killed, because the pipe closes with it.
+//! Key decision: a small shell process, the keeper, changes the settings. It waits for its turn
+//! (one comparison at a time on a machine), ignores the terminal's signals, and puts everything
+//! back when its input ends: at the end, after an error or a panic, and when this process is
+//! killed, because the pipe closes with it.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -13,8 +15,9 @@ use blockyard_lab::scratch::settings_note;
 
 /// `$1`: where it notes what the settings were, for whoever comes after a keeper that was killed.
 ///
-/// The lock is on the settings themselves: whoever has another folder for temporary files must not take settings of rest for
-/// those to put back. Whose owner ended while it waited says "ready" to nobody, and must live to put everything back.
+/// The lock is on the settings themselves: whoever has another folder for temporary files must not
+/// take settings of rest for those to put back. Whose owner ended while it waited says "ready" to
+/// nobody, and must live to put everything back.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP QUIT PIPE
 exec 9< /proc/sys/vm || exit 1
@@ -88,7 +91,8 @@ mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
 
-    /// Killed by the pipe it would leave the flusher at rest, and the next keeper would take that for what was before.
+    /// Killed by the pipe it would leave the flusher at rest, and the next keeper would take that
+    /// for what was before.
     #[test]
     fn a_keeper_whose_owner_is_gone_lives_to_put_everything_back() {
         if !blockyard_testkit::require(&["root"]) {

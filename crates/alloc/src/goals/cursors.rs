@@ -1,4 +1,5 @@
-//! Cursors of the round-robin search: one for the file system under a lock, or one for each CPU slot.
+//! Cursors of the round-robin search: one for the file system under a lock, or one for each CPU
+//! slot.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
@@ -78,7 +79,8 @@ impl<B: Backend> Cursors<B> {
         }
     }
 
-    /// Counts `bytes` found through the caller's cursor; true when that makes `most` since it moved on.
+    /// Counts `bytes` found through the caller's cursor; true when that makes `most` since it moved
+    /// on.
     pub(crate) fn spend(&self, cpu: CpuSlot, bytes: u64, most: u64) -> bool {
         let cursor = if self.rotation == Rotation::Global { CpuSlot::ZERO } else { cpu };
         let spent = &self.spent[cursor.index(self.spent.len())];

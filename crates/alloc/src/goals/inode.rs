@@ -26,8 +26,8 @@ pub struct FirstBlock {
     pub logical: LogicalBlock,
 }
 
-/// The goal of an inode without blocks near, as the policy has it. With delayed allocation data has no colour of its own: who
-/// writes back asks for all, and is colour 0.
+/// The goal of an inode without blocks near, as the policy has it. With delayed allocation data has
+/// no colour of its own: who writes back asks for all, and is colour 0.
 #[must_use]
 pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> BlockNr {
     let regular = block.regular || policy.dir_blocks == DirBlocks::WithData;
@@ -46,11 +46,12 @@ pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> B
     }
 }
 
-/// The goal of an inode that has no extent yet: the start of its group, or with flex groups of at least 4 the second
-/// group of its flex group for regular files and the first for all others.
+/// The goal of an inode that has no extent yet: the start of its group, or with flex groups of at
+/// least 4 the second group of its flex group for regular files and the first for all others.
 ///
-/// `colour` is given without delayed allocation: the process then starts in its sixteenth of the group. The result may
-/// lie past the end of a small file system; requests treat such a goal as the first data block.
+/// `colour` is given without delayed allocation: the process then starts in its sixteenth of the
+/// group. The result may lie past the end of a small file system; requests treat such a goal as the
+/// first data block.
 #[must_use]
 pub fn inode_goal(geometry: &Geometry, inode_group: GroupNr, regular: bool, colour: Option<u32>) -> BlockNr {
     let mut group = u64_from_u32(inode_group.raw());
@@ -61,7 +62,8 @@ pub fn inode_goal(geometry: &Geometry, inode_group: GroupNr, regular: bool, colo
     coloured(geometry, group, colour)
 }
 
-/// The start of the inode's group, or of the sixteenth of a colour in it: also where a short last group has no such sixteenth.
+/// The start of the inode's group, or of the sixteenth of a colour in it: also where a short last
+/// group has no such sixteenth.
 fn own_group_goal(geometry: &Geometry, group: GroupNr, colour: Option<u32>) -> BlockNr {
     let sixteenth = geometry.blocks_per_group() / COLOURS;
     let colour = u64_from_u32(colour.unwrap_or(0)) % COLOURS;
@@ -75,7 +77,8 @@ fn coloured(geometry: &Geometry, group: u64, colour: Option<u32>) -> BlockNr {
     let last = geometry.blocks_count().raw() - 1;
     let colour = u64_from_u32(colour) % COLOURS;
     if base > last {
-        // Linux's difference wraps below 0 (observed on 6.18): the sixteenths lie before the group's start.
+        // Linux's difference wraps below 0 (observed on 6.18): the sixteenths lie before the
+        // group's start.
         return BlockNr::new(base.saturating_sub(colour * (base - last).div_ceil(COLOURS)));
     }
     let room =
@@ -83,9 +86,9 @@ fn coloured(geometry: &Geometry, group: u64, colour: Option<u32>) -> BlockNr {
     BlockNr::new(base + colour * (room / COLOURS))
 }
 
-/// The goal of a block of a file with extents: where it would be if the file were laid out without gaps around the
-/// nearest extent (the last that starts at or before it, else the first of the leaf). Wraps below 0, which requests
-/// treat as outside the file system.
+/// The goal of a block of a file with extents: where it would be if the file were laid out without
+/// gaps around the nearest extent (the last that starts at or before it, else the first of the
+/// leaf). Wraps below 0, which requests treat as outside the file system.
 #[must_use]
 pub fn neighbour_goal(
     logical: LogicalBlock,

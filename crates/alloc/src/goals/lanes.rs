@@ -1,10 +1,12 @@
-//! Lanes: each CPU slot starts new files in a group of its own inside the flex group of their inode (`lanes=cpu`).
+//! Lanes: each CPU slot starts new files in a group of its own inside the flex group of their inode
+//! (`lanes=cpu`).
 //!
-//! Without lanes all new files of a directory start in the one group that their inodes point at, and writers on
-//! different CPUs share its lock until their files are long enough to be streams. A lane keeps the file within its
-//! flex group, so its inode and its neighbours in the directory stay near; slots that find no lane there left use the
-//! flex groups after it. The first group of a flex group is left to directories and metadata, as in the inode's own
-//! goal; slot 0 starts where the inode's own goal is.
+//! Without lanes all new files of a directory start in the one group that their inodes point at,
+//! and writers on different CPUs share its lock until their files are long enough to be streams. A
+//! lane keeps the file within its flex group, so its inode and its neighbours in the directory stay
+//! near; slots that find no lane there left use the flex groups after it. The first group of a flex
+//! group is left to directories and metadata, as in the inode's own goal; slot 0 starts where the
+//! inode's own goal is.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
 use blockyard_disk::{Geometry, GroupNr};
@@ -27,8 +29,9 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
     GroupNr::new(u32_from_u64(flex_group) * flex + 1 + cpu.raw() % lanes)
 }
 
-/// The group of the same lane in the next flex group that no other slot of `cpus` begins in: `group` itself where there is
-/// none. Going on from there meets every such group once before it comes back.
+/// The group of the same lane in the next flex group that no other slot of `cpus` begins in:
+/// `group` itself where there is none. Going on from there meets every such group once before it
+/// comes back.
 pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;
@@ -36,7 +39,8 @@ pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> Gr
     if flex < FLEX_MIN || home >= whole_flex_groups {
         return group;
     }
-    // Slots that found no lane in the first flex group begin in those after it: one round of all slots is a stride.
+    // Slots that found no lane in the first flex group begin in those after it: one round of all
+    // slots is a stride.
     let stride = cpus.div_ceil(flex - 1).clamp(1, whole_flex_groups);
     let next = home + stride;
     let next = if next < whole_flex_groups { next } else { home % stride };

@@ -1,8 +1,8 @@
 //! Stream goals: the group in which the last large file of a slot found space.
 //!
-//! `slots=one` is a single goal for the file system (before the scalability series), `slots=hashed` has
-//! `min(CPUs, groups / 4)` of them, chosen by inode number; `slot_lock=md` guards them by the file-system-wide lock
-//! that freeing takes as well.
+//! `slots=one` is a single goal for the file system (before the scalability series), `slots=hashed`
+//! has `min(CPUs, groups / 4)` of them, chosen by inode number; `slot_lock=md` guards them by the
+//! file-system-wide lock that freeing takes as well.
 
 use std::sync::Arc;
 
@@ -30,10 +30,11 @@ pub(crate) struct StreamGoals<B: Backend> {
     kind: Slots,
     /// The lock that guards them under `slot_lock=md`.
     lock: Option<Arc<Md<B>>>,
-    /// Whether goals are loaded with acquire and stored with release, which pair with each other and order nothing more
-    /// that anybody relies on: they are there to be compared.
+    /// Whether goals are loaded with acquire and stored with release, which pair with each other
+    /// and order nothing more that anybody relies on: they are there to be compared.
     ordered: bool,
-    /// Group in the high half, start in the low. Relaxed unless `ordered`: readers may see an older goal.
+    /// Group in the high half, start in the low. Relaxed unless `ordered`: readers may see an older
+    /// goal.
     slots: Box<[CachePadded<B::AtomicU64>]>,
 }
 

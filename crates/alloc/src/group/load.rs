@@ -1,7 +1,8 @@
 //! Loading groups from the source, and evicting them.
 //!
-//! No lock is held while the source reads. What it read is used only if nobody loaded the group meanwhile: between
-//! reading and installing, no cluster of an unloaded group can change in core, since every change needs it loaded.
+//! No lock is held while the source reads. What it read is used only if nobody loaded the group
+//! meanwhile: between reading and installing, no cluster of an unloaded group can change in core,
+//! since every change needs it loaded.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -37,7 +38,8 @@ impl<B: Backend> GroupTable<B> {
         }
     }
 
-    /// Loads a group unless it is loaded; when it never was, also the groups that share a page with it.
+    /// Loads a group unless it is loaded; when it never was, also the groups that share a page with
+    /// it.
     ///
     /// # Errors
     /// What the source says.
@@ -49,8 +51,9 @@ impl<B: Backend> GroupTable<B> {
             let first = nr.raw() / together * together;
             for mate in (first..first + together).filter(|&mate| mate < self.geometry.groups()) {
                 if !self.group(GroupNr::new(mate)).summary().initialised() {
-                    // Nobody asked for this one: a failure is told to whoever does. A free of clusters in a group
-                    // whose bitmap the caller holds in memory can not fail then.
+                    // Nobody asked for this one: a failure is told to whoever does. A free of
+                    // clusters in a group whose bitmap the caller holds in memory can not fail
+                    // then.
                     drop(self.load_one(GroupNr::new(mate), cpu, source));
                 }
             }
@@ -73,7 +76,8 @@ impl<B: Backend> GroupTable<B> {
             let mut guard = self.lock(nr, cpu);
             if guard.buddy().is_none() && guard.state.generation == generation {
                 guard.install(&mut bitmap, self.geometry.clusters_in_group(nr), &self.geometry);
-                // Relaxed: statistics. Under the lock: an eviction, which needs it, never counts before this does.
+                // Relaxed: statistics. Under the lock: an eviction, which needs it, never counts
+                // before this does.
                 let before = self.loaded.fetch_add(1, Ordering::Relaxed);
                 drop(guard);
                 self.built.fetch_add(1, Ordering::Relaxed);

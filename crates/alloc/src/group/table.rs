@@ -1,10 +1,11 @@
 //! All groups of a file system, and the ways to lock one.
 //!
-//! One lock a group, or (`locks=hashed`, as Linux) 128 locks that groups with equal numbers modulo 128 share. At most
-//! one group is locked by a thread at a time.
+//! One lock a group, or (`locks=hashed`, as Linux) 128 locks that groups with equal numbers modulo
+//! 128 share. At most one group is locked by a thread at a time.
 //!
-//! The contention counter (0..8) rises when a lock had to be waited for and falls with every immediate acquisition;
-//! above 2 the file system counts as busy, which only decides whether closed files get preallocations.
+//! The contention counter (0..8) rises when a lock had to be waited for and falls with every
+//! immediate acquisition; above 2 the file system counts as busy, which only decides whether closed
+//! files get preallocations.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_disk::{Geometry, GroupNr};

@@ -1,15 +1,17 @@
-//! Sets of groups ordered by group number: one bit a group, with two levels of summary bits above, and above those one
-//! word for all sets that says which of them hold a group.
+//! Sets of groups ordered by group number: one bit a group, with two levels of summary bits above,
+//! and above those one word for all sets that says which of them hold a group.
 //!
-//! Key decision: a set is read without any lock. `next` is a few word loads whatever the number of groups, and the
-//! order of a walk is a function of the content only, never of the history. Most orders are empty most of the time: a
-//! walk over the orders goes from one that holds a group to the next such (`next_order`).
+//! Key decision: a set is read without any lock. `next` is a few word loads whatever the number of
+//! groups, and the order of a walk is a function of the content only, never of the history. Most
+//! orders are empty most of the time: a walk over the orders goes from one that holds a group to
+//! the next such (`next_order`).
 //!
-//! Concurrency: bits are set and cleared under the lock of the group they stand for, so each bit has one writer;
-//! words and summaries have many. Insertion sets the bit, then the summaries upward. Removal clears the bit and, when
-//! its word became empty, the summary bit, then looks at the word again and sets the summary when somebody was
-//! faster. So a summary bit may be set over an empty word (a wasted load); it is missing over a non-empty word only
-//! while its remover is between two steps, during which readers overlook the group as if it had been inserted later.
+//! Concurrency: bits are set and cleared under the lock of the group they stand for, so each bit
+//! has one writer; words and summaries have many. Insertion sets the bit, then the summaries
+//! upward. Removal clears the bit and, when its word became empty, the summary bit, then looks at
+//! the word again and sets the summary when somebody was faster. So a summary bit may be set over
+//! an empty word (a wasted load); it is missing over a non-empty word only while its remover is
+//! between two steps, during which readers overlook the group as if it had been inserted later.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -56,7 +58,8 @@ impl<B: Backend> OrderedSets<B> {
         if set.is_empty() {
             self.held.fetch_and(!(1 << order), Ordering::AcqRel);
         }
-        // Also when it was not empty: another remover may have seen it so before this one filled the top again.
+        // Also when it was not empty: another remover may have seen it so before this one filled
+        // the top again.
         if !set.is_empty() && self.held.load(Ordering::Acquire) & (1 << order) == 0 {
             self.held.fetch_or(1 << order, Ordering::AcqRel);
         }
@@ -111,7 +114,8 @@ impl<B: Backend> OrderedSet<B> {
 
     /// Gives whether a word at the top was empty before.
     fn insert(&self, at: usize) -> bool {
-        // Release pairs with the acquire loads of `next`: who sees a summary bit sees the bits below it.
+        // Release pairs with the acquire loads of `next`: who sees a summary bit sees the bits
+        // below it.
         self.bits[at / 64].fetch_or(1 << (at % 64), Ordering::AcqRel) == 0
             && self.summary[at / 4096].fetch_or(1 << (at / 64 % 64), Ordering::AcqRel) == 0
             && self.top[at / 262_144].fetch_or(1 << (at / 4096 % 64), Ordering::AcqRel) == 0
@@ -123,7 +127,8 @@ impl<B: Backend> OrderedSet<B> {
         self.bits[at / 64].fetch_and(!bit, Ordering::AcqRel) & !bit == 0 && self.clear_summary(at / 64)
     }
 
-    /// Clears the summary bit of an empty word, unless it was filled meanwhile; as [`Self::remove`].
+    /// Clears the summary bit of an empty word, unless it was filled meanwhile; as
+    /// [`Self::remove`].
     fn clear_summary(&self, word: usize) -> bool {
         let bit = 1u64 << (word % 64);
         let emptied = self.summary[word / 64].fetch_and(!bit, Ordering::AcqRel) & !bit == 0;

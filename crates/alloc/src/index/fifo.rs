@@ -1,10 +1,11 @@
 //! Lists of groups in order of insertion, one list an order, each under its own reader-writer lock.
 //!
-//! This is how the indexes were kept before the scalability series: a group whose order is unchanged keeps its place,
-//! one that changes goes to the tail of its new list, and picking a group moves nothing.
+//! This is how the indexes were kept before the scalability series: a group whose order is
+//! unchanged keeps its place, one that changes goes to the tail of its new list, and picking a
+//! group moves nothing.
 //!
-//! Invariants: a group is in at most one list, the one its link names; links of a list are written under that list's
-//! write lock and the group's own lock, and followed under the read lock.
+//! Invariants: a group is in at most one list, the one its link names; links of a list are written
+//! under that list's write lock and the group's own lock, and followed under the read lock.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::usize_from_u32;

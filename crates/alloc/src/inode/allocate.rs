@@ -15,8 +15,8 @@ use crate::policy::slots::InodeGroup;
 
 /// What a directory remembers for the placement of its children: the group of the last one.
 ///
-/// It lives in the directory's in-core inode, guarded by the directory's lock, and starts empty whenever the
-/// directory is created or read from disk.
+/// It lives in the directory's in-core inode, guarded by the directory's lock, and starts empty
+/// whenever the directory is created or read from disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InodeDirAlloc {
     last_group: Option<GroupNr>,
@@ -34,7 +34,8 @@ impl<B: Backend> InodeAllocator<B> {
     /// Claims an inode for a child of a directory, which remembers the group in `parent`.
     ///
     /// # Errors
-    /// [`InodeError::NoInodes`] when no group has a free one; [`InodeError::Load`] when a bitmap could not be read.
+    /// [`InodeError::NoInodes`] when no group has a free one; [`InodeError::Load`] when a bitmap
+    /// could not be read.
     pub fn allocate(
         &self,
         request: &InodeRequest,
@@ -45,8 +46,9 @@ impl<B: Backend> InodeAllocator<B> {
         parent.last_group = Some(choice.map_or(GroupNr::ZERO, |(group, _)| group));
         let (first, start) = choice.ok_or(InodeError::NoInodes)?;
         debug_assert!(first.raw() < self.geometry.groups(), "the search chose group {first}");
-        // One step more than there are groups: with a goal, the first group was searched from the middle. (Linux stops
-        // before, and says "no space" when the only free numbers lie below a goal in its group.)
+        // One step more than there are groups: with a goal, the first group was searched from the
+        // middle. (Linux stops before, and says "no space" when the only free numbers lie below a
+        // goal in its group.)
         for step in 0..=self.geometry.groups() {
             let group = GroupNr::new(wrapping_group(first, step, self.geometry.groups()));
             if self.counts.free_in_group(group) == 0 {
@@ -157,7 +159,8 @@ impl<B: Backend> InodeAllocator<B> {
         Ok(Some(InodeClaim::new(self, self.geometry.inode_at(group, index), request)))
     }
 
-    /// Lowest bit of a group that may be handed out: reserved inodes never are, whatever the bitmap says.
+    /// Lowest bit of a group that may be handed out: reserved inodes never are, whatever the bitmap
+    /// says.
     fn first_usable(&self, group: GroupNr) -> u32 {
         let before = group.raw() * self.geometry.inodes_per_group();
         (self.config.first_inode - 1).saturating_sub(before)

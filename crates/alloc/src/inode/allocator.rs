@@ -1,4 +1,5 @@
-//! The inodes of one file system: their groups, their counts, and what is done under a group's lock.
+//! The inodes of one file system: their groups, their counts, and what is done under a group's
+//! lock.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use super::error::InodeError;
 use super::group::GroupState;
 use super::update::InodeUpdate;
 
-/// The inodes of one file system. Shared by all threads: no lock but the one of the group a request ends in.
+/// The inodes of one file system. Shared by all threads: no lock but the one of the group a request
+/// ends in.
 #[derive(Debug)]
 pub struct InodeAllocator<B: Backend = Native> {
     pub(super) config: InodeConfig,
@@ -55,12 +57,12 @@ impl<B: Backend> InodeAllocator<B> {
         })
     }
 
-    /// Gives an inode back. `write` puts the change into the journaled bitmap and descriptor; it runs under the
-    /// group's lock, and the number can be claimed again when it has returned.
+    /// Gives an inode back. `write` puts the change into the journaled bitmap and descriptor; it
+    /// runs under the group's lock, and the number can be claimed again when it has returned.
     ///
     /// # Errors
-    /// [`InodeError::Corrupt`] when it is free already, reserved or beyond the last, or its group was taken out of use;
-    /// [`InodeError::Load`].
+    /// [`InodeError::Corrupt`] when it is free already, reserved or beyond the last, or its group
+    /// was taken out of use; [`InodeError::Load`].
     pub fn free<R>(
         &self,
         inode: InodeNr,
@@ -80,17 +82,20 @@ impl<B: Backend> InodeAllocator<B> {
         Ok(write(&self.update(inode, false, &state)))
     }
 
-    /// Sets the tunable `inode_goal`: every later request without a goal of its own starts there. `None` ends that.
+    /// Sets the tunable `inode_goal`: every later request without a goal of its own starts there.
+    /// `None` ends that.
     pub fn set_goal(&self, goal: Option<InodeNr>) {
         self.goal.store(goal.map_or(0, InodeNr::raw), Ordering::Relaxed);
     }
 
-    /// Forgets the bitmap of a group, which is read again when needed. False when claims pin it or none is loaded.
+    /// Forgets the bitmap of a group, which is read again when needed. False when claims pin it or
+    /// none is loaded.
     pub fn evict(&self, group: GroupNr, slot: CpuSlot) -> bool {
         self.lock(group, slot).evict()
     }
 
-    /// Takes a group out of use because its bitmap or descriptor was found wrong: its free inodes no longer count.
+    /// Takes a group out of use because its bitmap or descriptor was found wrong: its free inodes
+    /// no longer count.
     pub fn mark_corrupt(&self, group: GroupNr, slot: CpuSlot) {
         let mut state = self.lock(group, slot);
         if state.mark_corrupt() {
@@ -138,8 +143,9 @@ impl<B: Backend> InodeAllocator<B> {
 
     /// The group's lock with its bitmap in memory; `None` when the group is corrupt.
     ///
-    /// The bitmap is read without the lock. What was read is installed only when the group has been neither loaded
-    /// nor evicted meanwhile: an eviction in between means that commits may have followed what was read.
+    /// The bitmap is read without the lock. What was read is installed only when the group has been
+    /// neither loaded nor evicted meanwhile: an eviction in between means that commits may have
+    /// followed what was read.
     pub(super) fn loaded(
         &self,
         group: GroupNr,

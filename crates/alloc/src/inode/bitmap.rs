@@ -1,16 +1,18 @@
-//! Inode bitmaps as 64-bit words, and the search for a free bit, with the rule for recently deleted inodes.
+//! Inode bitmaps as 64-bit words, and the search for a free bit, with the rule for recently deleted
+//! inodes.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 
 use super::config::InodeSource;
 
-/// Seconds for which a deleted number is passed over, and the same while its table block waits to be written.
+/// Seconds for which a deleted number is passed over, and the same while its table block waits to
+/// be written.
 const RECENT_SECONDS: u32 = 60;
 const RECENT_SECONDS_DIRTY: u32 = 360;
 
-/// What is needed to tell whether a free number was deleted recently (mounts without a journal only: there a crash
-/// could leave an old directory entry that names a reused inode).
+/// What is needed to tell whether a free number was deleted recently (mounts without a journal
+/// only: there a crash could leave an old directory entry that names a reused inode).
 pub(super) struct Recency<'a> {
     pub(super) source: &'a dyn InodeSource,
     pub(super) group: GroupNr,

@@ -19,9 +19,11 @@ pub struct InodeConfig {
     pub cpus: u32,
     /// Lowest inode number that may be handed out (`s_first_ino`, 11).
     pub first_inode: u32,
-    /// Whether descriptors carry checksums: `itable_unused` and the uninitialised flags mean something.
+    /// Whether descriptors carry checksums: `itable_unused` and the uninitialised flags mean
+    /// something.
     pub descriptor_checksums: bool,
-    /// Whether there is no journal: then numbers deleted within the last minute are passed over while others are free.
+    /// Whether there is no journal: then numbers deleted within the last minute are passed over
+    /// while others are free.
     pub without_journal: bool,
     /// Seed of random starts.
     pub seed: u64,
@@ -79,7 +81,8 @@ pub struct InodeGroupFacts {
 pub struct InodeRequest {
     /// The directory the inode is created in.
     pub parent: InodeNr,
-    /// Whether that directory is the root or carries the TOPDIR flag: its subdirectories are spread.
+    /// Whether that directory is the root or carries the TOPDIR flag: its subdirectories are
+    /// spread.
     pub parent_is_top: bool,
     /// Whether the new inode is a directory.
     pub directory: bool,
@@ -113,8 +116,9 @@ pub struct RecentDeletion {
 
 /// Gives the on-disk inode bitmaps and deletion times.
 pub trait InodeSource: Send + Sync + core::fmt::Debug {
-    /// Fills `bits` (zeroed, one bit an inode, 1 = used) with the bitmap of a group. Every change that a commit or a
-    /// free has written must be in it. Called with no lock held, by any thread; never for an uninitialised group.
+    /// Fills `bits` (zeroed, one bit an inode, 1 = used) with the bitmap of a group. Every change
+    /// that a commit or a free has written must be in it. Called with no lock held, by any thread;
+    /// never for an uninitialised group.
     ///
     /// # Errors
     /// Whatever the device says; the request that needed the bitmap fails with it.
@@ -124,8 +128,9 @@ pub trait InodeSource: Send + Sync + core::fmt::Debug {
         bits: &mut [u8],
     ) -> Result<BitmapLoad, Box<dyn std::error::Error + Send + Sync + 'static>>;
 
-    /// The deletion time of the inode at an index of a group's table, when that block is in the cache. Called under
-    /// the group's lock and only without a journal: no I/O. The default knows nothing, so nothing counts as recent.
+    /// The deletion time of the inode at an index of a group's table, when that block is in the
+    /// cache. Called under the group's lock and only without a journal: no I/O. The default knows
+    /// nothing, so nothing counts as recent.
     fn deletion(&self, _group: GroupNr, _index: u32) -> Option<RecentDeletion> {
         None
     }

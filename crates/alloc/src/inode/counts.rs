@@ -1,7 +1,9 @@
-//! The counts that placement reads: exact ones by group and flex group, lagging ones for the whole file system.
+//! The counts that placement reads: exact ones by group and flex group, lagging ones for the whole
+//! file system.
 //!
-//! All are read without a lock while others change them. Each is changed by relaxed single operations after the bitmap
-//! under the group's lock; a search that reads them orders nothing by them and its result is checked under that lock.
+//! All are read without a lock while others change them. Each is changed by relaxed single
+//! operations after the bitmap under the group's lock; a search that reads them orders nothing by
+//! them and its result is checked under that lock.
 
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{FlexNr, Geometry, GroupNr};
@@ -11,14 +13,15 @@ use super::config::{InodeConfig, InodeGroupFacts};
 
 /// Free clusters as inode placement reads them.
 ///
-/// They change when bits of the on-disk bitmap are marked or cleared, that is when an allocation commits, not when a
-/// preallocation is carved out.
+/// They change when bits of the on-disk bitmap are marked or cleared, that is when an allocation
+/// commits, not when a preallocation is carved out.
 pub trait FreeClusters: Send + Sync + core::fmt::Debug {
     /// Free clusters of a group.
     fn in_group(&self, group: GroupNr) -> u32;
     /// Free clusters of a flex group.
     fn in_flex(&self, flex: FlexNr) -> u64;
-    /// Free clusters of the file system, late as Linux's per-CPU counter is (see [`LaggedCounter`]).
+    /// Free clusters of the file system, late as Linux's per-CPU counter is (see
+    /// [`LaggedCounter`]).
     fn total_approximate(&self) -> u64;
 }
 
@@ -91,7 +94,8 @@ pub(super) struct InodeCounts<B: Backend> {
     directories: LaggedCounter<B>,
     /// Directories less other inodes made lately, of each group, where that is looked at.
     debts: Option<Box<[B::AtomicU32]>>,
-    /// Whether directories change the free inodes of their flex group, by the fault of the first releases.
+    /// Whether directories change the free inodes of their flex group, by the fault of the first
+    /// releases.
     used_dirs_fault: bool,
 }
 
@@ -200,14 +204,16 @@ impl<B: Backend> InodeCounts<B> {
         }
     }
 
-    /// What a directory counts in: the directories of its group, and those of its flex group (by the fault its free inodes).
+    /// What a directory counts in: the directories of its group, and those of its flex group (by
+    /// the fault its free inodes).
     fn directory_counts(&self, group: GroupNr) -> impl Iterator<Item = &B::AtomicU32> {
         let flex = self.flexes.get(usize_from_u32(group.raw() >> self.flex_bits));
         let in_flex = flex.map(|pair| if self.used_dirs_fault { &pair.free } else { &pair.directories });
         core::iter::once(&self.groups[usize_from_u32(group.raw())].directories).chain(in_flex)
     }
 
-    /// The free inodes of a group can not be used any more; only the total forgets them, as in the kernel.
+    /// The free inodes of a group can not be used any more; only the total forgets them, as in the
+    /// kernel.
     pub(super) fn lost(&self, group: GroupNr, slot: CpuSlot) {
         self.free.add(slot, -i64::from(self.free_in_group(group)));
     }

@@ -16,8 +16,8 @@ pub enum InodeError {
         /// What the source said.
         source: Box<dyn std::error::Error + Send + Sync + 'static>,
     },
-    /// An inode is to be freed that is free already, reserved or beyond the last; or the bitmap of its group was found
-    /// wrong: such a group is not changed any more.
+    /// An inode is to be freed that is free already, reserved or beyond the last; or the bitmap of
+    /// its group was found wrong: such a group is not changed any more.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The configuration is impossible.

@@ -1,16 +1,18 @@
-//! The block goal that follows from an inode's group and from where the policy puts directory blocks.
+//! The block goal that follows from an inode's group and from where the policy puts directory
+//! blocks.
 
 use blockyard_disk::{BlockNr, Geometry, GroupNr};
 
 use crate::goals::inode_goal;
 use crate::policy::slots::DirBlocks;
 
-/// Goal of an inode that has no block yet: the first block of its group, or of its flex group's first group
-/// (directories) or second group (regular files).
+/// Goal of an inode that has no block yet: the first block of its group, or of its flex group's
+/// first group (directories) or second group (regular files).
 ///
-/// `colour` is the caller's process number where blocks are chosen at the write: it spreads writers over sixteenths of
-/// the group. With delayed allocation there is none. The goal may lie beyond the file system, in a short last flex
-/// group; the search for blocks then starts at the first data block.
+/// `colour` is the caller's process number where blocks are chosen at the write: it spreads writers
+/// over sixteenths of the group. With delayed allocation there is none. The goal may lie beyond the
+/// file system, in a short last flex group; the search for blocks then starts at the first data
+/// block.
 #[must_use]
 pub fn goal_for_inode(
     geometry: &Geometry,

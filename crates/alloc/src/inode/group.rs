@@ -1,11 +1,13 @@
-//! What is guarded by one group's lock: its inode bitmap while in memory, and the bookkeeping of its table.
+//! What is guarded by one group's lock: its inode bitmap while in memory, and the bookkeeping of
+//! its table.
 
 use super::bitmap::{self, Recency};
 use super::config::InodeGroupFacts;
 
 /// The inodes of one group.
 ///
-/// Pinned (not evictable) while `claims > 0`: the bitmap on disk does not know claims that are not committed.
+/// Pinned (not evictable) while `claims > 0`: the bitmap on disk does not know claims that are not
+/// committed.
 #[derive(Debug)]
 pub(super) struct GroupState {
     /// One bit an inode, 1 = used or claimed; `None` while not in memory.
@@ -96,7 +98,8 @@ impl GroupState {
         !core::mem::replace(&mut self.corrupt, true)
     }
 
-    /// The first free bit at or after `start` that is not recent; a recent one when there is no other.
+    /// The first free bit at or after `start` that is not recent; a recent one when there is no
+    /// other.
     pub(super) fn find_free(&self, start: u32, per_group: u32, recency: Option<&Recency<'_>>) -> Option<u32> {
         bitmap::find_free(self.bits.as_deref()?, start, per_group, recency)
     }
@@ -108,8 +111,8 @@ impl GroupState {
         self.claimed_directories += u32::from(directory);
     }
 
-    /// Turns a claim into a used inode. Gives whether the bitmap block must be written for the first time, and
-    /// whether the inode lies where none was ever used.
+    /// Turns a claim into a used inode. Gives whether the bitmap block must be written for the
+    /// first time, and whether the inode lies where none was ever used.
     pub(super) fn commit(&mut self, index: u32, directory: bool, per_group: u32) -> (bool, bool) {
         assert!(index < per_group, "inode index {index} of {per_group}");
         self.end_claim(directory);

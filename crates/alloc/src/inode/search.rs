@@ -1,6 +1,8 @@
-//! The search for a group: Orlov's spreading over flex groups, and the simple rule "with the parent".
+//! The search for a group: Orlov's spreading over flex groups, and the simple rule "with the
+//! parent".
 //!
-//! The rules of other times are in [`block_groups`] and `flex_2008`. Everything here is a pure function of the counts. A *unit* is a flex group, or a block group when there are no flex
+//! The rules of other times are in [`block_groups`] and `flex_2008`. Everything here is a pure
+//! function of the counts. A *unit* is a flex group, or a block group when there are no flex
 //! groups; unit and group numbers are equal then.
 
 mod block_groups;
@@ -38,13 +40,14 @@ struct Limits {
 }
 
 impl<B: Backend> Search<'_, B> {
-    /// A directory under a top: among the units with at least average free inodes and clusters, the one with the
-    /// fewest directories, first in ring order from the name's hash.
+    /// A directory under a top: among the units with at least average free inodes and clusters, the
+    /// one with the fewest directories, first in ring order from the name's hash.
     pub(super) fn top_directory(&self, family: &Family, hash: u32) -> Option<GroupNr> {
         let units = self.units();
         let inodes_min = self.counts.free_approximate() / u64::from(units);
         let clusters_min = self.average_clusters();
-        // Inodes of one group, also where a unit has many: a unit with more directories is never chosen here.
+        // Inodes of one group, also where a unit has many: a unit with more directories is never
+        // chosen here.
         let mut fewest = self.geometry.inodes_per_group();
         let mut choice = None;
         for unit in ring(hash % units, units) {
@@ -65,7 +68,8 @@ impl<B: Backend> Search<'_, B> {
         }
     }
 
-    /// A directory elsewhere: the first unit from the last child's (else the parent's) that is not too full.
+    /// A directory elsewhere: the first unit from the last child's (else the parent's) that is not
+    /// too full.
     pub(super) fn ordinary_directory(&self, family: &Family) -> Option<GroupNr> {
         let limits = self.limits();
         let start = self.geometry.flex_of(family.last_group.unwrap_or(family.group));
@@ -96,8 +100,8 @@ impl<B: Backend> Search<'_, B> {
             .or_else(|| self.ordinary_directory(family))
     }
 
-    /// Without flex groups: the parent's group; a quadratic probe from a place that depends on the parent only, so
-    /// that the files of one directory overflow together; any group with an inode.
+    /// Without flex groups: the parent's group; a quadratic probe from a place that depends on the
+    /// parent only, so that the files of one directory overflow together; any group with an inode.
     pub(super) fn other_in_groups(&self, family: &Family) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let roomy =
@@ -115,7 +119,8 @@ impl<B: Backend> Search<'_, B> {
         })
     }
 
-    /// When no unit fits: the first group from the parent's with at least average free inodes, else with any.
+    /// When no unit fits: the first group from the parent's with at least average free inodes, else
+    /// with any.
     fn fallback(&self, family: &Family) -> Option<GroupNr> {
         self.fallback_from(family.group)
     }

@@ -2,11 +2,12 @@
 //! in a group.
 //!
 //! An author implements one of three traits and puts what makes it into a policy
-//! ([`with_search`](super::Policy::with_search), [`with_groups`](super::Policy::with_groups), [`with_extents`](super::Policy::with_extents)). All other slots
-//! stay those of the policy it began with. Code sees figures of groups and, under a group's lock,
-//! its free runs; it answers with a group or a run. The mechanism locks, checks every answer and
-//! claims, so that no code can hand out what is not free, and goes through all groups itself when
-//! code found nothing, so that "no space" is always true.
+//! ([`with_search`](super::Policy::with_search), [`with_groups`](super::Policy::with_groups),
+//! [`with_extents`](super::Policy::with_extents)). All other slots stay those of the policy it
+//! began with. Code sees figures of groups and, under a group's lock, its free runs; it answers
+//! with a group or a run. The mechanism locks, checks every answer and claims, so that no code can
+//! hand out what is not free, and goes through all groups itself when code found nothing, so that
+//! "no space" is always true.
 //!
 //! An object is made for each file system that is opened and is shared by its threads. Decisions
 //! repeat when they follow from the arguments, the object's own state and the seed alone.

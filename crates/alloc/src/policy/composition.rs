@@ -159,18 +159,20 @@ impl Policy {
 pub struct Switches {
     /// The start under a top is random instead of the name's hash (2.6.30).
     pub random_start: bool,
-    /// A flex group may hold more directories than the average by inodes *per group* / 16, not per flex group (before
-    /// v6.1).
+    /// A flex group may hold more directories than the average by inodes *per group* / 16, not per
+    /// flex group (before v6.1).
     pub max_dirs_by_group: bool,
-    /// A negative lower bound of free clusters is compared as a huge number, so that every unit fails it (before
-    /// v6.12).
+    /// A negative lower bound of free clusters is compared as a huge number, so that every unit
+    /// fails it (before v6.12).
     pub min_clusters_wrap: bool,
-    /// The average of free clusters is computed in blocks (before v5.14); differs with bigalloc only.
+    /// The average of free clusters is computed in blocks (before v5.14); differs with bigalloc
+    /// only.
     pub average_in_blocks: bool,
-    /// A directory that is made or deleted changes the free inodes of its flex group instead of its directories (before
-    /// 2.6.32).
+    /// A directory that is made or deleted changes the free inodes of its flex group instead of its
+    /// directories (before 2.6.32).
     pub used_dirs_fault: bool,
-    /// Groups that got many directories and few files lately are passed over (ext2; under `orlov-ext3` only).
+    /// Groups that got many directories and few files lately are passed over (ext2; under
+    /// `orlov-ext3` only).
     pub debt: bool,
 }
 
@@ -212,8 +214,8 @@ pub struct Cursor {
     pub zones: Zones,
     /// Whether an inode remembers its group.
     pub sticky_inode: bool,
-    /// Whether the true neighbour (group and offset) is tried before any cursor; otherwise the goal's group is
-    /// replaced by the cursor's and its offset kept, as published.
+    /// Whether the true neighbour (group and offset) is tried before any cursor; otherwise the
+    /// goal's group is replaced by the cursor's and its offset kept, as published.
     pub neighbour_first: bool,
     /// Whether a hit through an inode's cursor moves the CPU's cursor.
     pub inode_moves_cpu: bool,

@@ -270,7 +270,8 @@ impl Policy {
         Self::parse_among(text, &[])
     }
 
-    /// As [`Policy::parse`], where the name may also be that of one of `others`: policies that another crate wrote.
+    /// As [`Policy::parse`], where the name may also be that of one of `others`: policies that
+    /// another crate wrote.
     ///
     /// # Errors
     /// As [`Policy::parse`].
@@ -441,7 +442,8 @@ mod tests {
         }
     }
 
-    /// Fillings were names without a word of what they mean, and presets were printed with the marks of rustdoc.
+    /// Fillings were names without a word of what they mean, and presets were printed with the
+    /// marks of rustdoc.
     #[test]
     fn everything_is_explained_in_plain_words() {
         let is_plain =

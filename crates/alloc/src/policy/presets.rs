@@ -56,7 +56,8 @@ impl Preset {
             .map(|line| line.strip_prefix(' ').unwrap_or(line))
     }
 
-    /// The documentation for people: a paragraph, or an item of a list, an element; without marks of Markdown.
+    /// The documentation for people: a paragraph, or an item of a list, an element; without marks
+    /// of Markdown.
     #[must_use]
     pub fn paragraphs(&self) -> Vec<String> {
         let mut paragraphs = vec![String::new()];

@@ -1,7 +1,8 @@
 //! The slots of a policy and what may fill them.
 //!
-//! Every filling is a value of a small enum; the mechanism matches on it in one place. Names and values are those of
-//! overrides on the command line (`slots=one`), so they are part of the interface.
+//! Every filling is a value of a small enum; the mechanism matches on it in one place. Names and
+//! values are those of overrides on the command line (`slots=one`), so they are part of the
+//! interface.
 
 /// Defines a slot: an enum whose values have names.
 macro_rules! slot {
@@ -47,10 +48,11 @@ slot! {
         Ladder = "ladder",
         /// Round-robin by group (rralloc): first free run from a cursor.
         Cursor = "cursor",
-        /// The next free block from the goal inside a window that the file has for itself (ext3). Of the slots below only
-        /// those of goals, inodes and frees apply.
+        /// The next free block from the goal inside a window that the file has for itself (ext3).
+        /// Of the slots below only those of goals, inodes and frees apply.
         Windows = "windows",
-        /// As code of another crate says: an engine, or the ladder with groups that the code chooses.
+        /// As code of another crate says: an engine, or the ladder with groups that the code
+        /// chooses.
         Code = "code",
     }
 }
@@ -74,7 +76,8 @@ slot! {
         Hashed = "hashed",
         /// One for each CPU, chosen by inode number, however few groups there are.
         Cpus = "cpus",
-        /// None: a stream starts where its inode remembers, group 0 at first (rralloc V3's regular policy).
+        /// None: a stream starts where its inode remembers, group 0 at first (rralloc V3's regular
+        /// policy).
         Inode = "inode",
         /// None: a stream keeps the goal of its inode.
         None = "none",
@@ -123,12 +126,14 @@ slot! {
     Overflow {
         /// Where the index has one, among the groups that were ever loaded.
         Index = "index",
-        /// To the groups of the same lane in other flex groups first; a file that goes on stays in its lane.
+        /// To the groups of the same lane in other flex groups first; a file that goes on stays in
+        /// its lane.
         Lane = "lane",
     }
 }
 slot! {
-    /// `room`: the free run in which data begins whose final size nobody knows (what fallocate asks for), near its goal.
+    /// `room`: the free run in which data begins whose final size nobody knows (what fallocate asks
+    /// for), near its goal.
     Room {
         /// Any that holds the request.
         Any = "any",
@@ -143,7 +148,8 @@ slot! {
         Indexed = "indexed",
         /// Visited first for data, and loaded for that.
         First = "first",
-        /// As first, also for directories and metadata: single blocks lie behind each other, not where space is most in pieces.
+        /// As first, also for directories and metadata: single blocks lie behind each other, not
+        /// where space is most in pieces.
         All = "all",
     }
 }
@@ -334,7 +340,8 @@ slot! {
     CursorStart {
         /// At the start of their zones.
         Fixed = "fixed",
-        /// Where they stood at the last close, if the caller kept that; else at the start of their zones.
+        /// Where they stood at the last close, if the caller kept that; else at the start of their
+        /// zones.
         Remembered = "remembered",
         /// At places drawn from the seed.
         Seeded = "seeded",
@@ -365,14 +372,16 @@ slot! {
     InodeGroup {
         /// Orlov's spreading over flex groups (today's ext4).
         OrlovFlex = "orlov-flex",
-        /// As orlov-flex with what differed in 2009: random_start, max_dirs_by_group, min_clusters_wrap, average_in_blocks.
+        /// As orlov-flex with what differed in 2009: random_start, max_dirs_by_group,
+        /// min_clusters_wrap, average_in_blocks.
         Orlov2009 = "orlov-2009",
-        /// Orlov's spreading over block groups: top directories at random, files with their directory (ext3).
+        /// Orlov's spreading over block groups: top directories at random, files with their
+        /// directory (ext3).
         OrlovExt3 = "orlov-ext3",
         /// A directory where most blocks are free, files with their directory (ext3 with oldalloc).
         OldAlloc = "oldalloc",
-        /// Everything in the parent's flex group while it has space, then the lowest that has (ext4 of 2.6.27 and 2.6.28):
-        /// may say that there are no inodes while there are.
+        /// Everything in the parent's flex group while it has space, then the lowest that has (ext4
+        /// of 2.6.27 and 2.6.28): may say that there are no inodes while there are.
         Flex2008 = "flex-2008",
         /// As flex-2008, and where that finds none as ext3 places files (2.6.29).
         Flex2008Fallback = "flex-2008-fallback",
@@ -381,7 +390,8 @@ slot! {
     }
 }
 slot! {
-    /// `top_flag`: what becomes of the flag of a top directory (chattr +T) in directories that are made below it.
+    /// `top_flag`: what becomes of the flag of a top directory (chattr +T) in directories that are
+    /// made below it.
     TopFlag {
         /// Only the directory itself has it.
         Stays = "stays",
@@ -401,7 +411,8 @@ slot! {
 slot! {
     /// `goal_base`: where the first block of an inode is sought.
     GoalBase {
-        /// In its flex group: the first group for directories (see dir_blocks), the second for data.
+        /// In its flex group: the first group for directories (see dir_blocks), the second for
+        /// data.
         Flex = "flex",
         /// In the inode's own group.
         OwnGroup = "own-group",
@@ -412,12 +423,14 @@ slot! {
     GoalColour {
         /// Where blocks are chosen at the write.
         Undelayed = "undelayed",
-        /// Always; with delayed allocation all data has the colour of who writes back (until 2.6.29).
+        /// Always; with delayed allocation all data has the colour of who writes back (until
+        /// 2.6.29).
         Always = "always",
     }
 }
 slot! {
-    /// `goal_logical`: whether the number of the block in its file moves the goal of an inode without blocks near.
+    /// `goal_logical`: whether the number of the block in its file moves the goal of an inode
+    /// without blocks near.
     GoalLogical {
         /// It does not.
         Ignored = "ignored",
@@ -441,7 +454,8 @@ slot! {
         Any = "any",
         /// Those that ext3 could have: block maps, no flex groups.
         Ext3 = "ext3",
-        /// Those that ext4 could have in 2008 and 2009: no clusters, no checksums of metadata, nothing later.
+        /// Those that ext4 could have in 2008 and 2009: no clusters, no checksums of metadata,
+        /// nothing later.
         Ext4Of2008 = "ext4-2008",
     }
 }

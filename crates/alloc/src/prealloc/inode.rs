@@ -1,6 +1,7 @@
 //! The allocation state of one inode: its preallocations by logical block, and its cursor.
 //!
-//! It lives in the caller's in-core inode, so the allocator has no map of inodes and no lock that all inodes share.
+//! It lives in the caller's in-core inode, so the allocator has no map of inodes and no lock that
+//! all inodes share.
 
 use std::sync::Arc;
 
@@ -15,12 +16,13 @@ const NO_CURSOR: u32 = u32::MAX;
 
 /// What the allocator remembers of one inode, owned by the caller's in-core inode.
 ///
-/// Before it is dropped, [`Allocator::discard_inode_preallocations`](crate::Allocator) must have been called; what is
-/// left is otherwise given back only when space runs out.
+/// Before it is dropped, [`Allocator::discard_inode_preallocations`](crate::Allocator) must have
+/// been called; what is left is otherwise given back only when space runs out.
 pub struct InodeAlloc<B: Backend = Native> {
     /// Ascending by logical block; may hold deleted ones, which are dropped when met.
     preallocs: Mutex<Vec<Arc<Prealloc<B>>>, B>,
-    /// Length of the vector. Relaxed: read without the lock only to pass over inodes that never had one.
+    /// Length of the vector. Relaxed: read without the lock only to pass over inodes that never had
+    /// one.
     count: B::AtomicU32,
     /// What the search by windows knows of the inode; away while a request uses it.
     reservation: Mutex<Option<Box<Reservation>>, B>,

@@ -1,7 +1,9 @@
-//! The locality group of one CPU slot: preallocations that small files share, in ten buckets by what is left.
+//! The locality group of one CPU slot: preallocations that small files share, in ten buckets by
+//! what is left.
 //!
-//! The caller holds the group's mutex from before it looks until its request is finished, so two requests of one slot
-//! never interleave. Buckets are sorted by clusters left, ascending; deleted entries are dropped when met.
+//! The caller holds the group's mutex from before it looks until its request is finished, so two
+//! requests of one slot never interleave. Buckets are sorted by clusters left, ascending; deleted
+//! entries are dropped when met.
 
 use std::sync::Arc;
 
@@ -36,7 +38,8 @@ fn bucket_of(clusters: u32) -> usize {
 }
 
 impl<B: Backend> LocalityGroup<B> {
-    /// Takes out the live preallocation with at least `count` clusters left that starts nearest to block `goal`.
+    /// Takes out the live preallocation with at least `count` clusters left that starts nearest to
+    /// block `goal`.
     pub(crate) fn take_nearest(
         &mut self,
         geometry: &Geometry,
@@ -71,8 +74,8 @@ impl<B: Backend> LocalityGroup<B> {
         nearest.map(|(_, nr, at)| self.buckets[nr].remove(at))
     }
 
-    /// Puts a preallocation with clusters left into its bucket. Gives those that the bucket lets go, which the caller
-    /// must return to their groups in this order; they are deleted.
+    /// Puts a preallocation with clusters left into its bucket. Gives those that the bucket lets
+    /// go, which the caller must return to their groups in this order; they are deleted.
     pub(crate) fn insert(&mut self, prealloc: Arc<Prealloc<B>>) -> Vec<Arc<Prealloc<B>>> {
         debug_assert_eq!(prealloc.owner, Owner::Locality, "a CPU slot got an inode's preallocation");
         let free = prealloc.glance().free;

@@ -1,4 +1,5 @@
-//! What the search by windows knows of one file: its window, how it was used, and where the file's last block went.
+//! What the search by windows knows of one file: its window, how it was used, and where the file's
+//! last block went.
 
 /// Clusters of a first window.
 const WINDOW_FIRST: u32 = 8;

@@ -1,4 +1,5 @@
-//! The windows of all files, in the order of the disk. They never overlap, and take no space: blocks in them are free.
+//! The windows of all files, in the order of the disk. They never overlap, and take no space:
+//! blocks in them are free.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +17,13 @@ impl<B: Backend> Windows<B> {
         Self { by_first: Mutex::new(rank::WINDOWS, BTreeMap::new()) }
     }
 
-    /// Replaces `old` by a window of `size` clusters at the first place from `start` on that no window takes, and so that
-    /// the next free cluster from its beginning, which `next_free` tells, lies in it. It begins at `end` at the latest.
+    /// Replaces `old` by a window of `size` clusters at the first place from `start` on that no
+    /// window takes, and so that the next free cluster from its beginning, which `next_free` tells,
+    /// lies in it. It begins at `end` at the latest.
     ///
     /// # Errors
-    /// Without such a place: the window that there is still; none where a place was tried that had nothing free.
+    /// Without such a place: the window that there is still; none where a place was tried that had
+    /// nothing free.
     pub(crate) fn replace(
         &self,
         old: Option<Window>,

@@ -1,8 +1,9 @@
 //! Which of the free extents met is taken.
 //!
-//! An extent of exactly the wanted length is taken at once. Otherwise the best so far is kept: while all are too
-//! short the longest, then the shortest that is long enough; ties keep the earlier. Enough candidates end the search.
-//! The first candidate kept is not tested against the limits.
+//! An extent of exactly the wanted length is taken at once. Otherwise the best so far is kept:
+//! while all are too short the longest, then the shortest that is long enough; ties keep the
+//! earlier. Enough candidates end the search. The first candidate kept is not tested against the
+//! limits.
 
 use crate::extent::Extent;
 

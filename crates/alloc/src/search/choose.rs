@@ -1,8 +1,9 @@
-//! The walk before patch 16 (`visit=choose`): visit the goal's group, then pick one group from the index, visit it,
-//! pick again from the start.
+//! The walk before patch 16 (`visit=choose`): visit the goal's group, then pick one group from the
+//! index, visit it, pick again from the start.
 //!
-//! The goal's group is always visited first, a linear prefix follows, and a pass ends when a pick finds nothing or as
-//! many groups were visited as there are. A pick looks at summaries only; the visit checks again under the lock.
+//! The goal's group is always visited first, a linear prefix follows, and a pass ends when a pick
+//! finds nothing or as many groups were visited as there are. A pick looks at summaries only; the
+//! visit checks again under the lock.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
@@ -56,7 +57,8 @@ impl<B: Backend> Allocator<B> {
         Ok(after(self.policy.ladder, criterion))
     }
 
-    /// The first suitable group of the index; the best-available criterion leaves the goal trimmed to its length.
+    /// The first suitable group of the index; the best-available criterion leaves the goal trimmed
+    /// to its length.
     fn pick(&self, context: &mut Context<'_, B>, criterion: Criterion, current: GroupNr) -> Option<GroupNr> {
         if context.search.picked[criterion.index()] {
             context.outcome.stats.bad_suggestions[criterion.index()] += 1;
@@ -79,7 +81,8 @@ impl<B: Backend> Allocator<B> {
         picked
     }
 
-    /// As [`Self::pick`], shortening the goal; bounds come from its present length, so a second pick may go lower.
+    /// As [`Self::pick`], shortening the goal; bounds come from its present length, so a second
+    /// pick may go lower.
     fn pick_trimmed(&self, context: &mut Context<'_, B>, current: GroupNr) -> Option<GroupNr> {
         let trim = self.trim(context);
         for order in (trim.low..=trim.top).rev() {
@@ -95,8 +98,8 @@ impl<B: Backend> Allocator<B> {
         None
     }
 
-    /// The first suitable group of one set: a list from head to tail, an ordered set from the current group with
-    /// wrap-around.
+    /// The first suitable group of one set: a list from head to tail, an ordered set from the
+    /// current group with wrap-around.
     fn pick_from(
         &self,
         context: &mut Context<'_, B>,

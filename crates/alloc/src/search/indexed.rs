@@ -1,8 +1,9 @@
 //! The walk over the ordered group indexes (`visit=scan`): each entry is visited as it is met.
 //!
-//! A pass is a short linear prefix, then the sets of sufficient order. `sweep=per-range` goes through all orders from
-//! the start to the last group before it goes through all orders below the start; `sweep=per-set` wraps inside each
-//! set. Both are functions of the start and the content of the sets only.
+//! A pass is a short linear prefix, then the sets of sufficient order. `sweep=per-range` goes
+//! through all orders from the start to the last group before it goes through all orders below the
+//! start; `sweep=per-set` wraps inside each set. Both are functions of the start and the content of
+//! the sets only.
 
 use core::ops::Range;
 

@@ -1,5 +1,5 @@
-//! The decisions of the ladder: which criterion is first, how a pass reaches the groups, how far a request is trimmed, which
-//! criterion follows. Pure: from the policy and what is asked to a plan.
+//! The decisions of the ladder: which criterion is first, how a pass reaches the groups, how far a
+//! request is trimmed, which criterion follows. Pure: from the policy and what is asked to a plan.
 
 use crate::criterion::Criterion;
 use crate::policy::Policy;
@@ -15,7 +15,8 @@ pub(crate) struct Plan {
     pub(crate) first: Criterion,
 }
 
-/// The plan for a request of `len` clusters; `order2_req` is the tunable, `orders` how many sets an index has.
+/// The plan for a request of `len` clusters; `order2_req` is the tunable, `orders` how many sets an
+/// index has.
 pub(crate) fn plan(ladder: Ladder, len: u32, order2_req: u32, orders: u32) -> Plan {
     let bits = u32::BITS - len.leading_zeros();
     let two = len.is_power_of_two() && bits >= order2_req && bits <= orders;
@@ -51,7 +52,8 @@ pub(crate) fn walk(policy: &Policy, mapping: Mapping) -> Walk {
     }
 }
 
-/// Whether a pass that uses an index visits the group of the goal before (`goal_group`): in the first pass only.
+/// Whether a pass that uses an index visits the group of the goal before (`goal_group`): in the
+/// first pass only.
 pub(crate) fn visits_goal_first(
     policy: &Policy,
     kind: RequestFlags,
@@ -94,7 +96,8 @@ impl Trim {
     /// No length at all.
     pub(crate) const EMPTY: Self = Self { top: 0, low: 1 };
 
-    /// Bounds for a goal of `len` clusters of which `asked` are needed, with a stripe of `stripe` clusters (or 0).
+    /// Bounds for a goal of `len` clusters of which `asked` are needed, with a stripe of `stripe`
+    /// clusters (or 0).
     pub(crate) fn new(len: u32, asked: u32, stripe: u32, max_trim: u32) -> Self {
         let fl = |n: u32| u32::BITS - n.leading_zeros();
         let top = fl(len).saturating_sub(1);

@@ -1,8 +1,9 @@
 //! Groups near the goal, visited before an index is asked (`goal_group=first`, `goal_group=all`).
 //!
-//! An index knows only groups that were loaded once: those in which somebody works. So the goal's group is loaded for its visit,
-//! and with `overflow=lane` the groups of its lane after it: a writer whose group is full of clusters that wait for a commit does
-//! not go to a neighbour's. With `room=run` a first round wants a long free run for data whose final size nobody knows.
+//! An index knows only groups that were loaded once: those in which somebody works. So the goal's
+//! group is loaded for its visit, and with `overflow=lane` the groups of its lane after it: a
+//! writer whose group is full of clusters that wait for a commit does not go to a neighbour's. With
+//! `room=run` a first round wants a long free run for data whose final size nobody knows.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::u32_from_usize;

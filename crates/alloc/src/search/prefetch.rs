@@ -1,8 +1,8 @@
 //! Loading ahead: a search asks for the bitmaps of the groups it is about to meet.
 //!
-//! When the group visited is the prefetch cursor, a batch of unread groups from there is announced to the source; the
-//! last batch of the search is loaded at its end, from its last group down to its first, which is what makes those
-//! groups visible to the indexes.
+//! When the group visited is the prefetch cursor, a batch of unread groups from there is announced
+//! to the source; the last batch of the search is loaded at its end, from its last group down to
+//! its first, which is what makes those groups visible to the indexes.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;

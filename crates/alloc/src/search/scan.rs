@@ -62,8 +62,9 @@ pub(crate) fn stripe_aligned(
     }
 }
 
-/// Offers the free runs of the group, lowest first, cut at chunk ends. With `whole_runs` a run shorter than `want` is
-/// passed over (the cheap criteria know by the average that a longer one exists).
+/// Offers the free runs of the group, lowest first, cut at chunk ends. With `whole_runs` a run
+/// shorter than `want` is passed over (the cheap criteria know by the average that a longer one
+/// exists).
 pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool, selection: &mut Selection) {
     let mut at = buddy.first_free();
     let mut left = buddy.free();
@@ -98,7 +99,8 @@ pub(crate) fn first_above(buddy: &Buddy, group: GroupNr, want: u32, floor: u32, 
     }
 }
 
-/// Takes the shortest run of at least `want` clusters, or (`any`) the longest of all when none is long enough.
+/// Takes the shortest run of at least `want` clusters, or (`any`) the longest of all when none is
+/// long enough.
 pub(crate) fn best_fit(buddy: &Buddy, group: GroupNr, want: u32, any: bool, selection: &mut Selection) {
     let mut best: Option<(u32, u32)> = None;
     let mut at = 0;

@@ -1,5 +1,5 @@
-//! Claiming what a search found: marked used in core under the group's lock, pinned, and split into the part that
-//! serves the request and the preallocation that keeps the rest.
+//! Claiming what a search found: marked used in core under the group's lock, pinned, and split into
+//! the part that serves the request and the preallocation that keeps the rest.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use crate::search::context::Context;
 use crate::search::outcome::Find;
 
 impl<B: Backend> Allocator<B> {
-    /// Claims `context.search.selection.best` in the group under `guard`, where it was just found free.
+    /// Claims `context.search.selection.best` in the group under `guard`, where it was just found
+    /// free.
     pub(crate) fn take_found(&self, context: &mut Context<'_, B>, guard: &mut GroupGuard<'_, B>) {
         let mut found = context.search.selection.best;
         found.len = found.len.min(context.search.goal.len);
@@ -117,8 +118,9 @@ fn window_start<B: Backend>(context: &Context<'_, B>, len: u32, ratio_bits: u32)
     context.asked.extent.logical
 }
 
-/// The clusters of an inode preallocation that stand for `len` clusters from block `logical`: start in the group, and
-/// count. Positions round down, lengths up; the preallocation may start inside a logical cluster.
+/// The clusters of an inode preallocation that stand for `len` clusters from block `logical`: start
+/// in the group, and count. Positions round down, lengths up; the preallocation may start inside a
+/// logical cluster.
 pub(crate) fn part_of<B: Backend>(
     prealloc: &Prealloc<B>,
     logical: u32,

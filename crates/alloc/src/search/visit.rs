@@ -23,8 +23,8 @@ enum PreCheck {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// Visits a group: after it, `context.search.selection.status` says whether the search is over. What was found is
-    /// claimed under the group's lock.
+    /// Visits a group: after it, `context.search.selection.status` says whether the search is over.
+    /// What was found is claimed under the group's lock.
     ///
     /// # Errors
     /// When the bitmap of a suitable group cannot be loaded again.

@@ -1,5 +1,5 @@
-//! The texts of `/proc/fs/ext4/<device>/{mb_groups,mb_structs_summary,mb_stats}`, field for field as the kernel
-//! prints them.
+//! The texts of `/proc/fs/ext4/<device>/{mb_groups,mb_structs_summary,mb_stats}`, field for field
+//! as the kernel prints them.
 
 use core::fmt::Write;
 

@@ -1,4 +1,5 @@
-//! Which clusters of a range of a group are taken: the goal, or the next free ones behind it. Never a look for the best.
+//! Which clusters of a range of a group are taken: the goal, or the next free ones behind it. Never
+//! a look for the best.
 
 use crate::buddy::Buddy;
 

@@ -59,7 +59,8 @@ fn group_of(inode: u32) -> u32 {
     (inode - 1) / PER_GROUP
 }
 
-/// The published fault: the parent's flex group has inodes and a tenth of its blocks; all others are out of inodes.
+/// The published fault: the parent's flex group has inodes and a tenth of its blocks; all others
+/// are out of inodes.
 #[test]
 fn the_first_ext4_says_no_inodes_while_there_are() {
     // The parent is the last inode that flex group 2 gives before the others are full.
@@ -157,7 +158,8 @@ fn ext3_spreads_directories_of_the_root_and_keeps_the_others_with_their_parent()
     let home = group_of(parent);
     let children: Vec<u32> =
         (0..12).map(|n| group_of(replica.create(parent, &format!("{n}"), true).unwrap())).collect();
-    // Below the average (3 / 16 = 0) and 128 / 16 = 8: the parent and seven more, then the next group.
+    // Below the average (3 / 16 = 0) and 128 / 16 = 8: the parent and seven more, then the next
+    // group.
     assert_eq!(children, [vec![home; 7], vec![(home + 1) % GROUPS; 5]].concat());
     let files: Vec<u32> =
         (0..5).map(|n| group_of(replica.create(parent, &format!("f{n}"), false).unwrap())).collect();
@@ -197,7 +199,8 @@ fn oldalloc_takes_the_group_with_most_free_blocks() {
     assert_eq!(file.map(group_of).unwrap(), 9, "files stay with their directory");
 }
 
-/// ext2 passed over groups that got many directories and few files; ext3 computed the same and never looked.
+/// ext2 passed over groups that got many directories and few files; ext3 computed the same and
+/// never looked.
 #[test]
 fn a_debt_of_directories_is_paid_by_files() {
     let place = |debt, files: u32| {

@@ -1,7 +1,8 @@
-//! A file system of names only, placed by the inode allocator: what the tests compare with numbers from elsewhere.
+//! A file system of names only, placed by the inode allocator: what the tests compare with numbers
+//! from elsewhere.
 //!
-//! Bitmaps and descriptors "on disk" are kept the way an engine would: they change only through the updates that
-//! commits and frees report, and the allocator reads them back after an eviction.
+//! Bitmaps and descriptors "on disk" are kept the way an engine would: they change only through the
+//! updates that commits and frees report, and the allocator reads them back after an eviction.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 

@@ -58,7 +58,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Makes an image, runs until `creates` inodes were made or the file system was full for a while, and compares.
+    /// Makes an image, runs until `creates` inodes were made or the file system was full for a
+    /// while, and compares.
     pub(crate) fn run(layout: &Layout<'_>, seed: u64, creates: u32) {
         let image = Image::make(layout);
         let before = Descriptors::read(&image.path);
@@ -127,8 +128,9 @@ impl Stream {
         stream
     }
 
-    /// Sets the clock, after a pause of over a second if asked: a number deleted in an earlier second is recent, one
-    /// deleted in this second is not. Stays clear of the second's edges, where the kernel's clock may differ.
+    /// Sets the clock, after a pause of over a second if asked: a number deleted in an earlier
+    /// second is recent, one deleted in this second is not. Stays clear of the second's edges,
+    /// where the kernel's clock may differ.
     fn keep_time(&mut self, pause: bool) {
         if pause {
             std::thread::sleep(Duration::from_millis(1100));
@@ -197,8 +199,8 @@ impl Stream {
         self.charge_growth(parent);
     }
 
-    /// Charges what a directory takes more than before, where it lies: not always in the goal's group, which may be
-    /// full, busy, or waiting for a commit.
+    /// Charges what a directory takes more than before, where it lies: not always in the goal's
+    /// group, which may be full, busy, or waiting for a commit.
     fn charge_growth(&mut self, inode: u32) {
         let entry = self.entries.get_mut(&inode).unwrap();
         let sectors = fs::symlink_metadata(&entry.path).unwrap().blocks();
@@ -209,8 +211,8 @@ impl Stream {
         }
     }
 
-    /// Group of every cluster of a directory. A cluster that no extent names holds extents: it was wanted beside
-    /// the last one, and is taken to lie there until the image can be asked.
+    /// Group of every cluster of a directory. A cluster that no extent names holds extents: it was
+    /// wanted beside the last one, and is taken to lie there until the image can be asked.
     fn cluster_groups(&mut self, inode: u32) -> Vec<GroupNr> {
         let entry = &self.entries[&inode];
         let mut groups = data_groups(self.replica.allocator.geometry(), &entry.path);
@@ -278,7 +280,8 @@ impl Stream {
         }
     }
 
-    /// Descriptors after the unmount: the counts our updates wrote, and free clusters by flex group.
+    /// Descriptors after the unmount: the counts our updates wrote, and free clusters by flex
+    /// group.
     fn compare(&self, after: &Descriptors, image: &Path) {
         for (group, &facts) in (0..).zip(&after.inodes) {
             assert_eq!(self.replica.disk.group(group).facts, facts, "descriptor of group {group}");

@@ -1,4 +1,5 @@
-//! Numbers that Linux 6.18 gave on two images whose initial state is written here (docs/behaviour/inode-allocation.md).
+//! Numbers that Linux 6.18 gave on two images whose initial state is written here
+//! (docs/behaviour/inode-allocation.md).
 
 use blockyard_alloc::inode::{InodeConfig, InodeGroupFacts, top_name_hash};
 use blockyard_disk::dirhash::HashSeed;

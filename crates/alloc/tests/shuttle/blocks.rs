@@ -213,7 +213,8 @@ fn released_claims_and_evictions() {
     });
 }
 
-/// A bitmap that was read before an eviction is stale after it: what was allocated in between is not in it.
+/// A bitmap that was read before an eviction is stale after it: what was allocated in between is
+/// not in it.
 #[test]
 fn stale_bitmaps_are_not_installed() {
     explore(1000, || {
@@ -253,8 +254,8 @@ fn preallocations_are_taken_and_dropped() {
     });
 }
 
-/// Frees of a transaction that runs, while the one before commits and others allocate: nothing comes back early, and
-/// all of it in the end.
+/// Frees of a transaction that runs, while the one before commits and others allocate: nothing
+/// comes back early, and all of it in the end.
 #[test]
 fn frees_wait_for_their_own_commit() {
     explore(400, || {
@@ -287,7 +288,8 @@ fn frees_wait_for_their_own_commit() {
     });
 }
 
-/// Without a transaction freed clusters are handed out again at once, and never while their bits are still set.
+/// Without a transaction freed clusters are handed out again at once, and never while their bits
+/// are still set.
 #[test]
 fn frees_without_a_transaction_race_with_evictions() {
     explore(400, || {
@@ -310,7 +312,8 @@ fn frees_without_a_transaction_race_with_evictions() {
     });
 }
 
-/// What is told to the device belongs to nobody meanwhile, nobody is refused for it, and no free is missed.
+/// What is told to the device belongs to nobody meanwhile, nobody is refused for it, and no free is
+/// missed.
 #[test]
 fn trimmed_clusters_are_nobodys() {
     const DEVICE: u32 = 9;

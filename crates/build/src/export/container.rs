@@ -41,17 +41,18 @@ impl Compression {
 }
 
 impl Tree {
-    /// Writes an OCI image layout with the tree as its one layer into the folder `at`, which is there and empty. The same tree gives
-    /// the same files.
+    /// Writes an OCI image layout with the tree as its one layer into the folder `at`, which is
+    /// there and empty. The same tree gives the same files.
     ///
     /// # Errors
-    /// Those of [`Tree::write_archive`]; [`Error::Refused`] for names that begin with `.wh.`, which say in a layer that something is gone.
+    /// Those of [`Tree::write_archive`]; [`Error::Refused`] for names that begin with `.wh.`, which
+    /// say in a layer that something is gone.
     pub fn write_container(&self, at: &Path, options: &ContainerOptions) -> Result<Exported> {
         self.write_container_watched(at, options, &mut |_| Ok(()))
     }
 
-    /// As [`Tree::write_container`]; `watch` is told of each piece of the layer, before compression, how many bytes it has, and stops the
-    /// work by an error.
+    /// As [`Tree::write_container`]; `watch` is told of each piece of the layer, before
+    /// compression, how many bytes it has, and stops the work by an error.
     ///
     /// # Errors
     /// As there, and that of `watch` as [`Error::Output`].

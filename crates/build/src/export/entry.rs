@@ -1,5 +1,5 @@
-//! One entry of an archive: a header, before it the extensions that the header has no room for, behind it the map of a file with
-//! holes.
+//! One entry of an archive: a header, before it the extensions that the header has no room for,
+//! behind it the map of a file with holes.
 
 use crate::acl;
 use crate::fflags::{self, SOCKET};
@@ -161,7 +161,8 @@ impl Entry {
         }
     }
 
-    /// Adds a record of pax: its length in decimal digits, which counts itself, a blank, key, `=`, value, and a line end.
+    /// Adds a record of pax: its length in decimal digits, which counts itself, a blank, key, `=`,
+    /// value, and a line end.
     fn record(&mut self, key: &[u8], value: &[u8]) {
         let bare = key.len() + value.len() + 3;
         let mut length = bare;
@@ -228,8 +229,9 @@ fn header(kind: EntryType, name: &[u8], size: u64, set: impl FnOnce(&mut Header)
     *header.as_bytes()
 }
 
-/// The map of a file with holes, as GNU tar 1.0 puts it before the content: a count, then offsets and lengths, each a line, filled up to
-/// whole records. One that ends with a hole has an empty part at its end.
+/// The map of a file with holes, as GNU tar 1.0 puts it before the content: a count, then offsets
+/// and lengths, each a line, filled up to whole records. One that ends with a hole has an empty
+/// part at its end.
 fn map(data: &[Range<u64>], size: u64) -> Vec<u8> {
     let end = (data.last().map_or(0, |last| last.end) < size || data.is_empty()).then_some(size..size);
     let mut text = format!("{}\n", data.len() + usize::from(end.is_some()));

@@ -27,7 +27,8 @@ enum Batch {
     Part { inode: usize, blocks: Range<u64>, at: u64 },
 }
 
-/// Writes the data of all files; gives a checksum of each batch, which are cut alike whatever the number of threads.
+/// Writes the data of all files; gives a checksum of each batch, which are cut alike whatever the
+/// number of threads.
 pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Result<Vec<u32>> {
     let batches = batches(plan);
     let sums: Vec<AtomicU32> = batches.iter().map(|_| AtomicU32::new(0)).collect();
@@ -132,7 +133,8 @@ impl Worker<'_> {
         self.bytes.resize(usize_from_u64(len), 0);
     }
 
-    /// Reads a file from byte `offset` on to place `to` of the buffer, to its end or that of the buffer; gives the number of bytes.
+    /// Reads a file from byte `offset` on to place `to` of the buffer, to its end or that of the
+    /// buffer; gives the number of bytes.
     fn fill(&mut self, id: NodeId, offset: u64, to: usize) -> Result<usize> {
         let tree = &self.plan.tree;
         let node = tree.node(id);

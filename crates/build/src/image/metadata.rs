@@ -1,4 +1,5 @@
-//! Directories, inode tables, and what belongs to inodes: blocks of their maps, blocks and values of attributes.
+//! Directories, inode tables, and what belongs to inodes: blocks of their maps, blocks and values
+//! of attributes.
 
 use super::values::Values;
 use crate::Result;

@@ -1,4 +1,5 @@
-//! A tar archive: read once from its begin to its end, the content of its files spooled, because the layout must know them all.
+//! A tar archive: read once from its begin to its end, the content of its files spooled, because
+//! the layout must know them all.
 
 mod bomb;
 mod entries;
@@ -30,15 +31,18 @@ const OPAQUE: &[u8] = b".wh..opq";
 const CHUNK: usize = 1 << 20;
 
 impl Tree {
-    /// Reads a tar archive: plain, or compressed by gzip, zstd or xz. `name` is what messages call it. The content of its files is
-    /// kept in a file without a name in the folder `spool`, so a stream will do.
+    /// Reads a tar archive: plain, or compressed by gzip, zstd or xz. `name` is what messages call
+    /// it. The content of its files is kept in a file without a name in the folder `spool`, so a
+    /// stream will do.
     ///
-    /// Taken are the formats of POSIX (pax) and GNU tar: long names, times in nanoseconds, owners, hard links, devices, holes,
-    /// extended attributes and access control lists. Directories that the archive does not name get mode 0755 and owner 0.
+    /// Taken are the formats of POSIX (pax) and GNU tar: long names, times in nanoseconds, owners,
+    /// hard links, devices, holes, extended attributes and access control lists. Directories that
+    /// the archive does not name get mode 0755 and owner 0.
     ///
     /// # Errors
-    /// [`Error::Source`] for what cannot be read, or is no archive; [`Error::Refused`], with the entry, for names that are
-    /// absolute or lead out of the tree, for links to nothing, and for what no image holds.
+    /// [`Error::Source`] for what cannot be read, or is no archive; [`Error::Refused`], with the
+    /// entry, for names that are absolute or lead out of the tree, for links to nothing, and for
+    /// what no image holds.
     pub fn read_archive(stream: impl Read, name: &Path, spool: &Path) -> Result<Self> {
         let (mut staging, mut spool) = (Staging::new(name), Spool::new(spool)?);
         Reading { staging: &mut staging, spool: &mut spool, name, is_layer: false }.all(stream)?;

@@ -1,7 +1,8 @@
-//! Images of containers: an OCI image layout, or what `docker save` writes. The layers are laid over each other, and what a layer
-//! marks as removed (whiteouts, opaque directories) is.
+//! Images of containers: an OCI image layout, or what `docker save` writes. The layers are laid
+//! over each other, and what a layer marks as removed (whiteouts, opaque directories) is.
 //!
-//! Both are trees themselves, of a directory or an archive: what is read of them here is read from a [`Tree`].
+//! Both are trees themselves, of a directory or an archive: what is read of them here is read from
+//! a [`Tree`].
 
 mod choice;
 mod digest;
@@ -67,7 +68,8 @@ struct RootFs {
 }
 
 impl Tree {
-    /// Whether this is an OCI image layout or the content of an archive of Docker, and not a root file system.
+    /// Whether this is an OCI image layout or the content of an archive of Docker, and not a root
+    /// file system.
     #[must_use]
     pub fn is_container_image(&self) -> bool {
         let store = Store(self);
@@ -78,12 +80,13 @@ impl Tree {
             })
     }
 
-    /// The root file system of an image of a container that is stored in this tree. The content of its files is kept in a file
-    /// without a name in the folder `spool`.
+    /// The root file system of an image of a container that is stored in this tree. The content of
+    /// its files is kept in a file without a name in the folder `spool`.
     ///
     /// # Errors
-    /// [`Error::Refused`] where the choice fits no image or several, where a digest does not fit, and for what
-    /// [`Tree::read_archive`] refuses, with the layer and the entry; [`Error::Source`] for what cannot be read.
+    /// [`Error::Refused`] where the choice fits no image or several, where a digest does not fit,
+    /// and for what [`Tree::read_archive`] refuses, with the layer and the entry; [`Error::Source`]
+    /// for what cannot be read.
     pub fn unpack_container(&self, choice: &Choice, spool: &Path) -> Result<Self> {
         let store = Store(self);
         let layers =

@@ -31,8 +31,9 @@ const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Tree {
-    /// Reads a directory of the host by `threads` threads: names, attributes and sizes, no content. Nothing outside it is followed
-    /// or entered, other file systems mounted in it are. A relative path is followed again and again: it must stay true meanwhile.
+    /// Reads a directory of the host by `threads` threads: names, attributes and sizes, no content.
+    /// Nothing outside it is followed or entered, other file systems mounted in it are. A relative
+    /// path is followed again and again: it must stay true meanwhile.
     ///
     /// # Errors
     /// [`Error::Source`] for what cannot be read; [`Error::Refused`] for what no image holds.
@@ -60,7 +61,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Reads one file of the host, or whatever it is, as a tree of one name. A symbolic link stands for itself.
+    /// Reads one file of the host, or whatever it is, as a tree of one name. A symbolic link stands
+    /// for itself.
     ///
     /// # Errors
     /// As [`Tree::read`].
@@ -177,7 +179,8 @@ fn open_to_read(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Ow
 struct Reader<'a> {
     tree: &'a Tree,
     number: u32,
-    /// Its path with a slash at its end, to which names are added; what attributes are asked for by.
+    /// Its path with a slash at its end, to which names are added; what attributes are asked for
+    /// by.
     path: RefCell<Vec<u8>>,
 }
 
@@ -260,8 +263,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Attributes by a path: any type of file has them, and none need be opened. One that is too long leads through the directory that
-    /// is open, which takes Linux twice as long as all else about a small file.
+    /// Attributes by a path: any type of file has them, and none need be opened. One that is too
+    /// long leads through the directory that is open, which takes Linux twice as long as all else
+    /// about a small file.
     fn attributes(&self, fd: BorrowedFd<'_>, name: &[u8]) -> Result<AttributeList> {
         let mut path = self.path.borrow_mut();
         let own = path.len();

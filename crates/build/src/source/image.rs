@@ -16,13 +16,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Tree {
-    /// Reads what lies at `path` of an image: names, attributes and sizes, no content. A file is a tree of one name. `name` is what
-    /// messages call the image. Nothing is written, and no journal is replayed: give an overlay where one needs to be. An empty
-    /// lost+found is left out.
+    /// Reads what lies at `path` of an image: names, attributes and sizes, no content. A file is a
+    /// tree of one name. `name` is what messages call the image. Nothing is written, and no journal
+    /// is replayed: give an overlay where one needs to be. An empty lost+found is left out.
     ///
     /// # Errors
-    /// [`Error::Source`] for what cannot be read or is damaged; [`Error::Refused`] for names that no file has: twice the same, `.` or
-    /// `..` for something else, a directory inside itself.
+    /// [`Error::Source`] for what cannot be read or is damaged; [`Error::Refused`] for names that
+    /// no file has: twice the same, `.` or `..` for something else, a directory inside itself.
     pub fn read_image(device: Arc<dyn BlockDevice>, name: &Path, path: &[u8]) -> Result<Self> {
         let at = |error: ReadError| Error::image(name, error);
         let reader = Reader::open(Arc::clone(&device)).map_err(at)?;

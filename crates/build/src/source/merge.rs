@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 impl Tree {
-    /// Lays trees over each other in order. Directories of one path become one, with the attributes of the last; anything else is
-    /// replaced by what comes later. Symbolic links of earlier trees to directories are followed where later ones have names
-    /// below them. No content is read.
+    /// Lays trees over each other in order. Directories of one path become one, with the attributes
+    /// of the last; anything else is replaced by what comes later. Symbolic links of earlier trees
+    /// to directories are followed where later ones have names below them. No content is read.
     ///
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused) for a name below something that is no directory.
@@ -21,8 +21,8 @@ impl Tree {
         Self::merge_at(added.collect())
     }
 
-    /// As [`Tree::merge`], each at a path of its own. Directories that lead to one and are in none of the trees before are made with
-    /// mode 0755 and owner 0.
+    /// As [`Tree::merge`], each at a path of its own. Directories that lead to one and are in none
+    /// of the trees before are made with mode 0755 and owner 0.
     ///
     /// # Errors
     /// As [`Tree::merge`], also for paths that no image holds.
@@ -50,8 +50,8 @@ impl Tree {
 pub struct Added {
     /// The tree.
     pub tree: Tree,
-    /// Where its root goes: a path without a slash at its begin; empty is the root. Of a tree that is one file ([`Tree::read_file`]),
-    /// the path of the file.
+    /// Where its root goes: a path without a slash at its begin; empty is the root. Of a tree that
+    /// is one file ([`Tree::read_file`]), the path of the file.
     pub at: Vec<u8>,
 }
 

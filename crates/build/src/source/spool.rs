@@ -28,8 +28,8 @@ impl Spool {
         Ok(Self { file, end: 0, buffer: vec![0; CHUNK] })
     }
 
-    /// Copies the parts of a file that are no holes, which `content` gives one after the other; gives where the file begins. `None`
-    /// for `data` is all of its `size` bytes.
+    /// Copies the parts of a file that are no holes, which `content` gives one after the other;
+    /// gives where the file begins. `None` for `data` is all of its `size` bytes.
     pub(super) fn store(
         &mut self,
         content: &mut impl Read,

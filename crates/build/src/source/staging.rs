@@ -1,5 +1,5 @@
-//! A tree that is put together from paths in any order, as archives give them, and from several sources, later ones over earlier
-//! ones.
+//! A tree that is put together from paths in any order, as archives give them, and from several
+//! sources, later ones over earlier ones.
 
 use crate::error::{Error, Result};
 use crate::tree::{Directory, Node, NodeId, Origin, Text, Tree};
@@ -112,8 +112,9 @@ impl Staging {
         Error::Refused { path: self.source.join(OsStr::from_bytes(path)), reason: reason.into() }
     }
 
-    /// Enters an inode under a path. Directories on the way that were not named yet are made; one that is there already keeps
-    /// what is in it, anything else is replaced, as by an extraction. What is of an earlier source gives way to anything.
+    /// Enters an inode under a path. Directories on the way that were not named yet are made; one
+    /// that is there already keeps what is in it, anything else is replaced, as by an extraction.
+    /// What is of an earlier source gives way to anything.
     pub(super) fn enter(&mut self, path: &[u8], what: Staged) -> Result<()> {
         let names = self.names(path)?;
         let Some((last, parents)) = names.split_last() else {
@@ -160,7 +161,8 @@ impl Staging {
         self.inodes.len() - 1
     }
 
-    /// Takes away what earlier sources have under a path; what the present one has stays. That there is nothing is no error.
+    /// Takes away what earlier sources have under a path; what the present one has stays. That
+    /// there is nothing is no error.
     pub(super) fn hide(&mut self, path: &[u8]) -> Result<()> {
         let names = self.names(path)?;
         let Some((last, parents)) = names.split_last() else { return self.hide_content(path) };
@@ -184,7 +186,8 @@ impl Staging {
         Ok(())
     }
 
-    /// A directory of an earlier source in which the present one has something stays, with that alone.
+    /// A directory of an earlier source in which the present one has something stays, with that
+    /// alone.
     fn hide_below(&mut self, top: usize) {
         let mut order = vec![top];
         let mut at = 0;
@@ -298,8 +301,9 @@ impl Staging {
         Ok(at)
     }
 
-    /// The last directory on the way that some names lead, and the names behind it that are not there. Symbolic links of
-    /// earlier sources lead on, as for a process whose root is the tree's. `None` where something is no directory.
+    /// The last directory on the way that some names lead, and the names behind it that are not
+    /// there. Symbolic links of earlier sources lead on, as for a process whose root is the tree's.
+    /// `None` where something is no directory.
     fn follow(&self, names: &[&[u8]]) -> Option<(usize, Vec<Vec<u8>>)> {
         let mut way: Vec<&[u8]> = names.iter().rev().copied().collect();
         let mut at = vec![ROOT];

@@ -1,4 +1,5 @@
-//! One block of entries: structure, names, the inodes they name, and where the index says they belong.
+//! One block of entries: structure, names, the inodes they name, and where the index says they
+//! belong.
 
 use std::collections::HashSet;
 
@@ -22,8 +23,8 @@ pub(crate) const ROOT_OF_AN_INDEX: &str = "it is the root of an index";
 /// Bytes of the shortest encrypted name: one block of the cipher.
 const ENCRYPTED_NAME_MIN: usize = 16;
 
-/// What is known of the names of a directory over all its blocks: those of one without an index, to find repetitions,
-/// and the hashes of one with.
+/// What is known of the names of a directory over all its blocks: those of one without an index, to
+/// find repetitions, and the hashes of one with.
 pub(super) struct Names {
     hasher: DirHasher,
     seen: Option<HashSet<u64>>,
@@ -99,7 +100,8 @@ pub(super) fn check(
     check_names(visit, &entries, role, site, names, told, sink);
 }
 
-/// Whether a block has what an index root has behind `..`: four zeroes, a hash version, and its own length of 8.
+/// Whether a block has what an index root has behind `..`: four zeroes, a hash version, and its own
+/// length of 8.
 fn looks_like_root(bytes: &[u8]) -> bool {
     bytes[24..28] == [0; 4] && bytes[29] == 8
 }

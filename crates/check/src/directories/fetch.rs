@@ -1,8 +1,10 @@
-//! Blocks of directories, read in the order of the disk: neighbours in one request, and requests side by side.
+//! Blocks of directories, read in the order of the disk: neighbours in one request, and requests
+//! side by side.
 //!
-//! A unit of small directories is read before it is looked at, by the thread that looks at it: so it is still in a CPU's
-//! cache. A large directory is read as it is walked, many blocks at a time. Where a request fails its blocks are read one by
-//! one, so that an error is told of the block that has it.
+//! A unit of small directories is read before it is looked at, by the thread that looks at it: so
+//! it is still in a CPU's cache. A large directory is read as it is walked, many blocks at a time.
+//! Where a request fails its blocks are read one by one, so that an error is told of the block that
+//! has it.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::BlockNr;
@@ -102,7 +104,8 @@ impl Fetched {
     }
 }
 
-/// The blocks of one directory: those of its unit, and for a large one a buffer of the blocks to come.
+/// The blocks of one directory: those of its unit, and for a large one a buffer of the blocks to
+/// come.
 pub(super) struct Window<'a, 'v> {
     volume: &'a Volume<'v>,
     fetched: &'a Fetched,

@@ -15,7 +15,8 @@ use crate::code::Code;
 use crate::finding::{Finding, Sink, Site};
 use crate::map::Run;
 
-/// Ends the detail of a finding that makes e2fsck drop an index while nodes of it are still to be read: it takes those for leaves.
+/// Ends the detail of a finding that makes e2fsck drop an index while nodes of it are still to be
+/// read: it takes those for leaves.
 pub(crate) const NODES_BEHIND: &str = "index nodes lie behind it";
 
 /// Hashes that a block may hold, all ends included.
@@ -24,8 +25,8 @@ pub(super) struct Bounds {
     pub(super) low: u32,
     /// Above this Linux looks in another leaf.
     pub(super) high: u32,
-    /// Up to this e2fsck does not mind: the key of the next leaf itself; anything in the last leaf of a node, as long as
-    /// the next node begins above ([`DirIndex::check_spans`]).
+    /// Up to this e2fsck does not mind: the key of the next leaf itself; anything in the last leaf
+    /// of a node, as long as the next node begins above ([`DirIndex::check_spans`]).
     pub(super) tolerated: u32,
     /// The node that refers to the block, counted from the left.
     pub(super) node: u32,
@@ -97,8 +98,8 @@ impl DirIndex {
         }
     }
 
-    /// Holds each node to the next one: its highest hash must not be above that one's lowest. The keys between nodes
-    /// say only where a node may begin at the lowest.
+    /// Holds each node to the next one: its highest hash must not be above that one's lowest. The
+    /// keys between nodes say only where a node may begin at the lowest.
     pub(super) fn check_spans(&self, visit: &Visit<'_, '_>, spans: &Spans, sink: &mut Sink) {
         let spans: Vec<_> = spans.iter().collect();
         for pair in spans.windows(2) {
@@ -112,7 +113,8 @@ impl DirIndex {
     }
 }
 
-/// The lowest and the highest hash of the names below each node, by the node's number from the left.
+/// The lowest and the highest hash of the names below each node, by the node's number from the
+/// left.
 pub(super) type Spans = BTreeMap<u32, (u32, u32)>;
 
 /// What a block is for when the index cannot be read, as far as its bytes tell.

@@ -1,11 +1,13 @@
-//! Link counts and counts of references, a byte an inode: nearly all are small, and a group with a larger one pays for it.
+//! Link counts and counts of references, a byte an inode: nearly all are small, and a group with a
+//! larger one pays for it.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-/// How many references were met to each inode of a group: `low + 256 * high`. All threads count at once; all operations are
-/// relaxed, because counts are read only after the threads were joined, which orders them.
+/// How many references were met to each inode of a group: `low + 256 * high`. All threads count at
+/// once; all operations are relaxed, because counts are read only after the threads were joined,
+/// which orders them.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     low: Box<[AtomicU8]>,

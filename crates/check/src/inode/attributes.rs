@@ -11,7 +11,8 @@ use crate::code::Code;
 use crate::facts::{GroupFacts, Policy, ValueRef, XattrBlockRef};
 use crate::superblock::is_hidden;
 
-/// Name of the attribute that encryption keeps. Its index is 9; e2fsck takes any for it that stands for no prefix.
+/// Name of the attribute that encryption keeps. Its index is 9; e2fsck takes any for it that stands
+/// for no prefix.
 const CONTEXT: &[u8] = b"c";
 /// Name indexes that stand for prefixes.
 const PREFIXES: std::ops::RangeInclusive<u8> = 1..=8;
@@ -84,7 +85,8 @@ pub(super) fn check_in_inode(
     found
 }
 
-/// Whether an entry is `system.data`. NUL behind the name is not held against it: e2fsck does not see it either.
+/// Whether an entry is `system.data`. NUL behind the name is not held against it: e2fsck does not
+/// see it either.
 fn is_inline_data(entry: &RawEntry<'_>) -> bool {
     (entry.name_index, trimmed(entry.name)) == (XATTR_INDEX, XATTR_NAME) && entry.value_inode == 0
 }
@@ -117,7 +119,8 @@ pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode:
     })
 }
 
-/// Whether the offset of a value lies in the area, even that of an empty one: e2fsck does not find inline data else.
+/// Whether the offset of a value lies in the area, even that of an empty one: e2fsck does not find
+/// inline data else.
 fn offset_is_inside(area: &[u8], entry: &RawEntry<'_>) -> bool {
     let stored = [area[entry.at + 2], area[entry.at + 3]];
     xattr::INODE_HEADER_LEN + usize::from(u16::from_le_bytes(stored)) <= area.len()
@@ -151,7 +154,8 @@ fn in_inode_code(area: &[u8], defect: XattrDefect) -> (Code, usize) {
     }
 }
 
-/// Blocks that a value kept in an inode adds to `i_blocks` of its owner: those of its size, in whole clusters.
+/// Blocks that a value kept in an inode adds to `i_blocks` of its owner: those of its size, in
+/// whole clusters.
 fn value_blocks(cx: &Examination<'_, '_, '_>, entry: &RawEntry<'_>) -> u64 {
     if entry.value_inode == 0 {
         return 0;
@@ -178,8 +182,8 @@ fn check_entry(cx: &mut Examination<'_, '_, '_>, entry: &RawEntry<'_>, facts: &m
     }
 }
 
-/// Whether the hash of an entry with its value beside it is right, in either signedness of names. Like e2fsck, this
-/// takes the bytes that pad the value as they are.
+/// Whether the hash of an entry with its value beside it is right, in either signedness of names.
+/// Like e2fsck, this takes the bytes that pad the value as they are.
 pub(crate) fn hash_matches(entry: &RawEntry<'_>) -> bool {
     [xattr::entry_hash, xattr::entry_hash_signed].into_iter().any(|hash| {
         entry.hash == hash(entry.name, entry.value) || entry.hash == hash(entry.name, entry.padded_value)
@@ -211,7 +215,8 @@ pub(super) fn check_block_field(
     if !volume.incompat.contains(Incompat::EA_INODE) {
         return own;
     }
-    // The block is checked elsewhere, once for all inodes that share it; here only its values count.
+    // The block is checked elsewhere, once for all inodes that share it; here only its values
+    // count.
     let bytes = volume.block(block).unwrap_or_default();
     let entries = xattr::parse(&bytes, Home::Block).unwrap_or_default();
     own + entries.iter().map(|entry| value_blocks(cx, entry)).sum::<u64>()

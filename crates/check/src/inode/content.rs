@@ -61,7 +61,8 @@ fn walk_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, role: Rol
     }
 }
 
-/// Checks a file, directory or symbolic link whose content is mapped (or a short link in the inode).
+/// Checks a file, directory or symbolic link whose content is mapped (or a short link in the
+/// inode).
 pub(super) fn check_mapped(
     cx: &mut Examination<'_, '_, '_>,
     slot: &InodeSlot<&[u8]>,
@@ -161,8 +162,8 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
             format!("written to logical block {}, the size ends before {blocks}", sums.end_written - 1);
         cx.add(Code::EXTENT_BEYOND_PARENT, detail);
     } else if sums.end_written > 0 && size < (sums.end_written - 1) << bits && !verity {
-        // Without tree blocks, one block that is written and begins past the end is tolerated: a crash between
-        // allocation and the new size.
+        // Without tree blocks, one block that is written and begins past the end is tolerated: a
+        // crash between allocation and the new size.
         cx.add(Code::SIZE_WRONG, format!("{size}, the last written block is {}", sums.end_written - 1));
     }
     check_size_limit(cx, raw);
@@ -314,8 +315,8 @@ pub(super) fn check_inline(
     check_blocks(cx, raw, file_acl + attributes.value_blocks);
 }
 
-/// Checks a symbolic link with inline data, as mke2fs -d makes it (Linux does not): it must be as long as the data, and
-/// no more is asked.
+/// Checks a symbolic link with inline data, as mke2fs -d makes it (Linux does not): it must be as
+/// long as the data, and no more is asked.
 pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, attributes: &InInode) {
     match &attributes.inline_tail {
         None => cx.add(Code::INLINE_NO_ATTRIBUTE, ""),
@@ -327,8 +328,8 @@ pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawIn
     }
 }
 
-/// Claims what the bad-blocks inode maps, and gives it. e2fsck is not surprised when that is metadata, so neither is
-/// this.
+/// Claims what the bad-blocks inode maps, and gives it. e2fsck is not surprised when that is
+/// metadata, so neither is this.
 pub(super) fn claim_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) -> Vec<Run> {
     let volume = cx.scan.volume;
     let mut walk = Walk::new(volume, cx.scan.system, cx.inode, None, cx.sink, cx.claims, cx.budget);

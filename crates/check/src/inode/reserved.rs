@@ -1,7 +1,8 @@
-//! Pass 1, the inodes below the first ordinary one that have no purpose here, and the list of bad blocks.
+//! Pass 1, the inodes below the first ordinary one that have no purpose here, and the list of bad
+//! blocks.
 //!
-//! Observed of e2fsck: it looks at these whatever their link counts say, at little of each, and not at all at what it
-//! asks only of inodes that directories name.
+//! Observed of e2fsck: it looks at these whatever their link counts say, at little of each, and not
+//! at all at what it asks only of inodes that directories name.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Block maps of ext2 and ext3: twelve direct blocks, then one, two and three levels of indirect blocks.
+//! Block maps of ext2 and ext3: twelve direct blocks, then one, two and three levels of indirect
+//! blocks.
 
 use blockyard_disk::BlockNr;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};

@@ -1,13 +1,15 @@
 //! A plan is written: what nobody refers to yet first, the superblock last.
 //!
-//! The order, with a flush after each: the journal is replayed as a mount would; fresh blocks, and a redo log of all others
-//! in blocks that are free (`redo.rs`); the superblock loses its mark of being clean and names the log; all other blocks; the
-//! superblock, which makes the file system clean. A second run after a cut before the log is named finds what the first one
-//! found; after it, it finishes what the first one began.
+//! The order, with a flush after each: the journal is replayed as a mount would; fresh blocks, and
+//! a redo log of all others in blocks that are free (`redo.rs`); the superblock loses its mark of
+//! being clean and names the log; all other blocks; the superblock, which makes the file system
+//! clean. A second run after a cut before the log is named finds what the first one found; after
+//! it, it finishes what the first one began.
 //!
-//! Where too little is free for a log, or where the plan leaves something wrong, blocks are written without one: what refers
-//! to fresh blocks is written after them, and what lost its name in between is found as an inode without one. Content that
-//! changes places with other content can be lost by a cut then.
+//! Where too little is free for a log, or where the plan leaves something wrong, blocks are written
+//! without one: what refers to fresh blocks is written after them, and what lost its name in
+//! between is found as an inode without one. Content that changes places with other content can be
+//! lost by a cut then.
 
 use std::collections::BTreeSet;
 
@@ -86,7 +88,8 @@ impl Plan<'_> {
                 Some(journal) => Session::open_with_journal(device, journal),
                 None => Session::open(device),
             };
-            // What was possible in memory is possible here; if it is not, the blocks below say the same.
+            // What was possible in memory is possible here; if it is not, the blocks below say the
+            // same.
             let _ = session.and_then(|session| session.replay(&options));
         }
         if let Some(redo) = Redo::of(device).filter(|_| self.is_resumed) {
@@ -149,7 +152,8 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Writes what is new in the journal that has a device of its own: it was emptied, once what it held is durable.
+    /// Writes what is new in the journal that has a device of its own: it was emptied, once what it
+    /// held is durable.
     fn write_journal(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
         let Some(journal) = &self.journal else { return Ok(()) };
         assert_eq!(journal.size(), device.size(), "the journal that the plan was made with");
@@ -170,8 +174,9 @@ impl Plan<'_> {
     }
 }
 
-/// Whether nothing has to be checked: the superblock says that the file system was closed cleanly, no errors are noted, no
-/// journal is to be replayed; and the descriptors and the journal's head, which e2fsck looks at all the same, are sound.
+/// Whether nothing has to be checked: the superblock says that the file system was closed cleanly,
+/// no errors are noted, no journal is to be replayed; and the descriptors and the journal's head,
+/// which e2fsck looks at all the same, are sound.
 #[must_use]
 pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
     let Some(sb) = sound_superblock(device) else { return false };

@@ -89,7 +89,8 @@ fn likely_extra_isize(slot: &Slot) -> u16 {
     candidates.iter().find(begins).copied().unwrap_or(usual)
 }
 
-/// Says which attributes of an area are not among those that are kept, as far as their names can be read.
+/// Says which attributes of an area are not among those that are kept, as far as their names can be
+/// read.
 pub(crate) fn lost(area: &[u8], home: Home, kept: &AttributeList) -> String {
     let names = names(area, home).into_iter().filter(|(index, name)| kept.find(*index, name).is_none());
     let names: Vec<String> = names.map(|(index, name)| printable(index, &name)).collect();
@@ -172,7 +173,8 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
     list
 }
 
-/// An inode with inline data lost the attribute that goes with it: what stands in the inode stays, as far as it can.
+/// An inode with inline data lost the attribute that goes with it: what stands in the inode stays,
+/// as far as it can.
 pub(crate) fn without_inline_data(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Outcome {
     let site = Site::inode(inode);
     let size = slot.raw().size();

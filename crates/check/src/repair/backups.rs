@@ -1,5 +1,5 @@
-//! Copies of superblock and descriptors that do not say what the first ones say: they are written anew once the rest is
-//! clean. e2fsck leaves them until it needs them.
+//! Copies of superblock and descriptors that do not say what the first ones say: they are written
+//! anew once the rest is clean. e2fsck leaves them until it needs them.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::group_desc::RawGroupDesc;

@@ -160,7 +160,8 @@ fn put_if_changed(
     if ed.volume().block(place).is_ok_and(|old| old == block) { Ok(()) } else { ed.put_block(place, block) }
 }
 
-/// The part of a table that a descriptor calls never used holds inodes that directories name: then it is read whole.
+/// The part of a table that a descriptor calls never used holds inodes that directories name: then
+/// it is read whole.
 pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -> Result<(), DeviceError> {
     for &group in groups {
         let mut desc = ed.volume().group_of(group).desc;

@@ -151,8 +151,9 @@ pub(crate) fn attach(
     directory::repair(ed, &mending, &Change { more, ..Change::default() }, Writing::InPlace)
 }
 
-/// What an inode without a name is called: its number, and what is known of where it came from. That is the name which a directory
-/// lost in this repair, else the directory that `..` of a directory names, else what the content begins with.
+/// What an inode without a name is called: its number, and what is known of where it came from.
+/// That is the name which a directory lost in this repair, else the directory that `..` of a
+/// directory names, else what the content begins with.
 fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<u8> {
     let mut name = format!("#{inode}").into_bytes();
     let parent = at.tree.directories.iter().find(|entry| entry.0 == inode.raw()).map(|entry| entry.1);
@@ -191,7 +192,8 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<(), De
     Ok(())
 }
 
-/// The first ordinary inode that is not in use, in the scanned part of a table: mke2fs puts lost+found there too.
+/// The first ordinary inode that is not in use, in the scanned part of a table: mke2fs puts
+/// lost+found there too.
 fn unused_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Option<InodeNr> {
     let volume = ed.volume();
     let first = volume.first_inode();

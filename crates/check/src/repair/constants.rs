@@ -1,5 +1,5 @@
-//! Constants of a superblock that cannot be, where no copy of it is left: the values that mke2fs would choose beside the
-//! others. Whether they are right shows in the descriptors.
+//! Constants of a superblock that cannot be, where no copy of it is left: the values that mke2fs
+//! would choose beside the others. Whether they are right shows in the descriptors.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
 use blockyard_disk::superblock::RawSuperblock;

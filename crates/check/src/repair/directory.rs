@@ -1,7 +1,8 @@
 //! One directory: its names read as far as they can be told, judged, and written back.
 //!
-//! Names stay in their blocks where they can. Where the index is broken or more room is needed the directory is written
-//! anew: into fresh blocks, so that the old ones stand until the inode refers to the new ones.
+//! Names stay in their blocks where they can. Where the index is broken or more room is needed the
+//! directory is written anew: into fresh blocks, so that the old ones stand until the inode refers
+//! to the new ones.
 
 mod build;
 mod names;

@@ -1,7 +1,8 @@
 //! Reads and writes of one round: through an overlay, so that the image is only read.
 //!
-//! Free space is what nobody claimed in the walk over all inodes, not what bitmaps say. What is taken here is claimed at
-//! once, and remembered as fresh: it is written before anything that refers to it.
+//! Free space is what nobody claimed in the walk over all inodes, not what bitmaps say. What is
+//! taken here is claimed at once, and remembered as fresh: it is written before anything that
+//! refers to it.
 
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::group_desc::GroupFlags;
@@ -102,7 +103,8 @@ impl<'a, 'v> Editor<'a, 'v> {
 
     /// Takes a free cluster; gives its first block, or `None` when there is none.
     ///
-    /// What a damaged inode maps may not be claimed yet. So clusters that the bitmaps call free, too, come first.
+    /// What a damaged inode maps may not be claimed yet. So clusters that the bitmaps call free,
+    /// too, come first.
     pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
         let geometry = &self.volume().geometry;
         let mut at = self.next_free;

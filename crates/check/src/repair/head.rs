@@ -1,5 +1,6 @@
-//! Fields of the superblock that are set right before anything is read by it: one that is wrong there makes sound files look
-//! wrong, and their repair would lose them. e2fsck takes these fields at their word.
+//! Fields of the superblock that are set right before anything is read by it: one that is wrong
+//! there makes sound files look wrong, and their repair would lose them. e2fsck takes these fields
+//! at their word.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock, bounds};
@@ -14,7 +15,8 @@ use crate::finding::{Finding, Sink, Site};
 use crate::superblock::{self, Opened};
 use crate::{Error, Report, backup};
 
-/// An overlay of an image in which something is wrong, with what of its superblock is set right first.
+/// An overlay of an image in which something is wrong, with what of its superblock is set right
+/// first.
 pub(super) fn overlay<'a>(
     device: &'a dyn BlockDevice,
     redo: Option<&Redo>,
@@ -59,8 +61,9 @@ pub(super) fn overlay<'a>(
     Ok(overlay)
 }
 
-/// That the primary superblock counts other inodes than its groups have, when this alone keeps it from being used. e2fsck -p
-/// stops at it, where the others take a backup: a number of blocks that cannot be has that effect, too.
+/// That the primary superblock counts other inodes than its groups have, when this alone keeps it
+/// from being used. e2fsck -p stops at it, where the others take a backup: a number of blocks that
+/// cannot be has that effect, too.
 pub(super) fn miscounted(device: &dyn BlockDevice) -> Result<Option<Finding>, Error> {
     let mut sink = Sink::default();
     if matches!(superblock::open(device, &mut sink)?, Opened::Volume(_)) {
@@ -90,7 +93,8 @@ pub(super) fn names_no_journal_device(device: &dyn BlockDevice) -> bool {
     primary(device).is_some_and(|sb| has_stray_journal_uuid(&sb))
 }
 
-/// Whether a superblock names a journal device although its journal has an inode: it keeps a copy of that inode's map.
+/// Whether a superblock names a journal device although its journal has an inode: it keeps a copy
+/// of that inode's map.
 fn has_stray_journal_uuid(sb: &RawSuperblock) -> bool {
     sb.compat().contains(Compat::HAS_JOURNAL)
         && sb.s_journal_uuid != [0; 16]
@@ -98,7 +102,8 @@ fn has_stray_journal_uuid(sb: &RawSuperblock) -> bool {
         && sb.s_jnl_blocks[0].get() != 0
 }
 
-/// Whether a superblock says revision 0, whose inodes have 128 bytes, and has the features and the inode size of a later one.
+/// Whether a superblock says revision 0, whose inodes have 128 bytes, and has the features and the
+/// inode size of a later one.
 fn has_lost_revision(sb: &RawSuperblock) -> bool {
     let inode_size = u64::from(sb.s_inode_size.get());
     let block_size = 1024u64.checked_shl(sb.s_log_block_size.get()).unwrap_or(0);
@@ -108,8 +113,8 @@ fn has_lost_revision(sb: &RawSuperblock) -> bool {
         && (129..=block_size).contains(&inode_size)
 }
 
-/// Blocks as a backup of this very file system knows them, where the superblock claims more than the device has and the
-/// backup does not: then the field is wrong, and the device was not cut.
+/// Blocks as a backup of this very file system knows them, where the superblock claims more than
+/// the device has and the backup does not: then the field is wrong, and the device was not cut.
 fn blocks_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u64> {
     let room = device.size() >> 10u32.checked_add(sb.s_log_block_size.get()).filter(|bits| *bits <= 16)?;
     if sb.blocks_count().raw() <= room {
@@ -132,8 +137,8 @@ pub(super) fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     blocks.checked_mul(1 << bits)
 }
 
-/// The first ordinary inode as a backup of this very file system knows it, when it is a lower one: the files between would be
-/// taken for reserved inodes. Nothing changes the number after mkfs.
+/// The first ordinary inode as a backup of this very file system knows it, when it is a lower one:
+/// the files between would be taken for reserved inodes. Nothing changes the number after mkfs.
 fn first_inode_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u32> {
     let backups = backup::all(device);
     let same = backups.iter().map(backup::Backup::superblock).find(|copy| copy.s_uuid == sb.s_uuid)?;

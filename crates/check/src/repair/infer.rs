@@ -1,10 +1,11 @@
 //! A superblock of which nothing and no copy is left, inferred from what it described.
 //!
-//! The root names itself: a slot of a directory whose first block begins with entries for inode 2. Where both agree, the
-//! size of blocks and inodes and the place of the first table are known. The number of inodes follows from the padding of
-//! their bitmap, or from the block that comes after the table; features from the inodes. What cannot be known (name,
-//! hash seed, reserved blocks) is what mke2fs would choose, and indexes are made anew because of that. Checksums stay on
-//! where the journal still knows the UUID.
+//! The root names itself: a slot of a directory whose first block begins with entries for inode 2.
+//! Where both agree, the size of blocks and inodes and the place of the first table are known. The
+//! number of inodes follows from the padding of their bitmap, or from the block that comes after
+//! the table; features from the inodes. What cannot be known (name, hash seed, reserved blocks) is
+//! what mke2fs would choose, and indexes are made anew because of that. Checksums stay on where the
+//! journal still knows the UUID.
 //!
 //! Only a file system of one group gets here as a rule: others have backups.
 
@@ -188,7 +189,8 @@ fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
     Some(if wide_sums && !is_second { 64 } else { 32 })
 }
 
-/// From the padding of the inode bitmap, else from the first block behind the table that an inode has.
+/// From the padding of the inode bitmap, else from the first block behind the table that an inode
+/// has.
 fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) -> Option<u32> {
     let per_block = table.block_size() / table.inode_size;
     let fits = |count: usize| {
@@ -308,7 +310,8 @@ fn is_garbage(raw: &RawInode) -> bool {
     raw.flags() != named || raw.i_obso_faddr.get() != 0
 }
 
-/// The UUID from the journal, with checksums when they match it; else one that follows from the root.
+/// The UUID from the journal, with checksums when they match it; else one that follows from the
+/// root.
 fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table) {
     let root = table.slot(device, InodeNr::ROOT.raw());
     let journal = table.slot(device, InodeNr::JOURNAL.raw()).and_then(|slot| first_block(slot.raw()));

@@ -1,7 +1,9 @@
-//! One inode: each finding of the walk over it has its remedy, and the inode is examined again until it is sound.
+//! One inode: each finding of the walk over it has its remedy, and the inode is examined again
+//! until it is sound.
 //!
-//! The remedies prefer what is left of the inode: entries of a map that are impossible go one by one, types are taken
-//! from the content where the mode has none. An inode that stays impossible is cleared.
+//! The remedies prefer what is left of the inode: entries of a map that are impossible go one by
+//! one, types are taken from the content where the mode has none. An inode that stays impossible is
+//! cleared.
 
 use std::collections::BTreeSet;
 
@@ -31,14 +33,16 @@ const TURNS_MAX: usize = 24;
 /// Rounds after which an inode is cleared.
 const TRIES_MAX: u32 = 3;
 
-/// Whether the block of the table that an inode lies in is garbage: most inodes in it have wrong checksums.
+/// Whether the block of the table that an inode lies in is garbage: most inodes in it have wrong
+/// checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Around {
     Sound,
     Garbage,
 }
 
-/// Whether something is to be done about a finding of the walk over the inodes: errors, and special files that cannot be.
+/// Whether something is to be done about a finding of the walk over the inodes: errors, and special
+/// files that cannot be.
 pub(crate) fn is_to_be_mended(finding: &Finding) -> bool {
     finding.is_error() || is_impossible_special(finding.code)
 }
@@ -264,8 +268,8 @@ fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<bool, 
     Ok(true)
 }
 
-/// Puts back the zero behind the target of a link that is one byte longer than its size, and no more; false for others. Where
-/// a damaged size is too small, more of the target stands behind it.
+/// Puts back the zero behind the target of a link that is one byte longer than its size, and no
+/// more; false for others. Where a damaged size is too small, more of the target stands behind it.
 fn end_target(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -347,7 +351,8 @@ fn is_inline(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
         && attributes::has_inline_data(slot)
 }
 
-/// Whether the inline data of an inode is a directory: a possible parent, and nothing but sound entries, of which there are some.
+/// Whether the inline data of an inode is a directory: a possible parent, and nothing but sound
+/// entries, of which there are some.
 fn looks_like_inline_directory(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
     let volume = ed.volume();
     let tail = attributes::inline_tail(slot);
@@ -450,8 +455,8 @@ fn mend_map(
     Ok(if needs_first && runs.is_empty() { Outcome::Lost } else { Outcome::Rewritten })
 }
 
-/// Cuts what a directory maps behind its size off when that is no directory's: an extent whose length is wrong takes in
-/// what others have.
+/// Cuts what a directory maps behind its size off when that is no directory's: an extent whose
+/// length is wrong takes in what others have.
 fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Result<bool, DeviceError> {
     let end = slot.raw().size() >> ed.volume().geometry.block_bits();
     // Nodes of an index are no leaves.
@@ -503,7 +508,8 @@ fn mend_header(raw: &mut RawInode) {
     raw.i_block = root;
 }
 
-/// Puts the first run of a directory at the place that its logical number has in a cluster, where its first block lies there.
+/// Puts the first run of a directory at the place that its logical number has in a cluster, where
+/// its first block lies there.
 fn align_directory(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, runs: &mut [Run]) {
     let geometry = &ed.volume().geometry;
     let ratio = u64_from_usize(usize_from_u32(geometry.cluster_ratio()));

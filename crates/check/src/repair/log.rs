@@ -1,4 +1,5 @@
-//! What a repair did and why, in the order in which it was decided: the same for any number of threads.
+//! What a repair did and why, in the order in which it was decided: the same for any number of
+//! threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -52,13 +53,13 @@ pub struct Action {
     pub what: String,
     /// What it costs.
     pub cost: Cost,
-    /// The path of the inode before the repair, or after it where there was none; of a name, the name's own path, or the name
-    /// alone where its directory has no path.
+    /// The path of the inode before the repair, or after it where there was none; of a name, the
+    /// name's own path, or the name alone where its directory has no path.
     pub path: Option<Vec<u8>>,
     /// The name in the directory `site.inode` that it is about, when it is about one alone.
     pub name: Option<Vec<u8>>,
-    /// The bytes of the file that it is about, ascending; what was cut may hold holes that were there before. Empty where it
-    /// is about no bytes, or where nobody can tell.
+    /// The bytes of the file that it is about, ascending; what was cut may hold holes that were
+    /// there before. Empty where it is about no bytes, or where nobody can tell.
     pub ranges: Vec<Range<u64>>,
 }
 
@@ -105,7 +106,8 @@ pub(crate) struct Log {
     pub(crate) garbage: Option<InodeNr>,
     /// What is still to be done when nothing is wrong.
     pub(crate) wishes: BTreeSet<Wish>,
-    /// Blocks that are free in the end, from the end of the file system on: what is to be written can be kept there.
+    /// Blocks that are free in the end, from the end of the file system on: what is to be written
+    /// can be kept there.
     pub(crate) spare: Vec<Range<u64>>,
     /// Names that directories lost, by inode.
     remembered: BTreeMap<u32, Vec<u8>>,
@@ -159,7 +161,8 @@ impl Log {
         });
     }
 
-    /// Says which bytes of a file the last action is about. The last range takes in all beyond [`RANGES_MAX`].
+    /// Says which bytes of a file the last action is about. The last range takes in all beyond
+    /// [`RANGES_MAX`].
     pub(crate) fn set_ranges(&mut self, mut ranges: Vec<Range<u64>>) {
         debug_assert!(ranges.is_sorted_by_key(|range| range.start), "ranges out of order");
         if let Some(end) = ranges.last().map(|range| range.end).filter(|_| ranges.len() > RANGES_MAX) {

@@ -1,7 +1,7 @@
 //! Maps of inodes: read as far as they are sound, and written anew.
 //!
-//! A map that is written anew takes fresh blocks for its nodes, so that the old one stands until the inode refers to the
-//! new one.
+//! A map that is written anew takes fresh blocks for its nodes, so that the old one stands until
+//! the inode refers to the new one.
 
 use std::ops::Range;
 
@@ -115,7 +115,8 @@ pub(crate) struct NoSpace;
 /// What writing can end with: done, or no space for it.
 pub(crate) type Written = Result<Result<(), NoSpace>, DeviceError>;
 
-/// Writes a map of these runs into the slot of an inode, of the kind that its flags name. The caller writes the slot.
+/// Writes a map of these runs into the slot of an inode, of the kind that its flags name. The
+/// caller writes the slot.
 pub(crate) fn write(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, runs: &[Run]) -> Written {
     debug_assert!(runs.is_sorted_by_key(|run| run.logical), "runs out of order");
     if slot.raw().flags().contains(InodeFlags::EXTENTS) {

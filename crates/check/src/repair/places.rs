@@ -1,5 +1,5 @@
-//! Bitmaps whose descriptors say an impossible place, and no backup knows better: they are computed anyway, so that any free
-//! block does.
+//! Bitmaps whose descriptors say an impossible place, and no backup knows better: they are computed
+//! anyway, so that any free block does.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::num::u64_from_u32;

@@ -1,4 +1,5 @@
-//! What `-p` makes of a plan: it carries out what costs nothing that anybody wants, or nothing at all.
+//! What `-p` makes of a plan: it carries out what costs nothing that anybody wants, or nothing at
+//! all.
 
 use std::collections::BTreeSet;
 
@@ -99,8 +100,9 @@ impl Plan<'_> {
 }
 
 impl Plan<'_> {
-    /// Whether e2fsck -p gives up before it asks anything: descriptors are lost from the first group on, so that the journal's
-    /// inode cannot be read, and its copy in the superblock is a block map (one that begins as extents do is just taken off).
+    /// Whether e2fsck -p gives up before it asks anything: descriptors are lost from the first
+    /// group on, so that the journal's inode cannot be read, and its copy in the superblock is a
+    /// block map (one that begins as extents do is just taken off).
     fn has_lost_journal(&self) -> bool {
         let lost = self.before.findings.iter().any(|finding| {
             finding.code == Code::DESCRIPTORS_BACKUP
@@ -113,8 +115,8 @@ impl Plan<'_> {
         })
     }
 
-    /// Whether nothing that e2fsck counts as a correction is done: it does not count what it mends before the first pass, nor
-    /// a block with a type that it filled in.
+    /// Whether nothing that e2fsck counts as a correction is done: it does not count what it mends
+    /// before the first pass, nor a block with a type that it filled in.
     fn is_uncounted(&self) -> bool {
         let findings = &self.before.findings;
         let unset = findings.iter().filter(|finding| finding.code == Code::TYPE_UNSET);
@@ -172,7 +174,8 @@ struct Beside {
     without_values: BTreeSet<InodeNr>,
     /// Whether metadata has checksums.
     checksums: bool,
-    /// Findings about inodes that got the flag of their map back, and that nothing had to be done about then.
+    /// Findings about inodes that got the flag of their map back, and that nothing had to be done
+    /// about then.
     gone: BTreeSet<(InodeNr, Code)>,
 }
 
@@ -201,7 +204,8 @@ impl Beside {
             return true;
         }
         match finding.code {
-            // Descriptors from a backup, a log that nobody asked for, what it asks about the superblock, the resize inode.
+            // Descriptors from a backup, a log that nobody asked for, what it asks about the
+            // superblock, the resize inode.
             Code::DESCRIPTORS_BACKUP
             | Code::LOG_NOT_EMPTY
             | Code::QUOTA_INODE
@@ -222,7 +226,8 @@ impl Beside {
             }
             // What is left of the index is read as leaves then, which have checksums.
             _ if self.checksums && finding.detail.ends_with(NODES_BEHIND) => false,
-            // Dropped before it looks at blocks: then it takes the root for a leaf, unless that has no right checksum either.
+            // Dropped before it looks at blocks: then it takes the root for a leaf, unless that has
+            // no right checksum either.
             Code::HTREE_VERSION
             | Code::HTREE_FLAGS
             | Code::HTREE_DEPTH
@@ -247,8 +252,9 @@ impl Beside {
     }
 }
 
-/// What was found because an inode without the flag of its extents was read as a block map, and is gone once it has it back.
-/// e2fsck -p gives it back where it meets the inode, before it looks for shared blocks and at directories.
+/// What was found because an inode without the flag of its extents was read as a block map, and is
+/// gone once it has it back. e2fsck -p gives it back where it meets the inode, before it looks for
+/// shared blocks and at directories.
 fn gone(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
     let done = plan.actions.iter().filter_map(|action| Some((action.site.inode?, action.code)));
     let done: BTreeSet<(InodeNr, Code)> = done.collect();

@@ -1,6 +1,7 @@
 //! Quota files are written anew from what was counted: limits stay.
 //!
-//! The new content goes to fresh blocks, so that a cut leaves the old file; only where there is no space it is written over it.
+//! The new content goes to fresh blocks, so that a cut leaves the old file; only where there is no
+//! space it is written over it.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::{FileType, InodeFlags};
@@ -90,7 +91,8 @@ fn put_content(ed: &mut Editor<'_, '_>, inode: InodeNr, content: &[u8]) -> Resul
     Ok(true)
 }
 
-/// Fields of a quota file as mke2fs makes one. Blocks of the map, if it gets any, are counted by the next walk.
+/// Fields of a quota file as mke2fs makes one. Blocks of the map, if it gets any, are counted by
+/// the next walk.
 fn make_file(ed: &Editor<'_, '_>, slot: &mut Slot, size: u64, runs: &[Run]) {
     let volume = ed.volume();
     let extents = volume.incompat.contains(Incompat::EXTENTS);

@@ -1,13 +1,15 @@
-//! What a repair is about to write, kept in free blocks until it is written: a cut in the middle loses nothing, also of
-//! content that changes places with other content.
+//! What a repair is about to write, kept in free blocks until it is written: a cut in the middle
+//! loses nothing, also of content that changes places with other content.
 //!
-//! The log is a chain of index blocks, each with entries (block, where its new content is kept, checksum of that content).
-//! The last words of the superblock's reserved space name the first one by its kibibyte. The log counts only while the
-//! superblock is, to the byte, the one that was written with it: who mounts, checks or tunes the file system in between
-//! changes a time or a state there, and so drops the log. The superblock that makes the file system clean names none.
+//! The log is a chain of index blocks, each with entries (block, where its new content is kept,
+//! checksum of that content). The last words of the superblock's reserved space name the first one
+//! by its kibibyte. The log counts only while the superblock is, to the byte, the one that was
+//! written with it: who mounts, checks or tunes the file system in between changes a time or a
+//! state there, and so drops the log. The superblock that makes the file system clean names none.
 //!
-//! Index block: magic (16 bytes), kibibyte of the next one (0 for none), crc32c of the superblock, number of entries, bits of
-//! the block size, entries, and in the last 4 bytes crc32c of what is before.
+//! Index block: magic (16 bytes), kibibyte of the next one (0 for none), crc32c of the superblock,
+//! number of entries, bits of the block size, entries, and in the last 4 bytes crc32c of what is
+//! before.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -135,7 +137,8 @@ impl Redo {
         self.carry_out_but(None, from, to)
     }
 
-    /// As [`carry_out`](Self::carry_out) on one device, durable in the end; the superblock stays, which names the log.
+    /// As [`carry_out`](Self::carry_out) on one device, durable in the end; the superblock stays,
+    /// which names the log.
     pub(super) fn carry_out_in_place(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
         self.carry_out_but(Some(PRIMARY_OFFSET >> self.block_bits), device, device)?;
         device.flush()
@@ -163,8 +166,8 @@ impl Plan<'_> {
         ((1 << self.block_bits) - HEAD - TAIL) / ENTRY
     }
 
-    /// Where a log of so many blocks and of the superblock goes; empty where it has no place, or where the plan leaves
-    /// something wrong: then nobody knows what is free.
+    /// Where a log of so many blocks and of the superblock goes; empty where it has no place, or
+    /// where the plan leaves something wrong: then nobody knows what is free.
     pub(super) fn places(&self, blocks: usize) -> Vec<u64> {
         let wanted = if blocks == 0 { 0 } else { self.log_blocks(blocks + 1) };
         let places = self.places_up_to(wanted);
@@ -237,7 +240,8 @@ impl Plan<'_> {
         device.flush()
     }
 
-    /// The superblock that names a log: the one that is there, or where that is no use the one that is planned, not clean.
+    /// The superblock that names a log: the one that is there, or where that is no use the one that
+    /// is planned, not clean.
     fn naming(&self, device: &dyn BlockDevice, kibibyte: u64) -> Result<RawSuperblock, DeviceError> {
         let scratch = OverlayDevice::new(device);
         let mut bytes = [0; RawSuperblock::SIZE];

@@ -1,4 +1,5 @@
-//! What is left of a directory whose inode goes: the names in it, by which its files are called in lost+found.
+//! What is left of a directory whose inode goes: the names in it, by which its files are called in
+//! lost+found.
 
 use blockyard_disk::inode::InodeFlags;
 use blockyard_disk::num::usize_from_u64;

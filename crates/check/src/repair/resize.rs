@@ -1,7 +1,8 @@
-//! The resize inode: what it maps follows from the superblock alone, so that it is made anew where it is wrong.
+//! The resize inode: what it maps follows from the superblock alone, so that it is made anew where
+//! it is wrong.
 //!
-//! One double-indirect block lists the reserved descriptor blocks of group 0; each of these lists its copies in the
-//! groups with a backup.
+//! One double-indirect block lists the reserved descriptor blocks of group 0; each of these lists
+//! its copies in the groups with a backup.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::FileType;

@@ -1,4 +1,5 @@
-//! One round: the passes in order over the overlay, up to the first that finds errors, which are mended.
+//! One round: the passes in order over the overlay, up to the first that finds errors, which are
+//! mended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -194,8 +195,8 @@ impl Round<'_> {
         descriptors::load(&mut volume, &mut sink)
     }
 
-    /// Without a backup: the primary superblock may be good but for magic, checksum or a constant. Its descriptors must
-    /// say so.
+    /// Without a backup: the primary superblock may be good but for magic, checksum or a constant.
+    /// Its descriptors must say so.
     fn seal_primary(&self, log: &mut Log) -> Result<bool, Error> {
         let size = self.device.size();
         editor::change_superblock(self.device, |sb| {
@@ -220,8 +221,8 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Puts a backup in the place of superblock and descriptors. Its flags are of the day when it was written: whole
-    /// tables are read.
+    /// Puts a backup in the place of superblock and descriptors. Its flags are of the day when it
+    /// was written: whole tables are read.
     fn take(&self, backup: &Backup, log: &mut Log, code: Code) -> Result<bool, Error> {
         let is_usable = |device: &dyn BlockDevice| {
             matches!(superblock::open(device, &mut Sink::default()), Ok(Opened::Volume(_)))

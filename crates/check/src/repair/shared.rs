@@ -1,8 +1,8 @@
 //! Passes 1B to 1D: blocks that are claimed twice. One owner keeps them, the others get copies.
 //!
-//! Metadata keeps its own; then the inodes that the superblock names; then others that were sound so far, those with the
-//! fewest shared blocks first. All of them are named
-//! as doubtful, the keeper too: whose content it is cannot be told.
+//! Metadata keeps its own; then the inodes that the superblock names; then others that were sound
+//! so far, those with the fewest shared blocks first. All of them are named as doubtful, the keeper
+//! too: whose content it is cannot be told.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,8 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<()
         .collect();
     inodes.sort_unstable();
     inodes.dedup();
-    // Who was mended may claim what it never had, and so may who claims most of what others have, too.
+    // Who was mended may claim what it never had, and so may who claims most of what others have,
+    // too.
     let mended: BTreeSet<InodeNr> = ed.log.actions.iter().filter_map(|action| action.site.inode).collect();
     let mut ranked = Vec::with_capacity(inodes.len());
     for inode in inodes {
@@ -63,7 +64,8 @@ fn shared_clusters(ed: &Editor<'_, '_>, inode: InodeNr) -> Result<u64, DeviceErr
     Ok(maps::read(ed, inode, slot.raw()).runs.iter().map(shared).sum())
 }
 
-/// Whether a block must be left to another owner: its cluster was claimed twice, and is metadata or has a keeper.
+/// Whether a block must be left to another owner: its cluster was claimed twice, and is metadata or
+/// has a keeper.
 fn is_anothers(ed: &Editor<'_, '_>, block: BlockNr, mine: &BTreeSet<u64>, owned: &mut Owned) -> bool {
     let cluster = ed.scan.map.cluster(block);
     if ed.scan.map.shared_in(cluster, 1) == 0 || mine.contains(&cluster) {
@@ -139,7 +141,8 @@ enum Placed {
     Dropped,
 }
 
-/// Decides on one block of data; a copy takes the place in its cluster that its logical number gives it.
+/// Decides on one block of data; a copy takes the place in its cluster that its logical number
+/// gives it.
 fn placed(
     ed: &mut Editor<'_, '_>,
     block: Run,

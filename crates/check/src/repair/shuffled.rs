@@ -1,8 +1,9 @@
 //! Blocks of inode tables that lie at each other's places, or over another one.
 //!
-//! The checksum of an inode holds its number: so a block most of whose inodes are wrong where they are, and right at the
-//! numbers of another block, belongs there. It goes home when its home is wrong, too. Where its home is sound it is a
-//! copy, which is cleared: what it would keep is there twice.
+//! The checksum of an inode holds its number: so a block most of whose inodes are wrong where they
+//! are, and right at the numbers of another block, belongs there. It goes home when its home is
+//! wrong, too. Where its home is sound it is a copy, which is cleared: what it would keep is there
+//! twice.
 
 use std::collections::BTreeSet;
 
@@ -43,8 +44,8 @@ impl TableBlock {
     }
 }
 
-/// Blocks of tables with several inodes whose checksums are wrong, when the first block of all is one: what pass 0 looks
-/// at lies there.
+/// Blocks of tables with several inodes whose checksums are wrong, when the first block of all is
+/// one: what pass 0 looks at lies there.
 pub(super) fn wrong_with_first(ed: &Editor<'_, '_>) -> Vec<TableBlock> {
     let first = TableBlock { group: GroupNr::new(0), index: 0 };
     if ed.volume().checksums.fs_seed().is_none() || wrong_in(ed, first) < 2 {
@@ -72,8 +73,8 @@ fn wrong_in(ed: &Editor<'_, '_>, block: TableBlock) -> usize {
     used.filter(|(slot, inode)| is_wrong(slot, *inode)).count()
 }
 
-/// Puts blocks home, and clears copies; gives whether something was done. `wrong` are blocks with several inodes whose
-/// checksums are wrong.
+/// Puts blocks home, and clears copies; gives whether something was done. `wrong` are blocks with
+/// several inodes whose checksums are wrong.
 pub(super) fn repair(ed: &mut Editor<'_, '_>, wrong: &[TableBlock]) -> Result<bool, DeviceError> {
     if ed.volume().checksums.fs_seed().is_none() || wrong.len() > BLOCKS_MAX {
         return Ok(false);

@@ -1,4 +1,5 @@
-//! Pass 0: fields of the superblock, the MMP block, the journal's superblock and inode, the orphan file.
+//! Pass 0: fields of the superblock, the MMP block, the journal's superblock and inode, the orphan
+//! file.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::{FileType, InodeFlags};
@@ -103,8 +104,8 @@ pub(crate) fn is_worth_mending(code: Code) -> bool {
     )
 }
 
-/// Clears what no feature gives a meaning and Linux or a reader refuses all the same: inode numbers that cannot be, and
-/// mount options that are no text. Gives whether there was any.
+/// Clears what no feature gives a meaning and Linux or a reader refuses all the same: inode numbers
+/// that cannot be, and mount options that are no text. Gives whether there was any.
 pub(super) fn clear_meaningless(sb: &mut RawSuperblock) -> bool {
     let count = sb.s_inodes_count.get();
     let mut cleared = false;
@@ -187,7 +188,8 @@ fn write_mmp(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     ed.put_block(place, &block)
 }
 
-/// Writes an empty log's superblock where the journal's inode has one; false when that inode is no use.
+/// Writes an empty log's superblock where the journal's inode has one; false when that inode is no
+/// use.
 fn empty_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let number = InodeNr::new(volume.sb.s_journal_inum.get());
@@ -214,7 +216,8 @@ fn empty_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Makes the journal's inode again: from the copy in the superblock, or as a new file of fresh blocks.
+/// Makes the journal's inode again: from the copy in the superblock, or as a new file of fresh
+/// blocks.
 fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> {
     let volume = ed.volume();
     let sb = volume.sb;

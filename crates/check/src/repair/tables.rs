@@ -1,8 +1,9 @@
 //! Inode tables whose descriptors say an impossible or a wrong place, and no backup knows better.
 //!
-//! A table is looked for: that of the first group by its root, which is a directory that names itself; the others where
-//! mke2fs puts them. Copies of table blocks lie in journals, and stale ones anywhere. So every candidate is rated by how
-//! many inodes in it are what they should be at their places, and the best is taken.
+//! A table is looked for: that of the first group by its root, which is a directory that names
+//! itself; the others where mke2fs puts them. Copies of table blocks lie in journals, and stale
+//! ones anywhere. So every candidate is rated by how many inodes in it are what they should be at
+//! their places, and the best is taken.
 
 mod copies;
 
@@ -93,7 +94,8 @@ fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Re
     put_descriptor(ed, group, &desc)
 }
 
-/// Where the table of a group lies: the best of the places where it could be. `placed` are those that were found before it.
+/// Where the table of a group lies: the best of the places where it could be. `placed` are those
+/// that were found before it.
 fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>) -> Option<BlockNr> {
     if group == FIRST {
         return find_first(ed);
@@ -160,8 +162,8 @@ fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     rated.into_iter().find(|one| one.0 == best).map(|one| one.1)
 }
 
-/// How much a run of blocks looks like the table of a group: inodes that are right at their places, less those that are
-/// wrong.
+/// How much a run of blocks looks like the table of a group: inodes that are right at their places,
+/// less those that are wrong.
 fn rate(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> i64 {
     let volume = ed.volume();
     let geometry = &volume.geometry;
@@ -183,7 +185,8 @@ fn rate(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> i64 {
     judged.sum()
 }
 
-/// Whether a run that begins as the first table does is a copy: it lies in the journal that its own inode 8 maps.
+/// Whether a run that begins as the first table does is a copy: it lies in the journal that its own
+/// inode 8 maps.
 fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], place: BlockNr) -> bool {
     let size = usize::from(ed.volume().geometry.inode_size());
     let at = usize_from_u32(InodeNr::JOURNAL.raw() - 1) * size;
@@ -217,7 +220,8 @@ fn is_plausible(ed: &Editor<'_, '_>, inode: InodeNr, slot: &[u8]) -> bool {
     raw.file_type().is_some() && (fits || raw.flags().contains(InodeFlags::INLINE_DATA))
 }
 
-/// Whether a slot is the root's: a directory in use, with a right checksum, whose first block names it.
+/// Whether a slot is the root's: a directory in use, with a right checksum, whose first block names
+/// it.
 fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
     let volume = ed.volume();
     let slot = InodeSlot::new(slot);
@@ -234,7 +238,8 @@ fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
     inline || block.is_some_and(|block| block[..4] == [2, 0, 0, 0] && block[8] == b'.')
 }
 
-/// The first run of blocks that is no metadata and in nobody's bitmap: for a table of which nothing is left.
+/// The first run of blocks that is no metadata and in nobody's bitmap: for a table of which nothing
+/// is left.
 fn free_run(ed: &Editor<'_, '_>, count: u64) -> Option<BlockNr> {
     let volume = ed.volume();
     let blocks = volume.geometry.blocks_count().raw();

@@ -1,7 +1,8 @@
 //! What blocks held before they were written, durable before the first write, and the way back.
 //!
-//! The file: a head of 4096 bytes (magic, size of the image, number of records, checksum), then records: offset, length,
-//! checksum, old bytes. The head is written last, so that a file that was cut off is none, and nothing was written then.
+//! The file: a head of 4096 bytes (magic, size of the image, number of records, checksum), then
+//! records: offset, length, checksum, old bytes. The head is written last, so that a file that was
+//! cut off is none, and nothing was written then.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -47,7 +48,8 @@ impl Plan<'_> {
         save(device, &ranges, path)
     }
 
-    /// As [`save_undo`](Self::save_undo), for the journal's own device; false, and no file, where nothing of it changes.
+    /// As [`save_undo`](Self::save_undo), for the journal's own device; false, and no file, where
+    /// nothing of it changes.
     ///
     /// # Errors
     /// As [`save_undo`](Self::save_undo).
@@ -100,7 +102,8 @@ fn head(size: u64, records: u32) -> [u8; HEAD] {
     head
 }
 
-/// Brings an image back to what it was when the undo file was made. Every record is checked before the first write.
+/// Brings an image back to what it was when the undo file was made. Every record is checked before
+/// the first write.
 ///
 /// # Errors
 /// [`UndoError`]; the image is unchanged after [`UndoError::Format`].

@@ -80,7 +80,8 @@ fn mend_block(
     Ok(())
 }
 
-/// Gives entries that say an impossible size of a value in an inode the size of that inode, when it holds values.
+/// Gives entries that say an impossible size of a value in an inode the size of that inode, when it
+/// holds values.
 fn restore_sizes(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceError> {
     let volume = ed.volume();
     let mut at = Home::Block.entries_at();

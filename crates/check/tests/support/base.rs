@@ -46,7 +46,8 @@ impl Base {
         Self { profile, device, inventory, files, bytes_of }
     }
 
-    /// The files of which a damage touches nothing: neither inode, blocks and map, nor those of the directories above.
+    /// The files of which a damage touches nothing: neither inode, blocks and map, nor those of the
+    /// directories above.
     pub(crate) fn untouched(&self, damage: &Drawn) -> Files {
         let edits: Ranges =
             damage.edits.iter().map(|(at, bytes)| *at..at + u64_from_usize(bytes.len())).collect();

@@ -1,4 +1,5 @@
-//! Judges of one repair: a second check, `e2fsck -fn`, the files that nothing touched, and what e2fsck keeps of a copy.
+//! Judges of one repair: a second check, `e2fsck -fn`, the files that nothing touched, and what
+//! e2fsck keeps of a copy.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};

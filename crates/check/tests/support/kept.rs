@@ -20,7 +20,8 @@ pub(crate) struct File {
 /// The files of an image, by path.
 pub(crate) type Files = BTreeMap<Vec<u8>, File>;
 
-/// Reads every file that can be read; what cannot is left out. Empty when the image cannot be opened.
+/// Reads every file that can be read; what cannot is left out. Empty when the image cannot be
+/// opened.
 pub(crate) fn files(image: &Path) -> Files {
     FileDevice::open_read_only(image).map_or_else(|_| Files::new(), |device| files_on(Arc::new(device)))
 }
@@ -117,7 +118,8 @@ impl<'f> Left<'f> {
 pub(crate) struct Worse {
     pub(crate) path: Vec<u8>,
     pub(crate) inode: u32,
-    /// How much of it is left here and there, as in 2 for all, 1 for all at another path, 0 for nothing.
+    /// How much of it is left here and there, as in 2 for all, 1 for all at another path, 0 for
+    /// nothing.
     pub(crate) left: (u8, u8),
 }
 

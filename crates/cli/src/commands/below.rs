@@ -1,7 +1,7 @@
 //! A path of an image and all that is below it, for commands that change inodes one by one.
 //!
-//! Without recursion: directories may lie in each other deeper than a stack is, and in a damaged image in themselves.
-//! Links below a path are never followed.
+//! Without recursion: directories may lie in each other deeper than a stack is, and in a damaged
+//! image in themselves. Links below a path are never followed.
 
 use std::collections::HashSet;
 
@@ -28,8 +28,8 @@ pub(super) struct Named<'p> {
 }
 
 impl Volume<'_> {
-    /// Calls `change` for the inode and, with [`Reach::Below`], for everything below it, each directory before what is in it.
-    /// What fails is reported, and the rest goes on.
+    /// Calls `change` for the inode and, with [`Reach::Below`], for everything below it, each
+    /// directory before what is in it. What fails is reported, and the rest goes on.
     ///
     /// # Errors
     /// Only what ends the work.

@@ -1,4 +1,5 @@
-//! `blockyard build SOURCE... IMAGE`: trees of files become an image, laid out as a whole and written once.
+//! `blockyard build SOURCE... IMAGE`: trees of files become an image, laid out as a whole and
+//! written once.
 
 mod rules;
 
@@ -37,10 +38,12 @@ journal_blocks, overhead in bytes (directories, maps, attributes, slack, inode_t
 of write: data, metadata, finish).\n\n\
 Exit codes: 0 made; 2 wrong usage; 8 refused or failed: then there is no image.")]
 pub(crate) struct Args {
-    /// What to copy, then the image. A source is a directory, a tar archive (plain, or compressed by gzip, zstd or xz; - is one on
-    /// standard input), an image of ext2, ext3 or ext4, or an image of a container: an OCI layout or what docker save writes, as a directory or an archive. Of several,
-    /// later ones lie over earlier ones. The image is a file, which is made anew, or a block device; IMAGE?offset=BYTES is a part of
-    /// one, such as a partition; - is standard output
+    /// What to copy, then the image. A source is a directory, a tar archive (plain, or compressed
+    /// by gzip, zstd or xz; - is one on standard input), an image of ext2, ext3 or ext4, or an
+    /// image of a container: an OCI layout or what docker save writes, as a directory or an
+    /// archive. Of several, later ones lie over earlier ones. The image is a file, which is made
+    /// anew, or a block device; IMAGE?offset=BYTES is a part of one, such as a partition; - is
+    /// standard output
     #[arg(required = true, value_name = "SOURCE... IMAGE")]
     operands: Vec<PathBuf>,
     #[command(flatten)]
@@ -58,8 +61,8 @@ struct How {
     free: String,
     #[command(flatten)]
     format: Format,
-    /// Latest time, seconds since 1970: later ones become it; also the time of creation [default: E2FSPROGS_FAKE_TIME,
-    /// SOURCE_DATE_EPOCH, else the newest time of the tree]
+    /// Latest time, seconds since 1970: later ones become it; also the time of creation [default:
+    /// E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH, else the newest time of the tree]
     #[arg(long, allow_negative_numbers = true)]
     time: Option<i64>,
     /// Threads that read and write [default: one for each CPU]
@@ -71,11 +74,12 @@ struct How {
     /// Write the image compressed, by gz or zst
     #[arg(long, value_name = "HOW", default_value = "none", hide_default_value = true)]
     compress: Compression,
-    /// Folder for the content of an archive until the image is laid out, and for an image that goes to a stream [default: TMPDIR,
-    /// else /tmp]
+    /// Folder for the content of an archive until the image is laid out, and for an image that goes
+    /// to a stream [default: TMPDIR, else /tmp]
     #[arg(long, value_name = "FOLDER")]
     tmpdir: Option<PathBuf>,
-    /// Platform of the image of a container: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default: linux and this machine's]
+    /// Platform of the image of a container: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default:
+    /// linux and this machine's]
     #[arg(long)]
     platform: Option<Platform>,
     /// Name or tag of the image of a container, where its store has several
@@ -86,12 +90,12 @@ struct How {
     no_unpack: bool,
     #[command(flatten)]
     rules: rules::RuleArgs,
-    /// Put a file or directory of the host at a path of the image, over what the sources have there; with a slash at the end of the
-    /// path, under its own name below it
+    /// Put a file or directory of the host at a path of the image, over what the sources have
+    /// there; with a slash at the end of the path, under its own name below it
     #[arg(long, value_name = "LOCAL:PATH")]
     add: Vec<OsString>,
-    /// Put the content of the files that FILE lists, a path of the image a line, first and in this order; a directory stands for all that
-    /// is in it
+    /// Put the content of the files that FILE lists, a path of the image a line, first and in this
+    /// order; a directory stands for all that is in it
     #[arg(long, value_name = "FILE")]
     order: Option<PathBuf>,
     /// Order of all other content on the device: directories-first (then files in the order of the
@@ -129,7 +133,8 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// What `mkfs -d` asks for; without a size that of the target, where it has one, else the smallest.
+    /// What `mkfs -d` asks for; without a size that of the target, where it has one, else the
+    /// smallest.
     pub(super) fn of_mkfs(copy: Copy) -> Self {
         let there = std::fs::metadata(copy.image.file()).map_or(0, |found| found.len());
         let there = there.saturating_sub(copy.image.offset());

@@ -60,15 +60,16 @@ pub(crate) struct Args {
     rebuild_directories: bool,
     /// More, after e2fsck: journal_only (replay the journal, no more; has no effect
     /// with -f), bmap2extent (block maps become extents),
-    /// unshare_blocks, discard (free space is discarded); fixes_only and no_optimize_extents are taken, as nothing is
-    /// optimised here
+    /// unshare_blocks, discard (free space is discarded); fixes_only and no_optimize_extents are
+    /// taken, as nothing is optimised here
     #[arg(short = 'E', long = "extended", value_name = "OPTION", value_delimiter = ',')]
     extended: Vec<Extended>,
-    /// Write what was removed, cut, moved and doubtful to a file, a line each: cost, inode, path, what
+    /// Write what was removed, cut, moved and doubtful to a file, a line each: cost, inode, path,
+    /// what
     #[arg(long, value_name = "FILE")]
     lost: Option<PathBuf>,
-    /// Keep what is overwritten in this file, for `blockyard undo` [default with -y: IMAGE.undo for a file]; of a
-    /// journal with a device of its own in FILE.journal
+    /// Keep what is overwritten in this file, for `blockyard undo` [default with -y: IMAGE.undo for
+    /// a file]; of a journal with a device of its own in FILE.journal
     #[arg(short = 'z', long, value_name = "FILE")]
     undo: Option<PathBuf>,
     /// Keep nothing of what is overwritten
@@ -89,13 +90,15 @@ pub(crate) struct Args {
     /// Count what the image holds, as e2fsck -v does; with a repair, what it leaves
     #[arg(short = 'v', long)]
     verbose: bool,
-    /// Show the time and the reads of each pass, as e2fsck -tt does; with a repair, those of the check before it
+    /// Show the time and the reads of each pass, as e2fsck -tt does; with a repair, those of the
+    /// check before it
     #[arg(short = 't', long, action = clap::ArgAction::Count)]
     stats: u8,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Reads in flight, for a device that serves many side by side, such as a network disk [default: one a thread]
+    /// Reads in flight, for a device that serves many side by side, such as a network disk
+    /// [default: one a thread]
     #[arg(long, value_name = "N")]
     io_depth: Option<usize>,
 }
@@ -190,7 +193,8 @@ impl Args {
         Options { threads: self.threads, io_depth: self.io_depth, ..Options::default() }
     }
 
-    /// Who is told how far the check is with `-C`; descriptor 0 asks for the line that is drawn anyway.
+    /// Who is told how far the check is with `-C`; descriptor 0 asks for the line that is drawn
+    /// anyway.
     fn lines(&self) -> anyhow::Result<Option<Watch>> {
         let descriptor = self.progress_fd.filter(|descriptor| *descriptor > 0);
         let open = |descriptor| {

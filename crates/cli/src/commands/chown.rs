@@ -73,7 +73,8 @@ fn one(volume: &Volume<'_>, named: &Named<'_>, ids: Ids) -> Result<()> {
     Ok(())
 }
 
-/// Without the set-user-ID bit, and without the set-group-ID bit of what the group may run (else it means locking).
+/// Without the set-user-ID bit, and without the set-group-ID bit of what the group may run (else it
+/// means locking).
 const fn without_set_id(permissions: u16) -> u16 {
     let gone = if permissions & 0o010 != 0 { 0o6000 } else { 0o4000 };
     permissions & !gone

@@ -1,6 +1,8 @@
-//! The time that goes into images: of the clock, or one that stands in for it so that work can be repeated.
+//! The time that goes into images: of the clock, or one that stands in for it so that work can be
+//! repeated.
 //!
-//! A time is fixed by `--time`, else by E2FSPROGS_FAKE_TIME, else by SOURCE_DATE_EPOCH: seconds since 1970.
+//! A time is fixed by `--time`, else by E2FSPROGS_FAKE_TIME, else by SOURCE_DATE_EPOCH: seconds
+//! since 1970.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -33,7 +33,8 @@ flags, attribute, linked_to, bytes), first, second; of an attribute also name; o
 ranges: start, end).\n\n\
 Exit codes: 0 equal, 1 different, 2 trouble.")]
 pub(crate) struct Args {
-    /// An image (IMAGE?offset=BYTES is a part of one), a directory, a tar archive, or an image of a container
+    /// An image (IMAGE?offset=BYTES is a part of one), a directory, a tar archive, or an image of a
+    /// container
     first: PathBuf,
     /// Another
     second: PathBuf,

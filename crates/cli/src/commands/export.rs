@@ -1,4 +1,5 @@
-//! `blockyard export IMAGE DEST`: an image becomes a directory, a tar archive or an image of a container, with everything kept.
+//! `blockyard export IMAGE DEST`: an image becomes a directory, a tar archive or an image of a
+//! container, with everything kept.
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -39,14 +40,17 @@ pub(crate) struct Args {
     /// What of the image: a directory with all that is in it, or a file
     #[arg(long, value_name = "PATH", default_value = "/", hide_default_value = true)]
     path: OsString,
-    /// A directory (dir), a tar archive (tar), or an OCI image layout with one layer (oci), which is a directory, on standard output an
-    /// archive of one [default: tar for - and for names with .tar, .tgz or .tzst at their end, else dir]
+    /// A directory (dir), a tar archive (tar), or an OCI image layout with one layer (oci), which
+    /// is a directory, on standard output an archive of one [default: tar for - and for names with
+    /// .tar, .tgz or .tzst at their end, else dir]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,
-    /// Compress the archive or the layer by gz, zst or none [default: as the name of an archive says, a layer by gz]
+    /// Compress the archive or the layer by gz, zst or none [default: as the name of an archive
+    /// says, a layer by gz]
     #[arg(long, value_name = "HOW")]
     compress: Option<Compression>,
-    /// Platform in the image of a container: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default: linux and this machine's]
+    /// Platform in the image of a container: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default:
+    /// linux and this machine's]
     #[arg(long)]
     platform: Option<Platform>,
     /// Name or tag in the image of a container
@@ -55,7 +59,8 @@ pub(crate) struct Args {
     /// Overwrite an archive that is there
     #[arg(short = 'F', long)]
     force: bool,
-    /// Folder for the image of a container that goes to standard output [default: TMPDIR, else /tmp]
+    /// Folder for the image of a container that goes to standard output [default: TMPDIR, else
+    /// /tmp]
     #[arg(long, value_name = "FOLDER")]
     tmpdir: Option<PathBuf>,
 }

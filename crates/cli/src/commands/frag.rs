@@ -1,4 +1,5 @@
-//! `blockyard frag IMAGE [PATH...]`: how fragmented free space and files are, in the figures of the field's tools.
+//! `blockyard frag IMAGE [PATH...]`: how fragmented free space and files are, in the figures of the
+//! field's tools.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -46,7 +47,8 @@ pub(crate) struct Args {
     /// Print the records of each file, as filefrag -v does
     #[arg(short = 'v', long)]
     verbose: bool,
-    /// For images with clusters: count free space as e2freefrag 1.47 does, which looks at a part of the bitmap only
+    /// For images with clusters: count free space as e2freefrag 1.47 does, which looks at a part of
+    /// the bitmap only
     #[arg(long)]
     as_e2freefrag: bool,
 }

@@ -1,7 +1,7 @@
 //! `blockyard get IMAGE PATH... DEST`: copies files and trees of an image to the host.
 //!
-//! The image is only read, and not trusted: nothing is written outside DEST, links that are there are not followed, and
-//! a file appears under its name only when it is complete.
+//! The image is only read, and not trusted: nothing is written outside DEST, links that are there
+//! are not followed, and a file appears under its name only when it is complete.
 
 mod attributes;
 mod shortage;
@@ -52,7 +52,8 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// Paths in the image, and last the directory of the host to put them into or the new name (- is standard output)
+    /// Paths in the image, and last the directory of the host to put them into or the new name (-
+    /// is standard output)
     #[arg(required = true, num_args = 2.., value_names = ["PATH", "DEST"])]
     paths: Vec<OsString>,
     /// Copy directories with all that is in them
@@ -64,7 +65,8 @@ pub(crate) struct Args {
     /// Leave extended attributes out
     #[arg(long)]
     no_xattrs: bool,
-    /// Make files immutable or append-only that are so in the image; other flags are always kept where the host has them
+    /// Make files immutable or append-only that are so in the image; other flags are always kept
+    /// where the host has them
     #[arg(long)]
     preserve_flags: bool,
     /// Go on with what fits when the host is full
@@ -199,7 +201,8 @@ struct Base {
 const PATH_LONG: usize = 3500;
 
 impl Copy<'_> {
-    /// Reports what failed; what ends the work is given back: a signal, and a full host unless it is to go on.
+    /// Reports what failed; what ends the work is given back: a signal, and a full host unless it
+    /// is to go on.
     fn settle<T>(&mut self, done: Result<T>) -> Result<Option<T>> {
         match done {
             Ok(value) => Ok(Some(value)),
@@ -245,11 +248,13 @@ impl Copy<'_> {
         self.tree(item)
     }
 
-    /// A directory with all that is in it, without recursion: directories may lie in each other deeper than a stack is.
+    /// A directory with all that is in it, without recursion: directories may lie in each other
+    /// deeper than a stack is.
     fn tree(&mut self, root: Item) -> Result<()> {
         let mut made = Vec::new();
         let ended = self.walk(root, &mut made);
-        // Filling a directory changes its time, and its mode may forbid to fill it: what lies deepest comes first.
+        // Filling a directory changes its time, and its mode may forbid to fill it: what lies
+        // deepest comes first.
         while let Some(item) = made.pop() {
             let done = self.attributes(&item, &item.to).map(|()| self.done(&item));
             self.settle(done)?;
@@ -364,7 +369,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// What stands there is replaced, but no directory, not the image, and by a file no device or pipe.
+    /// What stands there is replaced, but no directory, not the image, and by a file no device or
+    /// pipe.
     fn refuse_to_replace(&self, item: &Item) -> Result<()> {
         let Ok(there) = std::fs::symlink_metadata(&item.to) else { return Ok(()) };
         if there.is_dir() {
@@ -377,8 +383,8 @@ impl Copy<'_> {
         image::refuse_same(&self.args.image, &item.to)
     }
 
-    /// A file: written under a name of its own beside, and renamed when it is complete with its attributes. Interrupted, it
-    /// leaves nothing.
+    /// A file: written under a name of its own beside, and renamed when it is complete with its
+    /// attributes. Interrupted, it leaves nothing.
     fn regular(&mut self, item: &Item) -> Result<()> {
         let directory =
             item.to.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -65,8 +65,8 @@ pub(super) fn permissions(metadata: &Metadata) -> u16 {
     low16(metadata.mode()) & 0o7777
 }
 
-/// Calls `visit` with the data of a file in ascending order, at most `buf` at a time; holes are left out where the
-/// host knows them.
+/// Calls `visit` with the data of a file in ascending order, at most `buf` at a time; holes are
+/// left out where the host knows them.
 pub(super) fn for_each_data(
     file: &File,
     path: &Path,
@@ -90,8 +90,9 @@ pub(super) fn for_each_data(
     Ok(())
 }
 
-/// As [`for_each_data`], but what is a hole is decided by the content: `visit` gets runs of blocks of `block` bytes that
-/// are not all zero, whatever the host knows of holes. So copies of a file give the same calls.
+/// As [`for_each_data`], but what is a hole is decided by the content: `visit` gets runs of blocks
+/// of `block` bytes that are not all zero, whatever the host knows of holes. So copies of a file
+/// give the same calls.
 pub(super) fn for_each_run_of_content(
     file: &File,
     path: &Path,
@@ -222,8 +223,8 @@ pub(super) enum Kept {
     No,
 }
 
-/// Sets an attribute; a link is not followed. Without root, attributes that only root may set are left out, and so are
-/// all where the host keeps none.
+/// Sets an attribute; a link is not followed. Without root, attributes that only root may set are
+/// left out, and so are all where the host keeps none.
 pub(super) fn set_xattr(path: &Path, name: &[u8], value: &[u8], is_root: bool) -> Result<Kept> {
     match rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()) {
         Err(Errno::NOTSUP) => Ok(Kept::No),

@@ -1,4 +1,5 @@
-//! What the reading commands share: opening an image, output that stands a closed pipe, text of numbers and names.
+//! What the reading commands share: opening an image, output that stands a closed pipe, text of
+//! numbers and names.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
@@ -48,8 +49,8 @@ pub(super) fn open_as_is(path: &ImagePath) -> Result<Reader> {
     })
 }
 
-/// Opens the file or block device, for writing too when it `changes`. What cannot hold a file system at all is refused
-/// with what to do instead.
+/// Opens the file or block device, for writing too when it `changes`. What cannot hold a file
+/// system at all is refused with what to do instead.
 pub(super) fn device(path: &ImagePath, changes: bool) -> Result<FileDevice> {
     let shown = path.display();
     refuse_no_image(path)?;
@@ -85,7 +86,8 @@ fn holds_ext_at(device: &dyn BlockDevice, offset: u64) -> bool {
     matches!(read, Some(Ok(()))) && u16::from_le_bytes(magic) == superblock::MAGIC
 }
 
-/// Refuses a disk that has partitions where one of them is meant, and says how to name each that Linux keeps files in.
+/// Refuses a disk that has partitions where one of them is meant, and says how to name each that
+/// Linux keeps files in.
 pub(super) fn refuse_partitioned(path: &ImagePath, device: &FileDevice) -> Result<()> {
     let Some(table) = PartitionTable::read(device, device.sector_bytes())? else { return Ok(()) };
     if table.partitions.is_empty() {
@@ -134,8 +136,8 @@ pub(super) fn refuse_no_image(path: &ImagePath) -> Result<()> {
     }
 }
 
-/// Opens an image for commands that show files: a journal that needs recovery is replayed in memory. When that is not
-/// possible a note says why, and the state before the replay is shown.
+/// Opens an image for commands that show files: a journal that needs recovery is replayed in
+/// memory. When that is not possible a note says why, and the state before the replay is shown.
 pub(super) fn open(path: &ImagePath) -> Result<Reader> {
     let reader = open_as_is(path)?;
     if !reader.superblock().needs_recovery() {
@@ -153,7 +155,8 @@ pub(super) fn open(path: &ImagePath) -> Result<Reader> {
     }
 }
 
-/// Standard output that remembers why it could not be written, so that this is not taken for an error of the image.
+/// Standard output that remembers why it could not be written, so that this is not taken for an
+/// error of the image.
 struct Output {
     out: BufWriter<Guard<StdoutLock<'static>>>,
     failed: Option<ErrorKind>,
@@ -177,9 +180,9 @@ impl Write for Output {
     }
 }
 
-/// Runs `body` with buffered standard output (guarded where it is a terminal), or with none when it `is_mute`, and turns
-/// its end into an exit code: a reader that closed the pipe has seen enough, and a path that does not exist has a code
-/// of its own.
+/// Runs `body` with buffered standard output (guarded where it is a terminal), or with none when it
+/// `is_mute`, and turns its end into an exit code: a reader that closed the pipe has seen enough,
+/// and a path that does not exist has a code of its own.
 pub(super) fn print(
     path: &ImagePath,
     is_mute: bool,
@@ -191,7 +194,8 @@ pub(super) fn print(
     let flushed = output.flush();
     let done = done.and_then(|()| Ok(flushed?));
     let failed = output.failed;
-    // What is left in the buffer after an error must not be written once more on drop to a pipe that is closed.
+    // What is left in the buffer after an error must not be written once more on drop to a pipe
+    // that is closed.
     let _ = output.out.into_parts();
     match (done, failed) {
         (Ok(()), _) | (_, Some(ErrorKind::BrokenPipe)) => Ok(ExitCode::SUCCESS),
@@ -221,8 +225,8 @@ pub(super) fn expect_file(inode: &Inode, path: &[u8]) -> Result<()> {
     Err(NoFile(String::from_utf8_lossy(path).into_owned()).into())
 }
 
-/// Refuses a file that a loop device shows: what stands on it may be mounted. (Block devices are opened exclusively,
-/// which fails when they are mounted.)
+/// Refuses a file that a loop device shows: what stands on it may be mounted. (Block devices are
+/// opened exclusively, which fails when they are mounted.)
 pub(super) fn refuse_in_use(image: &ImagePath) -> Result<()> {
     match in_use::loop_device_of(image.file()) {
         Some(device) => bail!("{}: in use by {}; detach it first", image.display(), device.display()),

@@ -1,4 +1,5 @@
-//! INT and TERM while a command copies: it ends in order at the next piece, and leaves nothing half made.
+//! INT and TERM while a command copies: it ends in order at the next piece, and leaves nothing half
+//! made.
 //!
 //! Asked a second time it ends at once.
 
@@ -7,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// The signal that came, or 0. A single word that only says "stop": nothing else is read on its account.
+/// The signal that came, or 0. A single word that only says "stop": nothing else is read on its
+/// account.
 static ASKED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// The work was interrupted by a signal; what was begun is ended or taken back.

@@ -26,7 +26,8 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Have an image live a life: files made, grown, overwritten and removed by a profile, from a seed
+    /// Have an image live a life: files made, grown, overwritten and removed by a profile, from a
+    /// seed
     Age(Box<age::Args>),
     /// Compare block allocation with the running kernel's, decision by decision
     Agree(Box<agree::Args>),

@@ -49,7 +49,8 @@ impl Args {
             Some(name) if name != b".." => volume.destination(link, name, Entry::Other)?,
             _ => volume.exactly(link, Entry::Other)?,
         };
-        // A replacement is made beside what it replaces and then renamed over it: one of both is always there.
+        // A replacement is made beside what it replaces and then renamed over it: one of both is
+        // always there.
         let replaces = self.force && volume.find(place.parent, &place.name).at(&place.path)?.is_some();
         let made = if replaces { volume.beside(&place)? } else { place.clone() };
         if self.symbolic {

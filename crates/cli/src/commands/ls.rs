@@ -66,7 +66,8 @@ struct Listing<'r> {
     reader: &'r Reader,
     args: &'r Args,
     json: bool,
-    /// Names that are damaged, or the directories behind them: each is reported, the listing goes on.
+    /// Names that are damaged, or the directories behind them: each is reported, the listing goes
+    /// on.
     unreadable: u64,
 }
 
@@ -78,8 +79,8 @@ impl Listing<'_> {
         if !inode.is_directory() {
             return self.line(path, path, &inode, out);
         }
-        // Directories still to list, the next at the end. A directory that was listed is not listed again: a damaged
-        // image can hold a directory inside itself.
+        // Directories still to list, the next at the end. A directory that was listed is not listed
+        // again: a damaged image can hold a directory inside itself.
         let mut left = vec![(trimmed(path).to_vec(), inode)];
         let mut seen: HashSet<InodeNr> = HashSet::new();
         while let Some((path, directory)) = left.pop() {

@@ -1,4 +1,5 @@
-//! `blockyard map IMAGE [PATH]`: the extents of a file, in blocks, or the allocation map of the whole image.
+//! `blockyard map IMAGE [PATH]`: the extents of a file, in blocks, or the allocation map of the
+//! whole image.
 
 use blockyard_inspect::path::LastLink;
 use std::ffi::OsString;
@@ -34,7 +35,8 @@ pub(crate) struct Args {
     image: ImagePath,
     /// File or directory; a symbolic link at its end is not followed (default: the whole image)
     path: Option<OsString>,
-    /// Write the map of the image as a picture: files apart from metadata, empty stretches left out, with a legend
+    /// Write the map of the image as a picture: files apart from metadata, empty stretches left
+    /// out, with a legend
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     svg: Option<PathBuf>,
 }

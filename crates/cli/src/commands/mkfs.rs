@@ -1,7 +1,8 @@
 //! `blockyard mkfs IMAGE [SIZE]`: letters and meanings of mke2fs.
 //!
-//! Key decision: everything is read and planned before the image is opened for writing, so that a refusal leaves the
-//! target as it was. A target that holds something known is overwritten only with `--force`; nothing is asked.
+//! Key decision: everything is read and planned before the image is opened for writing, so that a
+//! refusal leaves the target as it was. A target that holds something known is overwritten only
+//! with `--force`; nothing is asked.
 
 mod extended;
 mod format;
@@ -43,15 +44,16 @@ fn features_help() -> String {
 #[derive(clap::Args)]
 #[command(after_help = features_help())]
 pub(crate) struct Args {
-    /// File or block device; a missing file is created. IMAGE?offset=BYTES is a part of one, such as a partition
+    /// File or block device; a missing file is created. IMAGE?offset=BYTES is a part of one, such
+    /// as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
     /// Size with a suffix k, m, g, t (or s: 512 bytes); without one KiB, or blocks when -b is given
     size: Option<String>,
     #[command(flatten)]
     format: Format,
-    /// Directory, tar archive or image of a container to copy into the file system, which is then laid out as by `blockyard build`;
-    /// without a size it has that of the target, or the smallest
+    /// Directory, tar archive or image of a container to copy into the file system, which is then
+    /// laid out as by `blockyard build`; without a size it has that of the target, or the smallest
     #[arg(short = 'd', value_name = "SOURCE")]
     sources: Vec<PathBuf>,
     /// Seed of the UUID and the hash seed where they are not given; drawn and printed when absent
@@ -111,12 +113,14 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Whether something is to be copied into the file system: then it is made as by `blockyard build`.
+    /// Whether something is to be copied into the file system: then it is made as by
+    /// `blockyard build`.
     pub(super) fn copies(&self) -> bool {
         !self.sources.is_empty()
     }
 
-    /// What is to be copied, and how. A seed is not for it: its identity follows from what it holds.
+    /// What is to be copied, and how. A seed is not for it: its identity follows from what it
+    /// holds.
     pub(super) fn into_copy(self) -> Result<Copy> {
         let options = self.options().map_err(UsageError::from)?;
         if self.seed.is_some() {
@@ -146,9 +150,9 @@ impl Args {
     }
 }
 
-/// The same options from one string, for an image in memory: everything but the target, its size, and what concerns
-/// an existing target. The seed is the caller's unless the string gives one, the time is fixed: the bytes follow from
-/// the string.
+/// The same options from one string, for an image in memory: everything but the target, its size,
+/// and what concerns an existing target. The seed is the caller's unless the string gives one, the
+/// time is fixed: the bytes follow from the string.
 pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     #[derive(clap::Parser)]
     #[command(no_binary_name = true)]
@@ -171,7 +175,8 @@ pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     args.options()
 }
 
-/// Sizes of devices that options are tried on when the size is not known yet: what is wrong for each is wrong.
+/// Sizes of devices that options are tried on when the size is not known yet: what is wrong for
+/// each is wrong.
 const SIZES_TRIED: [u64; 3] = [64 << 20, 4 << 30, 4 << 40];
 
 /// Refuses options that no target makes right, before the target is looked at.

@@ -71,8 +71,8 @@ impl FromStr for ModeChange {
 }
 
 impl ModeChange {
-    /// The permissions after the change. As with chmod, octal ones of up to four digits leave the set-id bits of a
-    /// directory on.
+    /// The permissions after the change. As with chmod, octal ones of up to four digits leave the
+    /// set-id bits of a directory on.
     pub(super) fn applied(&self, mode: u16, is_directory: bool) -> u16 {
         match self {
             Self::Octal(bits) if is_directory => bits | mode & 0o6000,

@@ -1,7 +1,8 @@
 //! `blockyard mount`: an image as a file system of this machine, through FUSE.
 //!
-//! Without `--foreground` the program starts itself once more: what it started opens the image, mounts it and says so, and lives on
-//! in a session of its own. Errors are told by whichever of the two the user sees.
+//! Without `--foreground` the program starts itself once more: what it started opens the image,
+//! mounts it and says so, and lives on in a session of its own. Errors are told by whichever of the
+//! two the user sees.
 
 mod log;
 
@@ -83,7 +84,8 @@ fn text() -> impl TypedValueParser<Value = String> {
     })
 }
 
-/// The arguments as they are when mount(8) calls us as a helper: `IMAGE DIR [-sfnv] [-o OPTIONS] [-t TYPE]`; nothing when it did not.
+/// The arguments as they are when mount(8) calls us as a helper:
+/// `IMAGE DIR [-sfnv] [-o OPTIONS] [-t TYPE]`; nothing when it did not.
 pub(crate) fn of_helper(mut given: Vec<OsString>) -> Option<Vec<OsString>> {
     let name = given.first()?.clone();
     if std::path::Path::new(&name).file_name()? != HELPER {
@@ -282,7 +284,8 @@ enum Failure {
 }
 
 impl Failure {
-    /// Looks whether the file system has turned read-only, and tells it: in the log, and as a mount that is read-only.
+    /// Looks whether the file system has turned read-only, and tells it: in the log, and as a mount
+    /// that is read-only.
     fn look(self, handle: &Handle) -> Self {
         match self {
             Self::Shown => return self,

@@ -1,5 +1,5 @@
-//! Whether somebody has an image mounted while it is read: what is seen then may be changing, and half of it may be in
-//! the memory of the kernel.
+//! Whether somebody has an image mounted while it is read: what is seen then may be changing, and
+//! half of it may be in the memory of the kernel.
 
 use blockyard_device::{ImagePath, in_use};
 

@@ -1,8 +1,8 @@
 //! Names of an image, which are bytes, in text and in JSON.
 //!
-//! In text a name is the bytes it has, except on a terminal, where what could do something to it is escaped. In JSON a
-//! name is text; one that is no UTF-8 has replacement letters there, and a second key, `path_bytes` beside `path`, holds
-//! its bytes in hexadecimal, so that nothing is lost.
+//! In text a name is the bytes it has, except on a terminal, where what could do something to it is
+//! escaped. In JSON a name is text; one that is no UTF-8 has replacement letters there, and a
+//! second key, `path_bytes` beside `path`, holds its bytes in hexadecimal, so that nothing is lost.
 
 use std::borrow::Cow;
 

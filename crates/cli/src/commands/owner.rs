@@ -1,4 +1,5 @@
-//! Owners as the command line gives them: numbers, or names that the image's own /etc/passwd and /etc/group know.
+//! Owners as the command line gives them: numbers, or names that the image's own /etc/passwd and
+//! /etc/group know.
 
 use blockyard_inspect::path::LastLink;
 use std::str::FromStr;

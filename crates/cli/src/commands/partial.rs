@@ -1,5 +1,5 @@
-//! What becomes a file or folder of the host when it is complete: until then it stands beside under another name, and goes when the work
-//! fails.
+//! What becomes a file or folder of the host when it is complete: until then it stands beside under
+//! another name, and goes when the work fails.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use super::Output;
 use crate::terminal;
 
-/// Presets are names for compositions of slots; an override is preset:slot=value, and preset:mb_max_to_scan=50 gives a
-/// tunable another value than its default.
+/// Presets are names for compositions of slots; an override is preset:slot=value, and
+/// preset:mb_max_to_scan=50 gives a tunable another value than its default.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -86,7 +86,8 @@ fn to_json(text: &str, policy: &Policy, preset: &Preset) -> Value {
         "slots": each(&|slot| slot.value.clone().into()), "tunables": tunables, "about": about, "fillings": fillings})
 }
 
-/// What is printed for people: documentation, slots with what may fill them, tunables; no line longer than `columns`.
+/// What is printed for people: documentation, slots with what may fill them, tunables; no line
+/// longer than `columns`.
 fn to_lines(policy: &Policy, preset: &Preset, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for paragraph in preset.paragraphs() {

@@ -1,7 +1,9 @@
-//! How far a command is, on a terminal, once it takes longer than a second: drawn by indicatif on standard error.
+//! How far a command is, on a terminal, once it takes longer than a second: drawn by indicatif on
+//! standard error.
 //!
-//! Nothing is drawn where standard error is no terminal, with --quiet, and between JSON on a terminal. The line is taken
-//! away at the end, and moves out of the way of what is printed meanwhile ([`Progress::beside`]).
+//! Nothing is drawn where standard error is no terminal, with --quiet, and between JSON on a
+//! terminal. The line is taken away at the end, and moves out of the way of what is printed
+//! meanwhile ([`Progress::beside`]).
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -90,7 +92,8 @@ impl Progress {
         Self { bar, is_off, counts, names: Cell::new(0), names_in_all: Cell::new(None), patience }
     }
 
-    /// Whether anything is drawn: counting what there is to do beforehand would otherwise be for nothing.
+    /// Whether anything is drawn: counting what there is to do beforehand would otherwise be for
+    /// nothing.
     pub(crate) const fn is_wanted(&self) -> bool {
         !self.is_off
     }
@@ -173,7 +176,8 @@ fn show_later(bar: &ProgressBar) -> (Sender<()>, JoinHandle<()>) {
     (told, thread)
 }
 
-/// A device that is cleared and then written from its beginning to its end, and shows how far that is.
+/// A device that is cleared and then written from its beginning to its end, and shows how far that
+/// is.
 pub(crate) struct Watched<'a, D> {
     device: &'a D,
     bar: ProgressBar,

@@ -1,10 +1,12 @@
 //! `blockyard put IMAGE SOURCE... DEST`: copies files and trees of the host into an image.
 //!
-//! What is copied keeps its type, permissions, owner, times, flags, extended attributes, holes and hard links. A name that
-//! is replaced keeps its old content until the new is complete; a copy that fails leaves nothing behind.
+//! What is copied keeps its type, permissions, owner, times, flags, extended attributes, holes and
+//! hard links. A name that is replaced keeps its old content until the new is complete; a copy that
+//! fails leaves nothing behind.
 //!
-//! With a fixed time the result follows from names, contents and attributes alone: no time is later, times of access are
-//! not the source's, and blocks of zeroes are holes. So a tree and its copies give the same bytes.
+//! With a fixed time the result follows from names, contents and attributes alone: no time is
+//! later, times of access are not the source's, and blocks of zeroes are holes. So a tree and its
+//! copies give the same bytes.
 
 mod attributes;
 mod leaf;
@@ -51,7 +53,8 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// Files of the host (- is standard input), and last the directory in the image to put them into or the new name
+    /// Files of the host (- is standard input), and last the directory in the image to put them
+    /// into or the new name
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
     paths: Vec<OsString>,
     /// Copy directories with all that is in them
@@ -60,8 +63,8 @@ pub(crate) struct Args {
     /// Copy symbolic links named as SOURCE themselves (with -r always so)
     #[arg(short = 'P', long)]
     no_dereference: bool,
-    /// Owner and group of everything copied: USER, USER:GROUP or :GROUP, names of the image or numbers [default: those of the
-    /// source; of what is read from a pipe or device 0:0]
+    /// Owner and group of everything copied: USER, USER:GROUP or :GROUP, names of the image or
+    /// numbers [default: those of the source; of what is read from a pipe or device 0:0]
     #[arg(long, value_name = "OWNER")]
     owner: Option<Owner>,
     /// Leave extended attributes out
@@ -113,7 +116,8 @@ impl Args {
     }
 }
 
-/// Tells what there is to copy; not exactly, files may change meanwhile. Standard input is as long as it is.
+/// Tells what there is to copy; not exactly, files may change meanwhile. Standard input is as long
+/// as it is.
 fn expect(progress: &Progress, sources: &[OsString]) {
     if !progress.is_wanted() || sources.iter().any(|source| source == "-") {
         return;
@@ -226,7 +230,8 @@ impl Copy<'_, '_> {
         Ok(())
     }
 
-    /// Says how the work ended: what was copied, what was left out, and when the image was full what it would take.
+    /// Says how the work ended: what was copied, what was left out, and when the image was full
+    /// what it would take.
     fn tell_end(&mut self, sources: &[OsString], began: Instant, ended: Result<()>) -> Result<()> {
         match ended {
             Err(failed) if is_full(&failed) => {

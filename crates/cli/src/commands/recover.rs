@@ -36,8 +36,8 @@ pub(crate) struct Args {
     /// Only say what a replay would do
     #[arg(short = 'n', long)]
     no: bool,
-    /// Replay the good part of a damaged log (the file system is then marked as having errors), and a log although
-    /// the superblock does not ask for recovery
+    /// Replay the good part of a damaged log (the file system is then marked as having errors), and
+    /// a log although the superblock does not ask for recovery
     #[arg(long)]
     force: bool,
 }

@@ -65,7 +65,8 @@ impl Args {
         })
     }
 
-    /// Tells how many names there are to remove; names that cannot be found or read are not counted, and are told of later.
+    /// Tells how many names there are to remove; names that cannot be found or read are not
+    /// counted, and are told of later.
     fn expect(&self, volume: &Volume<'_>) {
         if !volume.progress.is_wanted() {
             return;
@@ -135,9 +136,10 @@ fn directory(volume: &Volume<'_>, parent: InodeNr, name: &[u8], path: &[u8]) -> 
     Ok(())
 }
 
-/// Removes a directory with its content, depth first, without recursion: directories may lie in each other deeper than
-/// a stack is. Names that cannot be removed are reported and passed over, and keep the directories they lie in: so do those of
-/// directories that were met before, which a damaged tree may lead back to.
+/// Removes a directory with its content, depth first, without recursion: directories may lie in
+/// each other deeper than a stack is. Names that cannot be removed are reported and passed over,
+/// and keep the directories they lie in: so do those of directories that were met before, which a
+/// damaged tree may lead back to.
 fn tree(volume: &mut Volume<'_>, place: Place, inode: InodeNr) -> Result<()> {
     let mut met = HashSet::from([inode]);
     let mut open = vec![Emptying::new(place, inode)];
@@ -183,7 +185,8 @@ impl Emptying {
         Self { parent, name, inode, path, pending: Vec::new(), kept: HashSet::new() }
     }
 
-    /// The next entry to remove. What was read before is gone by then, so each batch begins at the start.
+    /// The next entry to remove. What was read before is gone by then, so each batch begins at the
+    /// start.
     fn next(&mut self, volume: &Volume<'_>) -> Result<Option<DirEntry>> {
         if self.pending.is_empty() {
             self.pending = volume.batch(self.inode, |name| !self.kept.contains(name)).at(&self.path)?;

@@ -1,4 +1,5 @@
-//! `--rotational`: whether the device behind an image has seek times, which decides how a search for blocks begins.
+//! `--rotational`: whether the device behind an image has seek times, which decides how a search
+//! for blocks begins.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -6,8 +7,8 @@ use std::path::Path;
 /// What Linux reads from the device's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Rotational {
-    /// What a block device says; off for a file, for an image in memory, and with a fixed time (--time, SOURCE_DATE_EPOCH): the
-    /// same input gives the same bytes on every machine
+    /// What a block device says; off for a file, for an image in memory, and with a fixed time
+    /// (--time, SOURCE_DATE_EPOCH): the same input gives the same bytes on every machine
     Auto,
     /// A disk with seek times: a search looks at four groups in a row before it asks an index
     On,

@@ -1,4 +1,5 @@
-//! `blockyard salvage`: copy what a repair would keep out of an image that nobody should repair in place.
+//! `blockyard salvage`: copy what a repair would keep out of an image that nobody should repair in
+//! place.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,8 +1,9 @@
 //! An image opened for changing: what `put`, `rm`, `mkdir`, `mv` and `ln` share.
 //!
-//! Paths are a layer above the engine, which knows inode numbers and names. Each name that is worked on stands for
-//! itself: one that fails is reported and the others go on. The image is closed in order also after an error, so that
-//! it is consistent and holds everything that was done.
+//! Paths are a layer above the engine, which knows inode numbers and names. Each name that is
+//! worked on stands for itself: one that fails is reported and the others go on. The image is
+//! closed in order also after an error, so that it is consistent and holds everything that was
+//! done.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -36,7 +37,8 @@ pub(super) struct Options {
     /// Whether the device has seek times, which decides how the search for blocks begins
     #[arg(long, value_enum, default_value = "auto")]
     rotational: Rotational,
-    /// Time that goes into changed inodes, in seconds since 1970 [default: E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH, or now]
+    /// Time that goes into changed inodes, in seconds since 1970 [default: E2FSPROGS_FAKE_TIME,
+    /// SOURCE_DATE_EPOCH, or now]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(super) time: Option<i64>,
 }
@@ -107,7 +109,8 @@ impl<'a> Volume<'a> {
     fn open(path: &'a ImagePath, options: &Options, output: &'a Output) -> Result<Self> {
         let fixed = clock::fixed(options.time)?;
         let device = image::device(path, true)?;
-        // A fixed time means that the image is to be repeatable: then neither the thread nor the host's disk decides.
+        // A fixed time means that the image is to be repeatable: then neither the thread nor the
+        // host's disk decides.
         let ctx = match fixed {
             Some(seconds) => OpContext::root_at(Timestamp::from_seconds(seconds)),
             None => OpContext::system(),
@@ -156,7 +159,8 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Counts and reports a name that failed; what ends the work (the image can no longer be written) is given back.
+    /// Counts and reports a name that failed; what ends the work (the image can no longer be
+    /// written) is given back.
     pub(super) fn report(&mut self, failed: anyhow::Error) -> Result<()> {
         if self.fs.has_failed() || failed.is::<Interrupted>() {
             return Err(failed);
@@ -216,8 +220,8 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Where something called `name` goes when the user says `path`: into it, when it is a directory (links are
-    /// followed), else there under the last name of the path.
+    /// Where something called `name` goes when the user says `path`: into it, when it is a
+    /// directory (links are followed), else there under the last name of the path.
     pub(super) fn destination(&self, path: &[u8], name: &[u8], entry: Entry) -> Result<Place, NameError> {
         if let Ok(directory) = path::walk(&Walk(&self.fs), components(path), LastLink::Follow)
             && self.kind(directory).at(path)? == FileType::Directory
@@ -227,7 +231,8 @@ impl<'a> Volume<'a> {
         self.exactly(path, entry)
     }
 
-    /// The place that a path names, whatever is there. With a slash behind it only a directory can be there.
+    /// The place that a path names, whatever is there. With a slash behind it only a directory can
+    /// be there.
     pub(super) fn exactly(&self, path: &[u8], entry: Entry) -> Result<Place, NameError> {
         if names_directory(path) && entry == Entry::Other {
             return Err(Error::NotDirectory).at(path);
@@ -236,8 +241,8 @@ impl<'a> Volume<'a> {
         Ok(Place { parent, name: name.to_vec(), path: path.to_vec() })
     }
 
-    /// What a command takes somewhere, and the path in the image that it is taken to: the last one given. Several sources
-    /// only go into a directory.
+    /// What a command takes somewhere, and the path in the image that it is taken to: the last one
+    /// given. Several sources only go into a directory.
     pub(super) fn sources_and_dest<'p>(&self, paths: &'p [OsString]) -> Result<(&'p [OsString], &'p [u8])> {
         let (dest, sources) = paths.split_last().context("no path is given")?;
         let dest = image::path_bytes(dest);
@@ -250,7 +255,8 @@ impl<'a> Volume<'a> {
         Ok((sources, dest))
     }
 
-    /// The first names of a directory that are `wanted`, without `.` and `..`; none when there are no more.
+    /// The first names of a directory that are `wanted`, without `.` and `..`; none when there are
+    /// no more.
     pub(super) fn batch(
         &self,
         dir: InodeNr,

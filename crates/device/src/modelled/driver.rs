@@ -1,4 +1,5 @@
-//! Gives requests to a model and keeps its clock: one at a time as a caller makes them, or a whole trace with so many in flight.
+//! Gives requests to a model and keeps its clock: one at a time as a caller makes them, or a whole
+//! trace with so many in flight.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -154,7 +155,8 @@ impl Driver {
     }
 }
 
-/// Plays requests on a model with at most `depth` in flight: each comes as soon as there is room. A flush waits for all before it.
+/// Plays requests on a model with at most `depth` in flight: each comes as soon as there is room. A
+/// flush waits for all before it.
 #[must_use]
 pub fn replay(model: Box<dyn Model>, requests: &[Request], depth: usize) -> Figures {
     let mut driver = Driver::new(model);

@@ -1,8 +1,9 @@
 //! Every placement of a file system to be, without any I/O.
 //!
-//! Order, which decides who gets which block: heads of all groups, bitmaps and tables, root directory, lost+found,
-//! resize inode, journal, MMP block, orphan file. With bigalloc everything up to the tables is placed block by block,
-//! then clusters touched are taken whole, and files take whole clusters.
+//! Order, which decides who gets which block: heads of all groups, bitmaps and tables, root
+//! directory, lost+found, resize inode, journal, MMP block, orphan file. With bigalloc everything
+//! up to the tables is placed block by block, then clusters touched are taken whole, and files take
+//! whole clusters.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
 use blockyard_disk::{BlockNr, Geometry, GroupNr, InodeNr};
@@ -106,7 +107,8 @@ impl Layout {
         u32_from_u64(used.sum())
     }
 
-    /// Inodes that every file system of these features has: the reserved ones, lost+found, and the orphan file.
+    /// Inodes that every file system of these features has: the reserved ones, lost+found, and the
+    /// orphan file.
     pub(super) fn own_inodes(&self) -> u32 {
         reserved::count(self.files.orphan.is_some())
     }
@@ -128,8 +130,9 @@ impl Layout {
         free.sum::<u64>() * self.params.cluster_ratio()
     }
 
-    /// Whether a group's block bitmap is left uninitialised: nothing in it but what a reader can tell without it (a
-    /// head; without flex groups its own bitmaps and table too), no inode, and not the last group.
+    /// Whether a group's block bitmap is left uninitialised: nothing in it but what a reader can
+    /// tell without it (a head; without flex groups its own bitmaps and table too), no inode, and
+    /// not the last group.
     pub(super) fn is_block_uninit(&self, group: GroupNr) -> bool {
         let is_last = group.raw() + 1 == self.geometry.groups();
         let has_inodes = self.used_inodes_of(group) > 0;
@@ -161,7 +164,8 @@ impl Layout {
         self.heads.superblock(&self.geometry, GroupNr::ZERO).expect("group 0 always has the superblock")
     }
 
-    /// Clusters that hold static metadata and the journal; the journal's own map blocks are not counted.
+    /// Clusters that hold static metadata and the journal; the journal's own map blocks are not
+    /// counted.
     pub(super) fn overhead_clusters(&self) -> u64 {
         let ratio = self.params.cluster_ratio();
         let fixed = self.static_space.used_in(self.params.first_block..self.geometry.blocks_count().raw());
@@ -246,24 +250,28 @@ fn rules(options: &Options, params: &Params, geometry: &Geometry) -> Rules {
     Rules { flex, stride: u64::from(stride.unwrap_or(0)) }
 }
 
-/// Blocks of lost+found. With inline_data it begins in the inode, which takes the place of one of its blocks.
+/// Blocks of lost+found. With inline_data it begins in the inode, which takes the place of one of
+/// its blocks.
 const fn lost_found_len(params: &Params) -> u64 {
     lost_found_blocks(1 << params.block_bits) - if params.features.contains(INLINE_DATA) { 1 } else { 0 }
 }
 
-/// Where blocks of an inode are wanted: from the start of its group, of its flex group where there are such.
+/// Where blocks of an inode are wanted: from the start of its group, of its flex group where there
+/// are such.
 fn inode_goal(geometry: &Geometry, inode: InodeNr) -> u64 {
     let (group, _) = geometry.locate_inode(inode);
     let first = group.raw() / geometry.flex_size() * geometry.flex_size();
     geometry.group_first_block(GroupNr::new(first)).raw()
 }
 
-/// Where the resize inode's block is wanted: behind the metadata of a group 0 that keeps all its own.
+/// Where the resize inode's block is wanted: behind the metadata of a group 0 that keeps all its
+/// own.
 const fn resize_goal(params: &Params, geometry: &Geometry, heads: &Heads) -> u64 {
     params.first_block + 2 + heads.classic_blocks() + geometry.inode_table_blocks()
 }
 
-/// A journal of a given size may take half of what the heads leave; without flex groups, of what bitmaps and tables leave, too.
+/// A journal of a given size may take half of what the heads leave; without flex groups, of what
+/// bitmaps and tables leave, too.
 fn check_journal_room(params: &Params, geometry: &Geometry, heads: &Heads) -> Result<()> {
     let Some(JournalSize { total, .. }) = params.journal else { return Ok(()) };
     let tables = if params.features.contains(FLEX_BG) { 0 } else { 2 + geometry.inode_table_blocks() };
@@ -367,7 +375,8 @@ mod tests {
 
     #[test]
     fn sixty_four_gib_with_clusters_as_measured() {
-        // Cluster size, reserved descriptor blocks, tables of group 0, root, lost+found, resize block, free clusters.
+        // Cluster size, reserved descriptor blocks, tables of group 0, root, lost+found, resize
+        // block, free clusters.
         let cases = [
             (16384, 510, (513, 529, 545), 33_316, 33_320, 33_324, 24_436),
             (65536, 127, (129, 145, 161), 32_944, 32_960, 32_976, 30_706),
@@ -402,7 +411,8 @@ mod tests {
     fn a_short_last_group_is_dropped() {
         let ext2 = Options::ext2().block_size(4096).inodes(2000);
         let blocks = |more: u64| plan((65536 + more) << 12, &ext2).geometry.blocks_count().raw();
-        // The third group needs 42 blocks for its inode table, two for bitmaps, and 50 more; as mke2fs has it.
+        // The third group needs 42 blocks for its inode table, two for bitmaps, and 50 more; as
+        // mke2fs has it.
         assert_eq!((blocks(93), blocks(94)), (65536, 65630));
     }
 

@@ -79,8 +79,8 @@ pub(super) fn generation(found: &Metadata) -> Generation {
     Generation(found.id().generation.into())
 }
 
-/// A time as the protocol brought it. fuser takes the nanoseconds of a time before 1970 away from its seconds, although they come to
-/// them.
+/// A time as the protocol brought it. fuser takes the nanoseconds of a time before 1970 away from
+/// its seconds, although they come to them.
 pub(super) fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp {
@@ -115,7 +115,8 @@ pub(super) fn flags_of(flags: OpenFlags) -> OFlags {
     OFlags::from_bits_retain(flags.0.cast_unsigned())
 }
 
-/// Attributes of an inode that the kernel knows: the number that people see is the inode's own, also that of the root.
+/// Attributes of an inode that the kernel knows: the number that people see is the inode's own,
+/// also that of the root.
 pub(super) fn told(found: &Metadata, block_size: u32) -> FileAttr {
     attributes(found, INodeNo(found.ino().raw().into()), block_size)
 }

@@ -57,11 +57,13 @@ pub struct Changes {
     pub modified: Option<TimeChange>,
     /// Time of the last change of the inode, where the kernel keeps it.
     pub changed: Option<Timestamp>,
-    /// The times are those of bytes that the kernel took before: a file that has become immutable since takes them, too.
+    /// The times are those of bytes that the kernel took before: a file that has become immutable
+    /// since takes them, too.
     pub of_cached_writes: bool,
 }
 
-/// Which set-id bits a change of content or owner takes away, as Linux does for whoever has no right to keep them.
+/// Which set-id bits a change of content or owner takes away, as Linux does for whoever has no
+/// right to keep them.
 pub(super) const fn kept_permissions(permissions: u16) -> u16 {
     let kept = permissions & !SET_UID;
     if permissions & GROUP_EXECUTES == 0 { kept } else { kept & !SET_GID }
@@ -76,7 +78,8 @@ impl Server {
         Ok(self.inodes().metadata(self.id(node)?)?)
     }
 
-    /// Changes attributes; gives what they are then. A change of owner or size takes set-id bits and capabilities away, as on Linux.
+    /// Changes attributes; gives what they are then. A change of owner or size takes set-id bits
+    /// and capabilities away, as on Linux.
     ///
     /// # Errors
     /// `EPERM` for immutable and append-only files, `EFBIG`, `ENOSPC`.
@@ -100,7 +103,8 @@ impl Server {
         if changes_owner || changes.size.is_some() {
             self.remove_capability(id)?;
         }
-        // The kernel, which caches what is written, tells the present as a time where content changed.
+        // The kernel, which caches what is written, tells the present as a time where content
+        // changed.
         let times_are_now = !matches!(changes.accessed, Some(TimeChange::At(_)));
         let wanted = SetAttributes {
             permissions,
@@ -118,7 +122,8 @@ impl Server {
         Ok(self.inodes().metadata(id)?)
     }
 
-    /// Takes set-id bits and capabilities away: somebody without the right to keep them writes to the file.
+    /// Takes set-id bits and capabilities away: somebody without the right to keep them writes to
+    /// the file.
     pub(super) fn drop_privileges(&self, id: InodeId) -> Answer<()> {
         let mode = self.inodes().metadata(id)?.mode();
         let kept = kept_permissions(mode);
@@ -136,8 +141,8 @@ impl Server {
         }
     }
 
-    /// Notes that something was read, where the rules of the mount say so. What becomes of the note is nothing that a reader should
-    /// fail for.
+    /// Notes that something was read, where the rules of the mount say so. What becomes of the note
+    /// is nothing that a reader should fail for.
     pub(super) fn note_access(&self, id: InodeId) {
         if let Err(error) = self.inodes().note_access(id, self.access_times) {
             tracing::debug!(inode = %id.number, %error, "the time of an access was not noted");

@@ -67,8 +67,8 @@ impl Server {
     /// Answers a control request; gives the bytes that go back.
     ///
     /// # Errors
-    /// `ENOTTY` for others, `EOPNOTSUPP` for flags that can not be set, `EINVAL` for an argument that is too short, `EPERM`
-    /// where only root may ask.
+    /// `ENOTTY` for others, `EOPNOTSUPP` for flags that can not be set, `EINVAL` for an argument
+    /// that is too short, `EPERM` where only root may ask.
     pub fn control(&self, caller: Caller, node: NodeNr, what: Control, argument: &[u8]) -> Answer<Vec<u8>> {
         let id = self.id(node)?;
         let found = self.inodes().metadata(id)?;

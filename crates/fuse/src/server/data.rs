@@ -14,7 +14,8 @@ use crate::handles::Use;
 pub struct Opened {
     /// What the kernel calls it by.
     pub handle: HandleNr,
-    /// The kernel must not keep what is written: it would write whole pages, and the file only takes bytes at its end.
+    /// The kernel must not keep what is written: it would write whole pages, and the file only
+    /// takes bytes at its end.
     pub is_uncached: bool,
 }
 
@@ -139,7 +140,8 @@ impl Server {
         Ok(())
     }
 
-    /// Changes the allocation of a range; `mode` is that of `fallocate(2)`. Set-id bits and capabilities go as by a write.
+    /// Changes the allocation of a range; `mode` is that of `fallocate(2)`. Set-id bits and
+    /// capabilities go as by a write.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for modes that there are not, and those of `fallocate(2)`.

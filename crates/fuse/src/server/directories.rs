@@ -25,13 +25,14 @@ pub struct Listed<'a> {
     pub kind: FileType,
     /// The name.
     pub name: &'a [u8],
-    /// Attributes, where they were asked for; the kernel remembers the inode then, but for `.` and `..`.
+    /// Attributes, where they were asked for; the kernel remembers the inode then, but for `.` and
+    /// `..`.
     pub attributes: Option<Metadata>,
 }
 
 impl Server {
-    /// Gives the entries of a directory from a position on (0 at first), with `.` and `..`, to `add` until that answers that there is
-    /// no room for one more.
+    /// Gives the entries of a directory from a position on (0 at first), with `.` and `..`, to
+    /// `add` until that answers that there is no room for one more.
     ///
     /// # Errors
     /// `ENOTDIR`; of the device.
@@ -65,7 +66,8 @@ impl Server {
             let (batch, next) = self.inodes().read_dir_with_dots(id, at, BATCH)?;
             for together in batch.chunk_by(|one, other| one.next == other.next) {
                 let bytes: usize = together.iter().map(|entry| entry_bytes(header, entry)).sum();
-                // Names of one hash have one position: they are told in one answer, or those behind the cut are never told.
+                // Names of one hash have one position: they are told in one answer, or those behind
+                // the cut are never told.
                 if together.len() > 1 && used > 0 && used + bytes > ROOM_MIN {
                     return Ok(());
                 }

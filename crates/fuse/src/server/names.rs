@@ -40,7 +40,8 @@ impl Server {
         }
     }
 
-    /// The permissions of something new: the directory's default list takes the place of the mask (acl(5)).
+    /// The permissions of something new: the directory's default list takes the place of the mask
+    /// (acl(5)).
     fn permissions(&self, new: &Creation) -> Answer<u16> {
         let masked = new.permissions & !new.umask & 0o7777;
         if new.umask & new.permissions == 0 {

@@ -14,7 +14,8 @@ impl Server {
         Ok(self.inodes().xattr(self.id(node)?, name)?)
     }
 
-    /// The names of all attributes that a caller may see, each with a zero behind it. What is `trusted` only root sees.
+    /// The names of all attributes that a caller may see, each with a zero behind it. What is
+    /// `trusted` only root sees.
     ///
     /// # Errors
     /// Of the device.

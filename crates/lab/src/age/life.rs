@@ -1,11 +1,13 @@
 //! One life: operations drawn by a profile's rates, carried out one after the other.
 //!
-//! Files of a kind take at most their share of the space that files may take: up to it a deletion that was drawn becomes a
-//! creation, the more often the more space there is; beyond it what would take space becomes a deletion. So a life begins by
-//! filling the image and goes on around its utilisation. Write-back starts at an amount of dirty data, or with the change where the
-//! kind says so; commits come after a number of operations and an amount of data, as a clock's would.
+//! Files of a kind take at most their share of the space that files may take: up to it a deletion
+//! that was drawn becomes a creation, the more often the more space there is; beyond it what would
+//! take space becomes a deletion. So a life begins by filling the image and goes on around its
+//! utilisation. Write-back starts at an amount of dirty data, or with the change where the kind
+//! says so; commits come after a number of operations and an amount of data, as a clock's would.
 //!
-//! Invariant: the files of a kind stand in a row, and those of a batch together in it, so that a batch goes as a whole.
+//! Invariant: the files of a kind stand in a row, and those of a batch together in it, so that a
+//! batch goes as a whole.
 
 use std::collections::VecDeque;
 
@@ -36,7 +38,8 @@ const COMMIT_OPERATIONS: u64 = 5000;
 const OPERATIONS_PER_CPU: u64 = 1000;
 /// Operations after which the free space of the image is looked at again.
 const LOOK_EVERY: u64 = 256;
-/// Bytes of a block, for what a file takes; larger ones only make the estimate low, and the look at the image corrects it.
+/// Bytes of a block, for what a file takes; larger ones only make the estimate low, and the look at
+/// the image corrects it.
 const BLOCK: u64 = 4096;
 
 /// What an operation does.
@@ -418,7 +421,8 @@ impl Life {
         self.fs.open_inode(inode, true)?;
         let (room, written) = self.write(&ctx, inode, at, length)?;
         if made == Made::Sparse {
-            // About: pieces that meet are counted twice, and the look at the image says what is true.
+            // About: pieces that meet are counted twice, and the look at the image says what is
+            // true.
             let more = written.next_multiple_of(BLOCK).min(size.next_multiple_of(BLOCK) - taken);
             let files = &mut self.kinds[number];
             files.files[index].taken += more;
@@ -429,7 +433,8 @@ impl Life {
         Ok(room)
     }
 
-    /// Written under another name, written back as Linux does before a name is replaced, and renamed.
+    /// Written under another name, written back as Linux does before a name is replaced, and
+    /// renamed.
     fn replace(&mut self, number: usize) -> Result<Room> {
         let index = self.any(number);
         let kind = &self.kinds[number].kind;

@@ -1,7 +1,9 @@
-//! Profiles of lives: what files a file system holds, and what is done to them, as data with where each number comes from.
+//! Profiles of lives: what files a file system holds, and what is done to them, as data with where
+//! each number comes from.
 //!
-//! A profile is a list of kinds of files. Each has sizes, a share of the space that files may take, and rates: how often one of
-//! them is made, grows, is overwritten, is written anew under another name, or goes, in relation to all rates of the profile.
+//! A profile is a list of kinds of files. Each has sizes, a share of the space that files may take,
+//! and rates: how often one of them is made, grows, is overwritten, is written anew under another
+//! name, or goes, in relation to all rates of the profile.
 
 use anyhow::{Context, Result, ensure};
 use blockyard_disk::num::count_as_f64;
@@ -53,7 +55,8 @@ pub struct Kind {
     pub order: Order,
     /// Whether each change is written back at once.
     pub fsync: bool,
-    /// How much the newest are preferred by what changes files: 1 for not at all, 3: half of the changes meet the newest eighth.
+    /// How much the newest are preferred by what changes files: 1 for not at all, 3: half of the
+    /// changes meet the newest eighth.
     pub newest: f64,
     /// Their sizes.
     pub size: Sizes,

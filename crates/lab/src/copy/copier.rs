@@ -19,7 +19,8 @@ use super::{CopyPlan, TreeFile};
 use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
 
-/// Dirty data that starts a write-back of all of it. Below the engine's own limit, which writes files one at a time.
+/// Dirty data that starts a write-back of all of it. Below the engine's own limit, which writes
+/// files one at a time.
 const DIRTY_BYTES: u64 = 48 * MIB;
 /// Bytes of one write call, as cp makes them.
 const WRITE_BYTES: u64 = 128 << 10;
@@ -78,7 +79,8 @@ impl<'a> Copier<'a> {
         let sink: Arc<dyn EventSink> = Arc::<Reuse>::clone(&self.reuse);
         let events = Some(Events(sink));
         let (cpus, rotational) = (plan.cpus, plan.rotational);
-        // A machine that copies a tree keeps its inodes, and with them what policies remember of each file.
+        // A machine that copies a tree keeps its inodes, and with them what policies remember of
+        // each file.
         let all = 2 * (plan.tree.files.len() + plan.tree.directories.len()).max(8192);
         let inodes_max = plan.manner.inodes_max.unwrap_or(all);
         let unjournaled = unjournaled(self.policy, plan.seed);
@@ -143,7 +145,8 @@ impl<'a> Copier<'a> {
         }
         self.write(fs, &ctx, inode, bytes)?;
         if is_old {
-            // What Linux does at the close of a file that was truncated to nothing and written again.
+            // What Linux does at the close of a file that was truncated to nothing and written
+            // again.
             fs.write_back_file(&ctx, inode).context("write back")?;
         } else {
             self.dirty += bytes;

@@ -1,7 +1,8 @@
-//! What devices need for the image that a copy left: to read all files back, to walk the tree, to check it.
+//! What devices need for the image that a copy left: to read all files back, to walk the tree, to
+//! check it.
 //!
-//! What is read is taken down and played on two models, a disk and an SSD; a host before them keeps pages and reads ahead.
-//! The processor's time is left out.
+//! What is read is taken down and played on two models, a disk and an SSD; a host before them keeps
+//! pages and reads ahead. The processor's time is left out.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! How a tree is copied over itself, as far as the published experiment does not say: what the variations change.
+//! How a tree is copied over itself, as far as the published experiment does not say: what the
+//! variations change.
 
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
 use rand::seq::SliceRandom;
@@ -65,8 +66,8 @@ impl Manner {
         inodes_max: None,
     };
 
-    /// The files of a copy (from 1) in their order, each with the number of the process that copies it and how many that one
-    /// has copied before.
+    /// The files of a copy (from 1) in their order, each with the number of the process that copies
+    /// it and how many that one has copied before.
     pub(super) fn turns(&self, files: &[TreeFile], copy: u32, seed: u64) -> Vec<Turn> {
         let mut order: Vec<usize> = (0..files.len()).collect();
         if self.order == Order::Shuffled {

@@ -1,8 +1,10 @@
 //! Published figures, for print beside ours and marked as such.
 //!
-//! They come from other machines: what may be compared is ratios and shapes, never absolute numbers.
+//! They come from other machines: what may be compared is ratios and shapes, never absolute
+//! numbers.
 
-/// What the published allocation maps show after one copy of a tree over itself (818 groups, 32 squares a group).
+/// What the published allocation maps show after one copy of a tree over itself (818 groups, 32
+/// squares a group).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CopyMap {
     /// `regular` or `rralloc`.

@@ -1,8 +1,9 @@
 //! How soon an allocator comes back to a group: measured from its decisions.
 //!
-//! Consecutive allocations in one group are one visit. A *return* is a visit to a group that was visited before; its
-//! interval is what was allocated elsewhere in between. A policy that goes round the disk returns after a lap, one that
-//! reuses what is nearest returns at once. Only file data counts.
+//! Consecutive allocations in one group are one visit. A *return* is a visit to a group that was
+//! visited before; its interval is what was allocated elsewhere in between. A policy that goes
+//! round the disk returns after a lap, one that reuses what is nearest returns at once. Only file
+//! data counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -122,7 +123,8 @@ mod tests {
             let event = AllocEvent { original: extent, result: extent, flags, ..AllocEvent::default() };
             reuse.emit(CpuSlot::ZERO, &event);
         };
-        // Group 1 is left with the clock at 3 and met again at 8 (interval 5), then at 11 (interval 1).
+        // Group 1 is left with the clock at 3 and met again at 8 (interval 5), then at 11 (interval
+        // 1).
         for (group, len) in [(1, 1), (1, 2), (2, 5), (1, 2), (3, 1), (1, 9), (2, 1)] {
             emit(group, len);
         }
@@ -139,7 +141,8 @@ mod tests {
         assert_eq!(reuse.take(), Figures::default());
     }
 
-    /// What was cut from a longer extent counts, not the extent; what found nothing, and what is no data, counts for nothing.
+    /// What was cut from a longer extent counts, not the extent; what found nothing, and what is no
+    /// data, counts for nothing.
     #[test]
     fn only_data_that_was_given_counts() {
         let reuse = Reuse::default();

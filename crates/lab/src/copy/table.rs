@@ -1,5 +1,5 @@
-//! The tables of `lab run copy`: what the maps show after each copy, published figures above ours; what devices make of it; and what
-//! it depends on.
+//! The tables of `lab run copy`: what the maps show after each copy, published figures above ours;
+//! what devices make of it; and what it depends on.
 
 use blockyard_disk::num::count_as_f64;
 use blockyard_inspect::units;
@@ -82,7 +82,8 @@ fn maps(rows: &[&CopyRow]) -> Option<Table> {
     Some(table)
 }
 
-/// What was written where, and what it means for flash and thin devices by the way in which they are told of free space.
+/// What was written where, and what it means for flash and thin devices by the way in which they
+/// are told of free space.
 fn devices(rows: &[&CopyRow]) -> Option<Table> {
     let first = rows.iter().find(|row| !row.discard.is_empty())?;
     let mut heads =

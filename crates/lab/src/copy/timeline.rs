@@ -58,7 +58,8 @@ impl Timeline {
         f64::from(sum) / 1000.0 / f64::from(blockyard_disk::num::u32_from_usize(part.len().max(1)))
     }
 
-    /// Lines of text, as wide as is said: groups down, a character a sample or some, `|` where a part ends.
+    /// Lines of text, as wide as is said: groups down, a character a sample or some, `|` where a
+    /// part ends.
     #[must_use]
     pub fn text(&self, columns: usize) -> String {
         let rows = self.groups.min(TEXT_ROWS);
@@ -85,7 +86,8 @@ impl Timeline {
         text + &folded(&format!("group down, time across: {}", ends.collect::<Vec<_>>().join(", ")), columns)
     }
 
-    /// The picture as an `<svg>` element: a column a sample, a row a group (or several), darker where more is used.
+    /// The picture as an `<svg>` element: a column a sample, a row a group (or several), darker
+    /// where more is used.
     #[must_use]
     pub fn svg(&self) -> String {
         const LEFT: usize = 60;

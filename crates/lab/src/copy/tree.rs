@@ -1,4 +1,5 @@
-//! The tree that is copied: made up with the published number of files and bytes, or with the sizes of a real one.
+//! The tree that is copied: made up with the published number of files and bytes, or with the sizes
+//! of a real one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ const FILES: u64 = 182_515;
 const BYTES: u64 = 27 * GIB;
 /// Files a directory.
 const FILES_PER_DIRECTORY: u64 = 16;
-/// Spread of the sizes: the standard deviation of their logarithm. A median of about a thirteenth of the mean, as home
-/// directories and source trees have.
+/// Spread of the sizes: the standard deviation of their logarithm. A median of about a thirteenth
+/// of the mean, as home directories and source trees have.
 const SPREAD: f64 = 2.26;
 
 /// Directories and files by number; a parent comes before its children.
@@ -40,16 +41,16 @@ pub struct TreeFile {
 }
 
 impl Tree {
-    /// A tree of the published shape with `scale` times the files (at least one); sizes are log-normal and have the
-    /// published mean.
+    /// A tree of the published shape with `scale` times the files (at least one); sizes are
+    /// log-normal and have the published mean.
     #[must_use]
     pub fn synthetic(scale: f64, seed: u64) -> Self {
         let files = scaled(FILES, scale).max(1);
         Self::made_up(files, scaled(BYTES, scale), files.div_ceil(FILES_PER_DIRECTORY), seed)
     }
 
-    /// A tree of so many files with so many bytes in all, spread over so many directories (at least one); sizes are
-    /// log-normal. Files of one directory stand together.
+    /// A tree of so many files with so many bytes in all, spread over so many directories (at least
+    /// one); sizes are log-normal. Files of one directory stand together.
     #[must_use]
     fn made_up(files: u64, bytes: u64, directories: u64, seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -67,8 +68,8 @@ impl Tree {
         Self { files: files.collect(), directories }
     }
 
-    /// The shape of a directory on this machine: its directories and the sizes of its regular files, sorted by name.
-    /// Contents are not read.
+    /// The shape of a directory on this machine: its directories and the sizes of its regular
+    /// files, sorted by name. Contents are not read.
     ///
     /// # Errors
     /// When it cannot be read, or holds no regular file.

@@ -1,7 +1,9 @@
-//! The device under the copies, watched: where is written how often, what a thin device keeps, what flash does.
+//! The device under the copies, watched: where is written how often, what a thin device keeps, what
+//! flash does.
 //!
-//! One run gives three columns, because discarding changes no layout: a device that is told nothing (`none`), one that is told what
-//! each transaction freed (`online`), and one that is told all free space now and then (`periodic`).
+//! One run gives three columns, because discarding changes no layout: a device that is told nothing
+//! (`none`), one that is told what each transaction freed (`online`), and one that is told all free
+//! space now and then (`periodic`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +16,8 @@ use crate::workload::MIB;
 
 /// Bytes that a thin device allocates together, and by which writes are counted.
 const CHUNK: u64 = MIB;
-/// The flash: bytes of a page, pages of a block, thousandths of spare; those of the model `sata-ssd-2018-ftl`.
+/// The flash: bytes of a page, pages of a block, thousandths of spare; those of the model
+/// `sata-ssd-2018-ftl`.
 const PAGE: u64 = 4096;
 const BLOCK_PAGES: u32 = 8192;
 const SPARE: u64 = 73;
@@ -297,7 +300,8 @@ mod tests {
         assert!((even.entropy - 1.0).abs() < 1e-12 && even.gini.abs() < 1e-12, "{even:?}");
         let one = spread(&[0, 0, 0, 8]);
         assert_eq!((one.entropy, one.gini), (0.0, 0.75));
-        // Of two addresses one gets three quarters: 0.811 bits of one; the Gini coefficient is a quarter.
+        // Of two addresses one gets three quarters: 0.811 bits of one; the Gini coefficient is a
+        // quarter.
         let some = spread(&[1, 3]);
         assert!((some.entropy - 0.811_278).abs() < 1e-6 && (some.gini - 0.25).abs() < 1e-12, "{some:?}");
         assert_eq!(spread(&[0, 0]), Spread::default());

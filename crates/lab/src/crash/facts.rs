@@ -1,8 +1,9 @@
-//! What a workload was promised, by position in the log of its writes, and whether a recovered tree keeps it.
+//! What a workload was promised, by position in the log of its writes, and whether a recovered tree
+//! keeps it.
 //!
-//! A fact stands in the log as a mark: it holds for every cut after it, until another fact about the same thing takes
-//! its place. Before an operation the workload widens a fact to what the operation may leave; when an fsync returned it
-//! narrows it.
+//! A fact stands in the log as a mark: it holds for every cut after it, until another fact about
+//! the same thing takes its place. Before an operation the workload widens a fact to what the
+//! operation may leave; when an fsync returned it narrows it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use super::walk::{Content, Node, Tree, hash_of, names_hash, shown};
 pub(super) enum Fact {
     /// What is found at a path; `None`: nothing is promised.
     Path(String, Option<Want>),
-    /// The names of the whole tree ([`names_hash`]) after an operation. Operations take effect whole and in order.
+    /// The names of the whole tree ([`names_hash`]) after an operation. Operations take effect
+    /// whole and in order.
     Names(u64),
     /// The newest [`Fact::Names`] is durable.
     Durable,
@@ -31,7 +33,8 @@ pub(super) enum Want {
     OneOf(Vec<Value>),
     /// A regular file that holds a beginning of these bytes, at least so many.
     Begins(Arc<[u8]>, usize),
-    /// A regular file of which each byte is as in one of these (0 behind their ends), and the size between theirs.
+    /// A regular file of which each byte is as in one of these (0 behind their ends), and the size
+    /// between theirs.
     Mixed(Vec<Arc<[u8]>>),
 }
 
@@ -99,7 +102,8 @@ impl Facts {
         tree.iter().try_for_each(|(path, node)| check_stamps(path, node))
     }
 
-    /// The names are those after some operation from the last durable one to the one that was going on.
+    /// The names are those after some operation from the last durable one to the one that was going
+    /// on.
     fn check_names(&self, tree: &Tree, known: usize) -> Result<(), String> {
         let names = |facts: &'_ [(usize, Fact)]| -> Vec<u64> {
             facts
@@ -171,7 +175,8 @@ fn describe(node: &Node) -> String {
 /// The owner of what is free when a workload begins: nobody may ever see it.
 pub(super) const POISON: u16 = 0xFFFF;
 
-/// `len` bytes of file `owner` at `offset`; both multiples of 8. Each word names its owner and place.
+/// `len` bytes of file `owner` at `offset`; both multiples of 8. Each word names its owner and
+/// place.
 pub(super) fn stamps(owner: u16, version: u16, offset: u64, len: u64) -> Vec<u8> {
     assert!(offset.is_multiple_of(8) && len.is_multiple_of(8), "stamps are words");
     let mut bytes = Vec::with_capacity(usize_from_u64(len));
@@ -182,7 +187,8 @@ pub(super) fn stamps(owner: u16, version: u16, offset: u64, len: u64) -> Vec<u8>
     bytes
 }
 
-/// A file holds its own stamps and zeroes only. Its owner's id is the owner of the stamps; root's files are not stamped.
+/// A file holds its own stamps and zeroes only. Its owner's id is the owner of the stamps; root's
+/// files are not stamped.
 fn check_stamps(path: &[u8], node: &Node) -> Result<(), String> {
     let is_regular = FileType::from_mode(node.mode) == Some(FileType::Regular);
     let Content::Bytes(bytes) = &node.content else { return Ok(()) };

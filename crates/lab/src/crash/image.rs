@@ -1,8 +1,10 @@
-//! The image of a crash state, built step by step, with a hash of its content that follows the steps.
+//! The image of a crash state, built step by step, with a hash of its content that follows the
+//! steps.
 //!
-//! Key decision: states are visited in the order of what they are built on, so each is its predecessor's image, a few
-//! writes further; what a state adds on top is undone afterwards. The hash is the sum of the hashes of all pages with
-//! their places, so a write costs the hashes of the pages that it touches. Who looks shares the bytes: images are large.
+//! Key decision: states are visited in the order of what they are built on, so each is its
+//! predecessor's image, a few writes further; what a state adds on top is undone afterwards. The
+//! hash is the sum of the hashes of all pages with their places, so a write costs the hashes of the
+//! pages that it touches. Who looks shares the bytes: images are large.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;

@@ -1,8 +1,8 @@
 //! Who recovers an image, and who looks at what came out.
 //!
-//! Three recover: our engine, `e2fsck -fy` and a mount by the running kernel. Each result is looked at by our checker and
-//! by `e2fsck -fn`, and all three must be the same tree. What is missing (e2fsprogs, root, loop devices) is said, and the
-//! others judge alone.
+//! Three recover: our engine, `e2fsck -fy` and a mount by the running kernel. Each result is looked
+//! at by our checker and by `e2fsck -fn`, and all three must be the same tree. What is missing
+//! (e2fsprogs, root, loop devices) is said, and the others judge alone.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -33,13 +33,14 @@ pub struct Judges {
     pub missing: Vec<String>,
 }
 
-/// Problems that `e2fsck -fy` may report on an image before recovery: what every recovery mends. The totals in the
-/// superblock, which nobody keeps exact; orphans; and, where there is an orphan file, that it is not empty yet and its
-/// mark: e2fsck 1.47 says so of what Linux leaves, too.
+/// Problems that `e2fsck -fy` may report on an image before recovery: what every recovery mends.
+/// The totals in the superblock, which nobody keeps exact; orphans; and, where there is an orphan
+/// file, that it is not empty yet and its mark: e2fsck 1.47 says so of what Linux leaves, too.
 const HARMLESS: [&str; 5] = ["0x05000f", "0x05000d", "0x000020", "0x06000c", "0x06000d"];
 
-/// Problems that e2fsck 1.47 meets where a deleted file on the list of orphans has an attribute in an inode of its own: it does
-/// not give that one up, finds it without a name, and connects it. It does so with images of Linux 6.18, too.
+/// Problems that e2fsck 1.47 meets where a deleted file on the list of orphans has an attribute in
+/// an inode of its own: it does not give that one up, finds it without a name, and connects it. It
+/// does so with images of Linux 6.18, too.
 const LOST_VALUES: [&str; 2] = ["0x040002", "0x040003"];
 
 /// What `e2fsck -fy` did beyond what every recovery does.
@@ -80,7 +81,8 @@ impl Judges {
         Self { e2fsck, kernel, missing }
     }
 
-    /// Who judges images of blocks of so many bytes: Linux 6.18 mounts none with blocks above a page.
+    /// Who judges images of blocks of so many bytes: Linux 6.18 mounts none with blocks above a
+    /// page.
     pub(super) fn of_blocks(&self, block_size: u32) -> Self {
         let kernel = self.kernel && block_size <= PAGE;
         Self { kernel, ..self.clone() }
@@ -132,7 +134,8 @@ impl Bench {
         self.folder.join("image")
     }
 
-    /// Recovers `image` by the others and compares with what we made of it: the device and its tree.
+    /// Recovers `image` by the others and compares with what we made of it: the device and its
+    /// tree.
     pub(super) fn compare(&self, image: &[u8], ours: &dyn BlockDevice, tree: &Tree) -> Result<Option<Fault>> {
         if let Some(e2fsck) = self.judges.e2fsck {
             self.write_device(ours)?;
@@ -152,9 +155,9 @@ impl Bench {
 
     /// A loop device that shows `image`; `None` where the kernel does not judge.
     ///
-    /// The cache of a block device outlives a change of the file behind it while anybody has the device open, and
-    /// programs that list loop devices open them all. So the device is read before it is used, and replaced if it shows
-    /// something else.
+    /// The cache of a block device outlives a change of the file behind it while anybody has the
+    /// device open, and programs that list loop devices open them all. So the device is read before
+    /// it is used, and replaced if it shows something else.
     fn loop_device(&self, image: &[u8]) -> Result<Option<std::cell::Ref<'_, Loop>>> {
         if !self.judges.kernel {
             return Ok(None);
@@ -226,7 +229,8 @@ impl Bench {
         let problems = self.folder.join("problems");
         let _ = std::fs::remove_file(&problems);
         let output = Command::new(e2fsck)
-            // Linux leaves extent trees that could be lower, and so do we: making them so is no part of recovery.
+            // Linux leaves extent trees that could be lower, and so do we: making them so is no
+            // part of recovery.
             .args(["-fy", "-E", "no_optimize_extents"])
             .arg(self.image())
             .env("E2FSCK_CONFIG", self.folder.join("e2fsck.conf"))
@@ -307,7 +311,8 @@ pub(super) fn check(device: &dyn BlockDevice) -> Result<Option<String>> {
     Ok(Some(format!("{} errors: {}", report.errors, shown.join("; "))))
 }
 
-/// Tries again for a while what is busy: a program that another thread is just starting holds our files for a moment.
+/// Tries again for a while what is busy: a program that another thread is just starting holds our
+/// files for a moment.
 fn patiently(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
     for _ in 0..2000 {
         match call() {
@@ -371,8 +376,8 @@ impl Drop for Loop {
     }
 }
 
-/// Takes mounts, loop devices and the folder down when it is dropped, and also when this process is interrupted or killed,
-/// because then its pipe closes, too.
+/// Takes mounts, loop devices and the folder down when it is dropped, and also when this process is
+/// interrupted or killed, because then its pipe closes, too.
 pub(super) struct Keeper(std::process::Child);
 
 /// `$1`: the folder of all benches.

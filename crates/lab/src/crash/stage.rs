@@ -1,4 +1,5 @@
-//! Where a workload runs: an open file system on a recording device, and the facts that it was promised.
+//! Where a workload runs: an open file system on a recording device, and the facts that it was
+//! promised.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -87,12 +88,14 @@ impl Stage {
         u64_from_usize(self.fs.geometry().block_size())
     }
 
-    /// How much larger things are than on blocks of 1 KiB, where they need not be the same number of blocks.
+    /// How much larger things are than on blocks of 1 KiB, where they need not be the same number
+    /// of blocks.
     pub(super) fn growth(&self) -> u64 {
         (self.block() >> 10).min(GROWTH_MAX)
     }
 
-    /// As many blocks as on blocks of 1 KiB, or fewer of larger ones: for what is larger by [`Self::growth`].
+    /// As many blocks as on blocks of 1 KiB, or fewer of larger ones: for what is larger by
+    /// [`Self::growth`].
     pub(super) fn fewer(&self, blocks: u64) -> u64 {
         blocks * self.growth() / (self.block() >> 10)
     }
@@ -126,7 +129,8 @@ impl Stage {
         self.note(Fact::Path(path.to_owned(), Some(Want::Begins(bytes.into(), least))));
     }
 
-    /// From here on each byte of the file at a path is as in one of these, and its size between theirs.
+    /// From here on each byte of the file at a path is as in one of these, and its size between
+    /// theirs.
     pub(super) fn allow_mixed(&self, path: &str, versions: &[Arc<[u8]>]) {
         self.note(Fact::Path(path.to_owned(), Some(Want::Mixed(versions.to_vec()))));
     }

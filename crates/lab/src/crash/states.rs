@@ -1,8 +1,9 @@
 //! Which crash states of a recording are looked at.
 //!
-//! All states that the recorder's plan enumerates are candidates, in a fixed order: a state's number repeats it. The
-//! sample is drawn by the seed, distinct by content, and takes what it can from inside *windows*: between the first log
-//! write of a commit and its commit record, and between the first home write of a checkpoint and the new tail.
+//! All states that the recorder's plan enumerates are candidates, in a fixed order: a state's
+//! number repeats it. The sample is drawn by the seed, distinct by content, and takes what it can
+//! from inside *windows*: between the first log write of a commit and its commit record, and
+//! between the first home write of a checkpoint and the new tail.
 
 use std::collections::HashSet;
 
@@ -112,7 +113,8 @@ fn choose(all: Vec<Candidate>, order: &[usize], count: usize) -> Vec<Candidate> 
     inside
 }
 
-/// The superblock spans two sectors: torn, its checksum is wrong, and only a backup helps. That is so for Linux as well.
+/// The superblock spans two sectors: torn, its checksum is wrong, and only a backup helps. That is
+/// so for Linux as well.
 pub(super) fn tears_superblock(log: &WriteLog, state: &CrashState) -> bool {
     let tears = |step: &Step| {
         let (Some(sectors), Event::Write { offset, .. }) = (&step.sectors, &log.events()[step.event]) else {

@@ -1,4 +1,5 @@
-//! One image on trial: recovered by us, held against the promises, compared with the others, and cut again on the way.
+//! One image on trial: recovered by us, held against the promises, compared with the others, and
+//! cut again on the way.
 
 use std::sync::Arc;
 

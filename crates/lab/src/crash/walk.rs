@@ -1,5 +1,5 @@
-//! Everything that can be seen of a file system, read by the engine or from a mounted directory, for comparing what
-//! different recoveries made of one image.
+//! Everything that can be seen of a file system, read by the engine or from a mounted directory,
+//! for comparing what different recoveries made of one image.
 //!
 //! The time of the last access is left out: looking changes it.
 
@@ -108,7 +108,8 @@ pub(super) fn difference(ours: &Tree, theirs: &Tree) -> Option<String> {
     Some(format!("{} is only in ours", shown(extra)))
 }
 
-/// What names say: paths, types, permissions, links, owners, targets and attributes, but not what files hold.
+/// What names say: paths, types, permissions, links, owners, targets and attributes, but not what
+/// files hold.
 pub(super) fn names_hash(tree: &Tree) -> u64 {
     let mut hash = std::hash::DefaultHasher::new();
     for (path, node) in tree {

@@ -1,7 +1,8 @@
 //! The workloads of `lab crash`: what is done, on what image, and what is promised on the way.
 //!
-//! Images are small, so that the log goes round and freed blocks are soon used again. Workloads of one thread are the
-//! same for the same seed, and most of them note the names of the whole tree after each operation.
+//! Images are small, so that the log goes round and freed blocks are soon used again. Workloads of
+//! one thread are the same for the same seed, and most of them note the names of the whole tree
+//! after each operation.
 
 mod data;
 mod direct;
@@ -41,7 +42,8 @@ enum Kind {
     Threads,
     /// As small; every other handle ends its transaction.
     Commits,
-    /// As [`Kind::Threads`], with a commit at every few handles: whatever takes two of them is cut in two, whoever commits.
+    /// As [`Kind::Threads`], with a commit at every few handles: whatever takes two of them is cut
+    /// in two, whoever commits.
     ThreadsCommits,
     /// As small, inodes of so many bytes, attributes in inodes of their own.
     Values(u32, DataMode),

@@ -1,5 +1,5 @@
-//! The scalability series patch by patch in virtual time: each alone on the base, each left out of the whole, and what
-//! is waited for when there are more CPUs.
+//! The scalability series patch by patch in virtual time: each alone on the base, each left out of
+//! the whole, and what is waited for when there are more CPUs.
 
 use blockyard_disk::num::count_as_f64;
 
@@ -17,7 +17,8 @@ const MORE_CPUS: [u32; 3] = [96, 256, 1024];
 const BASE: &str = "linux-6.16:scan=optimized";
 const WHOLE: &str = "linux-6.18:scan=optimized";
 
-/// What is turned on the base, with the patches' numbers. 15 to 17 build on each other; 5 without 4 was never a kernel.
+/// What is turned on the base, with the patches' numbers. 15 to 17 build on each other; 5 without 4
+/// was never a kernel.
 const ALONE: [(&str, &str); 14] = [
     ("1", "busy=skip"),
     ("2", "stream_goal=group-only"),

@@ -12,7 +12,8 @@ use crate::runner::Limit;
 
 /// Operations of each worker, where no number is asked for.
 const OPS: u64 = 1000;
-/// The machine of the contention table and of append64, whose own was not published: its one-worker rate lies nearest.
+/// The machine of the contention table and of append64, whose own was not published: its one-worker
+/// rate lies nearest.
 const UNNAMED: &str = Machine::NAMES[0];
 
 /// The same with workers that are far from each other: where they were was not published.

@@ -1,6 +1,7 @@
 //! Published figures, for print beside ours and marked as such.
 //!
-//! They come from other machines: what may be compared is ratios and shapes, never absolute numbers.
+//! They come from other machines: what may be compared is ratios and shapes, never absolute
+//! numbers.
 
 /// One column of the append test: 64 threads appending 4 KiB by fallocate to 1 GiB files.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,7 +1,8 @@
-//! The series patch upon patch, in the order in which it was applied, with what was published for each step beside.
+//! The series patch upon patch, in the order in which it was applied, with what was published for
+//! each step beside.
 //!
-//! Nothing is fitted to these columns: they show which of the mechanisms the model gets right, where the ratio of the
-//! whole could come out by chance.
+//! Nothing is fitted to these columns: they show which of the mechanisms the model gets right,
+//! where the ratio of the whole could come out by chance.
 
 use super::predicted;
 use crate::figures::Table;
@@ -9,8 +10,8 @@ use crate::figures::row::Row;
 use crate::machine::Machine;
 use crate::run::{Plan, Setup};
 
-/// One step, and operations a second and worker as published after it: Kunpeng linear, Kunpeng optimised, AMD linear,
-/// AMD optimised.
+/// One step, and operations a second and worker as published after it: Kunpeng linear, Kunpeng
+/// optimised, AMD linear, AMD optimised.
 struct Step {
     patch: &'static str,
     turned: &'static str,
@@ -21,7 +22,8 @@ const fn step(patch: &'static str, turned: &'static str, published: [Option<f64>
     Step { patch, turned, published }
 }
 
-/// The whole machine, one worker a CPU. 3, 6, 7 and 12 to 14 change nothing; 10 and 11 were not published apart.
+/// The whole machine, one worker a CPU. 3, 6, 7 and 12 to 14 change nothing; 10 and 11 were not
+/// published apart.
 const STEPS: [Step; 9] = [
     step("base", "", [Some(2667.0), Some(2643.0), Some(3450.0), Some(3209.0)]),
     step("1", "busy=skip", [Some(4821.0), Some(4784.0), Some(15_371.0), Some(6101.0)]),

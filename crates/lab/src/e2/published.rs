@@ -1,6 +1,7 @@
 //! Published figures, for print beside ours and marked as such.
 //!
-//! They come from other machines: what may be compared is ratios and shapes, never absolute numbers.
+//! They come from other machines: what may be compared is ratios and shapes, never absolute
+//! numbers.
 
 /// One row of the round-robin comparison (February 2026).
 #[derive(Clone, Copy, Debug, PartialEq)]

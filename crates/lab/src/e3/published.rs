@@ -1,8 +1,10 @@
 //! Published figures, for print beside ours and marked as such.
 //!
-//! They come from other machines: what may be compared is ratios and shapes, never absolute numbers.
+//! They come from other machines: what may be compared is ratios and shapes, never absolute
+//! numbers.
 
-/// The bigalloc experiment (2011): a file server with direct I/O on preallocated files, after days of steady state.
+/// The bigalloc experiment (2011): a file server with direct I/O on preallocated files, after days
+/// of steady state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Clusters {
     /// Which file system.

@@ -1,9 +1,11 @@
-//! The file server: preallocated files that come, grow, are read and written directly, and go, and what each call needs of the disk.
+//! The file server: preallocated files that come, grow, are read and written directly, and go, and
+//! what each call needs of the disk.
 //!
-//! The workload of the published server is not known; this one is chosen, and all cluster sizes have the same. Some files are
-//! preallocated as a whole, the others grow by many calls, several at a time. A directory's worth of memory for metadata is a
-//! parameter, which is emptied now and then, as memory is that others need. Reads and writes are of content that is
-//! not there: they look up where it lies, and the disk is asked for that.
+//! The workload of the published server is not known; this one is chosen, and all cluster sizes
+//! have the same. Some files are preallocated as a whole, the others grow by many calls, several at
+//! a time. A directory's worth of memory for metadata is a parameter, which is emptied now and
+//! then, as memory is that others need. Reads and writes are of content that is not there: they
+//! look up where it lies, and the disk is asked for that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +41,8 @@ const UNIT: u64 = 64 * KIB;
 const GROWTH: std::ops::RangeInclusive<u64> = 16..=240;
 /// Bytes of a file that grew, and of the largest that are preallocated as a whole.
 const LARGE: u64 = 64 * MIB;
-/// Places of a large file that are written first, so that it is written in parts: its extents need a block of their own.
+/// Places of a large file that are written first, so that it is written in parts: its extents need
+/// a block of their own.
 const PLACES: u64 = 4;
 /// Files that grow at a time.
 const GROWING: usize = 8;
@@ -177,7 +180,8 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// Fills the file system, lets it come to a steady state, and then measures so many fallocates and truncates together.
+    /// Fills the file system, lets it come to a steady state, and then measures so many fallocates
+    /// and truncates together.
     pub(super) fn run(mut self, calls: u64, verdict: &mut Verdict, show_e2fsck: bool) -> Result<Outcome> {
         while self.taken < self.most {
             self.allocate()?;
@@ -347,7 +351,8 @@ impl<'p> Server<'p> {
         fetches
     }
 
-    /// A direct read of any file, or a write to one that was allocated lately: where a piece of it lies.
+    /// A direct read of any file, or a write to one that was allocated lately: where a piece of it
+    /// lies.
     fn direct(&mut self, op: Op) -> Result<()> {
         if self.files.is_empty() {
             return Ok(());

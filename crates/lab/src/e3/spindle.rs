@@ -1,8 +1,9 @@
 //! When calls end that share one disk: each comes at a time of its own, whoever else waits.
 //!
-//! A call reads its metadata one after the other, then its content, all pieces at once; it ends with the last. The disk is a model of
-//! the `device` crate and takes from its queue what suits it. It decides what is next when something ends, so that a call which
-//! comes in between waits for that.
+//! A call reads its metadata one after the other, then its content, all pieces at once; it ends
+//! with the last. The disk is a model of the `device` crate and takes from its queue what suits it.
+//! It decides what is next when something ends, so that a call which comes in between waits for
+//! that.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -159,7 +160,8 @@ mod tests {
         assert_eq!(micros, [(0, 3007), (1, 7), (2, 1007)]);
     }
 
-    /// Of a disk that does one thing at a time the second who comes gets half of it, and nothing is lost.
+    /// Of a disk that does one thing at a time the second who comes gets half of it, and nothing is
+    /// lost.
     #[test]
     fn calls_wait_for_each_other() {
         let mut spindle = spindle();

@@ -1,4 +1,5 @@
-//! The tables of `lab run e3`: the published rows and columns, ours beside; and what they depend on.
+//! The tables of `lab run e3`: the published rows and columns, ours beside; and what they depend
+//! on.
 
 use blockyard_disk::num::count_as_f64;
 

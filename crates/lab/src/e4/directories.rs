@@ -1,4 +1,5 @@
-//! Where the blocks of directories lie: how many runs they are in, and whether those are in first groups of flex groups.
+//! Where the blocks of directories lie: how many runs they are in, and whether those are in first
+//! groups of flex groups.
 
 use std::sync::Arc;
 

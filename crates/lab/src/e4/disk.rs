@@ -1,9 +1,11 @@
 //! Seconds of I/O that a disk of the time would take for e2fsck's reads.
 //!
-//! The machine of the published table is not known. Its disk is a model of a notebook disk with two values calibrated on two
-//! published cells: the rate on pass 2 of ext4's new allocator, and how fast it positions (seeks and turns alike) on pass 1 of ext3, where our
-//! layout has seeks to fit; else it positions as the model does. All other cells are predictions. The published seconds of I/O are real less user and system: between two requests the
-//! processor works its published seconds, and the host reads ahead meanwhile where the next one follows on the disk.
+//! The machine of the published table is not known. Its disk is a model of a notebook disk with two
+//! values calibrated on two published cells: the rate on pass 2 of ext4's new allocator, and how
+//! fast it positions (seeks and turns alike) on pass 1 of ext3, where our layout has seeks to fit;
+//! else it positions as the model does. All other cells are predictions. The published seconds of
+//! I/O are real less user and system: between two requests the processor works its published
+//! seconds, and the host reads ahead meanwhile where the next one follows on the disk.
 
 use std::time::Duration;
 
@@ -74,7 +76,8 @@ pub(super) fn published_io(kind: &str, pass: usize) -> f64 {
     layout.map_or(f64::NAN, |layout| layout.passes[pass - 1].io())
 }
 
-/// The five passes of every kind. Both calibrated cells are needed: without them nothing is predicted.
+/// The five passes of every kind. Both calibrated cells are needed: without them nothing is
+/// predicted.
 ///
 /// # Errors
 /// Those of the model; none is expected.
@@ -96,8 +99,9 @@ pub(super) fn passes(of: &[(String, PassReads)], bytes: u64, scale: f64) -> Resu
     asked.iter().enumerate().map(play).collect()
 }
 
-/// The rate and the factor with which both cells come out, and these cells. Where no likely factor gives pass 1 of ext3, its layout
-/// is not the published one: then the disk positions as its sheet says, and only the rate is calibrated.
+/// The rate and the factor with which both cells come out, and these cells. Where no likely factor
+/// gives pass 1 of ext3, its layout is not the published one: then the disk positions as its sheet
+/// says, and only the rate is calibrated.
 fn calibrated(asked: &[Asked], scale: f64) -> Result<(Values, Vec<(&'static str, usize)>)> {
     let seconds = |values: Values, (kind, pass): (&str, usize)| -> Result<f64> {
         let asked = asked.iter().find(|asked| asked.kind == kind);
@@ -154,8 +158,9 @@ impl Values {
 }
 
 impl Asked {
-    /// The first `count` passes, one after the other on one disk. After each request the processor works, its published seconds
-    /// parted evenly; where the next one follows on the disk, the host has asked for it by then. What counts is the waiting.
+    /// The first `count` passes, one after the other on one disk. After each request the processor
+    /// works, its published seconds parted evenly; where the next one follows on the disk, the host
+    /// has asked for it by then. What counts is the waiting.
     fn played(&self, values: Values, count: usize) -> Result<Vec<DiskPass>> {
         let mut driver = Driver::new(values.model()?.model(self.bytes)?);
         let mut end = 0;
@@ -238,7 +243,8 @@ mod tests {
 
     use super::*;
 
-    /// Reads scattered over the disk in pass 1 of ext3, in order in pass 2 of ext4, and a bit of everything elsewhere.
+    /// Reads scattered over the disk in pass 1 of ext3, in order in pass 2 of ext4, and a bit of
+    /// everything elsewhere.
     fn reads(scattered: u64, in_order: u64) -> PassReads {
         // Even steps would keep time with the platter.
         let mut random = ChaCha8Rng::seed_from_u64(1);
@@ -247,7 +253,8 @@ mod tests {
         PassReads(vec![vec![(1024, 1024)], far, near, Vec::new(), Vec::new(), vec![(1 << 30, 65_536)]])
     }
 
-    /// Both calibrated cells come out as published, whatever the reads; a pass that nothing was fitted to does not.
+    /// Both calibrated cells come out as published, whatever the reads; a pass that nothing was
+    /// fitted to does not.
     #[test]
     fn two_cells_are_calibrated_and_the_others_follow() {
         let of = [("ext3".to_owned(), reads(17_000, 30_000)), ("ext4-2009".to_owned(), reads(800, 33_000))];

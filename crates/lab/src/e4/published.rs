@@ -1,6 +1,7 @@
 //! Published figures, for print beside ours and marked as such.
 //!
-//! They come from other machines: what may be compared is ratios and shapes, never absolute numbers.
+//! They come from other machines: what may be compared is ratios and shapes, never absolute
+//! numbers.
 
 /// One pass of e2fsck, or all: seconds real, user and system, MB read, MB a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,7 +13,8 @@ impl Published {
         self.0[1] + self.0[2]
     }
 
-    /// Seconds that it waited; hundredths are rounded, so that little can look like less than nothing.
+    /// Seconds that it waited; hundredths are rounded, so that little can look like less than
+    /// nothing.
     pub(super) const fn io(self) -> f64 {
         (self.0[0] - self.cpu()).max(0.0)
     }

@@ -14,7 +14,8 @@ use crate::host::Host;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PassReads(pub(super) Vec<Vec<(u64, u64)>>);
 
-/// Has e2fsck read an image under strace, without its own read-ahead; nothing where strace is missing or may not trace.
+/// Has e2fsck read an image under strace, without its own read-ahead; nothing where strace is
+/// missing or may not trace.
 pub(super) fn of_e2fsck(program: &str, image: &Path, folder: &Path) -> Result<Option<PassReads>> {
     let log = folder.join("strace");
     let traced = Command::new("strace")
@@ -32,8 +33,9 @@ pub(super) fn of_e2fsck(program: &str, image: &Path, folder: &Path) -> Result<Op
     parse(&String::from_utf8_lossy(&text)).map(Some)
 }
 
-/// The reads of strace's lines; a pass begins with what e2fsck prints. What threads of it read side by side (bitmaps) stands in
-/// the order of the disk, in which one thread reads it: theirs is chance.
+/// The reads of strace's lines; a pass begins with what e2fsck prints. What threads of it read side
+/// by side (bitmaps) stands in the order of the disk, in which one thread reads it: theirs is
+/// chance.
 fn parse(log: &str) -> Result<PassReads> {
     let mut passes: Vec<Vec<(u64, u64)>> = vec![Vec::new()];
     let mut beside: Vec<(u64, u64)> = Vec::new();
@@ -66,7 +68,8 @@ fn is_beginning(line: &str, pass: usize) -> bool {
     line.split_once("write(1, \"").is_some_and(|(_, text)| text.starts_with(&format!("Pass {pass}: Check")))
 }
 
-/// Offset and length of `pread64(3, "..."..., 4096, 8192) = 4096`, or of the line that resumes one of several threads.
+/// Offset and length of `pread64(3, "..."..., 4096, 8192) = 4096`, or of the line that resumes one
+/// of several threads.
 fn of_line(line: &str) -> Option<(u64, u64)> {
     let (call, result) = line.rsplit_once(") = ")?;
     let length: u64 = result.split(' ').next()?.parse().ok()?;

@@ -73,7 +73,8 @@ pub fn table(rows: &[PassRow]) -> Option<Table> {
     Some(table)
 }
 
-/// Seconds of I/O by pass on a modelled disk beside the published ones; `None` where e2fsck's reads were not seen.
+/// Seconds of I/O by pass on a modelled disk beside the published ones; `None` where e2fsck's reads
+/// were not seen.
 #[must_use]
 pub fn modelled(rows: &[PassRow]) -> Option<Table> {
     let first = rows.first()?;

@@ -1,8 +1,10 @@
-//! The tree of the published check: a home machine of 2009 with a mailbox in a directory a folder, packages and kernel trees.
+//! The tree of the published check: a home machine of 2009 with a mailbox in a directory a folder,
+//! packages and kernel trees.
 //!
-//! What decides the passes is kept: how many inodes of each kind, how many files are longer than an inode's own pointers
-//! reach, how many blocks directories have (mails have long names), and that symbolic links and special files, which pass 2
-//! looks at one by one, stand together as packages make them. Sizes and names are made up.
+//! What decides the passes is kept: how many inodes of each kind, how many files are longer than an
+//! inode's own pointers reach, how many blocks directories have (mails have long names), and that
+//! symbolic links and special files, which pass 2 looks at one by one, stand together as packages
+//! make them. Sizes and names are made up.
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -12,7 +14,8 @@ use rand_chacha::ChaCha8Rng;
 use super::PassPlan;
 use crate::workload::scale::{normal, whole};
 
-/// Regular files, of which [`LONG_FILES`] have more than the 12 blocks that an inode points to itself.
+/// Regular files, of which [`LONG_FILES`] have more than the 12 blocks that an inode points to
+/// itself.
 const FILES: u64 = 263_549;
 const LONG_FILES: u64 = 14_000;
 /// Of the short files, those that are mails.
@@ -163,7 +166,8 @@ impl HomeTree {
     }
 }
 
-/// One block and what an exponential distribution of mean 2.2 adds, at most 12; three in a hundred are empty.
+/// One block and what an exponential distribution of mean 2.2 adds, at most 12; three in a hundred
+/// are empty.
 fn short_file(random: &mut ChaCha8Rng) -> u64 {
     if random.random_bool(0.03) {
         return 0;
@@ -176,8 +180,8 @@ fn short_file(random: &mut ChaCha8Rng) -> u64 {
 mod tests {
     use super::*;
 
-    /// The tree had its links all over, no long names and no special files: pass 2 read 188 and 251 MB where the published
-    /// columns have the same 133.
+    /// The tree had its links all over, no long names and no special files: pass 2 read 188 and 251
+    /// MB where the published columns have the same 133.
     #[test]
     fn the_tree_has_the_published_counts_at_full_scale() {
         let plan =

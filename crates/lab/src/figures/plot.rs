@@ -1,6 +1,8 @@
-//! Small charts as SVG: lines over workers on a logarithmic axis, and bars where there is only one number of workers.
+//! Small charts as SVG: lines over workers on a logarithmic axis, and bars where there is only one
+//! number of workers.
 //!
-//! Lines that lie on each other stay visible: earlier ones are wider. Texts take the colour of the page they stand in.
+//! Lines that lie on each other stay visible: earlier ones are wider. Texts take the colour of the
+//! page they stand in.
 
 use std::fmt::Write as _;
 
@@ -48,7 +50,8 @@ const BOTTOM: f64 = 45.0;
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#808080", "#8c564b"];
 
-/// The chart as an `<svg>` element. The x axis is logarithmic to base 2, the y axis linear from zero.
+/// The chart as an `<svg>` element. The x axis is logarithmic to base 2, the y axis linear from
+/// zero.
 #[must_use]
 pub fn line_chart(title: &str, x_label: &str, y_label: &str, series: &[Series]) -> String {
     let points = || series.iter().flat_map(|line| line.points.iter().copied());
@@ -233,7 +236,8 @@ mod tests {
         after.filter_map(|(_, text)| text.split_once("</text>")).map(|(text, _)| text).collect()
     }
 
-    /// The y axis ends at 100 and has a line each quarter; a doubling is as wide as any other on the x axis.
+    /// The y axis ends at 100 and has a line each quarter; a doubling is as wide as any other on
+    /// the x axis.
     #[test]
     fn axes_have_the_figures_of_their_places() {
         let points = vec![(1.0, 10.0), (8.0, 50.0), (64.0, 99.0)];

@@ -1,6 +1,7 @@
 //! One measured cell: a workload under one policy with one number of workers, once.
 //!
-//! The field names are the keys of the JSON rows and the columns of the CSV file; README and `--help` name the same.
+//! The field names are the keys of the JSON rows and the columns of the CSV file; README and
+//! `--help` name the same.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +18,11 @@ pub enum Interleave {
     Threads,
     /// One operation after the other, workers in turn: repeatable to the byte.
     Lockstep,
-    /// All workers of a round are in the middle of an operation at once, each keeping its group's lock until the
-    /// round ends: repeatable, and shows what contention does to placement.
+    /// All workers of a round are in the middle of an operation at once, each keeping its group's
+    /// lock until the round ends: repeatable, and shows what contention does to placement.
     Overlap,
-    /// Every worker on a CPU of a modelled machine, in virtual time: repeatable, and rates are predictions.
+    /// Every worker on a CPU of a modelled machine, in virtual time: repeatable, and rates are
+    /// predictions.
     Virtual,
 }
 
@@ -87,14 +89,16 @@ pub struct Row {
     pub groups_touched: u64,
     /// Acquisitions of shared locks an operation; none where they cannot be counted (the kernel).
     pub lock_acquisitions: Option<f64>,
-    /// Acquisitions of shared locks, and of group locks, that had to wait, an operation; none as above.
+    /// Acquisitions of shared locks, and of group locks, that had to wait, an operation; none as
+    /// above.
     pub lock_waits: Option<f64>,
     /// Groups passed over because their lock was held; none as above.
     pub groups_skipped_busy: Option<u64>,
     /// Requests whose result starts exactly at the goal; none as above.
     #[serde(default)]
     pub goal_hits: Option<u64>,
-    /// Requests of large files that found space in the group of their stream goal, counted apart; none as above.
+    /// Requests of large files that found space in the group of their stream goal, counted apart;
+    /// none as above.
     #[serde(default)]
     pub stream_goal_hits: Option<u64>,
     /// Entries of group indexes that searches visited; none as above.

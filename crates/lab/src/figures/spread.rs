@@ -1,7 +1,7 @@
 //! Medians, intervals and the order of repetitions: how noisy figures are compared honestly.
 //!
-//! Arms of a comparison run in ABBA order so that drift of the machine hits all alike; what is printed is the median
-//! with an interval from order statistics, never a mean of few noisy runs.
+//! Arms of a comparison run in ABBA order so that drift of the machine hits all alike; what is
+//! printed is the median with an interval from order statistics, never a mean of few noisy runs.
 
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 
@@ -21,8 +21,8 @@ pub struct Spread {
 impl Spread {
     /// Of a set of measurements; `None` when it is empty or holds something that is no number.
     ///
-    /// With at least six values the interval covers the true median with 95 % confidence (order statistics of the
-    /// binomial distribution); with fewer it is the whole range.
+    /// With at least six values the interval covers the true median with 95 % confidence (order
+    /// statistics of the binomial distribution); with fewer it is the whole range.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() || values.iter().any(|value| value.is_nan()) {
@@ -44,7 +44,8 @@ impl Spread {
 }
 
 /// How many values lie outside the interval at each end: with rank r = the largest for which
-/// P(Binomial(n, 1/2) <= r - 1) <= 2.5 %, the interval runs from the r-th to the (n + 1 - r)-th value.
+/// P(Binomial(n, 1/2) <= r - 1) <= 2.5 %, the interval runs from the r-th to the (n + 1 - r)-th
+/// value.
 fn values_cut_each_side(n: usize) -> usize {
     let mut probability = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut below = 0.0;
@@ -57,8 +58,8 @@ fn values_cut_each_side(n: usize) -> usize {
     rank.saturating_sub(1)
 }
 
-/// The order in which `arms` arms run for `repeats` repetitions: forwards, then backwards, and so on (A B B A A B ...).
-/// Each item is (repetition, arm).
+/// The order in which `arms` arms run for `repeats` repetitions: forwards, then backwards, and so
+/// on (A B B A A B ...). Each item is (repetition, arm).
 pub fn abba(arms: usize, repeats: u32) -> impl Iterator<Item = (u32, usize)> {
     (0..repeats).flat_map(move |repeat| {
         (0..arms).map(move |arm| (repeat, if repeat % 2 == 0 { arm } else { arms - 1 - arm }))
@@ -95,7 +96,8 @@ mod tests {
         }
     }
 
-    /// One of eight is outside of a side with 3.5 % (9 of 256): too many for 95 % in all, enough for 90 %.
+    /// One of eight is outside of a side with 3.5 % (9 of 256): too many for 95 % in all, enough
+    /// for 90 %.
     #[test]
     fn eight_values_give_the_whole_range_too() {
         let values: Vec<f64> = (1..=8).map(f64::from).collect();

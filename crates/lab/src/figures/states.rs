@@ -1,7 +1,8 @@
 //! Fresh images and aged ones beside each other: the same tables of each state, as columns of one.
 //!
-//! A table is made of the rows of one state as if there was no other, so that no table needs to know of states. Tables of other
-//! states are then joined to the first's by title and by what names their rows; columns that say the same are not shown twice.
+//! A table is made of the rows of one state as if there was no other, so that no table needs to
+//! know of states. Tables of other states are then joined to the first's by title and by what names
+//! their rows; columns that say the same are not shown twice.
 
 use super::Table;
 

@@ -1,4 +1,5 @@
-//! From rows to the tables that a run prints: medians over repetitions, policies down, workers across.
+//! From rows to the tables that a run prints: medians over repetitions, policies down, workers
+//! across.
 
 use std::collections::BTreeSet;
 
@@ -191,8 +192,8 @@ fn by_policy_and_workers(title: &str, rows: &[&Row], columns: &[Column]) -> Tabl
     table
 }
 
-/// Figures down, policies across: the first is the baseline, the others have their difference from it. `None` for one
-/// policy alone.
+/// Figures down, policies across: the first is the baseline, the others have their difference from
+/// it. `None` for one policy alone.
 #[must_use]
 pub fn compared(workload: &str, rows: &[&Row]) -> Option<Table> {
     let columns: [Column; 6] = [
@@ -459,7 +460,8 @@ pub(crate) mod tests {
         );
     }
 
-    /// A difference is sure where the ranges of repetitions do not touch, whichever of the two is above.
+    /// A difference is sure where the ranges of repetitions do not touch, whichever of the two is
+    /// above.
     #[test]
     fn only_spreads_that_touch_may_be_chance() {
         let spread = |values: &[f64]| Spread::of(values).unwrap();

@@ -1,8 +1,9 @@
 //! One table, printable for a terminal, as Markdown for a mail, and as CSV.
 //!
-//! On a terminal a table is as wide as what it holds, at most as wide as it is told: heads and names fold at blanks, and
-//! columns that still do not fit go to a second table below, with the columns that name the rows again. A column that
-//! is empty in every row is left out everywhere but in CSV, whose heads are an interface.
+//! On a terminal a table is as wide as what it holds, at most as wide as it is told: heads and
+//! names fold at blanks, and columns that still do not fit go to a second table below, with the
+//! columns that name the rows again. A column that is empty in every row is left out everywhere but
+//! in CSV, whose heads are an interface.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width};
@@ -65,8 +66,8 @@ impl Table {
         self.notes.push(text.into());
     }
 
-    /// Puts the columns of another table behind those with the same head, row by row by what names it. Published figures are
-    /// not repeated, nor is a column that says what the first one says.
+    /// Puts the columns of another table behind those with the same head, row by row by what names
+    /// it. Published figures are not repeated, nor is a column that says what the first one says.
     pub(super) fn join(&mut self, other: &Self, named: &str) {
         let keys = self.keys;
         let are_alike = |one: &[String], two: &[String]| one[..keys] == two[..keys];
@@ -106,7 +107,8 @@ impl Table {
         }
     }
 
-    /// The columns that hold anything: those that name rows, and those that are not `-` or blank in every row.
+    /// The columns that hold anything: those that name rows, and those that are not `-` or blank in
+    /// every row.
     #[must_use]
     pub fn filled_columns(&self) -> Vec<usize> {
         let is_filled = |column: &usize| {
@@ -130,7 +132,8 @@ impl Table {
         text
     }
 
-    /// Columns with their widths, table by table; a table has room for at least one column beside the names.
+    /// Columns with their widths, table by table; a table has room for at least one column beside
+    /// the names.
     fn parts(&self, columns: usize) -> Vec<Vec<(usize, usize)>> {
         let filled = self.filled_columns();
         let (names, figures) = filled.split_at(self.keys);
@@ -262,7 +265,8 @@ fn letters(text: &str) -> usize {
     text.chars().count()
 }
 
-/// A name in lines of at most `columns` letters, parted at blanks and behind the colons of a policy's overrides.
+/// A name in lines of at most `columns` letters, parted at blanks and behind the colons of a
+/// policy's overrides.
 fn folded_name(name: &str, columns: usize) -> String {
     let (mut lines, mut used) = (String::new(), 0);
     for word in name.split_inclusive([' ', ':']) {
@@ -276,8 +280,8 @@ fn folded_name(name: &str, columns: usize) -> String {
     lines
 }
 
-/// The words of a text in lines of at most `columns` letters, each ended; a word that is longer has a line of its own
-/// and is cut at its end.
+/// The words of a text in lines of at most `columns` letters, each ended; a word that is longer has
+/// a line of its own and is cut at its end.
 #[must_use]
 pub fn folded(text: &str, columns: usize) -> String {
     let (mut lines, mut used) = (String::new(), 0);
@@ -312,8 +316,8 @@ fn quoted(cell: &str) -> String {
     }
 }
 
-/// A figure with about four significant digits: `1234567` -> `1.235 M`, `0.0123` -> `0.0123`; whole numbers below 10,000 as
-/// they are.
+/// A figure with about four significant digits: `1234567` -> `1.235 M`, `0.0123` -> `0.0123`; whole
+/// numbers below 10,000 as they are.
 #[must_use]
 pub fn figure(value: f64) -> String {
     if value.is_nan() {

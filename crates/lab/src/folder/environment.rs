@@ -78,7 +78,8 @@ impl Environment {
     }
 }
 
-/// The command that this process was started with, as it can be typed again, without what it said of an earlier run.
+/// The command that this process was started with, as it can be typed again, without what it said
+/// of an earlier run.
 #[must_use]
 pub fn command_line() -> String {
     let of_earlier = |word: &std::ffi::OsString| word == "--resume" || word == "--force";
@@ -115,8 +116,8 @@ fn memory_mib(text: &str) -> u64 {
     number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
-/// The commit of the checkout the program was built from, when it still lies there; a checkout that moved since then
-/// is said to have done so.
+/// The commit of the checkout the program was built from, when it still lies there; a checkout that
+/// moved since then is said to have done so.
 fn commit() -> String {
     match git(&["describe", "--always", "--dirty"]) {
         Some(commit) if has_moved() => format!("at or before {commit}"),
@@ -125,7 +126,8 @@ fn commit() -> String {
     }
 }
 
-/// Whether the checkout went to a commit after the program was built. Without a log of that it is taken not to have.
+/// Whether the checkout went to a commit after the program was built. Without a log of that it is
+/// taken not to have.
 fn has_moved() -> bool {
     let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
     let log = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"]);

@@ -1,10 +1,10 @@
-//! What a run keeps while it runs: each cell goes to the run's folder the moment it is measured, and a run that was
-//! interrupted goes on with what is not there yet.
+//! What a run keeps while it runs: each cell goes to the run's folder the moment it is measured,
+//! and a run that was interrupted goes on with what is not there yet.
 //!
-//! `cells.jsonl` begins with a line of what the run is (plan, commit, machine); each further line is a cell: its identity,
-//! what decides it, and what came out. A cell's identity is a hash of all that decides it, so that no result is taken for one
-//! of another policy, geometry, seed or commit. The rows go to their own file as well, so that a report can be made of
-//! what is there.
+//! `cells.jsonl` begins with a line of what the run is (plan, commit, machine); each further line
+//! is a cell: its identity, what decides it, and what came out. A cell's identity is a hash of all
+//! that decides it, so that no result is taken for one of another policy, geometry, seed or commit.
+//! The rows go to their own file as well, so that a report can be made of what is there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -86,7 +86,8 @@ impl Ledger {
     /// Begins to keep a run of `plan`, a text of all that decides it, in a folder.
     ///
     /// # Errors
-    /// When the folder holds another run that is not to be replaced, is written by another process, or cannot be written.
+    /// When the folder holds another run that is not to be replaced, is written by another process,
+    /// or cannot be written.
     pub fn open(folder: &Path, environment: &Environment, plan: &str, existing: Existing) -> Result<Self> {
         let head = Head {
             plan: hash(plan),
@@ -141,8 +142,8 @@ impl Ledger {
         self.known.len()
     }
 
-    /// The result of a cell: the one that is there, or what `measure` gives now, which is kept. `decided_by` is all that
-    /// decides it beside the program.
+    /// The result of a cell: the one that is there, or what `measure` gives now, which is kept.
+    /// `decided_by` is all that decides it beside the program.
     pub(crate) fn cell<T: Cell>(
         &mut self,
         decided_by: Value,

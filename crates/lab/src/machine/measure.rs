@@ -1,7 +1,8 @@
 //! What moving a line and handing a lock over cost on the machine it runs on.
 //!
-//! Two threads on two CPUs add to one counter in turn: each turn moves its line once. The same under one spinning lock:
-//! what a turn takes more is the hand-over. Medians over repetitions; a busy machine gives wrong figures.
+//! Two threads on two CPUs add to one counter in turn: each turn moves its line once. The same
+//! under one spinning lock: what a turn takes more is the hand-over. Medians over repetitions; a
+//! busy machine gives wrong figures.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! The smallest load that scales or does not: allocate/free pairs in memory.
 //!
-//! A pair is one `fallocate` of 8 KiB that continues a file past the small-file limit, and the free of what it got:
-//! one decision, one claim, two changes of a group. Each worker has a file and a CPU slot of its own. Threads and
-//! clocks are the caller's.
+//! A pair is one `fallocate` of 8 KiB that continues a file past the small-file limit, and the free
+//! of what it got: one decision, one claim, two changes of a group. Each worker has a file and a
+//! CPU slot of its own. Threads and clocks are the caller's.
 
 use blockyard_alloc::memory::MemoryBitmaps;
 use blockyard_alloc::{
@@ -88,7 +88,8 @@ impl<'a, B: Backend> PairWorker<'a, B> {
 mod tests {
     use super::*;
 
-    /// Every pair leaves the file system as it was, and no worker's pair needs a lock that all share.
+    /// Every pair leaves the file system as it was, and no worker's pair needs a lock that all
+    /// share.
     #[test]
     fn pairs_leave_nothing_behind() {
         for policy in ["linux-6.16", "linux-6.18", "yard"] {

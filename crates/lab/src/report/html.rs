@@ -9,7 +9,8 @@ use crate::figures::row::Row;
 use crate::figures::{Table, summary};
 use crate::run::NamedMap;
 
-/// Light or dark as the reader's system is; published figures stand apart from ours by slant and colour.
+/// Light or dark as the reader's system is; published figures stand apart from ours by slant and
+/// colour.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#222;--faint:#5a5a5a;--line:#ddd;--strong:#888;--paper:#fff;--code:#f3f3f3;--free:#f0f0f0}\
 @media(prefers-color-scheme:dark){:root{--ink:#ddd;--faint:#a0a0a0;--line:#3a3a3a;--strong:#777;--paper:#161616;--code:#262626;--free:#2a2a2a}}\
@@ -283,7 +284,8 @@ mod tests {
         ];
         assert!(titles.iter().zip(begins).all(|(title, begin)| title.starts_with(begin)), "{titles:?}");
         assert_eq!(titles.len(), 8);
-        // Heads and rows: 2 of cells and of copies; of clusters a row for each kind of call; of passes 1 and 6.
+        // Heads and rows: 2 of cells and of copies; of clusters a row for each kind of call; of
+        // passes 1 and 6.
         let csv = run.csv();
         let begins: Vec<&str> = csv.lines().filter_map(|line| line.split(',').next()).collect();
         let expected = [

@@ -232,8 +232,8 @@ pub(crate) mod tests {
     use blockyard_inspect::frag::free_space::FreeSpace;
     use blockyard_sync::LockClassFigures;
 
-    /// An image as if two files lay in three runs of twelve blocks of 4 KiB, in five groups; one of four and one of ten
-    /// blocks are free.
+    /// An image as if two files lay in three runs of twelve blocks of 4 KiB, in five groups; one of
+    /// four and one of ten blocks are free.
     pub(crate) fn scan() -> ImageScan {
         let device = ImageSource::memory(64 * MIB, 1).device().unwrap();
         let mut free = FreeSpace::new(4096);

@@ -1,7 +1,8 @@
 //! What a cell runs on: a fresh file system in memory, or a copy-on-write view of an image file.
 //!
-//! Key decision: an image file is only read while cells run. `in_place` means that the changes of the one cell are
-//! written to it at the end, after the judges have passed them; so an error leaves it as it was.
+//! Key decision: an image file is only read while cells run. `in_place` means that the changes of
+//! the one cell are written to it at the end, after the judges have passed them; so an error leaves
+//! it as it was.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -61,7 +62,8 @@ pub(crate) enum CellDevice {
     Overlay(Arc<OverlayDevice<FileDevice>>),
 }
 
-/// What so many bytes of files need: mapping blocks, one for some 340 extents, and what the file system keeps for itself.
+/// What so many bytes of files need: mapping blocks, one for some 340 extents, and what the file
+/// system keeps for itself.
 pub(super) const fn with_mapping(bytes: u64) -> u64 {
     bytes + bytes / 64 + 4 * MIB
 }
@@ -73,8 +75,8 @@ impl ImageSource {
         Self::Memory { bytes, mkfs: Box::new(default_mkfs(seed)), held: Held::Process }
     }
 
-    /// Refuses what cannot work, before anything runs: no file system, cut short, damaged, in use, too small for
-    /// `files` files of `file_bytes` bytes. Writes nothing.
+    /// Refuses what cannot work, before anything runs: no file system, cut short, damaged, in use,
+    /// too small for `files` files of `file_bytes` bytes. Writes nothing.
     ///
     /// # Errors
     /// What is wrong, with the image and what to do.
@@ -139,7 +141,8 @@ impl ImageSource {
         }
     }
 
-    /// All that decides what a cell starts from, as text: how it is made, or which state of which file it is.
+    /// All that decides what a cell starts from, as text: how it is made, or which state of which
+    /// file it is.
     ///
     /// # Errors
     /// When the file cannot be looked at.
@@ -203,8 +206,8 @@ impl ImageSource {
     }
 }
 
-/// How a fresh file system is made when nothing else is asked for. The time is fixed, so that the seed alone decides
-/// the bytes.
+/// How a fresh file system is made when nothing else is asked for. The time is fixed, so that the
+/// seed alone decides the bytes.
 #[must_use]
 pub fn default_mkfs(seed: u64) -> mkfs::Options {
     mkfs::Options::ext4().block_size(4096).identity(seed, 1_700_000_000)

@@ -1,9 +1,10 @@
-//! `--beside kernel`: the same workload on the running kernel, on an image on tmpfs that is mounted through a loop
-//! device.
+//! `--beside kernel`: the same workload on the running kernel, on an image on tmpfs that is mounted
+//! through a loop device.
 //!
-//! Key decision: a small shell process, the keeper, mounts and unmounts. It ignores the terminal's signals, works on
-//! words from its input, and takes everything down when that input ends: at the end of the cell, after an error or a
-//! panic, and also when this process is interrupted or killed, because the pipe closes with it.
+//! Key decision: a small shell process, the keeper, mounts and unmounts. It ignores the terminal's
+//! signals, works on words from its input, and takes everything down when that input ends: at the
+//! end of the cell, after an error or a panic, and also when this process is interrupted or killed,
+//! because the pipe closes with it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +39,8 @@ pub const CAVEAT: &str = "kernel: its workers enter the kernel with a system cal
      page cache, journal and loop device; ours call the engine in the same process, in memory. Compare how each changes with \
      workers, and what lies on the image; not the two rates.";
 
-/// `$1`: a directory for the tmpfs; `$2`: its size in bytes; `$3`: the limit of dirty data in bytes, or nothing.
+/// `$1`: a directory for the tmpfs; `$2`: its size in bytes; `$3`: the limit of dirty data in
+/// bytes, or nothing.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP QUIT
 limit=$3
@@ -138,7 +140,8 @@ fn available_of(text: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// One cell on the kernel. Ends when the kernel has nothing left to do for it: the next cell is not to pay for this one.
+/// One cell on the kernel. Ends when the kernel has nothing left to do for it: the next cell is not
+/// to pay for this one.
 pub(super) fn run(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
     let row = run_cell(plan, workers, judged);
     wait_until_quiet();

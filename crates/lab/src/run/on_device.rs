@@ -1,8 +1,9 @@
 //! A cell on a modelled device: workers take turns in one thread, and time is the model's.
 //!
-//! An operation takes what the device lets it wait for, and what the processor works: [`OPERATION`] and the copying of its bytes.
-//! Processors work side by side, so that of the latter the clock goes on by a part only. Content is dropped, so sizes cost no memory.
-//! What the engine reads for an operation is counted by kind; the engine's own cache is bounded ([`CACHE_BYTES`]). No clock of
+//! An operation takes what the device lets it wait for, and what the processor works: [`OPERATION`]
+//! and the copying of its bytes. Processors work side by side, so that of the latter the clock goes
+//! on by a part only. Content is dropped, so sizes cost no memory. What the engine reads for an
+//! operation is counted by kind; the engine's own cache is bounded ([`CACHE_BYTES`]). No clock of
 //! this machine takes part: the same words give the same row.
 
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use crate::runner::{Limit, Measured};
 use crate::target::Target;
 use crate::workload::{Step, Workers};
 
-/// What the processor works for an operation, and bytes that it copies a second: together the published 2.03 us of a write of
-/// 4 KiB that waits for nothing.
+/// What the processor works for an operation, and bytes that it copies a second: together the
+/// published 2.03 us of a write of 4 KiB that waits for nothing.
 const OPERATION: Duration = Duration::from_nanos(1500);
 const COPY_BYTES_PER_S: u64 = 8_000_000_000;
 /// Metadata that the engine keeps in memory.
@@ -61,7 +62,8 @@ impl DeviceStack {
         self.metered.below()
     }
 
-    /// Lets the workers take turns to their end or limit. Gives them back, for their files to be filled and closed.
+    /// Lets the workers take turns to their end or limit. Gives them back, for their files to be
+    /// filled and closed.
     ///
     /// # Errors
     /// The first error of a worker, with its number.

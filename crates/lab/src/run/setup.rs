@@ -38,7 +38,8 @@ impl Setup {
         workers: &[u32],
         interleave: Interleave,
     ) -> Plan {
-        // Operations on files of 1 MiB are what fallocate2 is published for; only the large files are made smaller.
+        // Operations on files of 1 MiB are what fallocate2 is published for; only the large files
+        // are made smaller.
         let scale = if workload == "fallocate2" { 1.0 } else { self.scale };
         let workload = Workload::by_name(workload, scale).expect("the experiments name workloads that exist");
         let image = self.image.clone();

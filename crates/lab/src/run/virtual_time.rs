@@ -1,7 +1,8 @@
 //! A cell in virtual time: every worker on a CPU of a modelled machine.
 //!
-//! A CPU with several workers runs one for a quantum and then the next, switching between operations, as a kernel
-//! without preemption does. The journal's thread has a CPU of its own. Rates begin after each worker's first cycle.
+//! A CPU with several workers runs one for a quantum and then the next, switching between
+//! operations, as a kernel without preemption does. The journal's thread has a CPU of its own.
+//! Rates begin after each worker's first cycle.
 
 use std::sync::{Mutex, PoisonError};
 

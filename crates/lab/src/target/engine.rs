@@ -1,8 +1,9 @@
 //! blockyard's engine as a target: files in the root directory of an open image, called directly.
 //!
-//! In a model of overlapping operations ([`EngineTarget::overlapping`]) the group that an operation allocated data in
-//! looks locked to every other operation of the round: who passes over busy groups goes elsewhere, who waits gets it
-//! after. Only the last data allocation of an operation counts, as a processor holds one group's lock at a time.
+//! In a model of overlapping operations ([`EngineTarget::overlapping`]) the group that an operation
+//! allocated data in looks locked to every other operation of the round: who passes over busy
+//! groups goes elsewhere, who waits gets it after. Only the last data allocation of an operation
+//! counts, as a processor holds one group's lock at a time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -53,8 +54,8 @@ impl EngineTarget {
         Self { fs, in_flight: None }
     }
 
-    /// Opens an image so that the operations between two calls of [`Target::next_round`] count as simultaneous. To be
-    /// driven by one thread. `options.events` is replaced.
+    /// Opens an image so that the operations between two calls of [`Target::next_round`] count as
+    /// simultaneous. To be driven by one thread. `options.events` is replaced.
     ///
     /// # Errors
     /// Of the image or its device.
@@ -68,7 +69,8 @@ impl EngineTarget {
         Ok(Self { fs, in_flight: Some(InFlight { latest, held }) })
     }
 
-    /// The operation has ended in its data structures, but not in time: it keeps the lock of its group.
+    /// The operation has ended in its data structures, but not in time: it keeps the lock of its
+    /// group.
     fn keep_group(&self) {
         let Some(in_flight) = &self.in_flight else { return };
         if let Some(group) = in_flight.latest.0.lock().unwrap_or_else(PoisonError::into_inner).take() {

@@ -1,9 +1,11 @@
-//! Files as an allocator in virtual time sees them: what surrounds an allocation is a constant and one shared line.
+//! Files as an allocator in virtual time sees them: what surrounds an allocation is a constant and
+//! one shared line.
 //!
-//! The allocator is the one that ships, under the policy of the cell, with every lock, goal, index, free and commit of
-//! it. Around it stand the machine's constants: computation of an operation, and changes of one line that all operations
-//! of a file system share, as handles of a journal do. What an allocation got is marked in the on-disk bitmap under its
-//! group's lock, as Linux does; what is freed waits for the commit.
+//! The allocator is the one that ships, under the policy of the cell, with every lock, goal, index,
+//! free and commit of it. Around it stand the machine's constants: computation of an operation, and
+//! changes of one line that all operations of a file system share, as handles of a journal do. What
+//! an allocation got is marked in the on-disk bitmap under its group's lock, as Linux does; what is
+//! freed waits for the commit.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,7 +26,8 @@ use crate::machine::Machine;
 const BLOCK_BITS: u32 = 12;
 /// Groups of a flex group.
 const FLEX: u32 = 16;
-/// Blocks of metadata of each group, all in the first group of its flex group: two bitmaps and 512 of inodes.
+/// Blocks of metadata of each group, all in the first group of its flex group: two bitmaps and 512
+/// of inodes.
 const METADATA: u32 = 514;
 /// Blocks of a copy of the superblock and of the descriptors, with room for more of these.
 const COPY: u32 = 1100;
@@ -129,8 +132,9 @@ impl ModelledTarget {
         self.allocator.commit(txn, CpuSlot::new(cpu));
     }
 
-    /// One operation: what surrounds `inner`, and `inner` between its halves. Its time varies evenly around the machine's
-    /// constant: workers that took exactly as long as each other would fall into step and never meet at a lock.
+    /// One operation: what surrounds `inner`, and `inner` between its halves. Its time varies
+    /// evenly around the machine's constant: workers that took exactly as long as each other would
+    /// fall into step and never meet at a lock.
     fn operation<R>(&self, file: &ModelledFile, inner: impl FnOnce() -> R) -> R {
         let half = |part: u64, shared: u32| {
             Virtual::work(part);
@@ -200,8 +204,8 @@ impl ModelledTarget {
     }
 }
 
-/// Marks what mkfs puts on a file system: the metadata of a flex group in its first group, copies of the superblock in
-/// group 1 and the powers of 3, 5 and 7.
+/// Marks what mkfs puts on a file system: the metadata of a flex group in its first group, copies
+/// of the superblock in group 1 and the powers of 3, 5 and 7.
 fn place_metadata(disk: &MemoryBitmaps, groups: u32) {
     let copies = (0..groups).filter(|&group| {
         let power_of = |base: u32| core::iter::successors(Some(1u32), move |power| power.checked_mul(base));

@@ -1,6 +1,7 @@
 //! Traces made from a seed: one file a family of kinds.
 //!
-//! Every kind is a function of (seed, operations, space, workers): the same four give the same trace on any machine.
+//! Every kind is a function of (seed, operations, space, workers): the same four give the same
+//! trace on any machine.
 
 mod boundaries;
 mod bulk;
@@ -25,7 +26,8 @@ pub struct Recipe {
     pub ops: u64,
     /// Bytes of file space that the trace may fill; near-full kinds go past it.
     pub space: u64,
-    /// Workers that take turns, each on a CPU slot and in a directory of its own; operations and space are shared out.
+    /// Workers that take turns, each on a CPU slot and in a directory of its own; operations and
+    /// space are shared out.
     pub workers: u32,
 }
 

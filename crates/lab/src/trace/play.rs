@@ -1,4 +1,5 @@
-//! Playing a trace: whoever plays answers each operation with success or an errno, and both sides are compared.
+//! Playing a trace: whoever plays answers each operation with success or an errno, and both sides
+//! are compared.
 
 pub mod engine;
 pub mod kernel;
@@ -16,12 +17,13 @@ pub trait Player {
     /// Carries out one line.
     ///
     /// # Errors
-    /// Only when playing cannot go on at all (a trace that uses a number it never opened, a lost mount); an operation
-    /// that the file system refuses is an [`Outcome`].
+    /// Only when playing cannot go on at all (a trace that uses a number it never opened, a lost
+    /// mount); an operation that the file system refuses is an [`Outcome`].
     fn play(&mut self, line: &Line) -> Result<Outcome>;
 }
 
-/// Numbers of files that could not be opened: a program that goes on with them is told so, until it closes them.
+/// Numbers of files that could not be opened: a program that goes on with them is told so, until it
+/// closes them.
 #[derive(Debug, Default)]
 struct Refused(BTreeSet<u32>);
 

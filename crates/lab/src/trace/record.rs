@@ -10,8 +10,9 @@ use walkdir::WalkDir;
 /// Bytes of one write of the copy.
 const PIECE: u64 = 128 << 10;
 
-/// The trace that copies what lies below `root`: directories before what they hold, names in sorted order, files
-/// written in pieces of 128 KiB, one commit point at the end. Only the first name of a hard link is a file.
+/// The trace that copies what lies below `root`: directories before what they hold, names in sorted
+/// order, files written in pieces of 128 KiB, one commit point at the end. Only the first name of a
+/// hard link is a file.
 ///
 /// # Errors
 /// When something below `root` cannot be read.

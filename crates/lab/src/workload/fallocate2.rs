@@ -1,5 +1,5 @@
-//! `fallocate2` of will-it-scale: append by fallocate until the file is full, truncate it to nothing, repeat. Each
-//! fallocate and each truncate is one operation.
+//! `fallocate2` of will-it-scale: append by fallocate until the file is full, truncate it to
+//! nothing, repeat. Each fallocate and each truncate is one operation.
 
 use anyhow::Result;
 

@@ -1,10 +1,12 @@
-//! Jobs of fio: the three of the round-robin comparison (`rw=write`), and `randwrite`, `read` and `randread`; one file a
-//! job, `time_based`, `group_reporting`.
+//! Jobs of fio: the three of the round-robin comparison (`rw=write`), and `randwrite`, `read` and
+//! `randread`; one file a job, `time_based`, `group_reporting`.
 //!
-//! Meanings of the options, as fio defines them: each job has its own file of `size` bytes; unless `fallocate=none`,
-//! the parent preallocates every file, one after the other, before any job starts, and lays files that are read out whole;
-//! operations go through the page cache in blocks of `bs`, in ascending order or, at random, to every block once before any
-//! comes again; with `time_based` a job that has visited its whole file starts over, so that writes overwrite from then on.
+//! Meanings of the options, as fio defines them: each job has its own file of `size` bytes; unless
+//! `fallocate=none`, the parent preallocates every file, one after the other, before any job
+//! starts, and lays files that are read out whole; operations go through the page cache in blocks
+//! of `bs`, in ascending order or, at random, to every block once before any comes again; with
+//! `time_based` a job that has visited its whole file starts over, so that writes overwrite from
+//! then on.
 
 use anyhow::Result;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -49,7 +51,8 @@ pub struct FioJob {
     pub block: u64,
     /// `size`: bytes of one job's file, a multiple of `block`.
     pub size: u64,
-    /// fio's default (`fallocate=native`): the parent preallocates every file. False is `fallocate=none`.
+    /// fio's default (`fallocate=native`): the parent preallocates every file. False is
+    /// `fallocate=none`.
     pub preallocate: bool,
 }
 
@@ -61,7 +64,8 @@ impl FioJob {
     }
 }
 
-/// What the parent does with `fallocate=native`; like fio it goes on where the file system cannot preallocate.
+/// What the parent does with `fallocate=native`; like fio it goes on where the file system cannot
+/// preallocate.
 ///
 /// # Errors
 /// As the target answers.
@@ -77,8 +81,8 @@ fn is_unsupported(error: &anyhow::Error) -> bool {
         || error.downcast_ref() == Some(&rustix::io::Errno::OPNOTSUPP)
 }
 
-/// The worker of a job on a file that is ready; one that reads has it laid out first. `index` chooses the order of random
-/// operations.
+/// The worker of a job on a file that is ready; one that reads has it laid out first. `index`
+/// chooses the order of random operations.
 ///
 /// # Errors
 /// As the target answers.
@@ -120,7 +124,8 @@ struct FioWorker<F> {
 
 impl<F> FioWorker<F> {
     fn new(cpu: Cpu, index: u32, file: F, job: &FioJob) -> Self {
-        // Zeroes: a sparse memory device keeps no storage for them, so the sizes of the jobs fit any machine.
+        // Zeroes: a sparse memory device keeps no storage for them, so the sizes of the jobs fit
+        // any machine.
         let data = vec![0; usize_from_u64(job.block)];
         let blocks = job.size / job.block;
         let order = if job.access.is_random() { (0..blocks).collect() } else { Vec::new() };

@@ -1,21 +1,26 @@
-//! Logical CPUs in virtual time on one core: what a machine with many CPUs would spend on locks and cache lines.
+//! Logical CPUs in virtual time on one core: what a machine with many CPUs would spend on locks and
+//! cache lines.
 //!
-//! [`simulate`] runs one program a CPU as coroutines. Each CPU has a clock; the CPU that is furthest behind runs, and
-//! every access to a lock or an atomic adds what [`Costs`] says. Who holds which lock and which CPU's cache has which
-//! line is kept in a side table, so code under test is the code that ships, with [`Virtual`] as its backend.
+//! [`simulate`] runs one program a CPU as coroutines. Each CPU has a clock; the CPU that is
+//! furthest behind runs, and every access to a lock or an atomic adds what [`Costs`] says. Who
+//! holds which lock and which CPU's cache has which line is kept in a side table, so code under
+//! test is the code that ships, with [`Virtual`] as its backend.
 //!
 //! The model, and what it leaves out:
-//! - A line is in the caches that read it since it was last written, or in the writer's alone. Reading it elsewhere, or
-//!   writing it when another cache has it, moves it, at the cost of the distance between the two CPUs. Moves of one line
-//!   queue up behind each other; moves of different lines do not meet. There is no capacity and no prefetching.
+//! - A line is in the caches that read it since it was last written, or in the writer's alone.
+//!   Reading it elsewhere, or writing it when another cache has it, moves it, at the cost of the
+//!   distance between the two CPUs. Moves of one line queue up behind each other; moves of
+//!   different lines do not meet. There is no capacity and no prefetching.
 //! - Each lock and atomic has a line of its own, unless it was made inside [`Backend::on_line`].
-//! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody sleeps.
-//! - Plain memory and computation cost nothing, except what a program states with [`Virtual::work`] and what
-//!   [`Section`] says of a lock's holder.
-//! - CPUs may run ahead of each other by [`Costs::slack_ns`]; with 0 every access happens in the order of virtual time.
+//! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody
+//!   sleeps.
+//! - Plain memory and computation cost nothing, except what a program states with [`Virtual::work`]
+//!   and what [`Section`] says of a lock's holder.
+//! - CPUs may run ahead of each other by [`Costs::slack_ns`]; with 0 every access happens in the
+//!   order of virtual time.
 //!
-//! Nothing depends on the real clock, the real scheduler or on addresses: the same programs and costs give the same
-//! figures.
+//! Nothing depends on the real clock, the real scheduler or on addresses: the same programs and
+//! costs give the same figures.
 
 mod atomics;
 mod costs;
@@ -40,7 +45,8 @@ pub use costs::{Costs, Level, Section, Tick};
 /// Words of stack for each CPU.
 const STACK_WORDS: usize = 1 << 15;
 
-/// Logical CPUs of a [`simulate`] call. Outside of one, operations work as natively and cost nothing.
+/// Logical CPUs of a [`simulate`] call. Outside of one, operations work as natively and cost
+/// nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Virtual;
 
@@ -113,8 +119,8 @@ pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
 /// Runs each program on a logical CPU of its own, all from time 0, to their ends.
 ///
 /// # Panics
-/// When a program panics, when programs wait for each other in a circle, for more than 1,088 programs, and inside
-/// another simulation.
+/// When a program panics, when programs wait for each other in a circle, for more than 1,088
+/// programs, and inside another simulation.
 #[must_use]
 pub fn simulate(costs: &Costs, programs: Vec<Program<'_>>) -> Report {
     let scheduler = Rc::new(Scheduler::new(costs.clone(), programs.len()));

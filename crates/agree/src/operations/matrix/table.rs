@@ -29,8 +29,8 @@ const COLUMNS: [&str; 13] = [
 /// Columns that name a row.
 const NAMES: [&str; 3] = ["trace", "image", "delalloc"];
 
-/// Makes rows of cells, both scan modes (linear / by index) in one: each row as soon as it is known, so that whoever interrupts a
-/// long measurement keeps what is done.
+/// Makes rows of cells, both scan modes (linear / by index) in one: each row as soon as it is
+/// known, so that whoever interrupts a long measurement keeps what is done.
 #[derive(Debug, Default)]
 pub struct Rows {
     /// Cells of a row that may get more.

@@ -10,8 +10,8 @@ use crate::inode::counts::DEBT_MAX;
 const BLOCKS_PER_DIRECTORY_MIN: u64 = 256;
 
 impl<B: Backend> Search<'_, B> {
-    /// A directory under a top: among the groups with at least average free inodes and blocks, the one with the fewest
-    /// directories, first in ring order from a random one.
+    /// A directory under a top: among the groups with at least average free inodes and blocks, the
+    /// one with the fewest directories, first in ring order from a random one.
     pub(in crate::inode) fn top_directory_by_group(&self, draw: u32) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let inodes_min = self.average_inodes();
@@ -54,7 +54,8 @@ impl<B: Backend> Search<'_, B> {
         self.ring_of_groups(family.group).find(fits).or_else(|| self.fallback_from(family.group))
     }
 
-    /// A directory where, of the groups with at least average free inodes, most blocks are free; the lowest of equals.
+    /// A directory where, of the groups with at least average free inodes, most blocks are free;
+    /// the lowest of equals.
     pub(in crate::inode) fn most_free_blocks(&self) -> Option<GroupNr> {
         let least = self.average_inodes();
         let fits = |group: &GroupNr| {
@@ -68,8 +69,8 @@ impl<B: Backend> Search<'_, B> {
                 choice = Some((blocks, group));
             }
         }
-        // The rule ends here. That no group has the average comes of totals that lag only: a small file system would say "no
-        // inodes" although it has some.
+        // The rule ends here. That no group has the average comes of totals that lag only: a small
+        // file system would say "no inodes" although it has some.
         choice.map(|(_, group)| group).or_else(|| self.fallback_from(GroupNr::ZERO))
     }
 

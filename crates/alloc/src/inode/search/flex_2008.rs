@@ -1,7 +1,7 @@
 //! The placement of ext4's first releases: one rule for all inodes, flex group by flex group.
 //!
-//! Its fault is kept: the parent's flex group is looked at first and never again, so that the search may end with nothing
-//! although there are inodes in it.
+//! Its fault is kept: the parent's flex group is looked at first and never again, so that the
+//! search may end with nothing although there are inodes in it.
 
 use blockyard_disk::num::low32;
 use blockyard_disk::{FlexNr, GroupNr};
@@ -13,8 +13,8 @@ use super::{Family, Search};
 const FREE_PERCENT: i32 = 10;
 
 impl<B: Backend> Search<'_, B> {
-    /// The parent's flex group, the one before it, the lowest that is good; else the one with most free blocks, if it has
-    /// inodes and blocks.
+    /// The parent's flex group, the one before it, the lowest that is good; else the one with most
+    /// free blocks, if it has inodes and blocks.
     pub(in crate::inode) fn flex_2008(&self, family: &Family) -> Option<GroupNr> {
         let parent = self.geometry.flex_of(family.group);
         if self.is_good(parent) {
@@ -41,7 +41,8 @@ impl<B: Backend> Search<'_, B> {
         usable.then(|| self.first_group_with_inodes(best)).flatten()
     }
 
-    /// Whether a flex group has inodes and more than a tenth of its blocks. A short last one is measured as if it were whole.
+    /// Whether a flex group has inodes and more than a tenth of its blocks. A short last one is
+    /// measured as if it were whole.
     fn is_good(&self, flex: FlexNr) -> bool {
         // In 32 bits with a sign, as it was.
         let free = low32(self.clusters_in(flex)).cast_signed();

@@ -1,4 +1,5 @@
-//! A compressed stream that grows beyond all measure is refused: it was made to fill whoever unpacks it.
+//! A compressed stream that grows beyond all measure is refused: it was made to fill whoever
+//! unpacks it.
 
 use blockyard_disk::num::u64_from_usize;
 use std::cell::Cell;
@@ -7,7 +8,8 @@ use std::rc::Rc;
 
 /// Bytes that any stream may have.
 const FREE: u64 = 1 << 30;
-/// Bytes that a longer one may have for each byte that it is compressed to. Text and programs have 3 to 20.
+/// Bytes that a longer one may have for each byte that it is compressed to. Text and programs have
+/// 3 to 20.
 const RATIO_MAX: u64 = 250;
 
 /// Counts what is read.

@@ -1,5 +1,6 @@
-//! The entries of an archive, each with what the headers before it say: long names and extensions of pax. Records of pax are taken
-//! by their lengths, because names, attributes and access control lists may hold line ends.
+//! The entries of an archive, each with what the headers before it say: long names and extensions
+//! of pax. Records of pax are taken by their lengths, because names, attributes and access control
+//! lists may hold line ends.
 
 use super::pax::{self, Extensions};
 use blockyard_disk::Timestamp;
@@ -95,7 +96,8 @@ impl<R: Read> Entries<R> {
         self.left
     }
 
-    /// The next header; `None` at the end, which is a record of zeroes, or where the stream ends between entries.
+    /// The next header; `None` at the end, which is a record of zeroes, or where the stream ends
+    /// between entries.
     fn header(&mut self) -> io::Result<Option<Header>> {
         let mut record = [0; RECORD];
         let mut read = 0;

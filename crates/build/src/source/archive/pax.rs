@@ -1,4 +1,5 @@
-//! The extensions of pax, and those that GNU tar and star made of them: times, owners, attributes, holes.
+//! The extensions of pax, and those that GNU tar and star made of them: times, owners, attributes,
+//! holes.
 
 use crate::fflags::{self, SOCKET};
 use blockyard_disk::Timestamp;
@@ -115,8 +116,8 @@ impl Extensions {
     }
 }
 
-/// The map that stands before the content of a file with holes: a count, then offsets and lengths, each a line, filled up to whole
-/// blocks of the archive.
+/// The map that stands before the content of a file with holes: a count, then offsets and lengths,
+/// each a line, filled up to whole blocks of the archive.
 pub(super) fn map_in_content(content: &mut impl Read) -> io::Result<Vec<Range<u64>>> {
     let mut read = 0;
     let mut line = || -> io::Result<u64> {
@@ -146,7 +147,8 @@ pub(super) fn map_in_content(content: &mut impl Read) -> io::Result<Vec<Range<u6
     Ok(ranges)
 }
 
-/// The name of an attribute: GNU tar writes `=`, which would end the key, as `%3D`, and `%` as `%25`.
+/// The name of an attribute: GNU tar writes `=`, which would end the key, as `%3D`, and `%` as
+/// `%25`.
 fn unescaped(name: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(name.len());
     let mut rest = name;

@@ -128,7 +128,8 @@ impl Descriptor {
 }
 
 impl Choice {
-    /// The manifest of the one image of an index that fits. `below` reads an index in the index, `of` the configuration of an image.
+    /// The manifest of the one image of an index that fits. `below` reads an index in the index,
+    /// `of` the configuration of an image.
     pub(super) fn among(
         &self,
         index: &Index,

@@ -38,7 +38,8 @@ impl Layer {
     pub(super) fn lay(&self, store: &Store<'_>, staging: &mut Staging, spool: &mut Spool) -> Result<()> {
         let refused = |reason: String| store.refused(&self.path, reason);
         let failed = |error: io::Error| refused(error.to_string());
-        // Before anything is believed of it: a damaged stream would be refused for what it seems to hold.
+        // Before anything is believed of it: a damaged stream would be refused for what it seems to
+        // hold.
         let content = BufReader::new(store.open(&self.path)?);
         if self.is_of_archive {
             self.digest.check(decompressed(content).map_err(failed)?).map_err(refused)?;

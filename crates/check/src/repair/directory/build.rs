@@ -1,4 +1,5 @@
-//! A directory written anew: one block, a list of blocks, or an index over leaves in the order of hashes.
+//! A directory written anew: one block, a list of blocks, or an index over leaves in the order of
+//! hashes.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::checksum::{seal_dir_leaf, seal_htree};
@@ -92,7 +93,8 @@ fn joined(runs: &[Run]) -> Vec<Run> {
     joined
 }
 
-/// Where the blocks go: fresh ones, whole clusters each; the old ones when there is no space and they are enough.
+/// Where the blocks go: fresh ones, whole clusters each; the old ones when there is no space and
+/// they are enough.
 fn places(ed: &mut Editor<'_, '_>, directory: &Directory, count: usize) -> Option<Vec<BlockNr>> {
     if count == 1 && !directory.old.is_empty() && ed.volume().geometry.cluster_ratio() == 1 {
         return Some(directory.old[..1].to_vec());

@@ -78,7 +78,8 @@ fn take_dotdot(names: &mut Vec<Name>) -> u32 {
     found.map_or(0, |at| names.remove(at).inode)
 }
 
-/// Whether a block looks like a node of an index: one free entry that fills it, and a limit that fits.
+/// Whether a block looks like a node of an index: one free entry that fills it, and a limit that
+/// fits.
 fn is_index_node(ed: &Editor<'_, '_>, block: &[u8]) -> bool {
     let layout = ed.volume().dir_layout();
     let rec_len = decode_rec_len(u16::from_le_bytes([block[4], block[5]]), block.len());

@@ -1,5 +1,6 @@
-//! Descriptors that name another place than their copies do. No checksum may tell, and the place may be a possible one: what
-//! lies at both does. Inodes at a wrong place are another group's, or shifted by some numbers, and sound files would go.
+//! Descriptors that name another place than their copies do. No checksum may tell, and the place
+//! may be a possible one: what lies at both does. Inodes at a wrong place are another group's, or
+//! shifted by some numbers, and sound files would go.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::group_desc::RawGroupDesc;
@@ -44,7 +45,8 @@ impl Word {
     }
 }
 
-/// Takes the places that copies of descriptors name where more speaks for them; gives whether there was one.
+/// Takes the places that copies of descriptors name where more speaks for them; gives whether there
+/// was one.
 pub(super) fn take_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let mut taken = Vec::new();
@@ -92,7 +94,8 @@ fn is_possible(ed: &Editor<'_, '_>, table: BlockNr) -> bool {
     table.raw() > 0 && ed.volume().contains_range(table, ed.volume().geometry.inode_table_blocks())
 }
 
-/// Inodes of a table that are in use where the bitmap of the same descriptor says so, or free where it says that.
+/// Inodes of a table that are in use where the bitmap of the same descriptor says so, or free where
+/// it says that.
 fn agreeing(ed: &Editor<'_, '_>, desc: &RawGroupDesc) -> usize {
     let volume = ed.volume();
     let (bitmap, table) = (desc.inode_bitmap(), desc.inode_table());

@@ -7,14 +7,15 @@ use blockyard_disk::Timestamp;
 /// Arguments.
 #[derive(clap::Args, Default)]
 pub(super) struct RuleArgs {
-    /// Leave names out that a pattern fits, with what is below them: *, ? and [...] as in tar, from any name on; with a slash before
-    /// it from the root
+    /// Leave names out that a pattern fits, with what is below them: *, ? and [...] as in tar, from
+    /// any name on; with a slash before it from the root
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<Glob>,
     /// Take only names that a pattern fits, what is below them, and what leads to them
     #[arg(long, value_name = "PATTERN")]
     include: Vec<Glob>,
-    /// Make owners others: FROM:TO or FROM:TO:COUNT, with u: or g: before it for users or groups alone; the first that fits counts
+    /// Make owners others: FROM:TO or FROM:TO:COUNT, with u: or g: before it for users or groups
+    /// alone; the first that fits counts
     #[arg(long, value_name = "MAP")]
     owner_map: Vec<OwnerMap>,
     /// Make everything one user's and group's
@@ -23,7 +24,8 @@ pub(super) struct RuleArgs {
     /// Time of everything, seconds since 1970
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     mtime: Option<i64>,
-    /// Owner of names that a pattern fits: PATTERN=UID:GID, of which one may be empty; the last that fits counts
+    /// Owner of names that a pattern fits: PATTERN=UID:GID, of which one may be empty; the last
+    /// that fits counts
     #[arg(long, value_name = "RULE")]
     chown: Vec<String>,
     /// Permissions of names that a pattern fits: PATTERN=MODE (octal); the last that fits counts

@@ -1,4 +1,5 @@
-//! How far a check is, in lines for programs, as e2fsck -C writes them: pass, current, largest, device.
+//! How far a check is, in lines for programs, as e2fsck -C writes them: pass, current, largest,
+//! device.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +11,8 @@ use blockyard_check::{Part, Watch};
 struct Lines {
     file: File,
     device: String,
-    /// What is done of inodes, directories and groups. Relaxed: nothing but the lines depends on them.
+    /// What is done of inodes, directories and groups. Relaxed: nothing but the lines depends on
+    /// them.
     done: [AtomicU64; 3],
 }
 

@@ -156,7 +156,8 @@ fn replay_only(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::R
 /// What a plan or its error is.
 type Planned<'d> = Result<Plan<'d>, blockyard_check::Error>;
 
-/// Asks once for each kind of finding that the plan mends; what is declined stays, and the plan is made again without it.
+/// Asks once for each kind of finding that the plan mends; what is declined stays, and the plan is
+/// made again without it.
 fn questions<'d>(
     devices: &Devices<'d>,
     options: &mut RepairOptions,
@@ -263,7 +264,8 @@ fn discard(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<
     Ok(())
 }
 
-/// Where to keep what is overwritten: for files beside the image unless refused; for devices and -p where asked.
+/// Where to keep what is overwritten: for files beside the image unless refused; for devices and -p
+/// where asked.
 fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     if let Some(path) = &args.undo {
         return Ok(Some(path.clone()));

@@ -1,7 +1,8 @@
 //! Attributes of what is copied to the host: owner, permissions, extended attributes, times, flags.
 //!
-//! What the host refuses to one who is not root is left out and told, as with cp -p; nothing is kept that would mean more
-//! on the host than in the image: a program that does not get its owner does not run as its new one.
+//! What the host refuses to one who is not root is left out and told, as with cp -p; nothing is
+//! kept that would mean more on the host than in the image: a program that does not get its owner
+//! does not run as its new one.
 
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
@@ -55,7 +56,8 @@ impl LeftOut {
 }
 
 impl Copy<'_> {
-    /// Owner, permissions, extended attributes and times of what stands at `path`; flags come later.
+    /// Owner, permissions, extended attributes and times of what stands at `path`; flags come
+    /// later.
     pub(super) fn attributes(&mut self, item: &Item, path: &Path) -> Result<()> {
         let owned = self.give_owner(item, path);
         let is_lost = !matches!(owned, Ok(Kept::Yes));
@@ -110,7 +112,8 @@ impl Copy<'_> {
         }
     }
 
-    /// Sets the flags of everything, what was made last first to be complete: directories after what is in them.
+    /// Sets the flags of everything, what was made last first to be complete: directories after
+    /// what is in them.
     pub(super) fn set_flags(&mut self) -> Result<()> {
         for (path, _base, flags) in std::mem::take(&mut self.flags) {
             let set = host::add_flags(&path, flags.bits());

@@ -29,7 +29,8 @@ impl Copy<'_> {
         }
     }
 
-    /// Says how the work ended: what was copied, what was left out, and when the host was full what it would take.
+    /// Says how the work ended: what was copied, what was left out, and when the host was full what
+    /// it would take.
     pub(super) fn tell_end(
         &mut self,
         sources: &[OsString],

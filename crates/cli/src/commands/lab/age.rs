@@ -15,8 +15,9 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Makes an image in memory and has it live: files are made, grow, are overwritten, are replaced and go, as a profile says, drawn
-/// from one seed. Content is dropped, so that only metadata takes memory; the same words give the same image.
+/// Makes an image in memory and has it live: files are made, grow, are overwritten, are replaced
+/// and go, as a profile says, drawn from one seed. Content is dropped, so that only metadata takes
+/// memory; the same words give the same image.
 #[derive(clap::Args)]
 #[command(after_help = "\
 LIFE is PROFILE[:N][:P%]: a number of operations (mail:1000000) or of times that the image was written (mail:2x) [default:

@@ -18,7 +18,8 @@ use crate::terminal;
 /// Exit code when the share of equal placements is below `--at-least`.
 const EXIT_BELOW: u8 = 1;
 
-/// Records decisions of the running kernel's allocator on loop images (root), replays them and compares each one.
+/// Records decisions of the running kernel's allocator on loop images (root), replays them and
+/// compares each one.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Keys of --json, level 1, one object a recording: load, image, optimize_scan, seed, requests, searches, placements, criteria,
@@ -29,8 +30,8 @@ agreement and ceiling (each such an object).
 
 Exit codes: 0 done; 1 fewer are equal than --at-least; 2 wrong usage; 8 failed.")]
 pub(crate) struct Args {
-    /// What is compared: 1 = requests into the block allocator, 2 = whole operations (implied by --trace and --make;
-    /// without a trace: every kind of trace on every image, as a table)
+    /// What is compared: 1 = requests into the block allocator, 2 = whole operations (implied by
+    /// --trace and --make; without a trace: every kind of trace on every image, as a table)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     level: u8,
     /// Only this load (repeatable)
@@ -48,7 +49,8 @@ pub(crate) struct Args {
     /// Take only every n-th pair of load and image kind
     #[arg(long, default_value_t = 1)]
     every: usize,
-    /// Keep the recordings (JSON Lines), or the start image and both others with their decisions, in this directory
+    /// Keep the recordings (JSON Lines), or the start image and both others with their decisions,
+    /// in this directory
     #[arg(long)]
     keep: Option<PathBuf>,
     /// Replay these recordings instead of making new ones (needs neither root nor ext4)
@@ -60,7 +62,8 @@ pub(crate) struct Args {
     /// Exit with 1 when fewer per cent of the placements (level 2: of the extents) are equal
     #[arg(long, default_value_t = 0.0)]
     at_least: f64,
-    /// Print Markdown, as in docs/experiments/agreement.md; at level 2 each row as soon as it is measured
+    /// Print Markdown, as in docs/experiments/agreement.md; at level 2 each row as soon as it is
+    /// measured
     #[arg(long)]
     markdown: bool,
     #[command(flatten)]

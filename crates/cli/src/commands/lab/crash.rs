@@ -13,8 +13,9 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Records the writes and flushes of a workload, builds the images that a power cut could have left, and has each
-/// recovered by blockyard, by e2fsck -fy and by a mount: all must be clean, equal, and keep what fsync promised.
+/// Records the writes and flushes of a workload, builds the images that a power cut could have
+/// left, and has each recovered by blockyard, by e2fsck -fy and by a mount: all must be clean,
+/// equal, and keep what fsync promised.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A state is what is on the device after a cut: all that was flushed, and any part of what was not, in any order, writes
@@ -60,7 +61,8 @@ pub(crate) struct Args {
     /// Write the images of failures to this folder
     #[arg(long)]
     keep: Option<PathBuf>,
-    /// Folder of the images that are judged [default: /dev/shm where it exists, else the folder for temporary files]
+    /// Folder of the images that are judged [default: /dev/shm where it exists, else the folder for
+    /// temporary files]
     #[arg(long)]
     scratch: Option<PathBuf>,
     /// Only our own recovery and checker judge

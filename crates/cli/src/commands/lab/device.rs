@@ -9,7 +9,8 @@ use blockyard_lab::device_model::{DeviceModel, SHORT};
 
 use crate::commands::Output;
 
-/// Models of devices, for lab run --device: a disk, SSDs, a disk at the other end of a network. Times are modelled: nobody waits.
+/// Models of devices, for lab run --device: a disk, SSDs, a disk at the other end of a network.
+/// Times are modelled: nobody waits.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A trace has a line for each request: kind (read, write, write-durable, discard, flush), first byte, bytes.

@@ -9,8 +9,8 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Measures what the journal costs `fallocate2`, which locks an operation takes, and how many fsyncs share a commit, on
-/// images in memory.
+/// Measures what the journal costs `fallocate2`, which locks an operation takes, and how many
+/// fsyncs share a commit, on images in memory.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Keys of --json, one object: cost (workers, off_ops_per_s, on_ops_per_s, ratio, off_cpu_ns, on_cpu_ns, commits), locks

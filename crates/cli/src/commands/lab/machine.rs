@@ -22,7 +22,8 @@ enum Command {
         /// kunpeng-920, amd-9654-x2, or a file
         name: String,
     },
-    /// Measure line transfer and lock hand-over on this machine, which should be idle, and write its file
+    /// Measure line transfer and lock hand-over on this machine, which should be idle, and write
+    /// its file
     Measure {
         /// Write here instead of to the terminal
         #[arg(long)]

@@ -30,7 +30,8 @@ pub(crate) struct Args {
     /// Seconds of each row
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// How the threads share time: threads, or virtual (each on a CPU of --machine in virtual time, which repeats)
+    /// How the threads share time: threads, or virtual (each on a CPU of --machine in virtual time,
+    /// which repeats)
     #[arg(long, value_parser = ["threads", "virtual"], default_value = "threads")]
     interleave: String,
     /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine)

@@ -27,8 +27,8 @@ use crate::commands::progress::Progress;
 use crate::commands::rotational::Rotational;
 use crate::terminal;
 
-/// Each cell (a policy with a number of workers) runs on its own file system: a fresh one in memory, without root and
-/// without files, or a copy-on-write view of an image.
+/// Each cell (a policy with a number of workers) runs on its own file system: a fresh one in
+/// memory, without root and without files, or a copy-on-write view of an image.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Workloads:
@@ -80,55 +80,65 @@ pub(crate) struct Args {
     /// What runs; see below
     workload: String,
     /// Policy arms, parted by commas; overrides follow a colon: linux-6.18:slots=one:busy=wait
-    /// [default: linux-6.16,linux-6.18,rralloc-v2,yard; for copy linux-6.18,rralloc-v2; experiments have their own]
+    /// [default: linux-6.16,linux-6.18,rralloc-v2,yard; for copy linux-6.18,rralloc-v2; experiments
+    /// have their own]
     #[arg(long, value_delimiter = ',')]
     policy: Option<Vec<String>>,
     /// Numbers of workers, parted by commas [default: 1,2,8,64; for experiments the published ones]
     #[arg(long, value_delimiter = ',')]
     workers: Option<Vec<u32>>,
-    /// Logical CPUs that locality groups, stream goals and zones follow [default: as many as workers; for copy 6]
+    /// Logical CPUs that locality groups, stream goals and zones follow [default: as many as
+    /// workers; for copy 6]
     #[arg(long)]
     cpus: Option<u32>,
-    /// How workers share time: threads (fast, not repeatable), lockstep (in turn) or overlap (in turn, but each keeps
-    /// the lock of its group until all have had their turn); the last two repeat to the byte
-    /// [default: threads, and overlap beside for where blocks go, which threads leave to chance]
-    /// and virtual: each worker on a CPU of a modelled machine (--machine), in virtual time, 1 to 1024 of them; rates are
-    /// predictions and repeat to the byte; fallocate2, scanswitch and append64 only
+    /// How workers share time: threads (fast, not repeatable), lockstep (in turn) or overlap (in
+    /// turn, but each keeps the lock of its group until all have had their turn); the last two
+    /// repeat to the byte [default: threads, and overlap beside for where blocks go, which threads
+    /// leave to chance] and virtual: each worker on a CPU of a modelled machine (--machine), in
+    /// virtual time, 1 to 1024 of them; rates are predictions and repeat to the byte; fallocate2,
+    /// scanswitch and append64 only
     #[arg(long)]
     interleave: Option<String>,
-    /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine); :spread behind it
-    /// puts workers far from each other instead of on the first CPUs [default: kunpeng-920]
+    /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine);
+    /// :spread behind it puts workers far from each other instead of on the first CPUs [default:
+    /// kunpeng-920]
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
-    /// Run on a modelled device, in its time, which repeats to the byte: hdd, ssd, ftl, latency, a name of lab device list, or a
-    /// file; e2 takes several. Workers take turns; --rotational is that of the model
+    /// Run on a modelled device, in its time, which repeats to the byte: hdd, ssd, ftl, latency, a
+    /// name of lab device list, or a file; e2 takes several. Workers take turns; --rotational is
+    /// that of the model
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     device: Vec<DeviceModel>,
-    /// Write the requests that the workers made to --device to this file, a line each; one cell only (see lab device replay)
+    /// Write the requests that the workers made to --device to this file, a line each; one cell
+    /// only (see lab device replay)
     #[arg(long, value_name = "FILE", requires = "device")]
     keep_requests: Option<PathBuf>,
-    /// Beside fresh images also such that were used before: PROFILE[:N][:P%], parted by commas; N is a number of operations or
-    /// of times that the image was written (2x), P the share of the space that files come to take (see lab age)
+    /// Beside fresh images also such that were used before: PROFILE[:N][:P%], parted by commas; N
+    /// is a number of operations or of times that the image was written (2x), P the share of the
+    /// space that files come to take (see lab age)
     #[arg(long, value_delimiter = ',', value_name = "LIFE")]
     aged: Vec<Ageing>,
-    /// Size of the image in memory, with a suffix K, M, G or T [default: that of the published experiment]
+    /// Size of the image in memory, with a suffix K, M, G or T [default: that of the published
+    /// experiment]
     #[arg(long, conflicts_with = "image")]
     memory: Option<String>,
-    /// What holds the image in memory: this process, or a file on tmpfs, so that writing it crosses into the kernel
+    /// What holds the image in memory: this process, or a file on tmpfs, so that writing it crosses
+    /// into the kernel
     #[arg(long, value_name = "HOLDER", value_parser = ["memory", "tmpfs"], default_value = "memory", conflicts_with = "image")]
     image_in: String,
-    /// Bytes of written data that may wait to be written back, in the engine and in the kernel beside, with a suffix
-    /// [default: 64M in the engine, the kernel's own settings]
+    /// Bytes of written data that may wait to be written back, in the engine and in the kernel
+    /// beside, with a suffix [default: 64M in the engine, the kernel's own settings]
     #[arg(long, value_name = "SIZE")]
     dirty_limit: Option<String>,
     /// End each worker with an fsync of its file, inside the measured time (fio: end_fsync=1)
     #[arg(long)]
     fsync_end: bool,
-    /// How the image in memory is made: options of blockyard mkfs in one string, such as "-b 1024 -O ^has_journal"
-    /// [default: "-b 4096"]
+    /// How the image in memory is made: options of blockyard mkfs in one string, such as "-b 1024
+    /// -O ^has_journal" [default: "-b 4096"]
     #[arg(long, conflicts_with = "image", allow_hyphen_values = true)]
     mkfs: Option<String>,
-    /// Whether the device has seek times, as the allocator sees it, which decides how its search begins
+    /// Whether the device has seek times, as the allocator sees it, which decides how its search
+    /// begins
     #[arg(long, value_enum, default_value = "auto")]
     rotational: Rotational,
     /// Run each cell on a copy-on-write view of this image or block device, which is only read
@@ -137,15 +147,17 @@ pub(crate) struct Args {
     /// Write the result of the one cell to --image
     #[arg(long, requires = "image")]
     in_place: bool,
-    /// Write the image's journal as a mount does (on), or metadata straight home, so that allocation is what is measured
-    /// (off); off,on makes two arms of each policy [default: off; without a value: on]
+    /// Write the image's journal as a mount does (on), or metadata straight home, so that
+    /// allocation is what is measured (off); off,on makes two arms of each policy [default: off;
+    /// without a value: on]
     #[arg(long, value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "on",
         value_parser = ["off", "on"])]
     journal: Vec<String>,
     /// Seconds of each cell [default: 1, unless --ops is given or the workload ends by itself]
     #[arg(long, allow_negative_numbers = true)]
     seconds: Option<f64>,
-    /// Operations of each worker, instead of a time [default with lockstep and overlap: 1000; for e3 10000]
+    /// Operations of each worker, instead of a time [default with lockstep and overlap: 1000; for
+    /// e3 10000]
     #[arg(long, conflicts_with = "seconds")]
     ops: Option<u64>,
     /// Repetitions of each cell, in ABBA order; tables show medians
@@ -154,26 +166,30 @@ pub(crate) struct Args {
     /// Seed of every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Factor on the published file sizes (e1: those of append64); for copy, on the number of made-up files
+    /// Factor on the published file sizes (e1: those of append64); for copy, on the number of
+    /// made-up files
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     scale: f64,
     /// For copy: take the directories and file sizes of this directory instead of a made-up tree
     #[arg(long)]
     tree: Option<PathBuf>,
-    /// All of it again: e3 with other memory, fill, load and size of the disk; copy with other commits, processes, orders, mounts
+    /// All of it again: e3 with other memory, fill, load and size of the disk; copy with other
+    /// commits, processes, orders, mounts
     #[arg(long)]
     sensitivity: bool,
     /// For copy: how many copies, the first included [default: 3]
     #[arg(long)]
     copies: Option<u32>,
-    /// Another arm: kernel runs the workload on an image on tmpfs, mounted through a loop device (root)
+    /// Another arm: kernel runs the workload on an image on tmpfs, mounted through a loop device
+    /// (root)
     #[arg(long, value_parser = [KERNEL_ARM])]
     beside: Option<String>,
-    /// Write rows, each as it is measured, and in the end tables and the HTML page to this folder; one that holds a run is
-    /// refused
+    /// Write rows, each as it is measured, and in the end tables and the HTML page to this folder;
+    /// one that holds a run is refused
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Go on with the run in --out: what is there is not measured again, if plan, commit and machine are the same
+    /// Go on with the run in --out: what is there is not measured again, if plan, commit and
+    /// machine are the same
     #[arg(long, requires = "out", conflicts_with_all = ["force", "in_place"])]
     resume: bool,
     /// Empty --out of the run that it holds
@@ -254,7 +270,8 @@ impl Args {
         Ok(if verdict.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ERRORS) })
     }
 
-    /// Where cells are kept while they are measured, from the moment that the plan is known to work.
+    /// Where cells are kept while they are measured, from the moment that the plan is known to
+    /// work.
     fn ledger(&self, environment: &Environment, plan: &str, output: &Output) -> Result<Ledger> {
         let Some(folder) = &self.out else { return Ok(Ledger::none()) };
         let existing = match (self.resume, self.force) {
@@ -300,7 +317,8 @@ impl Args {
         Ok(Work::Cells(plans, experiment))
     }
 
-    /// The plans, and behind each the same on aged images. Those in virtual time have no image to age.
+    /// The plans, and behind each the same on aged images. Those in virtual time have no image to
+    /// age.
     fn with_aged(&self, plans: Vec<Plan>) -> Vec<Plan> {
         let only_virtual = plans.iter().all(|plan| plan.interleave == Interleave::Virtual);
         let states = |plan: Plan| {
@@ -313,8 +331,8 @@ impl Args {
         plans.into_iter().flat_map(states).collect()
     }
 
-    /// The workload as it was asked for. Free threads are the default, and what they leave is chance: so the same is run with
-    /// overlapping operations beside, which repeats.
+    /// The workload as it was asked for. Free threads are the default, and what they leave is
+    /// chance: so the same is run with overlapping operations beside, which repeats.
     fn plans(&self) -> Result<Vec<Plan>> {
         let plan = self.plan()?;
         if self.interleave.is_some() || self.in_place || plan.device.is_some() {
@@ -708,7 +726,8 @@ fn unique(texts: Vec<String>) -> Vec<String> {
     seen
 }
 
-/// Makes the folder that an option names, so that a long run does not end with one that cannot be written.
+/// Makes the folder that an option names, so that a long run does not end with one that cannot be
+/// written.
 pub(super) fn check_folder(option: &str, folder: &Path) -> Result<()> {
     if folder.exists() && !folder.is_dir() {
         bail!("{option} {}: not a folder; give a new name or a folder", folder.display());

@@ -1,9 +1,11 @@
-//! A command that mounts, attaches and changes settings, run in a process of its own under one that survives it.
+//! A command that mounts, attaches and changes settings, run in a process of its own under one that
+//! survives it.
 //!
-//! Key decision: whatever ends the work, INT and TERM at any moment included, somebody must be left to take down what it
-//! made, and to do it before the shell goes on. So the work runs in a child, and this process waits: for the child, for
-//! the programs and keepers that the child left behind, and then it takes down what is noted (see
-//! `blockyard_lab::scratch`). Killed itself, it takes the child along, and the next start takes everything down.
+//! Key decision: whatever ends the work, INT and TERM at any moment included, somebody must be left
+//! to take down what it made, and to do it before the shell goes on. So the work runs in a child,
+//! and this process waits: for the child, for the programs and keepers that the child left behind,
+//! and then it takes down what is noted (see `blockyard_lab::scratch`). Killed itself, it takes the
+//! child along, and the next start takes everything down.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -25,7 +27,8 @@ const SUPERVISOR: &str = "BLOCKYARD_SUPERVISOR";
 /// Of the work; and when the child cannot be started.
 pub(super) fn supervised(work: impl FnOnce() -> Result<ExitCode>) -> Result<ExitCode> {
     if is_child() {
-        // Nobody takes down what is made when the supervisor is killed: so not a moment longer than that.
+        // Nobody takes down what is made when the supervisor is killed: so not a moment longer than
+        // that.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         return if is_child() { work() } else { Ok(ExitCode::FAILURE) };
     }
@@ -74,8 +77,8 @@ fn taken_signals() -> Vec<i32> {
     if ignores_hup { vec![SIGINT, SIGTERM] } else { vec![SIGINT, SIGTERM, SIGHUP] }
 }
 
-/// Ends programs that the child had started and waits for no more. Keepers, which have process groups of their own, end by
-/// themselves when they have put everything back.
+/// Ends programs that the child had started and waits for no more. Keepers, which have process
+/// groups of their own, end by themselves when they have put everything back.
 fn end_programs() {
     let own = rustix::process::getpgrp();
     let path = format!("/proc/self/task/{}/children", rustix::process::getpid().as_raw_nonzero());

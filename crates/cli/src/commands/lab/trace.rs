@@ -19,8 +19,8 @@ pub(crate) struct Args {
 enum Command {
     /// Make a trace of one kind from a seed
     Make {
-        /// tree-copy, untar, directory-heavy, fallocate2, append64, large-sequential, random-sparse, boundaries,
-        /// small-fsync, log-rotate, ageing, near-full or mixed
+        /// tree-copy, untar, directory-heavy, fallocate2, append64, large-sequential,
+        /// random-sparse, boundaries, small-fsync, log-rotate, ageing, near-full or mixed
         kind: String,
         /// Seed of every choice
         #[arg(long, default_value_t = 1)]

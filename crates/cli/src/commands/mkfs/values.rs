@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail};
 use blockyard_engine::mkfs::{Amount, Options};
 
-/// A number with one of mke2fs's suffixes: its value, and the bytes of one unit when a suffix was given.
+/// A number with one of mke2fs's suffixes: its value, and the bytes of one unit when a suffix was
+/// given.
 pub(in crate::commands) fn suffixed(text: &str) -> Option<(u64, Option<u64>)> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {

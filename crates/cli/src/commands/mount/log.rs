@@ -1,4 +1,5 @@
-//! Where a server that nobody looks at says what happened: lines on standard error, in a file, or to the system's log.
+//! Where a server that nobody looks at says what happened: lines on standard error, in a file, or
+//! to the system's log.
 
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};

@@ -77,7 +77,8 @@ impl Copy<'_, '_> {
         (self.args.preserve_atime.then_some(accessed), modified)
     }
 
-    /// Gives an inode the flags that chattr sets. They come last: an immutable inode takes nothing else.
+    /// Gives an inode the flags that chattr sets. They come last: an immutable inode takes nothing
+    /// else.
     pub(super) fn set_flags(&self, inode: InodeNr, flags: u32, path: &[u8]) -> Result<()> {
         let wanted = InodeFlags::from_bits_retain(flags) & COPIED_FLAGS;
         let now = self.volume.fs.attributes(inode).at(path)?.flags;

@@ -57,7 +57,8 @@ impl Copy<'_, '_> {
         self.done(&place.path, inode, metadata)
     }
 
-    /// Makes a name with `make`: there, or when the name is taken beside it and then renamed over it.
+    /// Makes a name with `make`: there, or when the name is taken beside it and then renamed over
+    /// it.
     pub(super) fn install(
         &mut self,
         place: &Place,

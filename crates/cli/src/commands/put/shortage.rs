@@ -61,7 +61,8 @@ impl Copy<'_, '_> {
             shown_bytes(self.copied.bytes),
             shown_bytes(bytes)
         );
-        // Space is short although the content would fit: what is missing is for maps and directories.
+        // Space is short although the content would fit: what is missing is for maps and
+        // directories.
         let short_inodes = inodes.saturating_sub(free.inodes_free);
         if short > 0 || short_inodes == 0 {
             told += &format!("; about {} more are needed", shown_bytes(short.max(self.cluster())));

@@ -1,7 +1,7 @@
 //! What is read to its end, whatever it is: standard input, pipes, devices.
 //!
-//! It is read in a thread of its own, because a read (or the opening of a pipe that nobody writes to) can wait for ever,
-//! and a signal is to end the work.
+//! It is read in a thread of its own, because a read (or the opening of a pipe that nobody writes
+//! to) can wait for ever, and a signal is to end the work.
 
 use std::fs::File;
 use std::io::Read;

@@ -24,7 +24,8 @@ struct Filling {
 }
 
 impl Copy<'_, '_> {
-    /// A directory with all that is in it, in the order of names: as `place`, or its content into `dest`.
+    /// A directory with all that is in it, in the order of names: as `place`, or its content into
+    /// `dest`.
     pub(super) fn tree(&mut self, source: &Path, place: Option<Place>, dest: &[u8]) -> Result<()> {
         let mut open: Vec<Filling> = Vec::new();
         let ended = self.walk(source, place.as_ref(), dest, &mut open);

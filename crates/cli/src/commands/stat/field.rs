@@ -32,7 +32,8 @@ impl Fields {
         self.add(label, text, text);
     }
 
-    /// Adds bytes of the image that are text as a rule; in JSON a second key has them where they are not.
+    /// Adds bytes of the image that are text as a rule; in JSON a second key has them where they
+    /// are not.
     pub(super) fn bytes(&mut self, label: &str, bytes: &[u8]) {
         let mut object = Value::Object(std::mem::take(&mut self.json));
         names::add(&mut object, &key(label), bytes);

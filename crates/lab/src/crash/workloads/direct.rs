@@ -113,8 +113,8 @@ impl File {
     }
 }
 
-/// Direct writes behind the end, across it, into holes and into blocks allocated ahead. Every other handle ends its
-/// transaction.
+/// Direct writes behind the end, across it, into holes and into blocks allocated ahead. Every other
+/// handle ends its transaction.
 pub(super) fn alone(stage: &Stage) -> Result<()> {
     let mut random = stage.random(8);
     let mut files = (1..=3).map(|id| File::new(stage, id, 0)).collect::<Result<Vec<_>>>()?;

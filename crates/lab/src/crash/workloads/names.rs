@@ -143,8 +143,8 @@ pub(super) fn split(stage: &Stage) -> Result<()> {
 /// The longest value of an attribute.
 const VALUE_MAX: usize = 65_536;
 
-/// Attributes whose values are in inodes of their own: set, replaced by larger and smaller ones, shared, removed, and gone with
-/// their files.
+/// Attributes whose values are in inodes of their own: set, replaced by larger and smaller ones,
+/// shared, removed, and gone with their files.
 pub(super) fn values(stage: &Stage) -> Result<()> {
     let mut random = stage.random(10);
     let ctx = context(0);

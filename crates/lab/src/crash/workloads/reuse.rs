@@ -11,7 +11,8 @@ use super::super::stage::{REGULAR, Stage, owner};
 use super::long_name;
 use crate::target::engine::context;
 
-/// Files that are deleted or cut while they are open, some released at once, some later, some never.
+/// Files that are deleted or cut while they are open, some released at once, some later, some
+/// never.
 pub(super) fn orphans(stage: &Stage) -> Result<()> {
     let mut random = stage.random(6);
     let ctx = context(0);
@@ -59,8 +60,8 @@ pub(super) fn orphans(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// One long run is free, and single blocks: what a file gives up is what the next one wants most, before anybody has
-/// committed.
+/// One long run is free, and single blocks: what a file gives up is what the next one wants most,
+/// before anybody has committed.
 pub(super) fn tight(stage: &Stage) -> Result<()> {
     let mut random = stage.random(7);
     let ctx = context(0);
@@ -103,7 +104,8 @@ pub(super) fn tight(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Blocks go from directories to file data and back, files are replaced, cut and deleted, and the log goes round.
+/// Blocks go from directories to file data and back, files are replaced, cut and deleted, and the
+/// log goes round.
 pub(super) fn recycle(stage: &Stage) -> Result<()> {
     stage.ballast(stage.kept_back() + stage.fewer(370))?;
     let (steady, first) = stage.file(1, "steady", 0, 2000)?;
@@ -127,7 +129,8 @@ fn cycle(stage: &Stage, steady: InodeNr, first: &[u8], round: u16) -> Result<()>
     stage.release("doomed");
     let (doomed, old) = stage.file(id, "doomed", round, 60_000 * growth)?;
     stage.promise(doomed, "doomed", &old)?;
-    // What is appended and not written back must not show as a size; write-back goes piece by piece.
+    // What is appended and not written back must not show as a size; write-back goes piece by
+    // piece.
     let tail = stamps(1, round + 1, 2000, 7000.max(3 * stage.block()));
     let grown = [first, &tail].concat();
     stage.allow_beginning("steady", &grown, first.len());

@@ -1,4 +1,5 @@
-//! Short stories that file systems got wrong: each ends with an fsync, and says what must be there from then on.
+//! Short stories that file systems got wrong: each ends with an fsync, and says what must be there
+//! from then on.
 
 use anyhow::Result;
 use blockyard_disk::InodeNr;
@@ -168,7 +169,8 @@ fn create_write_rename(story: &mut Story<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Cut to nothing, written anew and closed, never synced: once anything later is durable, the new content is.
+/// Cut to nothing, written anew and closed, never synced: once anything later is durable, the new
+/// content is.
 fn rewrite_in_place(story: &mut Story<'_>) -> Result<()> {
     let (file, before) = story.file("a", 3000)?;
     story.promise(file, "a", &before)?;
@@ -353,7 +355,8 @@ fn swap(story: &mut Story<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Many names of one file, all removed again but one; and a directory of many entries that is emptied and filled anew.
+/// Many names of one file, all removed again but one; and a directory of many entries that is
+/// emptied and filled anew.
 fn many_links(stage: &Stage) -> Result<()> {
     let ctx = context(0);
     let (file, bytes) = stage.file(9000, "linked", 0, 1600)?;

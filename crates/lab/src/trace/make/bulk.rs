@@ -69,7 +69,8 @@ pub(super) fn large_sequential(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Rec
     }
 }
 
-/// Short ranges written at random places of sparse files, holes punched, ranges zeroed: many at edges, some any whole blocks.
+/// Short ranges written at random places of sparse files, holes punched, ranges zeroed: many at
+/// edges, some any whole blocks.
 pub(super) fn random_sparse(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let reach = recipe.space.max(64 * MIB);
     let mut files: Vec<(u32, Ranges, u64)> = (0..3)

@@ -1,4 +1,5 @@
-//! Kinds about many files: durable small ones, logs, ageing, full file systems, and everything at once.
+//! Kinds about many files: durable small ones, logs, ageing, full file systems, and everything at
+//! once.
 
 use blockyard_ranges::Ranges;
 use blockyard_trace::Op;

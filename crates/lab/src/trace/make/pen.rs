@@ -91,7 +91,8 @@ impl Pen {
         self.lines.iter().map(|line| line.op.clone()).collect()
     }
 
-    /// Opens an existing file to write it anew; the operations that [`Self::repeat`] repeats go to it.
+    /// Opens an existing file to write it anew; the operations that [`Self::repeat`] repeats go to
+    /// it.
     pub(super) fn reopen(&mut self, path: &str) -> u32 {
         self.unlink(path);
         self.open(path, "rw,create")

@@ -17,7 +17,8 @@ pub(super) fn tree_file_size(rng: &mut ChaCha8Rng) -> u64 {
     }
 }
 
-/// Makes directories below `root`, then files in them, until `percent` of the operations are written.
+/// Makes directories below `root`, then files in them, until `percent` of the operations are
+/// written.
 fn tree(pen: &mut Pen, rng: &mut ChaCha8Rng, root: &str, percent: u64, space: &mut u64) {
     pen.mkdir(root);
     let mut directories = vec![root.to_owned()];

@@ -1,5 +1,5 @@
-//! Several workers in one trace: each has a trace of the same kind to itself, below a directory of its own, and they
-//! take turns in an order that the seed draws.
+//! Several workers in one trace: each has a trace of the same kind to itself, below a directory of
+//! its own, and they take turns in an order that the seed draws.
 
 use blockyard_trace::{Line, Op};
 use rand::{Rng, SeedableRng};

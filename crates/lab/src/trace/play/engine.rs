@@ -1,7 +1,8 @@
 //! blockyard's engine plays a trace on an image, by paths, as a mount would.
 //!
-//! What a kernel takes from its surroundings is an input here: CPU slots come from the trace, time and process colour
-//! from whoever plays. The image is opened by the first line and again by each `remount`.
+//! What a kernel takes from its surroundings is an input here: CPU slots come from the trace, time
+//! and process colour from whoever plays. The image is opened by the first line and again by each
+//! `remount`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,8 +54,8 @@ pub struct EnginePlayer {
 }
 
 impl EnginePlayer {
-    /// Plays on the image that `device` holds, opened with `options`; content comes from `seed`. `colour` is that of
-    /// the process (its thread id modulo 16).
+    /// Plays on the image that `device` holds, opened with `options`; content comes from `seed`.
+    /// `colour` is that of the process (its thread id modulo 16).
     #[must_use]
     pub fn new(
         device: Arc<dyn BlockDevice>,
@@ -95,8 +96,8 @@ impl EnginePlayer {
         self.fs.as_ref().context("the image is open")
     }
 
-    /// Ends the transaction that runs, as the kernel did of its own accord at this point; what was freed waits for
-    /// [`Self::end_commit`].
+    /// Ends the transaction that runs, as the kernel did of its own accord at this point; what was
+    /// freed waits for [`Self::end_commit`].
     ///
     /// # Errors
     /// Of the device.
@@ -394,7 +395,8 @@ mod tests {
         EnginePlayer::new(Arc::new(device), OpenOptions::default(), Box::new(|_| Ok(())), (1, 0))
     }
 
-    /// The directory of the tests lies on some file system of this machine: every kind is answered alike.
+    /// The directory of the tests lies on some file system of this machine: every kind is answered
+    /// alike.
     #[test]
     fn operations_end_as_on_the_kernel() {
         for kind in ["untar", "small-fsync", "log-rotate", "directory-heavy"] {

@@ -38,7 +38,8 @@ pub struct KernelPlayer {
 const DIRECT_ALIGNMENT: usize = 4096;
 
 impl KernelPlayer {
-    /// Plays below a mounted directory; content comes from `seed`. Without `remount`, such lines are an error.
+    /// Plays below a mounted directory; content comes from `seed`. Without `remount`, such lines
+    /// are an error.
     #[must_use]
     pub fn new(root: &Path, seed: u64, remount: Option<Remount>) -> Self {
         let cpus = crate::cpus::allowed();
@@ -127,8 +128,8 @@ impl KernelPlayer {
         from_errno(rustix::fs::lsetxattr(self.path(path), name, &value, flags))
     }
 
-    /// Twice: what the first one wrote is converted when its I/O ends, which makes files dirty again, before or after it has
-    /// looked at them. The second one leaves none.
+    /// Twice: what the first one wrote is converted when its I/O ends, which makes files dirty
+    /// again, before or after it has looked at them. The second one leaves none.
     fn sync(&self) -> Result<Outcome> {
         let root = File::open(&self.root).with_context(|| format!("{}", self.root.display()))?;
         Ok(from_errno(rustix::fs::syncfs(&root).and_then(|()| rustix::fs::syncfs(&root))))

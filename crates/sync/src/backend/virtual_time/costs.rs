@@ -9,14 +9,16 @@ pub struct Level {
     pub move_ns: u64,
 }
 
-/// What holding a lock costs that the model does not see: computation, and plain data that moves with the lock.
+/// What holding a lock costs that the model does not see: computation, and plain data that moves
+/// with the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
     /// The line the lock lies on (see [`crate::Backend::on_line`]).
     pub name: &'static str,
     /// Computation each time the lock is held, in nanoseconds.
     pub work_ns: u64,
-    /// Lines of plain data that follow the lock when another CPU takes it, each moved after the other.
+    /// Lines of plain data that follow the lock when another CPU takes it, each moved after the
+    /// other.
     pub lines: u64,
 }
 
@@ -40,7 +42,8 @@ pub struct Costs {
     pub levels: Vec<Level>,
     /// Moving a line between CPUs that are in no common set.
     pub move_ns: u64,
-    /// From the release of a contended lock to the next holder's continuing, beside the move of its line.
+    /// From the release of a contended lock to the next holder's continuing, beside the move of its
+    /// line.
     pub hand_over_ns: u64,
     /// How far a CPU may run ahead of the slowest before it lets that one run.
     pub slack_ns: u64,
@@ -51,7 +54,8 @@ pub struct Costs {
 }
 
 impl Default for Costs {
-    /// Orders of magnitude of a two-socket server: 1 ns, 90 ns from memory, 60 ns between caches, exact order.
+    /// Orders of magnitude of a two-socket server: 1 ns, 90 ns from memory, 60 ns between caches,
+    /// exact order.
     fn default() -> Self {
         Self {
             hit_ns: 1,

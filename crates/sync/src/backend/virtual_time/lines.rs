@@ -61,7 +61,8 @@ impl Line {
         }
     }
 
-    /// What it takes to bring the line: a reader is served by the nearest cache, a writer waits for the farthest.
+    /// What it takes to bring the line: a reader is served by the nearest cache, a writer waits for
+    /// the farthest.
     fn move_ns(&self, costs: &Costs, access: Access, cpu: usize) -> u64 {
         match &self.holders {
             Holders::Nobody => costs.miss_ns,

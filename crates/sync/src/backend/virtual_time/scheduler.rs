@@ -1,6 +1,7 @@
 //! The clocks, who runs next, and who waits for which lock.
 //!
-//! Everything here happens on one thread; a borrow of the state never lasts over a switch to another CPU.
+//! Everything here happens on one thread; a borrow of the state never lasts over a switch to
+//! another CPU.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -283,7 +284,8 @@ impl Scheduler {
         state.begin_section(&self.costs, cpu, id);
     }
 
-    /// Takes a lock if that needs no waiting. A try looks first, and leaves the line where it is when the lock is held.
+    /// Takes a lock if that needs no waiting. A try looks first, and leaves the line where it is
+    /// when the lock is held.
     pub(super) fn try_acquire(&self, id: LockId, access: Access) -> bool {
         self.access(id.line, Access::Read);
         if !self.state.borrow_mut().locks.entry(id.number).or_default().admits(access) {
@@ -339,7 +341,8 @@ impl Scheduler {
         }
     }
 
-    /// Waits for a condition variable, having released a lock with `release`; true when `limit_ns` ran out.
+    /// Waits for a condition variable, having released a lock with `release`; true when `limit_ns`
+    /// ran out.
     pub(super) fn wait_for_condition(
         &self,
         id: LockId,
@@ -401,7 +404,8 @@ fn u64_of(count: usize) -> u64 {
 
 /// Back to the loop in `simulate`, until it resumes this CPU.
 ///
-/// The generator's newer interface passes a token down to whoever yields; a lock deep in code under test has none.
+/// The generator's newer interface passes a token down to whoever yields; a lock deep in code under
+/// test has none.
 #[allow(deprecated)]
 fn switch() {
     generator::yield_with(());

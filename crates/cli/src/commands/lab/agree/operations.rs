@@ -44,8 +44,8 @@ pub(crate) struct OperationArgs {
     /// Play this trace on the start image first, by the kernel
     #[arg(long)]
     age: Option<PathBuf>,
-    /// Age the start image first: by this many operations of the kind `ageing`, played by the kernel, or by a life in the engine,
-    /// PROFILE[:N][:P%] (see lab age)
+    /// Age the start image first: by this many operations of the kind `ageing`, played by the
+    /// kernel, or by a life in the engine, PROFILE[:N][:P%] (see lab age)
     #[arg(long, default_value = "0", conflicts_with = "age")]
     aged: Aged,
     /// Workers of made traces: they take turns, each on a CPU slot and in a directory of its own
@@ -54,7 +54,8 @@ pub(crate) struct OperationArgs {
     /// Seeds of the table, comma-separated: each cell is the sum over them [default: --seed]
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["trace", "make"])]
     seeds: Vec<u64>,
-    /// The whole document of tables, as Markdown: fresh images, two workers, aged images (as --aged says); with --ceiling
+    /// The whole document of tables, as Markdown: fresh images, two workers, aged images (as --aged
+    /// says); with --ceiling
     #[arg(long, conflicts_with_all = ["trace", "make", "workers"])]
     report: bool,
     /// Load bitmaps as they are needed, not all after each mount
@@ -63,7 +64,8 @@ pub(crate) struct OperationArgs {
     /// Compare the kernel with the kernel: the most that can be reached
     #[arg(long)]
     ceiling: bool,
-    /// Folder of the images [default: /dev/shm where it exists, else the folder for temporary files]
+    /// Folder of the images [default: /dev/shm where it exists, else the folder for temporary
+    /// files]
     #[arg(long)]
     scratch: Option<PathBuf>,
 }
@@ -225,8 +227,8 @@ const LIMIT: &str = "The kernel itself does not repeat long mixed traces: --ceil
 /// Operations that age the images of the report.
 const AGED: u64 = 200_000;
 
-/// The parts of the report: fresh images, two workers on such, and images aged in the way that was asked for, else by [`AGED`]
-/// operations of the kernel.
+/// The parts of the report: fresh images, two workers on such, and images aged in the way that was
+/// asked for, else by [`AGED`] operations of the kernel.
 fn of_report(matrix: Matrix) -> Vec<Matrix> {
     let fresh = Matrix { aged: 0, lived: None, ..matrix.clone() };
     let two = Matrix { workers: 2, ..fresh.clone() };
@@ -235,8 +237,8 @@ fn of_report(matrix: Matrix) -> Vec<Matrix> {
     vec![fresh, two, aged]
 }
 
-/// One measurement with its sums. Rows of Markdown, and objects of JSON, come as they are measured; the table for a terminal at
-/// the end, when it is known how wide its columns are.
+/// One measurement with its sums. Rows of Markdown, and objects of JSON, come as they are measured;
+/// the table for a terminal at the end, when it is known how wide its columns are.
 fn run_one(matrix: &Matrix, form: Form, output: &Output) -> Result<Vec<matrix::Cell>> {
     matrix.check()?;
     let mut rows = Rows::default();
