@@ -3,8 +3,11 @@
 //!
 //! An operation that ended with an error has happened or not, so that both states stay possible;
 //! its file holds, byte by byte, what one of them has. What was not synced may be lost, too, where
-//! data could not be written or the instance ended.
+//! data could not be written or the instance ended. Under `data=writeback` freed blocks are used
+//! again at once, as in Linux: when the instance ended, a file that was cut or removed and comes
+//! back may hold what others wrote.
 
+use super::images::Image;
 use super::operations::Op;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -136,18 +139,33 @@ pub(crate) struct Expected {
     noted: u32,
     /// A write goes folio by folio.
     by_folio: bool,
+    /// Blocks that a file no longer has are another's before that is durable.
+    reuses_at_once: bool,
 }
 
 impl Expected {
-    /// Of an empty directory.
-    pub(crate) fn empty(by_folio: bool) -> Self {
+    /// Of an empty directory on a kind of image.
+    pub(crate) fn empty(image: &Image) -> Self {
         let (now, since_sync) = (vec![State::default()], vec![State::default()]);
-        Self { now, since_sync, lost_data: false, between: BTreeSet::new(), noted: 0, by_folio }
+        Self {
+            now,
+            since_sync,
+            lost_data: false,
+            between: BTreeSet::new(),
+            noted: 0,
+            by_folio: image.writes_by_folio(),
+            reuses_at_once: image.reuses_at_once(),
+        }
     }
 
-    /// Whether an operation can be done, whatever happened before.
+    /// Whether an operation can be done, whatever happened before, and it is known what it changes:
+    /// nobody knows where appending to a file begins whose size lies between two states.
     pub(crate) fn allows(&self, op: &Op) -> bool {
-        self.now.iter().all(|state| op.after(state).is_some())
+        let is_known = |state: &State| {
+            let id = state.names.get(op.path());
+            !matches!(op, Op::Append { .. }) || id.is_none_or(|id| !self.between.contains(id))
+        };
+        self.now.iter().all(|state| op.after(state).is_some() && is_known(state))
     }
 
     /// Notes an operation and its answer: whether it happened, or the device failed.
@@ -211,7 +229,8 @@ impl Expected {
         let is_loose = loss != Loss::None || self.lost_data;
         let mut why = Vec::new();
         for state in names {
-            match fits(state, view).and_then(|()| self.contents_fit(state, &contents, view, is_loose)) {
+            let contents_fit = || self.contents_fit(state, &contents, view, (is_loose, loss));
+            match fits(state, view).and_then(|()| contents_fit()) {
                 Ok(()) => return Ok(()),
                 Err(error) => why.push(error),
             }
@@ -225,13 +244,19 @@ impl Expected {
         state: &State,
         contents: &[&State],
         view: &View,
-        is_loose: bool,
+        (is_loose, loss): (bool, Loss),
     ) -> Result<(), String> {
+        let reuses = self.reuses_at_once && loss == Loss::All;
         for (path, id) in &state.names {
             let versions: Vec<&Node> =
                 contents.iter().filter_map(|state| state.nodes.get(id)).map(|node| &**node).collect();
-            let bounds = (is_loose, is_loose || self.between.contains(id));
             let seen = &view[path];
+            let bounds = Bounds {
+                is_loose,
+                is_between: is_loose || self.between.contains(id),
+                is_reused: reuses && versions.len() < contents.len(),
+                may_be_reused: reuses,
+            };
             content_fits(&versions, &seen.body, bounds).map_err(|why| format!("{path}: {why}"))?;
             if !versions.iter().any(|version| version.xattrs == seen.xattrs) {
                 return Err(format!("{path}: attributes {:?}", lengths(&seen.xattrs)));
@@ -264,11 +289,20 @@ fn fits(state: &State, view: &View) -> Result<(), String> {
     if distinct.len() == inodes.len() { Ok(()) } else { Err("two files are one".to_owned()) }
 }
 
-fn content_fits(
-    versions: &[&Node],
-    found: &Body,
-    (is_loose, is_between): (bool, bool),
-) -> Result<(), String> {
+/// How far a file may be from its versions.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// Data that was not synced may be missing.
+    is_loose: bool,
+    /// Its size may lie between those of the versions.
+    is_between: bool,
+    /// It may have been removed, and its blocks may be another file's: it holds anything.
+    is_reused: bool,
+    /// So may the blocks that one of its versions does not have.
+    may_be_reused: bool,
+}
+
+fn content_fits(versions: &[&Node], found: &Body, bounds: Bounds) -> Result<(), String> {
     let Body::File { bytes: found, .. } = found else {
         let same = versions.iter().any(|version| version.body == *found);
         return if same { Ok(()) } else { Err(format!("is {found:?}")) };
@@ -281,15 +315,17 @@ fn content_fits(
         })
         .collect();
     let generations: BTreeSet<u32> = files.iter().map(|(_, moved)| *moved).collect();
+    let is_reused = bounds.is_reused || bounds.may_be_reused && generations.len() > 1;
+    let bounds = Bounds { is_reused, ..bounds };
     let mut why = Vec::new();
     for generation in generations {
         let mixed: Vec<&[u8]> =
             files.iter().filter(|(_, moved)| *moved == generation).map(|(bytes, _)| *bytes).collect();
         // What was not stored before the move may be missing after it.
         let lost = [vec![0; mixed[0].len()]];
-        let lost = lost.iter().map(|zeroes| &zeroes[..]).filter(|_| is_loose && generation > 0);
+        let lost = lost.iter().map(|zeroes| &zeroes[..]).filter(|_| bounds.is_loose && generation > 0);
         let mixed: Vec<&[u8]> = mixed.into_iter().chain(lost).collect();
-        match mix_fits(&mixed, found, is_between) {
+        match mix_fits(&mixed, found, bounds) {
             Ok(()) => return Ok(()),
             Err(error) => why.push(error),
         }
@@ -298,15 +334,17 @@ fn content_fits(
 }
 
 /// Each byte is one of those that the versions have there, zeroes behind their ends.
-fn mix_fits(versions: &[&[u8]], found: &[u8], is_between: bool) -> Result<(), String> {
+fn mix_fits(versions: &[&[u8]], found: &[u8], bounds: Bounds) -> Result<(), String> {
     let sizes: BTreeSet<usize> = versions.iter().map(|bytes| bytes.len()).collect();
     let (least, most) = (sizes.first().copied().unwrap_or(0), sizes.last().copied().unwrap_or(0));
     let size = found.len();
-    if !(sizes.contains(&size) || is_between && (least..=most).contains(&size)) {
+    if !(sizes.contains(&size) || bounds.is_between && (least..=most).contains(&size)) {
         return Err(format!("size {size}, not one of {sizes:?}"));
     }
     let is_wrong = |(at, byte): &(usize, &u8)| {
-        !versions.iter().any(|version| version.get(*at).copied().unwrap_or(0) == **byte)
+        let mut wanted = versions.iter().map(|version| version.get(*at).copied().unwrap_or(0));
+        let may_be_any = bounds.is_reused || bounds.may_be_reused && wanted.clone().any(|byte| byte == 0);
+        !(may_be_any || wanted.any(|wanted| wanted == **byte))
     };
     match found.iter().enumerate().find(is_wrong) {
         None => Ok(()),

@@ -92,6 +92,11 @@ impl Image {
         self.folios
     }
 
+    /// Whether blocks that a file no longer has are another's before that is durable, as in Linux.
+    pub(crate) fn reuses_at_once(&self) -> bool {
+        self.data == DataMode::Writeback
+    }
+
     pub(crate) fn has_journal(&self) -> bool {
         !self.has("^has_journal")
     }

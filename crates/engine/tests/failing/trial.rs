@@ -86,7 +86,7 @@ impl Base {
         let device = Arc::new(image.format());
         let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
         let fs = FileSystem::open(shared, image.open_options(false), &context()).unwrap();
-        let mut expected = Expected::empty(image.writes_by_folio());
+        let mut expected = Expected::empty(&image);
         for number in 0..FILLED {
             let name = format!("filled-{number}");
             fs.create(&context(), InodeNr::ROOT, name.as_bytes(), &new(FileType::Directory)).unwrap();
@@ -95,7 +95,7 @@ impl Base {
             let name = format!("worker-{worker}");
             let directory = new(FileType::Directory);
             let dir = fs.create(&context(), InodeNr::ROOT, name.as_bytes(), &directory).unwrap();
-            expected = Expected::empty(image.writes_by_folio());
+            expected = Expected::empty(&image);
             for op in scene(&image) {
                 op.run(&fs, &context(), dir)
                     .unwrap_or_else(|error| panic!("{}: {op:?}: {error}", image.name));
