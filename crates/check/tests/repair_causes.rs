@@ -115,6 +115,98 @@ fn a_bitmap_on_a_table_moves() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
+/// Garbage over the first block of the inode table, and a sound copy of that block in the log, with
+/// other blocks behind it: the rest of the table stays where it is.
+#[test]
+fn a_copy_in_the_log_is_no_table() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext3", "-b", "1024"]);
+    let log: u64 = debugfs(&image, "blocks <8>").split_whitespace().next().unwrap().parse().unwrap();
+    let table =
+        debugfs(&image, "imap <1>").split("at block ").nth(1).unwrap().split(',').next().unwrap().to_owned();
+    let table: u64 = table.parse().unwrap();
+    let device = FileDevice::open(&image).unwrap();
+    let mut block = vec![0; 1024];
+    device.read_at(table << 10, &mut block).unwrap();
+    device.write_at((log + 4) << 10, &block).unwrap();
+    device.write_at(table << 10, &[8; 1024]).unwrap();
+    drop(device);
+    repair(&image);
+    // Named by its number: the root was lost, and `one` with the name `two` was not.
+    let found = debugfs(&image, "ls -p lost+found");
+    let names = found.split('/').filter(|name| name.starts_with('#')).count();
+    assert!(names >= 2, "the directories one and three: {found}");
+}
+
+/// A descriptor of a single group, without a copy or a checksum, that says the table begins a block
+/// later: what lies there looks like inodes, and not like the reserved ones.
+#[test]
+fn a_table_is_found_a_block_before() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    for n in 0..900 {
+        std::fs::create_dir_all(tree.join(format!("many/{n}"))).unwrap();
+    }
+    let tree = tree.to_str().unwrap();
+    let image = folder.path().join("image");
+    mke2fs(&image, &["-t", "ext2", "-b", "4096", "-N", "4096", "-d", tree], "32M");
+    let table =
+        debugfs(&image, "imap <1>").split("at block ").nth(1).unwrap().split(',').next().unwrap().to_owned();
+    let next = table.parse::<u64>().unwrap() + 1;
+    debugfs(&image, &format!("set_block_group 0 inode_table {next}"));
+    repair(&image);
+    assert!(debugfs(&image, "ls -p many").contains("/899/"), "its names are there");
+}
+
+/// A block with an access list, which has no name, and another attribute: whichever of them says
+/// that its value is in an inode that cannot be, it goes, and the other one stays.
+#[test]
+fn an_access_list_goes_or_stays_alone() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // Owner rw-, user 1000 rw-, group r--, mask rw-, others r--, as user space writes it.
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in
+        [(1u16, 6u16, u32::MAX), (2, 6, 1000), (4, 4, u32::MAX), (16, 6, u32::MAX), (32, 4, u32::MAX)]
+    {
+        list.extend_from_slice(&tag.to_le_bytes());
+        list.extend_from_slice(&permissions.to_le_bytes());
+        list.extend_from_slice(&id.to_le_bytes());
+    }
+    let file = folder.path().join("list");
+    std::fs::write(&file, list).unwrap();
+    let options = ["-t", "ext4", "-b", "1024", "-I", "128", "-O", "^metadata_csum"];
+    for (index, stays) in [(2u8, "user.a"), (1, "system.posix_acl_access")] {
+        let image = made(folder.path(), &options);
+        debugfs(&image, "ea_set one user.a value");
+        debugfs(&image, &format!("ea_set -f {} one system.posix_acl_access", file.to_str().unwrap()));
+        let stat = debugfs(&image, "stat one");
+        let block = stat.split("File ACL:").nth(1).unwrap().split_whitespace().next().unwrap();
+        let at = block.parse::<u64>().unwrap() << 10;
+        let device = FileDevice::open(&image).unwrap();
+        let mut bytes = [0; 96];
+        device.read_at(at, &mut bytes).unwrap();
+        let is_it = |entry: &usize| bytes[*entry + 1] == index;
+        // After the header of 32 bytes: entries of 16, and names in fours.
+        let second = 32 + 16 + usize::from(bytes[32]).next_multiple_of(4);
+        let entry = [32, second].into_iter().find(is_it).unwrap();
+        device.write_at(at + u64::try_from(entry).unwrap() + 4, &[0xFF; 4]).unwrap();
+        drop(device);
+        repair(&image);
+        let left = debugfs(&image, "ea_list one");
+        let names = ["user.a", "system.posix_acl_access"].map(|name| left.contains(name));
+        assert_eq!(names, [stays == "user.a", stays != "user.a"], "{left}");
+    }
+}
+
 /// Revision 0 in the superblock of a file system with inodes of 256 bytes: nothing can be read by
 /// it.
 #[test]

@@ -13,6 +13,8 @@ use super::log::{Cost, Outcome};
 use crate::code::Code;
 use crate::finding::{Finding, Site};
 
+/// Indexes of names that are whole without a suffix: access and default list.
+const ACCESS_LISTS: [u8; 2] = [2, 3];
 /// Bytes of extra fields that Linux knows.
 const EXTRA_USUAL: u16 = 32;
 
@@ -151,7 +153,8 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
             inode => Some(Value::Inode { inode, size: word(at + 8), entry_hash: word(at + 12) }),
         };
         let index = area[at + 1];
-        let legal = index != 0 && (home == Home::Inode || name_len > 0);
+        // Access lists have no name but their index.
+        let legal = index != 0 && (home == Home::Inode || name_len > 0 || ACCESS_LISTS.contains(&index));
         if let Some(value) = value.filter(|_| legal && list.find(index, &name).is_none()) {
             if inode == 0 && size > 0 {
                 taken.push(range);

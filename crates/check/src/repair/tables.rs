@@ -72,10 +72,12 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
     Ok(!placed.is_empty())
 }
 
-/// Whether the first table begins without a root, and hardly anything in it is an inode.
+/// Whether the first table begins without a root, and its reserved inodes are hardly any. Of the
+/// others no more can be told where their numbers do not stand in checksums.
 fn is_first_elsewhere(ed: &Editor<'_, '_>) -> bool {
     let Ok(root) = ed.slot(InodeNr::ROOT) else { return true };
-    !is_root(ed, root.bytes()) && rate(ed, FIRST, ed.volume().group_of(FIRST).desc.inode_table()) <= 0
+    let here = ed.volume().group_of(FIRST).desc.inode_table();
+    !is_root(ed, root.bytes()) && rate_up_to(ed, FIRST, here, ed.volume().first_inode()) <= 0
 }
 
 /// Says in a descriptor where the table lies.
@@ -158,17 +160,22 @@ fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     let table = volume.geometry.inode_table_blocks();
     let possible = candidates.into_iter().filter(|place| volume.contains_range(*place, table));
     let rated: Vec<(i64, BlockNr)> = possible.map(|place| (rate(ed, FIRST, place), place)).collect();
-    let best = rated.iter().map(|one| one.0).max()?;
+    let best = rated.iter().map(|one| one.0).max().filter(|best| *best > i64::MIN)?;
     rated.into_iter().find(|one| one.0 == best).map(|one| one.1)
 }
 
 /// How much a run of blocks looks like the table of a group: inodes that are right at their places,
 /// less those that are wrong.
 fn rate(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> i64 {
+    rate_up_to(ed, group, place, RATED_MAX)
+}
+
+/// As [`rate`], by the first inodes only.
+fn rate_up_to(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr, inodes: u32) -> i64 {
     let volume = ed.volume();
     let geometry = &volume.geometry;
     let (bits, size) = (geometry.block_bits(), usize::from(geometry.inode_size()));
-    let count = geometry.inodes_per_group().min(RATED_MAX);
+    let count = geometry.inodes_per_group().min(inodes);
     let mut bytes = vec![0; usize_from_u32(count) * size];
     let unread = volume.device.read_at(place.raw() << bits, &mut bytes).is_err();
     if unread || (group == FIRST && is_in_journal(ed, &bytes, place)) {
@@ -186,13 +193,17 @@ fn rate(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> i64 {
 }
 
 /// Whether a run that begins as the first table does is a copy: it lies in the journal that its own
-/// inode 8 maps.
+/// inode 8 maps, or the one here. A log holds single blocks of the table, and what follows there is
+/// something else.
 fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], place: BlockNr) -> bool {
     let size = usize::from(ed.volume().geometry.inode_size());
     let at = usize_from_u32(InodeNr::JOURNAL.raw() - 1) * size;
-    let Some(slot) = table.get(at..at + size) else { return false };
-    let map = super::maps::read(ed, InodeNr::JOURNAL, InodeSlot::new(slot).raw());
-    map.runs.iter().any(|run| (run.physical..run.physical + run.length).contains(&place.raw()))
+    let is_mapped = |slot: &[u8]| {
+        let map = super::maps::read(ed, InodeNr::JOURNAL, InodeSlot::new(slot).raw());
+        map.runs.iter().any(|run| (run.physical..run.physical + run.length).contains(&place.raw()))
+    };
+    table.get(at..at + size).is_some_and(is_mapped)
+        || ed.slot(InodeNr::JOURNAL).is_ok_and(|slot| is_mapped(slot.bytes()))
 }
 
 /// Whether a slot holds what could be an inode with this number.

@@ -3,7 +3,7 @@
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::InodeFlags;
 use blockyard_disk::num::{high32, low32, u32_from_usize, u64_from_u32, u64_from_usize};
-use blockyard_disk::xattr::{AttributeList, Home, VALUE_LEN_MAX, Value};
+use blockyard_disk::xattr::{self, AttributeList, Home, VALUE_LEN_MAX};
 use blockyard_disk::{BlockNr, InodeNr};
 use zerocopy::little_endian::U32;
 
@@ -184,20 +184,23 @@ fn drop_from_block(
 ) -> Result<Vec<(u8, Vec<u8>)>, DeviceError> {
     let volume: &Volume<'_> = ed.volume();
     let bytes = volume.block(block)?;
-    let mut list = attributes::salvage(&bytes, Home::Block);
-    let gone: Vec<_> =
-        list.iter().filter(|attribute| attribute.value.inode() == Some(value.raw())).cloned().collect();
+    // What names the inode may be no attribute that can be kept for another reason, too.
+    let entries = xattr::parse_entries(&bytes, Home::Block).unwrap_or_default().into_iter();
+    let gone: Vec<(u8, Vec<u8>)> = entries
+        .filter(|entry| entry.value_inode == value.raw())
+        .map(|entry| (entry.name_index, entry.name.to_vec()))
+        .collect();
     if gone.is_empty() {
-        return Ok(Vec::new());
+        return Ok(gone);
     }
-    for attribute in &gone {
-        debug_assert!(matches!(attribute.value, Value::Inode { .. }), "a value in an inode");
-        list.remove(attribute.index, &attribute.name);
+    let mut list = attributes::salvage(&bytes, Home::Block);
+    for (index, name) in &gone {
+        list.remove(*index, name);
     }
     let mut new = vec![0; bytes.len()];
     let fits = list.write_block(&mut new, u32_from_usize(users.len().max(1)));
     assert!(fits, "{} bytes held more attributes", u64_from_usize(bytes.len()));
     volume.checksums.seal_xattr_block(block, &mut new);
     ed.put_block(block, &new)?;
-    Ok(gone.into_iter().map(|attribute| (attribute.index, attribute.name)).collect())
+    Ok(gone)
 }
