@@ -370,21 +370,31 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
         links::repair(ed, &at, &found)?;
         return Ok(true);
     }
+    after_links(ed, &facts, ledger, before)
+}
+
+/// What needs files and directories as they are to be: the journal, wishes, quota files, pass 5.
+fn after_links(
+    ed: &mut Editor<'_, '_>,
+    facts: &Facts,
+    mut ledger: Ledger,
+    before: &[Finding],
+) -> Result<bool, Error> {
     if ed.log.journal_dropped == JournalDropped::Yes {
         ed.log.journal_dropped = JournalDropped::No;
         fields::make_journal(ed)?;
         return Ok(true);
     }
-    if wishes::fulfil(ed, &facts)? {
+    if wishes::fulfil(ed, facts)? {
         return Ok(true);
     }
-    quota_check::check(scan, &facts, &mut ledger);
+    quota_check::check(ed.scan, facts, &mut ledger);
     let about = |finding: &&Finding| quota::is_about_quota(finding.code) && ed.log.accepts(finding.code);
     let found = sorted(ledger.findings().filter(about).cloned().collect());
-    if !found.is_empty() && quota::repair(ed, &facts, &found)? {
+    if !found.is_empty() && quota::repair(ed, facts, &found)? {
         return Ok(true);
     }
-    last_pass(ed, &facts, ledger, before)
+    last_pass(ed, facts, ledger, before)
 }
 
 /// Pass 5.
