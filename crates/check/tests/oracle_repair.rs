@@ -125,12 +125,6 @@ fn repair_all(base: &Base, numbers: &[usize], folder: &Path, seed: u64, totals: 
     });
 }
 
-/// A folder in memory where there is one: nothing here has to be durable.
-fn folder() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
-
 #[test]
 fn repaired_images_are_clean_and_hold_what_e2fsck_keeps() {
     if !require(&["root", "mke2fs", "e2fsck", "timeout", "prlimit"]) {
@@ -143,7 +137,7 @@ fn repaired_images_are_clean_and_hold_what_e2fsck_keeps() {
     if let Some((name, _)) = only {
         profiles = vec![profile_named(name)];
     }
-    let folder = folder();
+    let folder = support::folder();
     let totals = Mutex::new(Totals::default());
     for (n, profile) in profiles.iter().enumerate() {
         let base = Base::make(profile, folder.path());

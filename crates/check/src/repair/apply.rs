@@ -82,16 +82,7 @@ impl Plan<'_> {
             return Ok(Applied::default());
         }
         assert_eq!(journal.is_some(), self.journal.is_some(), "the plan was made with other devices");
-        if self.is_replayed {
-            let options = Options { on_damage: OnDamage::ReplayGood, ..Options::default() };
-            let session = match journal {
-                Some(journal) => Session::open_with_journal(device, journal),
-                None => Session::open(device),
-            };
-            // What was possible in memory is possible here; if it is not, the blocks below say the
-            // same.
-            let _ = session.and_then(|session| session.replay(&options));
-        }
+        self.replay(device, journal);
         if let Some(redo) = Redo::of(device).filter(|_| self.is_resumed) {
             redo.carry_out_in_place(device)?;
         }
@@ -122,6 +113,39 @@ impl Plan<'_> {
         self.write(device, superblock)?;
         device.flush()?;
         Ok(Applied { blocks: u64_from_usize(changed.len()) })
+    }
+
+    /// What `-p` writes where it stops: the journal is replayed, as a mount would do it, too, and
+    /// the superblock says that there are errors.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn stop(
+        &self,
+        device: &dyn BlockDevice,
+        journal: Option<&dyn BlockDevice>,
+    ) -> Result<(), DeviceError> {
+        self.replay(device, journal);
+        if sound_superblock(device).is_some() {
+            change_superblock(device, |sb| sb.set_state(sb.state() | FsState::ERROR))?;
+            device.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Replays the journal where the plan does that.
+    fn replay(&self, device: &dyn BlockDevice, journal: Option<&dyn BlockDevice>) {
+        if !self.is_replayed {
+            return;
+        }
+        let options = Options { on_damage: OnDamage::ReplayGood, ..Options::default() };
+        let session = match journal {
+            Some(journal) => Session::open_with_journal(device, journal),
+            None => Session::open(device),
+        };
+        // What was possible in memory is possible here; if it is not, the journal still waits, and
+        // the blocks of the plan say the same.
+        let _ = session.and_then(|session| session.replay(&options));
     }
 
     /// Gives up the space that is free after the plan was carried out, where the result is clean.
@@ -202,18 +226,6 @@ fn has_sound_head(device: &dyn BlockDevice) -> bool {
         journal::check(&volume, None, &mut sink);
     }
     sink.into_findings().iter().all(|finding| !finding.is_error() && finding.code != Code::GROUP_CHECKSUM)
-}
-
-/// Notes in the superblock that there are errors.
-///
-/// # Errors
-/// Those of the device.
-pub fn mark_errors(device: &dyn BlockDevice) -> Result<(), DeviceError> {
-    if sound_superblock(device).is_some() {
-        change_superblock(device, |sb| sb.set_state(sb.state() | FsState::ERROR))?;
-        device.flush()?;
-    }
-    Ok(())
 }
 
 /// Takes the mark of a clean file system off a superblock that is one.

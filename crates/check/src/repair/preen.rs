@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use blockyard_disk::{BlockNr, Compat, InodeNr, RoCompat};
+use blockyard_disk::{BlockNr, Compat, CorruptionKind, InodeNr, RoCompat};
 
 use super::Plan;
 use super::editor::sound_superblock;
@@ -19,7 +19,7 @@ pub enum Preening<'p> {
     Clean,
     /// It carries the plan out.
     Mends,
-    /// Nothing but the mark of errors: this finding is for somebody who looks at it.
+    /// It replays the journal and marks errors: this finding is for somebody who looks at it.
     Stops(&'p Finding),
     /// Nothing: the file system cannot be examined by its own superblock.
     Unusable,
@@ -116,7 +116,8 @@ impl Plan<'_> {
     }
 
     /// Whether nothing that e2fsck counts as a correction is done: it does not count what it mends
-    /// before the first pass, nor a block with a type that it filled in.
+    /// before the first pass, nor a block with a type that it filled in, nor that it replayed a log
+    /// up to a corrupt transaction.
     fn is_uncounted(&self) -> bool {
         let findings = &self.before.findings;
         let unset = findings.iter().filter(|finding| finding.code == Code::TYPE_UNSET);
@@ -142,10 +143,18 @@ impl Plan<'_> {
         if !late.is_empty() && late.iter().all(|&code| restarts(code)) {
             return self.is_complete();
         }
+        // It counts blocks that it passes over and descriptors that it does not read.
+        let unread = CorruptionKind::JournalCommitChecksum.to_string();
+        let is_unread =
+            |finding: &Finding| finding.code == Code::LOG_CORRUPT && finding.detail.ends_with(&unread);
         let mut errors = findings.iter().filter(|finding| finding.is_error());
         let is_early = |finding: &Finding| matches!(finding.code, Code::MMP_CHECKSUM | Code::MMP_MAGIC);
         let minor = errors.all(|finding| {
-            is_filled(finding) || is_opened(finding) || is_fields(finding) || is_early(finding)
+            is_filled(finding)
+                || is_opened(finding)
+                || is_fields(finding)
+                || is_early(finding)
+                || is_unread(finding)
         });
         let is_minor = |code| match code {
             Code::LEAF_CHECKSUM => !filled.is_empty(),
@@ -218,6 +227,8 @@ impl Beside {
             }
             // The list of bad blocks is read before the first pass, by who does not mend.
             Code::INODE_CHECKSUM if finding.site.inode == Some(InodeNr::BAD_BLOCKS) => false,
+            // What is sound before it is replayed, and what is left is checked.
+            Code::LOG_CORRUPT => true,
             // The file is emptied when nothing waits in it.
             Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,
             Code::XATTR_CHECKSUM => {

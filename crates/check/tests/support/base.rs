@@ -33,9 +33,16 @@ impl Base {
     pub(crate) fn make(profile: &'static Profile, folder: &Path) -> Self {
         let image = make_filled(profile, folder);
         let device = MemoryDevice::load(&image).expect("the image was just made");
-        let inventory = Inventory::read(&image);
+        let base = Self::of(profile, device, &image);
         std::fs::remove_file(image).expect("the image was just made");
-        let shared: Arc<dyn BlockDevice> = Arc::new(device.duplicate());
+        base
+    }
+
+    /// A device, and the valid image that it holds.
+    pub(crate) fn of(profile: &'static Profile, device: MemoryDevice, image: &Path) -> Self {
+        let inventory = Inventory::read(image);
+        let whole = MemoryDevice::load(image).expect("the image was just made");
+        let shared: Arc<dyn BlockDevice> = Arc::new(whole);
         let files = files_on(Arc::clone(&shared));
         let reader = Reader::open(shared).expect("the image is sound");
         let mut bytes_of = BTreeMap::new();
@@ -44,6 +51,11 @@ impl Base {
             bytes_of.entry(number).or_insert_with(|| bytes_of_inode(&reader, &inventory, number));
         }
         Self { profile, device, inventory, files, bytes_of }
+    }
+
+    /// Says that every file depends on some bytes.
+    pub(crate) fn need_everywhere(&mut self, bytes: &[Range<u64>]) {
+        self.bytes_of.values_mut().for_each(|ranges| ranges.extend_from_slice(bytes));
     }
 
     /// The files of which a damage touches nothing: neither inode, blocks and map, nor those of the

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use blockyard_check::{Action, Cost, Options, Plan, Preening, RepairOptions, check, mark_errors, plan};
+use blockyard_check::{Action, Cost, Options, Plan, Preening, RepairOptions, check, plan};
 use blockyard_device::MemoryDevice;
 use blockyard_testkit::{e2fsck_bounded, run};
 
@@ -192,8 +192,8 @@ fn preened(
         Some(Preening::Mends) => mended,
         other => {
             let device = damaged.duplicate();
-            if matches!(other, Some(Preening::Stops(_))) {
-                mark_errors(&device).expect("memory takes every write");
+            if let (Some(plan), Some(Preening::Stops(_))) = (plan, other) {
+                plan.stop(&device, None).expect("memory takes every write");
             }
             device.save(&bench.theirs).expect("space for an image");
             e2fsck_bounded(&bench.theirs).code

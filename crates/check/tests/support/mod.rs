@@ -6,3 +6,10 @@ pub(crate) mod base;
 pub(crate) mod draw;
 pub(crate) mod judge;
 pub(crate) mod kept;
+
+/// A folder in memory where there is one: nothing here has to be durable.
+pub(crate) fn folder() -> tempfile::TempDir {
+    let memory = std::path::Path::new("/dev/shm");
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.expect("a folder")
+}

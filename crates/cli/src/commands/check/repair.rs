@@ -203,7 +203,8 @@ struct Done {
     undo: Option<PathBuf>,
 }
 
-/// Safe repairs only: where anything else is wrong nothing is written but the mark of errors.
+/// Safe repairs only: where anything else is wrong the journal is replayed and the mark of errors
+/// written, and nothing else.
 fn preen(args: &Args, output: &Output, plan: &Plan<'_>, devices: &Devices<'_>) -> anyhow::Result<ExitCode> {
     let device = devices.image;
     let name = args.image.display();
@@ -215,7 +216,10 @@ fn preen(args: &Args, output: &Output, plan: &Plan<'_>, devices: &Devices<'_>) -
         Preening::Stops(finding) => {
             println!("{name}: {} {}: {}", finding.code, finding.site, finding.code.text());
             println!("{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY (blockyard check, without -p)");
-            blockyard_check::mark_errors(device)?;
+            if let Some(path) = undo_file(args)?.filter(|_| plan.is_replayed()) {
+                plan.save_undo(device, &path).with_context(|| path.display().to_string())?;
+            }
+            plan.stop(device, devices.journal())?;
         }
         Preening::Clean if output.quiet => {}
         Preening::Clean => println!("{name}: clean"),
