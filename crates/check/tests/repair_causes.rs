@@ -207,6 +207,41 @@ fn an_access_list_goes_or_stays_alone() {
     }
 }
 
+/// A constant of the superblock and a place in the only descriptor, both wrong behind checksums that
+/// are right, and no backup: what the checksums speak for stays.
+#[test]
+fn a_sealed_descriptor_speaks_for_the_superblock() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let features = "bigalloc,sparse_super2,^has_journal,^flex_bg";
+    let image = folder.path().join("image");
+    mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", features, "-C", "8192"], "64M");
+    for request in ["mkdir one", "mkdir one/two"] {
+        debugfs(&image, request);
+    }
+    let stats = debugfs(&image, "stats");
+    let (_, place) = stats.split_once("inode bitmap at ").unwrap();
+    let place: String = place.chars().take_while(char::is_ascii_digit).collect();
+    let script = folder.path().join("script");
+    // In one go: debugfs does not open what the first line makes.
+    let lines = format!("set_block_group 0 block_bitmap {place}\nset_block_group 0 checksum calc\n");
+    std::fs::write(&script, lines).unwrap();
+    run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
+    let device = FileDevice::open(&image).unwrap();
+    let mut sb = [0; 1024];
+    device.read_at(1024, &mut sb).unwrap();
+    let per_group = u32::from_le_bytes(sb[0x28..0x2C].try_into().unwrap());
+    sb[0x28..0x2C].copy_from_slice(&(per_group - 1).to_le_bytes());
+    let sum = blockyard_disk::checksum::crc32c_raw(!0, &sb[..0x3FC]);
+    sb[0x3FC..].copy_from_slice(&sum.to_le_bytes());
+    device.write_at(1024, &sb).unwrap();
+    drop(device);
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
+}
+
 /// Revision 0 in the superblock of a file system with inodes of 256 bytes: nothing can be read by
 /// it.
 #[test]
