@@ -8,6 +8,7 @@
 mod copies;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use blockyard_device::DeviceError;
 use blockyard_disk::extent;
@@ -43,9 +44,11 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
         let tries = ed.log.try_again(Tried::Table, InodeNr::new(0));
         let here = ed.volume().group_of(FIRST).desc.inode_table();
         let found = if tries == 0 { find_first(ed) } else { None };
-        if let Some(place) =
-            found.filter(|place| *place != here && rate(ed, FIRST, *place) > rate(ed, FIRST, here))
-        {
+        // A block of the table may have gone elsewhere alone: then what follows it did not.
+        let behind = ed.volume().geometry.block_size() / usize::from(ed.volume().geometry.inode_size());
+        let rest = |place| rate_part(ed, FIRST, place, u32_from_usize(behind)..RATED_MAX);
+        let is_better = |place| rate(ed, FIRST, place) > rate(ed, FIRST, here) && rest(place) >= rest(here);
+        if let Some(place) = found.filter(|place| *place != here && is_better(*place)) {
             put_table(ed, FIRST, place)?;
             let what = format!("inode table found at block {place}");
             ed.add(Code::INODE_TABLE_PLACE, Site::group(FIRST), Cost::Nothing, what);
@@ -77,7 +80,7 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
 fn is_first_elsewhere(ed: &Editor<'_, '_>) -> bool {
     let Ok(root) = ed.slot(InodeNr::ROOT) else { return true };
     let here = ed.volume().group_of(FIRST).desc.inode_table();
-    !is_root(ed, root.bytes()) && rate_up_to(ed, FIRST, here, ed.volume().first_inode()) <= 0
+    !is_root(ed, root.bytes()) && rate_part(ed, FIRST, here, 0..ed.volume().first_inode()) <= 0
 }
 
 /// Says in a descriptor where the table lies.
@@ -167,21 +170,21 @@ fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
 /// How much a run of blocks looks like the table of a group: inodes that are right at their places,
 /// less those that are wrong.
 fn rate(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> i64 {
-    rate_up_to(ed, group, place, RATED_MAX)
+    rate_part(ed, group, place, 0..RATED_MAX)
 }
 
-/// As [`rate`], by the first inodes only.
-fn rate_up_to(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr, inodes: u32) -> i64 {
+/// As [`rate`], by some of the inodes only.
+fn rate_part(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr, inodes: Range<u32>) -> i64 {
     let volume = ed.volume();
     let geometry = &volume.geometry;
     let (bits, size) = (geometry.block_bits(), usize::from(geometry.inode_size()));
-    let count = geometry.inodes_per_group().min(inodes);
+    let count = geometry.inodes_per_group().min(inodes.end);
     let mut bytes = vec![0; usize_from_u32(count) * size];
     let unread = volume.device.read_at(place.raw() << bits, &mut bytes).is_err();
     if unread || (group == FIRST && is_in_journal(ed, &bytes, place)) {
         return i64::MIN;
     }
-    let slots = bytes.chunks_exact(size).enumerate();
+    let slots = bytes.chunks_exact(size).enumerate().skip(usize_from_u32(inodes.start));
     let judged = slots.filter(|(_, slot)| slot.iter().any(|byte| *byte != 0)).map(|(index, slot)| {
         let inode = geometry.inode_at(group, u32_from_usize(index));
         // Where the numbers do not stand in checksums, the reserved inodes say most.
