@@ -38,7 +38,12 @@ struct Sums {
 fn walk_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, role: Role, keep_runs: bool) -> Sums {
     let raw = slot.raw();
     let volume = cx.scan.volume;
-    let seed = volume.checksums.inode_seed(cx.inode, raw.i_generation.get());
+    let seed = if has_tree_blocks(raw) {
+        volume.checksums.inode_seed(cx.inode, raw.i_generation.get())
+    } else {
+        // Only blocks of a tree have checksums that begin with it.
+        None
+    };
     let mut walk = Walk::new(volume, cx.scan.system, cx.inode, seed, cx.sink, cx.claims, cx.budget);
     walk.owns_metadata = role == Role::Resize;
     walk.keep_runs = keep_runs;
