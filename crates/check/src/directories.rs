@@ -78,9 +78,14 @@ impl Visit<'_, '_> {
 
 /// Walks all directories.
 pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> Tree {
-    let all: Vec<&DirFact> = facts.groups.iter().flat_map(|group| &group.directories).collect();
-    let mut tree = Tree::default();
-    let count = u64_from_usize(all.len());
+    let all = facts.groups.iter().flat_map(|group| &group.directories);
+    let known = all.clone().count();
+    let mut tree = Tree {
+        directories: Vec::with_capacity(known),
+        children: Vec::with_capacity(known),
+        ..Tree::default()
+    };
+    let count = u64_from_usize(known);
     let visit = |fetched: &Fetched, fact: &DirFact| {
         let visited = visit(volume, facts, fetched, fact);
         volume.watch.tell(Part::Directories, 1, count);
@@ -95,7 +100,8 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
         budget -= if affordable { cost } else { 0 };
         affordable
     };
-    let affordable: Vec<&DirFact> = all.iter().copied().filter(is_affordable).collect();
+    let mut affordable = Vec::with_capacity(known);
+    affordable.extend(all.filter(is_affordable));
     let visit_unit = |unit: &&[&DirFact]| {
         let fetched = Fetched::read(volume, unit);
         unit.iter().map(|fact| visit(&fetched, fact)).collect::<Vec<(Told, Sink)>>()
@@ -110,7 +116,7 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
         }
     }
     tree.children.sort_unstable();
-    let (walked, known) = (tree.directories.len(), all.len());
+    let walked = tree.directories.len();
     assert!(walked <= known, "{walked} directories walked of {known}");
     let inodes = 1..=volume.geometry.inodes_count();
     debug_assert!(

@@ -64,6 +64,7 @@ fn gather_group(scan: &Scan<'_, '_>, group: GroupNr) -> (GroupFacts, Sink) {
             Examination { scan, inode, sink, claims: &mut claims, budget: &mut budget, expected };
         examine(&mut examination, slot, &mut facts);
     });
+    facts.directories.shrink_to_fit();
     (facts, sink)
 }
 
