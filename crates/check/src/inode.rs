@@ -293,8 +293,8 @@ fn directory(cx: &Examination<'_, '_, '_>, raw: &RawInode, runs: Vec<Run>, attri
         let tail = attributes.inline_tail.clone().unwrap_or_default();
         DirBody::Inline(Box::new(InlineBody { head: raw.i_block, tail }))
     } else {
-        // A copy of its own size: where a long vector is cut in place, what is left of its memory is
-        // too short for the next one, and there is one of each directory.
+        // A copy of its own size, as there is one of each directory: where a long vector is cut in
+        // place, what is left of its memory is too short for the next one.
         DirBody::Blocks { runs: runs.as_slice().into() }
     };
     DirFact {
