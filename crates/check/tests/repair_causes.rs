@@ -207,8 +207,8 @@ fn an_access_list_goes_or_stays_alone() {
     }
 }
 
-/// A constant of the superblock and a place in the only descriptor, both wrong behind checksums that
-/// are right, and no backup: what the checksums speak for stays.
+/// A constant of the superblock and a place in the only descriptor, both wrong behind checksums
+/// that are right, and no backup: what the checksums speak for stays.
 #[test]
 fn a_sealed_descriptor_speaks_for_the_superblock() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
