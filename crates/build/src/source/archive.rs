@@ -2,6 +2,7 @@
 //! the layout must know them all.
 
 mod bomb;
+mod decompress;
 mod entries;
 mod pax;
 
@@ -12,15 +13,13 @@ use crate::error::{Error, Result};
 use crate::tree::{Origin, Tree};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
-use bomb::{Counted, Expanding};
+pub(super) use decompress::decompressed;
 use entries::{Entries, Entry};
 use pax::Extensions;
-use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::rc::Rc;
 use tar::EntryType;
 
 /// How a name of a layer begins that removes another one.
@@ -33,7 +32,7 @@ const CHUNK: usize = 1 << 20;
 impl Tree {
     /// Reads a tar archive: plain, or compressed by gzip, zstd or xz. `name` is what messages call
     /// it. The content of its files is kept in a file without a name in the folder `spool`, so a
-    /// stream will do.
+    /// stream will do. Another thread decompresses.
     ///
     /// Taken are the formats of POSIX (pax) and GNU tar: long names, times in nanoseconds, owners,
     /// hard links, devices, holes, extended attributes and access control lists. Directories that
@@ -43,31 +42,11 @@ impl Tree {
     /// [`Error::Source`] for what cannot be read, or is no archive; [`Error::Refused`], with the
     /// entry, for names that are absolute or lead out of the tree, for links to nothing, and for
     /// what no image holds.
-    pub fn read_archive(stream: impl Read, name: &Path, spool: &Path) -> Result<Self> {
+    pub fn read_archive(stream: impl Read + Send, name: &Path, spool: &Path) -> Result<Self> {
         let (mut staging, mut spool) = (Staging::new(name), Spool::new(spool)?);
         Reading { staging: &mut staging, spool: &mut spool, name, is_layer: false }.all(stream)?;
         staging.into_tree(Origin::Spool(spool.into_file()))
     }
-}
-
-/// What a stream holds once it is decompressed, by the bytes that it begins with.
-pub(super) fn decompressed<'a>(mut stream: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
-    let buffered = |inner: Box<dyn Read + 'a>| -> Box<dyn BufRead + 'a> {
-        Box::new(BufReader::with_capacity(CHUNK, inner))
-    };
-    let mut head = [0; 6];
-    let there = stream.fill_buf()?;
-    let len = there.len().min(head.len());
-    head[..len].copy_from_slice(&there[..len]);
-    let bytes = Rc::new(Cell::new(0));
-    let counted = Counted { inner: stream, bytes: Rc::clone(&bytes) };
-    let inner: Box<dyn Read + 'a> = match head {
-        [0x1F, 0x8B, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(counted)),
-        [0x28, 0xB5, 0x2F, 0xFD, ..] => Box::new(zstd::stream::Decoder::with_buffer(counted)?),
-        [0xFD, b'7', b'z', b'X', b'Z', 0] => Box::new(lzma_rust2::XzReader::new(counted, true)),
-        _ => return Ok(Box::new(counted.inner)),
-    };
-    Ok(buffered(Box::new(Expanding { inner, compressed: bytes, bytes: 0 })))
 }
 
 /// An archive that is being read.
@@ -81,10 +60,15 @@ pub(super) struct Reading<'a> {
 
 impl Reading<'_> {
     /// Takes all entries of a stream.
-    pub(super) fn all(mut self, stream: impl Read) -> Result<()> {
-        let failed = |error: io::Error| Error::source(self.name, error);
-        let stream = decompressed(BufReader::with_capacity(CHUNK, stream)).map_err(failed)?;
-        let mut stream = stream;
+    pub(super) fn all(mut self, stream: impl Read + Send) -> Result<()> {
+        let name = self.name;
+        let stream = BufReader::with_capacity(CHUNK, stream);
+        decompressed(stream, |stream| self.entries(stream)).map_err(|error| Error::source(name, error))?
+    }
+
+    fn entries(&mut self, stream: &mut dyn BufRead) -> Result<()> {
+        let name = self.name;
+        let failed = |error: io::Error| Error::source(name, error);
         if stream.fill_buf().map_err(failed)?.is_empty() {
             return Err(failed(io::Error::new(io::ErrorKind::UnexpectedEof, "empty: no tar archive")));
         }

@@ -313,7 +313,7 @@ impl Build {
 
     fn source(&self, source: &Path, spool: &Path, threads: usize) -> Result<Tree> {
         let tree = if source.as_os_str() == "-" {
-            Tree::read_archive(std::io::stdin().lock(), Path::new("standard input"), spool)?
+            Tree::read_archive(std::io::stdin(), Path::new("standard input"), spool)?
         } else if source.is_file() {
             match image_of(source)? {
                 Some(reader) => Tree::read_image(Arc::clone(reader.device()), source, b"/")?,

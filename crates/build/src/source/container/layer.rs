@@ -42,7 +42,8 @@ impl Layer {
         // hold.
         let content = BufReader::new(store.open(&self.path)?);
         if self.is_of_archive {
-            self.digest.check(decompressed(content).map_err(failed)?).map_err(refused)?;
+            let checked = decompressed(content, |archive| self.digest.check(archive));
+            checked.map_err(failed)?.map_err(refused)?;
         } else {
             self.digest.check(content).map_err(refused)?;
         }
