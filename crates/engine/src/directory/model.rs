@@ -256,16 +256,25 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
             Op::Budget(blocks) => store.budget.set(if blocks < 3 { usize::from(blocks) } else { usize::MAX }),
         }
     }
-    let expected: BTreeMap<_, _> = model.values().cloned().collect();
-    for (name, inode) in &expected {
+    assert_holds(&store, rules, &directory, &model.into_values().collect());
+}
+
+/// The directory holds these names and no others, whoever reads it.
+fn assert_holds(
+    store: &Store,
+    rules: &DirectoryRules,
+    directory: &Directory<'_, Store>,
+    expected: &BTreeMap<Vec<u8>, u32>,
+) {
+    for (name, inode) in expected {
         assert_eq!(directory.lookup(name).unwrap().map(|entry| entry.inode.raw()), Some(*inode));
         assert_eq!(directory.lookup(&[&**name, b"?"].concat()).unwrap(), None);
     }
-    for (name, inode) in &expected {
+    for (name, inode) in expected {
         let known = store.names.ask(name);
         assert!(known == Dentry::Unknown || known == known_as(Some(*inode)), "{known:?} instead of {inode}");
     }
-    assert_eq!(names_by_walk(&store, rules, directory.is_indexed()), expected);
+    assert_eq!(names_by_walk(store, rules, directory.is_indexed()), *expected);
     assert_eq!(directory.is_empty().unwrap(), expected.is_empty());
     assert_eq!(directory.parent().unwrap(), InodeNr::ROOT);
     directory.set_parent(InodeNr::new(77)).unwrap();

@@ -367,10 +367,8 @@ impl LockedFile<'_> {
             }
         }
         self.forget_dirty(range.clone());
-        debug_assert!(
-            self.inode.waiting().dirty.first_in(range.clone()).is_none(),
-            "dirty blocks of {range:?} are left"
-        );
+        let is_left = self.inode.waiting().dirty.first_in(range.clone()).is_some();
+        debug_assert!(!is_left, "dirty blocks of {range:?} are left");
         self.settle_reservations(&range);
         Ok(())
     }
