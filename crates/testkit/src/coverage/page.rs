@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Columns of the list of what is empty.
-const WIDTH: usize = 110;
+const WIDTH: usize = 100;
 
 /// The whole part.
 #[must_use]
