@@ -39,9 +39,13 @@ impl Word {
         if self.is_sealed != other.is_sealed {
             return self.is_sealed && self.rating >= other.rating;
         }
-        // Garbage behind a shifted table may look like as many inodes: then the bitmap tells.
-        let (here, there) = ((self.rating, self.agreeing), (other.rating, other.agreeing));
-        here != there && here.0 >= there.0 && here.1 >= there.1
+        // Garbage behind a shifted table may look like more inodes; the bitmap tells of each slot.
+        self.score() > other.score()
+    }
+
+    /// Slots that speak for the place: as inodes that are right, and as their bitmap says.
+    fn score(&self) -> i64 {
+        self.rating.saturating_add(i64::try_from(self.agreeing).unwrap_or(i64::MAX))
     }
 }
 
@@ -111,4 +115,23 @@ fn agreeing(ed: &Editor<'_, '_>, desc: &RawGroupDesc) -> usize {
     let is_used = |slot: &[u8]| InodeSlot::new(slot).raw().i_links_count.get() != 0;
     let is_marked = |index: usize| bitmap.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
     slots.chunks_exact(size).enumerate().filter(|(index, slot)| is_used(slot) == is_marked(*index)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_of_which_every_slot_is_as_its_bitmap_says_is_better() {
+        let word = |rating, agreeing| Word {
+            desc: RawGroupDesc::from_disk(&[0; 32]),
+            is_sealed: true,
+            rating,
+            agreeing,
+        };
+        // Seen on ext3: a table shifted by a block, and what lay behind it looked like inodes.
+        let (right, shifted) = (word(2, 2048), word(4, 2043));
+        assert!(right.is_better_than(&shifted) && !shifted.is_better_than(&right));
+        assert!(!right.is_better_than(&word(2, 2048)), "nothing speaks for another place");
+    }
 }
