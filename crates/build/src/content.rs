@@ -11,7 +11,7 @@ use blockyard_inspect::reader::Reader;
 use rustix::io::Errno;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -76,6 +76,24 @@ impl<'t> Contents<'t> {
             Origin::Trees(trees) => {
                 let (part, id) = part_of(trees, stored);
                 self.parts[part].read_at(id, offset, into)
+            }
+        }
+    }
+
+    /// The file of the host that was read from last, and where in it the content from `offset` on
+    /// lies; `None` where no file has it as it is.
+    pub(crate) fn file_of(&self, id: NodeId, offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
+        let stored = self.tree.directory(id.directory).stored(id.child).unwrap_or(0);
+        match &self.tree.origin {
+            Origin::Directory(_) => {
+                let (_, file) = self.file.as_ref().filter(|(open, _)| *open == id)?;
+                Some((file.as_fd(), offset))
+            }
+            Origin::Spool(spool) => Some((spool.as_fd(), stored + offset)),
+            Origin::Image(_) => None,
+            Origin::Trees(trees) => {
+                let (part, id) = part_of(trees, stored);
+                self.parts[part].file_of(id, offset)
             }
         }
     }

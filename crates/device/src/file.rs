@@ -8,12 +8,14 @@
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use rustix::fs::{FallocateFlags, FlockOperation};
 
+use crate::clone_range::clone_range;
 use crate::{BlockDevice, DeviceError, PartitionTable, Result, check_range, in_use};
 
 /// Bytes that are read, or written as zeroes, at a time.
@@ -336,6 +338,13 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
+    /// Where both are files of a file system that shares blocks, and the range is of whole ones.
+    fn share_from(&self, offset: u64, length: u64, file: BorrowedFd<'_>, from: u64) -> Result<bool> {
+        self.check_writable("share", offset, length)?;
+        // No bytes would be all to the end of the file.
+        Ok(length > 0 && clone_range(&self.file, self.start + offset, length, file, from).is_ok())
+    }
+
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
         self.check_writable("write zeroes", offset, length)?;
         if length == 0 {
@@ -452,6 +461,8 @@ fn io_error(operation: &'static str, offset: u64, length: u64, source: io::Error
 mod tests {
     use super::FileDevice;
     use crate::{BlockDevice, DeviceError};
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
 
     /// A copy of the open file is what a child process has between its start and its own program.
     #[test]
@@ -487,6 +498,28 @@ mod tests {
         let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let device = FileDevice::from_file(file).unwrap();
         assert_eq!((device.path(), device.size(), device.is_read_only()), (path.as_path(), 4096, false));
+    }
+
+    #[test]
+    fn what_no_file_system_can_share_is_not_shared() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 8192], 0).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let device = FileDevice::create(&folder.path().join("image"), 1 << 20).unwrap();
+        device.write_at(0, &[1; 8192]).unwrap();
+        // No whole blocks, more than the file has, and nothing, which would be all of the file.
+        for (offset, length, from) in [(512, 4096, 0), (0, 4097, 0), (0, 4096, 1), (0, 1 << 19, 0), (0, 0, 0)]
+        {
+            assert!(
+                !device.share_from(offset, length, file.as_fd(), from).unwrap(),
+                "{offset} {length} {from}"
+            );
+        }
+        let error = device.share_from(1 << 20, 4096, file.as_fd(), 0).unwrap_err();
+        assert!(matches!(error, DeviceError::OutOfRange { operation: "share", .. }), "{error}");
+        let mut bytes = [0; 8192];
+        device.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [1; 8192]);
     }
 
     #[test]

@@ -12,9 +12,10 @@
 //! | [`Modelled`](modelled::Modelled) | takes time by a clock of its own, as a disk, an SSD or a network disk would |
 //! | [`OverlayDevice`] | copy-on-write view of another device: look at the result before (or instead of) writing it |
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod claim;
+mod clone_range;
 mod faulty;
 mod file;
 mod image_path;
@@ -29,6 +30,7 @@ mod recorder;
 mod stripe;
 
 use blockyard_disk::num::u64_from_usize;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 pub use claim::{Claim, DeviceId};
@@ -151,6 +153,16 @@ pub trait BlockDevice: Send + Sync {
         self.flush()
     }
 
+    /// Makes a range hold what `file` has from its byte `from` on, by storage that both share until
+    /// one is written to. `false`: not possible here, and nothing was written; the default.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`], [`DeviceError::ReadOnly`].
+    fn share_from(&self, offset: u64, length: u64, file: BorrowedFd<'_>, from: u64) -> Result<bool> {
+        let _ = (offset, length, file, from);
+        Ok(false)
+    }
+
     /// Makes a range read as zeroes, giving its storage back where the device can.
     ///
     /// # Errors
@@ -212,6 +224,9 @@ macro_rules! forward_through_pointer {
             }
             fn write_durable_at(&self, offset: u64, data: &[u8]) -> Result<()> {
                 (**self).write_durable_at(offset, data)
+            }
+            fn share_from(&self, offset: u64, length: u64, file: BorrowedFd<'_>, from: u64) -> Result<bool> {
+                (**self).share_from(offset, length, file, from)
             }
             fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
                 (**self).write_zeroes(offset, length)

@@ -209,10 +209,22 @@ impl LoopMount {
         Self::mount(Path::new(device.path()), options)
     }
 
+    /// Mounts an image of another file system, such as `xfs`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_type(image: &Path, kind: &str) -> Result<Self, String> {
+        Self::mount_as(kind, image, "loop")
+    }
+
     fn mount(source: &Path, options: &str) -> Result<Self, String> {
+        Self::mount_as("ext4", source, options)
+    }
+
+    fn mount_as(kind: &str, source: &Path, options: &str) -> Result<Self, String> {
         let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
         let output = Command::new("mount")
-            .args(["-t", "ext4", "-o", options])
+            .args(["-t", kind, "-o", options])
             .arg(source)
             .arg(directory.path())
             .output()

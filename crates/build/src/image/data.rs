@@ -19,6 +19,13 @@ const TOGETHER: u64 = 1 << 20;
 /// Bytes of a large file that are written at once.
 const PART: u64 = 4 << 20;
 
+/// File systems share blocks of this size, or of one that divides it; where theirs are larger, they
+/// share none that begins within one.
+const SHARED: u64 = 4096;
+
+/// Fewer bytes are written: sharing costs a transaction of the file system.
+const SHARED_MIN: u64 = 64 << 10;
+
 /// What is read and written at once.
 enum Batch {
     /// Files of the order, whose data lies in one part of the row.
@@ -34,10 +41,16 @@ pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Re
     let sums: Vec<AtomicU32> = batches.iter().map(|_| AtomicU32::new(0)).collect();
     let worker = || Worker { plan, contents: Contents::new(&plan.tree), bytes: Vec::new() };
     parallel::each(threads, batches.len(), worker, |worker, number| {
-        let row = worker.read(&batches[number])?;
+        let batch = &batches[number];
+        let row = worker.read(batch)?;
         // Relaxed: joining the threads orders it.
         sums[number].store(crc32c_raw(0, &worker.bytes), Ordering::Relaxed);
-        plan.write_row(device, row, &worker.bytes)
+        match batch {
+            Batch::Files { .. } => plan.write_row(device, row, &worker.bytes),
+            Batch::Part { inode, blocks, .. } => {
+                worker.write_part(device, plan.order.inodes[*inode], blocks.start, row)
+            }
+        }
     })?;
     Ok(sums.into_iter().map(AtomicU32::into_inner).collect())
 }
@@ -126,6 +139,28 @@ impl Worker<'_> {
                 Ok(*at..*at + len)
             }
         }
+    }
+
+    /// Writes a part of one file, which the buffer holds. Where the file and the image can share
+    /// blocks, they do: the bytes that were read are only the sum's.
+    fn write_part(&self, device: &dyn BlockDevice, id: NodeId, first: u64, row: Range<u64>) -> Result<()> {
+        let (plan, block) = (self.plan, self.plan.shape.block_size);
+        let mut done = 0;
+        for (place, len) in plan.space.pieces(row) {
+            let from = first * block + done;
+            let end = (from + len * block).min(plan.tree.node(id).size) / SHARED * SHARED;
+            let whole = end.saturating_sub(from);
+            let file = self.contents.file_of(id, from).filter(|_| whole >= SHARED_MIN);
+            let shared = match file {
+                Some((file, at)) if device.share_from(place * block, whole, file, at)? => whole,
+                _ => 0,
+            };
+            let rest = &self.bytes[usize_from_u64(done + shared)..usize_from_u64(done + len * block)];
+            device.write_at(place * block + shared, rest)?;
+            done += len * block;
+        }
+        assert_eq!(done, u64_from_usize(self.bytes.len()), "all has its place");
+        Ok(())
     }
 
     /// Makes the buffer so many bytes long; what it holds is not specified.

@@ -4,6 +4,7 @@
 mod rules;
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -238,7 +239,8 @@ impl Build {
         let summary = plan.summary();
         progress.expect(summary.files + summary.directories, summary.file_bytes);
         let device = FileDevice::create(made.path(), plan.bytes())?;
-        let summary = written(plan, &device, &spool, &progress)?;
+        // What is read again right away is best in memory, where shared blocks are not.
+        let summary = written(plan, &device, Blocks::Own, (&spool, &progress))?;
         drop(device);
         let mut image = made.reopen()?;
         if self.is_printed() {
@@ -376,12 +378,12 @@ impl Build {
         let is_whole = self.image.offset() == 0 && (!path.exists() || path.is_file());
         if !is_whole {
             let device = target.open()?;
-            return written(plan, &device, path, &progress);
+            return written(plan, &device, Blocks::Shared, (path, &progress));
         }
         drop(target);
         let made = partial::file_beside(path)?.into_temp_path();
         let device = FileDevice::create(&made, plan.bytes())?;
-        match written(plan, &device, path, &progress) {
+        match written(plan, &device, Blocks::Shared, (path, &progress)) {
             Ok(summary) => {
                 partial::complete(made, path)?;
                 Ok(summary)
@@ -473,9 +475,14 @@ struct Seconds {
 
 /// Ends in order when a signal comes. An error of the device is told with the place where the image
 /// is made.
-fn written(plan: Plan, device: &FileDevice, place: &Path, progress: &Progress) -> Result<Summary> {
+fn written(
+    plan: Plan,
+    device: &FileDevice,
+    blocks: Blocks,
+    (place, progress): (&Path, &Progress),
+) -> Result<Summary> {
     interrupt::watch()?;
-    let written = plan.write(&Interruptible(&Watched::new(device, progress)));
+    let written = plan.write(&Interruptible { device: &Watched::new(device, progress), blocks });
     interrupt::check()?;
     written.map_err(|error| match error {
         Error::Device(error) => anyhow::Error::new(error).context(place.display().to_string()),
@@ -483,44 +490,68 @@ fn written(plan: Plan, device: &FileDevice, place: &Path, progress: &Progress) -
     })
 }
 
+/// Whose the blocks of an image are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Blocks {
+    /// Files of the sources may have them, too.
+    Shared,
+    /// Its own.
+    Own,
+}
+
 /// A device whose writes fail after a signal.
-struct Interruptible<'a, D>(&'a D);
+struct Interruptible<'a, D> {
+    device: &'a D,
+    blocks: Blocks,
+}
 
 impl<D: BlockDevice> BlockDevice for Interruptible<'_, D> {
     fn size(&self) -> u64 {
-        self.0.size()
+        self.device.size()
     }
 
     fn is_read_only(&self) -> bool {
-        self.0.is_read_only()
+        self.device.is_read_only()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockyard_device::Result<()> {
-        self.0.read_at(offset, buf)
+        self.device.read_at(offset, buf)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> blockyard_device::Result<()> {
-        let stopped = |_| DeviceError::Io {
-            operation: "write",
-            offset,
-            length: u64_from_usize(data.len()),
-            source: std::io::ErrorKind::Interrupted.into(),
-        };
-        interrupt::check().map_err(stopped)?;
-        self.0.write_at(offset, data)
+        stopped("write", offset, u64_from_usize(data.len()))?;
+        self.device.write_at(offset, data)
+    }
+
+    fn share_from(
+        &self,
+        offset: u64,
+        length: u64,
+        file: BorrowedFd<'_>,
+        from: u64,
+    ) -> blockyard_device::Result<bool> {
+        stopped("share", offset, length)?;
+        Ok(self.blocks == Blocks::Shared && self.device.share_from(offset, length, file, from)?)
     }
 
     fn write_zeroes(&self, offset: u64, length: u64) -> blockyard_device::Result<()> {
-        self.0.write_zeroes(offset, length)
+        self.device.write_zeroes(offset, length)
     }
 
     fn discard(&self, offset: u64, length: u64) -> blockyard_device::Result<()> {
-        self.0.discard(offset, length)
+        self.device.discard(offset, length)
     }
 
     fn flush(&self) -> blockyard_device::Result<()> {
-        self.0.flush()
+        self.device.flush()
     }
+}
+
+/// Fails after a signal.
+fn stopped(operation: &'static str, offset: u64, length: u64) -> blockyard_device::Result<()> {
+    let error =
+        |_| DeviceError::Io { operation, offset, length, source: std::io::ErrorKind::Interrupted.into() };
+    interrupt::check().map_err(error)
 }
 
 /// Opens a file that is an image of ext2, ext3 or ext4 and no archive.

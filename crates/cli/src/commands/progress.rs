@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::io::IsTerminal;
+use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -217,6 +218,11 @@ impl<D: BlockDevice> BlockDevice for Watched<'_, D> {
 
     fn write_durable_at(&self, offset: u64, data: &[u8]) -> DeviceResult<()> {
         self.device.write_durable_at(offset, data)
+    }
+
+    fn share_from(&self, offset: u64, length: u64, file: BorrowedFd<'_>, from: u64) -> DeviceResult<bool> {
+        self.show("writing ", offset + length);
+        self.device.share_from(offset, length, file, from)
     }
 
     /// In pieces: where storage cannot be given back, zeroes are written.

@@ -1,0 +1,32 @@
+//! `FICLONERANGE`, which has no safe wrapper: the only unsafe code of this crate.
+
+#![allow(unsafe_code)]
+
+use rustix::ioctl::{self, Opcode, Setter};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// `struct file_clone_range` of ioctl_ficlonerange(2).
+#[repr(C)]
+struct CloneRange {
+    file: i64,
+    from: u64,
+    length: u64,
+    to: u64,
+}
+
+const FICLONERANGE: Opcode = ioctl::opcode::write::<CloneRange>(0x94, 13);
+
+/// Has `into` share `length` bytes of `file`, those from byte `from` on, as its own from byte `to`
+/// on. Where it fails, nothing has changed.
+pub(crate) fn clone_range(
+    into: impl AsFd,
+    to: u64,
+    length: u64,
+    file: BorrowedFd<'_>,
+    from: u64,
+) -> rustix::io::Result<()> {
+    let range = CloneRange { file: file.as_raw_fd().into(), from, length, to };
+    // SAFETY: `FICLONERANGE` reads a `struct file_clone_range`, which `CloneRange` is laid out as,
+    // and keeps no pointer to it; both files are open for as long as the call takes.
+    unsafe { ioctl::ioctl(into, Setter::<FICLONERANGE, CloneRange>::new(range)) }
+}
