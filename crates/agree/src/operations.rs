@@ -371,9 +371,12 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
         player.end_io()?;
     }
     let stats = player.file_system()?.allocator().mb_stats();
+    // What is decided for data that still waits is no part of the trace: the kernel's were taken
+    // before it was unmounted, too.
+    let decisions = collector.take();
     player.close()?;
     drop(player);
-    Ok(Side { outcomes, decisions: collector.take(), stats, text: String::new(), device })
+    Ok(Side { outcomes, decisions, stats, text: String::new(), device })
 }
 
 /// Whether a line could find too little space.

@@ -6,6 +6,7 @@
 use blockyard_agree::operations::{Agreement, Loading, Other, Plan, Session};
 use blockyard_lab::trace::make::{Recipe, make};
 use blockyard_testkit::{full_matrix, require, seed};
+use blockyard_trace::Line;
 
 fn agree(kind: &str, mke2fs: &str, mount: &str, other: Other) -> Option<Agreement> {
     agree_on(kind, (mke2fs, None), mount, other)
@@ -36,12 +37,20 @@ fn agree_on(
         start: None,
         keep: None,
     };
-    let ops = if full_matrix() { 4000 } else { 500 };
-    let lines = make(kind, &Recipe { seed, ops, space: 64 << 20, workers: 1 }).unwrap();
+    let lines = lines_of(kind, seed);
     let agreement = Session::start().unwrap().compare(&plan, &lines).unwrap();
     println!("{kind} [{mke2fs}] [{mount}]: {}", agreement.shares.extents.text());
     assert_eq!(agreement.outcomes_differ, 0, "{kind}: {:?}", agreement.first);
     Some(agreement)
+}
+
+/// A trace of a kind, or the one that the text is.
+fn lines_of(kind: &str, seed: u64) -> Vec<Line> {
+    if kind.starts_with('{') {
+        return blockyard_trace::read(kind.as_bytes()).unwrap();
+    }
+    let ops = if full_matrix() { 4000 } else { 500 };
+    make(kind, &Recipe { seed, ops, space: 64 << 20, workers: 1 }).unwrap()
 }
 
 fn assert_equal(kind: &str, mke2fs: &str, mount: &str) {
@@ -100,4 +109,19 @@ fn the_kernel_agrees_with_itself() {
     if let Some(agreement) = agree("untar", "", "", Other::Kernel) {
         assert_eq!(agreement.shares.extents.equal, agreement.shares.extents.of, "{:?}", agreement.first);
     }
+}
+
+/// Traces of mounts end in the middle of work: what is decided for data that waits then is decided
+/// when the image is closed or unmounted, and belongs to neither side.
+#[test]
+fn decisions_end_with_the_trace() {
+    let lines = concat!(
+        "{\"op\":\"open\",\"fd\":1,\"path\":\"/a\",\"flags\":\"rw,create\"}\n",
+        "{\"op\":\"pwrite\",\"fd\":1,\"off\":0,\"len\":20000}\n",
+        "{\"op\":\"fsync\",\"fd\":1}\n",
+        "{\"op\":\"pwrite\",\"fd\":1,\"off\":40000,\"len\":50000}\n",
+    );
+    let Some(agreement) = agree(lines, "", "", Other::Engine) else { return };
+    let decisions = agreement.decisions.all;
+    assert!(decisions.of > 0 && decisions.equal == decisions.of, "{decisions:?}: {:?}", agreement.first);
 }
