@@ -1,12 +1,12 @@
-//! The thread that does what the timer of a mount does: write-back of what is old or too much, and
-//! commits.
+//! The threads that do what the timers of a mount do. One writes back what is old or too much; the
+//! other commits what is old, so that no commit is late because much is written back.
 
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use blockyard_engine::DataNotice;
+use blockyard_engine::{DataNotice, OpContext};
 use blockyard_sync::{AtomicBool, Condvar, Mutex, Ordering, rank};
 
 use crate::context::Context;
@@ -16,13 +16,13 @@ use crate::shared_engine::SharedEngine;
 /// Time between two looks at what is old.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The running thread.
+/// The running threads.
 pub(crate) struct Background {
     alarm: Arc<Alarm>,
-    thread: JoinHandle<()>,
+    threads: Vec<JoinHandle<()>>,
 }
 
-/// What wakes the thread before its time.
+/// What wakes the threads before their time.
 pub(crate) struct Alarm {
     /// Too much data waits. Set outside the lock, so that writers that find it so do not queue;
     /// relaxed, as the lock that follows a change orders it.
@@ -58,10 +58,11 @@ impl Alarm {
         self.rung.notify_all();
     }
 
-    /// Waits for one period, or until it rings; gives whether the thread is to end.
-    fn wait(&self) -> bool {
+    /// Waits for one period, or until it rings; gives whether the threads are to end.
+    fn wait(&self, duty: Duty) -> bool {
         let mut is_stopped = self.is_stopped.lock();
-        if !*is_stopped && !self.is_too_much.load(Ordering::Relaxed) {
+        let is_called = duty == Duty::WriteBack && self.is_too_much.load(Ordering::Relaxed);
+        if !*is_stopped && !is_called {
             is_stopped = self.rung.wait_for(is_stopped, PERIOD).0;
         }
         *is_stopped
@@ -69,37 +70,70 @@ impl Alarm {
 }
 
 impl Background {
-    /// Starts the thread.
-    pub(crate) fn start(engine: Arc<SharedEngine>, alarm: Arc<Alarm>, context: Context) -> io::Result<Self> {
-        let heard = Arc::clone(&alarm);
-        let body = move || {
-            while !heard.wait() {
-                match work(&engine, &heard, &context) {
-                    Ok(()) => {}
-                    Err(Reason::Closed) => return,
-                    // The next fsync tells the writer.
-                    Err(error) => tracing::warn!(%error, "write-back in the background failed"),
+    /// Starts the threads.
+    pub(crate) fn start(
+        engine: &Arc<SharedEngine>,
+        alarm: &Arc<Alarm>,
+        context: &Context,
+    ) -> io::Result<Self> {
+        let mut background = Self { alarm: Arc::clone(alarm), threads: Vec::new() };
+        for duty in [Duty::WriteBack, Duty::Commit] {
+            let (engine, heard, context) = (Arc::clone(engine), Arc::clone(alarm), context.clone());
+            let body = move || {
+                while !heard.wait(duty) {
+                    match duty.work(&engine, &heard, &context.now()) {
+                        Ok(()) => {}
+                        Err(Reason::Closed) => return,
+                        // The next fsync tells the writer.
+                        Err(error) => tracing::warn!(%error, "work in the background failed"),
+                    }
+                }
+            };
+            match thread::Builder::new().name(duty.name().to_owned()).spawn(body) {
+                Ok(thread) => background.threads.push(thread),
+                Err(error) => {
+                    background.stop();
+                    return Err(error);
                 }
             }
-        };
-        let thread = thread::Builder::new().name("blockyard".to_owned()).spawn(body)?;
-        Ok(Self { alarm, thread })
+        }
+        Ok(background)
     }
 
-    /// Asks the thread to end, and waits for it.
+    /// Asks the threads to end, and waits for them.
     pub(crate) fn stop(self) {
         self.alarm.stop();
-        if self.thread.join().is_err() {
-            tracing::error!("the thread in the background panicked");
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread in the background panicked");
+            }
         }
     }
 }
 
-/// Writes back what is too much, then what is old, and commits.
-fn work(engine: &SharedEngine, alarm: &Alarm, context: &Context) -> Bare<()> {
-    let ctx = context.now();
-    if alarm.is_too_much.swap(false, Ordering::Relaxed) {
-        engine.run(&ctx, |engine| engine.write_back_excess(&ctx))?;
+/// What a thread is there for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Duty {
+    WriteBack,
+    Commit,
+}
+
+impl Duty {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::WriteBack => "blockyard-write",
+            Self::Commit => "blockyard-commit",
+        }
     }
-    engine.run(&ctx, |engine| engine.tick(&ctx))
+
+    /// Does it once.
+    fn work(self, engine: &SharedEngine, alarm: &Alarm, ctx: &OpContext) -> Bare<()> {
+        if self == Self::Commit {
+            return engine.run(ctx, |engine| engine.commit_aged(ctx));
+        }
+        if alarm.is_too_much.swap(false, Ordering::Relaxed) {
+            engine.run(ctx, |engine| engine.write_back_excess(ctx))?;
+        }
+        engine.run(ctx, |engine| engine.write_back_aged(ctx))
+    }
 }

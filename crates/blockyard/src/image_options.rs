@@ -126,7 +126,7 @@ impl ImageOptions {
         self
     }
 
-    /// A thread writes back what is old or much, and commits, as a mount does. Without it nothing
+    /// Threads write back what is old or much, and commit, as a mount does. Without it nothing
     /// is written but when space, memory or somebody asks for it.
     ///
     /// ```
@@ -549,11 +549,12 @@ impl ImageOptions {
         let alarm = Alarm::new();
         if self.background {
             self.engine.on_much_dirty_data = Some(alarm.notice());
+            self.engine.has_timer = true;
         }
         let engine = Engine::open(device, self.engine, &self.context.now())?;
         let instance = Instance::new(engine);
         if self.background {
-            instance.start_background(alarm, self.context.clone())?;
+            instance.start_background(&alarm, &self.context)?;
         }
         Ok(FileSystem::new(instance, self.context))
     }

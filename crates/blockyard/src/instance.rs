@@ -10,8 +10,8 @@ use crate::context::Context;
 use crate::error::{Bare, Reason};
 use crate::shared_engine::SharedEngine;
 
-/// An open image. Its users hold this; the thread in the background holds the engine only, so that
-/// it ends with its users.
+/// An open image. Its users hold this; the threads in the background hold the engine only, so that
+/// they end with its users.
 pub(crate) struct Instance {
     engine: Arc<SharedEngine>,
     background: Mutex<Option<Background>>,
@@ -22,10 +22,10 @@ impl Instance {
         Self { engine: Arc::new(SharedEngine::new(engine)), background: Mutex::new(rank::LEAF, None) }
     }
 
-    /// Starts the thread that writes back and commits; the engine rings the alarm.
-    pub(crate) fn start_background(&self, alarm: Arc<Alarm>, context: Context) -> std::io::Result<()> {
-        let thread = Background::start(Arc::clone(&self.engine), alarm, context)?;
-        *self.background.lock() = Some(thread);
+    /// Starts the threads that write back and commit; the engine rings the alarm.
+    pub(crate) fn start_background(&self, alarm: &Arc<Alarm>, context: &Context) -> std::io::Result<()> {
+        let threads = Background::start(&self.engine, alarm, context)?;
+        *self.background.lock() = Some(threads);
         Ok(())
     }
 
@@ -48,15 +48,15 @@ impl Instance {
     }
 
     fn stop_background(&self) {
-        let thread = self.background.lock().take();
-        if let Some(thread) = thread {
-            thread.stop();
+        let threads = self.background.lock().take();
+        if let Some(threads) = threads {
+            threads.stop();
         }
     }
 }
 
 impl Drop for Instance {
-    /// The thread first: then the engine goes with this reference, and closes itself.
+    /// The threads first: then the engine goes with this reference, and closes itself.
     fn drop(&mut self) {
         self.stop_background();
     }

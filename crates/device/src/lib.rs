@@ -9,6 +9,7 @@
 //! | [`MemoryDevice`] | sparse image in memory, loaded from and saved to sparse files |
 //! | [`RecorderDevice`] | logs writes and flushes; rebuilds what a power cut could have left |
 //! | [`FaultyDevice`] | fails on purpose, and counts operations |
+//! | [`StallingDevice`] | stops answering until it is told to answer again |
 //! | [`Modelled`](modelled::Modelled) | takes time by a clock of its own, as a disk, an SSD or a network disk would |
 //! | [`OverlayDevice`] | copy-on-write view of another device: look at the result before (or instead of) writing it |
 
@@ -27,6 +28,7 @@ mod pages;
 mod partitions;
 mod random;
 mod recorder;
+mod stalling;
 mod stripe;
 
 use blockyard_disk::num::u64_from_usize;
@@ -41,6 +43,7 @@ pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use partitions::{PartitionTable, TableKind};
 pub use recorder::{CrashPlan, CrashState, Event, Piece, RecorderDevice, Step, WriteLog};
+pub use stalling::StallingDevice;
 
 /// Errors of a device, with the operation and the place.
 #[derive(Debug, thiserror::Error)]

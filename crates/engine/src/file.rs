@@ -39,6 +39,7 @@ use crate::inode::Inode;
 use crate::mapping::Mapping;
 use crate::volume::Volume;
 use blockyard_disk::inode::FileType;
+use blockyard_disk::num::u64_from_usize;
 use blockyard_sync::{AtomicU64, Ordering};
 use page_cache::PageCache;
 use std::sync::Arc;
@@ -93,6 +94,12 @@ impl Files {
         debug_assert!(
             inode.kind() == FileType::Regular || inode.waiting().dirty.is_empty(),
             "data of inode {}, which is no file, waits",
+            inode.number()
+        );
+        debug_assert_eq!(
+            inode.delayed_clusters(),
+            u64_from_usize(data.reserved_len()),
+            "what is reserved for inode {} was not noted",
             inode.number()
         );
         LockedFile { files: self, ctx, inode, data }

@@ -80,6 +80,10 @@ pub(crate) struct Inode {
     /// The flush that covers the data written last; see [`Flushes::ticket`]. Changed under the
     /// content lock; relaxed.
     pub(crate) written: AtomicU64,
+    /// Clusters that are reserved for data that waits, for who asks without the content lock.
+    /// Changed under that lock; one that was mapped goes after it was: the release then pairs with
+    /// the acquire of who asks, so that the file never has less space than it has data.
+    delayed: AtomicU64,
     /// Where it was read last.
     pub(crate) read_ahead: ReadAhead,
     /// Data could not be written and nobody was told. Relaxed: a flag.
@@ -260,6 +264,17 @@ impl Inode {
         self.written.fetch_max(flushes.ticket(), Ordering::Relaxed);
     }
 
+    /// Clusters that are reserved for data that waits; to be asked before the mapping.
+    pub(crate) fn delayed_clusters(&self) -> u64 {
+        self.delayed.load(Ordering::Acquire)
+    }
+
+    /// What is reserved for waiting data changed; `data` is what the content lock, which the caller
+    /// holds exclusively, guards.
+    pub(crate) fn note_delayed(&self, data: &FileData) {
+        self.delayed.store(u64_from_usize(data.reserved_len()), Ordering::Release);
+    }
+
     /// Keeps an error of writing data for the next fsync.
     pub(crate) fn note_lost<T>(&self, written: &Result<T>) {
         if matches!(written, Err(Error::Device(_))) {
@@ -352,6 +367,7 @@ impl Inode {
             changed_in: AtomicU64::new(0),
             remapped_in: AtomicU64::new(0),
             written: AtomicU64::new(0),
+            delayed: AtomicU64::new(0),
             read_ahead: ReadAhead::default(),
             lost_data: AtomicBool::new(false),
             opens: OpenCounts::none(),

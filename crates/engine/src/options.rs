@@ -102,6 +102,9 @@ pub struct OpenOptions {
     /// Age of a transaction, by the callers' clock, at which the next operation or
     /// [`FileSystem::tick`] commits it. Without a journal nothing is committed by age.
     pub commit_interval_seconds: i64,
+    /// Somebody calls [`FileSystem::commit_aged`] in time: operations leave aged transactions to
+    /// that, and none of them waits for the device because it came first.
+    pub has_timer: bool,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,
     /// What happens when damage is found.
@@ -165,6 +168,7 @@ impl Default for OpenOptions {
             inodes_max: 16_384,
             commit_point_handles: 131_072,
             commit_interval_seconds: 5,
+            has_timer: false,
             delayed_allocation: true,
             on_damage: OnDamage::Tell,
             last_mounted: None,

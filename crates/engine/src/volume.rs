@@ -149,22 +149,23 @@ impl Volume {
         result
     }
 
-    /// Begins an operation that changes at most about `credits` blocks. May wait for a commit: to
-    /// be called without a handle and without locks of mappings, groups or buffers.
+    /// Begins an operation that changes at most about `credits` blocks. Waits for a commit that is
+    /// going on only when the running transaction has no room. To be called without a handle and
+    /// without locks of mappings, groups or buffers.
     pub(crate) fn begin(&self, ctx: &OpContext, credits: usize) -> Result<Handle<'_>> {
         if self.has_failed() {
             self.note_failure(ctx);
         }
         self.check_writable()?;
-        if self.is_commit_due(ctx) {
-            self.commit_if(ctx, || self.is_commit_due(ctx))?;
+        if !self.options.has_timer && self.is_commit_due(ctx) {
+            self.commit_in_passing(ctx, || self.is_commit_due(ctx))?;
         }
         let (handle, entries) = self.enter(ctx, credits)?;
         if !entries.is_multiple_of(self.options.commit_point_handles.max(1)) {
             return Ok(handle);
         }
         drop(handle);
-        self.commit_point(ctx)?;
+        self.commit_in_passing(ctx, || true)?;
         Ok(self.enter(ctx, credits)?.0)
     }
 

@@ -12,12 +12,12 @@ use super::limits::RUN_CREDITS;
 use super::part::Part;
 use super::write::up_to_limit;
 use crate::data::FileData;
-use crate::extents::Tree;
+use crate::extents::{Lookup, Tree};
 use crate::file::Files;
 use crate::file::LockedFile;
 use crate::inode::{Inode, InodeCore};
 use crate::mapping::ExtentStore;
-use crate::mapping::How;
+use crate::mapping::{How, Plan};
 use crate::pool::Pool;
 use crate::{Error, InodeRef, OpContext, Result};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
@@ -213,30 +213,13 @@ impl LockedFile<'_> {
                 }
                 return Ok(piece.end);
             }
-            let how = How { unwritten: !behind_end, pool: Pool::Ordinary, exact: false };
             let wanted = (range.start, range.end - range.start);
-            let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
-            let mut core = self.inode.core_mut();
-            self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
-            let mapped =
-                self.files.mapping.plan_blocks(self.ctx, self.inode, &core, &here, wanted, how).and_then(
-                    |mut plan| {
-                        let piece = range.start..range.start + plan.extent.len;
-                        self.files.write_at_place(all, piece.clone(), plan.extent.physical)?;
-                        // Like what is cut out of an unwritten extent.
-                        plan.apart = !behind_end;
-                        self.files.mapping.apply_plan(self.ctx, &handle, self.inode, &mut core, plan)?;
-                        if behind_end {
-                            self.files.raise_size(&mut core, piece.end);
-                        }
-                        Ok(piece)
-                    },
-                );
-            drop(core);
-            drop(handle);
+            let mapped = self
+                .plan_direct(&here, wanted, behind_end)
+                .and_then(|plan| self.write_as_planned(all, plan, behind_end));
             match mapped {
                 Ok(piece) => {
-                    self.files.end_reservations(self.ctx, self.data, &piece);
+                    self.files.end_reservations(self.ctx, self.inode, self.data, &piece);
                     self.data.pages.forget_holes(piece.clone());
                     self.inode.note_written(&self.files.volume.flushes);
                     return Ok(piece.end);
@@ -245,5 +228,30 @@ impl LockedFile<'_> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Chooses places for the beginning of `wanted`, a block and a count.
+    fn plan_direct(&self, here: &Lookup, wanted: (u32, u32), behind_end: bool) -> Result<Plan<'_>> {
+        let how = How { unwritten: !behind_end, pool: Pool::Ordinary, exact: false };
+        // What ended transactions freed can be had: as in Linux one begins before the choice.
+        let _handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
+        self.files.mapping.plan_blocks(self.ctx, self.inode, &self.inode.core(), here, wanted, how)
+    }
+
+    /// Writes what lies in a place that was chosen, and maps it; gives the blocks. While the device
+    /// works no handle is open: a commit would wait for it, and everybody for the commit.
+    fn write_as_planned(&self, all: Part<'_>, mut plan: Plan<'_>, behind_end: bool) -> Result<Range<u32>> {
+        let piece = plan.extent.logical..plan.extent.end();
+        self.files.write_at_place(all, piece.clone(), plan.extent.physical)?;
+        let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
+        let mut core = self.inode.core_mut();
+        self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
+        // Like what is cut out of an unwritten extent.
+        plan.apart = !behind_end;
+        self.files.mapping.apply_plan(self.ctx, &handle, self.inode, &mut core, plan)?;
+        if behind_end {
+            self.files.raise_size(&mut core, piece.end);
+        }
+        Ok(piece)
     }
 }

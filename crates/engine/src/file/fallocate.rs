@@ -222,7 +222,7 @@ impl LockedFile<'_> {
                 self.files.mapping.plan_blocks(self.ctx, self.inode, &core, &here, (at, most - at), how)?;
             let done = plan.extent.end();
             self.files.mapping.apply_plan(self.ctx, &handle, self.inode, &mut core, plan)?;
-            self.files.end_reservations(self.ctx, self.data, &(at..done));
+            self.files.end_reservations(self.ctx, self.inode, self.data, &(at..done));
             self.data.pages.forget_holes(at..done);
             self.files.note_dirtied(self.ctx, self.inode);
             done

@@ -127,7 +127,11 @@ impl LockedFile<'_> {
                 let pool = if wants.clusters.is_empty() { Pool::Reserve } else { Pool::Ordinary };
                 self.note_reservation(&core, &wants, Pools { data: pool, mapping: pool })
             }
-            Reserves::Data => self.files.reserve_one_by_one(self.ctx, self.data, &wants),
+            Reserves::Data => {
+                self.files.reserve_one_by_one(self.ctx, self.data, &wants)?;
+                self.inode.note_delayed(self.data);
+                Ok(())
+            }
             Reserves::Nothing => Ok(()),
         }
     }
@@ -146,6 +150,7 @@ impl LockedFile<'_> {
         }
         wants.clusters.iter().for_each(|clusters| self.data.note_reserved(clusters.clone()));
         self.data.note_reserved_for_mapping(mapping, wants.inserts);
+        self.inode.note_delayed(self.data);
         Ok(())
     }
 
@@ -200,6 +205,7 @@ impl LockedFile<'_> {
                 return self.write_back();
             }
             self.data.note_reserved(cluster..cluster + 1);
+            self.inode.note_delayed(self.data);
         }
         Ok(())
     }
@@ -224,6 +230,7 @@ impl LockedFile<'_> {
                 ended += u64::from(self.data.take_reservations(cluster..cluster + 1));
             }
         }
+        self.inode.note_delayed(self.data);
         self.files.volume.space.unreserve(self.ctx, ended);
         self.settle_mapping_reservation();
     }
@@ -340,11 +347,19 @@ impl Files {
     }
 
     /// The clusters of blocks that were just mapped need no reservation any more.
-    pub(crate) fn end_reservations(&self, ctx: &OpContext, data: &mut FileData, blocks: &Range<u32>) {
+    pub(crate) fn end_reservations(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        data: &mut FileData,
+        blocks: &Range<u32>,
+    ) {
         debug_assert!(!blocks.is_empty(), "no block was mapped");
         let bits = self.volume.geometry().cluster_ratio_bits();
         let clusters = blocks.start >> bits..((blocks.end - 1) >> bits) + 1;
-        self.volume.space.unreserve(ctx, u64::from(data.take_reservations(clusters)));
+        let ended = data.take_reservations(clusters);
+        inode.note_delayed(data);
+        self.volume.space.unreserve(ctx, u64::from(ended));
     }
 }
 

@@ -89,18 +89,30 @@ impl Files {
 
     /// See [`crate::FileSystem::tick`].
     pub(crate) fn tick(&self, ctx: &OpContext) -> Result<()> {
+        let written = self.write_back_aged(ctx);
+        if !self.volume.has_failed() {
+            self.commit_aged(ctx)?;
+        }
+        written
+    }
+
+    /// See [`crate::FileSystem::write_back_aged`].
+    pub(crate) fn write_back_aged(&self, ctx: &OpContext) -> Result<()> {
         if self.volume.is_opened_read_only() {
             return Ok(());
         }
         self.volume.check_writable()?;
-        let written = self.write_back_until(
-            ctx,
-            ctx.now.seconds.saturating_sub(i64::from(self.volume.options().data_expires_seconds)),
-        );
-        if self.volume.is_commit_due(ctx) {
-            self.volume.commit_if(ctx, || self.volume.is_commit_due(ctx))?;
+        let age = i64::from(self.volume.options().data_expires_seconds);
+        self.write_back_until(ctx, ctx.now.seconds.saturating_sub(age))
+    }
+
+    /// See [`crate::FileSystem::commit_aged`].
+    pub(crate) fn commit_aged(&self, ctx: &OpContext) -> Result<()> {
+        if self.volume.is_opened_read_only() || !self.volume.is_commit_due(ctx) {
+            return Ok(());
         }
-        written
+        self.volume.check_writable()?;
+        self.volume.commit_if(ctx, || self.volume.is_commit_due(ctx))
     }
 
     /// Writes the files whose data became dirty at `seconds` or before.
@@ -383,7 +395,7 @@ impl LockedFile<'_> {
             self.files.target(self.ctx, self.inode, &here, run)?;
         if logged {
             self.log_piece((piece.clone(), physical), (plan, unwritten))?;
-            self.files.end_reservations(self.ctx, self.data, &piece);
+            self.files.end_reservations(self.ctx, self.inode, self.data, &piece);
             self.forget_dirty(piece);
             return Ok(None);
         }
@@ -407,7 +419,7 @@ impl LockedFile<'_> {
             }
         }
         let waited = self.data.reserved_len() > 0;
-        self.files.end_reservations(self.ctx, self.data, &piece);
+        self.files.end_reservations(self.ctx, self.inode, self.data, &piece);
         if waited {
             self.discard_if_unneeded();
         }

@@ -159,8 +159,8 @@ impl FileSystem {
     pub fn attributes(&self, inode: impl Into<InodeRef>) -> Result<Attributes> {
         let _operation = self.volume.watch();
         let inode = self.volume.inodes.inode(inode)?;
-        let data = inode.read();
-        let delayed = blockyard_disk::num::u64_from_usize(data.reserved_len())
+        // Without the content lock, which who writes data back holds while the device works.
+        let delayed = inode.delayed_clusters()
             << (self.volume.geometry().cluster_ratio_bits() + self.volume.geometry().block_bits() - 9);
         let core = inode.core();
         if core.deleted {

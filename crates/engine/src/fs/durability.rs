@@ -113,6 +113,25 @@ impl FileSystem {
         self.files.tick(ctx)
     }
 
+    /// The half of [`FileSystem::tick`] that writes data back, for a thread of its own.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write_back_all`].
+    pub fn write_back_aged(&self, ctx: &OpContext) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.files.write_back_aged(ctx)
+    }
+
+    /// The half of [`FileSystem::tick`] that commits, for a thread of its own: however long
+    /// write-back takes, what is old is committed.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync`].
+    pub fn commit_aged(&self, ctx: &OpContext) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.files.commit_aged(ctx)
+    }
+
     /// Ends the running transaction: clusters freed in it may be allocated again.
     ///
     /// # Errors
@@ -136,8 +155,7 @@ impl FileSystem {
         self.volume.trim(ctx, bytes, at_least)
     }
 
-    /// Transactions that ended so far; with a journal, each was written to it. Waits for a commit
-    /// that is going on.
+    /// Transactions that ended so far; with a journal, each was written to it.
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.volume.commits()

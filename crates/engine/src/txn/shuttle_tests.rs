@@ -288,3 +288,21 @@ fn who_syncs_is_durable() {
         assert!(world.txns.turn.commits() <= 3);
     });
 }
+
+/// While somebody has the turn, and whatever its commit waits for, who does not need it goes on;
+/// it waits for the other's end here. Who needs it gets it afterwards.
+#[test]
+fn who_needs_no_turn_goes_on() {
+    explore(1500, || {
+        let world = World::new();
+        let turn = world.txns.turn.wait(|| true).unwrap();
+        let passing = spawn(&world, |world| assert!(world.txns.turn.take_if_free().is_none()));
+        let needing = spawn(&world, |world| drop(world.txns.turn.wait(|| true).unwrap()));
+        passing.join().unwrap();
+        drop(turn);
+        let free = spawn(&world, |world| drop(world.txns.turn.take_if_free()));
+        needing.join().unwrap();
+        free.join().unwrap();
+        assert!(world.txns.turn.take_if_free().is_some(), "somebody kept the turn");
+    });
+}

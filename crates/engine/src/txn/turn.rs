@@ -4,21 +4,24 @@
 //! Waiting for the lock alone would let those who are served leave one after the other, with other
 //! commits in between.
 
-use blockyard_sync::{Backend, Condvar, Mutex, MutexGuard, Native, rank};
+use blockyard_sync::{Atomic, AtomicInt, Backend, Condvar, Mutex, MutexGuard, Native, Ordering, rank};
 
 /// The turn to commit.
 pub(crate) struct Turn<B: Backend = Native> {
     taken: Mutex<bool, B>,
     changed: Condvar<B>,
-    /// Held by whoever has the turn; the value is the number of commits so far.
-    commits: Mutex<u64, B>,
+    /// Held by whoever has the turn.
+    held: Mutex<(), B>,
+    /// Commits so far; only who has the turn changes it. Relaxed: who has waited for a commit, or
+    /// found it durable, is ordered behind it by that.
+    commits: B::AtomicU64,
 }
 
 /// The turn, until it is dropped.
 #[must_use = "dropping it ends the turn"]
 pub(crate) struct MyTurn<'a, B: Backend = Native> {
     turn: &'a Turn<B>,
-    commits: Option<MutexGuard<'a, u64, B>>,
+    held: Option<MutexGuard<'a, (), B>>,
 }
 
 impl<B: Backend> Turn<B> {
@@ -27,42 +30,52 @@ impl<B: Backend> Turn<B> {
         Self {
             taken: Mutex::new(rank::COMMIT_TURN, false),
             changed: Condvar::new(),
-            commits: Mutex::new(rank::COMMIT, 0),
+            held: Mutex::new(rank::COMMIT, ()),
+            commits: B::AtomicU64::new(0),
         }
     }
 
     /// Waits for the turn as long as it is `needed`; `None` when it is not any more.
     pub(crate) fn wait(&self, needed: impl Fn() -> bool) -> Option<MyTurn<'_, B>> {
         let taken = self.taken.lock();
-        let mut taken = self.changed.wait_while(taken, |taken| *taken && needed());
+        let taken = self.changed.wait_while(taken, |taken| *taken && needed());
         if !needed() {
             return None;
         }
-        *taken = true;
-        drop(taken);
-        Some(MyTurn { turn: self, commits: Some(self.commits.lock()) })
+        Some(self.take(taken))
     }
 
-    /// Commits so far; waits for one that is going on.
+    /// The turn if nobody has it; never waits for a commit, which may hang on the device.
+    pub(crate) fn take_if_free(&self) -> Option<MyTurn<'_, B>> {
+        let taken = self.taken.lock();
+        if *taken { None } else { Some(self.take(taken)) }
+    }
+
+    fn take(&self, mut taken: MutexGuard<'_, bool, B>) -> MyTurn<'_, B> {
+        debug_assert!(!*taken, "two have the turn");
+        *taken = true;
+        drop(taken);
+        MyTurn { turn: self, held: Some(self.held.lock()) }
+    }
+
+    /// Commits so far, without one that is going on.
     pub(crate) fn commits(&self) -> u64 {
-        *self.commits.lock()
+        self.commits.load(Ordering::Relaxed)
     }
 }
 
 impl<B: Backend> MyTurn<'_, B> {
     /// Counts a commit.
     pub(crate) fn count(&mut self) {
-        debug_assert!(self.commits.is_some(), "who has no turn counts no commit");
-        if let Some(commits) = &mut self.commits {
-            **commits += 1;
-        }
+        debug_assert!(self.held.is_some(), "who has no turn counts no commit");
+        self.turn.commits.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl<B: Backend> Drop for MyTurn<'_, B> {
     fn drop(&mut self) {
         // The next one must find the lock free.
-        self.commits = None;
+        self.held = None;
         *self.turn.taken.lock() = false;
         self.turn.changed.notify_all();
     }

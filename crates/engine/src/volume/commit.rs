@@ -44,6 +44,16 @@ impl Volume {
         self.end_transaction(ctx, true, Frees::Usable, turn)
     }
 
+    /// As [`Self::commit_point`], where it is `needed` and nobody commits now. Who needs nothing of
+    /// a commit goes on beside it: it may hang on a device that does not answer.
+    pub(crate) fn commit_in_passing(&self, ctx: &OpContext, needed: impl Fn() -> bool) -> Result<()> {
+        let Some(turn) = self.txns.turn.take_if_free() else { return Ok(()) };
+        if !needed() {
+            return Ok(());
+        }
+        self.end_transaction(ctx, self.journal.is_durable(), Frees::Usable, turn)
+    }
+
     /// Ends the running transaction and makes it durable.
     pub(crate) fn commit_now(&self, ctx: &OpContext) -> Result<()> {
         self.commit_if(ctx, || true)
@@ -91,13 +101,15 @@ impl Volume {
         if let Some(snapshot) = snapshot {
             let written = self.write_transaction(ctx, tid, epoch, snapshot);
             self.apply(written)?;
+        }
+        turn.count();
+        if durable {
             self.txns.note_durable(tid);
         }
         match frees {
             Frees::Usable => self.space.committed(tid, ctx.cpu),
             Frees::Held => self.space.hold(tid, ctx.cpu),
         }
-        turn.count();
         Ok(())
     }
 
