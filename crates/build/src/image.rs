@@ -2,6 +2,7 @@
 //! then the rest.
 
 mod data;
+mod inline;
 mod metadata;
 mod values;
 
@@ -11,6 +12,7 @@ use crate::plan::{Plan, Summary, Took, as_uuid};
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_disk::xattr::Value;
+use inline::InlineFiles;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -73,13 +75,15 @@ impl Plan {
         let threads = self.threads;
         let began = Instant::now();
         self.filled.clear(device)?;
-        let sums = data::write(&self, device, threads)?;
+        let mut sums = data::write(&self, device, threads)?;
+        let inline = InlineFiles::read(&self, threads)?;
+        sums.extend(inline.sums());
         if self.draws_uuid {
             let uuid = uuid_of(&self, &sums);
             self.filled = self.filled.with_uuid(uuid);
         }
         let data = began.elapsed();
-        metadata::write(&self, device, threads)?;
+        metadata::write(&self, &inline, device, threads)?;
         let metadata = began.elapsed().saturating_sub(data);
         let file_system = self.filled.finish(device)?;
         let took = Took { data, metadata, finish: began.elapsed().saturating_sub(data + metadata) };

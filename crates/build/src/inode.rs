@@ -1,7 +1,9 @@
 //! One inode, as it stands in the table.
 
-use crate::layout::{Blocks, Shape};
+use crate::inline::Inline;
+use crate::layout::Blocks;
 use crate::mapping::Mapped;
+use crate::shape::Shape;
 use crate::tree::{Directory, Node};
 use blockyard_disk::BlockNr;
 use blockyard_disk::InodeNr;
@@ -25,6 +27,8 @@ pub(crate) struct Source<'a> {
     pub(crate) target: &'a [u8],
     /// Those in the inode.
     pub(crate) attributes: Option<&'a AttributeList>,
+    /// The content, where it lies in the inode.
+    pub(crate) inline: Option<&'a Inline>,
     /// The block of the others, which may be that of another inode, too.
     pub(crate) attribute_block: Option<u64>,
     /// Blocks of values in inodes of their own, which count for each that refers to them.
@@ -44,7 +48,7 @@ impl Source<'_> {
         if shape.inode_size > 128 {
             slot.set_extra_isize(EXTRA);
             slot.set_created(node.modified);
-            if let Some(list) = self.attributes {
+            if let Some(list) = self.inline.map(|inline| &inline.attributes).or(self.attributes) {
                 let fits = list.write_inode_area(&mut slot.bytes_mut()[128 + usize::from(EXTRA)..]);
                 assert!(fits, "attributes that fit were counted");
             }
@@ -70,13 +74,17 @@ impl Source<'_> {
             FileType::Regular => raw.set_size(node.size),
             FileType::Symlink => raw.set_size(u64_from_usize(self.target.len())),
             FileType::Directory => {
-                raw.set_size(self.blocks.runs.iter().map(|run| run.len).sum::<u64>() * shape.block_size);
+                let blocks = self.blocks.runs.iter().map(|run| run.len).sum::<u64>();
+                raw.set_size(self.inline.map_or(blocks * shape.block_size, |inline| inline.capacity));
                 flags.set(InodeFlags::INDEX, self.is_indexed);
             }
             FileType::CharDevice | FileType::BlockDevice => set_device(raw, node.size),
             FileType::Fifo | FileType::Socket => {}
         }
-        if node.kind == FileType::Symlink && self.blocks.runs.is_empty() {
+        if let Some(inline) = self.inline {
+            raw.i_block = inline.head;
+            flags |= InodeFlags::INLINE_DATA;
+        } else if node.kind == FileType::Symlink && self.blocks.runs.is_empty() {
             raw.i_block[..self.target.len()].copy_from_slice(self.target);
         } else {
             flags |= self.map.map_or(InodeFlags::empty(), |map| set_map(raw, map, shape));

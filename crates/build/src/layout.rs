@@ -1,17 +1,17 @@
 //! Where the blocks of the content lie: all of it in a row, directories first, then files in the
 //! order of their inodes, laid over the free blocks of a new file system.
 
-use crate::attributes::{Homes, Room};
+use crate::attributes::Homes;
 use crate::error::{Error, Result};
-use crate::mapping::Mapping;
+use crate::inline;
 use crate::numbering::Order;
 use crate::parallel;
 use crate::placement::Placement;
-use crate::tree::{Directory, Node, NodeId, Tree};
-use blockyard_disk::dirblock::DirLayout;
+use crate::shape::{Shape, is_fast, names};
+use crate::tree::{NodeId, Tree};
 use blockyard_disk::inode::FileType;
-use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
-use blockyard_disk::whole_directory::{Indexing, Name, WholeDirectory};
+use blockyard_disk::num::{u64_from_usize, usize_from_u32};
+use blockyard_disk::whole_directory::WholeDirectory;
 use blockyard_engine::mkfs::Run;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,38 +19,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Blocks of one extent at most.
 const EXTENT_MAX: u64 = 32_768;
-
-/// A target that is shorter lies in the inode.
-const FAST_SYMLINK: u16 = 60;
-
-/// How the content is cut into blocks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) block_size: u64,
-    /// Blocks of a cluster.
-    pub(crate) cluster: u64,
-    pub(crate) inode_size: u16,
-    pub(crate) mapping: Mapping,
-    pub(crate) has_value_inodes: bool,
-    pub(crate) directories: DirLayout,
-    pub(crate) indexing: Option<Indexing>,
-}
-
-impl Shape {
-    /// Blocks of so many bytes.
-    pub(crate) fn blocks(&self, bytes: u64) -> u64 {
-        bytes.div_ceil(self.block_size)
-    }
-
-    /// Room for attributes.
-    pub(crate) fn attribute_room(&self) -> Room {
-        Room {
-            inode: usize::from(self.inode_size).saturating_sub(128 + 32),
-            block: usize_from_u64(self.block_size),
-            has_value_inodes: self.has_value_inodes,
-        }
-    }
-}
 
 /// The free blocks of a file system in a row.
 #[derive(Debug)]
@@ -116,7 +84,7 @@ pub(crate) struct Blocks {
 pub(crate) struct Content<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) shape: Shape,
-    /// Blocks of each directory, and whether it is indexed.
+    /// Blocks of each directory, none where it lies in its inode, and whether it is indexed.
     pub(crate) directories: Cow<'a, [(u64, bool)]>,
     pub(crate) homes: Cow<'a, Homes>,
 }
@@ -132,6 +100,9 @@ impl<'a> Content<'a> {
             |(), part| {
                 let some = tree.directories.iter().zip(&sizes).enumerate().skip(part * 64).take(64);
                 for (number, (directory, size)) in some {
+                    if directory.own.is_some_and(|id| inline::is_inline(tree, &shape, id)) {
+                        continue;
+                    }
                     let names = names(directory, number == 0);
                     let plan = WholeDirectory::plan(&names, shape.directories, shape.indexing);
                     let Some(plan) = plan else {
@@ -156,14 +127,22 @@ impl<'a> Content<'a> {
         Ok(Self { tree, shape, directories, homes: Cow::Owned(homes) })
     }
 
+    /// Whether the content of an inode lies in it.
+    pub(crate) fn is_inline(&self, id: NodeId) -> bool {
+        inline::is_inline(self.tree, &self.shape, id)
+    }
+
     /// The ranges of a node's own blocks, in blocks of the file: whole clusters.
     pub(crate) fn logical(&self, id: NodeId) -> Vec<Range<u64>> {
         let (tree, shape) = (self.tree, &self.shape);
+        if self.is_inline(id) {
+            return Vec::new();
+        }
         let node = tree.node(id);
         let whole = |len: u64| (len > 0).then_some(0..len).into_iter().collect();
         match node.kind {
             FileType::Directory => whole(self.directories[usize_from_u32(node.directory)].0),
-            FileType::Symlink if node.target.len >= FAST_SYMLINK => whole(1),
+            FileType::Symlink if !is_fast(node) => whole(1),
             FileType::Regular => match tree.directory(id.directory).data(id.child) {
                 None => whole(shape.blocks(node.size)),
                 Some(ranges) => self.clusters_of(ranges, shape.blocks(node.size)),
@@ -265,17 +244,6 @@ fn cut_longest(runs: &mut Vec<Run>, cluster: u64) {
     let behind = Run { logical: run.logical + cluster, physical: run.physical + cluster, len };
     run.len = cluster;
     runs.insert(at + 1, behind);
-}
-
-/// The names of a directory, as they are entered.
-pub(crate) fn names(directory: &Directory, is_root: bool) -> Vec<Name<'_>> {
-    let name = |node: &Node| (directory.text(node.name), node.inode, node.kind);
-    let own = is_root.then_some((&b"lost+found"[..], 11, FileType::Directory));
-    let all = own.into_iter().chain(directory.nodes.iter().map(name));
-    let mut names: Vec<Name<'_>> =
-        all.map(|(bytes, inode, file_type)| Name { bytes, inode, file_type }).collect();
-    names.sort_unstable_by_key(|name| name.bytes);
-    names
 }
 
 /// Blocks by what they hold.
@@ -389,12 +357,15 @@ impl Placing<'_> {
 /// to be looked at.
 fn quick_len(content: &Content<'_>, id: NodeId) -> Option<u64> {
     let node = content.tree.node(id);
+    if content.is_inline(id) {
+        return Some(0);
+    }
     if content.homes.owns_block(Some(id)) || content.tree.directory(id.directory).data(id.child).is_some() {
         return None;
     }
     let len = match node.kind {
         FileType::Regular => content.shape.blocks(node.size),
-        FileType::Symlink if node.target.len >= FAST_SYMLINK => 1,
+        FileType::Symlink if !is_fast(node) => 1,
         _ => 0,
     };
     // No more extents than blocks: the inode holds four.

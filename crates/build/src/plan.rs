@@ -2,11 +2,13 @@
 
 use crate::attributes::Homes;
 use crate::error::{Error, Result};
+use crate::inline;
 use crate::inode::LINKS_MAX;
-use crate::layout::{self, Content, Kinds, Placed, Shape, Space};
+use crate::layout::{self, Content, Kinds, Placed, Space};
 use crate::mapping::Mapping;
 use crate::numbering::Order;
 use crate::placement::Placement;
+use crate::shape::Shape;
 use crate::tree::{NodeId, Tree};
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
@@ -379,6 +381,7 @@ fn shape(blank: &Blank, options: &Options) -> Shape {
         cluster: u64_from_u32(geometry.cluster_ratio()),
         inode_size: geometry.inode_size(),
         has_value_inodes: features.incompat.contains(Incompat::EA_INODE),
+        has_inline_data: features.incompat.contains(Incompat::INLINE_DATA),
         mapping: if features.incompat.contains(Incompat::EXTENTS) {
             Mapping::Extents
         } else {
@@ -416,9 +419,10 @@ impl Tree {
         (files, missing)
     }
 
-    /// Bytes of the files without their holes; names of one file count once.
-    fn bytes_of(&self, order: &Order) -> u64 {
-        let files = order.inodes.iter().filter(|&&id| self.node(id).kind == FileType::Regular);
+    /// Bytes that files have in blocks; names of one file count once.
+    fn bytes_of(&self, order: &Order, shape: &Shape) -> u64 {
+        let has_blocks = |id| self.node(id).kind == FileType::Regular && !inline::is_inline(self, shape, id);
+        let files = order.inodes.iter().filter(|&&id| has_blocks(id));
         let data = files.map(|id| match self.directory(id.directory).data(id.child) {
             Some(data) => data.iter().map(|range| range.end - range.start).sum(),
             None => self.node(*id).size,
@@ -556,7 +560,7 @@ impl Plan {
             directories: directories * block,
             maps: maps * block,
             attributes: attributes * block,
-            slack: (files * block).saturating_sub(self.tree.bytes_of(&self.order)),
+            slack: (files * block).saturating_sub(self.tree.bytes_of(&self.order, &self.shape)),
             inode_tables: tables,
             journal,
             other: (self.bytes() - content_bytes - free_bytes).saturating_sub(tables + journal),

@@ -9,6 +9,7 @@
 
 use crate::CorruptionKind;
 use crate::dirblock::{DirDefect, DirLayout, Entries, Packer, dots};
+use crate::whole_directory::Name;
 use crate::xattr::{self, Home};
 
 /// Index of the attribute's name prefix (`system.`).
@@ -121,6 +122,48 @@ pub struct PackedDir {
 /// The first [`DirDefect`] of the block.
 pub fn pack_dir(block: &[u8], layout: DirLayout, tail_len: usize) -> Result<Option<PackedDir>, DirDefect> {
     let parent = dots(block, layout)?.parent;
+    let mut used = Vec::new();
+    for entry in Entries::new(block, layout)?.skip(2) {
+        let entry = entry?;
+        if entry.inode != 0 {
+            used.push((entry.inode, entry.file_type, entry.name));
+        }
+    }
+    Ok(pack(parent, used, layout, tail_len))
+}
+
+/// The inline directory that has these names, in their order; its second run is as short as can be,
+/// as [`names_tail_len`] tells.
+#[must_use]
+pub fn pack_names(parent: u32, names: &[Name<'_>], layout: DirLayout) -> PackedDir {
+    let tail_len = names_tail_len(names.iter().map(|name| name.bytes.len()));
+    let entries = names.iter().map(|name| (name.inode, name.file_type.dirent_byte(), name.bytes));
+    let Some(packed) = pack(parent, entries, layout, tail_len) else {
+        unreachable!("the second run was made for what the first one does not hold")
+    };
+    packed
+}
+
+/// Bytes that names of these lengths need in the second run of an inline directory.
+pub fn names_tail_len(lengths: impl IntoIterator<Item = usize>) -> usize {
+    let (mut head, mut tail) = (0, 0);
+    for len in lengths.into_iter().map(DirLayout::entry_len) {
+        if tail == 0 && head + len <= HEAD_LEN - DIR_HEADER_LEN {
+            head += len;
+        } else {
+            tail += len;
+        }
+    }
+    tail
+}
+
+/// Fills the first run, then the second one; `None` when that is too short.
+fn pack<'n>(
+    parent: u32,
+    entries: impl IntoIterator<Item = (u32, u8, &'n [u8])>,
+    layout: DirLayout,
+    tail_len: usize,
+) -> Option<PackedDir> {
     let (mut head, mut tail) = ([0; HEAD_LEN], vec![0; tail_len]);
     head[..DIR_HEADER_LEN].copy_from_slice(&parent.to_le_bytes());
     let mut runs: Vec<Packer<'_>> = [&mut head[DIR_HEADER_LEN..], &mut tail]
@@ -132,19 +175,15 @@ pub fn pack_dir(block: &[u8], layout: DirLayout, tail_len: usize) -> Result<Opti
         })
         .collect();
     let mut at = 0;
-    for entry in Entries::new(block, layout)?.skip(2) {
-        let entry = entry?;
-        if entry.inode == 0 {
-            continue;
-        }
-        while !runs[at].push(entry.inode, entry.file_type, entry.name) {
+    for (inode, file_type, name) in entries {
+        while !runs[at].push(inode, file_type, name) {
             at += 1;
             if at == runs.len() {
-                return Ok(None);
+                return None;
             }
         }
     }
-    Ok(Some(PackedDir { head, tail }))
+    Some(PackedDir { head, tail })
 }
 
 #[cfg(test)]
@@ -232,6 +271,23 @@ mod tests {
                 .map(|entry| entry.name)
                 .collect();
             assert_eq!((found, data.parent()), (names.to_vec(), 2));
+        }
+    }
+
+    #[test]
+    fn names_lie_in_an_inode_in_their_order() {
+        let all: Vec<Vec<u8>> = (1..12).map(|len| vec![b'a'; len * 3]).collect();
+        for count in 0..all.len() {
+            let name = |bytes| Name { bytes, inode: 20, file_type: FileType::Directory };
+            let names: Vec<Name<'_>> = all[..count].iter().map(|bytes| name(&**bytes)).collect();
+            let PackedDir { head, tail } = pack_names(7, &names, LAYOUT);
+            // Names of 3, 6 and 9 bytes take 12, 16 and 20, which fill the head but for 8.
+            assert_eq!(tail.is_empty(), count <= 3, "{count}");
+            let data = InlineData { head: &head, tail: &tail };
+            let entries = data.dir_entries(LAYOUT).map(Result::unwrap).filter(|entry| entry.inode != 0);
+            let found: Vec<(&[u8], u8)> = entries.map(|entry| (entry.name, entry.file_type)).collect();
+            let entered: Vec<(&[u8], u8)> = all[..count].iter().map(|bytes| (&**bytes, 2)).collect();
+            assert_eq!((found, data.parent()), (entered, 7));
         }
     }
 

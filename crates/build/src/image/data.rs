@@ -117,10 +117,11 @@ impl Worker<'_> {
         match batch {
             Batch::Files { files, row } => {
                 self.fit((row.end - row.start) * block);
+                let content = plan.content();
                 for inode in plan.order.files[files.clone()].iter().map(|&inode| usize_from_u32(inode)) {
                     let id = plan.order.inodes[inode];
                     let from = usize_from_u64((plan.places[inode + 1].max(row.start) - row.start) * block);
-                    if !has_data(tree, id) {
+                    if !has_data(tree, id) || content.is_inline(id) {
                         // Between files with data: it takes no block.
                         continue;
                     }

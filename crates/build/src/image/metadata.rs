@@ -1,28 +1,37 @@
 //! Directories, inode tables, and what belongs to inodes: blocks of their maps, blocks and values
 //! of attributes.
 
+use super::inline::InlineFiles;
 use super::values::Values;
 use crate::Result;
+use crate::inline::{self, Inline};
 use crate::inode::{self, Source};
-use crate::layout::{self, Blocks, Content};
+use crate::layout::{Blocks, Content};
 use crate::mapping::Mapped;
 use crate::parallel;
 use crate::plan::Plan;
+use crate::shape;
 use crate::tree::{Node, NodeId};
 use blockyard_device::BlockDevice;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::whole_directory::WholeDirectory;
+use blockyard_disk::xattr::AttributeList;
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 
 /// Bytes of directories that are written together, about.
 const TOGETHER: u64 = 1 << 20;
 
 /// Writes the metadata of the content.
-pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Result<()> {
+pub(super) fn write(
+    plan: &Plan,
+    inline: &InlineFiles,
+    device: &dyn BlockDevice,
+    threads: usize,
+) -> Result<()> {
     let content = plan.content();
     let values = Values::new(plan);
-    let writer = Writer { plan, content: &content, values, device };
+    let writer = Writer { plan, content: &content, inline, values, device };
     let parts = writer.directory_parts();
     parallel::each(threads, parts.len(), || (), |(), part| writer.write_directories(parts[part].clone()))?;
     let last = writer.values.numbers().end;
@@ -36,6 +45,7 @@ pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Re
 struct Writer<'a> {
     plan: &'a Plan,
     content: &'a Content<'a>,
+    inline: &'a InlineFiles,
     values: Values<'a>,
     device: &'a dyn BlockDevice,
 }
@@ -74,6 +84,10 @@ impl Writer<'_> {
         let mut bytes: Vec<u8> = Vec::new();
         let (mut from, mut next) = (0, 0);
         for &number in &self.plan.order.directories[part] {
+            if self.content.directories[usize_from_u32(number)].0 == 0 {
+                // It lies in its inode.
+                continue;
+            }
             let at = self.blocks_of(self.plan.tree.directory(number).own).data_at;
             if at != next && !bytes.is_empty() {
                 self.plan.write_row(self.device, from..next, &bytes)?;
@@ -97,7 +111,7 @@ impl Writer<'_> {
         let directory = tree.directory(number);
         let inode_of = |number: u32| tree.directory(number).own.map_or(2, |own| tree.node(own).inode);
         let dots = (inode_of(number), directory.own.map_or(2, |own| inode_of(own.directory)));
-        let names = layout::names(directory, number == 0);
+        let names = shape::names(directory, number == 0);
         let planned = WholeDirectory::plan(&names, shape.directories, shape.indexing);
         let Some(planned) = planned else { unreachable!("it was planned before") };
         planned.write(dots, &names, self.plan.filled.checksums().inode_seed(InodeNr::new(dots.0), 0))
@@ -142,21 +156,39 @@ impl Writer<'_> {
         Ok(self.device.write_at(place, bytes)?)
     }
 
+    /// The content of an inode that has it in itself.
+    fn inline(&self, id: NodeId, attributes: Option<&AttributeList>) -> Inline {
+        let (tree, node) = (&self.plan.tree, self.plan.tree.node(id));
+        match node.kind {
+            FileType::Directory => {
+                let parent = tree.directory(id.directory).own.map_or(2, |own| tree.node(own).inode);
+                inline::of_directory((tree, &self.plan.shape), node.directory, parent, attributes)
+            }
+            FileType::Symlink => inline::of_bytes(tree.directory(id.directory).text(node.target), attributes),
+            _ => {
+                let bytes = self.inline.of(usize_from_u32(node.inode - self.plan.order.first));
+                inline::of_bytes(bytes, attributes)
+            }
+        }
+    }
+
     /// One inode, and the blocks that only it leads to.
     fn write_inode(&self, (number, id, node): (u32, Option<NodeId>, &Node), bytes: &mut [u8]) -> Result<()> {
         let (plan, block_size) = (self.plan, self.plan.shape.block_size);
         let checksums = plan.filled.checksums();
         let blocks = self.blocks_of(id);
         let of_directory = id.map_or(0, |id| id.directory);
-        let is_mapped = id.is_none() || inode::is_mapped(plan.tree.directory(of_directory), node);
+        let placed = plan.homes.of(id).map(|placed| self.values.numbered(&placed.inode));
+        let attributes = placed.as_ref().or_else(|| plan.tree.attributes(id));
+        let inline = id.filter(|&id| self.content.is_inline(id)).map(|id| self.inline(id, attributes));
+        let is_mapped =
+            id.is_none() || inline.is_none() && inode::is_mapped(plan.tree.directory(of_directory), node);
         let map = is_mapped.then(|| Mapped::of(&blocks.runs, &blocks.nodes, plan.shape.mapping, block_size));
         if let Some(map) = map.as_ref().filter(|_| !blocks.nodes.is_empty()) {
             for (place, node) in map.blocks(block_size, checksums.inode_seed(InodeNr::new(number), 0)) {
                 self.device.write_at(place * block_size, &node)?;
             }
         }
-        let placed = plan.homes.of(id).map(|placed| self.values.numbered(&placed.inode));
-        let attributes = placed.as_ref().or_else(|| plan.tree.attributes(id));
         let shared = plan.homes.block_of(id);
         if let (Some(place), Some(shared)) = (blocks.attributes, shared) {
             let mut block = vec![0; usize_from_u64(block_size)];
@@ -172,6 +204,7 @@ impl Writer<'_> {
             node,
             target: id.map_or(&[], |id| plan.tree.directory(id.directory).text(node.target)),
             attributes,
+            inline: inline.as_ref(),
             attribute_block: blocks.attributes.or_else(of_owner),
             blocks_of_values: plan
                 .homes

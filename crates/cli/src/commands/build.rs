@@ -66,7 +66,8 @@ struct How {
     /// E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH, else the newest time of the tree]
     #[arg(long, allow_negative_numbers = true)]
     time: Option<i64>,
-    /// Threads that read and write [default: one for each CPU]
+    /// Threads that read and write; one more decompresses while an archive or a layer is read
+    /// [default: one for each CPU]
     #[arg(long)]
     threads: Option<usize>,
     /// Overwrite what the target holds

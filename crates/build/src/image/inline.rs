@@ -1,0 +1,77 @@
+//! The content of files that lies in inodes: read in their order before anything is known of the
+//! UUID, which follows from it, and kept until the inode tables are written.
+
+use crate::content::Contents;
+use crate::error::Result;
+use crate::parallel;
+use crate::plan::Plan;
+use blockyard_disk::checksum::crc32c_raw;
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
+use std::sync::{Mutex, PoisonError};
+
+/// Inodes that are read at once.
+const TOGETHER: usize = 4096;
+
+/// See the module's text.
+pub(super) struct InlineFiles(Vec<Part>);
+
+/// What some inodes hold.
+#[derive(Default)]
+struct Part {
+    /// The place of an inode among all, and where its content begins; ascending.
+    starts: Vec<(u32, u32)>,
+    bytes: Vec<u8>,
+}
+
+impl InlineFiles {
+    /// Reads them.
+    pub(super) fn read(plan: &Plan, threads: usize) -> Result<Self> {
+        let count = if plan.shape.has_inline_data { plan.order.inodes.len().div_ceil(TOGETHER) } else { 0 };
+        let parts: Vec<Mutex<Part>> = (0..count).map(|_| Mutex::default()).collect();
+        let worker = || Contents::new(&plan.tree);
+        parallel::each(threads, count, worker, |contents, number| {
+            let part = Part::read(plan, contents, number * TOGETHER)?;
+            *parts[number].lock().unwrap_or_else(PoisonError::into_inner) = part;
+            Ok(())
+        })?;
+        let parts = parts.into_iter().map(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner));
+        Ok(Self(parts.collect()))
+    }
+
+    /// A checksum of each part, which are cut alike whatever the number of threads.
+    pub(super) fn sums(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|part| crc32c_raw(0, &part.bytes))
+    }
+
+    /// What the inode at a place among all holds.
+    ///
+    /// # Panics
+    /// When it is no file, or its content lies in blocks.
+    pub(super) fn of(&self, inode: usize) -> &[u8] {
+        let part = &self.0[inode / TOGETHER];
+        let at = part.starts.binary_search_by_key(&u32_from_usize(inode), |(inode, _)| *inode);
+        let Ok(at) = at else { unreachable!("inode {inode} was not read") };
+        let end = part.starts.get(at + 1).map_or(part.bytes.len(), |(_, start)| usize_from_u32(*start));
+        &part.bytes[usize_from_u32(part.starts[at].1)..end]
+    }
+}
+
+impl Part {
+    fn read(plan: &Plan, contents: &mut Contents<'_>, first: usize) -> Result<Self> {
+        let (content, mut part) = (plan.content(), Self::default());
+        for (inode, &id) in plan.order.inodes.iter().enumerate().skip(first).take(TOGETHER) {
+            let node = plan.tree.node(id);
+            if node.kind == FileType::Regular && content.is_inline(id) {
+                let start = part.bytes.len();
+                part.starts.push((u32_from_usize(inode), u32_from_usize(start)));
+                part.bytes.resize(start + usize_from_u64(node.size), 0);
+                for range in plan.tree.data_of(id) {
+                    let range = start + usize_from_u64(range.start)..start + usize_from_u64(range.end);
+                    contents.read_at(id, u64_from_usize(range.start - start), &mut part.bytes[range])?;
+                }
+            }
+        }
+        Ok(part)
+    }
+}

@@ -1,0 +1,85 @@
+//! Which content lies in inodes (`inline_data`), and in which form: the first 60 bytes where others
+//! have the map of their blocks, the rest as the value of the attribute `system.data`.
+//!
+//! A file, directory or target lies in its inode where this value fits it beside all its other
+//! attributes; so whatever does has neither data nor attributes in blocks. Holes of such a file are
+//! zeroes. The root has a block, as mke2fs makes it.
+
+use crate::shape::{self, Shape};
+use crate::tree::{NodeId, Tree};
+use blockyard_disk::inline_data::{HEAD_LEN, PackedDir, XATTR_INDEX, XATTR_NAME, names_tail_len, pack_names};
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::xattr::{Attribute, AttributeList, Home, Value};
+
+/// Content as an inode has it.
+pub(crate) struct Inline {
+    /// What stands in `i_block`.
+    pub(crate) head: [u8; HEAD_LEN],
+    /// All attributes of the inode, the rest of the content among them.
+    pub(crate) attributes: AttributeList,
+    /// Bytes that a directory has.
+    pub(crate) capacity: u64,
+}
+
+/// Bytes of the value that the content of an inode needs; `None` where it lies in blocks, or is
+/// none.
+fn tail_len(tree: &Tree, shape: &Shape, id: NodeId) -> Option<usize> {
+    let node = tree.node(id);
+    let beyond_head = |len: usize| len.saturating_sub(HEAD_LEN);
+    match node.kind {
+        FileType::Regular => Some(beyond_head(usize::try_from(node.size).ok()?)),
+        FileType::Symlink if !shape::is_fast(node) => Some(beyond_head(node.target.len.into())),
+        FileType::Directory => {
+            let names = &tree.directory(node.directory).nodes;
+            // The shortest entry has 12 bytes: no inode holds more.
+            let is_few = names.len() <= usize::from(shape.inode_size) / 12;
+            is_few.then(|| names_tail_len(names.iter().map(|name| name.name.len.into())))
+        }
+        _ => None,
+    }
+}
+
+/// Whether the content of an inode lies in it, other than that of short targets.
+pub(crate) fn is_inline(tree: &Tree, shape: &Shape, id: NodeId) -> bool {
+    let room = shape.attribute_room().inode;
+    shape.has_inline_data
+        && tail_len(tree, shape, id).filter(|&len| len <= room).is_some_and(|len| {
+            let area = |list: &AttributeList| list.area_len(Home::Inode);
+            let others = tree.attributes(Some(id)).map_or_else(|| area(&AttributeList::default()), area);
+            others + attribute(vec![0; len]).stored_len() <= room
+        })
+}
+
+fn attribute(value: Vec<u8>) -> Attribute {
+    Attribute { index: XATTR_INDEX, name: XATTR_NAME.to_vec(), value: Value::Bytes(value) }
+}
+
+/// The bytes of a file or a target as its inode has them.
+pub(crate) fn of_bytes(bytes: &[u8], attributes: Option<&AttributeList>) -> Inline {
+    let (first, rest) = bytes.split_at(bytes.len().min(HEAD_LEN));
+    let mut head = [0; HEAD_LEN];
+    head[..first.len()].copy_from_slice(first);
+    Inline::new(head, rest.to_vec(), attributes)
+}
+
+/// A directory as its inode has it.
+pub(crate) fn of_directory(
+    (tree, shape): (&Tree, &Shape),
+    number: u32,
+    parent: u32,
+    attributes: Option<&AttributeList>,
+) -> Inline {
+    let names = shape::names(tree.directory(number), false);
+    let PackedDir { head, tail } = pack_names(parent, &names, shape.directories);
+    Inline::new(head, tail, attributes)
+}
+
+impl Inline {
+    fn new(head: [u8; HEAD_LEN], tail: Vec<u8>, attributes: Option<&AttributeList>) -> Self {
+        let mut attributes = attributes.cloned().unwrap_or_default();
+        let capacity = u64_from_usize(HEAD_LEN + tail.len());
+        attributes.set(attribute(tail));
+        Self { head, attributes, capacity }
+    }
+}
