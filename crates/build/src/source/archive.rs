@@ -27,7 +27,7 @@ const WHITEOUT: &[u8] = b".wh.";
 /// What follows where all that the layers below have in the directory is removed.
 const OPAQUE: &[u8] = b".wh..opq";
 /// Bytes that are read at a time.
-const CHUNK: usize = 1 << 20;
+pub(super) const CHUNK: usize = 1 << 20;
 
 impl Tree {
     /// Reads a tar archive: plain, or compressed by gzip, zstd or xz. `name` is what messages call
@@ -60,13 +60,14 @@ pub(super) struct Reading<'a> {
 
 impl Reading<'_> {
     /// Takes all entries of a stream.
-    pub(super) fn all(mut self, stream: impl Read + Send) -> Result<()> {
+    pub(super) fn all(&mut self, stream: impl Read + Send) -> Result<()> {
         let name = self.name;
         let stream = BufReader::with_capacity(CHUNK, stream);
         decompressed(stream, |stream| self.entries(stream)).map_err(|error| Error::source(name, error))?
     }
 
-    fn entries(&mut self, stream: &mut dyn BufRead) -> Result<()> {
+    /// Takes all entries of an archive that is not compressed.
+    pub(super) fn entries(&mut self, stream: &mut dyn BufRead) -> Result<()> {
         let name = self.name;
         let failed = |error: io::Error| Error::source(name, error);
         if stream.fill_buf().map_err(failed)?.is_empty() {

@@ -1,7 +1,6 @@
 //! Digests, by which parts of an image are found and compared.
 
-use sha2::digest::DynDigest;
-use sha2::{Sha256, Sha512};
+use sha2::{Digest as _, Sha256, Sha512};
 use std::io::{self, Read};
 
 /// A digest, as `sha256:` and hexadecimal digits.
@@ -28,34 +27,73 @@ impl Digest {
         Ok(format!("blobs/{kind}/{digits}").into_bytes())
     }
 
-    fn hasher(&self) -> std::result::Result<Box<dyn DynDigest>, String> {
+    fn hasher(&self) -> std::result::Result<Hasher, String> {
         let (kind, _) = self.parts()?;
-        Ok(if kind == "sha256" { Box::new(Sha256::default()) } else { Box::new(Sha512::default()) })
+        Ok(if kind == "sha256" { Hasher::Sha256(Sha256::new()) } else { Hasher::Sha512(Sha512::new()) })
+    }
+
+    /// Hashes what is read of a stream.
+    pub(super) fn hashing<R>(&self, stream: R) -> std::result::Result<Hashing<R>, String> {
+        Ok(Hashing { stream, hasher: self.hasher()?, has_failed: false })
     }
 
     /// Compares what a stream holds.
     pub(super) fn check(&self, stream: impl Read) -> std::result::Result<(), String> {
-        let mut hashing = Hashing { stream, hasher: self.hasher()? };
+        let mut hashing = self.hashing(stream)?;
         io::copy(&mut hashing, &mut io::sink()).map_err(|error| error.to_string())?;
         self.compare(hashing.hasher)
     }
 
-    fn compare(&self, hasher: Box<dyn DynDigest>) -> std::result::Result<(), String> {
+    /// Compares what a stream held that was read to some place, and what follows there. Nothing is
+    /// said of one that could not be read.
+    pub(super) fn check_rest(&self, mut hashing: Hashing<impl Read>) -> std::result::Result<(), String> {
+        if hashing.has_failed || io::copy(&mut hashing, &mut io::sink()).is_err() {
+            return Ok(());
+        }
+        self.compare(hashing.hasher)
+    }
+
+    fn compare(&self, hasher: Hasher) -> std::result::Result<(), String> {
         let (_, wanted) = self.parts()?;
-        let found: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let found: String = hasher.finish().iter().map(|byte| format!("{byte:02x}")).collect();
         if found == wanted { Ok(()) } else { Err(format!("is damaged: its digest is {found}, not {wanted}")) }
     }
 }
 
+enum Hasher {
+    Sha256(Sha256),
+    Sha512(Sha512),
+}
+
+impl Hasher {
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(hasher) => hasher.update(bytes),
+            Self::Sha512(hasher) => hasher.update(bytes),
+        }
+    }
+
+    fn finish(self) -> Vec<u8> {
+        match self {
+            Self::Sha256(hasher) => hasher.finalize().to_vec(),
+            Self::Sha512(hasher) => hasher.finalize().to_vec(),
+        }
+    }
+}
+
 /// Hashes what is read.
-struct Hashing<R> {
+pub(super) struct Hashing<R> {
     stream: R,
-    hasher: Box<dyn DynDigest>,
+    hasher: Hasher,
+    /// The stream ended with an error.
+    has_failed: bool,
 }
 
 impl<R: Read> Read for Hashing<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let n = self.stream.read(into)?;
+        let read = self.stream.read(into);
+        self.has_failed |= read.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted);
+        let n = read?;
         self.hasher.update(&into[..n]);
         Ok(n)
     }

@@ -4,8 +4,8 @@ use super::choice::Descriptor;
 use super::digest::Digest;
 use super::{Spool, Staging, Store};
 use crate::error::Result;
-use crate::source::archive::{Reading, decompressed};
-use std::io::{self, BufReader};
+use crate::source::archive::{CHUNK, Reading, decompressed};
+use std::io::{self, BufRead, BufReader};
 
 /// A layer: where it is stored, and its digest.
 pub(super) struct Layer {
@@ -34,21 +34,30 @@ impl Layer {
         Ok(Self { path: path.as_bytes().to_vec(), digest, is_of_archive: true })
     }
 
-    /// Lays the layer over those before it.
+    /// Lays the layer over those before it. Its digest is found while it is read, and compared
+    /// before anything else is said of it: a damaged stream would be refused for what it seems to
+    /// hold.
     pub(super) fn lay(&self, store: &Store<'_>, staging: &mut Staging, spool: &mut Spool) -> Result<()> {
         let refused = |reason: String| store.refused(&self.path, reason);
         let failed = |error: io::Error| refused(error.to_string());
-        // Before anything is believed of it: a damaged stream would be refused for what it seems to
-        // hold.
-        let content = BufReader::new(store.open(&self.path)?);
-        if self.is_of_archive {
-            let checked = decompressed(content, |archive| self.digest.check(archive));
-            checked.map_err(failed)?.map_err(refused)?;
-        } else {
-            self.digest.check(content).map_err(refused)?;
-        }
         let name = store.0.host_path(&self.path);
         staging.begin(&name);
-        Reading { staging, spool, name: &name, is_layer: true }.all(store.open(&self.path)?)
+        let content = store.open(&self.path)?;
+        let mut reading = Reading { staging, spool, name: &name, is_layer: true };
+        let (laid, checked) = if self.is_of_archive {
+            let lay = |archive: &mut dyn BufRead| {
+                let mut hashing = self.digest.hashing(archive)?;
+                let laid = reading.entries(&mut BufReader::with_capacity(CHUNK, &mut hashing));
+                Ok((laid, self.digest.check_rest(hashing)))
+            };
+            let content = BufReader::with_capacity(CHUNK, content);
+            decompressed(content, lay).map_err(failed)?.map_err(refused)?
+        } else {
+            let mut hashing = self.digest.hashing(content).map_err(refused)?;
+            let laid = reading.all(&mut hashing);
+            (laid, self.digest.check_rest(hashing))
+        };
+        checked.map_err(refused)?;
+        laid
     }
 }
