@@ -1,16 +1,16 @@
 //! FUSE as the crate fuser carries it: its requests become questions to the [`Server`], its answers
 //! what fuser sends.
 //!
-//! The only module that knows fuser. What fuser 0.18 does not carry is not here: `tmpfile`, `statx`
-//! (the time of creation), `syncfs`, io_uring.
+//! The only module, with its parts, that knows fuser. What fuser 0.18 does not carry is not here:
+//! `tmpfile`, `statx` (the time of creation), `syncfs`, io_uring.
 
 mod convert;
 mod replies;
+mod session;
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -20,11 +20,10 @@ use blockyard::disk::device_number::DeviceNumber;
 use blockyard::disk::num::usize_from_u32;
 use blockyard::{FileType, Metadata, RenameMode};
 use fuser::{
-    Config, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, MountOption, Notifier, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL, TimeOrNow,
-    WriteFlags,
+    CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, IoctlFlags, KernelConfig,
+    LockOwner, Notifier, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::OFlags;
 
@@ -33,40 +32,19 @@ use self::convert::{
     timestamp, unpacked,
 };
 use self::replies::{FOR_EVER, send_attributes, send_data, send_empty, send_entry, send_missing, send_xattr};
+pub(crate) use self::session::{Connection, Helped};
 use crate::crew::{self, Crew};
 use crate::figures::{Figures, Kind};
 use crate::record::{Event, Recorder};
 use crate::server::{Changes, Control, Creation, Errno, Listed, Server, Transfer};
 
-/// Bytes of the largest write.
-const WRITE_MAX: u32 = 1 << 20;
 /// Bytes that one request reads at most.
 const READ_MAX: u32 = 1 << 20;
-/// Requests that the kernel may have under way of those nobody waits for.
-const BACKGROUND_MAX: u16 = 128;
-/// What is asked of the kernel, where it can.
-const CAPABILITIES: &[InitFlags] = &[
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
-    InitFlags::FUSE_WRITEBACK_CACHE,
-    InitFlags::FUSE_POSIX_ACL,
-    InitFlags::FUSE_DONT_MASK,
-    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_HAS_IOCTL_DIR,
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_NO_OPENDIR_SUPPORT,
-    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-];
 
 thread_local! {
     /// Where what is read is put together.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
-
-/// A session: the connection to the kernel, before it is served.
-pub(crate) type Connection = Session<Adapter>;
 
 /// Brings requests to the server.
 pub(crate) struct Adapter {
@@ -95,58 +73,6 @@ impl Adapter {
         Self { shared: Arc::new(Shared { server, crew, figures, recorder, notifier: OnceLock::new() }) }
     }
 
-    /// Connects through a file of `/dev/fuse` that is mounted already; the kernel decides who may
-    /// use it.
-    pub(crate) fn connect(self, fuse: OwnedFd, receivers: usize) -> io::Result<Connection> {
-        let shared = Arc::clone(&self.shared);
-        let session = Session::from_fd(self, fuse, SessionACL::All, config(receivers, Vec::new()))?;
-        // Nobody else sets it.
-        let _ = shared.notifier.set(session.notifier());
-        Ok(session)
-    }
-
-    /// Has fusermount3 mount it, for who is not root.
-    pub(crate) fn mount(
-        self,
-        directory: &Path,
-        how: &Helped<'_>,
-        receivers: usize,
-    ) -> io::Result<Connection> {
-        let shared = Arc::clone(&self.shared);
-        let mut options = vec![
-            MountOption::FSName(how.source.to_owned()),
-            MountOption::Subtype("blockyard".to_owned()),
-            MountOption::DefaultPermissions,
-        ];
-        options.extend(how.read_only.then_some(MountOption::RO));
-        options.extend((!how.execution).then_some(MountOption::NoExec));
-        let mut config = config(receivers, options);
-        config.acl = if how.allow_other { SessionACL::All } else { SessionACL::Owner };
-        let session = Session::new(self, directory, &config)?;
-        let _ = shared.notifier.set(session.notifier());
-        Ok(session)
-    }
-}
-
-/// What fusermount3 is told.
-pub(crate) struct Helped<'a> {
-    /// What is shown as the source of the mount.
-    pub(crate) source: &'a str,
-    pub(crate) read_only: bool,
-    pub(crate) execution: bool,
-    pub(crate) allow_other: bool,
-}
-
-fn config(receivers: usize, options: Vec<MountOption>) -> Config {
-    let mut config = Config::default();
-    config.mount_options = options;
-    config.acl = SessionACL::All;
-    config.n_threads = Some(receivers);
-    config.clone_fd = true;
-    config
-}
-
-impl Adapter {
     /// Answers a request: here, or by another thread where the receiving ones are busy.
     fn answer(&self, kind: Kind, work: impl FnOnce(&Shared, Instant) + Send + 'static) {
         let began = Instant::now();
@@ -195,17 +121,7 @@ impl Shared {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for capability in CAPABILITIES {
-            if let Err(missing) = config.add_capabilities(*capability) {
-                tracing::debug!(?missing, "the kernel has not");
-            }
-        }
-        // What is too much is answered with what would do.
-        let _ = config.set_max_write(WRITE_MAX);
-        if let Err(most) = config.set_max_readahead(WRITE_MAX) {
-            let _ = config.set_max_readahead(most);
-        }
-        let _ = config.set_max_background(BACKGROUND_MAX);
+        session::negotiate(config);
         Ok(())
     }
 
@@ -497,6 +413,7 @@ impl Filesystem for Adapter {
         let how = Transfer {
             is_direct: !is_cached && flags_of(flags).contains(OFlags::DIRECT),
             drops_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            is_cached,
         };
         let came = Instant::now();
         let work = move |shared: &Shared, data: &[u8], reply: ReplyWrite| {

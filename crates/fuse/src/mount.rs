@@ -1,8 +1,7 @@
 //! Mounting an image, serving it, and taking it down in order.
 //!
 //! The image is opened first, so that what is wrong with it is told before anything is mounted.
-//! Root mounts by itself, a block device as `fuseblk`, for which the kernel waits at unmount until
-//! the image is closed; others are mounted by fusermount3. When the kernel has gone, what is
+//! Root mounts by itself; others are mounted by fusermount3. When the kernel has gone, what is
 //! remembered is given up and the image closed.
 
 use std::ffi::CString;

@@ -107,3 +107,29 @@ fn a_file_shows_the_blocks_that_it_got() {
     mounted.unmount();
     e2fsck_clean(&place.image);
 }
+
+/// The kernel takes no notice of a write that was answered as shorter than it is: an fsync once
+/// succeeded on a full image, and the end of the file was lost.
+#[test]
+fn what_fsync_kept_of_a_full_image_is_there() {
+    if !can_mount() {
+        return;
+    }
+    let place = place(&["-t", "ext4", "-b", "1024", "-m", "0"], "16M");
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    let content = |number: u8| vec![number + 1; 150_000];
+    let write = |number: &u8| {
+        let file = new_file(&place.directory.join(number.to_string()));
+        file.write_all_at(&content(*number), 0).and_then(|()| file.sync_all()).is_ok()
+    };
+    let kept: Vec<u8> = (0..u8::MAX).take_while(write).collect();
+    assert!(kept.len() > 50 && kept.len() < 250, "{} files fit", kept.len());
+    mounted.unmount();
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    for number in kept {
+        let found = fs::read(place.directory.join(number.to_string())).unwrap();
+        assert!(found == content(number), "file {number} has {} bytes", found.len());
+    }
+    mounted.unmount();
+    e2fsck_clean(&place.image);
+}

@@ -26,6 +26,8 @@ pub struct Transfer {
     pub is_direct: bool,
     /// Whoever writes has no right to keep set-id bits and capabilities.
     pub drops_privileges: bool,
+    /// The kernel hands over what it cached: of what is not written it hears by an error only.
+    pub is_cached: bool,
 }
 
 /// What a write did.
@@ -103,7 +105,9 @@ impl Server {
         Ok(self.handles.is_written(self.handles.get(handle)?.id().number))
     }
 
-    /// Writes; gives the number of bytes, fewer only when space runs out.
+    /// Writes; gives the number of bytes, fewer only when space runs out. Of what the kernel cached
+    /// all is written, or that is an error: it takes no notice of the number, and an fsync would
+    /// keep less than it promises.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EROFS`, and those of the device.
@@ -115,9 +119,16 @@ impl Server {
             self.drop_privileges(file.id())?;
         }
         let is_direct = how.is_direct && self.is_whole_blocks(offset, bytes.len());
-        let written = self.removals.with_space(|| {
-            Ok(if is_direct { file.write_direct_at(bytes, offset)? } else { file.write_at(bytes, offset)? })
-        })?;
+        let mut written = 0;
+        loop {
+            let (rest, at) = (&bytes[written..], offset + u64_from_usize(written));
+            written += self.removals.with_space(|| {
+                Ok(if is_direct { file.write_direct_at(rest, at)? } else { file.write_at(rest, at)? })
+            })?;
+            if written == bytes.len() || !how.is_cached {
+                break;
+            }
+        }
         Ok(Written { len: blockyard::disk::num::u32_from_usize(written), allocates: blocks()? != before })
     }
 

@@ -1,0 +1,101 @@
+//! How a session begins: connecting to the kernel, or having fusermount3 do it, and what is asked
+//! of the kernel.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use fuser::{Config, InitFlags, KernelConfig, MountOption, Session, SessionACL};
+
+use super::Adapter;
+
+/// Bytes of the largest write.
+const WRITE_MAX: u32 = 1 << 20;
+/// Requests that the kernel may have under way of those nobody waits for.
+const BACKGROUND_MAX: u16 = 128;
+/// What is asked of the kernel, where it can.
+const CAPABILITIES: &[InitFlags] = &[
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_WRITEBACK_CACHE,
+    InitFlags::FUSE_POSIX_ACL,
+    InitFlags::FUSE_DONT_MASK,
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_HAS_IOCTL_DIR,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+];
+
+/// A session: the connection to the kernel, before it is served.
+pub(crate) type Connection = Session<Adapter>;
+
+impl Adapter {
+    /// Connects through a file of `/dev/fuse` that is mounted already; the kernel decides who may
+    /// use it.
+    pub(crate) fn connect(self, fuse: OwnedFd, receivers: usize) -> io::Result<Connection> {
+        let shared = Arc::clone(&self.shared);
+        let session = Session::from_fd(self, fuse, SessionACL::All, config(receivers, Vec::new()))?;
+        // Nobody else sets it.
+        let _ = shared.notifier.set(session.notifier());
+        Ok(session)
+    }
+
+    /// Has fusermount3 mount it, for who is not root.
+    pub(crate) fn mount(
+        self,
+        directory: &Path,
+        how: &Helped<'_>,
+        receivers: usize,
+    ) -> io::Result<Connection> {
+        let shared = Arc::clone(&self.shared);
+        let mut options = vec![
+            MountOption::FSName(how.source.to_owned()),
+            MountOption::Subtype("blockyard".to_owned()),
+            MountOption::DefaultPermissions,
+        ];
+        options.extend(how.read_only.then_some(MountOption::RO));
+        options.extend((!how.execution).then_some(MountOption::NoExec));
+        let mut config = config(receivers, options);
+        config.acl = if how.allow_other { SessionACL::All } else { SessionACL::Owner };
+        let session = Session::new(self, directory, &config)?;
+        let _ = shared.notifier.set(session.notifier());
+        Ok(session)
+    }
+}
+
+/// What fusermount3 is told.
+pub(crate) struct Helped<'a> {
+    /// What is shown as the source of the mount.
+    pub(crate) source: &'a str,
+    pub(crate) read_only: bool,
+    pub(crate) execution: bool,
+    pub(crate) allow_other: bool,
+}
+
+fn config(receivers: usize, options: Vec<MountOption>) -> Config {
+    let mut config = Config::default();
+    config.mount_options = options;
+    config.acl = SessionACL::All;
+    config.n_threads = Some(receivers);
+    config.clone_fd = true;
+    config
+}
+
+/// Asks the kernel for what a session is to have.
+pub(super) fn negotiate(config: &mut KernelConfig) {
+    for capability in CAPABILITIES {
+        if let Err(missing) = config.add_capabilities(*capability) {
+            tracing::debug!(?missing, "the kernel has not");
+        }
+    }
+    // What is too much is answered with what would do.
+    let _ = config.set_max_write(WRITE_MAX);
+    if let Err(most) = config.set_max_readahead(WRITE_MAX) {
+        let _ = config.set_max_readahead(most);
+    }
+    let _ = config.set_max_background(BACKGROUND_MAX);
+}
