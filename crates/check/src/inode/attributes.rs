@@ -63,14 +63,15 @@ pub(super) fn check_in_inode(
                 "an entry leaves the inode"
             );
             found.count = entries.len();
+            let is_found = entries.iter().all(|entry| offset_is_possible(area, entry));
             for entry in &entries {
                 check_entry(cx, entry, facts);
                 found.value_blocks += value_blocks(cx, entry);
                 found.values += u64::from(entry.value_inode != 0);
-                if is_context(entry) {
+                if is_context(entry) && is_found {
                     found.context = Some(entry.value.to_vec());
                 }
-                if is_inline_data(entry) && offset_is_inside(area, entry) {
+                if is_inline_data(entry) && is_found {
                     found.inline_tail = Some(entry.value.to_vec());
                     found.count -= 1;
                 }
@@ -119,11 +120,11 @@ pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode:
     })
 }
 
-/// Whether the offset of a value lies in the area, even that of an empty one: e2fsck does not find
-/// inline data else.
-fn offset_is_inside(area: &[u8], entry: &RawEntry<'_>) -> bool {
-    let stored = [area[entry.at + 2], area[entry.at + 3]];
-    xattr::INODE_HEADER_LEN + usize::from(u16::from_le_bytes(stored)) <= area.len()
+/// Whether the offset of a value lies in the area, even that of an empty one, and is 0 where the
+/// value has an inode: where that of any attribute is another one, e2fsck finds none of them.
+fn offset_is_possible(area: &[u8], entry: &RawEntry<'_>) -> bool {
+    let stored = usize::from(u16::from_le_bytes([area[entry.at + 2], area[entry.at + 3]]));
+    if entry.value_inode == 0 { xattr::INODE_HEADER_LEN + stored <= area.len() } else { stored == 0 }
 }
 
 /// What a strict reader holds against names and e2fsck does not.

@@ -15,6 +15,8 @@ use crate::finding::{Finding, Site};
 
 /// Indexes of names that are whole without a suffix: access and default list.
 const ACCESS_LISTS: [u8; 2] = [2, 3];
+/// Index and name of the attribute that encryption keeps.
+const CONTEXT: (u8, &[u8]) = (9, b"c");
 /// Bytes of extra fields that Linux knows.
 const EXTRA_USUAL: u16 = 32;
 
@@ -174,6 +176,26 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
         return kept;
     }
     list
+}
+
+/// Writes the list of an inode anew where it has the attribute that was not found: another entry
+/// hid it. False where there is none, or nothing that hides it.
+pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> bool {
+    let (index, name) = match code {
+        Code::INLINE_NO_ATTRIBUTE => (XATTR_INDEX, XATTR_NAME),
+        Code::ENCRYPT_NO_ATTRIBUTE => CONTEXT,
+        _ => return false,
+    };
+    let Some(at) = area_at(slot) else { return false };
+    let area = &mut slot.bytes_mut()[at..];
+    let list = salvage(area, Home::Inode);
+    let (before, lost) = (area.to_vec(), lost(area, Home::Inode, &list));
+    if list.find(index, name).is_none() || !list.write_inode_area(area) || area == before {
+        return false;
+    }
+    let what = format!("{} sound attributes kept in the inode{lost}", list.iter().len());
+    ed.add(code, Site::inode(inode), Cost::Cut, what);
+    true
 }
 
 /// An inode with inline data lost the attribute that goes with it: what stands in the inode stays,

@@ -175,6 +175,18 @@ pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -
     Ok(())
 }
 
+/// Takes the first inodes of a table for used, which its descriptor calls never used.
+pub(crate) fn open_table(ed: &Editor<'_, '_>, group: GroupNr, used: u32) -> Result<(), DeviceError> {
+    let per_group = ed.volume().geometry.inodes_per_group();
+    assert!(0 < used && used <= per_group, "{used} inodes of {per_group}");
+    let mut desc = ed.volume().group_of(group).desc;
+    let mut flags = desc.flags();
+    flags.remove(GroupFlags::INODE_UNINIT);
+    desc.set_flags(flags);
+    desc.set_itable_unused(per_group - used);
+    put_descriptor(ed, group, &desc)
+}
+
 /// Descriptors from a backup: no group is taken for never used.
 pub(crate) fn forget_uninit(volume: &Volume<'_>) -> Result<(), DeviceError> {
     let uninit = GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;

@@ -52,6 +52,11 @@ pub(crate) fn repair(
         ed.add(Code::NO_ROOT, Site::inode(InodeNr::ROOT), Cost::Moved, what);
         return Ok(());
     }
+    let bad = findings.iter().filter(|finding| finding.code == Code::ENTRY_BAD_BLOCK);
+    let bad: BTreeSet<u64> = bad.filter_map(|finding| Some(finding.site.block?.raw())).collect();
+    if !bad.is_empty() {
+        return inode::unlist_bad_blocks(ed, &bad);
+    }
     let mut changes = Changes::default();
     let mut cut = BTreeSet::new();
     for finding in findings {
@@ -173,7 +178,7 @@ fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<
 
 /// Makes lost+found in the root; what goes by that name and is no directory loses it.
 fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<(), DeviceError> {
-    let Some(inode) = unused_inode(ed, at.facts) else {
+    let Some(inode) = unused_inode(ed, at.facts)? else {
         ed.add(Code::LOST_FOUND_MISSING, Site::NOWHERE, Cost::Nothing, "no inode for lost+found");
         return Ok(());
     };
@@ -193,8 +198,25 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<(), De
 }
 
 /// The first ordinary inode that is not in use, in the scanned part of a table: mke2fs puts
-/// lost+found there too.
-fn unused_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Option<InodeNr> {
+/// lost+found there too. Where all of these are in use, the first behind that part of a table,
+/// which takes it in then.
+fn unused_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Result<Option<InodeNr>, DeviceError> {
+    let scanned = unused_scanned_inode(ed, facts);
+    if scanned.is_some() {
+        return Ok(scanned);
+    }
+    let geometry = &ed.volume().geometry;
+    let behind = geometry.all_groups().find_map(|group| {
+        let known = u32_from_usize(facts.groups[usize_from_u32(group.raw())].kinds.len());
+        (known < geometry.inodes_per_group()).then_some((group, known))
+    });
+    let Some((group, index)) = behind else { return Ok(None) };
+    bitmaps::open_table(ed, group, index + 1)?;
+    let inode = geometry.inode_at(group, index);
+    Ok((inode.raw() >= ed.volume().first_inode()).then_some(inode))
+}
+
+fn unused_scanned_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Option<InodeNr> {
     let volume = ed.volume();
     let first = volume.first_inode();
     volume.geometry.all_groups().find_map(|group| {

@@ -3,8 +3,10 @@
 //! at their word.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
+use blockyard_disk::inode::{FileType, InodeSlot};
+use blockyard_disk::num::{low16, u32_from_u64, u64_from_u32};
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock, bounds};
-use blockyard_disk::{BlockCount, Compat, RoCompat};
+use blockyard_disk::{BlockCount, BlockNr, Compat, Incompat, InodeNr, RoCompat};
 use zerocopy::FromBytes;
 
 use super::editor;
@@ -13,7 +15,10 @@ use super::redo::Redo;
 use crate::code::Code;
 use crate::finding::{Finding, Sink, Site};
 use crate::superblock::{self, Opened};
-use crate::{Error, Report, backup};
+use crate::{Error, Report, backup, descriptors};
+
+/// The first ordinary inode of all file systems that there are.
+const FIRST_INODE: u32 = 11;
 
 /// An overlay of an image in which something is wrong, with what of its superblock is set right
 /// first.
@@ -48,9 +53,14 @@ pub(super) fn overlay<'a>(
         let what = format!("{blocks} blocks, as the backups say and the device has");
         log.add(Code::DEVICE_SHORT, Site::NOWHERE, Cost::Nothing, what);
     }
-    if let Some(first) = first_inode_of_backups(device, &sb) {
+    if let Some((first, who)) = first_inode(device, &overlay, &sb)? {
         editor::change_superblock(&overlay, |sb| sb.s_first_ino.set(first))?;
-        let what = format!("first ordinary inode {first}, as the backups say");
+        let what = format!("first ordinary inode {first}, as {who}");
+        log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
+    }
+    if let Some(count) = reserved_descriptors(device, &overlay, &sb)? {
+        editor::change_superblock(&overlay, |sb| sb.s_reserved_gdt_blocks.set(count))?;
+        let what = format!("{count} reserved descriptor blocks: a sound inode table lies behind them");
         log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
     }
     if names_files(&sb) {
@@ -63,7 +73,7 @@ pub(super) fn overlay<'a>(
 
 /// That the primary superblock counts other inodes than its groups have, when this alone keeps it
 /// from being used. e2fsck -p stops at it, where the others take a backup: a number of blocks that
-/// cannot be has that effect, too.
+/// cannot be has that effect, too, and no inodes at all.
 pub(super) fn miscounted(device: &dyn BlockDevice) -> Result<Option<Finding>, Error> {
     let mut sink = Sink::default();
     if matches!(superblock::open(device, &mut sink)?, Opened::Volume(_)) {
@@ -71,8 +81,8 @@ pub(super) fn miscounted(device: &dyn BlockDevice) -> Result<Option<Finding>, Er
     }
     let mut findings = sink.into_findings().into_iter();
     let Some(finding) = findings.find(|finding| finding.code == Code::INODES_COUNT) else { return Ok(None) };
-    let geometry = primary(device).and_then(|sb| bounds::geometry(&sb).ok());
-    let Some(geometry) = geometry else { return Ok(None) };
+    let counted = primary(device).filter(|sb| sb.s_inodes_count.get() > 0);
+    let Some(geometry) = counted.and_then(|sb| bounds::geometry(&sb).ok()) else { return Ok(None) };
     let trial = OverlayDevice::new(device);
     editor::change_superblock(&trial, |sb| sb.s_inodes_count.set(geometry.inodes_count()))?;
     let usable = match superblock::open(&trial, &mut Sink::default())? {
@@ -137,13 +147,81 @@ pub(super) fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     blocks.checked_mul(1 << bits)
 }
 
-/// The first ordinary inode as a backup of this very file system knows it, when it is a lower one:
-/// the files between would be taken for reserved inodes. Nothing changes the number after mkfs.
-fn first_inode_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u32> {
+/// The first ordinary inode, and who says so, when it is a lower one than the superblock says: the
+/// files between would be taken for reserved inodes. Nothing changes the number after mkfs, and
+/// backups of this very file system know it; without one, the files that are there.
+fn first_inode(
+    device: &dyn BlockDevice,
+    overlay: &dyn BlockDevice,
+    sb: &RawSuperblock,
+) -> Result<Option<(u32, &'static str)>, Error> {
     let backups = backup::all(device);
-    let same = backups.iter().map(backup::Backup::superblock).find(|copy| copy.s_uuid == sb.s_uuid)?;
+    let same = backups.iter().map(backup::Backup::superblock).find(|copy| copy.s_uuid == sb.s_uuid);
+    if sb.s_rev_level.get() == 0 {
+        return Ok(None);
+    }
+    let Some(same) = same else {
+        return Ok(has_files_below_first(overlay, sb)?.then_some((FIRST_INODE, "files there are in use")));
+    };
     let first = same.s_first_ino.get();
-    (sb.s_rev_level.get() > 0 && same.s_rev_level.get() > 0 && first < sb.s_first_ino.get()).then_some(first)
+    let is_lower = same.s_rev_level.get() > 0 && first < sb.s_first_ino.get();
+    Ok(is_lower.then_some((first, "the backups say")))
+}
+
+/// Whether an inode is in use that is ordinary in all file systems that there are, and below the
+/// first one of this superblock.
+fn has_files_below_first(device: &dyn BlockDevice, sb: &RawSuperblock) -> Result<bool, Error> {
+    if sb.s_first_ino.get() <= FIRST_INODE {
+        return Ok(false);
+    }
+    let mut sink = Sink::default();
+    let Opened::Volume(mut volume) = superblock::open(device, &mut sink)? else { return Ok(false) };
+    descriptors::load(&mut volume, &mut sink);
+    let known = !volume.groups.is_empty() && superblock::check_values(&volume, &mut sink)?;
+    let end = sb.s_first_ino.get().min(volume.geometry.inodes_count().saturating_add(1));
+    let is_file = |inode: InodeNr| {
+        volume.inode(inode).is_ok_and(|bytes| {
+            let slot = InodeSlot::new(bytes);
+            slot.raw().file_type().is_some()
+                && slot.raw().i_links_count.get() > 0
+                && volume.checksums.verify_inode(inode, &slot).is_ok()
+        })
+    };
+    Ok(known && (FIRST_INODE..end).map(InodeNr::new).any(is_file))
+}
+
+/// Blocks that are reserved for descriptors, where the superblock says so many that the first inode
+/// table would lie among them, with a root in it: what a backup says, or what there is room for
+/// before the bitmaps.
+fn reserved_descriptors(
+    device: &dyn BlockDevice,
+    overlay: &dyn BlockDevice,
+    sb: &RawSuperblock,
+) -> Result<Option<u16>, Error> {
+    let mut sink = Sink::default();
+    let Opened::Volume(mut volume) = superblock::open(overlay, &mut sink)? else { return Ok(None) };
+    descriptors::load(&mut volume, &mut sink);
+    if volume.groups.is_empty() || !superblock::check_values(&volume, &mut sink)? {
+        return Ok(None);
+    }
+    let first = volume.desc_block(0).raw() + u64_from_u32(volume.old_desc_blocks());
+    let area = first..first + u64::from(sb.s_reserved_gdt_blocks.get());
+    let desc = volume.groups[0].desc;
+    if !area.contains(&desc.inode_table().raw()) || volume.incompat.contains(Incompat::META_BG) {
+        return Ok(None);
+    }
+    let is_root = volume.inode(InodeNr::ROOT).is_ok_and(|bytes| {
+        let slot = InodeSlot::new(bytes);
+        slot.raw().file_type() == Some(FileType::Directory)
+            && volume.checksums.verify_inode(InodeNr::ROOT, &slot).is_ok()
+    });
+    let objects = [desc.block_bitmap(), desc.inode_bitmap(), desc.inode_table()].map(BlockNr::raw);
+    let room =
+        objects.into_iter().filter(|place| area.contains(place)).min().map_or(0, |place| place - first);
+    let backups = backup::all(device);
+    let same = backups.iter().map(backup::Backup::superblock).find(|copy| copy.s_uuid == sb.s_uuid);
+    let copied = same.map(|copy| copy.s_reserved_gdt_blocks.get()).filter(|count| u64::from(*count) <= room);
+    Ok(is_root.then(|| copied.unwrap_or(low16(u32_from_u64(room)))))
 }
 
 /// The inodes of the orphan file and of quota files, those of features that are off.

@@ -150,6 +150,9 @@ fn mend(
 ) -> Result<Outcome, DeviceError> {
     let code = finding.code;
     let site = Site::inode(inode);
+    if attributes::uncover(ed, inode, slot, code) {
+        return Ok(Outcome::Kept);
+    }
     if mend_field(ed, inode, slot, code) || mend_flags(ed, slot, code)? {
         ed.add(code, site, Cost::Nothing, "field set right");
         return Ok(Outcome::Kept);
@@ -368,9 +371,10 @@ fn looks_like_inline_directory(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
 
 fn mend_bad_blocks(ed: &mut Editor<'_, '_>, slot: &mut Slot) {
     let before = slot.bytes().to_vec();
+    let is_map_damaged = maps::read(ed, InodeNr::BAD_BLOCKS, slot.raw()).damaged;
     let raw = slot.raw_mut();
     let no_map = raw.flags().contains(InodeFlags::EXTENTS) && raw.i_block[..2] != extent::MAGIC.to_le_bytes();
-    if raw.flags().contains(InodeFlags::INLINE_DATA) || no_map {
+    if raw.flags().contains(InodeFlags::INLINE_DATA) || no_map || is_map_damaged {
         // It is no list.
         slot.bytes_mut().fill(0);
     } else {
@@ -391,14 +395,36 @@ fn mend_bad_list(ed: &mut Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result
     let groups = ed.volume().groups.iter();
     let bitmaps: BTreeSet<u64> =
         groups.flat_map(|group| [group.desc.block_bitmap().raw(), group.desc.inode_bitmap().raw()]).collect();
-    let listed = maps::read(ed, InodeNr::BAD_BLOCKS, slot.raw()).runs;
-    let kept: Vec<Run> =
-        listed.iter().flat_map(maps::blocks_of).filter(|run| !bitmaps.contains(&run.physical)).collect();
-    if maps::write(ed, InodeNr::BAD_BLOCKS, slot, &kept)? == Err(NoSpace) {
+    if !shorten_bad_list(ed, slot, &bitmaps)? {
         return Ok(Outcome::Lost);
     }
     ed.add(code, Site::inode(InodeNr::BAD_BLOCKS), Cost::Nothing, "bitmaps taken off the list of bad blocks");
     Ok(Outcome::Rewritten)
+}
+
+/// Takes blocks off the list of bad blocks in a slot; false where there is no space for the rest.
+fn shorten_bad_list(
+    ed: &mut Editor<'_, '_>,
+    slot: &mut Slot,
+    less: &BTreeSet<u64>,
+) -> Result<bool, DeviceError> {
+    let listed = maps::read(ed, InodeNr::BAD_BLOCKS, slot.raw()).runs;
+    let kept: Vec<Run> =
+        listed.iter().flat_map(maps::blocks_of).filter(|run| !less.contains(&run.physical)).collect();
+    Ok(maps::write(ed, InodeNr::BAD_BLOCKS, slot, &kept)? != Err(NoSpace))
+}
+
+/// Takes blocks of inode tables off the list of bad blocks: inodes that have names were read from
+/// them, so the list is wrong.
+pub(crate) fn unlist_bad_blocks(ed: &mut Editor<'_, '_>, blocks: &BTreeSet<u64>) -> Result<(), DeviceError> {
+    let mut slot = ed.slot(InodeNr::BAD_BLOCKS)?;
+    if !shorten_bad_list(ed, &mut slot, blocks)? {
+        return clear(ed, InodeNr::BAD_BLOCKS, Code::ENTRY_BAD_BLOCK);
+    }
+    ed.put_slot(InodeNr::BAD_BLOCKS, &mut slot)?;
+    let what = "blocks of inode tables taken off the list of bad blocks";
+    ed.add(Code::ENTRY_BAD_BLOCK, Site::inode(InodeNr::BAD_BLOCKS), Cost::Nothing, what);
+    Ok(())
 }
 
 fn mend_node_checksum(

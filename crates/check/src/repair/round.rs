@@ -384,8 +384,9 @@ fn after_links(
 ) -> Result<bool, Error> {
     if ed.log.journal_dropped == JournalDropped::Yes {
         ed.log.journal_dropped = JournalDropped::No;
-        fields::make_journal(ed)?;
-        return Ok(true);
+        if fields::make_journal(ed)? {
+            return Ok(true);
+        }
     }
     if wishes::fulfil(ed, facts)? {
         return Ok(true);

@@ -275,12 +275,13 @@ fn drop_orphan_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
     })
 }
 
-/// Makes a journal where the repair took a broken one off; so many blocks as mke2fs would.
-pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
+/// Makes a journal where the repair took a broken one off; so many blocks as mke2fs would. False
+/// where the file system is too small for one.
+pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let blocks = volume.geometry.blocks_count().raw();
     let length = match blocks {
-        0..2048 => return Ok(()),
+        0..2048 => return Ok(false),
         2048..32_768 => 1024,
         32_768..262_144 => 4096,
         _ => 8192,
@@ -290,7 +291,7 @@ pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
     let empty = vec![0; volume.block_size()];
     let mut logical = 0;
     while logical < length {
-        let Some(first) = ed.allocate() else { return Ok(()) };
+        let Some(first) = ed.allocate() else { return Ok(tell_no_space(ed)) };
         for at in 0..ratio {
             ed.put_block(BlockNr::new(first.raw() + at), &empty)?;
         }
@@ -315,7 +316,7 @@ pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
         raw.set_flags(InodeFlags::EXTENTS);
     }
     if maps::write(ed, number, &mut slot, &runs)?.is_err() {
-        return Ok(());
+        return Ok(tell_no_space(ed));
     }
     let journal =
         RawJournalSuperblock::new_empty(volume.block_size(), u32_from_u64(logical), volume.sb.s_uuid);
@@ -334,5 +335,11 @@ pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
         Cost::Nothing,
         format!("journal of {logical} blocks made"),
     );
-    Ok(())
+    Ok(true)
+}
+
+/// The passes run again, with the blocks free that were tried.
+fn tell_no_space(ed: &mut Editor<'_, '_>) -> bool {
+    ed.add(Code::JOURNAL_INODE, Site::inode(InodeNr::JOURNAL), Cost::Nothing, "no space for a journal");
+    true
 }

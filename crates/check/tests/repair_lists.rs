@@ -1,0 +1,250 @@
+//! Lists and tables that hide sound files where one of their entries is wrong, as runs of
+//! `oracle_repair.rs` found: each cause by itself.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+
+use blockyard_check::{Options, RepairOptions, check, plan};
+use blockyard_device::{BlockDevice, FileDevice};
+use blockyard_testkit::{e2fsck_bounded, e2fsck_clean, mke2fs, require, run};
+
+/// Header of an attribute list in an inode.
+const ATTRIBUTES: [u8; 4] = 0xEA02_0000u32.to_le_bytes();
+
+fn repair(image: &Path) {
+    let device = FileDevice::open(image).unwrap();
+    let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
+    let plan = plan(&device, &how).unwrap();
+    assert!(plan.is_complete(), "{:?}", plan.after);
+    plan.apply(&device).unwrap();
+    e2fsck_clean(image);
+}
+
+fn debugfs(image: &Path, request: &str) -> String {
+    let output = run("debugfs", &["-w", "-R", request, image.to_str().unwrap()]);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn made(folder: &Path, options: &[&str], size: &str) -> PathBuf {
+    let image = folder.join("image");
+    mke2fs(&image, options, size);
+    for request in ["mkdir one", "mkdir one/two", "mkdir three"] {
+        debugfs(&image, request);
+    }
+    image
+}
+
+/// The number behind some words, in what debugfs says.
+fn number_behind(text: &str, words: &str) -> u64 {
+    let (_, rest) = text.split_once(words).unwrap_or_else(|| panic!("{words:?} in {text}"));
+    let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap()
+}
+
+/// Where an inode lies: byte offset.
+fn place_of(image: &Path, inode: &str, block_size: u64) -> u64 {
+    let told = debugfs(image, &format!("imap {inode}"));
+    let (_, offset) = told.split_once("offset 0x").unwrap();
+    let digits: String = offset.chars().take_while(char::is_ascii_hexdigit).collect();
+    number_behind(&told, "located at block ") * block_size + u64::from_str_radix(&digits, 16).unwrap()
+}
+
+fn codes(image: &Path) -> Vec<String> {
+    let report = check(&FileDevice::open_read_only(image).unwrap(), &Options::default()).unwrap();
+    report.findings.iter().map(|finding| finding.code.to_string()).collect()
+}
+
+/// One entry of an attribute list: index, offset of the value, name filled up with zeroes, value.
+type Entry<'a> = (u8, u16, &'a [u8; 4], &'a [u8]);
+
+/// An attribute list of two entries as it stands in an inode.
+fn list(entries: [Entry<'_>; 2]) -> Vec<u8> {
+    let mut area = ATTRIBUTES.to_vec();
+    area.resize(96, 0);
+    for ((index, offset, name, value), at) in entries.into_iter().zip([4, 24]) {
+        let length = name.iter().take_while(|byte| **byte != 0).count();
+        area[at] = u8::try_from(length).unwrap();
+        area[at + 1] = index;
+        area[at + 2..at + 4].copy_from_slice(&offset.to_le_bytes());
+        area[at + 8..at + 12].copy_from_slice(&u32::try_from(value.len()).unwrap().to_le_bytes());
+        area[at + 16..at + 20].copy_from_slice(name);
+        if !value.is_empty() {
+            let from = 4 + usize::from(offset);
+            area[from..from + value.len()].copy_from_slice(value);
+        }
+    }
+    area
+}
+
+/// An empty attribute whose value would lie outside of the inode hides the one of inline data, and
+/// the one of encryption: e2fsck asks to cut the file, and to take the flag off.
+#[test]
+fn an_attribute_outside_hides_the_others() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let content = folder.path().join("content");
+    std::fs::write(&content, b"few bytes\n").unwrap();
+    // A context of version 1: modes, flags, descriptor, nonce.
+    let context = [&[1, 1, 4, 0][..], &[7; 24]].concat();
+    let inline: Entry<'_> = (7, 0, b"data", b"");
+    let encryption: Entry<'_> = (9, 64, b"c\0\0\0", &context);
+    for (offset, is_hidden) in [(0x5C, false), (0x5D, true), (0x2000, true)] {
+        let other: Entry<'_> = (1, offset, b"user", b"");
+        for (feature, own, code) in [("inline_data", inline, "0x010075"), ("encrypt", encryption, "0x01008a")]
+        {
+            let features = format!("{feature},^metadata_csum");
+            let image =
+                made(folder.path(), &["-t", "ext4", "-b", "1024", "-I", "256", "-O", &features], "8M");
+            debugfs(&image, &format!("write {} file", content.display()));
+            let owner = if feature == "encrypt" { "three" } else { "file" };
+            if owner == "three" {
+                debugfs(&image, "set_inode_field three flags 0x80800");
+            }
+            let device = FileDevice::open(&image).unwrap();
+            device.write_at(place_of(&image, owner, 1024) + 160, &list([own, other])).unwrap();
+            drop(device);
+            let found = codes(&image);
+            assert_eq!(found.contains(&code.to_owned()), is_hidden, "{feature} {offset:#x}: {found:?}");
+            assert_eq!(
+                e2fsck_bounded(&image).code,
+                Some(if is_hidden { 4 } else { 0 }),
+                "{feature} {offset:#x}"
+            );
+            repair(&image);
+            assert!(debugfs(&image, "cat file").contains("few bytes"), "{feature} {offset:#x}");
+            let flags = debugfs(&image, "stat three");
+            assert!(feature != "encrypt" || flags.contains("Flags: 0x80800"), "{flags}");
+        }
+    }
+}
+
+/// The number of a journal without the feature, in a file system too small for one, and a bitmap
+/// whose padding is wrong: nothing is made, and the rest is looked at all the same.
+#[test]
+fn what_follows_a_journal_that_is_not_made_is_mended() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext4", "-b", "4096", "-N", "512", "-O", "^has_journal,^metadata_csum"];
+    let image = made(folder.path(), &options, "4M");
+    debugfs(&image, "set_super_value journal_inum 300");
+    let bitmap = number_behind(&debugfs(&image, "stats"), "inode bitmap at ");
+    let device = FileDevice::open(&image).unwrap();
+    device.write_at((bitmap << 12) + 4000, &[0; 8]).unwrap();
+    drop(device);
+    repair(&image);
+}
+
+/// Blocks on the list of bad ones from which inodes were read that have names.
+#[test]
+fn a_table_on_the_list_of_bad_blocks_keeps_its_inodes() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext2", "-b", "1024"], "32M");
+    let table = place_of(&image, "three", 1024) >> 10;
+    for field in [format!("block[0] {table}"), "blocks 2".to_owned()] {
+        debugfs(&image, &format!("set_inode_field <1> {field}"));
+    }
+    assert!(codes(&image).contains(&"0x020005".to_owned()), "{:?}", codes(&image));
+    repair(&image);
+    let names = debugfs(&image, "ls -p");
+    assert!(names.contains("/one/") && names.contains("/three/"), "{names}");
+}
+
+/// The inode of the bad blocks with an owner, and a map that leads outside: what else it names is
+/// garbage, too.
+#[test]
+fn a_map_that_leads_outside_is_no_list_of_bad_blocks() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"], "32M");
+    for request in ["uid 7", "block[0] 30000", "block[1] 0xFFFFFF00"] {
+        debugfs(&image, &format!("set_inode_field <1> {request}"));
+    }
+    repair(&image);
+    assert!(debugfs(&image, "testb 30000").contains("not in use"));
+}
+
+/// lost+found is to be made, and every inode of the part of a table that is in use has a file.
+#[test]
+fn lost_found_takes_an_inode_that_was_never_used() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"], "32M");
+    debugfs(&image, "unlink lost+found");
+    repair(&image);
+    assert!(debugfs(&image, "ls -p lost+found").contains("/#11"), "{}", debugfs(&image, "ls -p lost+found"));
+}
+
+/// The first block of the first table, with all reserved inodes, changed places with another one:
+/// what follows it did not, and stays.
+#[test]
+fn a_block_with_the_root_elsewhere_is_no_table() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    for n in 0..200 {
+        std::fs::create_dir_all(tree.join(format!("many/{n}"))).unwrap();
+    }
+    let image = folder.path().join("image");
+    let tree = tree.to_str().unwrap();
+    mke2fs(&image, &["-t", "ext2", "-b", "4096", "-I", "128", "-N", "4096", "-d", tree], "32M");
+    let table = number_behind(&debugfs(&image, "imap <1>"), "located at block ");
+    let device = FileDevice::open(&image).unwrap();
+    let (mut first, mut other) = (vec![0; 4096], vec![0; 4096]);
+    // The other one is free.
+    device.read_at(table << 12, &mut first).unwrap();
+    device.read_at(8000 << 12, &mut other).unwrap();
+    device.write_at(table << 12, &other).unwrap();
+    device.write_at(8000 << 12, &first).unwrap();
+    drop(device);
+    assert_ne!(e2fsck_bounded(&image).code, Some(0));
+    repair(&image);
+    let found = debugfs(&image, "ls -p lost+found");
+    let names = found.split('/').filter(|name| name.starts_with('#')).count();
+    assert!(names >= 160, "directories behind the block: {found}");
+}
+
+/// A first ordinary inode behind the first files, and no backup: a superblock with a right checksum
+/// takes them for reserved ones.
+#[test]
+fn files_below_the_first_inode_stay() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in [&["-t", "ext4", "-b", "4096"][..], &["-t", "ext2", "-b", "4096"]] {
+        let image = made(folder.path(), options, "32M");
+        debugfs(&image, "set_super_value first_ino 14");
+        repair(&image);
+        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}");
+    }
+}
+
+/// More blocks reserved for descriptors than there are before the first table, in a superblock with
+/// a right checksum: the table stays where it is.
+#[test]
+fn a_table_is_not_among_reserved_descriptors() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in [&["-t", "ext4", "-b", "4096"][..], &["-t", "ext3", "-b", "1024"]] {
+        let image = made(folder.path(), options, "32M");
+        debugfs(&image, "set_super_value reserved_gdt_blocks 255");
+        repair(&image);
+        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}");
+    }
+}
