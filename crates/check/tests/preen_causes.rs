@@ -74,6 +74,9 @@ fn exit_codes_are_those_of_e2fsck() {
         write(&image, 2048, &[0; 1024]);
         judge(&format!("descriptors of {name} are gone"), &image);
     }
+    let image = made(&["-t", "ext3"]);
+    write(&image, 2048, &[0; 4]);
+    judge("the block bitmap of a descriptor is gone", &image);
     for (name, options) in [("with checksums", ext4), ("without", plain)] {
         let image = made(options);
         let root = place_of(&image, "many");
@@ -101,6 +104,34 @@ fn exit_codes_are_those_of_e2fsck() {
         let image = made(ext4);
         debugfs(&image, &format!("set_super_value blocks_count {blocks}"));
         judge(&format!("a file system of {blocks} blocks"), &image);
+    }
+
+    for options in [&["-t", "ext2"][..], ext4] {
+        for inodes in [0, 5, 999_999] {
+            let image = made(options);
+            debugfs(&image, &format!("set_super_value inodes_count {inodes}"));
+            judge(&format!("{inodes} inodes"), &image);
+        }
+    }
+
+    // Names of inodes that no group has in use, or that one has where it says that there are none.
+    let uninit = &["-t", "ext4", "-O", "^metadata_csum,uninit_bg"][..];
+    let typeless = &["-t", "ext4", "-O", "^metadata_csum,uninit_bg,^filetype"][..];
+    for options in [uninit, typeless] {
+        let image = made(options);
+        debugfs(&image, &format!("link many/{:0>200} one/name", 7));
+        let place = place_of(&image, "one");
+        // Behind `.`, `..` and `two`; the inode is one of the third group.
+        write(&image, place + 36, &5000u32.to_le_bytes());
+        judge(&format!("a name of an inode that is none, {options:?}"), &image);
+    }
+    for options in [ext4, uninit] {
+        let image = made(options);
+        let script = folder.path().join("script");
+        let lines = "set_block_group 0 flags 5\nset_block_group 0 checksum calc\n";
+        std::fs::write(&script, lines).unwrap();
+        run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
+        judge("the group of the root has no inodes", &image);
     }
 
     // Without its flag the extent root is read as a block map, which claims blocks of others.

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use blockyard_disk::{BlockNr, Compat, CorruptionKind, InodeNr, RoCompat};
+use blockyard_device::BlockDevice;
+use blockyard_disk::group_desc::RawGroupDesc;
+use blockyard_disk::superblock::{RawSuperblock, bounds};
+use blockyard_disk::{BlockNr, Compat, CorruptionKind, Incompat, InodeNr, RoCompat};
 
 use super::Plan;
 use super::editor::sound_superblock;
@@ -111,7 +114,9 @@ impl Plan<'_> {
         lost && sound_superblock(self.overlay.below()).is_some_and(|sb| {
             let extents =
                 sb.s_jnl_blocks[0].get().to_le_bytes()[..2] == blockyard_disk::extent::MAGIC.to_le_bytes();
-            sb.compat().contains(Compat::HAS_JOURNAL) && !extents
+            sb.compat().contains(Compat::HAS_JOURNAL)
+                && !extents
+                && !names_first_table(self.overlay.below(), &sb)
         })
     }
 
@@ -137,7 +142,6 @@ impl Plan<'_> {
             finding.code == Code::JOURNAL_SUPERBLOCK && finding.detail.starts_with("s_nr_users")
         };
         // It begins again once tables are read further, and what it found before counts no more.
-        let restarts = |code: Code| matches!(code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE);
         let late: Vec<Code> =
             self.actions.iter().map(|action| action.code).filter(|code| code.pass() > 0).collect();
         if !late.is_empty() && late.iter().all(|&code| restarts(code)) {
@@ -156,19 +160,36 @@ impl Plan<'_> {
                 || is_early(finding)
                 || is_unread(finding)
         });
+        let is_strict = self.actions.iter().any(|action| !action.code.is_e2fsck());
         let is_minor = |code| match code {
             Code::LEAF_CHECKSUM => !filled.is_empty(),
             Code::INODE_UNINIT_USED => !opened.is_empty(),
             // It does not look at these, nor has it what only follows from mending them.
             code => {
                 let is_found = || findings.iter().any(|finding| finding.code == code);
-                !code.is_e2fsck()
-                    || is_impossible_special(code)
-                    || (late.iter().any(|code| !code.is_e2fsck()) && !is_found())
+                !code.is_e2fsck() || is_impossible_special(code) || (is_strict && !is_found())
             }
         };
         self.is_complete() && minor && late.iter().copied().all(is_minor)
     }
+}
+
+/// Whether the first descriptor says where a table lies.
+fn names_first_table(device: &dyn BlockDevice, sb: &RawSuperblock) -> bool {
+    let Ok(geometry) = bounds::geometry(sb) else { return false };
+    let mut raw = [0; 64];
+    let size = if sb.incompat().contains(Incompat::BIT64) { 64 } else { 32 };
+    let at = (geometry.first_data_block().raw() + 1) << geometry.block_bits();
+    if device.read_at(at, &mut raw[..size]).is_err() {
+        return false;
+    }
+    let table = RawGroupDesc::from_disk(&raw[..size]).inode_table().raw();
+    (1..geometry.blocks_count().raw()).contains(&table)
+}
+
+/// Whether a finding makes e2fsck read tables further and begin again.
+fn restarts(code: Code) -> bool {
+    matches!(code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE)
 }
 
 /// What e2fsck -p looks at besides a finding itself, to go on or to stop at it.
@@ -183,6 +204,10 @@ struct Beside {
     without_values: BTreeSet<InodeNr>,
     /// Whether metadata has checksums.
     checksums: bool,
+    /// Directories with a name of an inode that nobody had looked at, and that is not in use.
+    hollow: BTreeSet<InodeNr>,
+    /// What is done after the second pass, where it begins again before it gets there.
+    left: Option<BTreeSet<Code>>,
     /// Findings about inodes that got the flag of their map back, and that nothing had to be done
     /// about then.
     gone: BTreeSet<(InodeNr, Code)>,
@@ -196,6 +221,8 @@ impl Beside {
         let values = findings.iter().filter(|finding| finding.code == Code::EA_INODE_BAD);
         let hashes = findings.iter().filter(|finding| finding.code == Code::XATTR_HASH);
         Self {
+            hollow: hollow(plan),
+            left: left(plan),
             gone: gone(plan),
             dropped: roots.filter_map(|finding| finding.site.inode).collect(),
             unsealed_roots: unsealed.filter_map(|finding| finding.site.inode).collect(),
@@ -212,7 +239,12 @@ impl Beside {
         if finding.site.inode.is_some_and(|inode| self.gone.contains(&(inode, finding.code))) {
             return true;
         }
+        if self.left.as_ref().is_some_and(|left| finding.code.pass() > 2 && !left.contains(&finding.code)) {
+            return true;
+        }
         match finding.code {
+            // It says that the type of such a name is not the one of an inode that is none.
+            code if restarts(code) => finding.site.inode.is_none_or(|inode| !self.hollow.contains(&inode)),
             // Descriptors from a backup, a log that nobody asked for, what it asks about the
             // superblock, the resize inode.
             Code::DESCRIPTORS_BACKUP
@@ -283,6 +315,26 @@ fn gone(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
         .filter(|(inode, code)| remapped.contains(inode) || *code == Code::SHARED_BLOCKS)
         .filter(|(inode, code)| !risky.contains(inode) && !done.contains(&(*inode, *code)))
         .collect()
+}
+
+/// Directories that named inodes of a part of a table that was not read, which is read then and has
+/// none there, where names have types.
+fn hollow(plan: &Plan<'_>) -> BTreeSet<InodeNr> {
+    let typed = sound_superblock(&plan.overlay).is_some_and(|sb| sb.incompat().contains(Incompat::FILETYPE));
+    let found = |inode: InodeNr, code: Code| {
+        plan.before.findings.iter().any(|finding| finding.site.inode == Some(inode) && finding.code == code)
+    };
+    let unused = plan.actions.iter().filter(|action| typed && action.code == Code::ENTRY_UNUSED);
+    let named = unused.filter_map(|action| action.site.inode);
+    named.filter(|inode| !found(*inode, Code::ENTRY_UNUSED)).collect()
+}
+
+/// What is done in the passes after the second one, where e2fsck begins again: what else was found
+/// there followed from parts of tables that were not read.
+fn left(plan: &Plan<'_>) -> Option<BTreeSet<Code>> {
+    let begins_again = plan.before.findings.iter().any(|finding| restarts(finding.code));
+    let codes = plan.actions.iter().map(|action| action.code);
+    (begins_again && plan.is_complete()).then(|| codes.filter(|code| code.pass() > 2).collect())
 }
 
 /// Whether a finding makes e2fsck -p drop an index before it looks at the rest of it.
