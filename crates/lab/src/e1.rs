@@ -1,6 +1,7 @@
 //! E1: `fallocate2` over workers, and `append64`, before and after the series, with both scan
 //! modes.
 
+mod further;
 pub(crate) mod patches;
 mod predicted;
 mod published;
@@ -27,13 +28,20 @@ const APPENDERS: u32 = 64;
 pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
     let published: Vec<u32> = FALLOCATE2_BASE.iter().map(|(workers, _)| *workers).collect();
     let workers = setup.workers.clone().unwrap_or(published);
+    let arms = arms(setup);
     let mut plans = vec![
-        setup.plan("fallocate2", &ARMS, &workers, Interleave::Threads),
-        setup.plan("append64", &ARMS, &[APPENDERS], Interleave::Threads),
-        setup.plan("append64", &ARMS, &[APPENDERS], Interleave::Overlap),
+        setup.plan("fallocate2", &arms, &workers, Interleave::Threads),
+        setup.plan("append64", &arms, &[APPENDERS], Interleave::Threads),
+        setup.plan("append64", &arms, &[APPENDERS], Interleave::Overlap),
     ];
     plans.extend(predicted::plans(setup));
     plans
+}
+
+/// The published arms, and those that were asked for beside them.
+fn arms(setup: &Setup) -> Vec<String> {
+    let further = setup.policies.iter().flatten().filter(|arm| !ARMS.contains(&arm.as_str()));
+    ARMS.into_iter().map(str::to_owned).chain(further.cloned()).collect()
 }
 
 pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
@@ -45,6 +53,7 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     let overlapping = of("append64", Interleave::Overlap);
     let mut tables = vec![contention(&fallocate2), series(&fallocate2), append64(&running, &overlapping)];
     tables.extend(predicted::tables(rows));
+    tables.extend(further::table(rows, &ARMS));
     tables
 }
 

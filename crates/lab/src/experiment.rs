@@ -222,6 +222,23 @@ mod tests {
         assert!(Experiment::Rotation.plans(&own).iter().all(|plan| plan.policies == ["yard"]));
     }
 
+    /// `--policy` adds arms to the series, and names those that yard is compared with.
+    #[test]
+    fn policies_of_choice_have_a_place_in_every_experiment() {
+        let arms = vec!["rralloc-v2".to_owned(), "yard".to_owned()];
+        let setup = Setup { policies: Some(arms), workers: Some(vec![2]), ..small() };
+        for experiment in [Experiment::Series, Experiment::Patches] {
+            let plan = &experiment.plans(&setup)[0];
+            assert_eq!(plan.policies[plan.policies.len() - 2..], ["rralloc-v2", "yard"]);
+            let rows = run(plan, |_, _| ()).unwrap().rows;
+            let tables = experiment.tables(&rows);
+            let further = tables.last().unwrap();
+            assert_eq!((further.rows.len(), cell(further, 0, "policy")), (2, "rralloc-v2"));
+        }
+        let yard = &Experiment::Yard.plans(&setup)[0];
+        assert_eq!(yard.policies, ["yard", "rralloc-v2"]);
+    }
+
     #[test]
     fn e2_has_each_job_with_and_without_preallocation() {
         let tables = Experiment::Rotation.tables(&rows(Experiment::Rotation));

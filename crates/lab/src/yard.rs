@@ -56,7 +56,9 @@ const REPETITIONS_HELD: f64 = 0.9;
 
 pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
     let workers = setup.workers.clone().unwrap_or(WORKERS.to_vec());
-    let all: Vec<&str> = std::iter::once(OURS).chain(OTHERS).collect();
+    let given = setup.policies.iter().flatten().map(String::as_str).filter(|arm| *arm != OURS);
+    let others: Vec<&str> = if setup.policies.is_some() { given.collect() } else { OTHERS.to_vec() };
+    let all: Vec<&str> = std::iter::once(OURS).chain(others).collect();
     let mut plans: Vec<Plan> =
         WORKLOADS.iter().map(|name| setup.plan(name, &all, &workers, Interleave::Threads)).collect();
     let counted = |plan: Plan| Plan { limit: counted(setup, &plan.workload), repeat: 1, ..plan };

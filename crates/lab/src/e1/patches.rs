@@ -3,7 +3,7 @@
 
 use blockyard_disk::num::count_as_f64;
 
-use super::{predicted, steps};
+use super::{further, predicted, steps};
 use crate::figures::Table;
 use crate::figures::plot::{Chart, Series};
 use crate::figures::row::Row;
@@ -62,13 +62,15 @@ const LEFT_OUT: [(&str, &str); 14] = [
     ("15 to 17", "order_index=fifo:visit=choose:sweep=per-set"),
 ];
 
+/// Base, whole, and each with a patch turned.
+fn arms() -> impl Iterator<Item = String> {
+    let alone = ALONE.iter().map(|(_, turned)| format!("{BASE}:{turned}"));
+    let left_out = LEFT_OUT.iter().map(|(_, turned)| format!("{WHOLE}:{turned}"));
+    [BASE.to_owned(), WHOLE.to_owned()].into_iter().chain(alone).chain(left_out)
+}
+
 pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
-    let arms: Vec<String> = [BASE.to_owned(), WHOLE.to_owned()]
-        .into_iter()
-        .chain(ALONE.iter().map(|(_, turned)| format!("{BASE}:{turned}")))
-        .chain(LEFT_OUT.iter().map(|(_, turned)| format!("{WHOLE}:{turned}")))
-        .collect();
-    let arms: Vec<&str> = arms.iter().map(String::as_str).collect();
+    let arms: Vec<String> = arms().chain(setup.policies.iter().flatten().cloned()).collect();
     let cpus = setup.workers.clone().unwrap_or(vec![CPUS]);
     let more = setup.workers.clone().unwrap_or(MORE_CPUS[1..].to_vec());
     let mut plans = vec![
@@ -138,7 +140,11 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
          that it shows here. 3, 6, 7 and 12 to 14 change no behaviour. 11 acts only when scanning is switched while the file \
          system is in use: see the table of scanswitch. The orders of memory that 4 gave up cost nothing in the model.",
     );
-    vec![table, steps::table(rows), switched(rows), bottlenecks(rows)]
+    let switches = SWITCHED.iter().map(|(_, arm)| (*arm).to_owned());
+    let known: Vec<String> = arms().chain(steps::arms()).chain(switches).collect();
+    let mut tables = vec![table, steps::table(rows), switched(rows), bottlenecks(rows)];
+    tables.extend(further::table(rows, &known));
+    tables
 }
 
 fn per_op(row: &Row, count: Option<u64>) -> String {

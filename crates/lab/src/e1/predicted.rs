@@ -3,7 +3,7 @@
 use blockyard_disk::num::count_as_f64;
 
 use super::published::{APPEND64, FALLOCATE2, FALLOCATE2_BASE};
-use super::{APPENDERS, ARMS, gain};
+use super::{APPENDERS, ARMS, arms, gain};
 use crate::figures::Table;
 use crate::figures::row::{Interleave, Row, Waits};
 use crate::machine::Machine;
@@ -20,7 +20,13 @@ const UNNAMED: &str = Machine::NAMES[0];
 const SPREAD: &str = "kunpeng-920:spread";
 
 /// A plan in virtual time on a machine that is built in.
-pub(super) fn plan(setup: &Setup, machine: &str, workload: &str, arms: &[&str], workers: &[u32]) -> Plan {
+pub(super) fn plan(
+    setup: &Setup,
+    machine: &str,
+    workload: &str,
+    arms: &[impl AsRef<str>],
+    workers: &[u32],
+) -> Plan {
     let machine = Machine::open(machine).expect("a test reads every machine that is built in");
     let plan = setup.plan(workload, arms, workers, Interleave::Virtual);
     let ops = (!plan.workload.ends_by_itself()).then(|| setup.limit.ops_per_worker.unwrap_or(OPS));
@@ -34,17 +40,17 @@ pub(super) fn plan(setup: &Setup, machine: &str, workload: &str, arms: &[&str], 
 }
 
 pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
-    let mut plans = Vec::new();
+    let (arms, mut plans) = (arms(setup), Vec::new());
     for name in Machine::NAMES {
         let all = Machine::open(name).map_or(1, |machine| machine.cpus);
         let published = FALLOCATE2_BASE.iter().map(|(workers, _)| *workers).chain([all]).collect();
         let workers: Vec<u32> = setup.workers.clone().unwrap_or(published);
-        plans.push(plan(setup, name, "fallocate2", &ARMS, &workers));
+        plans.push(plan(setup, name, "fallocate2", &arms, &workers));
         if name == UNNAMED {
             plans.push(plan(setup, SPREAD, "fallocate2", &ARMS[..1], &workers));
         }
     }
-    plans.push(plan(setup, UNNAMED, "append64", &ARMS, &[APPENDERS]));
+    plans.push(plan(setup, UNNAMED, "append64", &arms, &[APPENDERS]));
     plans
 }
 

@@ -55,10 +55,13 @@ fn arm(scan: &str, step: usize) -> String {
         .join(":")
 }
 
+/// The arms of all steps, under both scans.
+pub(super) fn arms() -> impl Iterator<Item = String> {
+    SCANS.iter().flat_map(|scan| (0..STEPS.len()).map(|step| arm(scan, step)))
+}
+
 pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
-    let arms: Vec<String> =
-        SCANS.iter().flat_map(|scan| (0..STEPS.len()).map(|step| arm(scan, step))).collect();
-    let arms: Vec<&str> = arms.iter().map(String::as_str).collect();
+    let arms: Vec<String> = arms().collect();
     let plan = |name: &str| {
         let all = Machine::open(name).map_or(1, |machine| machine.cpus);
         let workers = setup.workers.clone().unwrap_or(vec![all]);

@@ -81,7 +81,7 @@ pub(crate) struct Args {
     workload: String,
     /// Policy arms, parted by commas; overrides follow a colon: linux-6.18:slots=one:busy=wait
     /// [default: linux-6.16,linux-6.18,rralloc-v2,yard; for copy linux-6.18,rralloc-v2; experiments
-    /// have their own]
+    /// have their own: e1 and e1-patches run these beside, yard compares with these by threads]
     #[arg(long, value_delimiter = ',')]
     policy: Option<Vec<String>>,
     /// Numbers of workers, parted by commas [default: 1,2,8,64; for experiments the published ones]
@@ -417,9 +417,7 @@ impl Args {
     }
 
     fn experiment(&self, experiment: Experiment) -> Result<Vec<Plan>> {
-        let is_e2 = experiment == Experiment::Rotation;
         let given = [
-            ("--policy", self.policy.is_some() && !is_e2),
             ("--keep-requests", self.keep_requests.is_some()),
             ("--interleave", self.interleave.is_some()),
             ("--machine", self.machine.is_some()),
