@@ -16,7 +16,7 @@ use std::time::Duration;
 use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, mke2fs, require, run, wait_until};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 const BLOCKYARD: &str = env!("CARGO_BIN_EXE_blockyard");
 /// Writers, each with files of its own.
@@ -199,6 +199,8 @@ fn copies_of_one_server(rng: &mut ChaCha8Rng) {
         // No process is started meanwhile: it would close its copies of the writers' files, which
         // asks the server.
         rustix::process::kill_process(process, Signal::STOP).unwrap();
+        // Until one of its threads has taken the signal, all go on.
+        assert!(rustix::process::waitpid(Some(process), WaitOptions::UNTRACED).unwrap().is_some());
         let copied = fs::copy(&image, &copy);
         rustix::process::kill_process(process, Signal::CONT).unwrap();
         copied.unwrap();
