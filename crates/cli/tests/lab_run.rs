@@ -205,7 +205,7 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         (&["fallocate2", "--mkfs", "-O quota"], "quota"),
         (&["append64", "--mkfs", "-t ext3"], "append64 allocates by fallocate, which needs extents (ext4)"),
         (&["fallocate2", "--mkfs", "64M"], "leave size, -F, -n and -d out"),
-        (&["e1", "--policy", "yard"], "--policy: only for a workload of its own"),
+        (&["e1", "--interleave", "overlap"], "--interleave: only for a workload of its own"),
         (&["copy", "--workers", "2"], "--workers: only for the other workloads"),
         (&["fallocate2", "--tree", "/"], "--tree: only for copy"),
         (&["copy", "--copies", "0"], "--copies"),
