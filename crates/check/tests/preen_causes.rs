@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::path::{Path, PathBuf};
 
 use blockyard_check::{RepairOptions, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{mke2fs, require, run};
-
-fn debugfs(image: &Path, request: &str) -> String {
-    let output = run("debugfs", &["-w", "-R", request, image.to_str().unwrap()]);
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
+use support::small::debugfs;
 
 /// An image with two directories, and one of 300 long names that has an index.
 fn made(folder: &Path, options: &[&str]) -> PathBuf {
@@ -49,102 +47,127 @@ fn place_of(image: &Path, path: &str) -> u64 {
     blocks.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
 }
 
+const EXT4: &[&str] = &["-t", "ext4"];
+const PLAIN: &[&str] = &["-t", "ext4", "-O", "^metadata_csum"];
+const UNINIT: &[&str] = &["-t", "ext4", "-O", "^metadata_csum,uninit_bg"];
+
+/// Damaged images of a theme, and both exit codes of each.
+struct Judged {
+    folder: tempfile::TempDir,
+    all: Vec<(String, (u8, Option<i32>))>,
+}
+
+impl Judged {
+    /// `None` where a tool is missing.
+    fn start() -> Option<Self> {
+        let folder = require(&["mke2fs", "debugfs", "e2fsck"]).then(|| tempfile::tempdir().unwrap())?;
+        Some(Self { folder, all: Vec::new() })
+    }
+
+    /// Damages a new image, and has both judge it.
+    fn judge(&mut self, name: impl Into<String>, options: &[&str], damage: impl FnOnce(&Path)) {
+        let image = made(self.folder.path(), options);
+        damage(&image);
+        self.all.push((name.into(), exits(&image)));
+    }
+}
+
+impl Drop for Judged {
+    fn drop(&mut self) {
+        let is_wrong = |(ours, theirs): &(u8, Option<i32>)| Some(i32::from(*ours)) != *theirs;
+        let wrong: Vec<_> = self.all.iter().filter(|(_, codes)| is_wrong(codes)).collect();
+        assert!(std::thread::panicking() || wrong.is_empty(), "ours and theirs: {wrong:#?}");
+    }
+}
+
 #[test]
-fn exit_codes_are_those_of_e2fsck() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
+fn inodes_and_descriptors() {
+    let Some(mut judged) = Judged::start() else { return };
+    judged.judge("checksum of the list of bad blocks", EXT4, |image| {
+        let stats = debugfs(image, "stats");
+        let (_, place) = stats.split_once("inode table at ").unwrap();
+        let place: String = place.chars().take_while(char::is_ascii_digit).collect();
+        write(image, (place.parse::<u64>().unwrap() << 10) + 16, &[1, 2, 3]);
+    });
+    judged.judge("a deletion time that is an inode number", EXT4, |image| {
+        debugfs(image, "set_inode_field one dtime 16");
+    });
+    for kind in ["ext2", "ext3", "ext4"] {
+        let name = format!("descriptors of {kind} are gone");
+        judged.judge(name, &["-t", kind], |image| write(image, 2048, &[0; 1024]));
     }
-    let folder = tempfile::tempdir().unwrap();
-    let (ext4, plain) = (&["-t", "ext4"][..], &["-t", "ext4", "-O", "^metadata_csum"][..]);
-    let made = |options| made(folder.path(), options);
-    let mut all = Vec::new();
-    let mut judge = |name: &str, image: &Path| all.push((name.to_owned(), exits(image)));
-    let image = made(ext4);
-    let stats = debugfs(&image, "stats");
-    let (_, place) = stats.split_once("inode table at ").unwrap();
-    let place: String = place.chars().take_while(char::is_ascii_digit).collect();
-    write(&image, (place.parse::<u64>().unwrap() << 10) + 16, &[1, 2, 3]);
-    judge("checksum of the list of bad blocks", &image);
+    judged.judge("the block bitmap of a descriptor is gone", &["-t", "ext3"], |image| {
+        write(image, 2048, &[0; 4]);
+    });
+    judged.judge("an attribute says that its value is in an inode", &["-t", "ext4", "-I", "128"], |image| {
+        debugfs(image, "ea_set one user.a value");
+        let stat = debugfs(image, "stat one");
+        let block = stat.split("File ACL:").nth(1).unwrap().split_whitespace().next().unwrap();
+        write(image, (block.parse::<u64>().unwrap() << 10) + 36, &[0xFF; 4]);
+    });
+    // Without its flag the extent root is read as a block map, which claims blocks of others.
+    for (name, options, flags) in [
+        ("an inode without the flag of its extents", EXT4, "0"),
+        ("an index without its flag", EXT4, "0x80000"),
+        ("the same without checksums", PLAIN, "0x1000"),
+    ] {
+        judged.judge(name, options, |image| {
+            debugfs(image, &format!("set_inode_field many flags {flags}"));
+        });
+    }
+}
 
-    let image = made(ext4);
-    debugfs(&image, "set_inode_field one dtime 16");
-    judge("a deletion time that is an inode number", &image);
-    for (name, options) in [("ext3", &["-t", "ext3"][..]), ("ext4", ext4), ("ext2", &["-t", "ext2"])] {
-        let image = made(options);
-        write(&image, 2048, &[0; 1024]);
-        judge(&format!("descriptors of {name} are gone"), &image);
-    }
-    let image = made(&["-t", "ext3"]);
-    write(&image, 2048, &[0; 4]);
-    judge("the block bitmap of a descriptor is gone", &image);
-    for (name, options) in [("with checksums", ext4), ("without", plain)] {
-        let image = made(options);
-        let root = place_of(&image, "many");
-        write(&image, root + 0x1C, &[0xFF]);
-        judge(&format!("version of hashes {name}"), &image);
-        let image = made(options);
-        let root = place_of(&image, "many");
-        write(&image, root + 0x1E, &[4]);
-        judge(&format!("depth of an index {name}"), &image);
-        let image = made(options);
-        let root = place_of(&image, "many");
-        // The block of the second entry.
-        write(&image, root + 0x20 + 12, &[0xFF, 0xFF, 0xFF, 0]);
-        judge(&format!("entry of a root {name}"), &image);
-    }
-    let image = made(&["-t", "ext4", "-I", "128"]);
-    debugfs(&image, "ea_set one user.a value");
-    let stat = debugfs(&image, "stat one");
-    let block = stat.split("File ACL:").nth(1).unwrap().split_whitespace().next().unwrap();
-    write(&image, (block.parse::<u64>().unwrap() << 10) + 36, &[0xFF; 4]);
-    judge("an attribute says that its value is in an inode", &image);
-
-    // Too few for the journal, too many for the inodes, more than the device has.
-    for blocks in [4095, 8194, 32_000, 32_769, 40_000, 1_000_000] {
-        let image = made(ext4);
-        debugfs(&image, &format!("set_super_value blocks_count {blocks}"));
-        judge(&format!("a file system of {blocks} blocks"), &image);
-    }
-
-    for options in [&["-t", "ext2"][..], ext4] {
-        for inodes in [0, 5, 999_999] {
-            let image = made(options);
-            debugfs(&image, &format!("set_super_value inodes_count {inodes}"));
-            judge(&format!("{inodes} inodes"), &image);
+#[test]
+fn indexes_of_directories() {
+    let Some(mut judged) = Judged::start() else { return };
+    for (with, options) in [("with checksums", EXT4), ("without", PLAIN)] {
+        // The last is the block of the second entry.
+        for (what, at, bytes) in [
+            ("version of hashes", 0x1C, &[0xFF][..]),
+            ("depth of an index", 0x1E, &[4]),
+            ("entry of a root", 0x20 + 12, &[0xFF, 0xFF, 0xFF, 0]),
+        ] {
+            judged.judge(format!("{what} {with}"), options, |image| {
+                write(image, place_of(image, "many") + at, bytes);
+            });
         }
     }
+}
 
-    // Names of inodes that no group has in use, or that one has where it says that there are none.
-    let uninit = &["-t", "ext4", "-O", "^metadata_csum,uninit_bg"][..];
+#[test]
+fn numbers_in_the_superblock() {
+    let Some(mut judged) = Judged::start() else { return };
+    let fields = |field: &'static str, values: &'static [u32]| values.iter().map(move |value| (field, value));
+    // Too few for the journal, too many for the inodes, more than the device has.
+    let blocks = fields("blocks_count", &[4095, 8194, 32_000, 32_769, 40_000, 1_000_000]);
+    let inodes = fields("inodes_count", &[0, 5, 999_999]);
+    for (options, (field, value)) in blocks
+        .map(|field| (EXT4, field))
+        .chain(inodes.clone().map(|field| (EXT4, field)))
+        .chain(inodes.map(|field| (&["-t", "ext2"][..], field)))
+    {
+        judged.judge(format!("{field} {value} {options:?}"), options, |image| {
+            debugfs(image, &format!("set_super_value {field} {value}"));
+        });
+    }
+}
+
+/// Names of inodes that no group has in use, or that one has where it says that there are none.
+#[test]
+fn names_of_inodes_that_are_none() {
+    let Some(mut judged) = Judged::start() else { return };
     let typeless = &["-t", "ext4", "-O", "^metadata_csum,uninit_bg,^filetype"][..];
-    for options in [uninit, typeless] {
-        let image = made(options);
-        debugfs(&image, &format!("link many/{:0>200} one/name", 7));
-        let place = place_of(&image, "one");
-        // Behind `.`, `..` and `two`; the inode is one of the third group.
-        write(&image, place + 36, &5000u32.to_le_bytes());
-        judge(&format!("a name of an inode that is none, {options:?}"), &image);
+    for options in [UNINIT, typeless] {
+        judged.judge(format!("a name of an inode that is none, {options:?}"), options, |image| {
+            debugfs(image, &format!("link many/{:0>200} one/name", 7));
+            // Behind `.`, `..` and `two`; the inode is one of the third group.
+            write(image, place_of(image, "one") + 36, &5000u32.to_le_bytes());
+        });
     }
-    for options in [ext4, uninit] {
-        let image = made(options);
-        let script = folder.path().join("script");
-        let lines = "set_block_group 0 flags 5\nset_block_group 0 checksum calc\n";
-        std::fs::write(&script, lines).unwrap();
-        run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
-        judge("the group of the root has no inodes", &image);
+    for options in [EXT4, UNINIT] {
+        judged.judge(format!("the group of the root has no inodes, {options:?}"), options, |image| {
+            debugfs(image, "set_block_group 0 flags 5");
+            debugfs(image, "set_block_group 0 checksum calc");
+        });
     }
-
-    // Without its flag the extent root is read as a block map, which claims blocks of others.
-    let image = made(ext4);
-    debugfs(&image, "set_inode_field many flags 0");
-    judge("an inode without the flag of its extents", &image);
-    let image = made(ext4);
-    debugfs(&image, "set_inode_field many flags 0x80000");
-    judge("an index without its flag", &image);
-    let image = made(plain);
-    debugfs(&image, "set_inode_field many flags 0x1000");
-    judge("the same without checksums", &image);
-
-    let wrong: Vec<_> = all.iter().filter(|(_, (ours, theirs))| Some(i32::from(*ours)) != *theirs).collect();
-    assert!(wrong.is_empty(), "ours and theirs: {wrong:#?}");
 }

@@ -2,33 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::path::{Path, PathBuf};
 
 use blockyard_check::{Cost, Options, RepairOptions, check, claimed_bytes, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
-
-fn repair(image: &Path) {
-    let device = FileDevice::open(image).unwrap();
-    let how = RepairOptions { check: Options::default(), now: 1_700_000_000, ..RepairOptions::default() };
-    let plan = plan(&device, &how).unwrap();
-    assert!(plan.is_complete(), "{:?}", plan.after);
-    plan.apply(&device).unwrap();
-    e2fsck_clean(image);
-}
-
-fn debugfs(image: &Path, request: &str) -> String {
-    let output = run("debugfs", &["-w", "-R", request, image.to_str().unwrap()]);
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
+use support::small::{self, debugfs, repair};
 
 fn made(folder: &Path, options: &[&str]) -> PathBuf {
-    let image = folder.join("image");
-    mke2fs(&image, options, "32M");
-    for request in ["mkdir one", "mkdir one/two", "mkdir three"] {
-        debugfs(&image, request);
-    }
-    image
+    small::made(folder, options, "32M")
 }
 
 #[test]

@@ -3,37 +3,17 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::{Path, PathBuf};
+mod support;
 
-use blockyard_check::{Options, RepairOptions, check, plan};
+use std::path::Path;
+
+use blockyard_check::{Options, check};
 use blockyard_device::{BlockDevice, FileDevice};
-use blockyard_testkit::{e2fsck_bounded, e2fsck_clean, mke2fs, require, run};
+use blockyard_testkit::{e2fsck_bounded, mke2fs, require};
+use support::small::{debugfs, made, repair};
 
 /// Header of an attribute list in an inode.
 const ATTRIBUTES: [u8; 4] = 0xEA02_0000u32.to_le_bytes();
-
-fn repair(image: &Path) {
-    let device = FileDevice::open(image).unwrap();
-    let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
-    let plan = plan(&device, &how).unwrap();
-    assert!(plan.is_complete(), "{:?}", plan.after);
-    plan.apply(&device).unwrap();
-    e2fsck_clean(image);
-}
-
-fn debugfs(image: &Path, request: &str) -> String {
-    let output = run("debugfs", &["-w", "-R", request, image.to_str().unwrap()]);
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn made(folder: &Path, options: &[&str], size: &str) -> PathBuf {
-    let image = folder.join("image");
-    mke2fs(&image, options, size);
-    for request in ["mkdir one", "mkdir one/two", "mkdir three"] {
-        debugfs(&image, request);
-    }
-    image
-}
 
 /// The number behind some words, in what debugfs says.
 fn number_behind(text: &str, words: &str) -> u64 {
@@ -246,5 +226,36 @@ fn a_table_is_not_among_reserved_descriptors() {
         debugfs(&image, "set_super_value reserved_gdt_blocks 255");
         repair(&image);
         assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}");
+    }
+}
+
+/// The total of inodes and their number in a group contradict each other behind a right checksum,
+/// and no backup is left: the bitmaps tell which is right.
+#[test]
+fn inodes_are_as_many_as_their_bitmaps_have() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // Groups of an unusual size, whose backups are not where they are looked for first; one group.
+    let small = &["-t", "ext4", "-b", "1024", "-I", "128", "-g", "512", "-N", "16384", "-O", "^flex_bg"][..];
+    for (options, size, fields) in [
+        (small, "32M", ["inodes_count 20480", "inodes_per_group 320", "inodes_count 8192"]),
+        (
+            &["-t", "ext4", "-b", "4096", "-N", "4096"],
+            "64M",
+            ["inodes_count 8192", "inodes_per_group 8192", "inodes_count 2048"],
+        ),
+    ] {
+        for field in fields {
+            let image = made(folder.path(), options, size);
+            let before = debugfs(&image, "stats -h");
+            debugfs(&image, &format!("set_super_value {field}"));
+            repair(&image);
+            let counts =
+                |text: &str| ["Inode count:", "Inodes per group:"].map(|words| number_behind(text, words));
+            assert_eq!(counts(&debugfs(&image, "stats -h")), counts(&before), "{field}");
+            assert!(debugfs(&image, "ls -p one").contains("/two/"), "{field} {options:?}");
+        }
     }
 }

@@ -1,10 +1,18 @@
 //! Constants of a superblock that cannot be, where no copy of it is left: the values that mke2fs
-//! would choose beside the others. Whether they are right shows in the descriptors.
+//! would choose beside the others. Whether they are right shows in the descriptors and bitmaps.
 
-use blockyard_disk::num::{u32_from_u64, u64_from_u32};
+use blockyard_device::{BlockDevice, OverlayDevice};
+use blockyard_disk::group_desc::GroupFlags;
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_u32};
 use blockyard_disk::superblock::RawSuperblock;
-use blockyard_disk::{BlockCount, Incompat, RoCompat};
+use blockyard_disk::{BlockCount, Incompat, RoCompat, bitmap};
 use zerocopy::little_endian::{U16, U32};
+
+use super::editor;
+use crate::Error;
+use crate::descriptors;
+use crate::finding::Sink;
+use crate::superblock::{self, Opened};
 
 /// First ordinary inode.
 const FIRST_INODE: u32 = 11;
@@ -79,4 +87,47 @@ fn make_inodes_possible(sb: &mut RawSuperblock, block_size: u32) {
     if u32::from(sb.s_reserved_gdt_blocks.get()) > block_size / 4 {
         sb.s_reserved_gdt_blocks = U16::new(0);
     }
+}
+
+/// Decides between the number of inodes a group that was stored and the one that the total led to.
+/// The bits of a bitmap behind its group's last inode are set: the smaller number is right when
+/// that holds for most bitmaps, and the larger one else.
+pub(super) fn weigh_inodes_per_group(device: &dyn BlockDevice, stored: u32) -> Result<(), Error> {
+    let Opened::Volume(volume) = superblock::open(device, &mut Sink::default())? else { return Ok(()) };
+    let (taken, groups) = (volume.geometry.inodes_per_group(), volume.geometry.groups());
+    let bits = 8 * u32_from_usize(volume.block_size());
+    let is_possible = stored > FIRST_INODE && stored.is_multiple_of(8) && stored <= bits;
+    let Some(total) = stored.checked_mul(groups).filter(|_| is_possible && stored != taken) else {
+        return Ok(());
+    };
+    let put = |device: &dyn BlockDevice| {
+        editor::change_superblock(device, |sb| {
+            sb.s_inodes_per_group = U32::new(stored);
+            sb.s_inodes_count = U32::new(total);
+        })
+    };
+    let trial = OverlayDevice::new(device);
+    if stored < taken {
+        put(&trial)?;
+    }
+    if are_padded(&trial)? == (stored < taken) {
+        put(device)?;
+    }
+    Ok(())
+}
+
+/// Whether most inode bitmaps have the bits behind the last inode set.
+fn are_padded(device: &dyn BlockDevice) -> Result<bool, Error> {
+    let mut sink = Sink::default();
+    let Opened::Volume(mut volume) = superblock::open(device, &mut sink)? else { return Ok(false) };
+    descriptors::load(&mut volume, &mut sink);
+    let written = volume.groups.iter().filter(|group| !group.flags.contains(GroupFlags::INODE_UNINIT));
+    let places = written.map(|group| group.desc.inode_bitmap()).filter(|place| volume.contains(*place));
+    let (mut padded, mut all) = (0, 0);
+    for place in places {
+        let behind = volume.geometry.inodes_per_group()..8 * u32_from_usize(volume.block_size());
+        padded += usize::from(bitmap::next_clear(&volume.block(place)?, behind).is_none());
+        all += 1;
+    }
+    Ok(padded * 2 > all)
 }

@@ -198,12 +198,14 @@ impl Round<'_> {
     /// Without a backup: the primary superblock may be good but for magic, checksum or a constant.
     /// Its descriptors must say so.
     fn seal_primary(&self, log: &mut Log) -> Result<bool, Error> {
-        let size = self.device.size();
+        let (size, mut inodes_per_group) = (self.device.size(), 0);
         editor::change_superblock(self.device, |sb| {
+            inodes_per_group = sb.s_inodes_per_group.get();
             sb.s_magic.set(MAGIC);
             sb.s_checksum_type = if sb.ro_compat().contains(RoCompat::METADATA_CSUM) { CRC32C } else { 0 };
             constants::make_possible(sb, size);
         })?;
+        constants::weigh_inodes_per_group(self.device, inodes_per_group)?;
         let mut sink = Sink::default();
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
             return Ok(false);

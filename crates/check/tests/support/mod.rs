@@ -6,6 +6,7 @@ pub(crate) mod base;
 pub(crate) mod draw;
 pub(crate) mod judge;
 pub(crate) mod kept;
+pub(crate) mod small;
 
 /// A folder in memory where there is one: nothing here has to be durable.
 pub(crate) fn folder() -> tempfile::TempDir {
