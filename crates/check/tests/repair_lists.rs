@@ -259,3 +259,23 @@ fn inodes_are_as_many_as_their_bitmaps_have() {
         }
     }
 }
+
+/// The hash of an attribute is over the bytes that pad its value, whatever they are.
+#[test]
+fn padding_of_a_value_is_in_its_hash() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext4", "-b", "1024", "-I", "128", "-O", "^metadata_csum"];
+    let image = made(folder.path(), &options, "32M");
+    debugfs(&image, "ea_set one user.a value");
+    let block = number_behind(&debugfs(&image, "stat one"), "File ACL: ");
+    // The value is the last in its block, and padded to eight bytes.
+    FileDevice::open(&image).unwrap().write_at((block << 10) + 1023, &[0x20]).unwrap();
+    assert_eq!(e2fsck_bounded(&image).code, Some(4));
+    let found = codes(&image);
+    assert!(!found.is_empty(), "the hash is wrong");
+    repair(&image);
+    assert!(debugfs(&image, "ea_get one user.a").contains("\"value\""));
+}

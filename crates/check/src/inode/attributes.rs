@@ -186,9 +186,9 @@ fn check_entry(cx: &mut Examination<'_, '_, '_>, entry: &RawEntry<'_>, facts: &m
 /// Whether the hash of an entry with its value beside it is right, in either signedness of names.
 /// Like e2fsck, this takes the bytes that pad the value as they are.
 pub(crate) fn hash_matches(entry: &RawEntry<'_>) -> bool {
-    [xattr::entry_hash, xattr::entry_hash_signed].into_iter().any(|hash| {
-        entry.hash == hash(entry.name, entry.value) || entry.hash == hash(entry.name, entry.padded_value)
-    })
+    [xattr::entry_hash, xattr::entry_hash_signed]
+        .into_iter()
+        .any(|hash| entry.hash == hash(entry.name, entry.padded_value))
 }
 
 /// Checks `i_file_acl` and notes the reference; gives the blocks that it adds to `i_blocks`.
