@@ -44,13 +44,17 @@ impl Digest {
         self.compare(hashing.hasher)
     }
 
-    /// Compares what a stream held that was read to some place, and what follows there. Nothing is
-    /// said of one that could not be read.
-    pub(super) fn check_rest(&self, mut hashing: Hashing<impl Read>) -> std::result::Result<(), String> {
-        if hashing.has_failed || io::copy(&mut hashing, &mut io::sink()).is_err() {
-            return Ok(());
+    /// Compares what a stream held that was read to some place, and what follows there; the outer
+    /// error is that of a stream that could not be read to its end.
+    pub(super) fn check_rest(
+        &self,
+        mut hashing: Hashing<impl Read>,
+    ) -> io::Result<std::result::Result<(), String>> {
+        if hashing.has_failed {
+            return Err(io::Error::other("cannot be read to its end"));
         }
-        self.compare(hashing.hasher)
+        io::copy(&mut hashing, &mut io::sink())?;
+        Ok(self.compare(hashing.hasher))
     }
 
     fn compare(&self, hasher: Hasher) -> std::result::Result<(), String> {
@@ -96,5 +100,41 @@ impl<R: Read> Read for Hashing<R> {
         let n = read?;
         self.hasher.update(&into[..n]);
         Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of `abc` (FIPS 180-2).
+    const ABC: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    /// Fails when all of it was read.
+    struct Failing<'a>(&'a [u8]);
+
+    impl Read for Failing<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            match self.0.read(into)? {
+                0 => Err(io::Error::other("gone")),
+                n => Ok(n),
+            }
+        }
+    }
+
+    #[test]
+    fn what_follows_counts_and_what_cannot_be_read_is_not_passed() {
+        let digest = Digest(ABC.to_owned());
+        let after_one = |stream: &mut dyn Read| {
+            let mut hashing = digest.hashing(stream).unwrap();
+            hashing.read_exact(&mut [0]).unwrap();
+            digest.check_rest(hashing)
+        };
+        assert_eq!(after_one(&mut &b"abc"[..]).unwrap(), Ok(()));
+        assert!(after_one(&mut &b"abd"[..]).unwrap().unwrap_err().starts_with("is damaged"));
+        assert_eq!(after_one(&mut Failing(b"abc")).unwrap_err().to_string(), "gone");
+        let mut hashing = digest.hashing(Failing(b"abc")).unwrap();
+        io::copy(&mut hashing, &mut io::sink()).unwrap_err();
+        assert!(digest.check_rest(hashing).is_err());
     }
 }

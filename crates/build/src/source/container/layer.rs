@@ -57,7 +57,9 @@ impl Layer {
             let laid = reading.all(&mut hashing);
             (laid, self.digest.check_rest(hashing))
         };
-        checked.map_err(refused)?;
-        laid
+        match checked {
+            Ok(compared) => compared.map_err(refused).and(laid),
+            Err(error) => laid.and(Err(failed(error))),
+        }
     }
 }
