@@ -260,6 +260,20 @@ fn inodes_are_as_many_as_their_bitmaps_have() {
     }
 }
 
+/// A superblock of garbage, and backups where they are not looked for first: what it says of
+/// features that nobody knows does not end the search.
+#[test]
+fn garbage_in_the_superblock_does_not_end_the_search() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-g", "512", "-O", "^flex_bg"], "32M");
+    FileDevice::open(&image).unwrap().write_at(1024, &[0xA7; 1024]).unwrap();
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"));
+}
+
 /// The hash of an attribute is over the bytes that pad its value, whatever they are.
 #[test]
 fn padding_of_a_value_is_in_its_hash() {

@@ -1,7 +1,7 @@
 //! Constants of a superblock that cannot be, where no copy of it is left: the values that mke2fs
 //! would choose beside the others. Whether they are right shows in the descriptors and bitmaps.
 
-use blockyard_device::{BlockDevice, OverlayDevice};
+use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_u32};
 use blockyard_disk::superblock::RawSuperblock;
@@ -9,7 +9,6 @@ use blockyard_disk::{BlockCount, Incompat, RoCompat, bitmap};
 use zerocopy::little_endian::{U16, U32};
 
 use super::editor;
-use crate::Error;
 use crate::descriptors;
 use crate::finding::Sink;
 use crate::superblock::{self, Opened};
@@ -92,8 +91,11 @@ fn make_inodes_possible(sb: &mut RawSuperblock, block_size: u32) {
 /// Decides between the number of inodes a group that was stored and the one that the total led to.
 /// The bits of a bitmap behind its group's last inode are set: the smaller number is right when
 /// that holds for most bitmaps, and the larger one else.
-pub(super) fn weigh_inodes_per_group(device: &dyn BlockDevice, stored: u32) -> Result<(), Error> {
-    let Opened::Volume(volume) = superblock::open(device, &mut Sink::default())? else { return Ok(()) };
+pub(super) fn weigh_inodes_per_group(device: &dyn BlockDevice, stored: u32) -> Result<(), DeviceError> {
+    // Garbage has features that are not known.
+    let Ok(Opened::Volume(volume)) = superblock::open(device, &mut Sink::default()) else {
+        return Ok(());
+    };
     let (taken, groups) = (volume.geometry.inodes_per_group(), volume.geometry.groups());
     let bits = 8 * u32_from_usize(volume.block_size());
     let is_possible = stored > FIRST_INODE && stored.is_multiple_of(8) && stored <= bits;
@@ -117,9 +119,9 @@ pub(super) fn weigh_inodes_per_group(device: &dyn BlockDevice, stored: u32) -> R
 }
 
 /// Whether most inode bitmaps have the bits behind the last inode set.
-fn are_padded(device: &dyn BlockDevice) -> Result<bool, Error> {
+fn are_padded(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
     let mut sink = Sink::default();
-    let Opened::Volume(mut volume) = superblock::open(device, &mut sink)? else { return Ok(false) };
+    let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return Ok(false) };
     descriptors::load(&mut volume, &mut sink);
     let written = volume.groups.iter().filter(|group| !group.flags.contains(GroupFlags::INODE_UNINIT));
     let places = written.map(|group| group.desc.inode_bitmap()).filter(|place| volume.contains(*place));

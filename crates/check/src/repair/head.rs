@@ -175,7 +175,7 @@ fn has_files_below_first(device: &dyn BlockDevice, sb: &RawSuperblock) -> Result
         return Ok(false);
     }
     let mut sink = Sink::default();
-    let Opened::Volume(mut volume) = superblock::open(device, &mut sink)? else { return Ok(false) };
+    let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return Ok(false) };
     descriptors::load(&mut volume, &mut sink);
     let known = !volume.groups.is_empty() && superblock::check_values(&volume, &mut sink)?;
     let end = sb.s_first_ino.get().min(volume.geometry.inodes_count().saturating_add(1));
@@ -199,7 +199,7 @@ fn reserved_descriptors(
     sb: &RawSuperblock,
 ) -> Result<Option<u16>, Error> {
     let mut sink = Sink::default();
-    let Opened::Volume(mut volume) = superblock::open(overlay, &mut sink)? else { return Ok(None) };
+    let Ok(Opened::Volume(mut volume)) = superblock::open(overlay, &mut sink) else { return Ok(None) };
     descriptors::load(&mut volume, &mut sink);
     if volume.groups.is_empty() || !superblock::check_values(&volume, &mut sink)? {
         return Ok(None);
