@@ -298,6 +298,40 @@ fn reserved_inodes_with_both_maps() {
     }
 }
 
+/// Without extents, a reserved inode's flag counts where it has a link (and, for the lists of bad
+/// blocks and the journal, always). Its map is not looked at, nor that of inline data.
+#[test]
+fn reserved_inodes_with_flags_of_maps_that_nobody_has() {
+    let Some(image) = Image::new() else { return };
+    image.make("-t ext2 -b 1024", "16M");
+    for (inode, mode) in [(5, "0100644"), (5, "0120777"), (5, "010644"), (6, "0"), (9, "0"), (10, "0")] {
+        let field = |name: &str, value: &str| format!("sif <{inode}> {name} {value}");
+        let (mode, flags) = (field("mode", mode), field("flags", "0x80000"));
+        assert!(image.judge_all(&[&mode, &flags]), "inode {inode}, {mode}");
+        assert!(!image.judge_all(&[&mode, &flags, &field("links_count", "1")]), "inode {inode}, {mode}");
+    }
+    for (options, extents_are_read) in [("-t ext2", false), ("-t ext4", true)] {
+        image.make(options, "16M");
+        for (flags, clean) in [("0x80000", !extents_are_read), ("0x10000000", true), ("0", false)] {
+            let flags = format!("sif <5> flags {flags}");
+            let requests = ["sif <5> mode 0100644", &flags, "sif <5> block[0] 99999999"];
+            assert_eq!(image.judge_all(&requests), clean, "{options}, {flags}");
+        }
+    }
+}
+
+/// A link in the boot loader's inode, with attributes and the flag of inline data: e2fsck breaks
+/// off there.
+#[test]
+fn inline_links_of_reserved_inodes_with_attributes() {
+    let Some(image) = Image::new() else { return };
+    image.make("-t ext2", "16M");
+    let link = ["sif <5> mode 0120777", "sif <5> flags 0x10000000", "sif <5> file_acl 99999999"];
+    assert!(!image.judge_all(&[&link[..], &["sif <5> size 70"]].concat()));
+    assert!(image.judge_all(&[&link[..], &["sif <5> size 0"]].concat()));
+    assert!(image.judge_all(&[&link[..2], &["sif <5> size 70"]].concat()));
+}
+
 /// A descriptor with a wrong checksum: bitmaps that it calls uninitialised are read, and their
 /// checksums do not count.
 #[test]

@@ -647,3 +647,39 @@ fn a_bitmap_on_the_list_of_bad_blocks_is_an_error() {
     assert!(codes.contains(&"0x01000a".to_owned()), "{codes:?}");
     repair(&image);
 }
+
+/// Which of two equal names stays cannot be told from the names: it is the one that e2fsck keeps,
+/// wherever it stands in the directory. A name that looks like the new one does not change.
+#[test]
+fn of_equal_names_the_one_of_the_greatest_inode_stays() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for links in [["name-a", "name-b"], ["name-b", "name-a"]] {
+        let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
+        for name in ["name-a", "name-b", "name-b~1"] {
+            debugfs(&image, &format!("write /dev/null {name}"));
+        }
+        let requests = links.map(|name| format!("ln {name} one/{name}"));
+        requests.iter().for_each(|request| drop(debugfs(&image, request)));
+        debugfs(&image, "ln name-b~1 one/name-b~1");
+        let block: u64 = debugfs(&image, "blocks one").trim().parse().unwrap();
+        let device = FileDevice::open(&image).unwrap();
+        let mut bytes = [0; 1024];
+        device.read_at(block * 1024, &mut bytes).unwrap();
+        let at = bytes.windows(6).position(|part| part == b"name-a").unwrap();
+        device.write_at(block * 1024 + u64::try_from(at).unwrap() + 5, b"b").unwrap();
+        drop(device);
+        let copy = folder.path().join("copy");
+        std::fs::copy(&image, &copy).unwrap();
+        run("e2fsck", &["-fy", copy.to_str().unwrap()]);
+        repair(&image);
+        let number = |image: &Path, path: &str| debugfs(image, &format!("imap {path}"));
+        let kept = number(&image, "one/name-b");
+        assert_eq!(kept, number(&copy, "one/name-b"), "{links:?}");
+        assert_eq!(kept, number(&image, "name-b"), "{links:?}");
+        assert_eq!(number(&image, "one/name-b~2"), number(&image, "name-a"), "{links:?}");
+        assert_eq!(number(&image, "one/name-b~1"), number(&image, "name-b~1"), "{links:?}");
+    }
+}

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
 use blockyard_disk::superblock::PRIMARY_OFFSET;
-use blockyard_disk::{Incompat, InodeNr};
+use blockyard_disk::{BlockNr, Incompat, InodeNr};
 
 use super::attributes::{InInode, check_block_field};
 use super::{Examination, Role, check_low_deletion_time, content};
@@ -36,19 +36,46 @@ pub(super) fn check(
     check_mode(cx, raw);
     let file_acl = check_block_field(cx, raw, facts);
     match raw.file_type() {
+        Some(FileType::Regular) if is_unmapped(cx, raw) => content::check_blocks(cx, raw, file_acl),
         Some(FileType::Regular | FileType::Directory) => {
             // With or without the feature, this one maps descriptor blocks.
             let role = if cx.inode == InodeNr::RESIZE { Role::Resize } else { Role::Reserved };
             content::check_mapped(cx, slot, role, file_acl, &InInode::default());
         }
         // A link's size is not held to anything.
-        Some(FileType::Symlink) => content::check_blocks(cx, raw, file_acl),
+        Some(FileType::Symlink) => {
+            content::check_blocks(cx, raw, file_acl);
+            check_inline_link(cx, raw);
+        }
         _ => {
             content::check_blocks(cx, raw, file_acl);
             content::check_size_limit(cx, raw);
         }
     }
     Kind::RESERVED
+}
+
+/// Whether a flag says of an inode that no block numbers map it. e2fsck does not ask whether the
+/// file system has the feature.
+fn is_unmapped(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
+    let extents = cx.scan.volume.incompat.contains(Incompat::EXTENTS);
+    let flags = raw.flags();
+    flags.contains(InodeFlags::INLINE_DATA) || (flags.contains(InodeFlags::EXTENTS) && !extents)
+}
+
+/// A link with attributes is not a short one, and e2fsck breaks off at its inline data.
+fn check_inline_link(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+    let attributes = cx.scan.volume.file_acl(raw);
+    let inline = raw.flags().contains(InodeFlags::INLINE_DATA);
+    if !inline || raw.size() == 0 || attributes == BlockNr::ZERO {
+        return;
+    }
+    if cx.scan.volume.contains(attributes) {
+        cx.add(Code::INLINE_WITHOUT_FEATURE, "");
+    } else {
+        let site = cx.site().at_block(attributes);
+        cx.sink.add(Code::XATTR_BLOCK_PLACE, site, "");
+    }
 }
 
 /// An inode kept for a journal or quota that the file system does not have.
@@ -72,7 +99,8 @@ fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     if flags.contains(both) && volume.incompat.contains(Incompat::EXTENTS) {
         cx.add(Code::BOTH_MAP_FLAGS, "");
     }
-    if flags.contains(InodeFlags::EXTENTS) && list && !volume.incompat.contains(Incompat::EXTENTS) {
+    let asked = list || raw.i_links_count.get() != 0;
+    if flags.contains(InodeFlags::EXTENTS) && asked && !volume.incompat.contains(Incompat::EXTENTS) {
         cx.add(Code::EXTENTS_WITHOUT_FEATURE, "");
     }
     if flags.contains(InodeFlags::INDEX) && !directory && !list && !QUOTA.contains(&cx.inode) {

@@ -256,7 +256,7 @@ fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<bool, 
             ed.change_superblock(|sb| sb.set_incompat(sb.incompat() | Incompat::EXTENTS))?;
         }
         Code::EXTENTS_WITHOUT_FEATURE => flags.remove(InodeFlags::EXTENTS),
-        Code::INLINE_WITHOUT_FEATURE if inline => {
+        Code::INLINE_WITHOUT_FEATURE if inline && !ed.volume().incompat.contains(Incompat::INLINE_DATA) => {
             ed.change_superblock(|sb| sb.set_incompat(sb.incompat() | Incompat::INLINE_DATA))?;
         }
         Code::INLINE_WITHOUT_FEATURE => flags.remove(InodeFlags::INLINE_DATA),

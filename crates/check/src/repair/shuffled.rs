@@ -45,19 +45,32 @@ impl TableBlock {
 }
 
 /// Blocks of tables with several inodes whose checksums are wrong, when the first block of all is
-/// one: what pass 0 looks at lies there.
+/// one or holds nothing: what pass 0 looks at lies there. What belongs there may also lie among
+/// inodes that were never used, which nobody looks at.
 pub(super) fn wrong_with_first(ed: &Editor<'_, '_>) -> Vec<TableBlock> {
     let first = TableBlock { group: GroupNr::new(0), index: 0 };
-    if ed.volume().checksums.fs_seed().is_none() || wrong_in(ed, first) < 2 {
+    if ed.volume().checksums.fs_seed().is_none() || !(wrong_in(ed, first) > 1 || is_blank(ed, first)) {
         return Vec::new();
     }
     let geometry = &ed.volume().geometry;
     let per_block = u32_from_usize(geometry.block_size() / usize::from(geometry.inode_size()));
+    let table = geometry.inode_table_blocks();
+    let is_small = u64_from_u32(geometry.groups()).saturating_mul(table) <= PLACES_MAX;
     let all = geometry.all_groups().flat_map(|group| {
         let used = ed.volume().group_of(group).inodes_used.div_ceil(per_block);
-        (0..used).map(move |index| TableBlock { group, index })
+        let looked_at = if is_small { u32_from_u64(table) } else { used };
+        (0..looked_at).map(move |index| (TableBlock { group, index }, index < used))
     });
-    all.filter(|block| wrong_in(ed, *block) > 1).take(BLOCKS_MAX + 1).collect()
+    let is_wrong = |block: TableBlock, used: bool| match used {
+        true => wrong_in(ed, block) > 1,
+        false => ed.volume().block(block.place(ed)).is_ok_and(|bytes| belongs(ed, &bytes, first)),
+    };
+    all.filter(|(block, used)| is_wrong(*block, *used)).map(|found| found.0).take(BLOCKS_MAX + 1).collect()
+}
+
+/// Whether a block holds zeroes alone.
+fn is_blank(ed: &Editor<'_, '_>, block: TableBlock) -> bool {
+    ed.volume().block(block.place(ed)).is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
 }
 
 /// Inodes of a block with wrong checksums.
