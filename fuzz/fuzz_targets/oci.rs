@@ -15,7 +15,7 @@ fn digest(bytes: &[u8]) -> String {
 fn unpack(files: &[(String, Vec<u8>)]) {
     let folder = std::env::temp_dir();
     let archive = archive_of(files);
-    let Ok(tree) = Tree::read_archive(&archive[..], Path::new("image"), &folder) else { return };
+    let Ok(tree) = Tree::read_archive(std::io::Cursor::new(archive), Path::new("image"), &folder) else { return };
     if tree.is_container_image() {
         let _ = tree.unpack_container(&Choice::default(), &folder).map(|unpacked| unpacked.names());
     }

@@ -6,6 +6,7 @@
 use blockyard_build::{Error, Tree};
 use blockyard_fuzz::sealed_headers;
 use libfuzzer_sys::fuzz_target;
+use std::io::Cursor;
 use std::path::Path;
 
 fuzz_target!(|data: &[u8]| {
@@ -13,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let name = Path::new("archive");
     // As it is, which may be compressed; and with sums that let the headers be read.
     for bytes in [data.to_vec(), sealed_headers(data)] {
-        let Ok(tree) = Tree::read_archive(&bytes[..], name, &folder) else { continue };
+        let Ok(tree) = Tree::read_archive(Cursor::new(bytes), name, &folder) else { continue };
         let _ = tree.is_container_image();
         // Holes make files that nobody wants to write in a test.
         if tree.data_bytes() > 1 << 20 {
@@ -21,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         }
         let mut archive = Vec::new();
         tree.write_archive(&mut archive, name).expect("a tree can be written");
-        let again = match Tree::read_archive(&archive[..], name, &folder) {
+        let again = match Tree::read_archive(Cursor::new(archive), name, &folder) {
             // In another order files with large holes may not fit the spool any more.
             Err(Error::Source { .. }) => continue,
             again => again.expect("what was written can be read"),

@@ -48,9 +48,10 @@ fn extended(record: &str, behind: &[u8]) -> Vec<u8> {
     [entry(EntryType::XHeader, "pax", "", record.as_bytes()), behind.to_vec()].concat()
 }
 
-fn refused(stream: impl Read + Send) -> String {
+fn refused(stream: &[u8]) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let error = Tree::read_archive(stream, Path::new("archive"), folder.path()).unwrap_err().to_string();
+    let error = Tree::read_archive(io::Cursor::new(stream.to_vec()), Path::new("archive"), folder.path());
+    let error = error.unwrap_err().to_string();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
     error
 }

@@ -130,7 +130,7 @@ fn entry(kind: tar::EntryType, path: &[u8], link: &[u8], content: &[u8]) -> Vec<
 }
 
 fn read(parts: &[Vec<u8>]) -> Result<Tree, Error> {
-    Tree::read_archive(&parts.concat()[..], Path::new("archive.tar"), &std::env::temp_dir())
+    Tree::read_archive(std::io::Cursor::new(parts.concat()), Path::new("archive.tar"), &std::env::temp_dir())
 }
 
 #[test]

@@ -33,7 +33,8 @@ fn archive(tree: &Tree) -> Vec<u8> {
 }
 
 fn of_archive(bytes: &[u8]) -> Tree {
-    Tree::read_archive(bytes, Path::new("archive"), &std::env::temp_dir()).unwrap()
+    Tree::read_archive(std::io::Cursor::new(bytes.to_vec()), Path::new("archive"), &std::env::temp_dir())
+        .unwrap()
 }
 
 fn differences(one: &Tree, other: &Tree) -> Vec<Difference> {

@@ -186,7 +186,9 @@ fn what_lies_in_inodes_decides_the_image() {
             ".",
         ],
     );
-    let tree = Tree::read_archive(&archive.stdout[..], Path::new("archive"), &std::env::temp_dir()).unwrap();
+    let tree =
+        Tree::read_archive(std::io::Cursor::new(archive.stdout), Path::new("archive"), &std::env::temp_dir())
+            .unwrap();
     assert!(digest(tree, 2) == expected, "from an archive");
     // Another byte, in an inode, is another UUID.
     let path = folder.path().join("near/file50");

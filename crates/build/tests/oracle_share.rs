@@ -84,7 +84,7 @@ fn archive(top: &Path, spool: &Path) -> Tree {
     let tar = ["--sort=name", "--format=pax", "--numeric-owner", "--sparse", "-cC"];
     let archive = run("tar", &[&tar[..], &[top.to_str().unwrap(), "."]].concat());
     assert!(archive.status.success(), "{archive:?}");
-    Tree::read_archive(&archive.stdout[..], Path::new("archive"), spool).unwrap()
+    Tree::read_archive(std::io::Cursor::new(archive.stdout), Path::new("archive"), spool).unwrap()
 }
 
 fn check(make: &[&str], kind: &str) {

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io::Read;
+use std::io::{Cursor, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
@@ -125,8 +125,12 @@ fn one_tree_is_one_image() {
                 "SEED={number}, a directory by {threads} threads"
             );
             for archive in &archives {
-                let tree =
-                    Tree::read_archive(&archive[..], Path::new("archive"), &std::env::temp_dir()).unwrap();
+                let tree = Tree::read_archive(
+                    Cursor::new(archive.clone()),
+                    Path::new("archive"),
+                    &std::env::temp_dir(),
+                )
+                .unwrap();
                 assert!(digest(tree, threads) == expected, "SEED={number}, an archive by {threads} threads");
             }
         }

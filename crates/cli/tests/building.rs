@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn build(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
@@ -163,6 +165,49 @@ fn an_archive_is_taken_from_a_file_and_from_a_stream() {
     let missing = build(folder.path(), &["tree.tgz", "x.img", "--tmpdir", "nowhere"]);
     assert_eq!(missing.status.code(), Some(8));
     assert!(text(&missing.stderr).contains("nowhere"), "{}", text(&missing.stderr));
+}
+
+/// An archive that is refused is refused at once, whether its writer goes on or not.
+#[test]
+fn a_refusal_does_not_wait_for_the_writer() {
+    if !blockyard_testkit::require(&["tar", "gzip", "zstd", "xz"]) {
+        return;
+    }
+    let folder = tree();
+    for (how, suffix) in [("", "tar"), ("--gzip", "tgz"), ("--zstd", "tzst"), ("--xz", "txz")] {
+        let archive = folder.path().join("bad").with_extension(suffix);
+        let transform = ["-P", "--transform=s,^,../,", "-C", "tree", "-cf"];
+        let made = Command::new("tar")
+            .args(Some(how).filter(|how| !how.is_empty()))
+            .args(transform)
+            .arg(&archive)
+            .arg("small")
+            .current_dir(folder.path())
+            .status()
+            .unwrap();
+        assert!(made.success());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+        command.args(["build", "-", "x.img"]).current_dir(folder.path());
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut writer = child.stdin.take().unwrap();
+        writer.write_all(&fs::read(&archive).unwrap()).unwrap();
+        let began = Instant::now();
+        let code = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status.code();
+            }
+            if began.elapsed() > Duration::from_secs(60) {
+                child.kill().unwrap();
+                panic!("{suffix}: still waits");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        drop(writer);
+        let told = text(&child.wait_with_output().unwrap().stderr);
+        assert_eq!(code, Some(8), "{suffix}: {told}");
+        assert!(told.contains("../small: leads out"), "{suffix}: {told}");
+        assert!(!folder.path().join("x.img").exists());
+    }
 }
 
 fn shown(folder: &Path, arguments: &[&str]) -> String {

@@ -14,6 +14,7 @@ use crate::tree::{Origin, Tree};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
 pub(super) use decompress::decompressed;
+use decompress::decompressed_apart;
 use entries::{Entries, Entry};
 use pax::Extensions;
 use std::ffi::OsStr;
@@ -32,7 +33,8 @@ pub(super) const CHUNK: usize = 1 << 20;
 impl Tree {
     /// Reads a tar archive: plain, or compressed by gzip, zstd or xz. `name` is what messages call
     /// it. The content of its files is kept in a file without a name in the folder `spool`, so a
-    /// stream will do. Another thread decompresses.
+    /// stream will do. Another thread decompresses; after an error it may be left waiting for a
+    /// stream that is silent, and takes the stream with it.
     ///
     /// Taken are the formats of POSIX (pax) and GNU tar: long names, times in nanoseconds, owners,
     /// hard links, devices, holes, extended attributes and access control lists. Directories that
@@ -42,9 +44,12 @@ impl Tree {
     /// [`Error::Source`] for what cannot be read, or is no archive; [`Error::Refused`], with the
     /// entry, for names that are absolute or lead out of the tree, for links to nothing, and for
     /// what no image holds.
-    pub fn read_archive(stream: impl Read + Send, name: &Path, spool: &Path) -> Result<Self> {
+    pub fn read_archive(stream: impl Read + Send + 'static, name: &Path, spool: &Path) -> Result<Self> {
         let (mut staging, mut spool) = (Staging::new(name), Spool::new(spool)?);
-        Reading { staging: &mut staging, spool: &mut spool, name, is_layer: false }.all(stream)?;
+        let mut reading = Reading { staging: &mut staging, spool: &mut spool, name, is_layer: false };
+        let stream = BufReader::with_capacity(CHUNK, stream);
+        decompressed_apart(stream, |stream| reading.entries(stream))
+            .map_err(|error| Error::source(name, error))??;
         staging.into_tree(Origin::Spool(spool.into_file()))
     }
 }
@@ -59,7 +64,7 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Takes all entries of a stream.
+    /// Takes all entries of a stream that does not keep anybody waiting.
     pub(super) fn all(&mut self, stream: impl Read + Send) -> Result<()> {
         let name = self.name;
         let stream = BufReader::with_capacity(CHUNK, stream);

@@ -12,27 +12,54 @@ const FREE: u64 = 1 << 30;
 /// 3 to 20.
 const RATIO_MAX: u64 = 250;
 
+/// Bytes of sums and the like at the end of a stream: they give no content, and behind them a
+/// decoder looks for another stream.
+const SUMS_MAX: usize = 64;
+
+/// What a compressed stream has given so far.
+#[derive(Debug, Default)]
+pub(super) struct AtHand {
+    /// Bytes that the decoder took.
+    taken: Cell<u64>,
+    /// Bytes that were read and that the decoder has not taken.
+    waiting: Cell<usize>,
+}
+
+impl AtHand {
+    /// Whether the decoder goes on for a while before it reads.
+    pub(super) fn has_more(&self) -> bool {
+        self.waiting.get() > SUMS_MAX
+    }
+}
+
 /// Counts what is read.
 pub(super) struct Counted<R> {
     pub(super) inner: R,
-    pub(super) bytes: Rc<Cell<u64>>,
+    pub(super) at_hand: Rc<AtHand>,
 }
 
 impl<R: BufRead> Read for Counted<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let n = self.inner.read(into)?;
-        self.bytes.set(self.bytes.get() + u64_from_usize(n));
+        let there = self.fill_buf()?;
+        let n = there.len().min(into.len());
+        into[..n].copy_from_slice(&there[..n]);
+        self.consume(n);
         Ok(n)
     }
 }
 
 impl<R: BufRead> BufRead for Counted<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        self.inner.fill_buf()
+        let there = self.inner.fill_buf()?;
+        self.at_hand.waiting.set(there.len());
+        Ok(there)
     }
 
     fn consume(&mut self, n: usize) {
-        self.bytes.set(self.bytes.get() + u64_from_usize(n));
+        let AtHand { taken, waiting } = &*self.at_hand;
+        debug_assert!(n <= waiting.get(), "no more than there was");
+        taken.set(taken.get() + u64_from_usize(n));
+        waiting.set(waiting.get() - n);
         self.inner.consume(n);
     }
 }
@@ -40,8 +67,8 @@ impl<R: BufRead> BufRead for Counted<R> {
 /// What a stream holds, up to the measure.
 pub(super) struct Expanding<R> {
     pub(super) inner: R,
-    /// Bytes that were read of the compressed stream.
-    pub(super) compressed: Rc<Cell<u64>>,
+    /// What was read of the compressed stream.
+    pub(super) compressed: Rc<AtHand>,
     /// Bytes that came out.
     pub(super) bytes: u64,
 }
@@ -50,7 +77,7 @@ impl<R: Read> Read for Expanding<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(into)?;
         self.bytes += u64_from_usize(n);
-        if self.bytes > FREE && self.bytes / RATIO_MAX > self.compressed.get() {
+        if self.bytes > FREE && self.bytes / RATIO_MAX > self.compressed.taken.get() {
             let reason = "more than a GiB, and more than 250 times its compressed size: it looks like a bomb; decompress it first if it is none";
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
         }
@@ -60,7 +87,7 @@ impl<R: Read> Read for Expanding<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Expanding, FREE};
+    use super::{AtHand, Expanding, FREE};
     use std::cell::Cell;
     use std::io::{self, Read};
     use std::rc::Rc;
@@ -68,7 +95,7 @@ mod tests {
     fn grown(bytes: u64, compressed: u64) -> bool {
         let mut stream = Expanding {
             inner: io::repeat(0).take(bytes),
-            compressed: Rc::new(Cell::new(compressed)),
+            compressed: Rc::new(AtHand { taken: Cell::new(compressed), ..AtHand::default() }),
             bytes: 0,
         };
         io::copy(&mut stream, &mut io::sink()).is_ok()

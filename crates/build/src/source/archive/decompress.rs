@@ -2,11 +2,11 @@
 //! stores what came out before.
 //!
 //! A few buffers go round between the two: the thread never has more than [`BUFFERS`] of them
-//! ahead. It ends with the stream, at the first error, or when nobody reads any more.
+//! ahead. It ends with the stream, at the first error, or when nobody reads any more. What has come
+//! out is sent before the stream is asked for more, which may take as long as its writer likes.
 
 use super::CHUNK;
-use super::bomb::{Counted, Expanding};
-use std::cell::Cell;
+use super::bomb::{AtHand, Counted, Expanding};
 use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -35,19 +35,19 @@ impl Format {
     }
 
     /// What the stream holds, until it looks like a bomb.
-    fn decoder<'a>(self, stream: impl BufRead + 'a) -> io::Result<impl Read + 'a> {
-        let bytes = Rc::new(Cell::new(0));
-        let counted = Counted { inner: stream, bytes: Rc::clone(&bytes) };
+    fn decoder<'a>(self, stream: impl BufRead + 'a, at_hand: &Rc<AtHand>) -> io::Result<impl Read + 'a> {
+        let counted = Counted { inner: stream, at_hand: Rc::clone(at_hand) };
         let inner: Box<dyn Read + 'a> = match self {
             Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(counted)),
             Self::Zstd => Box::new(zstd::stream::Decoder::with_buffer(counted)?),
             Self::Xz => Box::new(lzma_rust2::XzReader::new(counted, true)),
         };
-        Ok(Expanding { inner, compressed: bytes, bytes: 0 })
+        Ok(Expanding { inner, compressed: Rc::clone(at_hand), bytes: 0 })
     }
 }
 
 /// Gives `consume` what a stream holds once it is decompressed, by the bytes that it begins with.
+/// Returns when the thread has ended, too: for streams that do not keep it waiting, such as files.
 ///
 /// # Errors
 /// The first bytes cannot be read. All other errors are those of the stream that is given.
@@ -57,47 +57,75 @@ pub(in crate::source) fn decompressed<T>(
 ) -> io::Result<T> {
     let Some(format) = Format::of(stream.fill_buf()?) else { return Ok(consume(&mut stream)) };
     Ok(thread::scope(|scope| {
-        let (filled, arriving) = sync_channel(BUFFERS);
-        let (returned, empty) = sync_channel(BUFFERS + 2);
-        scope.spawn(move || decompress(format, stream, &filled, &empty));
-        consume(&mut Arriving { arriving, returned, buffer: Vec::new(), at: 0 })
+        let (mut arriving, ahead) = pair(format, stream);
+        scope.spawn(move || ahead.run());
+        consume(&mut arriving)
     }))
 }
 
-/// Sends what a stream holds, to its end or the first error.
-fn decompress(
+/// As [`decompressed`], for a stream that may be silent, such as a pipe: when `consume` returns
+/// early, this does, and the thread is left behind until the stream gives something or ends.
+///
+/// # Errors
+/// As [`decompressed`].
+pub(super) fn decompressed_apart<T>(
+    mut stream: impl BufRead + Send + 'static,
+    consume: impl FnOnce(&mut dyn BufRead) -> T,
+) -> io::Result<T> {
+    let Some(format) = Format::of(stream.fill_buf()?) else { return Ok(consume(&mut stream)) };
+    let (mut arriving, ahead) = pair(format, stream);
+    thread::Builder::new().spawn(move || ahead.run())?;
+    Ok(consume(&mut arriving))
+}
+
+/// What the thread that decompresses does, and where its bytes arrive.
+fn pair<S: BufRead>(format: Format, stream: S) -> (Arriving, Ahead<S>) {
+    let (filled, arriving) = sync_channel(BUFFERS);
+    let (returned, empty) = sync_channel(BUFFERS + 2);
+    let arriving = Arriving { arriving, returned, buffer: Vec::new(), at: 0, has_ended: false };
+    (arriving, Ahead { format, stream, filled, empty })
+}
+
+/// The work of the thread that decompresses.
+struct Ahead<S> {
     format: Format,
-    stream: impl BufRead,
-    filled: &SyncSender<io::Result<Vec<u8>>>,
-    empty: &Receiver<Vec<u8>>,
-) {
-    let mut decoder = match format.decoder(stream) {
-        Ok(decoder) => decoder,
-        // An error here and below is of no use to whoever reads no more.
-        Err(error) => return drop(filled.send(Err(error))),
-    };
-    loop {
-        let mut buffer: Vec<u8> = empty.try_recv().unwrap_or_default();
-        buffer.resize(CHUNK, 0);
-        let (len, error) = fill(&mut decoder, &mut buffer);
-        buffer.truncate(len);
-        let is_end = len < CHUNK;
-        if len > 0 && filled.send(Ok(buffer)).is_err() {
-            return;
-        }
-        if let Some(error) = error {
-            return drop(filled.send(Err(error)));
-        }
-        if is_end {
-            return;
+    stream: S,
+    /// Takes what came out; an empty buffer is the end.
+    filled: SyncSender<io::Result<Vec<u8>>>,
+    empty: Receiver<Vec<u8>>,
+}
+
+impl<S: BufRead> Ahead<S> {
+    /// Sends what the stream holds, to its end or the first error.
+    fn run(self) {
+        let Self { format, stream, filled, empty } = self;
+        let at_hand = Rc::new(AtHand::default());
+        let mut decoder = match format.decoder(stream, &at_hand) {
+            Ok(decoder) => decoder,
+            // An error here and below is of no use to whoever reads no more.
+            Err(error) => return drop(filled.send(Err(error))),
+        };
+        loop {
+            let mut buffer: Vec<u8> = empty.try_recv().unwrap_or_default();
+            buffer.resize(CHUNK, 0);
+            let (len, error) = fill(&mut decoder, &at_hand, &mut buffer);
+            buffer.truncate(len);
+            let is_end = len == 0 && error.is_none();
+            if (len > 0 || is_end) && filled.send(Ok(buffer)).is_err() || is_end {
+                return;
+            }
+            if let Some(error) = error {
+                return drop(filled.send(Err(error)));
+            }
         }
     }
 }
 
-/// Reads until a buffer is full; gives the bytes that were read, and what ended it but the end.
-fn fill(decoder: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
+/// Reads until a buffer is full, or has something while the stream would have to be asked for more.
+/// Gives the bytes that were read, none at the end, and the error that ended it.
+fn fill(decoder: &mut impl Read, at_hand: &AtHand, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut len = 0;
-    while len < buffer.len() {
+    while len < buffer.len() && (len == 0 || at_hand.has_more()) {
         match decoder.read(&mut buffer[len..]) {
             Ok(0) => break,
             Ok(n) => len += n,
@@ -116,13 +144,16 @@ struct Arriving {
     buffer: Vec<u8>,
     /// What of the buffer was read.
     at: usize,
+    /// Nothing comes any more.
+    has_ended: bool,
 }
 
 impl BufRead for Arriving {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.at == self.buffer.len() {
-            // No sender: the stream has ended.
-            let next = self.arriving.recv().unwrap_or_else(|_| Ok(Vec::new()))?;
+        if self.at == self.buffer.len() && !self.has_ended {
+            // Without a sender the thread has panicked: what came so far is not all.
+            let next = self.arriving.recv().unwrap_or_else(|_| Err(io::Error::other("not decompressed")))?;
+            self.has_ended = next.is_empty();
             let read = std::mem::replace(&mut self.buffer, next);
             self.at = 0;
             if read.capacity() > 0 {
@@ -153,9 +184,9 @@ impl Read for Arriving {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::{CHUNK, decompressed};
+    use super::{CHUNK, decompressed, decompressed_apart};
     use crate::stream::Compression;
-    use std::io::Read;
+    use std::io::{BufReader, Read, Write};
     use std::thread;
 
     /// Seven buffers and a part of one.
@@ -191,6 +222,29 @@ mod tests {
         let (bytes, stream) = compressed();
         let first = decompressed(&stream[..], |stream| stream.fill_buf().unwrap()[0]).unwrap();
         assert_eq!(first, bytes[0]);
+    }
+
+    /// What has come through a pipe is there before its writer says more, and whoever has read
+    /// enough waits for nobody.
+    #[test]
+    fn a_silent_stream_keeps_nobody_waiting() {
+        for how in [Compression::Gzip, Compression::Zstd] {
+            let mut compressed = Vec::new();
+            how.copy(&mut &b"text".repeat(1000)[..], &mut compressed).unwrap();
+            let (reading, mut writing) = std::io::pipe().unwrap();
+            writing.write_all(&compressed).unwrap();
+            let (done, told) = std::sync::mpsc::channel();
+            thread::spawn(move || {
+                let read = decompressed_apart(BufReader::new(reading), |stream| {
+                    let mut back = [0; 4000];
+                    stream.read_exact(&mut back).map(|()| back == *b"text".repeat(1000))
+                });
+                done.send(read.unwrap().unwrap()).unwrap();
+            });
+            let read = told.recv_timeout(std::time::Duration::from_secs(60));
+            assert_eq!(read, Ok(true), "{how:?}");
+            drop(writing);
+        }
     }
 
     /// Says which thread read it.
