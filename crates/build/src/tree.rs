@@ -3,6 +3,7 @@
 //! One list of directories, each with its names in one piece of memory: a million files take about
 //! 80 bytes each.
 
+use crate::left_out::LeftOut;
 use blockyard_device::BlockDevice;
 use blockyard_disk::Timestamp;
 use blockyard_disk::inode::{FileType, InodeFlags};
@@ -29,6 +30,8 @@ pub struct Tree {
     pub(crate) root: Node,
     pub(crate) root_attributes: AttributeList,
     pub(crate) root_flags: InodeFlags,
+    /// Attributes that were left out, but for those that directories tell of.
+    pub(crate) left_out: Option<Box<LeftOut>>,
     /// All directories, the root first.
     pub(crate) directories: Vec<Directory>,
 }
@@ -80,6 +83,8 @@ pub(crate) struct Directory {
     /// Where the content of files is: in a spool the byte at which it begins, in an image the
     /// inode, in other trees which file of all; by child, ascending.
     pub(crate) stored: Vec<(u32, u64)>,
+    /// Attributes of children that were left out.
+    pub(crate) left_out: Option<Box<LeftOut>>,
     /// Which inode of the source has several names; by child, ascending.
     pub(crate) linked: Vec<(u32, SourceInode)>,
 }
@@ -278,6 +283,18 @@ impl Tree {
     #[must_use]
     pub fn top(&self) -> &Path {
         &self.top
+    }
+
+    /// What was left out of extended attributes, because Linux lets no file of ext4 have it: names
+    /// that begin in another way than `user.`, `trusted.` and `security.`, but for access control
+    /// lists; `None` where everything was kept.
+    #[must_use]
+    pub fn left_out(&self) -> Option<LeftOut> {
+        let mut all = self.left_out.clone();
+        for one in self.directories.iter().filter_map(|directory| directory.left_out.as_deref()) {
+            LeftOut::join(&mut all, Some(one.clone()));
+        }
+        all.map(|all| *all)
     }
 
     /// Bytes of the files, without holes; names of one file count each.

@@ -7,9 +7,10 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use blockyard_build::{Builder, Error, Tree};
-use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_device::{BlockDevice, FileDevice, MemoryDevice};
 use blockyard_testkit::images::fill;
 use blockyard_testkit::{e2fsck_clean, require};
 
@@ -108,6 +109,61 @@ fn modes_follow_access_lists_as_when_they_are_extracted() {
     let extract = Command::new("tar").args(["--acls", "-xpf"]).arg(&archive).arg("-C").arg(&tree).status();
     assert!(extract.unwrap().success());
     assert!(image(of_archive(&archive).unwrap()) == image(Tree::read(&tree, 1).unwrap()));
+}
+
+/// Names that Linux refuses are left out, as tar leaves them out; under `system.data` small files
+/// have their content.
+#[test]
+fn attributes_that_no_file_has_are_left_out() {
+    use tar::EntryType::{Directory, Regular, XHeader};
+    if !require(&["root", "tar", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let record = |name: &str, value: &str| {
+        let record = format!(" SCHILY.xattr.{name}={value}\n");
+        let length = record.len() + 2;
+        format!("{length}{record}").into_bytes()
+    };
+    let records = [
+        record("user.kept", "own"),
+        record("system.data", "not content"),
+        record("system.other", "x"),
+        record("system.richacl", "x"),
+        record("com.apple.quarantine", "x"),
+    ];
+    let parts = [
+        entry(Directory, b"./", b"", b""),
+        entry(XHeader, b"x", b"", &records.concat()),
+        entry(Regular, b"file", b"", b"content"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let (archive, tree) = (folder.path().join("archive"), folder.path().join("tree"));
+    fs::write(&archive, parts.concat()).unwrap();
+    fs::create_dir(&tree).unwrap();
+    let mut extract = Command::new("tar");
+    extract.args(["--xattrs", "--xattrs-include=*", "-xpf"]).arg(&archive).arg("-C").arg(&tree);
+    assert!(extract.status().unwrap().success());
+    let found = of_archive(&archive).unwrap();
+    let left_out = found.left_out().unwrap();
+    assert_eq!((left_out.count, &left_out.path), (4, &archive.join("file")));
+    assert_eq!(left_out.name, b"system.data");
+    let merged = Tree::merge(vec![found, of_archive(&archive).unwrap()]).unwrap();
+    assert_eq!(merged.left_out().unwrap().count, 8);
+    assert!(image(merged) == image(Tree::read(&tree, 1).unwrap()));
+    let mut builder = Builder::default();
+    builder.options.features.push("inline_data".to_owned());
+    let plan = builder.plan(of_archive(&archive).unwrap()).unwrap();
+    let path = folder.path().join("image");
+    let device = FileDevice::create(&path, plan.bytes()).unwrap();
+    plan.write(&device).unwrap();
+    e2fsck_clean(&path);
+    // From an image that was given one by hand.
+    let mut debugfs = Command::new("debugfs");
+    debugfs.args(["-w", "-R", "ea_set /file system.other x"]).arg(&path);
+    assert!(debugfs.status().unwrap().success());
+    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_read_only(&path).unwrap());
+    let again = Tree::read_image(device, Path::new("i.img"), b"/").unwrap();
+    assert!(image(again) == image(of_archive(&archive).unwrap()));
 }
 
 /// One entry of an archive: a header as tar's own crate makes it, and content.

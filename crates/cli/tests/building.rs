@@ -157,6 +157,13 @@ fn an_archive_is_taken_from_a_file_and_from_a_stream() {
     assert!(command.output().unwrap().status.success());
     let image = |name: &str| fs::read(folder.path().join(name)).unwrap();
     assert!(image("tree.img") == image("file.img") && image("file.img") == image("stream.img"));
+    // A pipe with a name, as the shell makes for <(...).
+    let script = format!("exec '{}' build <(cat tree.tgz) pipe.img", env!("CARGO_BIN_EXE_blockyard"));
+    let mut command = Command::new("bash");
+    command.args(["-c", &script]).current_dir(folder.path()).env_remove("SOURCE_DATE_EPOCH");
+    let made = command.output().unwrap();
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    assert!(image("pipe.img") == image("file.img"));
     // What is no archive leaves nothing, and says why.
     fs::write(folder.path().join("none"), vec![b'x'; 4096]).unwrap();
     let refused = build(folder.path(), &["none", "none.img"]);
@@ -165,6 +172,26 @@ fn an_archive_is_taken_from_a_file_and_from_a_stream() {
     let missing = build(folder.path(), &["tree.tgz", "x.img", "--tmpdir", "nowhere"]);
     assert_eq!(missing.status.code(), Some(8));
     assert!(text(&missing.stderr).contains("nowhere"), "{}", text(&missing.stderr));
+}
+
+/// What no file of ext4 has is told, and the image is made.
+#[test]
+fn attributes_that_are_left_out_are_told() {
+    if !blockyard_testkit::require(&["tar"]) {
+        return;
+    }
+    let folder = tree();
+    let made = Command::new("tar")
+        .args(["--format=pax", "--pax-option=SCHILY.xattr.system.data:=x", "-cf", "t.tar", "tree"])
+        .current_dir(folder.path())
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let made = build(folder.path(), &["t.tar", "t.img", "--quiet"]);
+    let told = text(&made.stderr);
+    assert!(made.status.success(), "{told}");
+    assert!(told.contains("4 extended attributes") && told.contains("system.data of t.tar/tree"), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
 }
 
 /// An archive that is refused is refused at once, whether its writer goes on or not.

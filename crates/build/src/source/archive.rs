@@ -10,9 +10,10 @@ use super::spool::Spool;
 use super::staging::{Staged, Staging};
 use crate::acl;
 use crate::error::{Error, Result};
+use crate::left_out::kept;
 use crate::tree::{Origin, Tree};
 use blockyard_disk::inode::FileType;
-use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
+use blockyard_disk::xattr::{Attribute, AttributeList, Value};
 pub(super) use decompress::decompressed;
 use decompress::decompressed_apart;
 use entries::{Entries, Entry};
@@ -27,6 +28,8 @@ use tar::EntryType;
 const WHITEOUT: &[u8] = b".wh.";
 /// What follows where all that the layers below have in the directory is removed.
 const OPAQUE: &[u8] = b".wh..opq";
+/// Bytes of the value of an attribute at most, as for system calls.
+const VALUE_MAX: usize = 64 << 10;
 /// Bytes that are read at a time.
 pub(super) const CHUNK: usize = 1 << 20;
 
@@ -169,8 +172,9 @@ impl Reading<'_> {
     }
 
     /// What the header and the extensions say of an entry.
-    fn described(&self, entry: &Entry, path: &[u8], kind: FileType) -> Result<Staged> {
+    fn described(&mut self, entry: &Entry, path: &[u8], kind: FileType) -> Result<Staged> {
         let (header, extensions) = (&entry.header, &entry.extensions);
+        let attributes = self.attributes(path, extensions)?;
         let failed = |error: io::Error| self.failed(path, error);
         let id = |extended: Option<u64>, field: io::Result<u64>| -> Result<u32> {
             let id = extended.map_or(field, Ok).map_err(failed)?;
@@ -182,9 +186,9 @@ impl Reading<'_> {
             permissions: u16::try_from(header.mode().map_err(failed)? & 0o7777).unwrap_or(0),
             uid: id(extensions.uid, header.uid())?,
             gid: id(extensions.gid, header.gid())?,
+            attributes,
             ..Staged::directory(extensions.modified.unwrap_or_default())
         };
-        what.attributes = self.attributes(path, extensions)?;
         if let Some(mode) = acl::settle(&mut what.attributes, kind) {
             what.permissions = what.permissions & 0o7000 | mode;
         }
@@ -208,17 +212,27 @@ impl Reading<'_> {
 
     /// Access control lists come as text, or as attributes in the form of system calls; the text
     /// counts where there are both.
-    fn attributes(&self, path: &[u8], extensions: &Extensions) -> Result<AttributeList> {
-        let malformed = |reason: String| self.staging.refused(path, reason);
+    fn attributes(&mut self, path: &[u8], extensions: &Extensions) -> Result<AttributeList> {
+        let mut left_out = Vec::new();
         let mut list = AttributeList::default();
         for (name, value) in &extensions.attributes {
-            let Some((index, rest)) = xattr::split_name(name) else { continue };
+            let Some((index, rest)) = kept(name) else {
+                left_out.push(name.clone());
+                continue;
+            };
+            if value.len() > VALUE_MAX {
+                let name = String::from_utf8_lossy(name);
+                return Err(self
+                    .staging
+                    .refused(path, format!("{name} has more than 64 KiB, which no file has")));
+            }
             let value = if acl::is_list(name) { acl::stored(value) } else { Ok(Some(value.clone())) };
-            let Some(value) = value.map_err(malformed)? else { continue };
+            let Some(value) = value.map_err(|reason| self.staging.refused(path, reason))? else { continue };
             list.set(Attribute { index, name: rest.to_vec(), value: Value::Bytes(value) });
         }
+        self.staging.leave_out(path, left_out);
         let (access, default) = (extensions.access_list.as_ref(), extensions.default_list.as_ref());
-        acl::add_text(&mut list, access, default).map_err(malformed)?;
+        acl::add_text(&mut list, access, default).map_err(|reason| self.staging.refused(path, reason))?;
         Ok(list)
     }
 

@@ -1,8 +1,9 @@
 //! A directory of the host.
 
 use crate::error::{Error, Result};
+use crate::left_out::{LeftOut, kept};
 use crate::parallel;
-use crate::tree::{Directory, Node, NodeId, Origin, Text, Tree};
+use crate::tree::{Directory, Node, NodeId, Origin, Text, Tree, below};
 use blockyard_disk::Timestamp;
 use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -14,7 +15,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 /// Paths that are longer are opened in steps (`PATH_MAX` is 4096).
@@ -44,7 +45,9 @@ impl Tree {
         let root_flags = flags_of(&stat);
         let root = node(&stat, Text::default()).ok_or_else(|| at(Errno::NOTDIR))?;
         let root_attributes = attributes_of(format!("/proc/self/fd/{}/.", top_fd.as_raw_fd()).as_bytes());
-        let root_attributes = root_attributes.map_err(|error| Error::source(top, error))?;
+        let (root_attributes, others) = root_attributes.map_err(|error| Error::source(top, error))?;
+        let mut left_out = None;
+        LeftOut::add(&mut left_out, || top.to_owned(), others);
         let mut tree = Self {
             top: top.to_owned(),
             origin: Origin::Directory(top_fd),
@@ -52,6 +55,7 @@ impl Tree {
             root,
             root_flags,
             root_attributes,
+            left_out,
             directories: vec![Directory::default()],
         };
         let mut level = vec![0];
@@ -80,6 +84,7 @@ impl Tree {
             root: Node { permissions: 0o755, uid: 0, gid: 0, ..root },
             root_flags: InodeFlags::empty(),
             root_attributes: AttributeList::default(),
+            left_out: None,
             directories: vec![Directory::default()],
         };
         let mut directory = Directory::default();
@@ -192,14 +197,13 @@ impl<'a> Reader<'a> {
     }
 
     fn failed(&self, name: &[u8], error: impl Into<io::Error>) -> Error {
-        let mut path = self.tree.directory_path(self.number);
-        if !name.is_empty() {
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name);
-        }
-        Error::source(&self.tree.host_path(&path), error)
+        Error::source(&self.host_path(name), error)
+    }
+
+    /// The path of a name in the directory, or of the directory where there is none.
+    fn host_path(&self, name: &[u8]) -> PathBuf {
+        let place = self.tree.directory_path(self.number);
+        self.tree.host_path(&if name.is_empty() { place } else { below(&place, name) })
     }
 
     fn read(&self) -> Result<Directory> {
@@ -255,7 +259,8 @@ impl<'a> Reader<'a> {
         if !flags.is_empty() {
             directory.flags.push((child, flags));
         }
-        let attributes = self.attributes(fd, name)?;
+        let (attributes, others) = self.attributes(fd, name)?;
+        LeftOut::add(&mut directory.left_out, || self.host_path(name), others);
         if !attributes.is_empty() {
             directory.attributes.push((child, attributes));
         }
@@ -266,7 +271,7 @@ impl<'a> Reader<'a> {
     /// Attributes by a path: any type of file has them, and none need be opened. One that is too
     /// long leads through the directory that is open, which takes Linux twice as long as all else
     /// about a small file.
-    fn attributes(&self, fd: BorrowedFd<'_>, name: &[u8]) -> Result<AttributeList> {
+    fn attributes(&self, fd: BorrowedFd<'_>, name: &[u8]) -> Result<(AttributeList, Vec<Vec<u8>>)> {
         let mut path = self.path.borrow_mut();
         let own = path.len();
         path.extend_from_slice(name);
@@ -360,12 +365,13 @@ fn data_ranges(file: &OwnedFd, size: u64) -> rustix::io::Result<Vec<Range<u64>>>
     Ok(ranges)
 }
 
-/// The attributes of a file that an image can have: those of other file systems mean nothing in it.
-fn attributes_of(path: &[u8]) -> io::Result<AttributeList> {
-    let mut list = AttributeList::default();
+/// The attributes of a file that an image can have, and the names of the others: those of other
+/// file systems mean nothing in it.
+fn attributes_of(path: &[u8]) -> io::Result<(AttributeList, Vec<Vec<u8>>)> {
+    let (mut list, mut others) = (AttributeList::default(), Vec::new());
     let mut names = [0; NAMES_INLINE];
     let names = match rustix::fs::llistxattr(path, &mut names) {
-        Ok(0) | Err(Errno::NOTSUP) => return Ok(list),
+        Ok(0) | Err(Errno::NOTSUP) => return Ok((list, others)),
         Ok(len) => names[..len].to_vec(),
         Err(Errno::RANGE) => {
             let mut names = vec![0; XATTR_MAX];
@@ -376,7 +382,10 @@ fn attributes_of(path: &[u8]) -> io::Result<AttributeList> {
         Err(error) => return Err(error.into()),
     };
     for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-        let Some((index, rest)) = xattr::split_name(name) else { continue };
+        let Some((index, rest)) = kept(name) else {
+            others.push(name.to_vec());
+            continue;
+        };
         let mut value = vec![0; XATTR_MAX];
         match rustix::fs::lgetxattr(path, name, &mut value) {
             // Gone meanwhile, or listed and not to be had.
@@ -393,7 +402,7 @@ fn attributes_of(path: &[u8]) -> io::Result<AttributeList> {
         }
         list.set(Attribute { index, name: rest.to_vec(), value: Value::Bytes(value) });
     }
-    Ok(list)
+    Ok((list, others))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! An image of ext2, ext3 or ext4, as a source.
 
 use crate::error::{Error, Result};
+use crate::left_out::{LeftOut, kept};
 use crate::tree::{Directory, KEPT_FLAGS, Node, NodeId, Origin, Text, Tree, below};
 use blockyard_device::BlockDevice;
 use blockyard_disk::inode::{FileType, InodeFlags};
@@ -27,13 +28,18 @@ impl Tree {
         let at = |error: ReadError| Error::image(name, error);
         let reader = Reader::open(Arc::clone(&device)).map_err(at)?;
         let top = reader.resolve(path, LastLink::Follow).map_err(at)?;
+        let root_attributes = attributes(&reader, &top).map_err(|error| Error::source(name, error))?;
+        let (root_attributes, others) = root_attributes;
+        let mut left_out = None;
+        LeftOut::add(&mut left_out, || name.to_owned(), others);
         let mut tree = Self {
             top: name.to_owned(),
             origin: Origin::Image(device),
             has_root: top.is_directory(),
             root: node(&top, Text::default()),
-            root_attributes: attributes(&reader, &top).map_err(|error| Error::source(name, error))?,
+            root_attributes,
             root_flags: top.flags() & KEPT_FLAGS,
+            left_out,
             directories: vec![Directory::default()],
         };
         let mut seen = HashSet::from([top.number()]);
@@ -136,7 +142,7 @@ impl Reading<'_> {
 
     fn add(&mut self, name: &[u8], inode: &Inode) -> Result<()> {
         let failed = |error: io::Error| Error::source(&self.path(name), error);
-        let attributes = attributes(self.reader, inode).map_err(failed)?;
+        let (attributes, others) = attributes(self.reader, inode).map_err(failed)?;
         let data = match inode.file_type() {
             FileType::Regular => {
                 data_ranges(self.reader, inode).map_err(|error| failed(io::Error::other(error)))?
@@ -150,7 +156,10 @@ impl Reading<'_> {
             }
             _ => Vec::new(),
         };
+        let mut left_out = self.directory.left_out.take();
+        LeftOut::add(&mut left_out, || self.path(name), others);
         let directory = &mut self.directory;
+        directory.left_out = left_out;
         let child = u32_from_usize(directory.nodes.len());
         let text = directory.add_text(name);
         let mut node = node(inode, text);
@@ -198,10 +207,14 @@ fn data_ranges(reader: &Reader, inode: &Inode) -> std::result::Result<Option<Vec
     Ok((!is_whole).then_some(data))
 }
 
-fn attributes(reader: &Reader, inode: &Inode) -> io::Result<AttributeList> {
-    let mut list = AttributeList::default();
+/// The attributes that are kept, and the names of the others.
+fn attributes(reader: &Reader, inode: &Inode) -> io::Result<(AttributeList, Vec<Vec<u8>>)> {
+    let (mut list, mut others) = (AttributeList::default(), Vec::new());
     for found in reader.xattrs(inode).map_err(io::Error::other)? {
-        let Some((index, rest)) = xattr::split_name(&found.name) else { continue };
+        let Some((index, rest)) = kept(&found.name) else {
+            others.push(found.name);
+            continue;
+        };
         let value = match found.name.starts_with(b"system.posix_acl_") {
             true => match xattr::acl_from_posix(&found.value) {
                 Ok(Some(stored)) => stored,
@@ -212,7 +225,7 @@ fn attributes(reader: &Reader, inode: &Inode) -> io::Result<AttributeList> {
         };
         list.set(Attribute { index, name: rest.to_vec(), value: Value::Bytes(value) });
     }
-    Ok(list)
+    Ok((list, others))
 }
 
 fn node(inode: &Inode, name: Text) -> Node {

@@ -70,6 +70,7 @@ struct Merging<'a> {
 impl Merging<'_> {
     fn all(mut self) -> Result<()> {
         let tree = self.tree;
+        self.staging.leave_out_of(tree);
         if tree.has_root {
             let root = Staged {
                 attributes: tree.root_attributes.clone(),

@@ -2,6 +2,7 @@
 //! sources, later ones over earlier ones.
 
 use crate::error::{Error, Result};
+use crate::left_out::LeftOut;
 use crate::tree::{Directory, Node, NodeId, Origin, Text, Tree};
 use blockyard_disk::Timestamp;
 use blockyard_disk::inode::{FileType, InodeFlags};
@@ -93,18 +94,31 @@ pub(super) struct Staging {
     /// How many were read before it.
     number: usize,
     inodes: Vec<Inode>,
+    /// Attributes that were left out.
+    left_out: Option<Box<LeftOut>>,
 }
 
 impl Staging {
     pub(super) fn new(source: &Path) -> Self {
         let what = Staged::directory(Timestamp { seconds: 0, nanoseconds: 0 });
-        Self { source: source.to_owned(), number: 0, inodes: vec![Inode::new(what)] }
+        Self { source: source.to_owned(), number: 0, inodes: vec![Inode::new(what)], left_out: None }
     }
 
     /// What comes now is of another source, which lies over those before it.
     pub(super) fn begin(&mut self, source: &Path) {
         source.clone_into(&mut self.source);
         self.number += 1;
+    }
+
+    /// Counts attributes of an entry that are left out.
+    pub(super) fn leave_out(&mut self, path: &[u8], names: Vec<Vec<u8>>) {
+        let source = &self.source;
+        LeftOut::add(&mut self.left_out, || source.join(OsStr::from_bytes(path)), names);
+    }
+
+    /// Counts what was left out of a whole tree.
+    pub(super) fn leave_out_of(&mut self, tree: &Tree) {
+        LeftOut::join(&mut self.left_out, tree.left_out());
     }
 
     /// An error about an entry.
@@ -356,6 +370,7 @@ impl Staging {
             has_root: true,
             root,
             root_flags: self.inodes[ROOT].what.flags,
+            left_out: self.left_out.take(),
             root_attributes: std::mem::take(&mut self.inodes[ROOT].what.attributes),
             directories: vec![Directory::default()],
         };

@@ -6,6 +6,7 @@ mod rules;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use blockyard_build::{
-    Added, Builder, Choice, Compression, Error, Placement, Plan, Platform, Room, Size, Summary, Tree,
+    Added, Builder, Choice, Compression, Error, LeftOut, Placement, Plan, Platform, Room, Size, Summary, Tree,
 };
 use blockyard_device::{BlockDevice, DeviceError, FileDevice, ImagePath};
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
@@ -40,7 +41,8 @@ of write: data, metadata, finish).\n\n\
 Exit codes: 0 made; 2 wrong usage; 8 refused or failed: then there is no image.")]
 pub(crate) struct Args {
     /// What to copy, then the image. A source is a directory, a tar archive (plain, or compressed
-    /// by gzip, zstd or xz; - is one on standard input), an image of ext2, ext3 or ext4, or an
+    /// by gzip, zstd or xz; also a named pipe; - is one on standard input), an image of ext2, ext3
+    /// or ext4 (also on a block device), or an
     /// image of a container: an OCI layout or what docker save writes, as a directory or an
     /// archive. Of several, later ones lie over earlier ones. The image is a file, which is made
     /// anew, or a block device; IMAGE?offset=BYTES is a part of one, such as a partition; - is
@@ -171,6 +173,7 @@ impl Build {
         image::refuse_in_use(&self.image)?;
         let began = Instant::now();
         let mut tree = self.tree(builder.threads)?;
+        self.tell_left_out(&tree);
         tree.apply(&rules);
         let read = began.elapsed();
         let plan = builder.plan(tree).map_err(|error| match error {
@@ -210,6 +213,17 @@ impl Build {
         eprintln!(
             "blockyard: {}: {count} of the order not in the tree, the first is {first}",
             self.image.display()
+        );
+    }
+
+    /// As tar tells it when it extracts them.
+    fn tell_left_out(&self, tree: &Tree) {
+        let Some(LeftOut { count, path, name }) = tree.left_out() else { return };
+        let (count, name) = (units::counted(count, "extended attribute"), name.escape_ascii());
+        eprintln!(
+            "blockyard: {}: {count} that no file of ext4 has left out, the first is {name} of {}",
+            self.image.display(),
+            path.display()
         );
     }
 
@@ -315,18 +329,22 @@ impl Build {
     }
 
     fn source(&self, source: &Path, spool: &Path, threads: usize) -> Result<Tree> {
-        let tree = if source.as_os_str() == "-" {
-            Tree::read_archive(std::io::stdin(), Path::new("standard input"), spool)?
-        } else if source.is_file() {
-            match image_of(source)? {
-                Some(reader) => Tree::read_image(Arc::clone(reader.device()), source, b"/")?,
-                None => {
-                    let file = std::fs::File::open(source).with_context(|| source.display().to_string())?;
-                    Tree::read_archive(file, source, spool)?
-                }
+        let archive = || -> Result<Tree> {
+            let file = std::fs::File::open(source).with_context(|| source.display().to_string())?;
+            Ok(Tree::read_archive(file, source, spool)?)
+        };
+        let kind = std::fs::metadata(source).ok().map(|found| found.file_type());
+        let tree = match kind {
+            _ if source.as_os_str() == "-" => {
+                Tree::read_archive(std::io::stdin(), Path::new("standard input"), spool)?
             }
-        } else {
-            Tree::read(source, threads)?
+            // What lies in a pipe can be read once only.
+            Some(kind) if kind.is_fifo() => archive()?,
+            Some(kind) if kind.is_file() || kind.is_block_device() => match image_of(source)? {
+                Some(reader) => Tree::read_image(Arc::clone(reader.device()), source, b"/")?,
+                None => archive()?,
+            },
+            _ => Tree::read(source, threads)?,
         };
         if self.how.no_unpack || !tree.is_container_image() {
             return Ok(tree);

@@ -110,12 +110,12 @@ impl<S: BufRead> Ahead<S> {
             buffer.resize(CHUNK, 0);
             let (len, error) = fill(&mut decoder, &at_hand, &mut buffer);
             buffer.truncate(len);
-            let is_end = len == 0 && error.is_none();
-            if (len > 0 || is_end) && filled.send(Ok(buffer)).is_err() || is_end {
+            let is_over = len == 0 || error.is_some();
+            // Nothing stands for the end.
+            let content = (len > 0 || error.is_none()).then_some(Ok(buffer));
+            let mut parts = content.into_iter().chain(error.map(Err));
+            if parts.any(|part| filled.send(part).is_err()) || is_over {
                 return;
-            }
-            if let Some(error) = error {
-                return drop(filled.send(Err(error)));
             }
         }
     }

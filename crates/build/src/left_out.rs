@@ -1,0 +1,84 @@
+//! Extended attributes that an image does not keep: those that Linux does not let a file of ext4
+//! have. Of the names of the system these are all but the two access control lists: under one of
+//! them, `system.data`, an inode has its content.
+
+use crate::acl;
+use blockyard_disk::xattr;
+use std::path::PathBuf;
+
+/// What names begin with that any file may have.
+const OPEN: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+/// Longest name that system calls take.
+const NAME_MAX: usize = 255;
+
+/// The index and the rest of a full name; `None` for one that is left out.
+pub(crate) fn kept(name: &[u8]) -> Option<(u8, &[u8])> {
+    let is_open = || OPEN.iter().any(|prefix| name.starts_with(prefix));
+    (name.len() <= NAME_MAX && (is_open() || acl::is_list(name))).then(|| xattr::split_name(name))?
+}
+
+/// Extended attributes that were left out: [`Tree::left_out`](crate::Tree::left_out).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// How many.
+    pub count: u64,
+    /// The first file that has one.
+    pub path: PathBuf,
+    /// The full name of its first one.
+    pub name: Vec<u8>,
+}
+
+impl LeftOut {
+    /// Counts what was left out of one more file.
+    pub(crate) fn add(found: &mut Option<Box<Self>>, path: impl FnOnce() -> PathBuf, names: Vec<Vec<u8>>) {
+        let count = u64::try_from(names.len()).unwrap_or(u64::MAX);
+        match (found, names.into_iter().next()) {
+            (Some(found), _) => found.count += count,
+            (found, Some(name)) => *found = Some(Box::new(Self { count, path: path(), name })),
+            (None, None) => {}
+        }
+    }
+
+    /// Counts what was found elsewhere.
+    pub(crate) fn join(found: &mut Option<Box<Self>>, more: Option<Self>) {
+        match (found, more) {
+            (Some(found), Some(more)) => found.count += more.count,
+            (found, more) => *found = found.take().or(more.map(Box::new)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kept;
+
+    #[test]
+    fn only_what_linux_sets_is_kept() {
+        let long = format!("user.{}", "n".repeat(250));
+        for name in [
+            "user.a",
+            "trusted.a",
+            "security.capability",
+            "system.posix_acl_access",
+            "system.posix_acl_default",
+            &long,
+        ] {
+            assert!(kept(name.as_bytes()).is_some(), "{name}");
+        }
+        let longer = format!("{long}n");
+        for name in [
+            "system.data",
+            "system.richacl",
+            "system.nfs4_acl",
+            "system.posix_acl_accessx",
+            "system.",
+            "user.",
+            "userx",
+            "com.apple.quarantine",
+            "",
+            &longer,
+        ] {
+            assert_eq!(kept(name.as_bytes()), None, "{name}");
+        }
+    }
+}
