@@ -152,6 +152,17 @@ fn numbers_in_the_superblock() {
     }
 }
 
+/// Features in a superblock of revision 0, which has none.
+#[test]
+fn revisions() {
+    let Some(mut judged) = Judged::start() else { return };
+    for options in [&["-t", "ext3", "-I", "128"][..], &["-t", "ext2", "-I", "128"], EXT4] {
+        judged.judge(format!("{options:?}"), options, |image| {
+            debugfs(image, "set_super_value rev_level 0");
+        });
+    }
+}
+
 /// Names of inodes that no group has in use, or that one has where it says that there are none.
 #[test]
 fn names_of_inodes_that_are_none() {

@@ -101,6 +101,7 @@ pub(crate) fn is_worth_mending(code: Code) -> bool {
             | Code::TEST_FILESYSTEM
             | Code::MOUNT_TIME_FUTURE
             | Code::WRITE_TIME_FUTURE
+            | Code::REVISION_LOW
     )
 }
 
@@ -155,6 +156,11 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
             sb.set_flags(sb.flags().difference(blockyard_disk::superblock::FsFlags::TEST_FILESYS));
         }
         Code::MOUNT_TIME_FUTURE => sb.set_mount_time(now),
+        // What revision 0 is without, as it has it.
+        Code::REVISION_LOW => {
+            sb.s_rev_level = U32::new(1);
+            (sb.s_first_ino, sb.s_inode_size) = (U32::new(11), U16::new(128));
+        }
         _ => sb.set_write_time(now),
     })?;
     Ok(true)
