@@ -52,9 +52,13 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    for options in
-        [&["-t", "ext2", "-b", "4096"][..], &["-t", "ext4", "-b", "4096"], &["-t", "ext4", "-b", "2048"]]
-    {
+    for options in [
+        &["-t", "ext2", "-b", "4096"][..],
+        &["-t", "ext4", "-b", "4096"],
+        &["-t", "ext4", "-b", "2048"],
+        &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "8192"],
+        &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "65536"],
+    ] {
         let image = made(folder.path(), options);
         let device = FileDevice::open(&image).unwrap();
         device.write_at(1024, &[0; 1024]).unwrap();

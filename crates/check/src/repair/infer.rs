@@ -30,6 +30,8 @@ const ROOTS_MAX: usize = 256;
 const SLOTS_MAX: u32 = 8192;
 /// Groups of large blocks have no more: counts of free blocks once had 16 bits.
 const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
+/// Larger clusters than 2^15 blocks are not looked for.
+const CLUSTER_POWER_MAX: u32 = 15;
 /// First ordinary inode.
 const FIRST_INODE: u32 = 11;
 const CRC32C: u8 = 1;
@@ -71,9 +73,13 @@ pub(super) fn superblock(device: &dyn BlockDevice, now: u64) -> Option<RawSuperb
     let desc_size = desc_size(device, &table);
     let per_group = inodes_per_group(device, &table, desc_size.is_some())?;
     let mut sb = RawSuperblock::new_zeroed();
-    put_geometry(&mut sb, device.size(), &table, per_group)?;
+    let ratio = cluster_ratio(device, &table, per_group);
+    put_geometry(&mut sb, device.size(), &table, (per_group, ratio))?;
     put_defaults(&mut sb, now);
     put_features(&mut sb, device, &table, per_group);
+    if ratio > 1 {
+        sb.set_ro_compat(sb.ro_compat() | RoCompat::BIGALLOC);
+    }
     if desc_size == Some(64) && sb.incompat().contains(Incompat::EXTENTS) {
         sb.set_incompat(sb.incompat() | Incompat::BIT64);
         sb.s_desc_size = U16::new(64);
@@ -215,17 +221,56 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     Some(u32_from_usize(found))
 }
 
-fn put_geometry(sb: &mut RawSuperblock, size: u64, table: &Table, inodes_per_group: u32) -> Option<()> {
+/// Blocks of a cluster: the power of two that divides the allocated blocks of nearly all inodes, and
+/// of the root; 1 where no directory has more blocks than its size needs.
+fn cluster_ratio(device: &dyn BlockDevice, table: &Table, per_group: u32) -> u32 {
+    let sectors = u64_from_usize(table.block_size() / 512);
+    let (mut powers, mut of_root, mut has_wide) = (Vec::new(), 0, false);
+    let ordinary = FIRST_INODE..=per_group.min(SLOTS_MAX);
+    for inode in std::iter::once(InodeNr::ROOT.raw()).chain(ordinary) {
+        let Some(slot) = table.slot(device, inode) else { continue };
+        let raw = slot.raw();
+        let blocks = raw.blocks_field(true) / sectors;
+        let is_counted = raw.i_links_count.get() > 0
+            && blocks > 0
+            && raw.flags().contains(InodeFlags::EXTENTS)
+            && !raw.flags().contains(InodeFlags::HUGE_FILE);
+        if !is_counted {
+            continue;
+        }
+        powers.push(blocks.trailing_zeros());
+        if inode == InodeNr::ROOT.raw() {
+            of_root = blocks.trailing_zeros();
+        }
+        let attributes = u64::from(raw.i_file_acl_lo.get() > 0);
+        has_wide |= raw.file_type() == Some(FileType::Directory)
+            && blocks > raw.size().div_ceil(u64_from_usize(table.block_size())) + attributes;
+    }
+    powers.sort_unstable();
+    let power = powers.get(powers.len() / 16).map_or(0, |power| (*power).min(of_root));
+    if has_wide && power <= CLUSTER_POWER_MAX { 1 << power } else { 1 }
+}
+
+/// Sets the size in blocks, inodes and groups: inodes of a group and blocks of a cluster are given.
+fn put_geometry(
+    sb: &mut RawSuperblock,
+    size: u64,
+    table: &Table,
+    (inodes_per_group, ratio): (u32, u32),
+) -> Option<()> {
     let blocks = size >> table.bits;
-    let per_group = (8u32 << table.bits).min(BLOCKS_PER_GROUP_MAX);
-    let groups = (blocks - table.first_data_block()).div_ceil(u64_from_u32(per_group));
+    let clusters = (8u32 << table.bits).min(BLOCKS_PER_GROUP_MAX);
+    let per_group = clusters.checked_mul(ratio)?;
+    // Clusters begin at block 0, also where the superblock is in block 1.
+    let first = if ratio > 1 { 0 } else { table.first_data_block() };
+    let groups = (blocks - first).div_ceil(u64_from_u32(per_group));
     sb.s_magic = U16::new(MAGIC);
     sb.set_blocks_count(BlockCount::new(blocks));
     sb.s_log_block_size = U32::new(table.bits - 10);
-    sb.s_log_cluster_size = sb.s_log_block_size;
+    sb.s_log_cluster_size = U32::new(table.bits - 10 + ratio.ilog2());
     sb.s_blocks_per_group = U32::new(per_group);
-    sb.s_clusters_per_group = sb.s_blocks_per_group;
-    sb.s_first_data_block = U32::new(u32_from_u64(table.first_data_block()));
+    sb.s_clusters_per_group = U32::new(clusters);
+    sb.s_first_data_block = U32::new(u32_from_u64(first));
     sb.s_inodes_per_group = U32::new(inodes_per_group);
     sb.s_inodes_count = U32::new(u32::try_from(groups * u64_from_u32(inodes_per_group)).ok()?);
     sb.s_inode_size = U16::new(low16(u32_from_usize(table.inode_size)));
