@@ -67,8 +67,8 @@ pub struct Machine {
     pub cpus: u32,
     /// Where the numbers come from.
     pub sources: Vec<String>,
-    /// An access to a line in the CPU's own cache, in nanoseconds.
-    pub hit_ns: u64,
+    /// An access to a line in the CPU's own cache, in picoseconds.
+    pub hit_ps: u64,
     /// Bringing a line from memory.
     pub memory_ns: u64,
     /// From the nearest to the widest; each size divides the next.
@@ -146,8 +146,13 @@ impl Machine {
             "commit_every_ns, quantum_ns: above 0"
         );
         let most = 1_000_000_000;
-        let small =
-            [machine.hit_ns, machine.memory_ns, machine.across_ns, machine.hand_over_ns, machine.switch_ns];
+        let small = [
+            machine.hit_ps / 1000,
+            machine.memory_ns,
+            machine.across_ns,
+            machine.hand_over_ns,
+            machine.switch_ns,
+        ];
         ensure!(
             small.iter().chain([&machine.operation_ns, &machine.tick_costs_ns]).all(|&ns| ns <= most),
             "no cost is above a second"
@@ -182,7 +187,7 @@ impl Machine {
         };
         let tick = Tick { every_ns: self.tick_every_ns, costs_ns: self.tick_costs_ns };
         Costs {
-            hit_ns: self.hit_ns,
+            hit_ps: self.hit_ps,
             miss_ns: self.memory_ns,
             levels: self.levels.iter().map(level).collect(),
             move_ns: self.across_ns,
@@ -229,7 +234,7 @@ mod tests {
         };
         assert!(wrong("\"cpus\": 20", "\"cpus\": 21").contains("levels"));
         assert!(wrong("md lock", "mb lock").contains("known"));
-        assert!(wrong("\"hit_ns\"", "\"hit\"").contains("unknown field"));
+        assert!(wrong("\"hit_ps\"", "\"hit\"").contains("unknown field"));
         assert!(Machine::open("nowhere").unwrap_err().to_string().contains("kunpeng-920"));
     }
 }

@@ -14,7 +14,7 @@ use blockyard_sync::{
 type SharedU64 = CachePadded<<Virtual as Backend>::AtomicU64>;
 
 const COSTS: Costs = Costs {
-    hit_ns: 1,
+    hit_ps: 1000,
     miss_ns: 100,
     levels: Vec::new(),
     move_ns: 50,
@@ -43,6 +43,14 @@ fn an_uncontended_lock_is_brought_once_and_then_in_cache() {
     // The first acquisition brings the line, the other 19 accesses hit.
     assert_eq!(report.elapsed_ns(), 100 + 19);
     assert_eq!((report.total().lines_moved, report.total().lock_waits), (0, 0));
+}
+
+#[test]
+fn parts_of_a_nanosecond_add_up() {
+    let lock = CachePadded::new(Mutex::<u64, Virtual>::new(rank::GROUP, 0));
+    let program = || -> Program<'_> { Box::new(|| (0..10).for_each(|_| *lock.lock() += 1)) };
+    let report = simulate(&Costs { hit_ps: 1300, ..COSTS }, vec![program()]);
+    assert_eq!(report.elapsed_ns(), 100 + 19 * 1300 / 1000);
 }
 
 #[test]

@@ -34,8 +34,9 @@ pub struct Tick {
 /// What accesses cost, in nanoseconds of virtual time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// An access to a line that is in the CPU's own cache.
-    pub hit_ns: u64,
+    /// An access to a line that is in the CPU's own cache, in picoseconds: there are many, and each
+    /// takes about a nanosecond.
+    pub hit_ps: u64,
     /// Bringing a line that no cache has.
     pub miss_ns: u64,
     /// From the nearest to the widest set of CPUs; each size divides the next.
@@ -58,7 +59,7 @@ impl Default for Costs {
     /// exact order.
     fn default() -> Self {
         Self {
-            hit_ns: 1,
+            hit_ps: 1000,
             miss_ns: 90,
             levels: Vec::new(),
             move_ns: 60,

@@ -71,7 +71,7 @@ impl Line {
                 let distances = members(bits).filter(|&holder| holder != cpu);
                 let distances = distances.map(|holder| costs.distance(holder, cpu));
                 let ns = if access == Access::Read { distances.min() } else { distances.max() };
-                ns.unwrap_or(costs.hit_ns)
+                ns.unwrap_or(costs.hit_ps / 1000)
             }
         }
     }
@@ -105,7 +105,7 @@ impl Lines {
         })
     }
 
-    /// One access at `now`; gives the time after it.
+    /// One access at `now`; gives the time after it, `None` for a line that is there.
     pub(super) fn access(
         &mut self,
         costs: &Costs,
@@ -113,14 +113,14 @@ impl Lines {
         access: Access,
         (cpu, now): (usize, u64),
         figures: &mut CpuFigures,
-    ) -> u64 {
+    ) -> Option<u64> {
         let line = self.line(id);
         let hit = match access {
             Access::Read => line.is_in(cpu),
             Access::Write => matches!(line.holders, Holders::One(holder) if holder == cpu),
         };
         if hit {
-            return now + costs.hit_ns;
+            return None;
         }
         let end = now.max(line.busy_until) + line.move_ns(costs, access, cpu);
         let moved = !matches!(line.holders, Holders::Nobody);
@@ -138,7 +138,7 @@ impl Lines {
             self.figures[name].moved += 1;
             self.figures[name].moved_ns += end - now;
         }
-        end
+        Some(end)
     }
 
     /// A lock's line goes to its next holder with the hand-over.

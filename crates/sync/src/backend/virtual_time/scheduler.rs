@@ -78,6 +78,8 @@ impl Lock {
 #[derive(Debug)]
 struct Cpu {
     clock: u64,
+    /// Picoseconds beyond the clock, below 1,000.
+    beyond_ps: u64,
     /// Counts wake-ups: entries of the queue for an earlier one are stale.
     wake: u64,
     waiting: bool,
@@ -88,6 +90,14 @@ struct Cpu {
     figures: CpuFigures,
     /// When the clock interrupts it next.
     next_tick: u64,
+}
+
+impl Cpu {
+    fn pass_ps(&mut self, picoseconds: u64) {
+        let all = self.beyond_ps + picoseconds;
+        self.clock += all / 1000;
+        self.beyond_ps = all % 1000;
+    }
 }
 
 #[derive(Debug, Default)]
@@ -128,7 +138,10 @@ impl State {
             record.clock += tick.costs_ns;
             record.next_tick += tick.every_ns;
         }
-        record.clock = self.lines.access(costs, line, access, (cpu, record.clock), &mut record.figures);
+        match self.lines.access(costs, line, access, (cpu, record.clock), &mut record.figures) {
+            Some(end) => record.clock = end,
+            None => record.pass_ps(costs.hit_ps),
+        }
     }
 
     /// A lock was taken: what it guards comes along, and is worked on.
@@ -166,6 +179,7 @@ impl Scheduler {
         for cpu in 0..cpus {
             state.cpus.push(Cpu {
                 clock: 0,
+                beyond_ps: 0,
                 wake: 0,
                 waiting: false,
                 notified: false,
@@ -246,7 +260,7 @@ impl Scheduler {
     pub(super) fn let_others_run(&self) {
         let cpu = self.cpu();
         let mut state = self.state.borrow_mut();
-        let clock = state.cpus[cpu].clock + self.costs.hit_ns.max(1);
+        let clock = state.cpus[cpu].clock + (self.costs.hit_ps / 1000).max(1);
         let clock = state.earliest().map_or(clock, |other| clock.max(other + 1));
         state.make_ready(cpu, clock);
         drop(state);
