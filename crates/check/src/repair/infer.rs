@@ -221,8 +221,8 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     Some(u32_from_usize(found))
 }
 
-/// Blocks of a cluster: the power of two that divides the allocated blocks of nearly all inodes, and
-/// of the root; 1 where no directory has more blocks than its size needs.
+/// Blocks of a cluster: the power of two that divides the allocated blocks of nearly all inodes,
+/// and of the root; 1 where no directory has more blocks than its size needs.
 fn cluster_ratio(device: &dyn BlockDevice, table: &Table, per_group: u32) -> u32 {
     let sectors = u64_from_usize(table.block_size() / 512);
     let (mut powers, mut of_root, mut has_wide) = (Vec::new(), 0, false);
