@@ -687,3 +687,26 @@ fn of_equal_names_the_one_of_the_greatest_inode_stays() {
         assert_eq!(number(&image, "one/name-b~1"), number(&image, "name-b~1"), "{links:?}");
     }
 }
+
+/// A file that the superblock names as the journal is none: the reserved inode holds the log.
+#[test]
+fn a_file_that_is_named_as_the_journal_stays() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let content = folder.path().join("content");
+    std::fs::write(&content, vec![0x5A; 1 << 20]).unwrap();
+    for options in [&["-t", "ext3"][..], &["-t", "ext4", "-O", "^metadata_csum"], &["-t", "ext4"]] {
+        let image = made(folder.path(), options);
+        debugfs(&image, &format!("write {} file", content.display()));
+        let stat = debugfs(&image, "stat file");
+        let inode = stat.split("Inode:").nth(1).unwrap().split_whitespace().next().unwrap();
+        debugfs(&image, &format!("set_super_value journal_inum {inode}"));
+        repair(&image);
+        let kept = folder.path().join("kept");
+        debugfs(&image, &format!("dump file {}", kept.display()));
+        assert!(std::fs::read(&kept).unwrap() == std::fs::read(&content).unwrap(), "{options:?}");
+        assert!(debugfs(&image, "stats").contains("Journal inode:            8"), "{options:?}");
+    }
+}

@@ -3,7 +3,7 @@
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::{FileType, InodeFlags};
-use blockyard_disk::jbd2::RawJournalSuperblock;
+use blockyard_disk::jbd2::{RawHeader, RawJournalSuperblock};
 use blockyard_disk::mmp::{self, RawMmp};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::superblock::RawSuperblock;
@@ -51,6 +51,9 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
         Code::MMP_MAGIC | Code::MMP_CHECKSUM | Code::MMP_IN_USE => {
             write_mmp(ed)?;
             what = "MMP block written anew";
+        }
+        Code::JOURNAL_SUPERBLOCK | Code::JOURNAL_INODE if name_reserved_journal(ed)? => {
+            what = "the journal is the reserved inode";
         }
         Code::JOURNAL_SUPERBLOCK => {
             what = if empty_journal(ed)? { "empty journal written" } else { remake_journal(ed)? };
@@ -192,6 +195,25 @@ fn write_mmp(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     volume.checksums.seal_mmp(&mut new);
     block[..RawMmp::SIZE].copy_from_slice(new.as_bytes());
     ed.put_block(place, &block)
+}
+
+/// Names the reserved inode as the journal where it holds a log and the superblock names another:
+/// nothing is written to that one. Gives whether it does.
+fn name_reserved_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
+    let sb = ed.volume().sb;
+    if sb.s_journal_uuid != [0; 16] || sb.s_journal_inum.get() == InodeNr::JOURNAL.raw() {
+        return Ok(false);
+    }
+    let slot = ed.slot(InodeNr::JOURNAL)?;
+    let map = maps::read(ed, InodeNr::JOURNAL, slot.raw());
+    let Some(first) = map.runs.first().filter(|run| run.logical == 0 && !map.damaged) else {
+        return Ok(false);
+    };
+    if RawHeader::read(&ed.volume().block(BlockNr::new(first.physical))?).is_none() {
+        return Ok(false);
+    }
+    ed.change_superblock(|sb| sb.s_journal_inum = U32::new(InodeNr::JOURNAL.raw()))?;
+    Ok(true)
 }
 
 /// Writes an empty log's superblock where the journal's inode has one; false when that inode is no
