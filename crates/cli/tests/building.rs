@@ -68,7 +68,7 @@ fn a_dry_run_and_a_refusal_write_nothing() {
     let folder = tree();
     let dry = build(folder.path(), &["-n", "tree", "tree.img"]);
     assert!(dry.status.success() && text(&dry.stdout).contains("would make"), "{}", text(&dry.stdout));
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 8] = [
         (&["absent", "x.img"], 8, "absent"),
         (&["tree/small", "x.img"], 8, "tree/small"),
         (&["tree", "x.img", "--size", "64k"], 8, "ask for more"),
@@ -76,6 +76,7 @@ fn a_dry_run_and_a_refusal_write_nothing() {
         (&["tree", "x.img", "--size", "nonsense"], 2, "--size nonsense"),
         (&["tree", "x.img", "--free", "100%"], 2, "--free 100%"),
         (&["tree", "x.img", "--size", "9m", "--free", "1m"], 2, "--size auto only"),
+        (&["tree", "nowhere/x.img"], 8, "blockyard: nowhere: No such file or directory (os error 2)\n"),
     ];
     for (arguments, code, part) in cases {
         let refused = build(folder.path(), arguments);
@@ -187,7 +188,7 @@ fn attributes_that_are_left_out_are_told() {
         .status()
         .unwrap();
     assert!(made.success());
-    let made = build(folder.path(), &["t.tar", "t.img", "--quiet"]);
+    let made = build(folder.path(), &["t.tar", "t.img", "-q"]);
     let told = text(&made.stderr);
     assert!(made.status.success(), "{told}");
     assert!(told.contains("4 extended attributes") && told.contains("system.data of t.tar/tree"), "{told}");

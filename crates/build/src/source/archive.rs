@@ -106,7 +106,7 @@ impl Reading<'_> {
     }
 
     /// Takes one entry, with its content.
-    fn add(&mut self, mut entry: Entry, content: &mut Entries<impl Read>) -> Result<()> {
+    fn add(&mut self, mut entry: Entry, content: &mut Entries<impl BufRead>) -> Result<()> {
         let named = entry.extensions.sparse_name.take();
         let path = named.unwrap_or_else(|| std::mem::take(&mut entry.path));
         if self.is_layer && self.is_whiteout(&path)? {
@@ -239,7 +239,7 @@ impl Reading<'_> {
     /// Copies the content of a file to the spool.
     fn store(
         &mut self,
-        content: &mut Entries<impl Read>,
+        content: &mut Entries<impl BufRead>,
         path: &[u8],
         extensions: &Extensions,
         what: &mut Staged,

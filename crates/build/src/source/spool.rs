@@ -3,13 +3,11 @@
 use crate::error::{Error, Result};
 use blockyard_disk::num::u64_from_usize;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Bytes that are copied at a time.
-const CHUNK: usize = 1 << 20;
 /// A file's content begins at a multiple of this, so that holes stay holes.
 const ALIGN: u64 = 4096;
 
@@ -18,21 +16,20 @@ pub(super) struct Spool {
     file: File,
     /// Where it ends.
     end: u64,
-    buffer: Vec<u8>,
 }
 
 impl Spool {
     /// An empty one in a folder.
     pub(super) fn new(folder: &Path) -> Result<Self> {
         let file = tempfile::tempfile_in(folder).map_err(|error| Error::source(folder, error))?;
-        Ok(Self { file, end: 0, buffer: vec![0; CHUNK] })
+        Ok(Self { file, end: 0 })
     }
 
     /// Copies the parts of a file that are no holes, which `content` gives one after the other;
     /// gives where the file begins. `None` for `data` is all of its `size` bytes.
     pub(super) fn store(
         &mut self,
-        content: &mut impl Read,
+        content: &mut impl BufRead,
         size: u64,
         data: Option<&[Range<u64>]>,
     ) -> io::Result<u64> {
@@ -48,15 +45,20 @@ impl Spool {
         Ok(start)
     }
 
-    fn copy(&mut self, content: &mut impl Read, at: u64, length: u64) -> io::Result<()> {
+    /// Writes what comes as it lies in the reader's buffer.
+    fn copy(&self, content: &mut impl BufRead, at: u64, length: u64) -> io::Result<()> {
         let mut done = 0;
         while done < length {
-            let most = usize::try_from(length - done).unwrap_or(usize::MAX).min(self.buffer.len());
-            let n = content.read(&mut self.buffer[..most])?;
-            if n == 0 {
+            let there = match content.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                there => there?,
+            };
+            if there.is_empty() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            self.file.write_all_at(&self.buffer[..n], at + done)?;
+            let n = usize::try_from(length - done).unwrap_or(usize::MAX).min(there.len());
+            self.file.write_all_at(&there[..n], at + done)?;
+            content.consume(n);
             done += u64_from_usize(n);
         }
         Ok(())

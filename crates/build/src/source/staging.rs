@@ -121,9 +121,12 @@ impl Staging {
         LeftOut::join(&mut self.left_out, tree.left_out());
     }
 
-    /// An error about an entry.
+    /// An error about an entry; also one with an absolute name is told as one of the source.
     pub(super) fn refused(&self, path: &[u8], reason: impl Into<String>) -> Error {
-        Error::Refused { path: self.source.join(OsStr::from_bytes(path)), reason: reason.into() }
+        let mut place = self.source.clone().into_os_string();
+        place.push("/");
+        place.push(OsStr::from_bytes(path));
+        Error::Refused { path: place.into(), reason: reason.into() }
     }
 
     /// Enters an inode under a path. Directories on the way that were not named yet are made; one

@@ -33,6 +33,7 @@ The image holds the tree with owners, permissions, times, links, devices, holes,
 access times are the times of the last change. The same tree and options give the same bytes, from a directory or an archive of it and \
 whatever the number of threads: the \
 hash seed follows from the names, the UUID from all there is.\n\n\
+-N is the least number of inodes: there are as many as the content needs.\n\n\
 With --size auto the file system has no blocks reserved for root and cannot grow (no resize_inode), unless -m, -O or -E say so; its \
 journal is the one that mke2fs makes for that size. What is not given is as for blockyard mkfs, but for the block size: 4096.\n\n\
 JSON: one object: image, dry_run, image_bytes, files, directories, file_bytes, content_bytes, free_bytes, uuid, inodes, \
@@ -75,6 +76,9 @@ struct How {
     /// Overwrite what the target holds
     #[arg(short = 'F', long)]
     force: bool,
+    /// As --quiet
+    #[arg(short = 'q')]
+    silent: bool,
     /// Write the image compressed, by gz or zst
     #[arg(long, value_name = "HOW", default_value = "none", hide_default_value = true)]
     compress: Compression,
@@ -161,12 +165,14 @@ impl Build {
             placement: Placement::default(),
             dry_run: copy.dry_run,
             keep_partial: false,
+            silent: false,
         };
         Self { sources: copy.sources, image: copy.image, how }
     }
 
     /// Makes the image.
     pub(crate) fn run(&self, output: &Output) -> Result<ExitCode> {
+        let output = &Output { quiet: output.quiet || self.how.silent, json: output.json };
         let mut builder = self.builder().map_err(UsageError::from)?;
         builder.ahead = self.ahead()?;
         let rules = self.how.rules.rules().map_err(UsageError::from)?;

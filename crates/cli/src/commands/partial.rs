@@ -19,11 +19,18 @@ fn place(path: &Path) -> &Path {
 
 /// A file beside the one that is asked for.
 pub(super) fn file_beside(path: &Path) -> Result<NamedTempFile> {
+    there(path)?;
     builder().tempfile_in(place(path)).with_context(|| place(path).display().to_string())
+}
+
+/// Refuses a folder that is not there by its own name; the errors below tell of the partial one.
+fn there(path: &Path) -> Result<()> {
+    std::fs::metadata(place(path)).map(drop).with_context(|| place(path).display().to_string())
 }
 
 /// A folder beside the one that is asked for.
 pub(super) fn folder_beside(path: &Path) -> Result<TempDir> {
+    there(path)?;
     builder().tempdir_in(place(path)).with_context(|| place(path).display().to_string())
 }
 

@@ -5,7 +5,7 @@
 use super::pax::{self, Extensions};
 use blockyard_disk::Timestamp;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
@@ -157,15 +157,32 @@ impl<R: Read> Entries<R> {
     }
 }
 
-impl<R: Read> Read for Entries<R> {
-    /// Reads the content of the entry that came last.
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
-        let n = self.stream.read(&mut into[..most])?;
-        if n == 0 && most > 0 {
+impl<R: BufRead> BufRead for Entries<R> {
+    /// What is at hand of the content of the entry that came last.
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.left == 0 {
+            return Ok(&[]);
+        }
+        let there = self.stream.fill_buf()?;
+        if there.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.left -= u64_from_usize(n);
+        Ok(&there[..usize::try_from(self.left).unwrap_or(usize::MAX).min(there.len())])
+    }
+
+    fn consume(&mut self, n: usize) {
+        debug_assert!(u64_from_usize(n) <= self.left, "no more than fill_buf gave");
+        self.left = self.left.saturating_sub(u64_from_usize(n));
+        self.stream.consume(n);
+    }
+}
+
+impl<R: BufRead> Read for Entries<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let there = self.fill_buf()?;
+        let n = there.len().min(into.len());
+        into[..n].copy_from_slice(&there[..n]);
+        self.consume(n);
         Ok(n)
     }
 }
