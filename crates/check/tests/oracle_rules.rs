@@ -330,6 +330,13 @@ fn inline_links_of_reserved_inodes_with_attributes() {
     assert!(!image.judge_all(&[&link[..], &["sif <5> size 70"]].concat()));
     assert!(image.judge_all(&[&link[..], &["sif <5> size 0"]].concat()));
     assert!(image.judge_all(&[&link[..2], &["sif <5> size 70"]].concat()));
+    // Without that flag its map is read, and only then.
+    for options in ["-t ext2", "-t ext4"] {
+        image.make(options, "16M");
+        let link = ["sif <5> mode 0120777", "sif <5> size 70", "sif <5> block[0] 99999999"];
+        assert!(image.judge_all(&link), "{options}");
+        assert!(!image.judge_all(&[&link[..], &["sif <5> file_acl 99999999"]].concat()), "{options}");
+    }
 }
 
 /// A descriptor with a wrong checksum: bitmaps that it calls uninitialised are read, and their

@@ -108,6 +108,14 @@ pub(super) fn check_mapped(
     Content { runs: if directory { sums.runs } else { Vec::new() }, empty, laid }
 }
 
+/// Checks the map of a link whose size is not held to anything.
+pub(super) fn check_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, file_acl: u64) {
+    let sums = walk_map(cx, slot, Role::Reserved, false);
+    if !sums.damaged {
+        check_blocks(cx, slot.raw(), sums.blocks + file_acl);
+    }
+}
+
 /// `i_blocks` must be the allocated blocks in its unit.
 pub(super) fn check_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, blocks: u64) {
     let volume = cx.scan.volume;

@@ -43,6 +43,7 @@ pub(super) fn check(
             content::check_mapped(cx, slot, role, file_acl, &InInode::default());
         }
         // A link's size is not held to anything.
+        Some(FileType::Symlink) if is_mapped_link(cx, raw) => content::check_map(cx, slot, file_acl),
         Some(FileType::Symlink) => {
             content::check_blocks(cx, raw, file_acl);
             check_inline_link(cx, raw);
@@ -61,6 +62,12 @@ fn is_unmapped(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let extents = cx.scan.volume.incompat.contains(Incompat::EXTENTS);
     let flags = raw.flags();
     flags.contains(InodeFlags::INLINE_DATA) || (flags.contains(InodeFlags::EXTENTS) && !extents)
+}
+
+/// A link with attributes is not a short one: e2fsck reads its map.
+fn is_mapped_link(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
+    let has_attributes = cx.scan.volume.file_acl(raw) != BlockNr::ZERO;
+    has_attributes && raw.size() != 0 && !is_unmapped(cx, raw)
 }
 
 /// A link with attributes is not a short one, and e2fsck breaks off at its inline data.
