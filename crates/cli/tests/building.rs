@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -366,4 +366,38 @@ fn local_files_are_added_and_the_image_itself_is_not() {
     }
     let wrong = build(at, &["tree", "x.img", "--add", "motd"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
+}
+
+/// A signal ends a build also while its stream is written, and leaves no file.
+#[test]
+fn an_interrupted_stream_ends_and_leaves_nothing() {
+    let folder = tree();
+    let content: Vec<u8> =
+        (0..16u32 << 20).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    fs::write(folder.path().join("tree/large"), content).unwrap();
+    for (arguments, name, code) in [
+        (["tree", "-", "--compress", "none"], "INT", 130),
+        (["tree", "-", "--compress", "none"], "TERM", 143),
+        (["tree", "t.img.gz", "--compress", "gz"], "TERM", 143),
+    ] {
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,TERM", env!("CARGO_BIN_EXE_blockyard"), "build"]).args(arguments);
+        command.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut stream = child.stdout.take().unwrap();
+        if arguments[1] == "-" {
+            // More than a pipe holds is still to come once the first byte is there.
+            stream.read_exact(&mut [0]).unwrap();
+        } else {
+            // The file beside the one that is asked for.
+            while fs::read_dir(folder.path()).unwrap().count() < 2 && child.try_wait().unwrap().is_none() {
+                std::thread::yield_now();
+            }
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+        std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{arguments:?}, {name}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the tree alone");
+    }
 }

@@ -4,6 +4,7 @@
 mod rules;
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -265,11 +266,15 @@ impl Build {
         drop(device);
         let mut image = made.reopen()?;
         if self.is_printed() {
-            self.how.compress.copy(&mut image, std::io::stdout().lock()).context("standard output")?;
+            let copied = self.how.compress.copy(&mut image, Stoppable(std::io::stdout().lock()));
+            interrupt::check()?;
+            copied.context("standard output")?;
             return Ok(summary);
         }
         let made = partial::file_beside(path)?;
-        self.how.compress.copy(&mut image, made.as_file()).with_context(|| path.display().to_string())?;
+        let copied = self.how.compress.copy(&mut image, Stoppable(made.as_file()));
+        interrupt::check()?;
+        copied.with_context(|| path.display().to_string())?;
         partial::complete(made.into_temp_path(), path)?;
         Ok(summary)
     }
@@ -513,6 +518,21 @@ fn written(
         Error::Device(error) => anyhow::Error::new(error).context(place.display().to_string()),
         other => other.into(),
     })
+}
+
+/// Refuses what is written after a signal.
+struct Stoppable<W>(W);
+
+impl<W: Write> Write for Stoppable<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        // No error of kind Interrupted, which writers pass over.
+        interrupt::check().map_err(std::io::Error::other)?;
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Whose the blocks of an image are.
