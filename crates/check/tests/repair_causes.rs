@@ -516,20 +516,23 @@ fn names_in_lost_found_say_where_files_came_from() {
     assert_eq!(gone, [b"back"], "{:?}", plan.actions);
 }
 
-/// The extent of a directory begins a block too early, which no cluster does: where it begins there
-/// lies its first block.
+/// The extent of a directory begins a block too early, in the device or in the directory, which no
+/// cluster does: it goes where its first block lies, and to the first logical block.
 #[test]
 fn a_directory_beside_its_cluster_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let image =
-        made(folder.path(), &["-t", "ext4", "-b", "4096", "-O", "bigalloc,^metadata_csum", "-C", "16384"]);
-    let block: u64 = debugfs(&image, "blocks one").split_whitespace().next().unwrap().parse().unwrap();
-    debugfs(&image, &format!("set_inode_field one block[5] {}", block - 1));
-    repair(&image);
-    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
+    let options = ["-t", "ext4", "-b", "4096", "-O", "bigalloc,^metadata_csum", "-C", "16384"];
+    for is_early in [true, false] {
+        let image = made(folder.path(), &options);
+        let block: u64 = debugfs(&image, "blocks one").split_whitespace().next().unwrap().parse().unwrap();
+        let field = if is_early { format!("block[5] {}", block - 1) } else { "block[3] 1".to_owned() };
+        debugfs(&image, &format!("set_inode_field one {field}"));
+        repair(&image);
+        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{field}: its name is there");
+    }
 }
 
 #[test]
@@ -708,5 +711,129 @@ fn a_file_that_is_named_as_the_journal_stays() {
         debugfs(&image, &format!("dump file {}", kept.display()));
         assert!(std::fs::read(&kept).unwrap() == std::fs::read(&content).unwrap(), "{options:?}");
         assert!(debugfs(&image, "stats").contains("Journal inode:            8"), "{options:?}");
+    }
+}
+
+/// The block of an inode table that a request to debugfs names, and the byte in it.
+fn slot_at(image: &Path, inode: &str, block_size: u64) -> u64 {
+    let found = debugfs(image, &format!("imap {inode}"));
+    let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
+    let block = found.split("at block ").nth(1).unwrap().split(',').next().unwrap();
+    let offset = found.split("offset ").nth(1).unwrap().trim();
+    block.parse::<u64>().unwrap() * block_size + number(offset)
+}
+
+/// An entry of the attribute block whose value has an inode, with an offset: e2fsck finds no
+/// attribute of that inode then, not even the one that inline data needs.
+#[test]
+fn an_offset_in_the_attribute_block_hides_no_inline_data() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (content, value) = (folder.path().join("content"), folder.path().join("value"));
+    std::fs::write(&content, [b'c'; 100]).unwrap();
+    std::fs::write(&value, [b'v'; 1024]).unwrap();
+    for sums in ["^metadata_csum", "metadata_csum"] {
+        let features = format!("inline_data,ea_inode,{sums}");
+        let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-I", "256", "-O", &features]);
+        debugfs(&image, &format!("write {} file", content.display()));
+        debugfs(&image, &format!("ea_set -f {} file user.{}", value.display(), "a".repeat(40)));
+        let stat = debugfs(&image, "stat file");
+        let block = stat.split("File ACL:").nth(1).unwrap().split_whitespace().next().unwrap();
+        let device = FileDevice::open(&image).unwrap();
+        let at = (block.parse::<u64>().unwrap() << 10) + 32;
+        let mut entry = [0; 8];
+        device.read_at(at, &mut entry).unwrap();
+        assert_eq!((entry[0], entry[4] > 0), (40, true), "the value has an inode: {stat}");
+        device.write_at(at + 2, &[4, 0]).unwrap();
+        drop(device);
+        let device = FileDevice::open(&image).unwrap();
+        assert!(!check(&device, &Options::default()).unwrap().is_clean(), "{features}");
+        drop(device);
+        repair(&image);
+        assert_eq!(debugfs(&image, "cat file"), "c".repeat(100), "{features}");
+        let kept = folder.path().join("kept");
+        debugfs(&image, &format!("ea_get -f {} file user.{}", kept.display(), "a".repeat(40)));
+        assert_eq!(std::fs::read(kept).unwrap(), [b'v'; 1024], "{features}");
+    }
+}
+
+/// A file that claims the block with the list of the resize inode gets a copy of it.
+#[test]
+fn the_resize_inode_keeps_its_list() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let content = folder.path().join("content");
+    std::fs::write(&content, [b'c'; 3072]).unwrap();
+    let image = made(folder.path(), &["-t", "ext3", "-b", "1024"]);
+    debugfs(&image, &format!("write {} file", content.display()));
+    let listed = debugfs(&image, "stat <7>");
+    let list = listed.split("(DIND):").nth(1).unwrap().split([',', '\n']).next().unwrap();
+    debugfs(&image, &format!("set_inode_field file block[1] {list}"));
+    repair(&image);
+    assert!(debugfs(&image, "stat <7>").contains(&format!("(DIND):{list}")), "it stays where it was");
+    assert!(!debugfs(&image, "blocks file").split_whitespace().any(|block| block == list));
+    let kept = folder.path().join("kept");
+    debugfs(&image, &format!("dump file {}", kept.display()));
+    assert_eq!(std::fs::read(kept).unwrap().len(), 3072);
+}
+
+/// The only descriptor and the first block of the table are lost: the numbers in the checksums of
+/// the other inodes say where the table was.
+#[test]
+fn a_table_is_found_by_its_second_block() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    for n in 0..100 {
+        std::fs::create_dir_all(tree.join(format!("many/{n}"))).unwrap();
+    }
+    let tree = tree.to_str().unwrap();
+    for block_size in ["1024", "4096"] {
+        let image = folder.path().join("image");
+        let size = if block_size == "1024" { "8M" } else { "32M" };
+        mke2fs(&image, &["-t", "ext4", "-b", block_size, "-d", tree], size);
+        let block_size: u64 = block_size.parse().unwrap();
+        let table = slot_at(&image, "<1>", block_size);
+        let device = FileDevice::open(&image).unwrap();
+        device.write_at(table, &vec![0; usize::try_from(block_size).unwrap()]).unwrap();
+        device.write_at(2048.max(block_size), &[0; 64]).unwrap();
+        drop(device);
+        repair(&image);
+        assert_eq!(slot_at(&image, "<1>", block_size), table, "the table is where it was");
+        for inode in [20, 60, 110] {
+            let stat = debugfs(&image, &format!("stat <{inode}>"));
+            assert!(stat.contains("Type: directory"), "{block_size}: {stat}");
+        }
+    }
+}
+
+/// The inode of the journal at another number, too, where no checksum tells: the log is no content.
+#[test]
+fn a_copy_of_the_journal_inode_is_no_file() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let content = folder.path().join("content");
+    std::fs::write(&content, [b'c'; 100]).unwrap();
+    for kind in [&["-t", "ext3"][..], &["-t", "ext4", "-O", "^metadata_csum"]] {
+        let image = made(folder.path(), &[kind, &["-b", "1024"]].concat());
+        debugfs(&image, &format!("write {} file", content.display()));
+        let (journal, file) = (slot_at(&image, "<8>", 1024), slot_at(&image, "file", 1024));
+        let device = FileDevice::open(&image).unwrap();
+        let mut slot = [0; 128];
+        device.read_at(journal, &mut slot).unwrap();
+        device.write_at(file, &slot).unwrap();
+        drop(device);
+        repair(&image);
+        assert!(!debugfs(&image, "ls -p").contains("/file/"), "{kind:?}: the log has no other name");
+        let found = lost_found(&image);
+        assert!(!found.iter().any(|entry| entry.1.starts_with('#')), "{kind:?}: {found:?}");
     }
 }

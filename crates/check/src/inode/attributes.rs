@@ -83,7 +83,20 @@ pub(super) fn check_in_inode(
             cx.sink.add(code, site, defect.to_string());
         }
     }
+    if (found.inline_tail.is_some() || found.context.is_some()) && block_hides(cx, slot.raw()) {
+        (found.inline_tail, found.context) = (None, None);
+    }
     found
+}
+
+/// Whether an entry of the attribute block keeps e2fsck from finding any attribute of the inode.
+fn block_hides(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
+    let volume = cx.scan.volume;
+    let block = Some(volume.file_acl(raw)).filter(|block| *block != BlockNr::ZERO);
+    let bytes = block.filter(|block| volume.contains(*block)).and_then(|block| volume.block(block).ok());
+    let Some(bytes) = bytes else { return false };
+    let entries = xattr::parse_entries(&bytes, Home::Block).unwrap_or_default();
+    entries.iter().any(|entry| entry.value_inode != 0 && stored_offset(&bytes, entry) != 0)
 }
 
 /// Whether an entry is `system.data`. NUL behind the name is not held against it: e2fsck does not
@@ -106,7 +119,7 @@ pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode:
     let volume = cx.scan.volume;
     let context = in_inode.context.clone().or_else(|| {
         let block = Some(volume.file_acl(raw)).filter(|block| volume.contains(*block))?;
-        let bytes = volume.block(block).ok()?;
+        let bytes = volume.block(block).ok().filter(|_| !block_hides(cx, raw))?;
         let entries = xattr::parse(&bytes, Home::Block).ok()?;
         entries.iter().find(|entry| is_context(entry)).map(|entry| entry.value.to_vec())
     });
@@ -123,8 +136,13 @@ pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode:
 /// Whether the offset of a value lies in the area, even that of an empty one, and is 0 where the
 /// value has an inode: where that of any attribute is another one, e2fsck finds none of them.
 fn offset_is_possible(area: &[u8], entry: &RawEntry<'_>) -> bool {
-    let stored = usize::from(u16::from_le_bytes([area[entry.at + 2], area[entry.at + 3]]));
+    let stored = stored_offset(area, entry);
     if entry.value_inode == 0 { xattr::INODE_HEADER_LEN + stored <= area.len() } else { stored == 0 }
+}
+
+/// The field `e_value_offs` of an entry.
+fn stored_offset(area: &[u8], entry: &RawEntry<'_>) -> usize {
+    usize::from(u16::from_le_bytes([area[entry.at + 2], area[entry.at + 3]]))
 }
 
 /// What a strict reader holds against names and e2fsck does not.

@@ -21,7 +21,7 @@ use super::attributes;
 use super::editor::{Editor, Slot};
 use super::log::{Cost, Outcome, Tried};
 use super::maps::{self, NoSpace};
-use super::remains;
+use super::{remains, xattr_blocks};
 use crate::code::Code;
 use crate::facts::GroupFacts;
 use crate::finding::{Finding, Sink, Site};
@@ -150,7 +150,7 @@ fn mend(
 ) -> Result<Outcome, DeviceError> {
     let code = finding.code;
     let site = Site::inode(inode);
-    if attributes::uncover(ed, inode, slot, code) {
+    if xattr_blocks::uncover(ed, inode, slot.raw(), code)? || attributes::uncover(ed, inode, slot, code) {
         return Ok(Outcome::Kept);
     }
     if mend_field(ed, inode, slot, code) || mend_flags(ed, slot, code)? {
@@ -534,14 +534,22 @@ fn mend_header(raw: &mut RawInode) {
     raw.i_block = root;
 }
 
-/// Puts the first run of a directory at the place that its logical number has in a cluster, where
-/// its first block lies there.
+/// Lets the runs of a directory follow each other, for it has no holes, and puts the first one at
+/// the place that its logical number has in a cluster, where its first block lies there.
 fn align_directory(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, runs: &mut [Run]) {
+    if slot.raw().file_type() != Some(FileType::Directory) {
+        return;
+    }
+    let mut end = 0;
+    for run in runs.iter_mut() {
+        run.logical = end;
+        end += run.length;
+    }
     let geometry = &ed.volume().geometry;
     let ratio = u64_from_usize(usize_from_u32(geometry.cluster_ratio()));
     let first = geometry.first_data_block().raw();
-    let Some(run) = runs.first_mut().filter(|run| run.logical == 0) else { return };
-    if slot.raw().file_type() != Some(FileType::Directory) || (run.physical - first).is_multiple_of(ratio) {
+    let Some(run) = runs.first_mut() else { return };
+    if (run.physical - first).is_multiple_of(ratio) {
         return;
     }
     let cluster = (run.physical - first) / ratio;

@@ -7,9 +7,9 @@
 use std::collections::BTreeSet;
 
 use blockyard_device::DeviceError;
-use blockyard_disk::inode::InodeFlags;
+use blockyard_disk::inode::{InodeFlags, RawInode};
 use blockyard_disk::num::u64_from_u32;
-use blockyard_disk::{BlockNr, InodeNr};
+use blockyard_disk::{BlockNr, Compat, InodeNr};
 
 use super::editor::Editor;
 use super::inode;
@@ -87,7 +87,10 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<()
     let is_short =
         slot.raw().file_type() == Some(blockyard_disk::inode::FileType::Symlink) && slot.raw().size() < 60;
     if !mapped || is_short || inode == InodeNr::RESIZE || inode == InodeNr::BAD_BLOCKS {
-        return give_up_reserved(ed, inode);
+        return give_up_reserved(ed, inode, owned);
+    }
+    if is_copy_of_journal(ed, inode, slot.raw())? {
+        return inode::clear(ed, inode, Code::SHARED_BLOCKS);
     }
     let map = maps::read(ed, inode, slot.raw());
     let mut mine = BTreeSet::new();
@@ -127,8 +130,25 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<()
     Ok(())
 }
 
-/// A reserved inode that shares blocks in spite of all: what it maps is not content.
-fn give_up_reserved(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<(), DeviceError> {
+/// Whether an inode is the journal's at another number: no file ever maps what the journal does.
+fn is_copy_of_journal(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Result<bool, DeviceError> {
+    let volume = ed.volume();
+    let journal = InodeNr::new(volume.sb.s_journal_inum.get());
+    let is_inside = (1..=volume.geometry.inodes_count()).contains(&journal.raw());
+    if !volume.compat.contains(Compat::HAS_JOURNAL) || !is_inside || inode == journal {
+        return Ok(false);
+    }
+    Ok(ed.slot(journal)?.raw().i_block == raw.i_block)
+}
+
+/// A reserved inode that shares blocks in spite of all: what it maps is not content. The block with
+/// the list of the resize inode stays its own.
+fn give_up_reserved(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<(), DeviceError> {
+    if inode == InodeNr::RESIZE {
+        let slot = ed.slot(inode)?;
+        let nodes = maps::read(ed, inode, slot.raw()).nodes;
+        owned.0.extend(nodes.iter().map(|node| ed.scan.map.cluster(*node)));
+    }
     if inode == InodeNr::BAD_BLOCKS && ed.log.try_again(Tried::Shared, inode) > 0 {
         return inode::clear(ed, inode, Code::SHARED_BLOCKS);
     }

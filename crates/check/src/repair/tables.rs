@@ -1,11 +1,12 @@
 //! Inode tables whose descriptors say an impossible or a wrong place, and no backup knows better.
 //!
 //! A table is looked for: that of the first group by its root, which is a directory that names
-//! itself; the others where mke2fs puts them. Copies of table blocks lie in journals, and stale
-//! ones anywhere. So every candidate is rated by how many inodes in it are what they should be at
-//! their places, and the best is taken.
+//! itself, or else by inodes whose checksums hold their numbers; the others where mke2fs puts them.
+//! Copies of table blocks lie in journals, and stale ones anywhere. So every candidate is rated by
+//! how many inodes in it are what they should be at their places, and the best is taken.
 
 mod copies;
+mod numbered;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -103,7 +104,7 @@ fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Re
 /// that were found before it.
 fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>) -> Option<BlockNr> {
     if group == FIRST {
-        return find_first(ed);
+        return find_first(ed).or_else(|| numbered::find_first(ed));
     }
     let volume = ed.volume();
     let geometry = &volume.geometry;

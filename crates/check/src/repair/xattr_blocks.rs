@@ -1,7 +1,7 @@
 //! Attribute blocks, and values that are kept in inodes.
 
 use blockyard_device::DeviceError;
-use blockyard_disk::inode::InodeFlags;
+use blockyard_disk::inode::{InodeFlags, RawInode};
 use blockyard_disk::num::{high32, low32, u32_from_usize, u64_from_u32, u64_from_usize};
 use blockyard_disk::xattr::{self, AttributeList, Home, VALUE_LEN_MAX};
 use blockyard_disk::{BlockNr, InodeNr};
@@ -37,6 +37,32 @@ fn users_of(references: &[XattrBlockRef], block: BlockNr) -> &[XattrBlockRef] {
     &references[from..end]
 }
 
+/// Writes the attribute block of an inode anew where an entry of it hides the attribute that was
+/// not found in the inode; gives whether one did.
+pub(super) fn uncover(
+    ed: &mut Editor<'_, '_>,
+    inode: InodeNr,
+    raw: &RawInode,
+    code: Code,
+) -> Result<bool, DeviceError> {
+    let block = ed.volume().file_acl(raw);
+    let is_about_it = matches!(code, Code::INLINE_NO_ATTRIBUTE | Code::ENCRYPT_NO_ATTRIBUTE);
+    if !is_about_it || block == BlockNr::ZERO || !ed.volume().contains(block) {
+        return Ok(false);
+    }
+    let before = ed.volume().block(block)?;
+    let mut bytes = before.clone();
+    restore_values(ed, &mut bytes)?;
+    if bytes == before || !xattr::has_magic(&bytes) {
+        return Ok(false);
+    }
+    ed.volume().checksums.seal_xattr_block(block, &mut bytes);
+    ed.put_block(block, &bytes)?;
+    let site = Site::inode(inode).at_block(block);
+    ed.add(code, site, Cost::Nothing, "offsets of values that have inodes set to 0");
+    Ok(true)
+}
+
 fn mend_block(
     ed: &mut Editor<'_, '_>,
     references: &[XattrBlockRef],
@@ -45,7 +71,7 @@ fn mend_block(
 ) -> Result<(), DeviceError> {
     let users = users_of(references, block);
     let mut bytes = ed.volume().block(block).unwrap_or_default();
-    restore_sizes(ed, &mut bytes)?;
+    restore_values(ed, &mut bytes)?;
     let list =
         if bytes.is_empty() { AttributeList::default() } else { attributes::salvage(&bytes, Home::Block) };
     let mut new = vec![0; ed.volume().block_size()];
@@ -80,9 +106,9 @@ fn mend_block(
     Ok(())
 }
 
-/// Gives entries that say an impossible size of a value in an inode the size of that inode, when it
-/// holds values.
-fn restore_sizes(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceError> {
+/// Mends entries whose values are in inodes: their offset is 0, and an impossible size becomes that
+/// of the inode, when it holds values.
+fn restore_values(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceError> {
     let volume = ed.volume();
     let mut at = Home::Block.entries_at();
     while let Some(entry) = block.get_mut(at..).and_then(|rest| rest.get_mut(..16)) {
@@ -93,7 +119,12 @@ fn restore_sizes(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceErro
             break;
         }
         let (value, next) = (word(4), at + 16 + usize::from(entry[0]).next_multiple_of(4));
-        if (1..=volume.geometry.inodes_count()).contains(&value) && word(8) > VALUE_LEN_MAX {
+        let is_inode = (1..=volume.geometry.inodes_count()).contains(&value);
+        let size = word(8);
+        if is_inode {
+            entry[2..4].fill(0);
+        }
+        if is_inode && size > VALUE_LEN_MAX {
             let slot = ed.slot(InodeNr::new(value))?;
             let size = Some(slot.raw().size()).filter(|&size| size <= u64_from_u32(VALUE_LEN_MAX));
             if let Some(size) = size.filter(|_| slot.raw().flags().contains(InodeFlags::EA_INODE)) {

@@ -1,0 +1,62 @@
+//! The first table by a block of it that is not the first: the checksum of an inode holds its
+//! number.
+
+use blockyard_disk::inode::InodeSlot;
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, usize_from_u64};
+use blockyard_disk::{BlockNr, InodeNr};
+
+use super::{CANDIDATES_MAX, CHUNK, FIRST, rate_part};
+use crate::repair::editor::Editor;
+
+/// Blocks behind the first one that are looked for.
+const INDEX_MAX: u32 = 8;
+
+/// The block in which the first table begins, by the blocks that follow: its own first one may be
+/// gone. `None` where numbers do not stand in checksums.
+pub(super) fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
+    let volume = ed.volume();
+    volume.checksums.fs_seed()?;
+    let (bits, table) = (volume.geometry.block_bits(), volume.geometry.inode_table_blocks());
+    let blocks = volume.geometry.blocks_count().raw();
+    let at_once = (CHUNK >> bits).max(1);
+    let mut buffer = vec![0; usize_from_u64(at_once << bits)];
+    let mut candidates = Vec::new();
+    let mut first = volume.geometry.first_data_block().raw() + 1;
+    while first < blocks && candidates.len() < CANDIDATES_MAX {
+        let count = at_once.min(blocks - first);
+        let bytes = &mut buffer[..usize_from_u64(count << bits)];
+        if volume.device.read_at(first << bits, bytes).is_ok() {
+            for (block, bytes) in (first..).zip(bytes.chunks_exact(volume.block_size())) {
+                let begin = index_of(ed, bytes).and_then(|index| block.checked_sub(u64::from(index)));
+                candidates.extend(begin.map(BlockNr::new));
+            }
+        }
+        first += count;
+    }
+    candidates.sort_unstable();
+    candidates.dedup();
+    let possible = candidates.into_iter().filter(|place| volume.contains_range(*place, table));
+    // What the first block would say is unknown: whole tables are compared by the rest.
+    let per_block = u32_from_usize(volume.block_size() / usize::from(volume.geometry.inode_size()));
+    let rated = possible.map(|place| (rate_part(ed, FIRST, place, per_block..super::RATED_MAX), place));
+    rated.filter(|one| one.0 > 0).max_by_key(|one| (one.0, std::cmp::Reverse(one.1))).map(|one| one.1)
+}
+
+/// Which block of the first table these bytes are, by their first inode in use.
+fn index_of(ed: &Editor<'_, '_>, bytes: &[u8]) -> Option<u32> {
+    let volume = ed.volume();
+    let size = usize::from(volume.geometry.inode_size());
+    let per_block = u32_from_usize(bytes.len() / size);
+    let used = |slot: &InodeSlot<&[u8]>| {
+        slot.raw().file_type().is_some()
+            && slot.raw().i_links_count.get() > 0
+            && slot.raw().i_dtime.get() == 0
+    };
+    let slots = bytes.chunks_exact(size).map(InodeSlot::new);
+    let (nth, slot) = (0u32..).zip(slots).find(|(_, slot)| used(slot))?;
+    let end = INDEX_MAX.min(u32_from_u64(volume.geometry.inode_table_blocks()) - 1);
+    (1..=end).find(|index| {
+        let inode = InodeNr::new(index * per_block + nth + 1);
+        volume.checksums.verify_inode(inode, &slot).is_ok()
+    })
+}
