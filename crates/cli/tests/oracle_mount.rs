@@ -181,3 +181,164 @@ fn a_remount_changes_what_the_kernel_can() {
     place.wait_for_end();
     e2fsck_clean(&place.image());
 }
+
+/// USR1 logs what came, how long it took, and what the allocator counts.
+#[test]
+fn a_signal_logs_the_rates() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let log = place.folder.path().join("log");
+    assert!(place.mount(&["--log", log.to_str().unwrap()]).status.success());
+    fs::write(place.directory().join("file"), "content").unwrap();
+    assert!(fs::metadata(place.directory().join("none")).is_err());
+    assert!(run("kill", &["-USR1", &place.server().to_string()]).status.success());
+    let told = || fs::read_to_string(&log).unwrap_or_default();
+    // The table of requests is the last part.
+    wait_until("the figures are logged", || told().contains("99 % us") && told().ends_with("\n\n"));
+    let told = told();
+    for part in [" inodes remembered, ", " files open, ", " commits\n", "mballoc:\n", "per s"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let count = |request: &str| {
+        let line = told.lines().find(|line| line.starts_with(request)).unwrap_or_else(|| panic!("{told}"));
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!((count("create"), count("write"), count("lookup")), (1, 1, 2), "{told}");
+    assert!(run("umount", &[place.directory().to_str().unwrap()]).status.success());
+    place.wait_for_end();
+}
+
+/// A line of fstab and a link to the program are enough for mount(8). The link is laid over the
+/// machine's for this test alone.
+#[test]
+fn a_line_of_fstab_mounts_it() {
+    if !can_mount() || !require(&["unshare"]) {
+        return;
+    }
+    let place = Place::new();
+    let (image, directory) = (place.image(), place.directory());
+    let helpers = place.folder.path().join("sbin");
+    fs::create_dir(&helpers).unwrap();
+    std::os::unix::fs::symlink(BLOCKYARD, helpers.join("mount.fuse.blockyard")).unwrap();
+    let fstab = place.folder.path().join("fstab");
+    let line = |image: &Path, options| {
+        format!("{} {} fuse.blockyard {options} 0 0\n", image.display(), directory.display())
+    };
+    let script = "
+        mount -t overlay overlay -o lowerdir=$1:/usr/sbin /usr/sbin || exit 100
+        mount --fstab $2 $3 || exit $?
+        grep \" $3 fuse.blockyard \" /proc/self/mounts || exit 101
+        echo content >$3/$4
+        mount --fstab $2 -o remount,ro $3 || exit 102
+        (: >$3/other) && exit 103
+        umount $3";
+    let mount = |name: &str| {
+        let mut arguments = vec!["-m", "sh", "-c", script, "sh"];
+        let paths = [&helpers, &fstab, &directory].map(|path| path.to_str().unwrap());
+        arguments.extend(paths);
+        arguments.push(name);
+        run("unshare", &arguments)
+    };
+    fs::write(&fstab, line(&image, "noatime,nofail,x-systemd.automount")).unwrap();
+    let output = mount("file");
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("noatime"), "{output:?}");
+    place.wait_for_end();
+    e2fsck_clean(&image);
+    let output = Command::new(BLOCKYARD).arg("cat").arg(&image).arg("/file").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "content\n");
+    // Codes are those of mount(8).
+    fs::write(&fstab, line(&image, "shiny")).unwrap();
+    assert_eq!(mount("file").status.code(), Some(1));
+    fs::write(&fstab, line(Path::new("/none-such"), "defaults")).unwrap();
+    assert_eq!(mount("file").status.code(), Some(32));
+}
+
+/// Writes files until one is refused; gives the number of the error.
+fn fill(directory: &Path) -> i32 {
+    use std::io::Write;
+    for number in 0..1_000 {
+        let written = fs::File::create(directory.join(format!("file{number}")))
+            .and_then(|mut file| file.write_all(&[7; 1 << 20]).and_then(|()| file.sync_all()));
+        if let Err(error) = written {
+            return error.raw_os_error().unwrap();
+        }
+    }
+    panic!("a thousand files fit");
+}
+
+/// The image is sparse, and its host has no room left: whoever syncs is told, the mount comes down,
+/// and what was synced before is there.
+#[test]
+fn a_full_host_is_an_error_and_no_hang() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let host = place.folder.path().join("host");
+    fs::create_dir(&host).unwrap();
+    let of_host = host.to_str().unwrap();
+    assert!(run("mount", &["-t", "tmpfs", "-o", "size=24M", "tmpfs", of_host]).status.success());
+    let end = Unmounted(host.clone());
+    let image = host.join("image");
+    mke2fs(&image, &["-t", "ext4"], "256M");
+    let output = Command::new(BLOCKYARD).arg("mount").arg(&image).arg(place.directory()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    fs::write(place.directory().join("kept"), "content").unwrap();
+    fs::File::open(place.directory().join("kept")).unwrap().sync_all().unwrap();
+    let error = fill(&place.directory());
+    assert!([5, 28, 30].contains(&error), "{error}");
+    assert_eq!(fs::read_to_string(place.directory().join("kept")).unwrap(), "content");
+    assert!(run("umount", &[place.directory().to_str().unwrap()]).status.success());
+    assert!(run("mount", &["-o", "remount,size=300M", of_host]).status.success());
+    wait_until("the image is free", || {
+        run("flock", &["-n", image.to_str().unwrap(), "true"]).status.success()
+    });
+    let repaired = run("e2fsck", &["-fy", image.to_str().unwrap()]);
+    assert!(matches!(repaired.status.code(), Some(0 | 1)), "{repaired:?}");
+    let output = Command::new(BLOCKYARD).arg("cat").arg(&image).arg("/kept").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "content");
+    drop(end);
+}
+
+/// What is mounted for a test.
+struct Unmounted(PathBuf);
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        run("umount", &["-l", self.0.to_str().unwrap()]);
+    }
+}
+
+/// An image without a name serves on; of one that was cut to nothing what is not in memory is an
+/// error. Neither hangs.
+#[test]
+fn an_image_that_goes_away_hangs_nobody() {
+    if !can_mount() {
+        return;
+    }
+    for is_cut in [false, true] {
+        let place = Place::new();
+        assert!(place.mount(&[]).status.success());
+        fs::write(place.directory().join("before"), "content").unwrap();
+        let server = place.server();
+        if is_cut {
+            fs::OpenOptions::new().write(true).open(place.image()).unwrap().set_len(0).unwrap();
+        } else {
+            fs::remove_file(place.image()).unwrap();
+        }
+        let made = fs::create_dir(place.directory().join("later"));
+        let written = fs::write(place.directory().join("after"), "content");
+        let synced = fs::File::open(place.directory().join("before")).and_then(|file| file.sync_all());
+        assert_eq!(fs::read_to_string(place.directory().join("before")).unwrap(), "content");
+        if !is_cut {
+            made.unwrap();
+            written.unwrap();
+            synced.unwrap();
+        }
+        assert!(run("umount", &[place.directory().to_str().unwrap()]).status.success());
+        wait_until("the server ends", || !Path::new(&format!("/proc/{server}/fd")).exists());
+    }
+}
