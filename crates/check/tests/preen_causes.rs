@@ -152,6 +152,17 @@ fn numbers_in_the_superblock() {
     }
 }
 
+/// A list of orphans that begins with what is no inode.
+#[test]
+fn heads_of_the_orphan_list() {
+    let Some(mut judged) = Judged::start() else { return };
+    for (options, head) in [(EXT4, u32::MAX), (PLAIN, 9), (&["-t", "ext2"][..], u32::MAX)] {
+        judged.judge(format!("{head} {options:?}"), options, |image| {
+            debugfs(image, &format!("set_super_value last_orphan {head}"));
+        });
+    }
+}
+
 /// Features in a superblock of revision 0, which has none.
 #[test]
 fn revisions() {

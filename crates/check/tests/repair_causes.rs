@@ -837,3 +837,50 @@ fn a_copy_of_the_journal_inode_is_no_file() {
         assert!(!found.iter().any(|entry| entry.1.starts_with('#')), "{kind:?}: {found:?}");
     }
 }
+
+/// An attribute in the block that names an inode for its value, which lies in the block: the hash
+/// says so, and neither it nor the inline data of the file is lost.
+#[test]
+fn a_value_in_the_block_has_no_inode() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (content, value) = (folder.path().join("content"), folder.path().join("value"));
+    std::fs::write(&content, [b'c'; 100]).unwrap();
+    std::fs::write(&value, [b'v'; 200]).unwrap();
+    for inode in [4u32, 0x0400_0000] {
+        let features = "inline_data,ea_inode,^metadata_csum";
+        let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-I", "256", "-O", features]);
+        debugfs(&image, &format!("write {} file", content.display()));
+        debugfs(&image, &format!("ea_set -f {} file user.value", value.display()));
+        let stat = debugfs(&image, "stat file");
+        let block = stat.split("File ACL:").nth(1).unwrap().split_whitespace().next().unwrap();
+        let device = FileDevice::open(&image).unwrap();
+        let at = (block.parse::<u64>().unwrap() << 10) + 32;
+        device.write_at(at + 4, &inode.to_le_bytes()).unwrap();
+        drop(device);
+        repair(&image);
+        assert_eq!(debugfs(&image, "cat file"), "c".repeat(100), "{inode:#x}");
+        let kept = folder.path().join("kept");
+        debugfs(&image, &format!("ea_get -f {} file user.value", kept.display()));
+        assert_eq!(std::fs::read(kept).unwrap(), [b'v'; 200], "{inode:#x}");
+    }
+}
+
+/// A list of orphans that begins with what is no inode is emptied, or every mount would complain.
+#[test]
+fn a_head_of_the_orphan_list_that_is_no_inode_goes() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in [["-t", "ext2"], ["-t", "ext4"]] {
+        let image = made(folder.path(), &options);
+        debugfs(&image, "set_super_value last_orphan 4294967295");
+        repair(&image);
+        let header = run("dumpe2fs", &["-h", image.to_str().unwrap()]);
+        let header = String::from_utf8_lossy(&header.stdout).into_owned();
+        assert!(header.contains("Filesystem state:") && !header.contains("First orphan"), "{header}");
+    }
+}

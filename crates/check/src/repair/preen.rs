@@ -170,9 +170,10 @@ impl Plan<'_> {
                 !code.is_e2fsck() || is_impossible_special(code) || (is_strict && !is_found())
             }
         };
-        // Of what it mends before the first pass it counts the revision.
-        let is_revised = self.actions.iter().any(|action| action.code == Code::REVISION_LOW);
-        self.is_complete() && minor && !is_revised && late.iter().copied().all(is_minor)
+        // Of what it mends before the first pass it counts the revision and the head of the list.
+        let is_counted = self.actions.iter().any(|action| action.code == Code::REVISION_LOW)
+            || findings.iter().any(|finding| finding.code == Code::ORPHAN_HEAD);
+        self.is_complete() && minor && !is_counted && late.iter().copied().all(is_minor)
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) struct Round<'a> {
 }
 
 /// Notes that are worth a write of bitmaps and counts.
-const NOTES: [Code; 8] = [
+const NOTES: [Code; 10] = [
     Code::BACKUP_SUPERBLOCK,
     Code::GROUP_CHECKSUM,
     Code::UNINIT_WITHOUT_FEATURE,
@@ -65,6 +65,8 @@ const NOTES: [Code; 8] = [
     Code::FREE_BLOCKS_TOTAL,
     Code::FREE_INODES_TOTAL,
     Code::BITMAP_UNINIT_METADATA,
+    Code::ORPHAN_HEAD,
+    Code::ORPHAN_LINK,
 ];
 
 /// Whether a repair does something about a finding.

@@ -13,6 +13,7 @@ use super::log::Cost;
 use crate::code::Code;
 use crate::facts::XattrBlockRef;
 use crate::finding::{Finding, Site};
+use crate::inode::hash_matches;
 use crate::volume::Volume;
 
 /// Mends what the walk over the attribute blocks and values found.
@@ -59,7 +60,7 @@ pub(super) fn uncover(
     ed.volume().checksums.seal_xattr_block(block, &mut bytes);
     ed.put_block(block, &bytes)?;
     let site = Site::inode(inode).at_block(block);
-    ed.add(code, site, Cost::Nothing, "offsets of values that have inodes set to 0");
+    ed.add(code, site, Cost::Nothing, "entries say where their values are");
     Ok(true)
 }
 
@@ -107,33 +108,44 @@ fn mend_block(
 }
 
 /// Mends entries whose values are in inodes: their offset is 0, and an impossible size becomes that
-/// of the inode, when it holds values.
+/// of the inode, when it holds values. An entry whose value lies in the block after all, as its hash
+/// says, names no inode.
 fn restore_values(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceError> {
     let volume = ed.volume();
     let mut at = Home::Block.entries_at();
-    while let Some(entry) = block.get_mut(at..).and_then(|rest| rest.get_mut(..16)) {
+    while let Some(entry) = block.get(at..).and_then(|rest| rest.get(..16)) {
         let word = |from: usize| {
             u32::from_le_bytes([entry[from], entry[from + 1], entry[from + 2], entry[from + 3]])
         };
+        let (value, size) = (word(4), word(8));
         if word(0) == 0 {
             break;
         }
-        let (value, next) = (word(4), at + 16 + usize::from(entry[0]).next_multiple_of(4));
-        let is_inode = (1..=volume.geometry.inodes_count()).contains(&value);
-        let size = word(8);
-        if is_inode {
-            entry[2..4].fill(0);
-        }
-        if is_inode && size > VALUE_LEN_MAX {
+        let (offset, next) = ([entry[2], entry[3]], at + 16 + usize::from(entry[0]).next_multiple_of(4));
+        if value != 0 && offset != [0; 2] {
+            if is_value_beside(block, at) {
+                block[at + 4..at + 8].fill(0);
+            } else {
+                block[at + 2..at + 4].fill(0);
+            }
+        } else if (1..=volume.geometry.inodes_count()).contains(&value) && size > VALUE_LEN_MAX {
             let slot = ed.slot(InodeNr::new(value))?;
             let size = Some(slot.raw().size()).filter(|&size| size <= u64_from_u32(VALUE_LEN_MAX));
             if let Some(size) = size.filter(|_| slot.raw().flags().contains(InodeFlags::EA_INODE)) {
-                entry[8..12].copy_from_slice(&low32(size).to_le_bytes());
+                block[at + 8..at + 12].copy_from_slice(&low32(size).to_le_bytes());
             }
         }
         at = next;
     }
     Ok(())
+}
+
+/// Whether the value of the entry at `at` lies in the block, by its hash, where it named no inode.
+fn is_value_beside(block: &[u8], at: usize) -> bool {
+    let mut trial = block.to_vec();
+    trial[at + 4..at + 8].fill(0);
+    let entries = xattr::parse_entries(&trial, Home::Block).unwrap_or_default();
+    entries.iter().any(|entry| entry.at == at && hash_matches(entry))
 }
 
 /// A value in an inode: its flag and count are set right; an entry whose inode is no value goes.
