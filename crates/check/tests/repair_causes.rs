@@ -884,3 +884,62 @@ fn a_head_of_the_orphan_list_that_is_no_inode_goes() {
         assert!(header.contains("Filesystem state:") && !header.contains("First orphan"), "{header}");
     }
 }
+
+/// An empty file whose extent tree says a depth that Linux does not read.
+#[test]
+fn an_empty_tree_has_no_depth() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("empty"), b"").unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
+    debugfs(&image, &format!("write {} empty", folder.path().join("empty").display()));
+    debugfs(&image, "set_inode_field empty block[0] 0x0000f30a");
+    debugfs(&image, "set_inode_field empty block[1] 0x40000004");
+    repair(&image);
+    let at = slot_at(&image, "empty", 1024);
+    let mut root = [0; 8];
+    FileDevice::open(&image).unwrap().read_at(at + 40, &mut root).unwrap();
+    assert_eq!(root, [0x0A, 0xF3, 0, 0, 4, 0, 0, 0]);
+}
+
+/// An index node over a leaf, in a directory without checksums: it looks like an empty leaf, and
+/// e2fsck takes it for the node it was.
+#[test]
+fn an_index_node_in_the_place_of_a_leaf_is_found() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let many = folder.path().join("tree/many");
+    std::fs::create_dir_all(&many).unwrap();
+    for n in 0..900 {
+        std::fs::write(many.join(format!("{n:0>200}")), b"").unwrap();
+    }
+    let image = folder.path().join("image");
+    let tree = folder.path().join("tree");
+    let options = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum", "-d", tree.to_str().unwrap()];
+    mke2fs(&image, &options, "32M");
+    run("e2fsck", &["-fyD", image.to_str().unwrap()]);
+    let device = FileDevice::open(&image).unwrap();
+    let block = |logical: u32| {
+        let place = debugfs(&image, &format!("bmap many {logical}")).trim().parse::<u64>().unwrap() << 10;
+        let mut bytes = vec![0; 1024];
+        device.read_at(place, &mut bytes).unwrap();
+        (place, bytes)
+    };
+    let first_below = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap());
+    let (_, root) = block(0);
+    assert_eq!(root[30], 1, "the tree has two levels");
+    let (_, node) = block(first_below(&root, 32));
+    let (leaf, _) = block(first_below(&node, 8));
+    device.write_at(leaf, &node).unwrap();
+    drop(device);
+    let found = run("e2fsck", &["-fn", image.to_str().unwrap()]);
+    assert_eq!(found.status.code(), Some(4), "{found:?}");
+    let device = FileDevice::open(&image).unwrap();
+    assert!(!check(&device, &Options::default()).unwrap().is_clean());
+    drop(device);
+    repair(&image);
+}

@@ -7,6 +7,7 @@ use blockyard_disk::checksum::verify_dir_leaf;
 use blockyard_disk::dirblock::{self, DirDefect, DirLayout, Entries, Entry};
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
 use blockyard_disk::group_desc::GroupFlags;
+use blockyard_disk::htree::{Index, IndexKind};
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{Incompat, InodeNr};
 
@@ -66,6 +67,10 @@ pub(super) fn check(
     match role {
         Role::Node => return,
         Role::Unreferenced => sink.add(Code::HTREE_UNREFERENCED, site, ""),
+        // Where leaves have checksums its lack of one is reported instead.
+        Role::Leaf(..) if !visit.layout.tail && looks_like_node(visit, bytes) => {
+            sink.add(Code::HTREE_LEAF_DEPTH, site, "an index node in the place of a leaf");
+        }
         _ => {}
     }
     let has_tail = dirblock::stored_checksum(bytes).is_some();
@@ -104,6 +109,12 @@ pub(super) fn check(
 /// length of 8.
 fn looks_like_root(bytes: &[u8]) -> bool {
     bytes[24..28] == [0; 4] && bytes[29] == 8
+}
+
+/// Whether a block is an index node: e2fsck takes it for one wherever it lies. An empty leaf has no
+/// limit and no count.
+fn looks_like_node(visit: &Visit<'_, '_>, bytes: &[u8]) -> bool {
+    bytes[..4] == [0; 4] && Index::checked(bytes, IndexKind::Node, &visit.layout).is_ok()
 }
 
 /// Checks entries in an area that is no block (inline directories).

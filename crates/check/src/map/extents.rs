@@ -179,6 +179,9 @@ fn open_node<'b>(
     if depth.is_some_and(|depth| depth != found) {
         walk.sink.add(Code::EXTENT_DEPTH, site, format!("{found}"));
     }
+    if depth.is_none() && found > DEPTH_MAX {
+        walk.sink.add(Code::EXTENT_ROOT_DEPTH, site, format!("{found}"));
+    }
     if place.is_some() && verify_extent_block(walk.seed, &bytes).is_err() {
         walk.sink.add(Code::EXTENT_CHECKSUM, site, "");
     }

@@ -44,7 +44,7 @@ pub(crate) enum Around {
 /// Whether something is to be done about a finding of the walk over the inodes: errors, and special
 /// files that cannot be.
 pub(crate) fn is_to_be_mended(finding: &Finding) -> bool {
-    finding.is_error() || is_impossible_special(finding.code)
+    finding.is_error() || is_impossible_special(finding.code) || finding.code == Code::EXTENT_ROOT_DEPTH
 }
 
 /// Whether a special file has what none can have: e2fsck says nothing about it.
@@ -229,6 +229,7 @@ fn mend_field(ed: &Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) 
         Code::BLOCKS_HIGH => raw.i_blocks_high = U16::new(0),
         Code::FILE_ACL_HIGH => raw.i_file_acl_high = U16::new(0),
         Code::DIR_SIZE_HIGH => raw.i_size_high = U32::new(0),
+        Code::EXTENT_ROOT_DEPTH => mend_header(raw),
         _ => return false,
     }
     true
