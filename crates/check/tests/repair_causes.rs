@@ -943,3 +943,27 @@ fn an_index_node_in_the_place_of_a_leaf_is_found() {
     drop(device);
     repair(&image);
 }
+
+/// The superblock is lost, and the descriptors behind its backup, too: those in their own place are
+/// sound and stay.
+#[test]
+fn a_backup_without_descriptors_leaves_those_that_are_used() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in [["-t", "ext3", "-b", "1024"], ["-t", "ext4", "-b", "1024"]] {
+        let image = made(folder.path(), &options);
+        let device = FileDevice::open(&image).unwrap();
+        device.write_at(1024, &[0xA5; 1024]).unwrap();
+        device.write_at((8193 + 1) << 10, &[0; 1024]).unwrap();
+        let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
+        let plan = plan(&device, &how).unwrap();
+        let of_tables = plan.actions.iter().filter(|action| action.code.raw() == 0x00_0003);
+        assert_eq!(of_tables.count(), 0, "no table was looked for: {:?}", plan.actions);
+        drop(plan);
+        drop(device);
+        repair(&image);
+        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}: its name is there");
+    }
+}

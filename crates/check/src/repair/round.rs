@@ -243,9 +243,13 @@ impl Round<'_> {
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
             return Ok(false);
         };
-        backup.lay_descriptors(&volume, self.device);
-        volume.is_backup = true;
-        descriptors::load(&mut volume, &mut sink);
+        // Its descriptors may be damaged where those that every group uses are not.
+        let keeps_descriptors = !self.is_described(backup) && descriptors::load(&mut volume, &mut sink);
+        if !keeps_descriptors {
+            backup.lay_descriptors(&volume, self.device);
+            volume.is_backup = true;
+            descriptors::load(&mut volume, &mut sink);
+        }
         if volume.groups.is_empty() {
             return Ok(false);
         }
