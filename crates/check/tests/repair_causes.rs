@@ -967,3 +967,20 @@ fn a_backup_without_descriptors_leaves_those_that_are_used() {
         assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}: its name is there");
     }
 }
+
+/// A backup that says revision 0 has the features and inodes of a later one: files stay.
+#[test]
+fn a_backup_of_revision_0_is_one_of_revision_1() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
+    let device = FileDevice::open(&image).unwrap();
+    device.write_at((8193 << 10) + 76, &0u32.to_le_bytes()).unwrap();
+    // The table of the second group lies nowhere: descriptors come from the backup.
+    device.write_at(2048 + 32 * 2 + 8, &[0xFF; 4]).unwrap();
+    drop(device);
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
+}

@@ -133,3 +133,13 @@ fn are_padded(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
     }
     Ok(padded * 2 > all)
 }
+/// Whether a superblock says revision 0, whose inodes have 128 bytes, and has the features and the
+/// inode size of a later one.
+pub(super) fn has_lost_revision(sb: &RawSuperblock) -> bool {
+    let inode_size = u64::from(sb.s_inode_size.get());
+    let block_size = 1024u64.checked_shl(sb.s_log_block_size.get()).unwrap_or(0);
+    sb.s_rev_level.get() == 0
+        && !(sb.compat().is_empty() && sb.incompat().is_empty() && sb.ro_compat().is_empty())
+        && inode_size.is_power_of_two()
+        && (129..=block_size).contains(&inode_size)
+}

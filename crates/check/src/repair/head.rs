@@ -9,6 +9,7 @@ use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock, bounds};
 use blockyard_disk::{BlockCount, BlockNr, Compat, Incompat, InodeNr, RoCompat};
 use zerocopy::FromBytes;
 
+use super::constants;
 use super::editor;
 use super::log::{Cost, Log};
 use super::redo::Redo;
@@ -36,7 +37,7 @@ pub(super) fn overlay<'a>(
         return Ok(overlay);
     }
     let Some(sb) = primary(&overlay) else { return Ok(overlay) };
-    if log.accepts(Code::REVISION_LOW) && has_lost_revision(&sb) {
+    if log.accepts(Code::REVISION_LOW) && constants::has_lost_revision(&sb) {
         editor::change_superblock(&overlay, |sb| sb.s_rev_level.set(1))?;
         log.add(Code::REVISION_LOW, Site::NOWHERE, Cost::Nothing, "revision 1, as the size of inodes needs");
     }
@@ -110,17 +111,6 @@ fn has_stray_journal_uuid(sb: &RawSuperblock) -> bool {
         && sb.s_journal_uuid != [0; 16]
         && sb.s_journal_inum.get() != 0
         && sb.s_jnl_blocks[0].get() != 0
-}
-
-/// Whether a superblock says revision 0, whose inodes have 128 bytes, and has the features and the
-/// inode size of a later one.
-fn has_lost_revision(sb: &RawSuperblock) -> bool {
-    let inode_size = u64::from(sb.s_inode_size.get());
-    let block_size = 1024u64.checked_shl(sb.s_log_block_size.get()).unwrap_or(0);
-    sb.s_rev_level.get() == 0
-        && !(sb.compat().is_empty() && sb.incompat().is_empty() && sb.ro_compat().is_empty())
-        && inode_size.is_power_of_two()
-        && (129..=block_size).contains(&inode_size)
 }
 
 /// Blocks as a backup of this very file system knows them, where the superblock claims more than

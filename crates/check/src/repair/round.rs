@@ -262,6 +262,11 @@ impl Round<'_> {
 
     /// Replaces what no superblock can say, in a backup that is damaged itself.
     fn make_possible(&self) -> Result<(), Error> {
+        editor::change_superblock(self.device, |sb| {
+            if constants::has_lost_revision(sb) {
+                sb.s_rev_level.set(1);
+            }
+        })?;
         let Ok(Opened::Volume(volume)) = superblock::open(self.device, &mut Sink::default()) else {
             return Ok(());
         };
