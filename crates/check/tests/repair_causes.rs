@@ -984,3 +984,22 @@ fn a_backup_of_revision_0_is_one_of_revision_1() {
     repair(&image);
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
+
+/// Flags that are all set, on a file with a block map: the map says what it is.
+#[test]
+fn a_file_with_a_block_map_has_no_inline_data() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let content = folder.path().join("content");
+    std::fs::write(&content, [b'c'; 30_000]).unwrap();
+    let features = "inline_data,^extent,^64bit,^metadata_csum";
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-I", "256", "-O", features]);
+    debugfs(&image, &format!("write {} file", content.display()));
+    debugfs(&image, "set_inode_field file flags 0xffffffff");
+    repair(&image);
+    let kept = folder.path().join("kept");
+    debugfs(&image, &format!("dump file {}", kept.display()));
+    assert!(std::fs::read(kept).unwrap() == [b'c'; 30_000]);
+}

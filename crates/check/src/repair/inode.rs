@@ -265,11 +265,23 @@ fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<bool, 
             flags.remove(InodeFlags::INLINE_DATA);
             flags.insert(InodeFlags::EXTENTS);
         }
+        Code::INLINE_NO_ATTRIBUTE if has_block_map(ed, raw) => flags.remove(InodeFlags::INLINE_DATA),
         Code::EXTENTS_NO_HEADER if raw.i_block[4..6] != [4, 0] => flags.remove(InodeFlags::EXTENTS),
         _ => return Ok(false),
     }
     slot.raw_mut().set_flags(flags);
     Ok(true)
+}
+
+/// Whether the field of the map holds pointers of a file that inline data is too small for.
+fn has_block_map(ed: &Editor<'_, '_>, raw: &RawInode) -> bool {
+    let words = raw.block_words();
+    let end = ed.volume().geometry.blocks_count().raw();
+    raw.file_type() == Some(FileType::Regular)
+        && raw.size() > u64_from_usize(raw.i_block.len())
+        && raw.blocks_field(false) > 0
+        && words.iter().any(|word| *word != 0)
+        && words.iter().all(|word| u64::from(*word) < end)
 }
 
 /// Puts back the zero behind the target of a link that is one byte longer than its size, and no
