@@ -108,8 +108,8 @@ fn mend_block(
 }
 
 /// Mends entries whose values are in inodes: their offset is 0, and an impossible size becomes that
-/// of the inode, when it holds values. An entry whose value lies in the block after all, as its hash
-/// says, names no inode.
+/// of the inode, when it holds values. Where the hash says that the value lies in the block, the
+/// entry names no inode.
 fn restore_values(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceError> {
     let volume = ed.volume();
     let mut at = Home::Block.entries_at();
