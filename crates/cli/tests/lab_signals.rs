@@ -16,7 +16,7 @@ const NEEDS: [&str; 7] = ["root", "mount", "umount", "losetup", "mke2fs", "e2fsc
 
 /// Commands that would go on for long; `SCRATCH` is a folder.
 const COMMANDS: [&str; 3] = [
-    "lab run fallocate2 --beside kernel --policy yard --workers 1,2 --memory 256M --seconds 0.2 --repeat 50 --quiet",
+    "lab run fallocate2 --beside kernel --policy yard --workers 1,2 --memory 1G --seconds 0.2 --repeat 50 --quiet",
     "lab agree --level 2 --make untar --ops 20000 --mib 512 --scratch SCRATCH --quiet",
     "lab crash --states 2000 --jobs 1 --scratch SCRATCH --quiet",
 ];
