@@ -89,10 +89,10 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<()
     if !mapped || is_short || inode == InodeNr::RESIZE || inode == InodeNr::BAD_BLOCKS {
         return give_up_reserved(ed, inode, owned);
     }
-    if is_copy_of_journal(ed, inode, slot.raw())? {
+    let map = maps::read(ed, inode, slot.raw());
+    if !map.runs.is_empty() && is_copy_of_journal(ed, inode, slot.raw())? {
         return inode::clear(ed, inode, Code::SHARED_BLOCKS);
     }
-    let map = maps::read(ed, inode, slot.raw());
     let mut mine = BTreeSet::new();
     let mut changed = false;
     for node in &map.nodes {
