@@ -1,4 +1,5 @@
-//! Causes that runs of `oracle_repair.rs` found, each by itself.
+//! Causes that runs of `oracle_repair.rs` found in inodes, directories and attributes, each by
+//! itself.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,10 +7,10 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use blockyard_check::{Cost, Options, RepairOptions, check, claimed_bytes, plan};
+use blockyard_check::{Cost, Options, RepairOptions, check, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
-use support::small::{self, debugfs, repair};
+use support::small::{self, debugfs, lost_found, repair, slot_at};
 
 fn made(folder: &Path, options: &[&str]) -> PathBuf {
     small::made(folder, options, "32M")
@@ -28,128 +29,6 @@ fn a_directory_with_too_long_an_extent_stays() {
     assert!(before.contains("Size: 1024"), "{before}");
     repair(&image);
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
-}
-
-#[test]
-fn fields_without_a_meaning_do_not_keep_an_image_shut() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
-    let device = FileDevice::open(&image).unwrap();
-    device.write_at(1024 + 0x200, &[0xA7; 0x80]).unwrap();
-    drop(device);
-    repair(&image);
-    let device = std::sync::Arc::new(FileDevice::open_read_only(&image).unwrap());
-    let reader = blockyard_inspect::reader::Reader::open(device).unwrap();
-    assert_eq!(reader.superblock().raw().s_mount_opts, [0; 64]);
-}
-
-#[test]
-fn a_superblock_is_inferred_where_no_copy_is_left() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    for options in [
-        &["-t", "ext2", "-b", "4096"][..],
-        &["-t", "ext4", "-b", "4096"],
-        &["-t", "ext4", "-b", "2048"],
-        &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "8192"],
-        &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "65536"],
-    ] {
-        let image = made(folder.path(), options);
-        let device = FileDevice::open(&image).unwrap();
-        device.write_at(1024, &[0; 1024]).unwrap();
-        drop(device);
-        repair(&image);
-        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}");
-    }
-}
-
-/// A bitmap at the first block of its group's inode table: the bitmap moves, for it can be counted
-/// anew.
-#[test]
-fn garbage_in_a_table_infers_no_feature() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let options = ["-t", "ext4", "-b", "4096", "-O", "^has_journal,^metadata_csum,^resize_inode"];
-    let image = made(folder.path(), &options);
-    for name in ["three", "one/two"] {
-        debugfs(&image, &format!("set_inode_field {name} flags 0xFFFFFFFF"));
-    }
-    debugfs(&image, "set_inode_field three mode 0100644");
-    let device = FileDevice::open(&image).unwrap();
-    device.write_at(1024, &[0; 1024]).unwrap();
-    drop(device);
-    repair(&image);
-    assert!(!debugfs(&image, "features").contains("casefold"), "no names that differ in case only");
-}
-
-#[test]
-fn a_bitmap_on_a_table_moves() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = made(folder.path(), &["-t", "ext2", "-b", "4096"]);
-    let table =
-        debugfs(&image, "imap <1>").split("at block ").nth(1).unwrap().split(',').next().unwrap().to_owned();
-    debugfs(&image, &format!("set_block_group 0 inode_bitmap {table}"));
-    repair(&image);
-    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
-}
-
-/// Garbage over the first block of the inode table, and a sound copy of that block in the log, with
-/// other blocks behind it: the rest of the table stays where it is.
-#[test]
-fn a_copy_in_the_log_is_no_table() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = made(folder.path(), &["-t", "ext3", "-b", "1024"]);
-    let log: u64 = debugfs(&image, "blocks <8>").split_whitespace().next().unwrap().parse().unwrap();
-    let table =
-        debugfs(&image, "imap <1>").split("at block ").nth(1).unwrap().split(',').next().unwrap().to_owned();
-    let table: u64 = table.parse().unwrap();
-    let device = FileDevice::open(&image).unwrap();
-    let mut block = vec![0; 1024];
-    device.read_at(table << 10, &mut block).unwrap();
-    device.write_at((log + 4) << 10, &block).unwrap();
-    device.write_at(table << 10, &[8; 1024]).unwrap();
-    drop(device);
-    repair(&image);
-    // Named by its number: the root was lost, and `one` with the name `two` was not.
-    let found = debugfs(&image, "ls -p lost+found");
-    let names = found.split('/').filter(|name| name.starts_with('#')).count();
-    assert!(names >= 2, "the directories one and three: {found}");
-}
-
-/// A descriptor of a single group, without a copy or a checksum, that says the table begins a block
-/// later: what lies there looks like inodes, and not like the reserved ones.
-#[test]
-fn a_table_is_found_a_block_before() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let tree = folder.path().join("tree");
-    for n in 0..900 {
-        std::fs::create_dir_all(tree.join(format!("many/{n}"))).unwrap();
-    }
-    let tree = tree.to_str().unwrap();
-    let image = folder.path().join("image");
-    mke2fs(&image, &["-t", "ext2", "-b", "4096", "-N", "4096", "-d", tree], "32M");
-    let table =
-        debugfs(&image, "imap <1>").split("at block ").nth(1).unwrap().split(',').next().unwrap().to_owned();
-    let next = table.parse::<u64>().unwrap() + 1;
-    debugfs(&image, &format!("set_block_group 0 inode_table {next}"));
-    repair(&image);
-    assert!(debugfs(&image, "ls -p many").contains("/899/"), "its names are there");
 }
 
 /// A block with an access list, which has no name, and another attribute: whichever of them says
@@ -195,57 +74,6 @@ fn an_access_list_goes_or_stays_alone() {
     }
 }
 
-/// A constant of the superblock and a place in the only descriptor, both wrong behind checksums
-/// that are right, and no backup: what the checksums speak for stays.
-#[test]
-fn a_sealed_descriptor_speaks_for_the_superblock() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let features = "bigalloc,sparse_super2,^has_journal,^flex_bg";
-    let image = folder.path().join("image");
-    mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", features, "-C", "8192"], "64M");
-    for request in ["mkdir one", "mkdir one/two"] {
-        debugfs(&image, request);
-    }
-    let stats = debugfs(&image, "stats");
-    let (_, place) = stats.split_once("inode bitmap at ").unwrap();
-    let place: String = place.chars().take_while(char::is_ascii_digit).collect();
-    let script = folder.path().join("script");
-    // In one go: debugfs does not open what the first line makes.
-    let lines = format!("set_block_group 0 block_bitmap {place}\nset_block_group 0 checksum calc\n");
-    std::fs::write(&script, lines).unwrap();
-    run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
-    let device = FileDevice::open(&image).unwrap();
-    let mut sb = [0; 1024];
-    device.read_at(1024, &mut sb).unwrap();
-    let per_group = u32::from_le_bytes(sb[0x28..0x2C].try_into().unwrap());
-    sb[0x28..0x2C].copy_from_slice(&(per_group - 1).to_le_bytes());
-    let sum = blockyard_disk::checksum::crc32c_raw(!0, &sb[..0x3FC]);
-    sb[0x3FC..].copy_from_slice(&sum.to_le_bytes());
-    device.write_at(1024, &sb).unwrap();
-    drop(device);
-    repair(&image);
-    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
-}
-
-/// Revision 0 in the superblock of a file system with inodes of 256 bytes: nothing can be read by
-/// it.
-#[test]
-fn a_lost_revision_comes_back() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    for options in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^metadata_csum"]] {
-        let image = made(folder.path(), options);
-        debugfs(&image, "set_super_value rev_level 0");
-        repair(&image);
-        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}");
-    }
-}
-
 /// An empty file without a name whose attributes could not be kept: there was something, so it gets
 /// a name.
 #[test]
@@ -273,90 +101,6 @@ fn a_file_that_lost_its_attributes_is_not_empty() {
     drop(device);
     repair(&image);
     assert!(debugfs(&image, "ls -p lost+found").contains(&format!("/#{inode}/")), "{stat}");
-}
-
-/// No descriptor and no copy of them is left: where the first table lies says where the others of
-/// its flex group do.
-#[test]
-fn tables_of_a_flex_group_are_found_behind_the_first() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
-    let device = FileDevice::open(&image).unwrap();
-    for block in [2, 8194, 24578] {
-        device.write_at(block << 10, &[0xA7; 1024]).unwrap();
-    }
-    for block in [8193, 24577] {
-        device.write_at(block << 10, &[0; 1024]).unwrap();
-    }
-    drop(device);
-    let device = FileDevice::open(&image).unwrap();
-    let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
-    let plan = plan(&device, &how).unwrap();
-    assert!(plan.is_complete(), "{:?}", plan.after);
-    let tables: Vec<&str> = plan
-        .actions
-        .iter()
-        .map(|action| action.what.as_str())
-        .filter(|what| what.starts_with("inode table"))
-        .collect();
-    assert_eq!(tables.len(), 4, "{tables:?}");
-    assert!(tables.iter().all(|what| what.starts_with("inode table found")), "{tables:?}");
-    plan.apply(&device).unwrap();
-    e2fsck_clean(&image);
-    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
-}
-
-/// Garbage in the inode of the bad blocks, with the flag of an extent tree that is none: it is no
-/// list.
-#[test]
-fn garbage_is_no_list_of_bad_blocks() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
-    for request in ["uid 7", "flags 0x80000", "block[0] 30000"] {
-        debugfs(&image, &format!("set_inode_field <1> {request}"));
-    }
-    repair(&image);
-    assert!(debugfs(&image, "testb 30000").contains("not in use"));
-}
-
-/// Fields of the superblock that make sound files look reserved: an inode number without its
-/// feature, and a first ordinary inode that no backup knows.
-#[test]
-fn files_that_the_superblock_takes_for_its_own_stay() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    for field in ["grp_quota_inum 12", "orphan_file_inum 12", "prj_quota_inum 12", "first_ino 100"] {
-        let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
-        debugfs(&image, &format!("set_super_value {field}"));
-        repair(&image);
-        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{field}");
-    }
-}
-
-/// A descriptor is wrong, and so is the backup that would say better: the descriptor is mended
-/// without it.
-#[test]
-fn a_damaged_backup_takes_no_place() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
-    debugfs(&image, "set_block_group 1 inode_table 4294967000");
-    let device = FileDevice::open(&image).unwrap();
-    // s_inodes_per_group of the first backup.
-    device.write_at((8193 << 10) + 0x28, &2050u32.to_le_bytes()).unwrap();
-    drop(device);
-    repair(&image);
-    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
 /// The zero behind the target of a link in a block is gone: it comes back, and the target stays.
@@ -463,17 +207,6 @@ fn the_size_of_a_value_comes_from_its_inode() {
     assert!(std::fs::read(copy).unwrap().starts_with(&[b'v'; 1024]), "the whole value");
 }
 
-/// What stands in lost+found, as `(inode, name)`.
-fn lost_found(image: &Path) -> Vec<(u32, String)> {
-    let listed = debugfs(image, "ls -p lost+found");
-    let entries = listed.lines().filter_map(|line| {
-        let mut fields = line.split('/').skip(1);
-        let inode = fields.next()?.parse().ok()?;
-        Some((inode, fields.nth(3)?.to_owned()))
-    });
-    entries.filter(|(_, name)| name != "." && name != "..").collect()
-}
-
 /// A directory that only itself leads to keeps the name that it had there; another one says which
 /// directory `..` names, a file what it begins with; and a name that is taken gets an end. The
 /// names that went are listed.
@@ -556,53 +289,6 @@ fn what_is_cut_out_of_a_file_is_named_in_bytes() {
 }
 
 #[test]
-fn a_size_that_only_the_superblock_says_is_wrong() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
-    debugfs(&image, "set_super_value blocks_count 32769");
-    repair(&image);
-    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its files are there");
-    assert_eq!(claimed_bytes(&FileDevice::open(&image).unwrap()), Some(32 << 20));
-}
-
-#[test]
-fn a_journal_device_beside_a_journal_inode_is_none() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
-    debugfs(&image, "set_super_value journal_uuid 00000000-0002-0000-0000-000000000000");
-    repair(&image);
-    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its files are there");
-    assert!(debugfs(&image, "features").contains("has_journal"), "its journal is there");
-}
-
-#[test]
-fn a_backup_with_an_impossible_first_inode_is_taken_all_the_same() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode"]);
-    // All copies get it, the last one keeps its checksum.
-    debugfs(&image, "set_super_value first_ino 262155");
-    let device = FileDevice::open(&image).unwrap();
-    let mut head = vec![0; 1024];
-    device.read_at(1024, &mut head).unwrap();
-    for group in [1u64, 3] {
-        device.write_at((1 + group * 8192) << 10, &head).unwrap();
-    }
-    device.write_at(1024 + 0x18, &[0xFF]).unwrap();
-    drop(device);
-    repair(&image);
-    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its files are there");
-}
-
-#[test]
 fn attributes_that_go_are_named() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
         return;
@@ -634,25 +320,6 @@ fn attributes_that_go_are_named() {
         assert!(cut.what.ends_with(&format!("; lost: {lost}")), "{cut:?}");
         assert_eq!(cut.path.as_deref(), Some(&b"/one"[..]));
     }
-}
-
-#[test]
-fn a_bitmap_on_the_list_of_bad_blocks_is_an_error() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = made(folder.path(), &["-t", "ext2", "-b", "1024"]);
-    let stats = debugfs(&image, "stats");
-    let (_, place) = stats.split_once("block bitmap at ").unwrap();
-    let place: String = place.chars().take_while(char::is_ascii_digit).collect();
-    for field in [format!("block[0] {place}"), "blocks 2".to_owned()] {
-        debugfs(&image, &format!("set_inode_field <1> {field}"));
-    }
-    let report = check(&FileDevice::open_read_only(&image).unwrap(), &Options::default()).unwrap();
-    let codes: Vec<String> = report.findings.iter().map(|finding| finding.code.to_string()).collect();
-    assert!(codes.contains(&"0x01000a".to_owned()), "{codes:?}");
-    repair(&image);
 }
 
 /// Which of two equal names stays cannot be told from the names: it is the one that e2fsck keeps,
@@ -691,38 +358,6 @@ fn of_equal_names_the_one_of_the_greatest_inode_stays() {
     }
 }
 
-/// A file that the superblock names as the journal is none: the reserved inode holds the log.
-#[test]
-fn a_file_that_is_named_as_the_journal_stays() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let content = folder.path().join("content");
-    std::fs::write(&content, vec![0x5A; 1 << 20]).unwrap();
-    for options in [&["-t", "ext3"][..], &["-t", "ext4", "-O", "^metadata_csum"], &["-t", "ext4"]] {
-        let image = made(folder.path(), options);
-        debugfs(&image, &format!("write {} file", content.display()));
-        let stat = debugfs(&image, "stat file");
-        let inode = stat.split("Inode:").nth(1).unwrap().split_whitespace().next().unwrap();
-        debugfs(&image, &format!("set_super_value journal_inum {inode}"));
-        repair(&image);
-        let kept = folder.path().join("kept");
-        debugfs(&image, &format!("dump file {}", kept.display()));
-        assert!(std::fs::read(&kept).unwrap() == std::fs::read(&content).unwrap(), "{options:?}");
-        assert!(debugfs(&image, "stats").contains("Journal inode:            8"), "{options:?}");
-    }
-}
-
-/// The block of an inode table that a request to debugfs names, and the byte in it.
-fn slot_at(image: &Path, inode: &str, block_size: u64) -> u64 {
-    let found = debugfs(image, &format!("imap {inode}"));
-    let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
-    let block = found.split("at block ").nth(1).unwrap().split(',').next().unwrap();
-    let offset = found.split("offset ").nth(1).unwrap().trim();
-    block.parse::<u64>().unwrap() * block_size + number(offset)
-}
-
 /// An entry of the attribute block whose value has an inode, with an offset: e2fsck finds no
 /// attribute of that inode then, not even the one that inline data needs.
 #[test]
@@ -759,85 +394,6 @@ fn an_offset_in_the_attribute_block_hides_no_inline_data() {
     }
 }
 
-/// A file that claims the block with the list of the resize inode gets a copy of it.
-#[test]
-fn the_resize_inode_keeps_its_list() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let content = folder.path().join("content");
-    std::fs::write(&content, [b'c'; 3072]).unwrap();
-    let image = made(folder.path(), &["-t", "ext3", "-b", "1024"]);
-    debugfs(&image, &format!("write {} file", content.display()));
-    let listed = debugfs(&image, "stat <7>");
-    let list = listed.split("(DIND):").nth(1).unwrap().split([',', '\n']).next().unwrap();
-    debugfs(&image, &format!("set_inode_field file block[1] {list}"));
-    repair(&image);
-    assert!(debugfs(&image, "stat <7>").contains(&format!("(DIND):{list}")), "it stays where it was");
-    assert!(!debugfs(&image, "blocks file").split_whitespace().any(|block| block == list));
-    let kept = folder.path().join("kept");
-    debugfs(&image, &format!("dump file {}", kept.display()));
-    assert_eq!(std::fs::read(kept).unwrap().len(), 3072);
-}
-
-/// The only descriptor and the first block of the table are lost: the numbers in the checksums of
-/// the other inodes say where the table was.
-#[test]
-fn a_table_is_found_by_its_second_block() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let tree = folder.path().join("tree");
-    for n in 0..100 {
-        std::fs::create_dir_all(tree.join(format!("many/{n}"))).unwrap();
-    }
-    let tree = tree.to_str().unwrap();
-    for block_size in ["1024", "4096"] {
-        let image = folder.path().join("image");
-        let size = if block_size == "1024" { "8M" } else { "32M" };
-        mke2fs(&image, &["-t", "ext4", "-b", block_size, "-d", tree], size);
-        let block_size: u64 = block_size.parse().unwrap();
-        let table = slot_at(&image, "<1>", block_size);
-        let device = FileDevice::open(&image).unwrap();
-        device.write_at(table, &vec![0; usize::try_from(block_size).unwrap()]).unwrap();
-        device.write_at(2048.max(block_size), &[0; 64]).unwrap();
-        drop(device);
-        repair(&image);
-        assert_eq!(slot_at(&image, "<1>", block_size), table, "the table is where it was");
-        for inode in [20, 60, 110] {
-            let stat = debugfs(&image, &format!("stat <{inode}>"));
-            assert!(stat.contains("Type: directory"), "{block_size}: {stat}");
-        }
-    }
-}
-
-/// The inode of the journal at another number, too, where no checksum tells: the log is no content.
-#[test]
-fn a_copy_of_the_journal_inode_is_no_file() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let content = folder.path().join("content");
-    std::fs::write(&content, [b'c'; 100]).unwrap();
-    for kind in [&["-t", "ext3"][..], &["-t", "ext4", "-O", "^metadata_csum"]] {
-        let image = made(folder.path(), &[kind, &["-b", "1024"]].concat());
-        debugfs(&image, &format!("write {} file", content.display()));
-        let (journal, file) = (slot_at(&image, "<8>", 1024), slot_at(&image, "file", 1024));
-        let device = FileDevice::open(&image).unwrap();
-        let mut slot = [0; 128];
-        device.read_at(journal, &mut slot).unwrap();
-        device.write_at(file, &slot).unwrap();
-        drop(device);
-        repair(&image);
-        assert!(!debugfs(&image, "ls -p").contains("/file/"), "{kind:?}: the log has no other name");
-        let found = lost_found(&image);
-        assert!(!found.iter().any(|entry| entry.1.starts_with('#')), "{kind:?}: {found:?}");
-    }
-}
-
 /// An attribute in the block that names an inode for its value, which lies in the block: the hash
 /// says so, and neither it nor the inline data of the file is lost.
 #[test]
@@ -865,23 +421,6 @@ fn a_value_in_the_block_has_no_inode() {
         let kept = folder.path().join("kept");
         debugfs(&image, &format!("ea_get -f {} file user.value", kept.display()));
         assert_eq!(std::fs::read(kept).unwrap(), [b'v'; 200], "{inode:#x}");
-    }
-}
-
-/// A list of orphans that begins with what is no inode is emptied, or every mount would complain.
-#[test]
-fn a_head_of_the_orphan_list_that_is_no_inode_goes() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    for options in [["-t", "ext2"], ["-t", "ext4"]] {
-        let image = made(folder.path(), &options);
-        debugfs(&image, "set_super_value last_orphan 4294967295");
-        repair(&image);
-        let header = run("dumpe2fs", &["-h", image.to_str().unwrap()]);
-        let header = String::from_utf8_lossy(&header.stdout).into_owned();
-        assert!(header.contains("Filesystem state:") && !header.contains("First orphan"), "{header}");
     }
 }
 
@@ -942,47 +481,6 @@ fn an_index_node_in_the_place_of_a_leaf_is_found() {
     assert!(!check(&device, &Options::default()).unwrap().is_clean());
     drop(device);
     repair(&image);
-}
-
-/// The superblock is lost, and the descriptors behind its backup, too: those in their own place are
-/// sound and stay.
-#[test]
-fn a_backup_without_descriptors_leaves_those_that_are_used() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    for options in [["-t", "ext3", "-b", "1024"], ["-t", "ext4", "-b", "1024"]] {
-        let image = made(folder.path(), &options);
-        let device = FileDevice::open(&image).unwrap();
-        device.write_at(1024, &[0xA5; 1024]).unwrap();
-        device.write_at((8193 + 1) << 10, &[0; 1024]).unwrap();
-        let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
-        let plan = plan(&device, &how).unwrap();
-        let of_tables = plan.actions.iter().filter(|action| action.code.raw() == 0x00_0003);
-        assert_eq!(of_tables.count(), 0, "no table was looked for: {:?}", plan.actions);
-        drop(plan);
-        drop(device);
-        repair(&image);
-        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}: its name is there");
-    }
-}
-
-/// A backup that says revision 0 has the features and inodes of a later one: files stay.
-#[test]
-fn a_backup_of_revision_0_is_one_of_revision_1() {
-    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
-    let device = FileDevice::open(&image).unwrap();
-    device.write_at((8193 << 10) + 76, &0u32.to_le_bytes()).unwrap();
-    // The table of the second group lies nowhere: descriptors come from the backup.
-    device.write_at(2048 + 32 * 2 + 8, &[0xFF; 4]).unwrap();
-    drop(device);
-    repair(&image);
-    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
 /// Flags that are all set, on a file with a block map: the map says what it is.

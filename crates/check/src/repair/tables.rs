@@ -140,11 +140,26 @@ fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>
 fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     let volume = ed.volume();
     let bits = volume.geometry.block_bits();
-    let blocks = volume.geometry.blocks_count().raw();
     let size = usize::from(volume.geometry.inode_size());
     // Where an inode fills a block the root lies in the second one.
     let skipped = u64_from_usize(size >> bits);
     let slot_at = size - usize_from_u64(skipped << bits);
+    let candidates = candidates(ed, |block, bytes| {
+        let has_root = bytes.get(slot_at..slot_at + size).is_some_and(|slot| is_root(ed, slot));
+        if has_root { block.checked_sub(skipped) } else { None }
+    });
+    let rated: Vec<(i64, BlockNr)> =
+        candidates.into_iter().map(|place| (rate(ed, FIRST, place), place)).collect();
+    let best = rated.iter().map(|one| one.0).max().filter(|best| *best > i64::MIN)?;
+    rated.into_iter().find(|one| one.0 == best).map(|one| one.1)
+}
+
+/// Where the first table may begin, as the blocks of the device tell: `begin` gets the number of
+/// each and its bytes, and gives the first block of a table that it would belong to.
+fn candidates(ed: &Editor<'_, '_>, begin: impl Fn(u64, &[u8]) -> Option<u64>) -> Vec<BlockNr> {
+    let volume = ed.volume();
+    let bits = volume.geometry.block_bits();
+    let (blocks, table) = (volume.geometry.blocks_count().raw(), volume.geometry.inode_table_blocks());
     let at_once = (CHUNK >> bits).max(1);
     let mut buffer = vec![0; usize_from_u64(at_once << bits)];
     let mut candidates = Vec::new();
@@ -153,19 +168,14 @@ fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
         let count = at_once.min(blocks - first);
         let bytes = &mut buffer[..usize_from_u64(count << bits)];
         if volume.device.read_at(first << bits, bytes).is_ok() {
-            for (block, bytes) in (first..).zip(bytes.chunks_exact(volume.block_size())) {
-                if bytes.get(slot_at..slot_at + size).is_some_and(|slot| is_root(ed, slot)) {
-                    candidates.push(BlockNr::new(block - skipped));
-                }
-            }
+            let pieces = (first..).zip(bytes.chunks_exact(volume.block_size()));
+            candidates.extend(pieces.filter_map(|(block, bytes)| begin(block, bytes)).map(BlockNr::new));
         }
         first += count;
     }
-    let table = volume.geometry.inode_table_blocks();
-    let possible = candidates.into_iter().filter(|place| volume.contains_range(*place, table));
-    let rated: Vec<(i64, BlockNr)> = possible.map(|place| (rate(ed, FIRST, place), place)).collect();
-    let best = rated.iter().map(|one| one.0).max().filter(|best| *best > i64::MIN)?;
-    rated.into_iter().find(|one| one.0 == best).map(|one| one.1)
+    candidates.dedup();
+    candidates.retain(|place| volume.contains_range(*place, table));
+    candidates
 }
 
 /// How much a run of blocks looks like the table of a group: inodes that are right at their places,

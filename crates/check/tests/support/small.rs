@@ -31,3 +31,24 @@ pub(crate) fn repair(image: &Path) {
     plan.apply(&device).expect("the plan fits the image");
     e2fsck_clean(image);
 }
+
+/// Where an inode lies in its table, in bytes of the image; `inode` as debugfs takes it.
+pub(crate) fn slot_at(image: &Path, inode: &str, block_size: u64) -> u64 {
+    // located at block 43, offset 0x0080
+    let said = debugfs(image, &format!("imap {inode}"));
+    let behind = |mark: &str| said.split(mark).nth(1).and_then(|rest| rest.split([',', '\n']).next());
+    let block = behind("at block ").and_then(|block| block.parse::<u64>().ok());
+    let offset = behind("offset 0x").and_then(|offset| u64::from_str_radix(offset.trim(), 16).ok());
+    block.zip(offset).map(|(block, offset)| block * block_size + offset).expect("debugfs knows the inode")
+}
+
+/// What stands in lost+found, as `(inode, name)`.
+pub(crate) fn lost_found(image: &Path) -> Vec<(u32, String)> {
+    let listed = debugfs(image, "ls -p lost+found");
+    let entries = listed.lines().filter_map(|line| {
+        let mut fields = line.split('/').skip(1);
+        let inode = fields.next()?.parse().ok()?;
+        Some((inode, fields.nth(3)?.to_owned()))
+    });
+    entries.filter(|(_, name)| name != "." && name != "..").collect()
+}

@@ -2,10 +2,10 @@
 //! number.
 
 use blockyard_disk::inode::InodeSlot;
-use blockyard_disk::num::{u32_from_u64, u32_from_usize, usize_from_u64};
+use blockyard_disk::num::{u32_from_u64, u32_from_usize};
 use blockyard_disk::{BlockNr, InodeNr};
 
-use super::{CANDIDATES_MAX, CHUNK, FIRST, rate_part};
+use super::{FIRST, RATED_MAX, candidates, rate_part};
 use crate::repair::editor::Editor;
 
 /// Blocks behind the first one that are looked for.
@@ -16,29 +16,11 @@ const INDEX_MAX: u32 = 8;
 pub(super) fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     let volume = ed.volume();
     volume.checksums.fs_seed()?;
-    let (bits, table) = (volume.geometry.block_bits(), volume.geometry.inode_table_blocks());
-    let blocks = volume.geometry.blocks_count().raw();
-    let at_once = (CHUNK >> bits).max(1);
-    let mut buffer = vec![0; usize_from_u64(at_once << bits)];
-    let mut candidates = Vec::new();
-    let mut first = volume.geometry.first_data_block().raw() + 1;
-    while first < blocks && candidates.len() < CANDIDATES_MAX {
-        let count = at_once.min(blocks - first);
-        let bytes = &mut buffer[..usize_from_u64(count << bits)];
-        if volume.device.read_at(first << bits, bytes).is_ok() {
-            for (block, bytes) in (first..).zip(bytes.chunks_exact(volume.block_size())) {
-                let begin = index_of(ed, bytes).and_then(|index| block.checked_sub(u64::from(index)));
-                candidates.extend(begin.map(BlockNr::new));
-            }
-        }
-        first += count;
-    }
-    candidates.sort_unstable();
-    candidates.dedup();
-    let possible = candidates.into_iter().filter(|place| volume.contains_range(*place, table));
+    let begin = |block: u64, bytes: &[u8]| block.checked_sub(u64::from(index_of(ed, bytes)?));
+    let places = candidates(ed, begin).into_iter();
     // What the first block would say is unknown: whole tables are compared by the rest.
     let per_block = u32_from_usize(volume.block_size() / usize::from(volume.geometry.inode_size()));
-    let rated = possible.map(|place| (rate_part(ed, FIRST, place, per_block..super::RATED_MAX), place));
+    let rated = places.map(|place| (rate_part(ed, FIRST, place, per_block..RATED_MAX), place));
     rated.filter(|one| one.0 > 0).max_by_key(|one| (one.0, std::cmp::Reverse(one.1))).map(|one| one.1)
 }
 
