@@ -4,10 +4,10 @@
 //! and exactly when a decision could depend on the lag. Preallocated and pending clusters count as
 //! free here, as in `statfs`.
 //!
-//! Invariant: free >= reserved by delayed allocation; what a request was admitted to is taken from
-//! the free ones before it is searched for. So that two who ask at once are not both promised the
-//! last cluster, each counts what it asks for before it looks, and takes it back when it does not
-//! fit; near the limit they look one after the other.
+//! Invariant: free >= reserved by delayed allocation. A request takes its clusters from the free
+//! count when it is admitted, before the search. Each caller counts its request before it looks and
+//! takes it back when it does not fit, so two concurrent requests are never both promised the last
+//! cluster. Near the limit, callers look one after the other.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_sync::{Atomic, Backend, CpuSlot, Errs, LaggedCounter, Mutex, Ordering, rank};
@@ -28,27 +28,27 @@ pub struct FreeClusters {
     pub root_reserved: u64,
 }
 
-/// Free and reserved clusters as a writer sees them at a glance, late by less than a batch for each
-/// CPU slot.
+/// Free and reserved clusters by the lagging counters: late by less than a batch per CPU slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Free on disk.
     pub free: u64,
     /// Reserved by delayed allocation.
     pub delayed: u64,
-    /// How far the sum of both may be off by the lag of the counters, twice.
+    /// Twice the largest error of the sum of both, caused by the lag of the counters.
     pub watermark: u64,
 }
 
 impl Room {
-    /// Linux begins to place delayed data when more than half of the free clusters are reserved.
+    /// Linux starts writing delayed data back when more than half of the free clusters are
+    /// reserved.
     #[must_use]
     pub const fn wants_write_back(&self) -> bool {
         self.delayed > 0 && self.free < 2 * self.delayed
     }
 
-    /// Linux places new data at once when more than two thirds of the free clusters are reserved,
-    /// or when those left over are so few that the lag of the counters could hide that there are
+    /// Linux allocates new data at once when more than two thirds of the free clusters are
+    /// reserved, or when so few are left that the lag of the counters could hide that there are
     /// none.
     #[must_use]
     pub const fn is_short(&self) -> bool {
@@ -60,10 +60,10 @@ impl Room {
 pub(crate) struct Admission<B: Backend> {
     free: LaggedCounter<B>,
     dirty: LaggedCounter<B>,
-    /// Held while somebody near the limit looks: the last of several who ask at once sees all
+    /// Held for an exact look near the limit: of several concurrent callers, the last sees all
     /// others.
     exact: Mutex<(), B>,
-    /// Relaxed: limits that others may change while we look.
+    /// Relaxed: a limit that may change while we look.
     reserved: B::AtomicU64,
     root: B::AtomicU64,
     /// Above this distance from the limit the lagging values decide.
@@ -91,7 +91,7 @@ impl<B: Backend> Admission<B> {
         self.is_plenty(n) || self.fits(n, flags)
     }
 
-    /// Whether `n` more clusters fit however late the counters are.
+    /// Whether `n` more clusters fit even if the counters lag as far as they can.
     fn is_plenty(&self, n: u64) -> bool {
         let (root, reserved) = self.reserves();
         self.free.approximate() >= n + self.dirty.approximate() + root + reserved + self.watermark
@@ -100,8 +100,8 @@ impl<B: Backend> Admission<B> {
     /// Whether `n` more clusters fit, exactly.
     fn fits(&self, n: u64, flags: RequestFlags) -> bool {
         let (root, reserved) = self.reserves();
-        // In this order: write-back takes free clusters before it ends their reservation. Free ones
-        // may be below zero while others that will not fit have taken theirs ahead.
+        // Order matters: write-back takes free clusters before it ends their reservation. The free
+        // count may be below zero while requests that will not fit have taken theirs ahead.
         let wanted = n + self.dirty.sum().max(0).unsigned_abs();
         let free = self.free.sum();
         let suffice_for = |wanted: u64| u64::try_from(free).is_ok_and(|free| free >= wanted);
@@ -114,15 +114,15 @@ impl<B: Backend> Admission<B> {
         (self.root.load(Ordering::Relaxed), self.reserved.load(Ordering::Relaxed))
     }
 
-    /// Keeps `n` clusters that `count` counts if they fit; otherwise `take_back` is called. What
-    /// does not fit at first sight is not counted at all: the lag of the counters stays as it is,
-    /// as in Linux.
+    /// Promises `n` clusters, which `count` counts; calls `take_back` when they do not fit after
+    /// all. A request that does not fit at first sight is not counted at all, so the lag of the
+    /// counters stays as it is, as in Linux.
     fn promise(&self, n: u64, flags: RequestFlags, count: impl FnOnce(), take_back: impl FnOnce()) -> bool {
         let (mut count, take_back) = (Some(count), take_back);
         if self.is_plenty(n) {
             count.take().into_iter().for_each(|count| count());
-            // `n` is counted already; asking for it once more only makes the exact look a little
-            // more frequent.
+            // `n` is counted already. Asking for it again only makes the exact look a little more
+            // frequent.
             if self.is_plenty(n) {
                 return true;
             }
@@ -146,8 +146,8 @@ impl<B: Backend> Admission<B> {
         self.promise(n, flags, || self.add_dirty(cpu, n), || self.take_dirty(cpu, n))
     }
 
-    /// The length that may be claimed: halved until it fits; `None` when not even one cluster does.
-    /// It counts as taken until [`Self::end_admission`].
+    /// The length that may be claimed: halved until it fits. `None` when not even one cluster fits.
+    /// The length counts as taken until [`Self::end_admission`].
     pub(crate) fn admit(&self, clusters: u32, flags: RequestFlags, cpu: CpuSlot) -> Option<u32> {
         if flags.contains(RequestFlags::DELALLOC_RESERVED) {
             return Some(clusters);
@@ -164,8 +164,8 @@ impl<B: Backend> Admission<B> {
         None
     }
 
-    /// A request that was admitted to `admitted` clusters has taken `taken`. Linux counts what it
-    /// admits as reserved meanwhile, which shows in how far that counter lags behind.
+    /// Ends an admission to `admitted` clusters of which `taken` were used. Linux counts what it
+    /// admits as reserved meanwhile, which changes how far that counter lags.
     pub(crate) fn end_admission(&self, admitted: u32, taken: u32, flags: RequestFlags, cpu: CpuSlot) {
         assert!(taken <= admitted, "{taken} clusters taken, {admitted} admitted");
         let (admitted, taken) = (u64_from_u32(admitted), u64_from_u32(taken));
@@ -204,12 +204,12 @@ impl<B: Backend> Admission<B> {
         }
     }
 
-    /// What a writer sees at a glance.
+    /// Free and reserved clusters by the lagging counters.
     pub(crate) fn room(&self) -> Room {
         Room { free: self.free.approximate(), delayed: self.dirty.approximate(), watermark: self.watermark }
     }
 
-    /// Free clusters as decisions see them: late by less than a batch for each CPU.
+    /// Free clusters by the lagging counter: late by less than a batch per CPU.
     pub(crate) fn free_approximate(&self) -> u64 {
         self.free.approximate()
     }
@@ -228,8 +228,8 @@ mod room_tests {
         Admission::new(&AllocConfig { reserved: Some(0), ..AllocConfig::new(geometry) }, free)
     }
 
-    /// What was reserved cluster by cluster shows after a claim that was not: Linux counts that as
-    /// reserved meanwhile.
+    /// What was reserved cluster by cluster shows only after an unreserved claim: Linux counts the
+    /// claim as reserved meanwhile.
     #[test]
     fn a_claim_takes_along_what_the_counter_of_reserved_clusters_lags_behind() {
         let (none, cpu) = (RequestFlags::empty(), CpuSlot::ZERO);
@@ -257,7 +257,7 @@ mod room_tests {
         Room { free, delayed, watermark: 256 }
     }
 
-    /// The figures at which Linux 6.18 was seen to change its ways.
+    /// The figures at which Linux 6.18 was seen to change its behaviour.
     #[test]
     fn delayed_allocation_ends_where_linux_ends_it() {
         assert!(!room(3540, 1770).wants_write_back());

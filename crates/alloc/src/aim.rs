@@ -1,5 +1,5 @@
-//! What a search aims at: the request grown into a window, or into the length of a locality
-//! preallocation, and the goal that its neighbours give. A pure decision: nothing is changed.
+//! What a search aims at: the request grown into a window or into the length of a locality
+//! preallocation, and the goal that its neighbours give. A pure decision that changes nothing.
 
 use blockyard_disk::{BlockNr, Geometry};
 use blockyard_sync::Backend;
@@ -23,7 +23,7 @@ pub(crate) struct Aim {
     pub(crate) try_goal: bool,
 }
 
-/// What the decision may ask; read only when it matters.
+/// Inputs of the decision; each is read only when it matters.
 pub(crate) struct View<'a, P, O> {
     pub(crate) policy: &'a Policy,
     pub(crate) geometry: &'a Geometry,
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!((group, start, try_goal), (2, next, true), "the window touches it");
     }
 
-    /// The first ext4 tried the goal of the request, with the length of the window.
+    /// The first ext4 tried the request's own goal, with the length of the window.
     #[test]
     fn a_merge_is_tried_at_the_goal_of_the_request_in_2008() {
         let left = Left { logical: LogicalBlock::new(63), physical: BlockNr::new(70_000) };

@@ -1,5 +1,5 @@
-//! One allocation from request to claim, top-down: [`Allocator::allocate`] is the whole story, its
-//! helpers follow in the order they are called.
+//! One allocation from request to claim, top-down: [`Allocator::allocate`] is the whole story, and
+//! its helpers follow in the order they are called.
 
 use std::sync::Arc;
 
@@ -24,19 +24,19 @@ use crate::search::context::Context;
 use crate::search::take::part_of;
 use crate::tunables::Tunable;
 
-/// Searches after a failed one, each only when something changed.
+/// Searches after a failed one. Each runs only when something changed.
 const RETRIES: u32 = 2;
-/// Passes over the groups while preallocations that could be dropped are in use.
+/// Passes over the groups while droppable preallocations are in use.
 const DISCARD_PASSES: u32 = 3;
 
 /// The mutex of the caller's locality group, held from the policy decision to the end of a small
 /// file's request.
 type Locality<'a, B> = Option<MutexGuard<'a, LocalityGroup<B>, B>>;
 
-/// A request served: the clusters, and what was found on the way.
+/// A served request: the clusters, and what was found on the way.
 struct Served {
     part: Extent,
-    /// The whole find; `None` for a preallocation hit.
+    /// The whole extent found; `None` for a preallocation hit.
     found: Option<Extent>,
 }
 
@@ -81,7 +81,7 @@ impl<B: Backend> Allocator<B> {
         Ok(served.map(|served| self.claim(request.cpu, served.part)))
     }
 
-    /// Preallocations first, then the search.
+    /// Tries preallocations first, then the search.
     fn serve(&self, context: &mut Context<'_, B>) -> Result<(Locality<'_, B>, Option<Served>)> {
         let asked = context.asked;
         let mut locality = None;
@@ -108,7 +108,8 @@ impl<B: Backend> Allocator<B> {
         Ok((locality, served))
     }
 
-    /// The inode preallocation that covers the first block asked for, whatever the policy.
+    /// Serves from the inode preallocation that covers the first block asked for, whatever the
+    /// policy.
     fn serve_from_inode(&self, asked: &Asked<'_, B>) -> Result<Option<Extent>> {
         let geometry = &self.table.geometry;
         let wanted = asked.extent;
@@ -132,7 +133,7 @@ impl<B: Backend> Allocator<B> {
         Ok(Some(Extent { group: prealloc.group, start, len: taken, logical: wanted.logical }))
     }
 
-    /// The nearest preallocation of the caller's CPU slot that holds the whole length.
+    /// Serves from the nearest preallocation of the caller's CPU slot that holds the whole length.
     fn serve_from_locality(
         &self,
         asked: &Asked<'_, B>,
@@ -149,7 +150,7 @@ impl<B: Backend> Allocator<B> {
         while let Some(prealloc) = locality.take_nearest(geometry, goal.raw(), wanted.len, ties) {
             let group = self.pin(prealloc.group, asked.cpu())?;
             let Some(start) = prealloc.take_front(wanted.len) else {
-                // Deleted by somebody who ran out of space.
+                // Another thread that ran out of space deleted it.
                 group.unpin();
                 continue;
             };
@@ -164,7 +165,7 @@ impl<B: Backend> Allocator<B> {
         Ok(None)
     }
 
-    /// Pins a group, loading it first when it is not.
+    /// Pins a group and loads it first if necessary.
     fn pin(&self, nr: GroupNr, cpu: CpuSlot) -> Result<&Group<B>> {
         let group = self.table.group(nr);
         while !group.pin() {
@@ -188,8 +189,8 @@ impl<B: Backend> Allocator<B> {
         view.aim(asked)
     }
 
-    /// Searches; when there is nothing, and clusters were held for trimming meanwhile, again while
-    /// none are.
+    /// Searches. If that finds nothing and clusters were held for trimming meanwhile, searches
+    /// again while none are held.
     fn search_or_make_room(&self, context: &mut Context<'_, B>) -> Result<()> {
         let trims = self.trims.begun();
         self.search_with_retries(context)?;
@@ -203,10 +204,10 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Searches; when there is nothing, drops preallocations or looks again with strict checks, at
+    /// Searches. If that finds nothing, drops preallocations or looks again with strict checks, at
     /// most twice.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
-        // Looked at only from the second strict search on: a request that finds space must not read
+        // Read only from the second strict search on: a request that finds space must not read
         // every CPU's count.
         let mut changes = None;
         for retry in 0..=RETRIES {
@@ -235,7 +236,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Drops preallocations group by group until `needed` clusters were given back; how many were.
+    /// Drops preallocations group by group until `needed` clusters were given back. Returns how
+    /// many were.
     fn discard_preallocations(&self, needed: u32, cpu: CpuSlot) -> u64 {
         let mut freed = 0;
         for _ in 0..DISCARD_PASSES {
@@ -278,7 +280,7 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Ends the use of a locality preallocation: back to its bucket with what is left, or gone.
+    /// Ends the use of a locality preallocation: what is left goes back to its bucket.
     fn park(&self, cpu: CpuSlot, prealloc: Arc<Prealloc<B>>, locality: &mut LocalityGroup<B>) {
         if prealloc.glance().free == 0 {
             prealloc.put();
@@ -306,9 +308,9 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Gives what a deleted preallocation has left back to its group.
+    /// Gives the clusters left in a deleted preallocation back to its group.
     fn return_prealloc(&self, prealloc: &Prealloc<B>, cpu: CpuSlot) {
-        // When the group cannot be loaded its clusters stay used until the next open: nothing is
+        // If the group cannot be loaded, its clusters stay used until the next open. Nothing is
         // lost on disk.
         if let Ok(mut guard) = self.table.lock_loaded(prealloc.group, cpu, &*self.source) {
             let returned = guard.release_prealloc(prealloc);
@@ -317,9 +319,9 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Drops all preallocations of an inode, and its window: at its last close, before truncating
-    /// or punching it, at its eviction. The caller keeps others from allocating for this inode
-    /// meanwhile.
+    /// Drops all preallocations of an inode, and its window. For its last close, before truncating
+    /// or punching it, and at its eviction. Meanwhile the caller keeps others from allocating for
+    /// this inode.
     pub fn discard_inode_preallocations(&self, inode: &InodeAlloc<B>, cpu: CpuSlot) {
         self.drop_window(inode);
         for prealloc in inode.take_all() {
@@ -329,7 +331,7 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Counts the request and emits its event; no lock is held.
+    /// Counts the request and emits its event, with no lock held.
     fn finish_request(&self, context: &mut Context<'_, B>, served: Option<&Served>) {
         let cpu = context.cpu();
         if self.tunables.value(Tunable::Stats) != 0 {
@@ -347,9 +349,9 @@ impl<B: Backend> Allocator<B> {
         Claim::new(self, part.group, part.start, part.len, cpu, first_use)
     }
 
-    /// A claim comes back.
+    /// Takes a released claim back.
     pub(crate) fn take_back(&self, group: GroupNr, start: u32, count: u32, cpu: CpuSlot) {
-        // The pin of the claim keeps the group loaded.
+        // The claim's pin keeps the group loaded.
         let freed = self.table.lock(group, cpu).mark_free(start, count);
         assert!(freed.is_ok(), "clusters of a claim in group {group} were free: {freed:?}");
         self.table.group(group).unpin();

@@ -1,6 +1,6 @@
-//! The allocator: its parts, how it is opened, and what it answers about itself.
+//! The allocator: its parts, how it is opened, and what it reports about itself.
 //!
-//! Nothing here is taken by every allocation: groups, locality groups, counters and goals each have
+//! No lock here is taken by every allocation: groups, locality groups, counters and goals each have
 //! their own lock or none. [`crate::allocate`] is the path of one request through these parts.
 
 use core::fmt;
@@ -31,7 +31,7 @@ use crate::stats::{GroupLine, LockCensus, MbStats, Stats, StructsSummary, format
 use crate::trims::Trims;
 use crate::tunables::{Tunable, Tunables};
 
-/// File systems with fewer groups are not scanned by index unless asked for.
+/// File systems with fewer groups are not scanned by index unless the policy says so.
 const AUTO_SCAN_GROUPS: u32 = 16;
 
 /// The locality group of one CPU slot under its mutex.
@@ -52,19 +52,19 @@ pub struct Allocator<B: Backend = Native> {
     pub(crate) frees: Frees<B>,
     pub(crate) admission: Admission<B>,
     pub(crate) stats: Stats<B>,
-    /// Counts every change of free clusters: a search that failed looks again when it has moved.
+    /// Counts every change of free clusters. A failed search looks again when it has moved.
     pub(crate) changes: ShardedCounter<B>,
     pub(crate) events: Option<Box<dyn EventSink>>,
     pub(crate) init: InitMode,
     /// Stripe in clusters, 0 for none.
     pub(crate) stripe: u32,
     pub(crate) trims: Trims<B>,
-    /// What another crate decides.
+    /// Decisions made by another crate.
     pub(crate) code: OpenCode,
 }
 
 impl<B: Backend> Allocator<B> {
-    /// Opens the allocator of a file system whose groups' descriptors say `facts`.
+    /// Opens the allocator of a file system whose group descriptors say `facts`.
     ///
     /// # Errors
     /// [`AllocError::BadConfig`]; [`AllocError::Load`] when all groups are to be loaded and one
@@ -131,15 +131,15 @@ impl<B: Backend> Allocator<B> {
         Ok(allocator)
     }
 
-    /// Sends one event a decision to `sink`; set before sharing the allocator.
+    /// Sends one event per decision to `sink`. Set before sharing the allocator.
     #[must_use]
     pub fn with_events(mut self, sink: impl EventSink + 'static) -> Self {
         self.events = Some(Box::new(sink));
         self
     }
 
-    /// Loads the groups `first..first + count` that have free clusters and never were, in ascending
-    /// order: what the kernel does in the background after mount.
+    /// Loads those of the groups `first..first + count` that have free clusters and were never
+    /// loaded, in ascending order. The kernel does this in the background after mount.
     ///
     /// # Errors
     /// [`AllocError::Load`] at the first group that cannot be read.
@@ -160,14 +160,15 @@ impl<B: Backend> Allocator<B> {
         &self.table.geometry
     }
 
-    /// The decisions.
+    /// The policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The bitmap of a `BLOCK_UNINIT` group was written for another reason than a claim or a free
-    /// of its blocks: an inode was created in it. Cheap criteria no longer load it for free.
+    /// Notes that the bitmap of a `BLOCK_UNINIT` group was written for another reason than a claim
+    /// or a free of its blocks: an inode was created in it. Cheap criteria no longer load it
+    /// without I/O.
     pub fn note_bitmap_written(&self, group: GroupNr) {
         self.table.group(group).clear_block_uninit();
     }
@@ -178,14 +179,14 @@ impl<B: Backend> Allocator<B> {
         self.admission.figures()
     }
 
-    /// Free and reserved clusters as a writer sees them who chooses between delaying and placing at
+    /// Free and reserved clusters for a writer that chooses between delaying and allocating at
     /// once.
     #[must_use]
     pub fn room(&self) -> Room {
         self.admission.room()
     }
 
-    /// Free clusters as decisions see them: cheap, late by less than a batch for each CPU slot.
+    /// Free clusters as decisions see them: cheap, but late by less than a batch per CPU slot.
     #[must_use]
     pub fn free_clusters_approximate(&self) -> u64 {
         self.admission.free_approximate()
@@ -197,7 +198,7 @@ impl<B: Backend> Allocator<B> {
         self.table.group(group).free()
     }
 
-    /// Changes the file system's own reserve.
+    /// Changes the file system's own reserve, in clusters.
     ///
     /// # Errors
     /// [`AllocError::BadTunable`] when it is not below the number of clusters.
@@ -223,7 +224,7 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Whether so many clusters could be claimed or reserved now.
+    /// Whether this many clusters could be claimed or reserved now.
     #[must_use]
     pub fn has_room(&self, clusters: u64, flags: RequestFlags) -> bool {
         self.admission.has_room(clusters, flags)
@@ -255,13 +256,13 @@ impl<B: Backend> Allocator<B> {
         self.table.indexes.optimised()
     }
 
-    /// Switches `mb_optimize_scan`; as in the kernel nothing is rebuilt, each group is corrected
+    /// Switches `mb_optimize_scan`. As in the kernel nothing is rebuilt: each group is corrected
     /// when it next changes.
     pub fn set_optimize_scan(&self, on: bool) {
         self.table.indexes.set_optimised(on);
     }
 
-    /// Drops bitmaps of groups that nothing pins, all of them; how many.
+    /// Drops the bitmaps of all groups that nothing pins. Returns how many.
     pub fn evict_all(&self, cpu: CpuSlot) -> u32 {
         let mut evicted = 0;
         for nr in self.table.geometry.all_groups() {
@@ -270,21 +271,21 @@ impl<B: Backend> Allocator<B> {
         evicted
     }
 
-    /// Lets a model say which group locks look held, or ends that: the one door for models of
-    /// overlapping operations.
+    /// Sets or removes a model that says which group locks look held. The only entry point for
+    /// models of overlapping operations.
     #[doc(hidden)]
     pub fn set_lock_model(&self, model: Option<Arc<dyn LockModel>>) {
         self.table.modelled.set(model);
     }
 
-    /// The group that stands for the lock of this one: itself, or the first of those that share it.
+    /// The group whose lock this group uses: itself, or the first of those that share the lock.
     #[doc(hidden)]
     #[must_use]
     pub fn lock_of(&self, group: GroupNr) -> GroupNr {
         self.table.lock_of(group)
     }
 
-    /// Runs `f` while the group is locked, as Linux marks a claim in the on-disk bitmap: for models
+    /// Runs `f` while the group is locked, as Linux marks a claim in the on-disk bitmap. For models
     /// of the engine around the allocator. `f` must take no lock.
     #[doc(hidden)]
     pub fn with_group_locked(&self, group: GroupNr, cpu: CpuSlot, f: impl FnOnce()) {
@@ -297,8 +298,8 @@ impl<B: Backend> Allocator<B> {
         self.changes.add(cpu, 1);
     }
 
-    /// Where the cursors of a round-robin policy stand; empty without rotation. Kept over a close
-    /// by the caller, they go back in through [`AllocConfig::cursors`].
+    /// Where the cursors of a round-robin policy stand; empty without rotation. The caller keeps
+    /// them over a close and passes them back through [`AllocConfig::cursors`].
     #[must_use]
     pub fn cursors(&self) -> Vec<GroupNr> {
         self.cursors.positions()
@@ -387,8 +388,8 @@ impl<B: Backend> Allocator<B> {
         (runs, clusters)
     }
 
-    /// How often locks were taken since open: those of groups, and each that the whole file system
-    /// shares.
+    /// How often locks were taken since open: the group locks, and each lock that the whole file
+    /// system shares.
     #[must_use]
     pub fn lock_census(&self) -> LockCensus {
         let mut shared = vec![self.md.figures()];

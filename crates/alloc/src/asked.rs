@@ -1,5 +1,5 @@
-//! A request as it is served: clamped, with a goal inside the file system, and what the policy
-//! decided of its kind. Nothing of it changes from there on.
+//! A request being served: clamped, with a goal inside the file system and the policy's decision on
+//! its kind. None of it changes afterwards.
 
 use blockyard_disk::Geometry;
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
@@ -13,12 +13,12 @@ use crate::prealloc::inode::InodeAlloc;
 use crate::request::{BlockRequest, Mapping, RequestFlags};
 use crate::tunables::{Tunable, Tunables};
 
-/// Flags that say how a search goes on, and change with it; all others say what kind of request it
+/// Flags that say how a search goes on, and change with it. All others say what kind of request it
 /// is.
 pub(crate) const SEARCH_FLAGS: RequestFlags =
     RequestFlags::TRY_GOAL.union(RequestFlags::FIRST).union(RequestFlags::STRICT_CHECK);
 
-/// What a request is made of besides its words.
+/// What a request is judged by besides its own fields.
 pub(crate) struct Rules<'a, B: Backend> {
     pub(crate) table: &'a GroupTable<B>,
     pub(crate) tunables: &'a Tunables<B>,
@@ -29,7 +29,7 @@ pub(crate) struct Rules<'a, B: Backend> {
 pub(crate) struct Asked<'a, B: Backend> {
     pub(crate) request: &'a BlockRequest,
     pub(crate) inode: &'a InodeAlloc<B>,
-    /// What kind of request it is: by the caller's word, and for data by size and use of the file.
+    /// The kind of request: as the caller says, and for data by the size and use of the file.
     pub(crate) kind: RequestFlags,
     /// What is asked for, clamped.
     pub(crate) extent: Extent,
@@ -38,7 +38,7 @@ pub(crate) struct Asked<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Asked<'a, B> {
-    /// Clamps the request, makes the goal valid, and decides the policy: small file, stream, or
+    /// Clamps the request, makes the goal valid, and decides the kind: small file, stream, or
     /// exact.
     pub(crate) fn new(
         rules: Rules<'_, B>,
@@ -62,7 +62,7 @@ impl<'a, B: Backend> Asked<'a, B> {
         if kind.contains(RequestFlags::DATA) && !kind.contains(RequestFlags::GOAL_ONLY) {
             let small_max = || match tunables.value(Tunable::GroupPrealloc) {
                 0 => None,
-                // Windows are of files: nothing is shared.
+                // Windows belong to files: there is no shared preallocation.
                 _ if policy.search == Search::Windows => None,
                 _ => Some(tunables.value(Tunable::StreamReq)),
             };
@@ -72,7 +72,7 @@ impl<'a, B: Backend> Asked<'a, B> {
         Self { request, inode, kind, extent, groups: usable_groups(geometry, request.mapping) }
     }
 
-    /// The slot of the CPU that the caller acts on.
+    /// The caller's CPU slot.
     pub(crate) fn cpu(&self) -> CpuSlot {
         self.request.cpu
     }
@@ -101,15 +101,15 @@ fn most(policy: &Policy, geometry: &Geometry) -> u32 {
     }
 }
 
-/// What decides by size.
+/// What decides the kind by size.
 struct SizeRules<'a> {
-    /// Blocks of the largest small file; `None` where no file is small.
+    /// Blocks of the largest small file; `None` where no file counts as small.
     small_max: Option<u32>,
     policy: &'a Policy,
 }
 
-/// What kind of request for data it is: of a small file, for the last block of a file that is
-/// closed, or of a stream.
+/// The kind of a data request: for a small file, for the last blocks of a closed file, or for a
+/// stream.
 fn data_kind(
     geometry: &Geometry,
     request: &BlockRequest,

@@ -1,13 +1,13 @@
 //! The free clusters of one group, as bits and as buddy chunks.
 //!
-//! Level 0 has one bit a cluster: 1 = free in core. Level `k >= 1` has one bit for each aligned run
-//! of `2^k` clusters: 1 = that run is a free chunk of *exactly* order `k`. Key decision: the chunks
-//! are a pure function of level 0 (a free cluster belongs to the largest aligned power-of-two run,
-//! at most `2^(orders-1)`, that is wholly free), so loading, splitting and merging always agree and
-//! a model test can recompute them.
+//! Level 0 has one bit per cluster: 1 = free in core. Level `k >= 1` has one bit for each aligned
+//! run of `2^k` clusters: 1 = that run is a free chunk of *exactly* order `k`. Key decision: the
+//! chunks are a pure function of level 0. A free cluster belongs to the largest aligned
+//! power-of-two run, at most `2^(orders-1)`, that is wholly free. So loading, splitting and merging
+//! always agree, and a model test can recompute the chunks.
 //!
 //! Buddies of neighbouring groups are built one after the other and lie side by side on the heap,
-//! while different CPUs work on them: so the words end with padding, and a group keeps its buddy in
+//! but different CPUs work on them. So the words end with padding, and each group has its buddy in
 //! cache lines of its own.
 //!
 //! Invariants: `free = popcount(level 0)`; `counters[0] + sum(popcount(level k)) = chunks` and
@@ -22,10 +22,10 @@ pub(crate) const ORDERS_MAX: usize = 18;
 /// Words behind the last level: two cache lines that no other group's words share.
 const PADDING: usize = 16;
 
-/// Clusters of a group that were to be freed but are free already.
+/// A range to be freed that is free already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlreadyFree {
-    /// First cluster of the range that is free already.
+    /// First cluster of the range that is already free.
     pub(crate) at: u32,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Buddy {
     free: u32,
     fragments: u32,
     first_free: u32,
-    /// No free cluster lies below this word; invisible, only shortens scans.
+    /// No free cluster lies below this word. Only shortens scans; has no visible effect.
     hint_word: u32,
 }
 
@@ -119,8 +119,8 @@ impl Buddy {
         self.fragments
     }
 
-    /// A position below which nothing is free (it may itself be used); the group's size when built
-    /// with none free.
+    /// A position below which nothing is free; it may itself be used. The group's size when the
+    /// buddy was built with nothing free.
     #[inline]
     #[must_use]
     pub(crate) const fn first_free(&self) -> u32 {
@@ -221,8 +221,8 @@ impl Buddy {
         (1..=aligned).find(|&order| self.bit(order, at >> order)).unwrap_or(0)
     }
 
-    /// As [`Self::run`], from a free cluster that starts a chunk: after a used one, or after the
-    /// end of a chunk.
+    /// As [`Self::run`], for a free cluster that starts a chunk: after a used one, or after the end
+    /// of a chunk.
     #[inline]
     pub(crate) fn run_from(&self, at: u32, want: u32) -> u32 {
         let mut end = at + (1 << self.order_from(at));
@@ -256,8 +256,8 @@ impl Buddy {
     }
 
     /// Length of the free run from `at` as the search sees it: to the end of the chunk that holds
-    /// `at`, then whole following chunks while the sum is below `want`. 0 when `at` is used; may
-    /// overshoot `want`.
+    /// `at`, then whole following chunks while the sum is below `want`. It may overshoot `want`. 0
+    /// when `at` is used.
     #[inline]
     #[must_use]
     pub(crate) fn run(&self, at: u32, want: u32) -> u32 {
@@ -386,7 +386,7 @@ impl Buddy {
         self.next_free(start).filter(|&at| at < end)
     }
 
-    /// Adds or removes one fragment, by what stands left and right of the range.
+    /// Adds or removes fragments, by the clusters left and right of the range.
     #[inline]
     fn count_fragment_change(&mut self, start: u32, end: u32, using: bool) {
         let left = start > 0 && self.is_free(start - 1);
@@ -531,8 +531,8 @@ mod tests {
         Buddy::from_used_bitmap(&bitmap, CLUSTERS, CLUSTERS, ORDERS)
     }
 
-    /// Everything that may be compared: hint and first_free are lower bounds, not functions of the
-    /// bits.
+    /// Everything that may be compared. The hint and `first_free` are lower bounds, not functions
+    /// of the bits.
     fn visible(buddy: &Buddy) -> (Vec<u64>, Vec<u32>, u32, u32) {
         (buddy.words.to_vec(), buddy.counters().to_vec(), buddy.free(), buddy.fragments())
     }

@@ -1,10 +1,9 @@
-//! A claim: clusters that are used in core and belong to the caller, until it says what became of
+//! A claim: clusters that are used in core and belong to the caller, until it commits or releases
 //! them.
 //!
-//! A claim pins its group, so that the group is not loaded again from a bitmap that does not show
-//! the clusters yet. It must be committed (the caller has put the clusters into the on-disk bitmap
-//! and the descriptor) or released; dropping it releases it, so clusters can not leak through an
-//! error path.
+//! A claim pins its group, so that the group is not reloaded from a bitmap that does not show the
+//! clusters yet. The caller must commit it once the clusters are in the on-disk bitmap and the
+//! descriptor, or release it. Dropping it releases it, so no error path can leak clusters.
 
 use core::fmt;
 
@@ -26,7 +25,7 @@ pub struct Claim<'a, B: Backend = Native> {
 }
 
 impl<'a, B: Backend> Claim<'a, B> {
-    /// A claim on clusters that are used in core in a group that is pinned once for it.
+    /// A claim on clusters that are used in core, in a group that is pinned once for it.
     pub(crate) fn new(
         allocator: &'a Allocator<B>,
         group: GroupNr,
@@ -61,7 +60,7 @@ impl<'a, B: Backend> Claim<'a, B> {
         self.count
     }
 
-    /// Clusters, as a count of the file system.
+    /// Clusters, as a file-system count.
     #[must_use]
     pub fn cluster_count(&self) -> ClusterCount {
         ClusterCount::new(u64::from(self.count))
@@ -79,14 +78,14 @@ impl<'a, B: Backend> Claim<'a, B> {
         self.allocator.table.geometry.blocks_in(self.cluster_count())
     }
 
-    /// Whether the group's bitmap was never written: the caller must write the synthesised one with
-    /// this claim in it, and clear `BLOCK_UNINIT`.
+    /// Whether the group's bitmap was never written. The caller must then write the synthesised one
+    /// with this claim in it, and clear `BLOCK_UNINIT`.
     #[must_use]
     pub fn group_is_block_uninit(&self) -> bool {
         self.first_use
     }
 
-    /// The clusters are in the on-disk bitmap and descriptor.
+    /// Commits: the clusters are in the on-disk bitmap and descriptor.
     pub fn commit(mut self) {
         self.open = false;
         let group = self.allocator.table.group(self.group);
@@ -97,7 +96,7 @@ impl<'a, B: Backend> Claim<'a, B> {
         group.unpin();
     }
 
-    /// The clusters are not needed: they are free again at once.
+    /// Releases: the clusters are free again at once.
     pub fn release(self) {
         drop(self);
     }

@@ -1,5 +1,5 @@
-//! What an allocator is opened with: geometry, policy, devices' nature, and where group bitmaps
-//! come from.
+//! What an allocator is opened with: geometry, policy, kind of device, and the source of group
+//! bitmaps.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_usize};
 use blockyard_disk::{Geometry, GroupNr};
@@ -14,28 +14,29 @@ pub struct GroupFacts {
     /// Free clusters: the descriptor's count, or for a group flagged `BLOCK_UNINIT` its clusters
     /// minus its own metadata.
     pub free: u32,
-    /// The bitmap was never written: it is synthesised, which needs no I/O.
+    /// The bitmap was never written: it is synthesised without I/O.
     pub block_uninit: bool,
 }
 
-/// Gives the on-disk block bitmap of a group (1 = used). Called with no lock held, by any thread.
+/// Provides the on-disk block bitmap of a group (1 = used). Called by any thread with no lock held.
 pub trait GroupSource: Send + Sync {
-    /// Fills `bitmap` (one block, zeroed) with the bitmap of `group`; for a `BLOCK_UNINIT` group
-    /// the synthesised one. Claims that were committed and frees that the journal has let go must
-    /// be in it.
+    /// Fills `bitmap` (one block, zeroed) with the bitmap of `group`: the synthesised one for a
+    /// `BLOCK_UNINIT` group. It must contain claims that were committed and frees that the journal
+    /// has released.
     ///
     /// # Errors
     /// Whatever the device or the checksum says.
     fn load(&self, group: GroupNr, bitmap: &mut [u8]) -> Result<(), SourceError>;
 
-    /// These groups will probably be loaded soon. May start reading them; the default does nothing.
+    /// Says that these groups will probably be loaded soon. May start reading them; the default
+    /// does nothing.
     fn prefetch(&self, _first: GroupNr, _count: u32) {}
 }
 
 /// When groups are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum InitMode {
-    /// On demand, with the prefetch rules of the search; right after open the indexes are empty.
+    /// On demand, with the search's prefetch rules. The indexes are empty right after open.
     #[default]
     Lazy,
     /// All groups with free clusters, in ascending order, before `open` returns.
@@ -47,25 +48,25 @@ pub enum InitMode {
 pub struct AllocConfig {
     /// The file system.
     pub geometry: Geometry,
-    /// The decisions.
+    /// The policy.
     pub policy: Policy,
-    /// CPU slots: locality groups, stream goals and zones are sized by it (the kernel's possible
-    /// CPUs).
+    /// CPU slots (the kernel's possible CPUs): sizes locality groups, stream goals and zones.
     pub cpus: u32,
-    /// Whether the device has seek times: linear prefix of 4 groups.
+    /// Whether the device has seek times. If so, the linear prefix is 4 groups.
     pub rotational: bool,
-    /// Stripe in blocks; 0 or 1 is none, as is a value that is no multiple of the cluster ratio.
+    /// Stripe in blocks. 0 and 1 mean none, and so does a value that is no multiple of the cluster
+    /// ratio.
     pub stripe: u32,
     /// Clusters reserved for root.
     pub root_reserved: u64,
-    /// Clusters reserved by the file system itself; `None`: 2 percent, at most 4096, none for
-    /// indirect file systems.
+    /// Clusters reserved by the file system itself. `None`: 2 percent, at most 4096, and none for
+    /// file systems without extents.
     pub reserved: Option<u64>,
-    /// Whether the file system has extents (the default reserve depends on it).
+    /// Whether the file system has extents; the default reserve depends on it.
     pub extents: bool,
     /// When groups are loaded; the policy's `init` slot overrides it.
     pub init: InitMode,
-    /// Bytes of loaded groups to keep at most; groups that hold claims or pending frees stay beyond
+    /// Most bytes of loaded groups to keep. Groups that hold claims or pending frees stay beyond
     /// it.
     pub memory_max: u64,
     /// Seed of every random choice.
@@ -126,7 +127,7 @@ impl AllocConfig {
         if stripe > 1 { clusters.next_multiple_of(stripe) } else { clusters }
     }
 
-    /// With flex groups eight of them at a time, otherwise 32 groups; never more than there are.
+    /// Eight flex groups at a time, or 32 groups without flex groups; never more than there are.
     fn default_prefetch(&self) -> u32 {
         let geometry = &self.geometry;
         let batch = if geometry.flex_size() > 1 {

@@ -1,4 +1,4 @@
-//! The five criteria: from picky and cheap to content with anything.
+//! The five criteria, from picky and cheap to satisfied with anything.
 
 use crate::stats::CRITERIA;
 
@@ -10,7 +10,7 @@ pub enum Criterion {
     PowerOfTwo,
     /// A group whose average free run holds the request.
     GoalFast,
-    /// As before, for a request that is shortened step by step.
+    /// As before, with the request shortened step by step.
     BestAvail,
     /// A group with enough free clusters.
     GoalSlow,

@@ -1,10 +1,11 @@
-//! The cursor search (`search=cursor`): round robin by group, in its published forms and in ours.
+//! The cursor search (`search=cursor`): round robin by group, in its published forms and in our
+//! own.
 //!
 //! A cursor is a group: the inode's own (where it last found space) before the CPU's or the file
-//! system's. What is accepted there is a slot: any run, a run of a minimum length for a bounded
-//! number of groups, or what the ladder finds from that group. Running out of space is decided by a
-//! last lap that waits for busy groups and takes anything, so it happens exactly when the ladder
-//! would.
+//! system's. A policy slot decides what is accepted there: any run, a run of a minimum length for a
+//! bounded number of groups, or what the ladder finds from that group. A last lap that waits for
+//! busy groups and takes anything decides that space has run out, so it happens exactly when the
+//! ladder would say so.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::u64_from_u32;
@@ -19,7 +20,7 @@ use crate::request::RequestFlags;
 use crate::search::context::Context;
 
 impl<B: Backend> Allocator<B> {
-    /// Looks for space from a cursor; what it finds is claimed in core and left in
+    /// Looks for space from a cursor. The extent found is claimed in core and left in
     /// `context.outcome.find`.
     ///
     /// # Errors
@@ -40,7 +41,7 @@ impl<B: Backend> Allocator<B> {
                 context.search.goal.group = group;
             }
             if !policy.neighbour_first {
-                // As published: the group is the cursor's, the offset still the neighbour's.
+                // As published: the group is the cursor's, but the offset is still the neighbour's.
                 self.try_exact_goal(context)?;
             }
             if context.outcome.find.is_none() && !context.asked.kind.contains(RequestFlags::GOAL_ONLY) {
@@ -78,7 +79,7 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Takes the first run of at least the floor, in one lap over groups that are not full, passing
+    /// Takes the first run of at least the floor, in one lap over groups that are not full. Passes
     /// over a bounded number of groups whose runs are too short.
     fn lap_above_floor(&self, context: &mut Context<'_, B>) -> Result<()> {
         let policy = self.policy.cursor;
@@ -105,7 +106,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// The next group of `[from, end)` that is not known to be full: by the index while it is kept,
-    /// else any.
+    /// otherwise any.
     fn next_with_space(&self, from: u32, end: u32) -> Option<GroupNr> {
         let Sets::ByGroup(sets) = &self.table.indexes.average else { return linear_next(from, end) };
         if !self.table.indexes.optimised() {
@@ -132,8 +133,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Remembers where space was found; `through_inode` when the search started at the inode's own
-    /// cursor.
+    /// Remembers where space was found. `through_inode` says that the search started at the inode's
+    /// own cursor.
     fn move_cursors(&self, context: &Context<'_, B>, through_inode: bool) {
         let Some(find) = &context.outcome.find else { return };
         let policy = self.policy.cursor;

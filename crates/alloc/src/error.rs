@@ -1,21 +1,21 @@
-//! Errors of the allocator. Running out of space is an answer, not a fault: [`NoSpace`] says what
-//! could still help.
+//! Errors of the allocator. Running out of space is a normal answer: [`NoSpace`] says what could
+//! still help.
 //!
-//! A free that contradicts the bitmaps, and a bitmap that contradicts its descriptor, are
-//! corruption of the image like any other: a [`Corruption`] with its kind and place.
+//! A free that contradicts the bitmaps, or a bitmap that contradicts its descriptor, is corruption
+//! of the image: a [`Corruption`] with its kind and location.
 
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, GroupNr};
 
-/// What a [`GroupSource`](crate::GroupSource) reports when it cannot give a bitmap.
+/// What a [`GroupSource`](crate::GroupSource) reports when it cannot provide a bitmap.
 pub type SourceError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
 /// Why nothing was allocated, and what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSpace {
-    /// Freed clusters that wait for a commit: when not 0, committing the running transaction and
-    /// asking again may help. At most three such retries; outside the journal handle.
+    /// Freed clusters that wait for a commit. If not 0, committing the running transaction and
+    /// asking again may help: at most three such retries, outside the journal handle.
     pub pending_clusters: u64,
-    /// Whether one cluster could be claimed right now: when nothing is pending, a retry is worth it
+    /// Whether one cluster could be claimed right now. If nothing is pending, a retry makes sense
     /// only then.
     pub claimable: bool,
 }
@@ -34,8 +34,8 @@ pub enum AllocError {
         /// What the source said.
         source: SourceError,
     },
-    /// What is to be freed is free or waits for its commit already, or lies outside the file
-    /// system; or the bitmap of its group contradicts the descriptor: such a group is not changed
+    /// The blocks to be freed are free already, wait for their commit, or lie outside the file
+    /// system. Or the bitmap of their group contradicts the descriptor; such a group is not changed
     /// any more.
     #[error(transparent)]
     Corrupt(#[from] Corruption),

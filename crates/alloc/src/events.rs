@@ -66,7 +66,7 @@ pub struct AllocEvent {
 
 const _: () = assert!(size_of::<AllocEvent>() == 64);
 
-/// Receives events. Called after the request's locks were dropped; must be cheap and must not call
+/// Receives events. Called after the request's locks were dropped. Must be cheap and must not call
 /// the allocator.
 pub trait EventSink: Send + Sync {
     /// One decision made on `cpu`.

@@ -1,7 +1,7 @@
 //! Freeing from request to free clusters, top-down: [`Allocator::free`] marks or queues,
-//! [`Allocator::commit`] lets go.
+//! [`Allocator::commit`] makes clusters free.
 //!
-//! What waits for a commit, and how it is found again, is [`crate::frees`].
+//! [`crate::frees`] keeps what waits for a commit.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
 use blockyard_disk::{BlockNr, ClusterOffset, GroupNr, TxnId};
@@ -14,7 +14,7 @@ use crate::frees::{FreeContext, FreedExtent};
 use crate::group::GroupGuard;
 use crate::index::by_group::OrderedSets;
 
-/// A range of blocks as clusters, and what of it lies in one group.
+/// A range of blocks as clusters, split by group.
 struct Ranges {
     next: u64,
     end: u64,
@@ -42,15 +42,15 @@ impl Iterator for Ranges {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// Frees `blocks` blocks from `first`; gives the clusters freed.
+    /// Frees `blocks` blocks from `first`. Returns the clusters freed.
     ///
-    /// The on-disk bits must still be set while this runs: with a transaction the caller clears
+    /// The on-disk bits must still be set while this runs. With a transaction the caller clears
     /// them afterwards, in that transaction (the group is pinned until its commit). Without one it
-    /// uses [`Self::free_with`], since the clusters may be handed out again before this returns.
+    /// uses [`Self::free_with`], because the clusters may be handed out again before this returns.
     ///
     /// # Errors
-    /// [`AllocError::Corrupt`], [`AllocError::Load`].
-    /// A range is freed group by group: what came before the failing group stays freed.
+    /// [`AllocError::Corrupt`], [`AllocError::Load`]. A range is freed group by group: the groups
+    /// before the failing one stay freed.
     pub fn free(&self, first: BlockNr, blocks: u64, context: FreeContext) -> Result<u64> {
         let mut freed = 0;
         for extent in self.cluster_ranges(first, blocks, &context)? {
@@ -64,13 +64,13 @@ impl<B: Backend> Allocator<B> {
         Ok(freed)
     }
 
-    /// As [`Self::free`], calling `clear` for the part in each group before that part can be handed
-    /// out again: it clears the bits of the on-disk bitmap. No lock is held meanwhile; the group is
-    /// loaded and pinned.
+    /// As [`Self::free`], and calls `clear` for the part in each group before that part can be
+    /// handed out again. `clear` clears the bits of the on-disk bitmap. No lock is held meanwhile;
+    /// the group is loaded and pinned.
     ///
     /// # Errors
-    /// As [`Self::free`]; and what `clear` says, with the part it was called for neither freed nor
-    /// counted.
+    /// As [`Self::free`], and errors of `clear`. The part that `clear` failed for is neither freed
+    /// nor counted.
     pub fn free_with<E: From<AllocError>>(
         &self,
         first: BlockNr,
@@ -110,13 +110,13 @@ impl<B: Backend> Allocator<B> {
         let ratio = u64_from_u32(geometry.cluster_ratio());
         let up = |n: u64| n.div_ceil(ratio);
         let next = if context.keep_partial_first { up(first.raw() - f0) } else { (first.raw() - f0) / ratio };
-        // The tail of the file system may end inside a cluster: that cluster is whole for us.
+        // If the file system ends inside a cluster, that cluster counts as whole.
         let whole_end = end == total || !context.keep_partial_last;
         let end = if whole_end { up(end - f0) } else { (end - f0) / ratio };
         Ok(Ranges { next, end, per_group: u64_from_u32(geometry.clusters_per_group()) })
     }
 
-    /// Refuses clusters that are free or waiting already.
+    /// Refuses clusters that are free or already pending.
     fn check_free(&self, guard: &GroupGuard<'_, B>, extent: FreedExtent) -> Result<()> {
         let FreedExtent { group, start, count } = extent;
         debug_assert!(
@@ -166,13 +166,13 @@ impl<B: Backend> Allocator<B> {
         self.note_change(cpu);
     }
 
-    /// The commit record of `txn` is durable: what it freed may be handed out again.
+    /// Tells that the commit record of `txn` is durable: what it freed may be handed out again.
     pub fn commit(&self, txn: TxnId, cpu: CpuSlot) {
         self.commit_with(txn, cpu, |_| ());
     }
 
-    /// As [`Self::commit`], telling each extent that became free: for discards. It may be handed
-    /// out again before `freed` returns; a caller that discards must therefore check that it is
+    /// As [`Self::commit`], and reports each extent that became free, for discards. It may be
+    /// handed out again before `freed` returns, so a caller that discards must check that it is
     /// still free on disk.
     pub fn commit_with(&self, txn: TxnId, cpu: CpuSlot, mut freed: impl FnMut(FreedExtent)) {
         if let Some(groups) = self.frees.groups() {

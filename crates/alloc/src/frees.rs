@@ -1,9 +1,9 @@
-//! What is freed and waits for the commit of the transaction that freed it.
+//! Freed clusters that wait for the commit of the transaction that freed them.
 //!
 //! With a journal, freed clusters stay used in core until the commit record of their transaction is
-//! durable, so that a crash never finds them in two files; the free count that `statfs` shows rises
-//! at once. Each group keeps its pending records in order; which group has some is found by the
-//! file-system-wide lists (as Linux, under the `md` lock) or by a set of groups
+//! durable, so that a crash never leaves them in two files. The free count that `statfs` shows
+//! rises at once. Each group keeps its pending records in order. The groups that have some are
+//! found through the file-system-wide lists (as in Linux, under the `md` lock) or a set of groups
 //! (`freed_merge=by-group`, no shared lock).
 
 use std::sync::Arc;
@@ -28,14 +28,14 @@ pub struct FreeContext {
     pub txn: Option<TxnId>,
     /// The logical CPU the caller acts on.
     pub cpu: CpuSlot,
-    /// The first cluster is shared with blocks that stay: leave it alone when the range starts
+    /// The first cluster is shared with blocks that stay. Leave it alone when the range starts
     /// inside it.
     pub keep_partial_first: bool,
-    /// The last cluster is shared with blocks that stay: leave it alone when the range ends inside
+    /// The last cluster is shared with blocks that stay. Leave it alone when the range ends inside
     /// it.
     pub keep_partial_last: bool,
-    /// The clusters become reserved again (delayed blocks of theirs remain): the free count rises,
-    /// and the reserved count with it.
+    /// The clusters become reserved again, because they still have delayed blocks. Both the free
+    /// and the reserved count rise.
     pub reserve_again: bool,
 }
 
@@ -128,7 +128,7 @@ impl<B: Backend> Frees<B> {
         self.groups.as_ref()
     }
 
-    /// Takes the records that a commit of `txn` lets go off the lists.
+    /// Takes the records that a commit of `txn` releases off the lists.
     pub(crate) fn detach(&self, txn: TxnId) -> Vec<Arc<Record<B>>> {
         self.md.detach(txn)
     }
@@ -140,8 +140,8 @@ impl<B: Backend> Frees<B> {
         }
     }
 
-    /// Brings lists and count up to date, holding the `md` lock as often as the kernel does at this
-    /// switch setting.
+    /// Updates lists and count. Takes the `md` lock as often as the kernel does with the same
+    /// switches.
     fn list(&self, added: Added<B>, count: u32, cpu: CpuSlot) {
         let counted_inside = self.counting == FreePending::Md && self.merge == FreedMerge::After;
         match self.counting {
@@ -155,8 +155,8 @@ impl<B: Backend> Frees<B> {
             Added::Linked { unlinked, .. } | Added::Grown { unlinked } => unlinked,
         };
         for _ in 0..unlinked {
-            // Unlinking is marking the record dead, which happened under the group's lock; the hold
-            // is the cost.
+            // Unlinking means marking the record dead, which happened under the group's lock. The
+            // lock is taken only for its cost.
             drop(self.md.lock(cpu));
         }
         if let Added::Linked { record, .. } = added {
@@ -188,7 +188,7 @@ impl<B: Backend> Frees<B> {
 }
 
 impl<B: Backend> GroupGuard<'_, B> {
-    /// A pending record's transaction has committed.
+    /// Finishes a pending record whose transaction has committed.
     pub(crate) fn finish_pending(&mut self, record: &Arc<Record<B>>) -> FreedExtent {
         assert_eq!(record.group, self.nr, "a record of another group");
         let mut range = (0, 0);

@@ -1,14 +1,15 @@
-//! Block groups in core: a small resident summary each, and a bitmap with buddy chunks while
+//! Block groups in core: each has a small resident summary, and a bitmap with buddy chunks while
 //! loaded.
 //!
-//! Key decisions: the numbers that a search looks at before it locks (free clusters, fragments,
-//! stored orders, state bits) are atomics in the summary, written only under the group's lock.
-//! Bitmap and buddy are loaded on demand, with no lock held while reading, and may be evicted;
-//! claims and pending frees pin them.
+//! Key decisions: the numbers that a search reads before it locks (free clusters, fragments, stored
+//! orders, state bits) are atomics in the summary, written only under the group's lock. Bitmap and
+//! buddy are loaded on demand and may be evicted; no lock is held while reading. Claims and pending
+//! frees pin them.
 //!
-//! Invariant: in-core bitmap = on-disk bitmap, or left in a preallocation of the group's list, or
-//! freed and not yet committed, or claimed, or held for trimming. The last three pin the group, so
-//! that a reload (bitmap from the source plus preallocations) always gives the same in-core bitmap.
+//! Invariant: the in-core bitmap is the on-disk bitmap plus the clusters that are left in a
+//! preallocation of the group's list, freed and not yet committed, claimed, or held for trimming.
+//! The last three pin the group, so that a reload (bitmap from the source plus preallocations)
+//! always yields the same in-core bitmap.
 
 pub(crate) mod load;
 pub(crate) mod table;
@@ -24,15 +25,15 @@ use crate::index::{Figures, Indexes, StoredOrders};
 use crate::pending::PendingTree;
 use crate::prealloc::Prealloc;
 
-/// The group was loaded once: its figures and orders are true.
+/// The group was loaded once, so its figures and orders are valid.
 const INITIALISED: u32 = 1 << 16;
 /// Its bitmap contradicts its descriptor; excluded from allocation.
 const CORRUPT: u32 = 1 << 17;
 /// Its bitmap was never written to disk.
 const BLOCK_UNINIT: u32 = 1 << 18;
-/// Its bitmap was asked for ahead of need.
+/// Its bitmap was prefetched.
 const PREFETCHED: u32 = 1 << 19;
-/// Nothing became free in it since its free clusters were trimmed.
+/// Nothing became free since its free clusters were trimmed.
 const TRIMMED: u32 = 1 << 20;
 /// Bits 0..8 hold the stored largest order + 1, bits 8..16 the stored average order + 1.
 const ORDER_MASK: u32 = 0xff;
@@ -41,18 +42,18 @@ const AVERAGE_SHIFT: u32 = 8;
 /// Residency: the bitmap is loaded.
 const LOADED: u32 = 1 << 31;
 
-/// One block group. On cache lines of its own (two, as processors fetch them in pairs):
-/// neighbouring groups serve different CPUs.
+/// One block group, on two cache lines of its own (processors fetch them in pairs): neighbouring
+/// groups serve different CPUs.
 #[repr(align(128))]
 pub(crate) struct Group<B: Backend> {
-    // The summary: written under the lock, read by searches without it. Relaxed: what a search
-    // reads is checked again under the lock.
+    // The summary: written under the lock, read by searches without it. Relaxed: a search checks
+    // again under the lock.
     free: B::AtomicU32,
     fragments: B::AtomicU32,
     shape: B::AtomicU32,
-    /// `LOADED`, and the number of pins. Pins are taken only while loaded and forbid eviction.
+    /// `LOADED`, and the number of pins. Pins are taken only while loaded, and forbid eviction.
     residency: B::AtomicU32,
-    /// Preallocations in the list: read without the lock to pass over groups that have none.
+    /// Preallocations in the list: read without the lock to pass over groups without any.
     preallocs: B::AtomicU32,
     state: Mutex<GroupState<B>, B>,
 }
@@ -68,7 +69,7 @@ pub(crate) struct GroupState<B: Backend> {
     waits: u32,
 }
 
-/// The summary of a group at some moment.
+/// The summary of a group at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) free: u32,
@@ -120,7 +121,7 @@ impl<B: Backend> Group<B> {
             acquisitions: 0,
             waits: 0,
         };
-        // Linux keeps the locks apart from what searches read of a group.
+        // Linux keeps the locks apart from the group fields that searches read.
         let state = B::on_line("group lock", || Mutex::new(rank::GROUP, state));
         B::on_line("group summary", || Self {
             free: B::AtomicU32::new(free),
@@ -146,7 +147,7 @@ impl<B: Backend> Group<B> {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Notes that the bitmap was asked for ahead; true for the first to do so.
+    /// Notes that the bitmap is being prefetched. True for the first caller.
     pub(crate) fn note_prefetch(&self) -> bool {
         self.shape.fetch_or(PREFETCHED, Ordering::Relaxed) & PREFETCHED == 0
     }
@@ -169,7 +170,7 @@ impl<B: Backend> Group<B> {
         assert!(before & !LOADED > 0, "a group was unpinned more often than pinned");
     }
 
-    /// The group's bitmap is on disk from now on.
+    /// Notes that the group's bitmap is on disk from now on.
     pub(crate) fn clear_block_uninit(&self) {
         if self.summary().block_uninit() {
             self.shape.fetch_and(!BLOCK_UNINIT, Ordering::Relaxed);
@@ -181,12 +182,12 @@ impl<B: Backend> Group<B> {
         self.shape.load(Ordering::Relaxed) & TRIMMED != 0
     }
 
-    /// All free clusters are about to be trimmed.
+    /// Notes that all free clusters are about to be trimmed.
     pub(crate) fn note_trimmed(&self) {
         self.shape.fetch_or(TRIMMED, Ordering::Relaxed);
     }
 
-    /// Clusters became free that nobody trimmed.
+    /// Notes that clusters became free that were not trimmed.
     pub(crate) fn note_untrimmed(&self) {
         if self.is_trimmed() {
             self.shape.fetch_and(!TRIMMED, Ordering::Relaxed);
@@ -204,7 +205,8 @@ impl<B: Backend> Group<B> {
     }
 }
 
-/// Exclusive access to one group: the lock, and what must follow a change of its clusters.
+/// Exclusive access to one group: the lock, and the updates that must follow a change of its
+/// clusters.
 pub(crate) struct GroupGuard<'a, B: Backend> {
     pub(crate) state: MutexGuard<'a, GroupState<B>, B>,
     /// The lock shared with other groups, under `locks=hashed`; released after the state.
@@ -222,7 +224,7 @@ impl<B: Backend> GroupGuard<'_, B> {
         self.state.loaded.as_deref().map(|padded| &**padded)
     }
 
-    /// Bitmap and buddy of a group that the caller loaded under this very guard.
+    /// Bitmap and buddy of a group that the caller loaded under this guard.
     ///
     /// # Panics
     /// When it is not loaded.
@@ -239,7 +241,7 @@ impl<B: Backend> GroupGuard<'_, B> {
         self.group.summary()
     }
 
-    /// Marks clusters used in core and brings figures and indexes up to date.
+    /// Marks clusters used in core and updates figures and indexes.
     #[inline]
     pub(crate) fn mark_used(&mut self, start: u32, count: u32) {
         debug_assert!(!self.summary().corrupt(), "clusters of the corrupt group {} were handed out", self.nr);
@@ -294,7 +296,7 @@ impl<B: Backend> GroupGuard<'_, B> {
         }
     }
 
-    /// The group's bitmap is on disk from now on.
+    /// Notes that the group's bitmap is on disk from now on.
     pub(crate) fn clear_block_uninit(&mut self) {
         self.group.clear_block_uninit();
     }
@@ -317,7 +319,7 @@ impl<B: Backend> GroupGuard<'_, B> {
         self.note_preallocs();
     }
 
-    /// Takes a deleted preallocation out of the list and gives the clusters it has left back.
+    /// Removes a deleted preallocation from the list and gives back the clusters left in it.
     pub(crate) fn release_prealloc(&mut self, prealloc: &Prealloc<B>) -> u32 {
         debug_assert!(
             prealloc.glance().deleted,
@@ -339,8 +341,8 @@ impl<B: Backend> GroupGuard<'_, B> {
         returned
     }
 
-    /// Deletes every preallocation of the list that nobody uses; gives the clusters returned and
-    /// whether some are in use.
+    /// Deletes every preallocation of the list that is not in use. Returns the clusters given back
+    /// and whether some are in use.
     pub(crate) fn discard_preallocs(&mut self) -> (u32, bool) {
         let mut returned = 0;
         let mut busy = false;

@@ -1,9 +1,8 @@
 //! The two group indexes: by largest free order, and by the order of the average free run.
 //!
-//! A group is in the set of the order that was stored for it when the index was last brought up to
-//! date; that happens under the group's lock, so each group has one writer. Readers check every
-//! group they meet again, so a stale entry costs time and never correctness. A group that was never
-//! loaded is in no set.
+//! A group is in the set of the order that was stored for it at the last update. Updates happen
+//! under the group's lock, so each group has one writer. Readers check every group they meet again:
+//! a stale entry costs time, never correctness. A group that was never loaded is in no set.
 
 pub(crate) mod by_group;
 pub(crate) mod fifo;
@@ -46,7 +45,7 @@ impl<B: Backend> Sets<B> {
         }
     }
 
-    /// Removes the group from whatever set it is in: its stored order may not be that set's.
+    /// Removes the group from whichever set it is in, which may not be that of its stored order.
     fn remove_anywhere(&self, orders: u32, group: GroupNr, cpu: CpuSlot) {
         match self {
             Self::ByGroup(sets) => (0..orders).for_each(|order| sets.remove(order, group)),
@@ -87,7 +86,7 @@ pub(crate) struct StoredOrders {
     pub(crate) average: i32,
 }
 
-/// What the indexes want to know of a group.
+/// What the indexes need to know about a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     /// Free clusters.
@@ -103,7 +102,7 @@ pub(crate) struct Indexes<B: Backend> {
     pub(crate) largest: Sets<B>,
     pub(crate) average: Sets<B>,
     orders: u32,
-    /// `mb_optimize_scan`. Relaxed: a switch while others allocate takes effect when they see it.
+    /// `mb_optimize_scan`. Relaxed: a switch takes effect when concurrent allocations see it.
     optimised: B::AtomicBool,
     full_groups: FullGroups,
     scan_toggle: ScanToggle,
@@ -138,8 +137,7 @@ impl<B: Backend> Indexes<B> {
         self.optimised.store(on, Ordering::Relaxed);
     }
 
-    /// Brings both indexes up to date for a group whose figures changed; the caller holds the
-    /// group's lock.
+    /// Updates both indexes for a group whose figures changed. The caller holds the group's lock.
     #[inline]
     pub(crate) fn update(
         &self,
@@ -224,14 +222,14 @@ impl<B: Backend> Indexes<B> {
         new
     }
 
-    /// Acquisitions of the lists' locks, where there are any.
+    /// Acquisitions of the lists' locks, if there are any.
     pub(crate) fn lock_figures(&self) -> impl Iterator<Item = (&'static str, LockClassFigures)> {
         self.largest.lock_figures().into_iter().chain(self.average.lock_figures())
     }
 }
 
-/// The average-fragment set for a run of `length` clusters: lengths 1..3 are in 0,
-/// `[2^(k+1), 2^(k+2))` in `k`, and the last set holds everything longer.
+/// The average-fragment set for a run of `length` clusters: lengths 1..3 are in 0, `[2^(k+1),
+/// 2^(k+2))` in `k`, and the last set holds everything longer.
 #[inline]
 pub(crate) fn fragment_order(length: u32, orders: u32) -> u32 {
     debug_assert!(orders > 0, "an index without sets");

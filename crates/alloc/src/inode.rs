@@ -1,17 +1,17 @@
 //! Inode allocation: which group a new inode goes to, and the claim of a number inside it.
 //!
 //! A request is served in two steps. The *search* ([`search`]) reads counts without any lock and
-//! names a group; the *claim* takes that group's lock, finds a free bit, and moves on to the next
-//! group when there is none. Counts may move between the two; the claim then finds what the group
+//! names a group. The *claim* takes that group's lock, finds a free bit, and moves on to the next
+//! group if there is none. Counts may change between the two; the claim then takes what the group
 //! still has, as the kernel does.
 //!
-//! What decides is approximate on purpose: the three totals of the file system lag as Linux's
-//! per-CPU counters do, group and flex counts are exact. With one CPU slot and the same order of
+//! Some inputs are approximate on purpose: the three file-system totals lag as Linux's per-CPU
+//! counters do, while group and flex counts are exact. With one CPU slot and the same order of
 //! requests the numbers equal the kernel's.
 //!
 //! Invariants, for every group: `free count + bits set in the bitmap = inodes per group`; a bit is
-//! set from the claim on; the descriptor that [`InodeUpdate`] reports counts claims that are not
-//! committed as free.
+//! set from the claim on; the descriptor that [`InodeUpdate`] reports counts uncommitted claims as
+//! free.
 
 mod allocate;
 mod allocator;
@@ -40,8 +40,7 @@ pub use crate::policy::Switches;
 pub use crate::policy::slots::{DirBlocks, InodeGroup};
 
 /// Where the name hash starts the search for a directory under a top: half-MD4 over signed
-/// characters, whatever the directories themselves use. Case-folded directories hash the folded
-/// name.
+/// characters, whatever hash the directories use. Case-folded directories hash the folded name.
 #[must_use]
 pub fn top_name_hash(name: &[u8], seed: HashSeed) -> u32 {
     DirHasher::new(HashVersion::HalfMd4, seed).hash(name).major

@@ -6,9 +6,9 @@
 //! [`AllocEvent`] → [`Claim`]. `allocate.rs` tells it top-down. A [`Policy`] names what fills each
 //! slot of that path.
 //!
-//! Everything is in clusters. Bitmaps come from a [`GroupSource`]; what the caller makes durable,
-//! and when freed clusters may be used again, it says with [`Claim::commit`] and
-//! [`Allocator::commit`].
+//! All counts are in clusters. Bitmaps come from a [`GroupSource`]. The caller says with
+//! [`Claim::commit`] and [`Allocator::commit`] what is durable and when freed clusters may be used
+//! again.
 
 #![forbid(unsafe_code)]
 

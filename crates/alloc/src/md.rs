@@ -1,10 +1,9 @@
-//! The file-system-wide lock of the kernel ("md"), and what it guards. Frees and stream goals share
-//! it.
+//! The kernel's file-system-wide lock ("md") and what it guards. Frees and stream goals share it.
 //!
-//! In today's Linux: the two lists of freed records, by parity of the transaction id. Before the
-//! scalability series also the one stream goal and the count of pending clusters. The type keeps
-//! all of it so that each switch moves one thing in or out; `figures` says how often the lock was
-//! taken.
+//! In today's Linux it guards the two lists of freed records, by parity of the transaction id.
+//! Before the scalability series it also guarded the one stream goal and the count of pending
+//! clusters. The type keeps all of it so that each switch moves one thing in or out; `figures` says
+//! how often the lock was taken.
 
 use std::sync::Arc;
 
@@ -43,13 +42,13 @@ impl<B: Backend> Md<B> {
         }
     }
 
-    /// Takes the lock; counted.
+    /// Takes the lock and counts that.
     pub(crate) fn lock(&self, cpu: CpuSlot) -> MutexGuard<'_, MdState<B>, B> {
         self.state.lock_counted(&self.class, cpu)
     }
 
-    /// Detaches the records a commit of `txn` lets go. The kernel needs no lock for this, since
-    /// nobody can append to that list any more, so it is not counted.
+    /// Detaches the records that a commit of `txn` releases. The kernel needs no lock here, since
+    /// nobody can append to that list any more, so this is not counted.
     pub(crate) fn detach(&self, txn: TxnId) -> Vec<Arc<Record<B>>> {
         let mut state = self.state.lock();
         let list = &mut state.lists[usize_from_u32(txn.raw() % 2)];

@@ -1,8 +1,8 @@
 //! Block bitmaps in memory: a stand-in for the caller's on-disk bitmaps, for models, measurements
 //! and tests.
 //!
-//! It does what an engine does with a claim and with freed blocks, and nothing else. A group whose
-//! bits were never changed takes no memory.
+//! It does with claims and freed blocks what an engine does, and nothing else. A group whose bits
+//! never changed takes no memory.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl MemoryBitmaps {
     /// 4 KiB blocks, 32,768 clusters a group, flex groups of 16: `groups` full groups.
     ///
     /// # Panics
-    /// When that many groups are no file system.
+    /// When no file system can have that many groups.
     #[must_use]
     pub fn plain_geometry(groups: u32, flex_bits: u32) -> Geometry {
         Geometry::new(GeometryFields {
@@ -98,7 +98,7 @@ impl MemoryBitmaps {
         set(bits, start, count, used);
     }
 
-    /// Does what an engine does with a claim: sets its bits, then commits it. Gives where it was.
+    /// Handles a claim as an engine does: sets its bits, then commits it. Returns where it was.
     pub fn commit<B: Backend>(&self, claim: Claim<'_, B>) -> FreedExtent {
         let extent =
             FreedExtent { group: claim.group(), start: claim.offset().raw(), count: claim.clusters() };

@@ -2,9 +2,9 @@
 //! a preallocation.
 //!
 //! Pure arithmetic in blocks and bytes; only the result is in clusters. The window depends on the
-//! predicted size of the file (the larger of its size and the end of the request), is cut by what
-//! is mapped or preallocated already, and touches a neighbour's block exactly when a contiguous
-//! goal exists.
+//! predicted size of the file (the larger of its size and the end of the request). What is mapped
+//! or preallocated already cuts it. It touches a neighbour's block exactly when a contiguous goal
+//! exists.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Geometry};
@@ -28,8 +28,8 @@ pub(crate) struct Window {
     pub(crate) goal: Option<BlockNr>,
 }
 
-/// The window for `len` clusters at block `logical`: as long as `fixed` clusters, or by the size of
-/// the file.
+/// The window for `len` clusters at block `logical`: `fixed` clusters long, or by the size of the
+/// file.
 pub(crate) fn window(
     geometry: &Geometry,
     request: &BlockRequest,
@@ -72,7 +72,7 @@ pub(crate) fn window(
         end = end.min(right);
     }
     if start > at || end <= at {
-        // The neighbours contradict the request (corrupt mapping): ask for no more than was asked.
+        // The neighbours contradict the request (corrupt mapping): keep to the request.
         (start, end) = (at, at + asked);
     }
     debug_assert!(start <= at && at < end, "[{start}, {end}) does not hold block {at}");

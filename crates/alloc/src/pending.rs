@@ -3,12 +3,12 @@
 //!
 //! Rules of merging (both only within one transaction and group):
 //! - *after*: the new record is inserted, then swallows the neighbour on each side that it touches;
-//! - *before*: the neighbour that was linked later (the one at which a walk down the kernel's tree
-//!   ends) is extended in place when the new range touches it, and then joins the record on its
-//!   other side; only otherwise a new record is made. A record on the side that was not looked at
+//! - *before*: only the neighbour that was linked later (where a walk down the kernel's tree ends)
+//!   is looked at. If the new range touches it, it is extended in place and then joins the record
+//!   on its other side. Otherwise a new record is made. A record on the side that was not looked at
 //!   stays apart.
 //!
-//! A record keeps its place in its transaction's list for as long as it lives; a swallowed one has
+//! A record keeps its position in its transaction's list for its whole life. A swallowed one has
 //! count 0.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ use blockyard_sync::{Atomic, Backend, Ordering};
 
 use crate::buddy::AlreadyFree;
 
-/// One freed range. Position and count change under the group's lock (relaxed: it orders them).
+/// One freed range. Position and count change under the group's lock. Relaxed: the lock orders
+/// them.
 pub(crate) struct Record<B: Backend> {
     pub(crate) group: GroupNr,
     pub(crate) txn: TxnId,
@@ -34,7 +35,7 @@ impl<B: Backend> Record<B> {
         self.start.load(Ordering::Relaxed)
     }
 
-    /// Clusters; 0 when it was swallowed or is done.
+    /// Clusters; 0 when the record was swallowed or is done.
     pub(crate) fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }
@@ -49,7 +50,7 @@ impl<B: Backend> Record<B> {
     }
 }
 
-/// What became of a range that was added.
+/// The result of adding a range.
 pub(crate) enum Added<B: Backend> {
     /// A new record, to be put at the tail of its transaction's list; `unlinked` records left it.
     Linked { record: Arc<Record<B>>, unlinked: u32 },
@@ -204,24 +205,24 @@ impl<B: Backend> PendingTree<B> {
         1
     }
 
-    /// The first cluster of the range that a record holds.
+    /// The first cluster of the range that is in a record.
     pub(crate) fn overlap(&self, start: u32, count: u32) -> Option<u32> {
         self.neighbours(start, count).err().map(|already| already.at)
     }
 
-    /// Takes a record out, at its commit; its range.
+    /// Removes a record at its commit and returns its range.
     pub(crate) fn finish(&mut self, record: &Arc<Record<B>>) -> (u32, u32) {
         let range = (record.start(), record.count());
         self.drop_record(record);
         range
     }
 
-    /// The records that a commit of `txn` lets go.
+    /// The records that a commit of `txn` releases.
     pub(crate) fn due(&self, txn: TxnId) -> Vec<Arc<Record<B>>> {
         self.records.values().filter(|record| !record.txn.is_after(txn)).map(Arc::clone).collect()
     }
 
-    /// Whether a record of this parity waits.
+    /// Whether a record of this parity is pending.
     pub(crate) fn has_parity(&self, parity: u32) -> bool {
         self.records.values().any(|record| record.txn.raw() % 2 == parity)
     }
@@ -265,7 +266,7 @@ mod tests {
     fn an_adjacent_record_on_the_other_side_stays_apart() {
         let txn = TxnId::new(4);
         let mut tree = PendingTree::<Native>::default();
-        // Linked last is [30,40): the walk for 10 ends there, so [0,10) is not looked at.
+        // The last one linked is [30,40): the walk for 10 ends there, so [0,10) is not looked at.
         for (start, count) in [(0, 10), (30, 10), (10, 5)] {
             tree.merge_or_add(GROUP, txn, start, count).unwrap();
         }

@@ -1,14 +1,14 @@
-//! Preallocations: clusters that are used in core and not on disk, kept for one inode or for the
+//! Preallocations: clusters that are used in core but not on disk, kept for one inode or for the
 //! small files of one CPU slot.
 //!
 //! Key decision: the moving part (front, free clusters, users, deleted) is one atomic word, so
-//! taking from a preallocation, letting go of it and deleting it need no lock. An inode
-//! preallocation also remembers which of its clusters were taken, one bit each, so that dropping it
-//! never has to ask the on-disk bitmap.
+//! taking from a preallocation, ending a use and deleting it need no lock. An inode preallocation
+//! also has one bit for each of its clusters that was taken, so dropping it never needs the on-disk
+//! bitmap.
 //!
-//! Invariants: a preallocation is in its group's list exactly while the clusters it has left are
-//! used in the group's in-core bitmap; both change together under the group's lock. Taking needs a
-//! pinned, loaded group and raises the users; a preallocation with users is not deleted; a deleted
+//! Invariants: a preallocation is in its group's list exactly while the clusters left in it are
+//! used in the group's in-core bitmap. Both change together under the group's lock. Taking needs a
+//! pinned, loaded group and raises the users. A preallocation with users is not deleted; a deleted
 //! one is never taken from.
 
 pub(crate) mod inode;
@@ -39,7 +39,7 @@ pub(crate) enum Owner {
 /// The state word, unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Offset of the first cluster in the group (locality: of the first that is left).
+    /// Offset in the group of the first cluster (locality: of the first one left).
     pub(crate) front: u32,
     /// Clusters left.
     pub(crate) free: u32,
@@ -77,7 +77,7 @@ pub(crate) struct Prealloc<B: Backend> {
     pub(crate) start: u32,
     pub(crate) len: u32,
     word: B::AtomicU64,
-    /// One bit a cluster that was taken; empty for locality preallocations, which are taken from
+    /// One bit per cluster that was taken; empty for locality preallocations, which are taken from
     /// the front. Relaxed: written by a user, read when there are none; the state word orders the
     /// two.
     taken: Box<[B::AtomicU64]>,
@@ -86,7 +86,7 @@ pub(crate) struct Prealloc<B: Backend> {
 }
 
 impl<B: Backend> Prealloc<B> {
-    /// A preallocation with one user, who made it.
+    /// A preallocation with one user: its maker.
     pub(crate) fn new(owner: Owner, group: GroupNr, start: u32, len: u32) -> Self {
         assert!(len > 0, "a preallocation of nothing in group {group}");
         let bits = if owner == Owner::Locality { 0 } else { len };
@@ -102,10 +102,10 @@ impl<B: Backend> Prealloc<B> {
         })
     }
 
-    /// The state of some moment.
+    /// The state at this moment.
     #[inline]
     pub(crate) fn glance(&self) -> State {
-        // Acquire pairs with the release of whoever changed it, for the taken bits.
+        // Acquire pairs with the release of the last change, for the taken bits.
         State::unpack(self.word.load(Ordering::Acquire))
     }
 
@@ -126,16 +126,16 @@ impl<B: Backend> Prealloc<B> {
             .map_err(State::unpack)
     }
 
-    /// Takes from a locality preallocation that nobody else has seen yet, whose maker is its user
-    /// already.
+    /// Takes from a locality preallocation that nobody else has seen yet. Its maker already is its
+    /// user.
     pub(crate) fn serve_front(&self, count: u32) -> u32 {
         let taken = self.take_front(count).unwrap_or(self.start);
         self.put();
         taken
     }
 
-    /// Takes from an inode preallocation that nobody else has seen yet, whose maker is its user
-    /// already.
+    /// Takes from an inode preallocation that nobody else has seen yet. Its maker already is its
+    /// user.
     pub(crate) fn serve_at(&self, start: u32, count: u32) -> u32 {
         let taken = self.take_at(start, count);
         self.put();
@@ -157,8 +157,9 @@ impl<B: Backend> Prealloc<B> {
         .ok()
     }
 
-    /// Takes up to `count` clusters at `start` of an inode preallocation and becomes a user: gives
-    /// how many, 0 (and no user) when it is deleted or the cluster at `start` was taken before.
+    /// Takes up to `count` clusters at `start` of an inode preallocation and becomes a user.
+    /// Returns how many: 0 (and no user) when it is deleted or the cluster at `start` was taken
+    /// before.
     pub(crate) fn take_at(&self, start: u32, count: u32) -> u32 {
         let became_user = self.change(|state| {
             (!state.deleted && state.free > 0).then_some(State { users: state.users + 1, ..state })
@@ -188,13 +189,13 @@ impl<B: Backend> Prealloc<B> {
         taken
     }
 
-    /// Marks one cluster taken; false when it was.
+    /// Marks one cluster taken; false if it already was.
     fn mark_taken(&self, at: u32) -> bool {
         let bit = 1u64 << (at % 64);
         self.taken[usize_from_u32(at / 64)].fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 
-    /// Ends one use. Gives the state after it.
+    /// Ends one use. Returns the state after it.
     pub(crate) fn put(&self) -> State {
         let end_use = |state: State| {
             assert!(state.users > 0, "a preallocation was let go more often than it was taken from");
@@ -206,7 +207,7 @@ impl<B: Backend> Prealloc<B> {
         }
     }
 
-    /// Deletes it unless somebody uses it or it is deleted already; true for the one who did.
+    /// Deletes it unless it is in use or deleted already. True for the one caller that did.
     pub(crate) fn try_delete(&self) -> bool {
         self.change(|state| (!state.deleted && state.users == 0).then_some(State { deleted: true, ..state }))
             .is_ok()
@@ -242,12 +243,12 @@ impl<B: Backend> Prealloc<B> {
         }
     }
 
-    /// Index in the group's list; the caller holds the group's lock.
+    /// Index in the group's list. The caller holds the group's lock.
     pub(crate) fn place(&self) -> u32 {
         self.place.load(Ordering::Relaxed)
     }
 
-    /// Notes the index in the group's list; the caller holds the group's lock.
+    /// Sets the index in the group's list. The caller holds the group's lock.
     pub(crate) fn set_place(&self, place: u32) {
         self.place.store(place, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
-//! One request for blocks: everything the decision depends on that is not allocator state.
+//! One request for blocks: every input of the decision that is not allocator state.
 //!
-//! Lengths are clusters, logical addresses are blocks. The caller has done what mapping needs
-//! first: implied clusters of bigalloc, neighbours, the goal by `goals`, and shortened the length
-//! so that it does not run into the next allocated cluster.
+//! Lengths are in clusters, logical addresses in blocks. The caller has already done what mapping
+//! needs: implied clusters of bigalloc, neighbours, the goal by `goals`, and a length that does not
+//! run into the next allocated cluster.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 use blockyard_sync::CpuSlot;
@@ -11,7 +11,7 @@ bitflags::bitflags! {
     /// What kind of request this is. The low bits are the kernel's, as its trace points print them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct RequestFlags: u32 {
-        /// Take the first extent met.
+        /// Take the first extent found.
         const FIRST = 0x8;
         /// File data of a regular file: may be normalised and preallocated.
         const DATA = 0x20;
@@ -91,8 +91,8 @@ pub struct BlockRequest {
 }
 
 impl BlockRequest {
-    /// A request for file data with no neighbours, an open writer, CPU slot 0: a start for struct
-    /// update syntax.
+    /// A request for file data with no neighbours, an open writer, and CPU slot 0: a start for
+    /// struct update syntax.
     #[must_use]
     pub fn data(inode: InodeNr, inode_group: GroupNr, logical: LogicalBlock, clusters: u32) -> Self {
         Self {

@@ -1,10 +1,10 @@
 //! The search: exact goal, then the ladder of criteria over groups, then the best of what was seen.
 //!
-//! One search, top-down: `Allocator::search`. What to do is decided by pure functions (`ladder`); a
-//! walk visits groups (`linear`, `indexed`, `choose`), a visit tests and scans one (`visit`,
-//! `scan`), candidates compete (`candidates`), and what is found is claimed at once, under the
-//! group's lock (`take`). A request in flight has three parts (`context`): what is asked, which
-//! stays as it is; where its search stands (`state`); what came of it (`outcome`).
+//! One search, top-down: `Allocator::search`. Pure functions decide what to do (`ladder`). A walk
+//! visits groups (`linear`, `indexed`, `choose`), a visit tests and scans one (`visit`, `scan`),
+//! candidates compete (`candidates`), and the winner is claimed at once, under the group's lock
+//! (`take`). A request in flight has three parts (`context`): what is asked, which never changes;
+//! where its search stands (`state`); the result (`outcome`).
 
 pub(crate) mod by_code;
 pub(crate) mod candidates;
@@ -36,11 +36,12 @@ use candidates::Status;
 use context::Context;
 use ladder::{Trim, Walk};
 
-/// The criterion number of a search that went through all of them.
+/// The criterion number of a search that exhausted all of them.
 const EXHAUSTED: u32 = 5;
 
 impl<B: Backend> Allocator<B> {
-    /// Looks for the goal; what it finds is claimed in core and left in `context.outcome.find`.
+    /// Searches for the goal. The extent found is claimed in core and left in
+    /// `context.outcome.find`.
     ///
     /// # Errors
     /// When nothing was found and a group could not be loaded.
@@ -55,7 +56,7 @@ impl<B: Backend> Allocator<B> {
         context.outcome.result()
     }
 
-    /// Takes the exact goal when the request asks for a try and the whole length is free there.
+    /// Takes the exact goal if the request asks for a try and the whole length is free there.
     pub(crate) fn try_exact_goal(&self, context: &mut Context<'_, B>) -> Result<()> {
         let wanted = context.flags().intersects(RequestFlags::TRY_GOAL | RequestFlags::GOAL_ONLY);
         let goal = context.search.goal;
@@ -89,7 +90,7 @@ impl<B: Backend> Allocator<B> {
         block.raw().is_multiple_of(u64::from(stripe))
     }
 
-    /// Plans the climb and moves a stream to its remembered goal; the first criterion.
+    /// Plans the climb and moves a stream to its remembered goal. Returns the first criterion.
     pub(crate) fn prepare_ladder(&self, context: &mut Context<'_, B>) -> Criterion {
         let order2_req = self.tunables.value(Tunable::Order2Req);
         let orders = self.table.indexes.orders();
@@ -99,7 +100,7 @@ impl<B: Backend> Allocator<B> {
             StreamFiles::Large => RequestFlags::STREAM,
             StreamFiles::Small => RequestFlags::DATA.union(RequestFlags::GROUP_ALLOC),
         };
-        // The block after a group's last one is in a group that may be another writer's.
+        // The block after a group's last one lies in a group that another writer may use.
         let left = context.asked.request.left.filter(|_| context.asked.is_data());
         let stays = left.filter(|_| self.policy.overflow == Overflow::Lane);
         if let Some(left) = stays {
@@ -121,13 +122,13 @@ impl<B: Backend> Allocator<B> {
         plan.first
     }
 
-    /// Goes through the criteria from `first`; then takes the best of what was seen, unless
-    /// somebody was faster: then any free extent will do.
+    /// Goes through the criteria from `first`, then takes the best candidate seen. If another
+    /// thread took it first, any free extent will do.
     pub(crate) fn climb(&self, context: &mut Context<'_, B>, first: Criterion) -> Result<()> {
         self.climb_with(context, first, |context, criterion| self.walk(context, criterion))
     }
 
-    /// As [`Self::climb`], with `walk` for the pass of a criterion.
+    /// As [`Self::climb`], with `walk` as the pass of a criterion.
     pub(crate) fn climb_with<'a>(
         &self,
         context: &mut Context<'a, B>,
@@ -167,7 +168,7 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Counts a hit of the best of all; after all criteria the kernel's count lands in the
+    /// Counts a hit of the best candidate. After all criteria the kernel's count lands in the
     /// neighbouring counter.
     fn count_best(&self, context: &mut Context<'_, B>, last: Criterion) {
         if context.search.criterion == EXHAUSTED {
@@ -177,8 +178,7 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// One pass over the groups under a criterion; the criterion to go on with when nothing was
-    /// found.
+    /// One pass over the groups under a criterion. Returns the next criterion if nothing was found.
     fn walk(&self, context: &mut Context<'_, B>, criterion: Criterion) -> Result<Option<Criterion>> {
         let (goal, groups) = (context.search.goal.group.raw(), context.asked.groups);
         let start = if goal < groups { goal } else { 0 };

@@ -1,6 +1,5 @@
 //! Protocols inside the crate under a systematic scheduler: index sets, index lists, the word of a
-//! preallocation, lagging counts. What shows through the public interface is tested in
-//! tests/shuttle.rs.
+//! preallocation, lagging counts. `tests/shuttle.rs` tests what the public interface shows.
 
 #![allow(clippy::as_conversions, reason = "tests")]
 
@@ -17,7 +16,7 @@ use crate::index::fifo::FifoLists;
 use crate::prealloc::{Owner, Prealloc};
 use crate::request::RequestFlags;
 
-/// Half of the schedules at random, half by changing priorities.
+/// Runs half of the schedules at random, half by changing priorities.
 fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Copy + 'static) {
     let schedules = if blockyard_testkit::full_matrix() { schedules * 20 } else { schedules };
     shuttle::check_random(scenario, schedules / 2);
@@ -25,7 +24,7 @@ fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Copy + 'static)
 }
 
 /// One group leaves while another arrives that shares its word, its summary word, or its word of
-/// the top level: who arrived is found, also from far away.
+/// the top level. The new one is found, also from far away.
 #[test]
 fn index_sets_lose_no_arrival() {
     for (leaves, arrives) in [(64, 65), (64, 130), (4160, 4161), (4160, 4230), (4160, 8300)] {
@@ -45,7 +44,7 @@ fn index_sets_lose_no_arrival() {
     }
 }
 
-/// A group that stays in a set is found by every reader, whatever happens to groups of other words.
+/// Every reader finds a group that stays in a set, whatever happens to groups of other words.
 #[test]
 fn readers_find_what_stays() {
     explore(2000, || {
@@ -69,7 +68,7 @@ fn readers_find_what_stays() {
     });
 }
 
-/// Groups move between lists, each under its own lock; in the end every group is in the list it was
+/// Groups move between lists, each under its own lock. In the end every group is in the list it was
 /// put into last.
 #[test]
 fn index_lists_keep_every_group() {
@@ -93,7 +92,7 @@ fn index_lists_keep_every_group() {
     });
 }
 
-/// Two users take from an inode preallocation while a third thread wants to delete it: every
+/// Two users take from an inode preallocation while a third thread tries to delete it. Every
 /// cluster goes to one user or back to the group, never both.
 #[test]
 fn clusters_of_a_preallocation_go_to_one_place() {
@@ -127,7 +126,7 @@ fn clusters_of_a_preallocation_go_to_one_place() {
     });
 }
 
-/// The same of a locality preallocation, which is taken from the front.
+/// The same for a locality preallocation, which is taken from the front.
 #[test]
 fn the_front_of_a_locality_preallocation_moves_once() {
     explore(3000, || {
@@ -155,7 +154,7 @@ fn the_front_of_a_locality_preallocation_moves_once() {
     });
 }
 
-/// Two threads that act on one CPU slot both fold what they see: nothing is folded twice or lost.
+/// Two threads of one CPU slot both fold what they see: nothing is folded twice or lost.
 #[test]
 fn lagging_counts_fold_each_amount_once() {
     explore(2000, || {
@@ -171,21 +170,21 @@ fn lagging_counts_fold_each_amount_once() {
     });
 }
 
-/// Near the limit a writer that reserves and requests that are admitted never get more than there
-/// is, and somebody gets what fits.
+/// Near the limit, a writer that reserves and requests that are admitted never get more than there
+/// is, and one of them gets what fits.
 #[test]
 fn promises_never_exceed_what_is_free() {
     promises_fit(3, 2);
 }
 
-/// The same where what is taken comes to the central counters, some of it ahead.
+/// The same where the amounts reach the central counters, some of them ahead.
 #[test]
 fn promises_never_exceed_what_is_free_while_counters_fold() {
     promises_fit(50, 20);
     promises_fit(80, 34);
 }
 
-/// One writer reserves `n` and two requests ask for `n` of what is free.
+/// One writer reserves `n` and two requests ask for `n` of `free` clusters.
 fn promises_fit(free: u64, n: u32) {
     explore(3000, move || {
         let geometry = crate::memory::MemoryBitmaps::plain_geometry(1, 0);

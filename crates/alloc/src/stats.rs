@@ -1,8 +1,8 @@
-//! Statistics: what the kernel's `mb_stats` counts, and what it does not (index entries, busy
-//! skips, lock census).
+//! Statistics: what the kernel's `mb_stats` counts, and more (index entries, busy skips, lock
+//! census).
 //!
-//! A request counts into a record on its own stack and adds it to its CPU slot's shard once, at its
-//! end, and only while the tunable `mb_stats` is on; four totals are kept always.
+//! A request counts into a record on its own stack. At its end it adds the record to its CPU slot's
+//! shard, once and only while the tunable `mb_stats` is on. Four totals are always kept.
 
 pub(crate) mod format;
 
@@ -59,17 +59,17 @@ macro_rules! counters {
 counters! {
     /// Finished requests, preallocation hits and failures included.
     requests[1],
-    /// Requests that got at least what they asked for.
+    /// Requests that got at least as much as they asked for.
     success[1],
     /// Groups scanned.
     groups_scanned[1],
-    /// Searches that ended at each criterion (exact-goal hits in none).
+    /// Searches that ended at each criterion; exact-goal hits count in none.
     hits[CRITERIA],
     /// Pre-checks of groups; walks over an index count each entry once more.
     groups_considered[CRITERIA],
     /// Candidates looked at in each criterion.
     extents_scanned[CRITERIA],
-    /// Complete walks without result.
+    /// Complete walks without a result.
     useless_loops[CRITERIA],
     /// Picks made after an earlier pick of the same request and criterion (`visit=choose`).
     bad_suggestions[CRITERIA],
@@ -99,7 +99,7 @@ counters! {
     busy_skips[1],
 }
 
-/// All counters, one shard a CPU slot.
+/// All counters, one shard per CPU slot.
 pub(crate) struct Stats<B: Backend> {
     shards: Box<[CachePadded<Shard<B>>]>,
 }
@@ -182,9 +182,9 @@ pub struct StructsSummary {
 /// How often the locks that allocation and freeing may share were taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockCensus {
-    /// Group locks, all together.
+    /// All group locks together.
     pub groups: LockClassFigures,
-    /// Locks that are shared by the whole file system, by name.
+    /// Locks shared by the whole file system, by name.
     pub shared: Vec<(&'static str, LockClassFigures)>,
 }
 

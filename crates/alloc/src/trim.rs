@@ -1,10 +1,10 @@
-//! Trimming: free clusters are held for a moment while somebody tells the device that their content
-//! is not needed.
+//! Trimming: holds free clusters for a moment while the device is told that it may discard their
+//! content.
 //!
-//! A group is noted as trimmed before it is looked through, and any cluster that becomes free
-//! unsets the note: so a free in the middle is never missed, and groups in which nothing was freed
-//! since are passed over. A request that finds nothing while clusters are held waits for them and
-//! searches again: trimming takes no space from anybody.
+//! A group is noted as trimmed before it is scanned, and any cluster that becomes free clears the
+//! note. So a free in the middle is never missed, and groups in which nothing was freed since are
+//! passed over. A request that finds nothing while clusters are held waits for them and searches
+//! again: trimming never causes a false "no space".
 
 use core::ops::Range;
 
@@ -15,8 +15,8 @@ use blockyard_sync::{Backend, CpuSlot, MutexGuard};
 use crate::allocator::Allocator;
 use crate::error::{AllocError, Result};
 
-/// A run of free clusters that nobody can allocate until this is dropped. The free count stays as
-/// it is.
+/// A run of free clusters that nobody can allocate until this is dropped. The free count does not
+/// change.
 struct HeldRun<'a, B: Backend> {
     allocator: &'a Allocator<B>,
     _turn: MutexGuard<'a, (), B>,
@@ -31,7 +31,7 @@ impl<B: Backend> HeldRun<'_, B> {
         self.allocator.table.geometry.block_at(self.group, ClusterOffset::new(self.start))
     }
 
-    /// Where the file system ends inside the last cluster: the blocks that exist.
+    /// The blocks that exist: the file system may end inside the last cluster.
     fn blocks(&self) -> BlockCount {
         let geometry = &self.allocator.table.geometry;
         let blocks = geometry.blocks_in(ClusterCount::new(u64_from_u32(self.count))).raw();
@@ -52,15 +52,15 @@ impl<B: Backend> Drop for HeldRun<'_, B> {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// Calls `discard` for each run of at least `at_least` free clusters in `within`, offsets in a
-    /// group; runs are cut to `within`. Nobody allocates a run while `discard` has it; the group's
-    /// lock is not held then. Gives the blocks of all runs.
+    /// Calls `discard` for each run of at least `at_least` free clusters in `within` (offsets in
+    /// the group). Runs are cut to `within`. Nobody can allocate a run while `discard` has it; the
+    /// group's lock is not held then. Returns the blocks of all runs.
     ///
-    /// A group in which nothing became free since all of it was trimmed is passed over, and so is a
-    /// corrupt one.
+    /// Passes over a corrupt group, and over one in which nothing became free since all of it was
+    /// trimmed.
     ///
     /// # Errors
-    /// [`AllocError::Load`], and what `discard` says: the runs before were trimmed.
+    /// [`AllocError::Load`], and errors of `discard`; the runs before it were trimmed.
     pub fn trim_group<E: From<AllocError>>(
         &self,
         group: GroupNr,

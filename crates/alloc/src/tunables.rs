@@ -23,7 +23,7 @@ macro_rules! tunables {
                 match self { $(Self::$name => $text),+ }
             }
 
-            /// What it means, as its documentation says.
+            /// What it means, from its documentation.
             #[must_use]
             pub const fn about(self) -> &'static str {
                 match self { $(Self::$name => concat!($($doc),+)),+ }
@@ -68,8 +68,8 @@ tunables! {
 }
 
 impl Tunable {
-    /// The largest value that any file system takes; each has a limit of its own for
-    /// `mb_group_prealloc`, the clusters of a group.
+    /// The largest value that any file system accepts. For `mb_group_prealloc` each file system
+    /// also has its own limit, the clusters of a group.
     #[must_use]
     pub const fn largest(self) -> u32 {
         match self {
@@ -80,7 +80,7 @@ impl Tunable {
     }
 }
 
-/// Values of tunables that a policy asks for; the others have their defaults.
+/// Tunables set by a policy; the others have their defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChosenTunables {
     values: [Option<u32>; Tunable::ALL.len()],
@@ -90,13 +90,13 @@ impl ChosenTunables {
     /// All defaults.
     pub const DEFAULTS: Self = Self { values: [None; Tunable::ALL.len()] };
 
-    /// The value asked for; `None` for the default.
+    /// The chosen value; `None` for the default.
     #[must_use]
     pub fn value(&self, tunable: Tunable) -> Option<u32> {
         self.values[index(tunable)]
     }
 
-    /// Asks for a value.
+    /// Chooses a value.
     pub fn choose(&mut self, tunable: Tunable, value: u32) {
         debug_assert!(value <= tunable.largest(), "{} = {value}", tunable.name());
         self.values[index(tunable)] = Some(value);
@@ -111,7 +111,7 @@ pub(crate) struct Tunables<B: Backend> {
 }
 
 impl<B: Backend> Tunables<B> {
-    /// The defaults of a file system with groups of so many clusters, and what the policy asks for.
+    /// The defaults of a file system with groups of this many clusters, changed by the policy.
     pub(crate) fn new(
         default: impl Fn(Tunable) -> u32,
         chosen: &ChosenTunables,
@@ -138,7 +138,7 @@ impl<B: Backend> Tunables<B> {
         self.values[index(tunable)].load(Ordering::Relaxed)
     }
 
-    /// As the kernel: only two values are range-checked.
+    /// Sets a tunable. As in the kernel, only two values are range-checked.
     pub(crate) fn set(&self, tunable: Tunable, value: u64) -> Result<()> {
         let max = match tunable {
             Tunable::GroupPrealloc => self.clusters_per_group,

@@ -1,12 +1,13 @@
-//! The search by windows (`search=windows`): ext3's, first fit from the goal on, with a window of
-//! blocks for each file that is written.
+//! The search by windows (`search=windows`), as in ext3: first fit from the goal on, with a window
+//! of blocks for each file that is being written.
 //!
-//! A window keeps other files that are being written out of it, so that writers side by side do not
-//! interleave; it takes no space, and who finds nothing otherwise looks at all blocks whatever
-//! their windows. Windows are in clusters of the file system, counted from its first data block.
+//! A window keeps other files that are being written out of it, so concurrent writers do not
+//! interleave. It takes no space: a request that finds nothing otherwise looks at all blocks,
+//! whatever their windows. Windows are in clusters of the file system, counted from its first data
+//! block.
 //!
-//! A request of a regular file works on what is known of it ([`Reservation`]), which is away from
-//! the inode meanwhile: a second request of the same inode goes without a window.
+//! A request of a regular file takes the file's [`Reservation`] out of the inode while it works on
+//! it. A second request of the same inode goes without a window meanwhile.
 
 mod choose;
 
@@ -27,12 +28,11 @@ use crate::prealloc::windows::Place;
 use crate::request::{Mapping, RequestFlags};
 use crate::search::context::Context;
 
-/// Windows that one request tries in a group: a second one when there was nothing left in the
-/// first.
+/// Windows that one request tries in a group: a second one if nothing was left in the first.
 const TRIES: u32 = 2;
 
 impl<B: Backend> Allocator<B> {
-    /// Looks for blocks from the goal on; what it finds is claimed in core and left in
+    /// Searches from the goal on. The extent found is claimed in core and left in
     /// `context.outcome.find`.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl<B: Backend> Allocator<B> {
         if own.is_none() && asked.is_data() {
             own = Some(Box::new(Reservation::new()));
         }
-        // The blocks of a file's map are taken in turn with its data.
+        // Blocks of a file's block map are allocated in turn with its data.
         let is_of_file = asked.is_data() || asked.request.mapping == Mapping::Indirect;
         let mut known = own.as_deref_mut().filter(|_| is_of_file);
         if let Some(known) = &known {
@@ -68,7 +68,7 @@ impl<B: Backend> Allocator<B> {
         context.outcome.result()
     }
 
-    /// The group of the goal, from the goal on; then the groups after it.
+    /// Searches the goal's group, from the goal on, then the groups after it.
     fn search_all(&self, context: &mut Context<'_, B>, mut known: Option<&mut Reservation>) {
         let groups = context.asked.groups;
         let (first, goal) = match context.search.goal.group {
@@ -76,7 +76,7 @@ impl<B: Backend> Allocator<B> {
             _ => (GroupNr::ZERO, None),
         };
         let free = self.table.group(first).free();
-        // Too little for a window, and there is none yet.
+        // Too little for a window, and the file has none yet.
         known = known.filter(|known| known.window.is_some() || free == 0 || free >= known.size());
         let exact = context.asked.kind.contains(RequestFlags::GOAL_ONLY);
         if free > 0 {
@@ -95,7 +95,7 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Looks in one group and claims what it finds there.
+    /// Searches one group and claims what it finds there.
     fn search_group(
         &self,
         context: &mut Context<'_, B>,
@@ -126,8 +126,8 @@ impl<B: Backend> Allocator<B> {
         context.outcome.stats.hits[Criterion::Any.index()] += 1;
     }
 
-    /// Free clusters of the part of the file's window that lies in the group; it gets another
-    /// window when that is needed.
+    /// Chooses free clusters in the part of the file's window that lies in the group. Moves the
+    /// window if necessary.
     fn choose_in_window(
         &self,
         guard: &GroupGuard<'_, B>,
@@ -167,8 +167,8 @@ impl<B: Backend> Allocator<B> {
         None
     }
 
-    /// Gives the file a window in a group, from the goal on; `None` when there is no place for one,
-    /// or nothing free.
+    /// Gives the file a window in a group, from the goal on. `None` if there is no room for one, or
+    /// nothing free.
     fn move_window(
         &self,
         guard: &GroupGuard<'_, B>,
@@ -183,7 +183,7 @@ impl<B: Backend> Allocator<B> {
         let start = goal.unwrap_or(first);
         if let Some(old) = known.window {
             if old.contains(last) && old.last > last && start >= old.first {
-                // It goes on in the next group: there it is looked at again.
+                // The window goes on in the next group and is looked at again there.
                 return None;
             }
             known.grow();
@@ -204,7 +204,7 @@ impl<B: Backend> Allocator<B> {
         Some(())
     }
 
-    /// Gives the window of an inode up; what else is known of it stays.
+    /// Removes an inode's window. The rest of its state stays.
     pub(crate) fn drop_window(&self, inode: &InodeAlloc<B>) {
         if self.policy.search != Search::Windows {
             return;
@@ -222,13 +222,13 @@ impl<B: Backend> Allocator<B> {
     }
 }
 
-/// Whether a window is used as it is: the goal lies in it, or without a goal some of it in the
+/// Whether a window is used as it is: the goal lies in it, or without a goal some of it lies in the
 /// group.
 fn is_usable(window: Window, goal: Option<u64>, group: Window) -> bool {
     goal.map_or_else(|| window.meets(group), |goal| window.contains(goal))
 }
 
-/// Points the goal right behind the block that was allocated last, if the request goes on there.
+/// Points the goal right behind the last allocated block, if the request continues there.
 fn point_behind_last<B: Backend>(geometry: &Geometry, context: &mut Context<'_, B>, known: &Reservation) {
     let Some(last) = known.last else { return };
     let per_group = u64_from_u32(geometry.clusters_per_group());
@@ -240,7 +240,7 @@ fn point_behind_last<B: Backend>(geometry: &Geometry, context: &mut Context<'_, 
     }
 }
 
-/// Remembers where the request ended. A block of the map stands for none of the file.
+/// Remembers where the request ended. A block of the map has no logical block in the file.
 fn note_last<B: Backend>(geometry: &Geometry, context: &Context<'_, B>, known: &mut Reservation) {
     let Some(find) = &context.outcome.find else { return };
     let cluster =
@@ -253,7 +253,7 @@ fn note_last<B: Backend>(geometry: &Geometry, context: &Context<'_, B>, known: &
     };
 }
 
-/// The number of a group's first cluster in the file system.
+/// The number, in the file system, of a group's first cluster.
 fn first_cluster(geometry: &Geometry, group: GroupNr) -> u64 {
     u64_from_u32(group.raw()) * u64_from_u32(geometry.clusters_per_group())
 }

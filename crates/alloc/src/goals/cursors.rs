@@ -18,7 +18,7 @@ pub(crate) struct Cursors<B: Backend> {
     locks: LockClass,
     /// Relaxed: hints, each mostly used by one CPU.
     cpus: Box<[CachePadded<B::AtomicU32>]>,
-    /// Bytes found since each cursor moved on. Relaxed: a distance that may be off by one find.
+    /// Bytes found since each cursor last moved. Relaxed: a distance that may be off by one extent.
     spent: Box<[CachePadded<B::AtomicU64>]>,
     groups: u32,
 }
@@ -68,7 +68,7 @@ impl<B: Backend> Cursors<B> {
         }
     }
 
-    /// Where the cursors stand: what a caller keeps over a close for `cursor_start=remembered`.
+    /// Where the cursors stand. A caller keeps this over a close for `cursor_start=remembered`.
     pub(crate) fn positions(&self) -> Vec<GroupNr> {
         match self.rotation {
             Rotation::None => Vec::new(),
@@ -79,8 +79,8 @@ impl<B: Backend> Cursors<B> {
         }
     }
 
-    /// Counts `bytes` found through the caller's cursor; true when that makes `most` since it moved
-    /// on.
+    /// Counts `bytes` found through the caller's cursor. True when the sum since its last move
+    /// reaches `most`.
     pub(crate) fn spend(&self, cpu: CpuSlot, bytes: u64, most: u64) -> bool {
         let cursor = if self.rotation == Rotation::Global { CpuSlot::ZERO } else { cpu };
         let spent = &self.spent[cursor.index(self.spent.len())];

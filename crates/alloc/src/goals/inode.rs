@@ -1,4 +1,5 @@
-//! Goals that come from the inode and its extents: pure arithmetic for callers that build requests.
+//! Goals that follow from the inode and its extents: pure arithmetic for callers that build
+//! requests.
 
 use blockyard_disk::num::u64_from_u32;
 use blockyard_disk::{BlockNr, Geometry, GroupNr, LogicalBlock};
@@ -11,7 +12,7 @@ const FLEX_THRESHOLD: u32 = 4;
 /// Process colours.
 const COLOURS: u64 = 16;
 
-/// A block that is sought for an inode which has none near.
+/// A block wanted for an inode that has no block nearby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstBlock {
     /// Group of the inode.
@@ -26,8 +27,8 @@ pub struct FirstBlock {
     pub logical: LogicalBlock,
 }
 
-/// The goal of an inode without blocks near, as the policy has it. With delayed allocation data has
-/// no colour of its own: who writes back asks for all, and is colour 0.
+/// The policy's goal for an inode without blocks nearby. With delayed allocation data has no colour
+/// of its own: the write-back thread asks for all of it and has colour 0.
 #[must_use]
 pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> BlockNr {
     let regular = block.regular || policy.dir_blocks == DirBlocks::WithData;
@@ -46,12 +47,12 @@ pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> B
     }
 }
 
-/// The goal of an inode that has no extent yet: the start of its group, or with flex groups of at
-/// least 4 the second group of its flex group for regular files and the first for all others.
+/// The goal of an inode without extents: the start of its group. With flex groups of at least 4
+/// groups it is the second group of the flex group for regular files, and the first for all others.
 ///
 /// `colour` is given without delayed allocation: the process then starts in its sixteenth of the
-/// group. The result may lie past the end of a small file system; requests treat such a goal as the
-/// first data block.
+/// group. The goal may lie past the end of a small file system; a request treats it as the first
+/// data block then.
 #[must_use]
 pub fn inode_goal(geometry: &Geometry, inode_group: GroupNr, regular: bool, colour: Option<u32>) -> BlockNr {
     let mut group = u64_from_u32(inode_group.raw());
@@ -62,15 +63,15 @@ pub fn inode_goal(geometry: &Geometry, inode_group: GroupNr, regular: bool, colo
     coloured(geometry, group, colour)
 }
 
-/// The start of the inode's group, or of the sixteenth of a colour in it: also where a short last
-/// group has no such sixteenth.
+/// The start of the inode's group, or a colour's sixteenth in it, even where a short last group has
+/// no such sixteenth.
 fn own_group_goal(geometry: &Geometry, group: GroupNr, colour: Option<u32>) -> BlockNr {
     let sixteenth = geometry.blocks_per_group() / COLOURS;
     let colour = u64_from_u32(colour.unwrap_or(0)) % COLOURS;
     BlockNr::new(geometry.group_first_block(group).raw() + colour * sixteenth)
 }
 
-/// The start of a group, or of the sixteenth of a colour in it.
+/// The start of a group, or a colour's sixteenth in it.
 fn coloured(geometry: &Geometry, group: u64, colour: Option<u32>) -> BlockNr {
     let base = geometry.first_data_block().raw() + group * geometry.blocks_per_group();
     let Some(colour) = colour else { return BlockNr::new(base) };
@@ -86,9 +87,10 @@ fn coloured(geometry: &Geometry, group: u64, colour: Option<u32>) -> BlockNr {
     BlockNr::new(base + colour * (room / COLOURS))
 }
 
-/// The goal of a block of a file with extents: where it would be if the file were laid out without
-/// gaps around the nearest extent (the last that starts at or before it, else the first of the
-/// leaf). Wraps below 0, which requests treat as outside the file system.
+/// The goal of a block in a file with extents: where the block would be if the file were laid out
+/// without gaps around the nearest extent. That is the last extent that starts at or before the
+/// block, otherwise the first of the leaf. Wraps below 0, which requests treat as outside the file
+/// system.
 #[must_use]
 pub fn neighbour_goal(
     logical: LogicalBlock,

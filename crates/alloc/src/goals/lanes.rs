@@ -4,15 +4,15 @@
 //! Without lanes all new files of a directory start in the one group that their inodes point at,
 //! and writers on different CPUs share its lock until their files are long enough to be streams. A
 //! lane keeps the file within its flex group, so its inode and its neighbours in the directory stay
-//! near; slots that find no lane there left use the flex groups after it. The first group of a flex
-//! group is left to directories and metadata, as in the inode's own goal; slot 0 starts where the
+//! near. Slots that find no free lane there use the flex groups after it. The first group of a flex
+//! group is left to directories and metadata, as in the inode's own goal. Slot 0 starts where the
 //! inode's own goal is.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
 use blockyard_disk::{Geometry, GroupNr};
 use blockyard_sync::CpuSlot;
 
-/// Flex groups of fewer groups have no lanes, and no group that is left to metadata.
+/// Smaller flex groups have no lanes and keep no group for metadata.
 const FLEX_MIN: u32 = 4;
 
 /// The group where a file near `goal` starts when it is written on `cpu`.
@@ -29,9 +29,9 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
     GroupNr::new(u32_from_u64(flex_group) * flex + 1 + cpu.raw() % lanes)
 }
 
-/// The group of the same lane in the next flex group that no other slot of `cpus` begins in:
-/// `group` itself where there is none. Going on from there meets every such group once before it
-/// comes back.
+/// The group of the same lane in the next flex group in which no other slot of `cpus` begins, or
+/// `group` itself if there is none. Repeating this meets every such group once before it comes
+/// back.
 pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;
@@ -39,7 +39,7 @@ pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> Gr
     if flex < FLEX_MIN || home >= whole_flex_groups {
         return group;
     }
-    // Slots that found no lane in the first flex group begin in those after it: one round of all
+    // Slots that found no lane in the first flex group begin in those after it, so one round of all
     // slots is a stride.
     let stride = cpus.div_ceil(flex - 1).clamp(1, whole_flex_groups);
     let next = home + stride;
@@ -47,7 +47,7 @@ pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> Gr
     GroupNr::new(next * flex + group.raw() % flex)
 }
 
-/// `group`, or the one after it when that is a group left to metadata.
+/// `group`, or the one after it if `group` is kept for metadata.
 pub(crate) fn past_metadata(group: u32, flex: u32, groups: u32) -> u32 {
     debug_assert!(group < groups, "group {group} of {groups}");
     let left_alone = flex >= FLEX_MIN && group.is_multiple_of(flex) && group + 1 < groups;

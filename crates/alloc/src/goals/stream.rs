@@ -1,8 +1,8 @@
 //! Stream goals: the group in which the last large file of a slot found space.
 //!
-//! `slots=one` is a single goal for the file system (before the scalability series), `slots=hashed`
-//! has `min(CPUs, groups / 4)` of them, chosen by inode number; `slot_lock=md` guards them by the
-//! file-system-wide lock that freeing takes as well.
+//! `slots=one` is a single goal for the file system (before the scalability series). `slots=hashed`
+//! has `min(CPUs, groups / 4)` goals, chosen by inode number. `slot_lock=md` guards them by the
+//! file-system-wide lock that freeing takes too.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::policy::Policy;
 use crate::policy::slots::{SlotLock, SlotStart, Slots};
 use crate::prealloc::inode::InodeAlloc;
 
-/// Where a stream goes on.
+/// Where a stream continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamPlace {
     pub(crate) group: GroupNr,
@@ -30,8 +30,8 @@ pub(crate) struct StreamGoals<B: Backend> {
     kind: Slots,
     /// The lock that guards them under `slot_lock=md`.
     lock: Option<Arc<Md<B>>>,
-    /// Whether goals are loaded with acquire and stored with release, which pair with each other
-    /// and order nothing more that anybody relies on: they are there to be compared.
+    /// Whether goals are loaded with acquire and stored with release. These pair with each other
+    /// but nothing relies on their order: they exist for comparison.
     ordered: bool,
     /// Group in the high half, start in the low. Relaxed unless `ordered`: readers may see an older
     /// goal.
@@ -73,7 +73,7 @@ impl<B: Backend> StreamGoals<B> {
         &self.slots[usize_from_u32(inode.raw() % u32_from_usize(self.slots.len()))]
     }
 
-    /// The goal for a stream of this inode; `None` when the inode's own goal stays.
+    /// The goal for a stream of this inode; `None` if the inode's own goal stays.
     #[inline]
     pub(crate) fn read(&self, inode: InodeNr, own: &InodeAlloc<B>, cpu: CpuSlot) -> Option<StreamPlace> {
         match self.kind {
@@ -101,7 +101,7 @@ impl<B: Backend> StreamGoals<B> {
                 let guard = self.lock.as_ref().map(|md| md.lock(cpu));
                 let slot = self.slot(inode);
                 let word = join32(place.group.raw(), place.start);
-                // A goal that stays where it is costs no write to the shared line.
+                // An unchanged goal costs no write to the shared line.
                 if guard.is_some() || slot.load(Ordering::Relaxed) != word {
                     if self.ordered {
                         slot.store(word, Ordering::Release);

@@ -1,8 +1,8 @@
 //! Loading groups from the source, and evicting them.
 //!
-//! No lock is held while the source reads. What it read is used only if nobody loaded the group
-//! meanwhile: between reading and installing, no cluster of an unloaded group can change in core,
-//! since every change needs it loaded.
+//! No lock is held while the source reads. What was read is used only if nobody loaded the group
+//! meanwhile. Between reading and installing, no cluster of an unloaded group can change in core,
+//! since every change needs the group loaded.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -14,11 +14,11 @@ use crate::buddy::Buddy;
 use crate::config::GroupSource;
 use crate::error::{AllocError, Result};
 
-/// The kernel's page: bitmap and buddy of `4096 / (2 * block size)` groups are made together.
+/// The kernel's page: bitmap and buddy of `4096 / (2 * block size)` groups are built together.
 const PAGE_BYTES: usize = 4096;
 
 impl<B: Backend> GroupTable<B> {
-    /// Locks a group, waiting, and makes sure that it is loaded.
+    /// Locks a group, waiting for the lock, and makes sure that the group is loaded.
     ///
     /// # Errors
     /// What the source says.
@@ -38,8 +38,8 @@ impl<B: Backend> GroupTable<B> {
         }
     }
 
-    /// Loads a group unless it is loaded; when it never was, also the groups that share a page with
-    /// it.
+    /// Loads a group unless it is loaded. On its first load, also loads the groups that share a
+    /// page with it.
     ///
     /// # Errors
     /// What the source says.
@@ -51,9 +51,9 @@ impl<B: Backend> GroupTable<B> {
             let first = nr.raw() / together * together;
             for mate in (first..first + together).filter(|&mate| mate < self.geometry.groups()) {
                 if !self.group(GroupNr::new(mate)).summary().initialised() {
-                    // Nobody asked for this one: a failure is told to whoever does. A free of
-                    // clusters in a group whose bitmap the caller holds in memory can not fail
-                    // then.
+                    // Nobody asked for this group: whoever does will see the failure. That way a
+                    // free cannot fail for clusters of a group whose bitmap the caller holds in
+                    // memory.
                     drop(self.load_one(GroupNr::new(mate), cpu, source));
                 }
             }
@@ -76,8 +76,8 @@ impl<B: Backend> GroupTable<B> {
             let mut guard = self.lock(nr, cpu);
             if guard.buddy().is_none() && guard.state.generation == generation {
                 guard.install(&mut bitmap, self.geometry.clusters_in_group(nr), &self.geometry);
-                // Relaxed: statistics. Under the lock: an eviction, which needs it, never counts
-                // before this does.
+                // Relaxed: statistics. Counted under the lock: an eviction needs it too, so it
+                // cannot count first.
                 let before = self.loaded.fetch_add(1, Ordering::Relaxed);
                 drop(guard);
                 self.built.fetch_add(1, Ordering::Relaxed);
@@ -103,10 +103,10 @@ impl<B: Backend> GroupTable<B> {
         }
     }
 
-    /// Drops bitmap and buddy of a group that nothing pins and nobody has locked; true when it did.
+    /// Drops bitmap and buddy of a group that is neither pinned nor locked. True if it did.
     pub(crate) fn evict(&self, nr: GroupNr, cpu: CpuSlot) -> bool {
         let Some(mut guard) = self.try_lock(nr, cpu) else { return false };
-        // Acquire-release pairs with pin and unpin: whoever pins later sees that nothing is loaded.
+        // Acquire-release pairs with pin and unpin: a later pin sees that nothing is loaded.
         let unpinned =
             self.group(nr).residency.compare_exchange(LOADED, 0, Ordering::AcqRel, Ordering::Relaxed);
         if unpinned.is_err() {
@@ -124,7 +124,7 @@ impl<B: Backend> GroupTable<B> {
 }
 
 impl<B: Backend> GroupGuard<'_, B> {
-    /// Makes the bitmap from the source the in-core one.
+    /// Installs the bitmap from the source as the in-core one.
     fn install(&mut self, bitmap: &mut [u8], clusters: u32, geometry: &blockyard_disk::Geometry) {
         assert!(self.state.loaded.is_none(), "group {} is loaded already", self.nr);
         debug_assert!(self.state.pending.is_none(), "group {} was away while frees waited in it", self.nr);

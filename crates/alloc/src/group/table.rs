@@ -4,7 +4,7 @@
 //! 128 share. At most one group is locked by a thread at a time.
 //!
 //! The contention counter (0..8) rises when a lock had to be waited for and falls with every
-//! immediate acquisition; above 2 the file system counts as busy, which only decides whether closed
+//! immediate acquisition. Above 2 the file system counts as busy, which only decides whether closed
 //! files get preallocations.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
@@ -17,7 +17,7 @@ use crate::index::Indexes;
 use crate::lock_model::ModelledLocks;
 use crate::policy::slots::Locks;
 
-/// Locks under `locks=hashed`: what a kernel built for 32 CPUs or more has.
+/// Locks under `locks=hashed`: as in a kernel built for 32 CPUs or more.
 const HASHED_LOCKS: u32 = 128;
 const CONTENTION_MAX: u32 = 8;
 const CONTENTION_BUSY: u32 = 2;
@@ -38,7 +38,7 @@ pub(crate) struct GroupTable<B: Backend> {
     pub(super) loaded: CachePadded<B::AtomicU32>,
     /// Buddies built since open. Relaxed: a statistic.
     pub(super) built: CachePadded<B::AtomicU64>,
-    /// Where eviction looks next. Relaxed: any place is right.
+    /// Where eviction looks next. Relaxed: any position will do.
     pub(super) hand: CachePadded<B::AtomicU32>,
     /// Groups that may be loaded before eviction starts.
     pub(super) loaded_max: u32,
@@ -50,7 +50,7 @@ impl<B: Backend> GroupTable<B> {
         assert_eq!(facts.len(), usize_from_u32(geometry.groups()), "facts of each group");
         let lock = |_| CachePadded::new(B::on_line("hashed lock", || Mutex::new(rank::GROUP, ())));
         let shared = (config.policy.locks == Locks::Hashed).then(|| (0..HASHED_LOCKS).map(lock).collect());
-        // Bitmap, as much again for the orders above, and the fixed part.
+        // The bitmap, as much again for the orders above it, and the fixed part.
         let group_bytes = 2 * blockyard_disk::num::u64_from_usize(geometry.block_size()) + 512;
         let loaded_max = (config.memory_max / group_bytes).clamp(2, u64::from(u32::MAX));
         Self {
@@ -72,7 +72,7 @@ impl<B: Backend> GroupTable<B> {
         &self.groups[usize_from_u32(nr.raw())]
     }
 
-    /// The group that stands for the lock of this one: itself, or the first of those that share it.
+    /// The group whose lock this group uses: itself, or the first of those that share the lock.
     #[inline]
     pub(crate) fn lock_of(&self, nr: GroupNr) -> GroupNr {
         if self.shared_locks.is_some() { GroupNr::new(nr.raw() % HASHED_LOCKS) } else { nr }
@@ -149,7 +149,7 @@ impl<B: Backend> GroupTable<B> {
             .update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < CONTENTION_MAX).then_some(n + 1));
     }
 
-    /// Whether group locks were waited for a lot lately.
+    /// Whether group locks were contended lately.
     #[inline]
     pub(crate) fn contended(&self) -> bool {
         self.contention.load(Ordering::Relaxed) > CONTENTION_BUSY

@@ -1,17 +1,17 @@
-//! Sets of groups ordered by group number: one bit a group, with two levels of summary bits above,
-//! and above those one word for all sets that says which of them hold a group.
+//! Sets of groups ordered by group number: one bit per group, with two levels of summary bits
+//! above. One more word for all sets says which of them hold a group.
 //!
 //! Key decision: a set is read without any lock. `next` is a few word loads whatever the number of
-//! groups, and the order of a walk is a function of the content only, never of the history. Most
-//! orders are empty most of the time: a walk over the orders goes from one that holds a group to
-//! the next such (`next_order`).
+//! groups, and the order of a walk depends on the content only, never on the history. Most orders
+//! are empty most of the time, so a walk over the orders skips to the next one that holds a group
+//! (`next_order`).
 //!
-//! Concurrency: bits are set and cleared under the lock of the group they stand for, so each bit
-//! has one writer; words and summaries have many. Insertion sets the bit, then the summaries
-//! upward. Removal clears the bit and, when its word became empty, the summary bit, then looks at
-//! the word again and sets the summary when somebody was faster. So a summary bit may be set over
-//! an empty word (a wasted load); it is missing over a non-empty word only while its remover is
-//! between two steps, during which readers overlook the group as if it had been inserted later.
+//! Concurrency: a bit is set and cleared under the lock of its group, so each bit has one writer;
+//! words and summaries have many. Insertion sets the bit, then the summaries upward. Removal clears
+//! the bit. If the word became empty it clears the summary bit, looks at the word again, and sets
+//! the summary again if somebody filled the word meanwhile. So a summary bit may be set over an
+//! empty word (a wasted load). It is missing over a non-empty word only while its remover is
+//! between two steps; readers then overlook the group as if it had been inserted later.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -23,7 +23,7 @@ const LINE_WORDS: usize = 8;
 /// One ordered set of groups for each order.
 pub(crate) struct OrderedSets<B: Backend> {
     sets: Box<[OrderedSet<B>]>,
-    /// One bit an order: its set holds a group. Kept as the summaries are.
+    /// One bit per order: its set holds a group. Kept like the summaries.
     held: B::AtomicU64,
 }
 
@@ -58,8 +58,8 @@ impl<B: Backend> OrderedSets<B> {
         if set.is_empty() {
             self.held.fetch_and(!(1 << order), Ordering::AcqRel);
         }
-        // Also when it was not empty: another remover may have seen it so before this one filled
-        // the top again.
+        // Even if this removal did not empty the set: another remover may have seen it empty before
+        // this one filled the top again.
         if !set.is_empty() && self.held.load(Ordering::Acquire) & (1 << order) == 0 {
             self.held.fetch_or(1 << order, Ordering::AcqRel);
         }
@@ -71,7 +71,7 @@ impl<B: Backend> OrderedSets<B> {
         self.sets[usize_from_u32(order)].bits[at / 64].load(Ordering::Relaxed) >> (at % 64) & 1 == 1
     }
 
-    /// The first order from `from` on whose set holds a group.
+    /// The first order at or after `from` whose set holds a group.
     #[inline]
     pub(crate) fn next_order(&self, from: u32) -> Option<u32> {
         let held = self.held.load(Ordering::Acquire) & u64::MAX.checked_shl(from)?;
@@ -112,23 +112,23 @@ impl<B: Backend> OrderedSet<B> {
         Self { bits, summary, top }
     }
 
-    /// Gives whether a word at the top was empty before.
+    /// Returns whether a word at the top was empty before.
     fn insert(&self, at: usize) -> bool {
-        // Release pairs with the acquire loads of `next`: who sees a summary bit sees the bits
+        // Release pairs with the acquire loads of `next`: whoever sees a summary bit sees the bits
         // below it.
         self.bits[at / 64].fetch_or(1 << (at % 64), Ordering::AcqRel) == 0
             && self.summary[at / 4096].fetch_or(1 << (at / 64 % 64), Ordering::AcqRel) == 0
             && self.top[at / 262_144].fetch_or(1 << (at / 4096 % 64), Ordering::AcqRel) == 0
     }
 
-    /// Gives whether a bit at the top was cleared, or set again.
+    /// Returns whether a bit at the top was cleared, or set again.
     fn remove(&self, at: usize) -> bool {
         let bit = 1u64 << (at % 64);
         self.bits[at / 64].fetch_and(!bit, Ordering::AcqRel) & !bit == 0 && self.clear_summary(at / 64)
     }
 
-    /// Clears the summary bit of an empty word, unless it was filled meanwhile; as
-    /// [`Self::remove`].
+    /// Clears the summary bit of an empty word, unless the word was filled meanwhile. Returns as
+    /// [`Self::remove`] does.
     fn clear_summary(&self, word: usize) -> bool {
         let bit = 1u64 << (word % 64);
         let emptied = self.summary[word / 64].fetch_and(!bit, Ordering::AcqRel) & !bit == 0;
@@ -234,7 +234,7 @@ mod tests {
             prop_assert_eq!(sets.len(0) as usize, model.len());
         }
 
-        /// A walk over the orders looked into every empty one at each allocation.
+        /// A walk over the orders used to look into every empty one at each allocation.
         #[test]
         fn the_next_order_is_the_next_that_holds_a_group(
             moves in prop::collection::vec((0u32..40, 0u32..14), 1..100),

@@ -1,10 +1,10 @@
-//! Lists of groups in order of insertion, one list an order, each under its own reader-writer lock.
+//! Lists of groups in insertion order, one list per order, each under its own reader-writer lock.
 //!
-//! This is how the indexes were kept before the scalability series: a group whose order is
-//! unchanged keeps its place, one that changes goes to the tail of its new list, and picking a
+//! The indexes were kept like this before the scalability series. A group whose order is unchanged
+//! keeps its position, one whose order changes goes to the tail of its new list, and picking a
 //! group moves nothing.
 //!
-//! Invariants: a group is in at most one list, the one its link names; links of a list are written
+//! Invariants: a group is in at most one list, the one its link names. Links of a list are written
 //! under that list's write lock and the group's own lock, and followed under the read lock.
 
 use blockyard_disk::GroupNr;
@@ -31,7 +31,7 @@ struct Ends {
     tail: u32,
 }
 
-/// Place of a group. Relaxed throughout: the list's lock orders the accesses.
+/// Position of a group. Relaxed throughout: the list's lock orders the accesses.
 struct Link<B: Backend> {
     previous: B::AtomicU32,
     next: B::AtomicU32,
@@ -60,7 +60,7 @@ impl<B: Backend> FifoLists<B> {
         &self.links[usize_from_u32(group)]
     }
 
-    /// Puts a group that is in no list at the tail; the caller holds the group's lock.
+    /// Appends a group that is in no list. The caller holds the group's lock.
     pub(crate) fn append(&self, order: u32, group: GroupNr, cpu: CpuSlot) {
         let nr = group.raw();
         let link = self.link(nr);
@@ -80,7 +80,7 @@ impl<B: Backend> FifoLists<B> {
         self.change_length(order, 1);
     }
 
-    /// Takes a group out of the list it is in, if any; the caller holds the group's lock.
+    /// Removes a group from the list it is in, if any. The caller holds the group's lock.
     pub(crate) fn unlink(&self, group: GroupNr, cpu: CpuSlot) {
         let link = self.link(group.raw());
         let order = link.list.load(Ordering::Relaxed);
@@ -107,7 +107,7 @@ impl<B: Backend> FifoLists<B> {
         self.change_length(order, u32::MAX);
     }
 
-    /// Adds to a length modulo 2^32; the list's write lock is held.
+    /// Adds to a length modulo 2^32. The list's write lock is held.
     fn change_length(&self, order: u32, by: u32) {
         let length = &self.lengths[usize_from_u32(order)];
         let changed = length.load(Ordering::Relaxed).wrapping_add(by);
@@ -115,7 +115,8 @@ impl<B: Backend> FifoLists<B> {
         length.store(changed, Ordering::Relaxed);
     }
 
-    /// The first group from the head that `suits`. The read lock is held over the whole walk.
+    /// The first group from the head for which `suits` holds. The read lock is held over the whole
+    /// walk.
     pub(crate) fn pick(
         &self,
         order: u32,

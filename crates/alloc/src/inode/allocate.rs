@@ -13,9 +13,9 @@ use super::search::{self, wrapping_group};
 use crate::policy::Switches;
 use crate::policy::slots::InodeGroup;
 
-/// What a directory remembers for the placement of its children: the group of the last one.
+/// What a directory remembers for placing its children: the group of the last one.
 ///
-/// It lives in the directory's in-core inode, guarded by the directory's lock, and starts empty
+/// It lives in the directory's in-core inode, guarded by the directory's lock. It starts empty
 /// whenever the directory is created or read from disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InodeDirAlloc {
@@ -31,7 +31,7 @@ impl InodeDirAlloc {
 }
 
 impl<B: Backend> InodeAllocator<B> {
-    /// Claims an inode for a child of a directory, which remembers the group in `parent`.
+    /// Claims an inode for a child of a directory. Remembers its group in `parent`.
     ///
     /// # Errors
     /// [`InodeError::NoInodes`] when no group has a free one; [`InodeError::Load`] when a bitmap
@@ -42,13 +42,13 @@ impl<B: Backend> InodeAllocator<B> {
         parent: &mut InodeDirAlloc,
     ) -> Result<InodeClaim<'_, B>, InodeError> {
         let choice = self.first_choice(request, parent);
-        // Also after a failed search, which leaves group 0 behind: observed on Linux 6.18.
+        // Also after a failed search, which leaves group 0 here: observed on Linux 6.18.
         parent.last_group = Some(choice.map_or(GroupNr::ZERO, |(group, _)| group));
         let (first, start) = choice.ok_or(InodeError::NoInodes)?;
         debug_assert!(first.raw() < self.geometry.groups(), "the search chose group {first}");
         // One step more than there are groups: with a goal, the first group was searched from the
-        // middle. (Linux stops before, and says "no space" when the only free numbers lie below a
-        // goal in its group.)
+        // middle. (Linux stops one step earlier, and says "no space" when the only free numbers lie
+        // below a goal in its group.)
         for step in 0..=self.geometry.groups() {
             let group = GroupNr::new(wrapping_group(first, step, self.geometry.groups()));
             if self.counts.free_in_group(group) == 0 {
@@ -110,7 +110,7 @@ impl<B: Backend> InodeAllocator<B> {
                 search.flex_2008(family).or_else(|| search.other_in_groups(family))
             }
             InodeGroup::OldAlloc if request.directory => search.most_free_blocks(),
-            // Without flex groups the first ext4 placed as ext3 did.
+            // Without flex groups the first ext4 placed directories as ext3 did.
             InodeGroup::OrlovExt3 | InodeGroup::Flex2008 | InodeGroup::Flex2008Fallback if is_top => {
                 search.top_directory_by_group(self.draw())
             }
@@ -159,7 +159,7 @@ impl<B: Backend> InodeAllocator<B> {
         Ok(Some(InodeClaim::new(self, self.geometry.inode_at(group, index), request)))
     }
 
-    /// Lowest bit of a group that may be handed out: reserved inodes never are, whatever the bitmap
+    /// Lowest bit of a group that may be handed out. Reserved inodes never are, whatever the bitmap
     /// says.
     fn first_usable(&self, group: GroupNr) -> u32 {
         let before = group.raw() * self.geometry.inodes_per_group();

@@ -1,4 +1,4 @@
-//! The inodes of one file system: their groups, their counts, and what is done under a group's
+//! The inodes of one file system: their groups, their counts, and the operations under a group's
 //! lock.
 
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::error::InodeError;
 use super::group::GroupState;
 use super::update::InodeUpdate;
 
-/// The inodes of one file system. Shared by all threads: no lock but the one of the group a request
-/// ends in.
+/// The inodes of one file system. Shared by all threads; a request takes only the lock of the group
+/// it ends in.
 #[derive(Debug)]
 pub struct InodeAllocator<B: Backend = Native> {
     pub(super) config: InodeConfig,
@@ -25,13 +25,13 @@ pub struct InodeAllocator<B: Backend = Native> {
     pub(super) groups: Box<[Mutex<GroupState, B>]>,
     /// The tunable `inode_goal`; 0 is none. Relaxed: a hint for later requests.
     pub(super) goal: B::AtomicU32,
-    /// Draws so far where a start is random. Relaxed: only the number matters.
+    /// Random starts drawn so far. Relaxed: only the number matters.
     pub(super) draws: B::AtomicU64,
     pub(super) lock_class: LockClass,
 }
 
 impl<B: Backend> InodeAllocator<B> {
-    /// An allocator over groups whose descriptors say `facts`, one for each group in order.
+    /// An allocator over groups whose descriptors say `facts`, in group order.
     ///
     /// # Errors
     /// [`InodeError::BadConfig`] when the facts do not fit the geometry or each other.
@@ -57,12 +57,12 @@ impl<B: Backend> InodeAllocator<B> {
         })
     }
 
-    /// Gives an inode back. `write` puts the change into the journaled bitmap and descriptor; it
-    /// runs under the group's lock, and the number can be claimed again when it has returned.
+    /// Frees an inode. `write` puts the change into the journaled bitmap and descriptor. It runs
+    /// under the group's lock; once it has returned, the number can be claimed again.
     ///
     /// # Errors
-    /// [`InodeError::Corrupt`] when it is free already, reserved or beyond the last, or its group
-    /// was taken out of use; [`InodeError::Load`].
+    /// [`InodeError::Corrupt`] when the inode is free already, reserved or beyond the last, or its
+    /// group was taken out of use; [`InodeError::Load`].
     pub fn free<R>(
         &self,
         inode: InodeNr,
@@ -83,19 +83,19 @@ impl<B: Backend> InodeAllocator<B> {
     }
 
     /// Sets the tunable `inode_goal`: every later request without a goal of its own starts there.
-    /// `None` ends that.
+    /// `None` unsets it.
     pub fn set_goal(&self, goal: Option<InodeNr>) {
         self.goal.store(goal.map_or(0, InodeNr::raw), Ordering::Relaxed);
     }
 
-    /// Forgets the bitmap of a group, which is read again when needed. False when claims pin it or
+    /// Forgets the bitmap of a group; it is read again when needed. False when claims pin it or
     /// none is loaded.
     pub fn evict(&self, group: GroupNr, slot: CpuSlot) -> bool {
         self.lock(group, slot).evict()
     }
 
-    /// Takes a group out of use because its bitmap or descriptor was found wrong: its free inodes
-    /// no longer count.
+    /// Takes a group out of use because its bitmap or descriptor is wrong. Its free inodes no
+    /// longer count.
     pub fn mark_corrupt(&self, group: GroupNr, slot: CpuSlot) {
         let mut state = self.lock(group, slot);
         if state.mark_corrupt() {
@@ -103,7 +103,7 @@ impl<B: Backend> InodeAllocator<B> {
         }
     }
 
-    /// Free inodes of a group, claims that are not committed already taken off.
+    /// Free inodes of a group, less uncommitted claims.
     #[must_use]
     pub fn free_in_group(&self, group: GroupNr) -> u32 {
         self.counts.free_in_group(group)
@@ -141,11 +141,10 @@ impl<B: Backend> InodeAllocator<B> {
         )
     }
 
-    /// The group's lock with its bitmap in memory; `None` when the group is corrupt.
+    /// Takes the group's lock with its bitmap in memory; `None` when the group is corrupt.
     ///
-    /// The bitmap is read without the lock. What was read is installed only when the group has been
-    /// neither loaded nor evicted meanwhile: an eviction in between means that commits may have
-    /// followed what was read.
+    /// The bitmap is read without the lock. It is installed only if the group was neither loaded
+    /// nor evicted meanwhile: after an eviction, commits may have changed what was read.
     pub(super) fn loaded(
         &self,
         group: GroupNr,
@@ -178,7 +177,7 @@ impl<B: Backend> InodeAllocator<B> {
         }
     }
 
-    /// What bitmap and descriptor must say now about an inode and its group.
+    /// What bitmap and descriptor must now say about an inode and its group.
     pub(super) fn update(&self, inode: InodeNr, used: bool, state: &GroupState) -> InodeUpdate {
         let (group, index) = self.geometry.locate_inode(inode);
         InodeUpdate {

@@ -6,13 +6,12 @@ use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 
 use super::config::InodeSource;
 
-/// Seconds for which a deleted number is passed over, and the same while its table block waits to
-/// be written.
+/// Seconds for which a deleted number is passed over, and the same while its table block is dirty.
 const RECENT_SECONDS: u32 = 60;
 const RECENT_SECONDS_DIRTY: u32 = 360;
 
-/// What is needed to tell whether a free number was deleted recently (mounts without a journal
-/// only: there a crash could leave an old directory entry that names a reused inode).
+/// Inputs for telling whether a free number was deleted recently. Only for mounts without a
+/// journal: there a crash could leave an old directory entry that names a reused inode.
 pub(super) struct Recency<'a> {
     pub(super) source: &'a dyn InodeSource,
     pub(super) group: GroupNr,
@@ -68,7 +67,7 @@ pub(super) fn clear(words: &mut [u64], bit: u32) -> bool {
     was_set
 }
 
-/// The lowest clear bit in `start..bits` that is not recent; when all are recent, the last one.
+/// The lowest clear bit in `start..bits` that is not recent; if all are recent, the last one.
 pub(super) fn find_free(words: &[u64], start: u32, bits: u32, recency: Option<&Recency<'_>>) -> Option<u32> {
     let Some(recency) = recency else { return next_clear(words, start, bits) };
     let mut last_recent = None;

@@ -1,5 +1,4 @@
-//! A claim on an inode: taken by the search, then committed into bitmap and descriptor, or
-//! released.
+//! A claim on an inode: taken by the search, then committed to bitmap and descriptor, or released.
 
 use core::fmt;
 
@@ -10,8 +9,8 @@ use super::allocator::InodeAllocator;
 use super::config::InodeRequest;
 use super::update::InodeUpdate;
 
-/// An inode number that nobody else can get. Dropping it releases it, so an operation that fails
-/// cannot leak one.
+/// An inode number that nobody else can get. Dropping it releases it, so a failed operation cannot
+/// leak one.
 #[must_use = "dropping a claim releases it"]
 pub struct InodeClaim<'a, B: Backend = Native> {
     allocator: &'a InodeAllocator<B>,
@@ -44,8 +43,9 @@ impl<'a, B: Backend> InodeClaim<'a, B> {
         self.allocator.geometry.locate_inode(self.inode).0
     }
 
-    /// Makes the inode used. `write` puts the change into the journaled bitmap and descriptor; it
-    /// runs under the group's lock, so changes of one group are written in the order they happen.
+    /// Commits the inode as used. `write` puts the change into the journaled bitmap and descriptor.
+    /// It runs under the group's lock, so changes of one group are written in the order they
+    /// happen.
     pub fn commit<R>(mut self, write: impl FnOnce(&InodeUpdate) -> R) -> R {
         self.open = false;
         let allocator = self.allocator;

@@ -1,4 +1,4 @@
-//! What an inode allocator is opened with, what it is asked, and where its bitmaps come from.
+//! What an inode allocator is opened with, what it is asked, and the source of its bitmaps.
 
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{Geometry, GroupNr, InodeNr};
@@ -15,14 +15,14 @@ pub struct InodeConfig {
     pub placement: InodeGroup,
     /// Version differences.
     pub switches: Switches,
-    /// CPU slots; the totals lag by it as the kernel's do.
+    /// CPU slots. The totals lag by as much as the kernel's do.
     pub cpus: u32,
     /// Lowest inode number that may be handed out (`s_first_ino`, 11).
     pub first_inode: u32,
-    /// Whether descriptors carry checksums: `itable_unused` and the uninitialised flags mean
-    /// something.
+    /// Whether descriptors carry checksums, so that `itable_unused` and the uninitialised flags
+    /// mean something.
     pub descriptor_checksums: bool,
-    /// Whether there is no journal: then numbers deleted within the last minute are passed over
+    /// Whether there is no journal. Then numbers deleted within the last minute are passed over
     /// while others are free.
     pub without_journal: bool,
     /// Seed of random starts.
@@ -70,7 +70,7 @@ pub struct InodeGroupFacts {
     pub free_inodes: u32,
     /// `bg_used_dirs_count`.
     pub used_dirs: u32,
-    /// `bg_itable_unused`; inodes at the end of the table that were never used.
+    /// `bg_itable_unused`: inodes at the end of the table that were never used.
     pub itable_unused: u32,
     /// `INODE_UNINIT`: the bitmap was never written, all inodes are free.
     pub inode_uninit: bool,
@@ -81,12 +81,12 @@ pub struct InodeGroupFacts {
 pub struct InodeRequest {
     /// The directory the inode is created in.
     pub parent: InodeNr,
-    /// Whether that directory is the root or carries the TOPDIR flag: its subdirectories are
-    /// spread.
+    /// Whether that directory is the root or carries the TOPDIR flag, so that its subdirectories
+    /// are spread.
     pub parent_is_top: bool,
     /// Whether the new inode is a directory.
     pub directory: bool,
-    /// [`super::top_name_hash`] of the new name; without one (no name) the start is random.
+    /// [`super::top_name_hash`] of the new name. Without it (no name) the start is random.
     pub name_hash: Option<u32>,
     /// A number to start from, for callers that know better than the placement.
     pub goal: Option<InodeNr>,
@@ -105,7 +105,7 @@ pub enum BitmapLoad {
     Corrupt,
 }
 
-/// A deleted inode as its table block in the cache shows it.
+/// A deleted inode, as its cached table block shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecentDeletion {
     /// `i_dtime`: seconds since the epoch, 0 for an inode that was never deleted.
@@ -114,23 +114,23 @@ pub struct RecentDeletion {
     pub dirty: bool,
 }
 
-/// Gives the on-disk inode bitmaps and deletion times.
+/// Provides the on-disk inode bitmaps and deletion times.
 pub trait InodeSource: Send + Sync + core::fmt::Debug {
-    /// Fills `bits` (zeroed, one bit an inode, 1 = used) with the bitmap of a group. Every change
-    /// that a commit or a free has written must be in it. Called with no lock held, by any thread;
-    /// never for an uninitialised group.
+    /// Fills `bits` (zeroed, one bit per inode, 1 = used) with the bitmap of a group. It must
+    /// contain every change that a commit or a free has written. Called by any thread with no lock
+    /// held, and never for an uninitialised group.
     ///
     /// # Errors
-    /// Whatever the device says; the request that needed the bitmap fails with it.
+    /// Those of the device. The request that needed the bitmap fails with it.
     fn load(
         &self,
         group: GroupNr,
         bits: &mut [u8],
     ) -> Result<BitmapLoad, Box<dyn std::error::Error + Send + Sync + 'static>>;
 
-    /// The deletion time of the inode at an index of a group's table, when that block is in the
-    /// cache. Called under the group's lock and only without a journal: no I/O. The default knows
-    /// nothing, so nothing counts as recent.
+    /// The deletion time of the inode at an index of a group's table, if that block is cached.
+    /// Called under the group's lock and only without a journal: no I/O. The default knows nothing,
+    /// so nothing counts as recent.
     fn deletion(&self, _group: GroupNr, _index: u32) -> Option<RecentDeletion> {
         None
     }

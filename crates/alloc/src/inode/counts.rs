@@ -1,9 +1,9 @@
-//! The counts that placement reads: exact ones by group and flex group, lagging ones for the whole
+//! The counts that placement reads: exact ones per group and flex group, lagging ones for the whole
 //! file system.
 //!
-//! All are read without a lock while others change them. Each is changed by relaxed single
-//! operations after the bitmap under the group's lock; a search that reads them orders nothing by
-//! them and its result is checked under that lock.
+//! All are read without a lock while others change them. Each is changed by single relaxed
+//! operations, after the bitmap, under the group's lock. A search orders nothing by them, and its
+//! result is checked under that lock.
 
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{FlexNr, Geometry, GroupNr};
@@ -13,30 +13,29 @@ use super::config::{InodeConfig, InodeGroupFacts};
 
 /// Free clusters as inode placement reads them.
 ///
-/// They change when bits of the on-disk bitmap are marked or cleared, that is when an allocation
-/// commits, not when a preallocation is carved out.
+/// They change when bits of the on-disk bitmap are set or cleared: when an allocation commits, not
+/// when a preallocation is made.
 pub trait FreeClusters: Send + Sync + core::fmt::Debug {
     /// Free clusters of a group.
     fn in_group(&self, group: GroupNr) -> u32;
     /// Free clusters of a flex group.
     fn in_flex(&self, flex: FlexNr) -> u64;
-    /// Free clusters of the file system, late as Linux's per-CPU counter is (see
-    /// [`LaggedCounter`]).
+    /// Free clusters of the file system, late like Linux's per-CPU counter (see [`LaggedCounter`]).
     fn total_approximate(&self) -> u64;
 }
 
-/// [`FreeClusters`] kept by whoever marks bitmaps.
+/// [`FreeClusters`] kept by the code that marks bitmaps.
 #[derive(Debug)]
 pub struct ClusterCounts<B: Backend = Native> {
     flex_bits: u32,
     groups: Box<[B::AtomicU32]>,
-    /// Empty without flex groups: a group is its own unit then.
+    /// Empty without flex groups: each group is its own unit then.
     flexes: Box<[B::AtomicU64]>,
     total: LaggedCounter<B>,
 }
 
 impl<B: Backend> ClusterCounts<B> {
-    /// Counts that start at each group's free clusters, in group order.
+    /// Counts that start with each group's free clusters, in group order.
     #[must_use]
     pub fn new(geometry: &Geometry, free: &[u32], cpus: u32) -> Self {
         let total: u64 = free.iter().map(|&n| u64::from(n)).sum();
@@ -92,10 +91,9 @@ pub(super) struct InodeCounts<B: Backend> {
     flexes: Box<[Pair<B>]>,
     free: LaggedCounter<B>,
     directories: LaggedCounter<B>,
-    /// Directories less other inodes made lately, of each group, where that is looked at.
+    /// Recent directories less other recent inodes of each group; only where a policy reads it.
     debts: Option<Box<[B::AtomicU32]>>,
-    /// Whether directories change the free inodes of their flex group, by the fault of the first
-    /// releases.
+    /// Whether directories change the free inodes of their flex group: a bug of the first releases.
     used_dirs_fault: bool,
 }
 
@@ -141,12 +139,12 @@ impl<B: Backend> InodeCounts<B> {
         self.groups[usize_from_u32(group.raw())].directories.load(Ordering::Relaxed)
     }
 
-    /// Free inodes of a flex group (of a group without flex groups).
+    /// Free inodes of a flex group; without flex groups, of a group.
     pub(super) fn free_in_flex(&self, flex: FlexNr) -> u32 {
         self.unit(flex).free.load(Ordering::Relaxed)
     }
 
-    /// Directories of a flex group (of a group without flex groups).
+    /// Directories of a flex group; without flex groups, of a group.
     pub(super) fn directories_in_flex(&self, flex: FlexNr) -> u32 {
         self.unit(flex).directories.load(Ordering::Relaxed)
     }
@@ -165,7 +163,7 @@ impl<B: Backend> InodeCounts<B> {
         self.free.sum().max(0).unsigned_abs()
     }
 
-    /// How much a group owes, where that is looked at.
+    /// The debt of a group; only where a policy reads it.
     pub(super) fn debt_of(&self, group: GroupNr) -> Option<u32> {
         let debts = self.debts.as_ref()?;
         Some(debts[usize_from_u32(group.raw())].load(Ordering::Relaxed))
@@ -204,16 +202,16 @@ impl<B: Backend> InodeCounts<B> {
         }
     }
 
-    /// What a directory counts in: the directories of its group, and those of its flex group (by
-    /// the fault its free inodes).
+    /// The counters that a directory counts in: the directories of its group, and those of its flex
+    /// group (with the bug: the flex group's free inodes).
     fn directory_counts(&self, group: GroupNr) -> impl Iterator<Item = &B::AtomicU32> {
         let flex = self.flexes.get(usize_from_u32(group.raw() >> self.flex_bits));
         let in_flex = flex.map(|pair| if self.used_dirs_fault { &pair.free } else { &pair.directories });
         core::iter::once(&self.groups[usize_from_u32(group.raw())].directories).chain(in_flex)
     }
 
-    /// The free inodes of a group can not be used any more; only the total forgets them, as in the
-    /// kernel.
+    /// Notes that the free inodes of a group cannot be used any more. Only the total forgets them,
+    /// as in the kernel.
     pub(super) fn lost(&self, group: GroupNr, slot: CpuSlot) {
         self.free.add(slot, -i64::from(self.free_in_group(group)));
     }
@@ -229,7 +227,7 @@ impl<B: Backend> InodeCounts<B> {
     }
 }
 
-/// Sums of a number of each group by flex group; nothing without flex groups.
+/// Sums of a per-group number over each flex group; empty without flex groups.
 fn by_flex(geometry: &Geometry, values: impl Iterator<Item = u32>) -> impl Iterator<Item = u64> {
     let flexes = if geometry.flex_size() > 1 { geometry.flex_groups() } else { 0 };
     let mut sums = vec![0u64; usize_from_u32(flexes)];

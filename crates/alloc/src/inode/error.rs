@@ -16,8 +16,8 @@ pub enum InodeError {
         /// What the source said.
         source: Box<dyn std::error::Error + Send + Sync + 'static>,
     },
-    /// An inode is to be freed that is free already, reserved or beyond the last; or the bitmap of
-    /// its group was found wrong: such a group is not changed any more.
+    /// The inode to be freed is free already, reserved or beyond the last. Or the bitmap of its
+    /// group is wrong; such a group is not changed any more.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The configuration is impossible.
@@ -36,7 +36,7 @@ impl InodeError {
         Corruption::new(CorruptionKind::InodeNumber).in_inode(inode).into()
     }
 
-    /// A group whose bitmap is not to be believed.
+    /// A group whose bitmap cannot be trusted.
     pub(super) fn corrupt_group(group: GroupNr) -> Self {
         Corruption::new(CorruptionKind::InodeBitmapContradiction).in_group(group).into()
     }

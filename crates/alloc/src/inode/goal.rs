@@ -1,5 +1,4 @@
-//! The block goal that follows from an inode's group and from where the policy puts directory
-//! blocks.
+//! The block goal that follows from an inode's group and the policy's rule for directory blocks.
 
 use blockyard_disk::{BlockNr, Geometry, GroupNr};
 
@@ -10,9 +9,8 @@ use crate::policy::slots::DirBlocks;
 /// first group (directories) or second group (regular files).
 ///
 /// `colour` is the caller's process number where blocks are chosen at the write: it spreads writers
-/// over sixteenths of the group. With delayed allocation there is none. The goal may lie beyond the
-/// file system, in a short last flex group; the search for blocks then starts at the first data
-/// block.
+/// over sixteenths of the group. With delayed allocation there is none. In a short last flex group
+/// the goal may lie beyond the file system; the search then starts at the first data block.
 #[must_use]
 pub fn goal_for_inode(
     geometry: &Geometry,

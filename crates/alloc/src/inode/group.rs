@@ -1,13 +1,12 @@
-//! What is guarded by one group's lock: its inode bitmap while in memory, and the bookkeeping of
-//! its table.
+//! What one group's lock guards: its inode bitmap while in memory, and the bookkeeping of its
+//! table.
 
 use super::bitmap::{self, Recency};
 use super::config::InodeGroupFacts;
 
 /// The inodes of one group.
 ///
-/// Pinned (not evictable) while `claims > 0`: the bitmap on disk does not know claims that are not
-/// committed.
+/// Pinned (not evictable) while `claims > 0`: the bitmap on disk does not know uncommitted claims.
 #[derive(Debug)]
 pub(super) struct GroupState {
     /// One bit an inode, 1 = used or claimed; `None` while not in memory.
@@ -16,7 +15,7 @@ pub(super) struct GroupState {
     itable_unused: u32,
     /// Claims that are neither committed nor released.
     claims: u32,
-    /// Those of them that are directories.
+    /// How many of those claims are directories.
     claimed_directories: u32,
     /// Evictions so far, modulo 2^16: tells a loader that what it read may be stale.
     generation: u16,
@@ -62,12 +61,12 @@ impl GroupState {
         self.itable_unused
     }
 
-    /// Inodes at the head of the table that may have been used.
+    /// Inodes at the start of the table that may have been used.
     pub(super) const fn used_prefix(&self, per_group: u32) -> u32 {
         if self.uninit { 0 } else { per_group - self.itable_unused }
     }
 
-    /// Makes the bitmap of a group that was never written; false when it must be read.
+    /// Makes the bitmap of a group that was never written. False if it must be read instead.
     pub(super) fn synthesise(&mut self, per_group: u32) -> bool {
         if self.uninit {
             self.bits = Some(bitmap::all_free(per_group));
@@ -93,12 +92,12 @@ impl GroupState {
         evictable
     }
 
-    /// Takes the group out of use; false when it was already.
+    /// Takes the group out of use. False if it already was.
     pub(super) fn mark_corrupt(&mut self) -> bool {
         !core::mem::replace(&mut self.corrupt, true)
     }
 
-    /// The first free bit at or after `start` that is not recent; a recent one when there is no
+    /// The first free bit at or after `start` that is not recent; a recent one if there is no
     /// other.
     pub(super) fn find_free(&self, start: u32, per_group: u32, recency: Option<&Recency<'_>>) -> Option<u32> {
         bitmap::find_free(self.bits.as_deref()?, start, per_group, recency)
@@ -111,8 +110,8 @@ impl GroupState {
         self.claimed_directories += u32::from(directory);
     }
 
-    /// Turns a claim into a used inode. Gives whether the bitmap block must be written for the
-    /// first time, and whether the inode lies where none was ever used.
+    /// Turns a claim into a used inode. Returns whether the bitmap block must be written for the
+    /// first time, and whether no inode was ever used at this index.
     pub(super) fn commit(&mut self, index: u32, directory: bool, per_group: u32) -> (bool, bool) {
         assert!(index < per_group, "inode index {index} of {per_group}");
         self.end_claim(directory);

@@ -1,9 +1,9 @@
 //! The search for a group: Orlov's spreading over flex groups, and the simple rule "with the
 //! parent".
 //!
-//! The rules of other times are in [`block_groups`] and `flex_2008`. Everything here is a pure
-//! function of the counts. A *unit* is a flex group, or a block group when there are no flex
-//! groups; unit and group numbers are equal then.
+//! The older rules are in [`block_groups`] and `flex_2008`. Everything here is a pure function of
+//! the counts. A *unit* is a flex group, or a block group if there are no flex groups; unit and
+//! group numbers are equal then.
 
 mod block_groups;
 mod flex_2008;
@@ -32,7 +32,7 @@ pub(super) struct Family {
     pub(super) last_group: Option<GroupNr>,
 }
 
-/// Lower bounds and upper bound a unit must meet for an ordinary directory.
+/// Lower and upper bounds that a unit must meet for an ordinary directory.
 struct Limits {
     directories_below: u64,
     inodes_min: u64,
@@ -46,8 +46,8 @@ impl<B: Backend> Search<'_, B> {
         let units = self.units();
         let inodes_min = self.counts.free_approximate() / u64::from(units);
         let clusters_min = self.average_clusters();
-        // Inodes of one group, also where a unit has many: a unit with more directories is never
-        // chosen here.
+        // Starts at the inodes of one group, even if a unit has many groups: a unit with more
+        // directories is never chosen here.
         let mut fewest = self.geometry.inodes_per_group();
         let mut choice = None;
         for unit in ring(hash % units, units) {
@@ -68,8 +68,8 @@ impl<B: Backend> Search<'_, B> {
         }
     }
 
-    /// A directory elsewhere: the first unit from the last child's (else the parent's) that is not
-    /// too full.
+    /// A directory elsewhere: the first unit that is not too full, from the last child's (else the
+    /// parent's) unit on.
     pub(super) fn ordinary_directory(&self, family: &Family) -> Option<GroupNr> {
         let limits = self.limits();
         let start = self.geometry.flex_of(family.last_group.unwrap_or(family.group));
@@ -84,7 +84,7 @@ impl<B: Backend> Search<'_, B> {
         }
     }
 
-    /// Anything but a directory.
+    /// Any inode but a directory.
     pub(super) fn other(&self, family: &Family) -> Option<GroupNr> {
         if self.geometry.flex_size() > 1 { self.other_in_flex(family) } else { self.other_in_groups(family) }
     }
@@ -100,8 +100,9 @@ impl<B: Backend> Search<'_, B> {
             .or_else(|| self.ordinary_directory(family))
     }
 
-    /// Without flex groups: the parent's group; a quadratic probe from a place that depends on the
-    /// parent only, so that the files of one directory overflow together; any group with an inode.
+    /// Without flex groups: first the parent's group. Then a quadratic probe from a start that
+    /// depends on the parent only, so that the files of one directory overflow together. Then any
+    /// group with a free inode.
     pub(super) fn other_in_groups(&self, family: &Family) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let roomy =
@@ -119,8 +120,8 @@ impl<B: Backend> Search<'_, B> {
         })
     }
 
-    /// When no unit fits: the first group from the parent's with at least average free inodes, else
-    /// with any.
+    /// When no unit fits: the first group, from the parent's on, with at least average free inodes;
+    /// else with any.
     fn fallback(&self, family: &Family) -> Option<GroupNr> {
         self.fallback_from(family.group)
     }

@@ -2,12 +2,12 @@
 
 use blockyard_disk::{GroupNr, InodeNr};
 
-/// What bitmap and descriptor of a group must say after a change; the counts leave out claims of
-/// others that are not committed.
+/// What bitmap and descriptor of a group must say after a change. The counts leave out uncommitted
+/// claims of others.
 ///
-/// Where descriptors carry checksums, using an inode also clears `BLOCK_UNINIT` of the same group:
-/// the caller writes that group's block bitmap and its count of free clusters, which the allocator
-/// of blocks knows.
+/// Where descriptors carry checksums, using an inode also clears `BLOCK_UNINIT` of the same group.
+/// The caller writes that group's block bitmap and its count of free clusters, which the block
+/// allocator knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeUpdate {
     /// The inode.
@@ -18,11 +18,11 @@ pub struct InodeUpdate {
     pub index: u32,
     /// Whether the bit is to be set (a new inode) or cleared.
     pub used: bool,
-    /// The group was `INODE_UNINIT`: clear the flag and write the whole bitmap block, nothing used
-    /// but this bit (and the padding).
+    /// The group was `INODE_UNINIT`: clear the flag and write the whole bitmap block, with only
+    /// this bit (and the padding) set.
     pub initialise_bitmap: bool,
-    /// No inode at this index was ever used: the table's bytes there mean nothing and need not be
-    /// read.
+    /// No inode at this index was ever used: the table's bytes there are meaningless and need not
+    /// be read.
     pub first_use: bool,
     /// `bg_free_inodes_count`.
     pub free_inodes: u32,

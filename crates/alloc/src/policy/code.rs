@@ -1,16 +1,16 @@
-//! Decisions that another crate writes: a search engine, a choice of groups, a choice of the extent
-//! in a group.
+//! Decisions written by another crate: a search engine, a choice of groups, or a choice of the
+//! extent in a group.
 //!
-//! An author implements one of three traits and puts what makes it into a policy
+//! An author implements one of three traits and adds its constructor to a policy
 //! ([`with_search`](super::Policy::with_search), [`with_groups`](super::Policy::with_groups),
-//! [`with_extents`](super::Policy::with_extents)). All other slots stay those of the policy it
-//! began with. Code sees figures of groups and, under a group's lock, its free runs; it answers
-//! with a group or a run. The mechanism locks, checks every answer and claims, so that no code can
-//! hand out what is not free, and goes through all groups itself when code found nothing, so that
-//! "no space" is always true.
+//! [`with_extents`](super::Policy::with_extents)). All other slots stay as they were in that
+//! policy. The code sees figures of groups and, under a group's lock, its free runs. It answers
+//! with a group or a run. The mechanism locks, checks every answer and claims, so no code can hand
+//! out what is not free. If the code finds nothing, the mechanism goes through all groups itself,
+//! so "no space" is always true.
 //!
-//! An object is made for each file system that is opened and is shared by its threads. Decisions
-//! repeat when they follow from the arguments, the object's own state and the seed alone.
+//! Each file system that is opened gets an object of its own, shared by its threads. Decisions are
+//! repeatable if they follow from the arguments, the object's state and the seed alone.
 
 use core::fmt;
 
@@ -21,7 +21,7 @@ use crate::buddy::Buddy;
 use crate::criterion::Criterion;
 use crate::request::BlockRequest;
 
-/// The file system that code decides for.
+/// The file system for which the code decides.
 #[derive(Clone, Copy, Debug)]
 pub struct Volume {
     /// Its groups.
@@ -45,11 +45,11 @@ pub struct Wish<'a> {
     pub clusters: u32,
     /// How picky the search is now.
     pub criterion: Criterion,
-    /// Groups that the request may use: those below this number.
+    /// Groups below this number may be used.
     pub groups: u32,
 }
 
-/// A group as it looks without its lock: true a moment ago.
+/// A group seen without its lock: true a moment ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupView {
     /// Free clusters.
@@ -59,7 +59,7 @@ pub struct GroupView {
     /// Order of the largest aligned free chunk; `None` without one, and while the group was never
     /// loaded.
     pub largest_order: Option<u32>,
-    /// Whether its bitmap was looked at since open.
+    /// Whether its bitmap was read since open.
     pub known: bool,
     /// Whether somebody holds its lock.
     pub busy: bool,
@@ -96,7 +96,7 @@ impl<'a> FreeRuns<'a> {
         })
     }
 
-    /// The first free cluster at or after `at`, and all that are free behind it.
+    /// The first free cluster at or after `at`, and all free clusters that follow it.
     #[must_use]
     pub fn from(&self, at: ClusterOffset) -> Option<Run> {
         let start = self.buddy.next_free(at.raw())?;
@@ -110,36 +110,36 @@ impl<'a> FreeRuns<'a> {
     }
 }
 
-/// Groups on the walk of a [`GroupChoice`].
+/// Groups during the walk of a [`GroupChoice`].
 pub trait Groups {
     /// How a group looks; one that does not exist is full.
     fn look(&self, group: GroupNr) -> GroupView;
 
-    /// Looks through a group that suits the criterion; whether the search is over. Groups that do
-    /// not exist, are full or do not suit are passed over.
+    /// Searches a group that suits the criterion. Returns whether the search is over. Groups that
+    /// do not exist, are full or do not suit are passed over.
     fn visit(&mut self, group: GroupNr) -> bool;
 }
 
-/// Which groups are looked through, in what order.
+/// Chooses which groups are searched, in what order.
 pub trait GroupChoice: Send + Sync {
     /// Visits groups, best first, until a visit says that the search is over or no group is worth
-    /// one under this criterion. Called once for each criterion of the ladder (best-available is
-    /// left out).
+    /// one under this criterion. Called once for each criterion of the ladder, except
+    /// best-available.
     fn walk(&self, wish: &Wish<'_>, groups: &mut dyn Groups);
 
-    /// Where the search ended: what a choice that remembers goes by.
+    /// Tells where the search ended, for a choice with memory.
     fn found(&self, _wish: &Wish<'_>, _group: GroupNr) {}
 }
 
-/// Which free run of a group is taken.
+/// Chooses the free run of a group to take.
 pub trait ExtentChoice: Send + Sync {
-    /// A part of one free run, at most as long as the wish; `None`: none is good enough under this
-    /// criterion. Under the last criterion, and for an answer that is not free, the first free run
+    /// A part of one free run, at most as long as the wish; `None` if none is good enough under
+    /// this criterion. If the answer is not free, and under the last criterion, the first free run
     /// is taken. Called with the group locked.
     fn choose(&self, wish: &Wish<'_>, runs: &FreeRuns<'_>) -> Option<Run>;
 }
 
-/// What a [`SearchEngine`] takes a run of.
+/// Chooses a run for a [`SearchEngine`].
 pub type Pick<'a> = &'a mut dyn FnMut(&FreeRuns<'_>) -> Option<Run>;
 
 /// The groups as a [`SearchEngine`] sees them.
@@ -147,21 +147,21 @@ pub trait Finder {
     /// How a group looks; one that does not exist is full.
     fn look(&self, group: GroupNr) -> GroupView;
 
-    /// Locks a group, shows its free runs and takes what `pick` answers, at most as long as the
-    /// wish; whether the search is over. An answer that is not free is passed over.
+    /// Locks a group, shows its free runs and takes the answer of `pick`, at most as long as the
+    /// wish. Returns whether the search is over. An answer that is not free is passed over.
     fn take(&mut self, group: GroupNr, pick: Pick<'_>) -> bool;
 }
 
-/// Looks for blocks all by itself.
+/// Searches for blocks all by itself.
 pub trait SearchEngine: Send + Sync {
-    /// Takes one run. When it takes none, the first free run of any group is taken.
+    /// Takes one run. If it takes none, the first free run of any group is taken.
     fn search(&self, wish: &Wish<'_>, finder: &mut dyn Finder);
 }
 
 /// Makes code for a file system.
 pub type Made<T> = fn(&Volume) -> Box<T>;
 
-/// The code of a policy; none in those of this crate.
+/// The code of a policy; empty in those of this crate.
 #[derive(Clone, Copy)]
 pub struct Code {
     pub(super) search: Option<Made<dyn SearchEngine>>,
@@ -170,7 +170,7 @@ pub struct Code {
 }
 
 impl Code {
-    /// None.
+    /// No code.
     pub const NONE: Self = Self { search: None, groups: None, extents: None };
 
     /// Whether there is something for `search=code`.
@@ -183,7 +183,7 @@ impl Code {
         self.extents.is_some()
     }
 
-    /// The code of a file system that is opened.
+    /// Makes the code for a file system that is being opened.
     pub(crate) fn open(&self, volume: &Volume) -> OpenCode {
         OpenCode {
             search: self.search.map(|make| make(volume)),
@@ -195,7 +195,7 @@ impl Code {
 
 impl fmt::Debug for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No addresses: the text decides what a kept measurement belongs to.
+        // No addresses: this text identifies which code a saved measurement belongs to.
         f.debug_struct("Code")
             .field("search", &self.search.is_some())
             .field("groups", &self.groups.is_some())

@@ -32,15 +32,15 @@ pub struct Policy {
     pub slot_start: SlotStart,
     /// Where new files start inside their flex group.
     pub lanes: Lanes,
-    /// Where data goes when its goal's group is full or busy.
+    /// Where data goes when the group of its goal is full or busy.
     pub overflow: Overflow,
-    /// In which free run data of unknown length begins.
+    /// Which free run data of unknown length starts in.
     pub room: Room,
     /// Whether the goal's group is visited before the index is walked.
     pub goal_group: GoalGroup,
     /// When a file's next block is tried first.
     pub neighbour: Neighbour,
-    /// What they carry.
+    /// What stream goals carry.
     pub stream_goal: StreamGoal,
     /// Whether the indexes are used.
     pub scan: Scan,
@@ -74,15 +74,15 @@ pub struct Policy {
     pub exempt: Exempt,
     /// Where inodes go.
     pub inode: InodeGroup,
-    /// What differed in Orlov's spreading.
+    /// Which version of Orlov's spreading.
     pub orlov: Switches,
-    /// What becomes of the flag of a top directory.
+    /// What becomes of a top directory's flag.
     pub top_flag: TopFlag,
     /// Where directory blocks go.
     pub dir_blocks: DirBlocks,
-    /// Where the first block of an inode is sought.
+    /// Where the first block of an inode is searched for.
     pub goal_base: GoalBase,
-    /// When processes have sixteenths.
+    /// When processes have colours (sixteenths of a group).
     pub goal_colour: GoalColour,
     /// Whether the logical block moves a goal.
     pub goal_logical: GoalLogical,
@@ -90,11 +90,11 @@ pub struct Policy {
     pub when: When,
     /// Which images are served.
     pub era: Era,
-    /// Data in first groups of flex groups.
+    /// Whether data may use the first groups of flex groups.
     pub first_groups: FirstGroups,
-    /// Powers of two in groups whose bitmap was never written.
+    /// Whether powers of two may use groups whose bitmap was never written.
     pub fresh_groups: FreshGroups,
-    /// Groups that were not read yet.
+    /// What happens at groups that were not read yet.
     pub unloaded: Unloaded,
     /// Whose searches begin at the stream goal.
     pub stream_files: StreamFiles,
@@ -104,26 +104,26 @@ pub struct Policy {
     pub small_files: SmallFiles,
     /// How the tail of a closed file is asked for.
     pub closed_files: ClosedFiles,
-    /// Where a request beside the file's blocks is tried.
+    /// Where a request next to the file's blocks is tried.
     pub merge_goal: MergeGoal,
-    /// Which of two equally near preallocations.
+    /// Which of two equally near preallocations wins.
     pub locality_ties: LocalityTies,
-    /// What runs that are too short are worth.
+    /// What happens to runs that are too short.
     pub short_runs: ShortRuns,
-    /// Which requests are aligned.
+    /// Which requests are aligned to the stripe.
     pub stripe_rule: StripeRule,
     /// The most clusters of a request.
     pub longest: Longest,
-    /// The cursor search, where `search` asks for it.
+    /// The cursor search, if `search` selects it.
     pub cursor: Cursor,
-    /// Run-time tunables that begin with another value than their default.
+    /// Tunables whose initial value is not the default.
     pub tunables: ChosenTunables,
-    /// What another crate decides, for `search=code` and `choose=code`.
+    /// Decisions of another crate, for `search=code` and `choose=code`.
     pub code: Code,
 }
 
 impl Policy {
-    /// The same decisions under a name of their own: what arms of the lab are called by.
+    /// The same decisions under another name, as arms of the lab need it.
     #[must_use]
     pub const fn named(self, name: &'static str) -> Self {
         Self { preset: name, ..self }
@@ -159,16 +159,16 @@ impl Policy {
 pub struct Switches {
     /// The start under a top is random instead of the name's hash (2.6.30).
     pub random_start: bool,
-    /// A flex group may hold more directories than the average by inodes *per group* / 16, not per
-    /// flex group (before v6.1).
+    /// The bound on directories of a flex group uses inodes *per group* / 16, not per flex group
+    /// (before v6.1).
     pub max_dirs_by_group: bool,
-    /// A negative lower bound of free clusters is compared as a huge number, so that every unit
-    /// fails it (before v6.12).
+    /// A negative lower bound of free clusters is compared as unsigned, so that every unit fails it
+    /// (before v6.12).
     pub min_clusters_wrap: bool,
-    /// The average of free clusters is computed in blocks (before v5.14); differs with bigalloc
+    /// The average of free clusters is computed in blocks (before v5.14). Differs with bigalloc
     /// only.
     pub average_in_blocks: bool,
-    /// A directory that is made or deleted changes the free inodes of its flex group instead of its
+    /// Creating or deleting a directory changes the free inodes of its flex group instead of its
     /// directories (before 2.6.32).
     pub used_dirs_fault: bool,
     /// Groups that got many directories and few files lately are passed over (ext2; under
@@ -187,7 +187,7 @@ impl Switches {
         debt: false,
     };
 
-    /// What is on in either.
+    /// What is on in either of the two.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self {
@@ -214,14 +214,14 @@ pub struct Cursor {
     pub zones: Zones,
     /// Whether an inode remembers its group.
     pub sticky_inode: bool,
-    /// Whether the true neighbour (group and offset) is tried before any cursor; otherwise the
-    /// goal's group is replaced by the cursor's and its offset kept, as published.
+    /// Whether the true neighbour (group and offset) is tried before any cursor. Otherwise the
+    /// cursor's group replaces the goal's and the goal's offset is kept, as published.
     pub neighbour_first: bool,
     /// Whether a hit through an inode's cursor moves the CPU's cursor.
     pub inode_moves_cpu: bool,
     /// Length floor in clusters for [`Accept::Floor`].
     pub floor: u32,
-    /// Groups that are passed over for being below the floor before any length is accepted.
+    /// Groups below the floor that are passed over before any length is accepted.
     pub patience: u32,
     /// Where cursors stand at open.
     pub start: CursorStart,

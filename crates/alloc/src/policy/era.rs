@@ -5,7 +5,7 @@ use blockyard_disk::{Compat, FeatureSet, Incompat, RoCompat};
 use super::composition::Policy;
 use super::slots::Era;
 
-/// A policy does not serve an image.
+/// A policy that does not serve an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "policy {preset} serves no image with {features}: {advice} (era=any serves all)",
@@ -16,11 +16,11 @@ pub struct NotServed {
     pub preset: &'static str,
     /// Which images it serves.
     pub era: Era,
-    /// What the image has that these did not.
+    /// The features of the image that are newer.
     pub features: FeatureSet,
 }
 
-/// How to make one that is served.
+/// How to make an image that is served.
 fn advice(era: Era) -> &'static str {
     match era {
         Era::Any => "it serves all",
@@ -31,7 +31,7 @@ fn advice(era: Era) -> &'static str {
     }
 }
 
-/// What ext3 could have.
+/// The features ext3 could have.
 const EXT3: FeatureSet = FeatureSet {
     compat: Compat::DIR_PREALLOC
         .union(Compat::HAS_JOURNAL)
@@ -45,7 +45,7 @@ const EXT3: FeatureSet = FeatureSet {
     ro_compat: RoCompat::SPARSE_SUPER.union(RoCompat::LARGE_FILE),
 };
 
-/// What ext4 could have in 2008.
+/// The features ext4 could have in 2008.
 const EXT4_OF_2008: FeatureSet = FeatureSet {
     compat: EXT3.compat,
     incompat: EXT3.incompat.union(Incompat::EXTENTS).union(Incompat::BIT64).union(Incompat::FLEX_BG),
@@ -61,7 +61,7 @@ impl Policy {
     /// Whether images with these features are served.
     ///
     /// # Errors
-    /// [`NotServed`] with the features that came later.
+    /// [`NotServed`] with the newer features.
     pub fn serves(&self, features: &FeatureSet) -> Result<(), NotServed> {
         let known = match self.era {
             Era::Any => return Ok(()),

@@ -1,4 +1,4 @@
-//! Reading `linux-6.18:slots=one:busy=wait`, printing it back, and refusing what cannot work.
+//! Parses `linux-6.18:slots=one:busy=wait`, prints it back, and refuses what cannot work.
 
 use core::fmt;
 
@@ -14,7 +14,7 @@ use super::slots::{
 };
 use crate::tunables::Tunable;
 
-/// Most stream goals that can be asked for.
+/// Most stream goals that a policy may ask for.
 const STREAM_GOALS_MAX: u32 = 65_536;
 
 /// Why a policy text was refused.
@@ -50,7 +50,7 @@ struct SlotText {
     value: fn(&Policy) -> String,
     set: fn(&mut Policy, &str) -> bool,
     about: &'static str,
-    /// Fillings with what they mean; none for a number.
+    /// Fillings and their meanings; none for a number.
     fillings: fn() -> Vec<(&'static str, &'static str)>,
 }
 
@@ -61,7 +61,7 @@ impl SlotText {
     }
 }
 
-/// One decision of a policy, explained for people.
+/// One decision of a policy, explained for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotHelp {
     /// The name in overrides.
@@ -262,7 +262,7 @@ fn known_slots() -> String {
 }
 
 impl Policy {
-    /// Reads one arm: a preset's name and overrides, parted by colons.
+    /// Parses one arm: a preset's name and overrides, separated by colons.
     ///
     /// # Errors
     /// [`PolicyError`] naming the first part that is unknown, or the combination that cannot work.
@@ -270,8 +270,8 @@ impl Policy {
         Self::parse_among(text, &[])
     }
 
-    /// As [`Policy::parse`], where the name may also be that of one of `others`: policies that
-    /// another crate wrote.
+    /// As [`Policy::parse`]. The name may also be that of one of `others`: policies of another
+    /// crate.
     ///
     /// # Errors
     /// As [`Policy::parse`].
@@ -288,7 +288,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Reads arms parted by commas.
+    /// Parses arms separated by commas.
     ///
     /// # Errors
     /// As [`Policy::parse`].
@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(Policy::parse(&policy.to_string()), Ok(policy));
     }
 
-    /// Tunables could be set on an open file system only, so no arm could have them.
+    /// Tunables could be set only on an open file system, so no arm could have them.
     #[test]
     fn tunables_are_overrides_too() {
         let policy = Policy::parse("linux-6.18:mb_max_to_scan=50:busy=wait:mb_group_prealloc=0").unwrap();
@@ -442,8 +442,8 @@ mod tests {
         }
     }
 
-    /// Fillings were names without a word of what they mean, and presets were printed with the
-    /// marks of rustdoc.
+    /// Fillings were names without an explanation, and presets were printed with the marks of
+    /// rustdoc.
     #[test]
     fn everything_is_explained_in_plain_words() {
         let is_plain =

@@ -56,8 +56,7 @@ impl Preset {
             .map(|line| line.strip_prefix(' ').unwrap_or(line))
     }
 
-    /// The documentation for people: a paragraph, or an item of a list, an element; without marks
-    /// of Markdown.
+    /// The documentation for users, without Markdown. One element per paragraph or list item.
     #[must_use]
     pub fn paragraphs(&self) -> Vec<String> {
         let mut paragraphs = vec![String::new()];
@@ -76,7 +75,7 @@ impl Preset {
     }
 }
 
-/// A text without marks of Markdown and of rustdoc.
+/// A text without marks of Markdown and rustdoc.
 pub(super) fn plain(text: &str) -> String {
     text.replace("[`", "").replace("`]", "").replace("**", "").replace('`', "").trim().to_owned()
 }

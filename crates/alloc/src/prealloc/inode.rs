@@ -1,7 +1,7 @@
 //! The allocation state of one inode: its preallocations by logical block, and its cursor.
 //!
-//! It lives in the caller's in-core inode, so the allocator has no map of inodes and no lock that
-//! all inodes share.
+//! It lives in the caller's in-core inode, so the allocator has no map of inodes and no lock shared
+//! by all inodes.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use super::{Owner, Prealloc};
 /// "No group" in a cursor.
 const NO_CURSOR: u32 = u32::MAX;
 
-/// What the allocator remembers of one inode, owned by the caller's in-core inode.
+/// The allocator's memory of one inode, owned by the caller's in-core inode.
 ///
-/// Before it is dropped, [`Allocator::discard_inode_preallocations`](crate::Allocator) must have
-/// been called; what is left is otherwise given back only when space runs out.
+/// Call [`Allocator::discard_inode_preallocations`](crate::Allocator) before dropping it. Otherwise
+/// what is left is given back only when space runs out.
 pub struct InodeAlloc<B: Backend = Native> {
-    /// Ascending by logical block; may hold deleted ones, which are dropped when met.
+    /// Ascending by logical block. May hold deleted ones, which are dropped when met.
     preallocs: Mutex<Vec<Arc<Prealloc<B>>>, B>,
     /// Length of the vector. Relaxed: read without the lock only to pass over inodes that never had
     /// one.
     count: B::AtomicU32,
-    /// What the search by windows knows of the inode; away while a request uses it.
+    /// State of the search by windows; taken out while a request uses it.
     reservation: Mutex<Option<Box<Reservation>>, B>,
-    /// Group of the last success, for policies that remember it by inode. Relaxed: a hint.
+    /// Group of the last success, for policies that remember it per inode. Relaxed: a hint.
     cursor: B::AtomicU32,
 }
 
@@ -41,7 +41,7 @@ impl<B: Backend> Default for InodeAlloc<B> {
     }
 }
 
-/// Borders that an inode's own preallocations set to a new window, in logical blocks.
+/// Borders that an inode's own preallocations set for a new window, in logical blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OwnBorders {
     /// End of the nearest one that starts left of the request.
@@ -57,7 +57,7 @@ impl<B: Backend> InodeAlloc<B> {
         Self::default()
     }
 
-    /// Preallocations that are alive.
+    /// Live preallocations.
     #[must_use]
     pub fn preallocations(&self) -> usize {
         self.preallocs.lock().iter().filter(|prealloc| !prealloc.glance().deleted).count()
@@ -72,12 +72,12 @@ impl<B: Backend> InodeAlloc<B> {
         self.cursor.store(group.raw(), Ordering::Relaxed);
     }
 
-    /// Takes out what the search by windows knows; who does puts it back.
+    /// Takes out the state of the search by windows. The caller must put it back.
     pub(crate) fn take_reservation(&self) -> Option<Box<Reservation>> {
         self.reservation.lock().take()
     }
 
-    /// Puts it back; gives what another request has put there meanwhile.
+    /// Puts it back. Returns the one that another request has put there meanwhile, if any.
     pub(crate) fn put_reservation(&self, reservation: Box<Reservation>) -> Option<Box<Reservation>> {
         self.reservation.lock().replace(reservation)
     }

@@ -1,8 +1,8 @@
 //! The locality group of one CPU slot: preallocations that small files share, in ten buckets by
-//! what is left.
+//! clusters left.
 //!
 //! The caller holds the group's mutex from before it looks until its request is finished, so two
-//! requests of one slot never interleave. Buckets are sorted by clusters left, ascending; deleted
+//! requests of one slot never interleave. Buckets are sorted by clusters left, ascending. Deleted
 //! entries are dropped when met.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use blockyard_sync::Backend;
 use super::{Owner, Prealloc};
 use crate::policy::slots::LocalityTies;
 
-/// Buckets by size of what is left.
+/// Buckets by clusters left.
 const BUCKETS: usize = 10;
 /// A bucket with more live entries than this is trimmed ...
 const BUCKET_MAX: usize = 8;
@@ -38,8 +38,8 @@ fn bucket_of(clusters: u32) -> usize {
 }
 
 impl<B: Backend> LocalityGroup<B> {
-    /// Takes out the live preallocation with at least `count` clusters left that starts nearest to
-    /// block `goal`.
+    /// Takes out the live preallocation with at least `count` clusters left whose start is nearest
+    /// to block `goal`.
     pub(crate) fn take_nearest(
         &mut self,
         geometry: &Geometry,
@@ -74,8 +74,8 @@ impl<B: Backend> LocalityGroup<B> {
         nearest.map(|(_, nr, at)| self.buckets[nr].remove(at))
     }
 
-    /// Puts a preallocation with clusters left into its bucket. Gives those that the bucket lets
-    /// go, which the caller must return to their groups in this order; they are deleted.
+    /// Puts a preallocation with clusters left into its bucket. Returns the deleted ones that the
+    /// bucket drops; the caller must return them to their groups in this order.
     pub(crate) fn insert(&mut self, prealloc: Arc<Prealloc<B>>) -> Vec<Arc<Prealloc<B>>> {
         debug_assert_eq!(prealloc.owner, Owner::Locality, "a CPU slot got an inode's preallocation");
         let free = prealloc.glance().free;
@@ -96,7 +96,7 @@ impl<B: Backend> LocalityGroup<B> {
     }
 }
 
-/// Deletes entries from the head until few enough are alive; those in use stay.
+/// Deletes entries from the front until few enough are alive. Entries in use stay.
 fn trim<B: Backend>(bucket: &mut Vec<Arc<Prealloc<B>>>) -> Vec<Arc<Prealloc<B>>> {
     bucket.retain(|prealloc| !prealloc.glance().deleted);
     if bucket.len() <= BUCKET_MAX {

@@ -1,16 +1,16 @@
-//! What the search by windows knows of one file: its window, how it was used, and where the file's
-//! last block went.
+//! State of the search by windows for one file: its window, how much of it was used, and where the
+//! file's last block went.
 
-/// Clusters of a first window.
+/// Clusters of the first window.
 const WINDOW_FIRST: u32 = 8;
-/// The most that a window grows to.
+/// Most clusters that a window grows to.
 const WINDOW_MAX: u32 = 1027;
 
-/// A range of clusters of the file system that one file may use before others.
+/// A range of clusters that one file may use before others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) first: u64,
-    /// The last one of it.
+    /// Its last cluster.
     pub(crate) last: u64,
 }
 
@@ -25,43 +25,43 @@ impl Window {
         self.first <= at && at <= self.last
     }
 
-    /// Whether any of two is the same.
+    /// Whether two windows share a cluster.
     pub(crate) const fn meets(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 }
 
-/// A block of a file and the cluster it got.
+/// A block of a file and its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastBlock {
     pub(crate) logical: u32,
     pub(crate) cluster: u64,
 }
 
-/// What is known of one file.
+/// What is known about one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
     pub(crate) window: Option<Window>,
-    /// Clusters that its next window is to have.
+    /// Clusters of its next window.
     size: u32,
     /// Clusters taken from the window.
     hits: u64,
-    /// Where its last block went; that of the block before the next one.
+    /// The logical block allocated last, and the cluster of the last block (data or map).
     pub(crate) last: Option<LastBlock>,
 }
 
 impl Reservation {
-    /// Nothing is known yet.
+    /// Knows nothing yet.
     pub(crate) const fn new() -> Self {
         Self { window: None, size: WINDOW_FIRST, hits: 0, last: None }
     }
 
-    /// Clusters that the next window is to have.
+    /// Clusters of the next window.
     pub(crate) const fn size(&self) -> u32 {
         self.size
     }
 
-    /// The next window is to hold a request of so many clusters.
+    /// Makes the next window hold a request of this many clusters.
     pub(crate) fn make_room_for(&mut self, clusters: u32) {
         self.size = self.size.max(clusters);
     }
@@ -78,7 +78,7 @@ impl Reservation {
         }
     }
 
-    /// Has this window from now on.
+    /// Sets the window.
     pub(crate) fn set_window(&mut self, window: Option<Window>) {
         self.window = window;
         self.hits = 0;

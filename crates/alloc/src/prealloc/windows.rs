@@ -1,5 +1,5 @@
-//! The windows of all files, in the order of the disk. They never overlap, and take no space:
-//! blocks in them are free.
+//! The windows of all files, ordered by position on disk. They never overlap, and they take no
+//! space: blocks in them are free.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ impl<B: Backend> Windows<B> {
         Self { by_first: Mutex::new(rank::WINDOWS, BTreeMap::new()) }
     }
 
-    /// Replaces `old` by a window of `size` clusters at the first place from `start` on that no
-    /// window takes, and so that the next free cluster from its beginning, which `next_free` tells,
-    /// lies in it. It begins at `end` at the latest.
+    /// Replaces `old` by a window of `size` clusters: the first one from `start` on that overlaps
+    /// no other and contains the next free cluster from its beginning, which `next_free` finds. It
+    /// begins at `end` at the latest.
     ///
     /// # Errors
-    /// Without such a place: the window that there is still; none where a place was tried that had
-    /// nothing free.
+    /// There is no such window. The error holds `old` if it still exists; `None` if a candidate was
+    /// tried and had nothing free, which removes `old`.
     pub(crate) fn replace(
         &self,
         old: Option<Window>,
@@ -54,7 +54,7 @@ impl<B: Backend> Windows<B> {
         }
     }
 
-    /// Makes a window longer, as far as the next one lets it.
+    /// Extends a window, as far as the next one allows.
     pub(crate) fn extend(&self, window: Window, by: u64) -> Window {
         let mut windows = self.by_first.lock();
         let next = windows.range(window.first + 1..).next().map(|(&first, _)| first);
@@ -64,31 +64,31 @@ impl<B: Backend> Windows<B> {
         Window { last, ..window }
     }
 
-    /// Gives a window up.
+    /// Removes a window.
     pub(crate) fn remove(&self, window: Window) {
         let removed = self.by_first.lock().remove(&window.first);
         assert_eq!(removed, Some(window.last), "a file's window {window:?} was not where it should be");
     }
 
-    /// How many there are.
+    /// How many windows there are.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.by_first.lock().len()
     }
 }
 
-/// Where a window is to be.
+/// Where a window may go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// Its first cluster at the earliest,
+    /// Earliest first cluster.
     pub(crate) start: u64,
-    /// and at the latest.
+    /// Latest first cluster.
     pub(crate) end: u64,
-    /// Its clusters.
+    /// Length in clusters.
     pub(crate) size: u64,
 }
 
-/// The first gap from `start` on that holds the size, between windows that are there.
+/// The first gap from `start` on, between existing windows, that holds the size.
 fn gap(windows: &BTreeMap<u64, u64>, start: u64, place: Place) -> Option<Window> {
     let before = windows.range(..=start).next_back().map(|(_, &last)| last);
     let mut at = before.map_or(start, |last| start.max(last + 1));
@@ -101,7 +101,7 @@ fn gap(windows: &BTreeMap<u64, u64>, start: u64, place: Place) -> Option<Window>
     (at <= place.end).then_some(Window { first: at, last: at + place.size - 1 })
 }
 
-/// Whether a window that was entered overlaps neither neighbour.
+/// Whether a new window overlaps neither neighbour.
 fn are_apart(windows: &BTreeMap<u64, u64>, window: Window) -> bool {
     let before = windows.range(..window.first).next_back().is_none_or(|(_, &last)| last < window.first);
     let after = windows.range(window.first + 1..).next().is_none_or(|(&first, _)| first > window.last);

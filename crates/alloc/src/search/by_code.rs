@@ -1,9 +1,8 @@
-//! Searches in which another crate decides (`search=code`, `choose=code`): code answers, the
+//! Searches in which another crate decides (`search=code`, `choose=code`): the code answers; the
 //! mechanism checks, locks and claims.
 //!
 //! With a choice of groups the ladder stays: each criterion is a walk of the code. With an engine
-//! nothing of the ladder is used. Both end with what all searches end with: any free run of any
-//! group.
+//! the ladder is not used. Both end as all searches do: with any free run of any group.
 
 use blockyard_disk::{ClusterOffset, GroupNr};
 use blockyard_sync::Backend;
@@ -26,7 +25,7 @@ use crate::search::scan;
 const FULL: GroupView = GroupView { free: 0, fragments: 0, largest_order: None, known: false, busy: false };
 
 impl<B: Backend> Allocator<B> {
-    /// Looks for space as code says; what is found is claimed in core and left in
+    /// Searches as the code says. The extent found is claimed in core and left in
     /// `context.outcome.find`.
     ///
     /// # Errors
@@ -70,7 +69,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// One pass of a criterion over the groups that code visits; the last one goes on over all.
+    /// One pass of a criterion over the groups that the code visits. The last pass continues over
+    /// all groups.
     fn walk_by_code(
         &self,
         context: &mut Context<'_, B>,
@@ -94,7 +94,7 @@ impl<B: Backend> Allocator<B> {
         Ok(ladder::after(Ladder::FourSteps, criterion))
     }
 
-    /// Has code choose in a group that is locked (`choose=code`).
+    /// Lets the code choose in a locked group (`choose=code`).
     pub(crate) fn scan_by_code(
         &self,
         context: &mut Context<'_, B>,
@@ -124,7 +124,7 @@ impl<B: Backend> Allocator<B> {
     }
 }
 
-/// What is looked for, as code sees it.
+/// What is looked for, as the code sees it.
 fn wish<'a, B: Backend>(context: &Context<'a, B>, criterion: Criterion) -> Wish<'a> {
     let (goal, groups) = (context.search.goal, context.asked.groups);
     let is_usable = goal.group.raw() < groups;
@@ -143,7 +143,7 @@ fn extent(group: GroupNr, run: Run, want: u32) -> Extent {
     Extent { group, start: run.start.raw(), len: run.clusters.min(want), logical: 0 }
 }
 
-/// The groups while a choice of groups walks.
+/// The groups during a walk of a choice of groups.
 struct Visits<'a, 'c, B: Backend> {
     allocator: &'a Allocator<B>,
     context: &'a mut Context<'c, B>,
@@ -171,7 +171,7 @@ impl<B: Backend> Groups for Visits<'_, '_, B> {
     }
 }
 
-/// The groups while an engine searches.
+/// The groups during the search of an engine.
 struct Taking<'a, 'c, B: Backend> {
     allocator: &'a Allocator<B>,
     context: &'a mut Context<'c, B>,

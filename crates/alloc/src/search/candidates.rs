@@ -1,16 +1,15 @@
-//! Which of the free extents met is taken.
+//! Which of the free extents seen is taken.
 //!
-//! An extent of exactly the wanted length is taken at once. Otherwise the best so far is kept:
-//! while all are too short the longest, then the shortest that is long enough; ties keep the
-//! earlier. Enough candidates end the search. The first candidate kept is not tested against the
-//! limits.
+//! An extent of exactly the wanted length is taken at once. Otherwise the best so far is kept: the
+//! longest while all are too short, then the shortest that is long enough; ties keep the earlier.
+//! Enough candidates end the search. The first candidate kept is not tested against the limits.
 
 use crate::extent::Extent;
 
 /// Where a search stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// Nothing decided.
+    /// Undecided.
     Continue,
     /// `best` is to be taken, in the group being scanned.
     Found,
@@ -23,7 +22,7 @@ pub(crate) enum Status {
 pub(crate) struct Selection {
     /// The best so far; length 0 when there is none.
     pub(crate) best: Extent,
-    /// Candidates counted; never starts again within a request.
+    /// Candidates counted; never reset within a request.
     pub(crate) found: u32,
     pub(crate) status: Status,
     /// Take the first one.
@@ -74,7 +73,7 @@ impl Selection {
         self.check_limits(want, false);
     }
 
-    /// Applies the limits; at the end of a group a sufficient candidate is enough.
+    /// Applies the limits. At the end of a group a sufficient candidate is enough.
     #[inline]
     pub(crate) fn check_limits(&mut self, want: u32, end_of_group: bool) {
         if self.status == Status::Found {

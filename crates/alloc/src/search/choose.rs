@@ -1,8 +1,8 @@
 //! The walk before patch 16 (`visit=choose`): visit the goal's group, then pick one group from the
 //! index, visit it, pick again from the start.
 //!
-//! The goal's group is always visited first, a linear prefix follows, and a pass ends when a pick
-//! finds nothing or as many groups were visited as there are. A pick looks at summaries only; the
+//! The goal's group is always visited first; a linear prefix follows. A pass ends when a pick finds
+//! nothing, or when it has visited as many groups as there are. A pick looks at summaries only; the
 //! visit checks again under the lock.
 
 use blockyard_disk::GroupNr;
@@ -19,7 +19,7 @@ use crate::policy::slots::Busy;
 use crate::tunables::Tunable;
 
 impl<B: Backend> Allocator<B> {
-    /// One pass of a cheap criterion; the criterion to go on with when nothing was found.
+    /// One pass of a cheap criterion. Returns the next criterion if nothing was found.
     ///
     /// # Errors
     /// As [`Self::visit`].
@@ -57,7 +57,7 @@ impl<B: Backend> Allocator<B> {
         Ok(after(self.policy.ladder, criterion))
     }
 
-    /// The first suitable group of the index; the best-available criterion leaves the goal trimmed
+    /// The first suitable group of the index. The best-available criterion leaves the goal trimmed
     /// to its length.
     fn pick(&self, context: &mut Context<'_, B>, criterion: Criterion, current: GroupNr) -> Option<GroupNr> {
         if context.search.picked[criterion.index()] {
@@ -81,7 +81,7 @@ impl<B: Backend> Allocator<B> {
         picked
     }
 
-    /// As [`Self::pick`], shortening the goal; bounds come from its present length, so a second
+    /// As [`Self::pick`], shortening the goal. Bounds follow from its present length, so a second
     /// pick may go lower.
     fn pick_trimmed(&self, context: &mut Context<'_, B>, current: GroupNr) -> Option<GroupNr> {
         let trim = self.trim(context);

@@ -1,4 +1,4 @@
-//! One request on its way to a claim: what is asked, where the search stands, what came of it.
+//! One request on its way to a claim: what is asked, where the search stands, and the result.
 
 use blockyard_sync::{Backend, CpuSlot};
 
@@ -16,7 +16,7 @@ pub(crate) struct Context<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Context<'a, B> {
-    /// A request whose search has not begun and may look at so many candidates.
+    /// A request whose search has not begun, with its limits on candidates.
     pub(crate) fn new(asked: &'a Asked<'a, B>, max_to_scan: u32, min_to_scan: u32) -> Self {
         let flags = asked.request.flags;
         let selection = Selection::new(max_to_scan, min_to_scan, flags.contains(RequestFlags::FIRST));
@@ -24,7 +24,7 @@ impl<'a, B: Backend> Context<'a, B> {
         Self { asked, search, outcome: Outcome::new() }
     }
 
-    /// The slot of the CPU that the caller acts on.
+    /// The caller's CPU slot.
     pub(crate) fn cpu(&self) -> CpuSlot {
         self.asked.cpu()
     }

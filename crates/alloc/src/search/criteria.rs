@@ -12,9 +12,10 @@ use crate::request::RequestFlags;
 pub(crate) struct Need {
     pub(crate) len: u32,
     pub(crate) order2: u32,
-    /// Data of a regular file that must leave the first group of a flex group (size given) alone.
+    /// Flex group size, for data of a regular file that must leave the first group of a flex group
+    /// alone.
     pub(crate) flex: Option<u32>,
-    /// What powers of two do with groups whose bitmap was never written.
+    /// Whether powers of two may use groups whose bitmap was never written.
     pub(crate) fresh: FreshGroups,
 }
 

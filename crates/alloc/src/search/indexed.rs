@@ -1,9 +1,9 @@
 //! The walk over the ordered group indexes (`visit=scan`): each entry is visited as it is met.
 //!
 //! A pass is a short linear prefix, then the sets of sufficient order. `sweep=per-range` goes
-//! through all orders from the start to the last group before it goes through all orders below the
-//! start; `sweep=per-set` wraps inside each set. Both are functions of the start and the content of
-//! the sets only.
+//! through all orders from the start to the last group, then through all orders below the start.
+//! `sweep=per-set` wraps inside each set. Both depend only on the start and the content of the
+//! sets.
 
 use core::ops::Range;
 
@@ -27,7 +27,7 @@ struct Step {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// One pass of a cheap criterion; the criterion to go on with when nothing was found.
+    /// One pass of a cheap criterion. Returns the next criterion if nothing was found.
     ///
     /// # Errors
     /// As [`Self::visit`].
@@ -98,7 +98,7 @@ impl<B: Backend> Allocator<B> {
         } else {
             fragment_order(len, orders)
         };
-        // Asked again after each set: a visit may load a group, which enters a set then.
+        // Asked again after each set: a visit may load a group, which then enters a set.
         while let Some(order) = sets.next_order(from) {
             self.walk_set(context, criterion, sets, Step { order, len }, ranges)?;
             if context.search.is_over() {

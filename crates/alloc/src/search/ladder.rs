@@ -1,5 +1,6 @@
 //! The decisions of the ladder: which criterion is first, how a pass reaches the groups, how far a
-//! request is trimmed, which criterion follows. Pure: from the policy and what is asked to a plan.
+//! request is trimmed, which criterion follows. Pure functions from the policy and the request to a
+//! plan.
 
 use crate::criterion::Criterion;
 use crate::policy::Policy;
@@ -36,9 +37,9 @@ pub(crate) fn plan(ladder: Ladder, len: u32, order2_req: u32, orders: u32) -> Pl
 pub(crate) enum Walk {
     /// One after the other.
     Linear,
-    /// Picked from the index one by one.
+    /// Picked from the index one at a time.
     Choose,
-    /// As the index has them.
+    /// In index order.
     Indexed,
 }
 
@@ -52,8 +53,8 @@ pub(crate) fn walk(policy: &Policy, mapping: Mapping) -> Walk {
     }
 }
 
-/// Whether a pass that uses an index visits the group of the goal before (`goal_group`): in the
-/// first pass only.
+/// Whether a pass that uses an index visits the goal's group first (`goal_group`). Only in the
+/// first pass.
 pub(crate) fn visits_goal_first(
     policy: &Policy,
     kind: RequestFlags,
@@ -69,7 +70,7 @@ pub(crate) fn visits_goal_first(
     visits && is_first
 }
 
-/// The criterion after one.
+/// The criterion after this one.
 pub(crate) fn after(ladder: Ladder, criterion: Criterion) -> Option<Criterion> {
     match (criterion.next(), ladder) {
         (Some(Criterion::BestAvail), Ladder::FourSteps) => Some(Criterion::GoalSlow),
@@ -77,7 +78,7 @@ pub(crate) fn after(ladder: Ladder, criterion: Criterion) -> Option<Criterion> {
     }
 }
 
-/// The criterion after one whose sets had nothing: metadata has no use for a shorter extent.
+/// The criterion after one whose sets had nothing. Metadata has no use for a shorter extent.
 pub(crate) fn after_failed(ladder: Ladder, criterion: Criterion, kind: RequestFlags) -> Option<Criterion> {
     match criterion {
         Criterion::GoalFast if !kind.contains(RequestFlags::DATA) => Some(Criterion::GoalSlow),
@@ -93,7 +94,7 @@ pub(crate) struct Trim {
 }
 
 impl Trim {
-    /// No length at all.
+    /// No length.
     pub(crate) const EMPTY: Self = Self { top: 0, low: 1 };
 
     /// Bounds for a goal of `len` clusters of which `asked` are needed, with a stripe of `stripe`

@@ -9,7 +9,7 @@ use crate::criterion::Criterion;
 use crate::error::Result;
 
 impl<B: Backend> Allocator<B> {
-    /// Visits `count` groups from `start`; the group after the last one visited.
+    /// Visits `count` groups from `start`. Returns the group after the last one visited.
     ///
     /// # Errors
     /// As [`Self::visit`].

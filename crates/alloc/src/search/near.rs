@@ -1,9 +1,9 @@
 //! Groups near the goal, visited before an index is asked (`goal_group=first`, `goal_group=all`).
 //!
-//! An index knows only groups that were loaded once: those in which somebody works. So the goal's
-//! group is loaded for its visit, and with `overflow=lane` the groups of its lane after it: a
-//! writer whose group is full of clusters that wait for a commit does not go to a neighbour's. With
-//! `room=run` a first round wants a long free run for data whose final size nobody knows.
+//! An index knows only groups that were loaded once: those in which others work. So the goal's
+//! group is loaded for its visit, and with `overflow=lane` so are the next groups of its lane: a
+//! writer whose group is full of clusters that wait for a commit does not move into a neighbour's.
+//! With `room=run` a first round looks for a long free run for data whose final size is unknown.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::u32_from_usize;
@@ -17,9 +17,9 @@ use crate::goals::lanes::next_of_lane;
 use crate::policy::slots::{Overflow, Room};
 use crate::request::RequestFlags;
 
-/// Groups of a lane that are tried before the index: what is loaded for it stays bounded.
+/// Groups of a lane that are tried before the index. Bounds how many are loaded for it.
 const LANE_GROUPS: u32 = 8;
-/// Clusters of a run that is long enough for data of unknown length: 2 MiB at 4 KiB.
+/// Clusters of a run that is long enough for data of unknown length: 2 MiB with 4 KiB clusters.
 const ROOM: u32 = 512;
 
 impl<B: Backend> Allocator<B> {
@@ -61,7 +61,7 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Visits a group, loaded for that.
+    /// Visits a group and loads it for that.
     fn visit_loading(&self, context: &mut Context<'_, B>, nr: GroupNr, criterion: Criterion) -> Result<()> {
         let group = self.table.group(nr);
         if group.free() == 0 {

@@ -1,4 +1,4 @@
-//! What comes of a search: clusters that are claimed, the first failure met, and the counts.
+//! The result of a search: claimed clusters, the first failure, and the counts.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::stats::RequestStats;
 
 /// What a search claimed. Its group is pinned once, for the claim.
 pub(crate) struct Find<B: Backend> {
-    /// The whole find.
+    /// The whole extent found.
     pub(crate) found: Extent,
     /// The part that serves the request.
     pub(crate) served: Extent,
-    /// The preallocation that keeps the rest, in its group's list but not yet in its owner's.
+    /// The preallocation that keeps the rest: in its group's list but not yet in its owner's.
     pub(crate) prealloc: Option<Arc<Prealloc<B>>>,
 }
 
-/// What came of a request so far.
+/// The result of a request so far.
 pub(crate) struct Outcome<B: Backend> {
     /// What the search claimed.
     pub(crate) find: Option<Find<B>>,
@@ -38,7 +38,7 @@ impl<B: Backend> Outcome<B> {
         self.first_error.get_or_insert(error);
     }
 
-    /// The first error met, when nothing was found.
+    /// The first error, if nothing was found.
     pub(crate) fn result(&mut self) -> Result<()> {
         match (&self.find, self.first_error.take()) {
             (None, Some(error)) => Err(error),

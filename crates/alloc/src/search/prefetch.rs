@@ -1,8 +1,8 @@
-//! Loading ahead: a search asks for the bitmaps of the groups it is about to meet.
+//! Prefetch: a search asks for the bitmaps of the groups that it will meet soon.
 //!
-//! When the group visited is the prefetch cursor, a batch of unread groups from there is announced
-//! to the source; the last batch of the search is loaded at its end, from its last group down to
-//! its first, which is what makes those groups visible to the indexes.
+//! When the visited group is the prefetch cursor, a batch of unread groups from there is announced
+//! to the source. The last batch is loaded at the end of the search, from its last group down to
+//! its first. That makes those groups visible to the indexes.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
@@ -36,7 +36,7 @@ impl<B: Backend> Allocator<B> {
             self.announce(group.raw(), batch, &mut context.search.prefetch.started);
     }
 
-    /// Tells the source about unread groups with free clusters; the group after the batch.
+    /// Tells the source about unread groups with free clusters. Returns the group after the batch.
     fn announce(&self, first: u32, batch: u32, started: &mut u32) -> u32 {
         let groups = self.table.geometry.groups();
         let mut at = first;
@@ -63,7 +63,7 @@ impl<B: Backend> Allocator<B> {
             let nr = GroupNr::new(at);
             let summary = self.table.group(nr).summary();
             if !summary.initialised() && summary.free > 0 {
-                // Whoever needs the group will see the error; loading ahead is only a favour.
+                // Whoever needs the group will see the error; this load is optional.
                 let _ = self.table.load(nr, context.cpu(), &*self.source);
             }
         }

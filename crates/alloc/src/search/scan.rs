@@ -1,4 +1,4 @@
-//! Looking through one group for free extents: pure functions from a buddy to candidates.
+//! Scans one group for free extents: pure functions from a buddy to candidates.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
@@ -42,7 +42,7 @@ pub(crate) struct Stripe {
     pub(crate) ratio: u32,
 }
 
-/// Takes the first aligned place that holds a stripe; at most `want` clusters of it.
+/// Takes the first aligned position that holds a stripe; at most `want` clusters of it.
 pub(crate) fn stripe_aligned(
     buddy: &Buddy,
     group: GroupNr,
@@ -63,8 +63,8 @@ pub(crate) fn stripe_aligned(
 }
 
 /// Offers the free runs of the group, lowest first, cut at chunk ends. With `whole_runs` a run
-/// shorter than `want` is passed over (the cheap criteria know by the average that a longer one
-/// exists).
+/// shorter than `want` is passed over: the cheap criteria know from the average that a longer one
+/// exists.
 pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool, selection: &mut Selection) {
     let mut at = buddy.first_free();
     let mut left = buddy.free();
@@ -76,7 +76,7 @@ pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool
             at = end;
             continue;
         }
-        // A free cluster after a used one, or after the chunk offered last: a chunk starts here.
+        // A free cluster after a used one or after the last offered chunk: a chunk starts here.
         let run = buddy.run_from(start, want);
         debug_assert!(run <= left, "a run of {run} clusters where {left} are left");
         selection.offer(candidate(group, start, run), want);
@@ -99,8 +99,8 @@ pub(crate) fn first_above(buddy: &Buddy, group: GroupNr, want: u32, floor: u32, 
     }
 }
 
-/// Takes the shortest run of at least `want` clusters, or (`any`) the longest of all when none is
-/// long enough.
+/// Takes the shortest run of at least `want` clusters. With `any`, takes the longest of all if none
+/// is long enough.
 pub(crate) fn best_fit(buddy: &Buddy, group: GroupNr, want: u32, any: bool, selection: &mut Selection) {
     let mut best: Option<(u32, u32)> = None;
     let mut at = 0;

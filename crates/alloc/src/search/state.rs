@@ -7,26 +7,26 @@ use crate::request::RequestFlags;
 use crate::search::candidates::{Selection, Status};
 use crate::stats::CRITERIA;
 
-/// The state of a search: all of it changes while groups are visited.
+/// The state of a search: all of it changes during the visits.
 pub(crate) struct SearchState {
     /// What is searched for: aimed at, moved to the stream goal, trimmed.
     pub(crate) goal: Extent,
-    /// Clusters that were aimed at: what trimming goes back to.
+    /// Clusters aimed at: what trimming goes back to.
     pub(crate) want: u32,
     /// Which of [`SEARCH_FLAGS`] hold now.
     pub(crate) flags: RequestFlags,
     /// Order of the power-of-two criterion, 0 for none.
     pub(crate) order2: u32,
-    /// What was met so far.
+    /// Candidates so far.
     pub(crate) selection: Selection,
     /// Groups scanned.
     pub(crate) scanned: u32,
     /// Criterion reached; 5 when all were exhausted.
     pub(crate) criterion: u32,
     pub(crate) prefetch: Prefetch,
-    /// Criteria in which a pick was made already (`visit=choose`).
+    /// Criteria that already made a pick (`visit=choose`).
     pub(crate) picked: [bool; CRITERIA],
-    /// Shortest run that is accepted, while the cursor search is picky.
+    /// Shortest run accepted, while the cursor search is picky.
     pub(crate) floor: Option<u32>,
 }
 
@@ -58,14 +58,14 @@ impl SearchState {
         }
     }
 
-    /// Decides what is searched for.
+    /// Sets what is searched for.
     pub(crate) fn set_aim(&mut self, aim: Aim) {
         self.goal = aim.goal;
         self.want = aim.want;
         self.flags.set(RequestFlags::TRY_GOAL, aim.try_goal || self.flags.contains(RequestFlags::TRY_GOAL));
     }
 
-    /// Forgets what an earlier, fruitless search of this request left.
+    /// Resets what an earlier, fruitless search of this request left.
     pub(crate) fn start(&mut self) {
         self.selection.status = Status::Continue;
         self.selection.best.len = 0;

@@ -1,5 +1,5 @@
-//! Claiming what a search found: marked used in core under the group's lock, pinned, and split into
-//! the part that serves the request and the preallocation that keeps the rest.
+//! Claims what a search found: marks it used in core under the group's lock, pins the group, and
+//! splits the find into the part that serves the request and the preallocation that keeps the rest.
 
 use std::sync::Arc;
 
@@ -38,14 +38,14 @@ impl<B: Backend> Allocator<B> {
         context.outcome.find = Some(find);
     }
 
-    /// Feeds the goals that learn from a success.
+    /// Updates the goals that learn from a success.
     fn remember_success(&self, context: &mut Context<'_, B>, found: Extent) {
         let learns = match self.policy.stream_learns {
             StreamLearns::Streams => RequestFlags::STREAM,
             StreamLearns::AllData => RequestFlags::DATA,
         };
         if context.asked.kind.contains(learns) {
-            // A group was scanned: the find is not of the exact goal.
+            // A group was scanned, so this is no exact-goal hit.
             if found.group == context.search.goal.group && context.search.scanned > 0 {
                 context.outcome.stats.stream_goal_hits[0] += 1;
             }
@@ -84,7 +84,7 @@ impl<B: Backend> Allocator<B> {
         find.prealloc = Some(prealloc);
     }
 
-    /// Takes the best of what was seen, if some of it is still free.
+    /// Takes the best candidate if some of it is still free.
     ///
     /// # Errors
     /// When its group cannot be loaded again.
@@ -100,7 +100,7 @@ impl<B: Backend> Allocator<B> {
     }
 }
 
-/// First logical block of the preallocation made of a find of `len` clusters.
+/// First logical block of the preallocation made from a find of `len` clusters.
 fn window_start<B: Backend>(context: &Context<'_, B>, len: u32, ratio_bits: u32) -> u32 {
     let asked = u64_from_u32(context.asked.extent.logical);
     let window = u64_from_u32(context.search.goal.logical);
@@ -119,7 +119,7 @@ fn window_start<B: Backend>(context: &Context<'_, B>, len: u32, ratio_bits: u32)
 }
 
 /// The clusters of an inode preallocation that stand for `len` clusters from block `logical`: start
-/// in the group, and count. Positions round down, lengths up; the preallocation may start inside a
+/// in the group, and count. Positions round down, lengths up. The preallocation may start inside a
 /// logical cluster.
 pub(crate) fn part_of<B: Backend>(
     prealloc: &Prealloc<B>,

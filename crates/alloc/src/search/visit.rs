@@ -14,7 +14,7 @@ use crate::group::GroupGuard;
 use crate::policy::slots::{Busy, Choose, FreshGroups, ShortRuns, StripeRule, Unloaded};
 use crate::request::RequestFlags;
 
-/// What a pre-check says.
+/// Result of a pre-check.
 enum PreCheck {
     Suits,
     Passed,
@@ -23,8 +23,8 @@ enum PreCheck {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// Visits a group: after it, `context.search.selection.status` says whether the search is over.
-    /// What was found is claimed under the group's lock.
+    /// Visits a group. Afterwards `context.search.selection.status` says whether the search is
+    /// over. What was found is claimed under the group's lock.
     ///
     /// # Errors
     /// When the bitmap of a suitable group cannot be loaded again.
@@ -67,7 +67,7 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// The loaded group under its lock; `None` when it is busy and busy groups are passed over.
+    /// The loaded group under its lock; `None` if it is busy and busy groups are passed over.
     fn lock_to_scan(
         &self,
         context: &mut Context<'_, B>,
@@ -128,7 +128,7 @@ impl<B: Backend> Allocator<B> {
         let Some(buddy) = guard.buddy() else { return };
         let want = context.search.goal.len;
         let nr = guard.nr;
-        // What was passed over for being fresh is looked through by chunks when it is its turn.
+        // A fresh group that was passed over is scanned by chunks when its turn comes.
         let passed_fresh = context.search.order2 > 0
             && self.policy.fresh_groups == FreshGroups::Pass
             && guard.summary().block_uninit();
@@ -167,9 +167,9 @@ impl<B: Backend> Allocator<B> {
             context.search.selection.found - found_before;
     }
 
-    /// The stripe, when requests of this length are to be aligned to it in this criterion.
+    /// The stripe, if requests of this length are aligned to it under this criterion.
     fn stripe_for(&self, nr: GroupNr, want: u32, criterion: Criterion) -> Option<scan::Stripe> {
-        // Without a stripe nothing is divided: this is asked for each group that is looked through.
+        // Without a stripe, skip the division: this runs for each scanned group.
         let aligned = self.stripe > 1
             && matches!(criterion, Criterion::GoalFast | Criterion::BestAvail)
             && match self.policy.stripe_rule {

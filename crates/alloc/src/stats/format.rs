@@ -46,7 +46,7 @@ pub(crate) fn mb_structs_summary(summary: &StructsSummary) -> String {
     text
 }
 
-/// What the text of `mb_stats` depends on beside the counts.
+/// Inputs of the text of `mb_stats` besides the counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatsForm {
     /// Whether the tunable is on.
@@ -59,7 +59,7 @@ pub(crate) struct StatsForm {
     pub(crate) stream_goal_hits: bool,
 }
 
-/// Titles of the criteria's blocks and whether suggestions were counted there.
+/// Titles of the criteria's blocks, and whether suggestions were counted there.
 const BLOCKS: [(&str, bool); CRITERIA] = [
     ("cr_p2_aligned_stats", true),
     ("cr_goal_fast_stats", true),

@@ -1,20 +1,20 @@
 //! Which clusters of a range of a group are taken: the goal, or the next free ones behind it. Never
-//! a look for the best.
+//! searches for the best.
 
 use crate::buddy::Buddy;
 
-/// Clusters after the goal that are looked at one by one: up to the next multiple.
+/// After the goal, clusters are looked at one by one up to the next multiple of this.
 const NEAR: u32 = 64;
-/// Clusters that are preferred to be free together.
+/// Aligned clusters that should be free together.
 const BYTE: u32 = 8;
 
-/// A range of a group's clusters in which to look.
+/// A range of a group's clusters to search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     pub(crate) low: u32,
-    /// The first one behind it.
+    /// End of the range, exclusive.
     pub(crate) high: u32,
-    /// Whether it is a window: without one, free clusters before the place found are taken along.
+    /// Whether it is a window. Without one, free clusters before the position found are taken too.
     pub(crate) is_window: bool,
 }
 

@@ -6,7 +6,7 @@ use blockyard_sync::Backend;
 use super::{Family, Search};
 use crate::inode::counts::DEBT_MAX;
 
-/// Blocks that a directory with what is in it is taken for, at least.
+/// Fewest blocks assumed for a directory and its content.
 const BLOCKS_PER_DIRECTORY_MIN: u64 = 256;
 
 impl<B: Backend> Search<'_, B> {
@@ -39,7 +39,7 @@ impl<B: Backend> Search<'_, B> {
         let per_group = self.geometry.inodes_per_group();
         let groups = u64::from(self.geometry.groups());
         let directories_below = self.counts.directories_approximate() / groups + u64::from(per_group / 16);
-        // Below nothing is no bound.
+        // A bound below zero is no bound.
         let inodes_min = self.average_inodes().saturating_sub(u64::from(per_group / 4));
         let blocks_min = self.average_blocks().saturating_sub(self.geometry.blocks_per_group() / 4);
         let debt_max = self.debt_max();
@@ -54,8 +54,8 @@ impl<B: Backend> Search<'_, B> {
         self.ring_of_groups(family.group).find(fits).or_else(|| self.fallback_from(family.group))
     }
 
-    /// A directory where, of the groups with at least average free inodes, most blocks are free;
-    /// the lowest of equals.
+    /// A directory, oldalloc's way: of the groups with at least average free inodes, the one with
+    /// most free blocks; the lowest of equals.
     pub(in crate::inode) fn most_free_blocks(&self) -> Option<GroupNr> {
         let least = self.average_inodes();
         let fits = |group: &GroupNr| {
@@ -69,8 +69,8 @@ impl<B: Backend> Search<'_, B> {
                 choice = Some((blocks, group));
             }
         }
-        // The rule ends here. That no group has the average comes of totals that lag only: a small
-        // file system would say "no inodes" although it has some.
+        // The rule ends here. No group has the average only if the totals lag: a small file system
+        // would say "no inodes" although it has some.
         choice.map(|(_, group)| group).or_else(|| self.fallback_from(GroupNr::ZERO))
     }
 

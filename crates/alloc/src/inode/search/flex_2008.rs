@@ -1,7 +1,7 @@
 //! The placement of ext4's first releases: one rule for all inodes, flex group by flex group.
 //!
-//! Its fault is kept: the parent's flex group is looked at first and never again, so that the
-//! search may end with nothing although there are inodes in it.
+//! Its bug is kept: the parent's flex group is looked at first and never again, so the search may
+//! find nothing although that group has inodes.
 
 use blockyard_disk::num::low32;
 use blockyard_disk::{FlexNr, GroupNr};
@@ -9,12 +9,12 @@ use blockyard_sync::Backend;
 
 use super::{Family, Search};
 
-/// Percent of a flex group that must be exceeded by what is free.
+/// Percentage of a flex group that must be free.
 const FREE_PERCENT: i32 = 10;
 
 impl<B: Backend> Search<'_, B> {
-    /// The parent's flex group, the one before it, the lowest that is good; else the one with most
-    /// free blocks, if it has inodes and blocks.
+    /// The parent's flex group, the one before it, then the lowest that is good; else the one with
+    /// most free blocks, if it has inodes and blocks.
     pub(in crate::inode) fn flex_2008(&self, family: &Family) -> Option<GroupNr> {
         let parent = self.geometry.flex_of(family.group);
         if self.is_good(parent) {
@@ -41,10 +41,10 @@ impl<B: Backend> Search<'_, B> {
         usable.then(|| self.first_group_with_inodes(best)).flatten()
     }
 
-    /// Whether a flex group has inodes and more than a tenth of its blocks. A short last one is
-    /// measured as if it were whole.
+    /// Whether a flex group has free inodes and more than a tenth of its blocks free. A short last
+    /// one is measured as if it were whole.
     fn is_good(&self, flex: FlexNr) -> bool {
-        // In 32 bits with a sign, as it was.
+        // In signed 32 bits, as in the original.
         let free = low32(self.clusters_in(flex)).cast_signed();
         let whole = low32(self.geometry.blocks_per_group() * u64::from(self.geometry.flex_size()));
         let percent = free.wrapping_mul(100) / whole.cast_signed().max(1);
