@@ -1,12 +1,12 @@
 //! The cache of metadata blocks: bounded, sharded, one short lock per block.
 //!
-//! A block's bytes change under its owner's lock (an inode, a group, a directory); the buffer's own
-//! lock is held only while bytes are copied, so that owners who share a block (64 descriptors, 16
-//! inodes) do not queue behind each other's work. Checksums are stored when a commit copies the
-//! block, not when it changes: bytes in the cache may carry a stale one.
+//! A block's bytes change under its owner's lock (an inode, a group, a directory). The buffer's own
+//! lock is held only while bytes are copied, so owners that share a block (64 descriptors, 16
+//! inodes) do not wait for each other's work. Checksums are stored when a commit copies the block,
+//! not when it changes: bytes in the cache may carry a stale one.
 //!
-//! Bound: a shard that is full evicts buffers that are clean, unreferenced and not used since the
-//! clock's hand passed. Dirty buffers stay; their number is bounded by the credits of a transaction
+//! Bound: a full shard evicts buffers that are clean, unreferenced and not used since the clock's
+//! hand passed. Dirty buffers stay; the credits of a transaction bound their number
 //! ([`crate::txn`]).
 
 mod buffer;
@@ -47,7 +47,7 @@ impl<B: Backend> MetaCache<B> {
         self.block_size
     }
 
-    /// The buffer of a block, read from the device when it is not there; `check` judges what was
+    /// The buffer of a block, read from the device if it is not cached; `check` validates what was
     /// read.
     pub(crate) fn read(
         &self,
@@ -72,7 +72,7 @@ impl<B: Backend> MetaCache<B> {
         buffer.reset(kind, self.block_size);
     }
 
-    /// The buffer of a block when it is in memory.
+    /// The buffer of a block if it is in memory.
     pub(crate) fn cached(&self, block: BlockNr) -> Option<Arc<Buffer<B>>> {
         self.shard(block).lock().find(block).filter(|buffer| buffer.is_loaded())
     }

@@ -1,12 +1,12 @@
-//! What an operation is told from outside: who asks, on which CPU slot, at what time.
+//! What the caller tells an operation: user, CPU slot, and time.
 //!
-//! Nothing in the engine reads a clock, a thread number or a random source by itself: with the same
-//! contexts in the same order an image comes out the same to the byte.
+//! Nothing in the engine reads a clock, a thread number or a random source by itself: the same
+//! contexts in the same order yield the same image, byte for byte.
 
 use blockyard_disk::Timestamp;
 use blockyard_sync::CpuSlot;
 
-/// The inputs of one operation beside its arguments.
+/// The inputs of an operation besides its arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct OpContext {
     /// The CPU slot: shards, locality groups and per-CPU cursors.
@@ -22,8 +22,8 @@ pub struct OpContext {
     pub gid: u32,
     /// Whether blocks reserved for root may be used.
     pub privileged: bool,
-    /// Whether the caller caches what programs write, as a kernel does. Then it sets the times of
-    /// files itself, and hands over bytes that it took before a file became immutable.
+    /// Whether the caller caches what programs write, as a kernel does. Such a caller sets the
+    /// times of files itself, and hands over bytes that it accepted before a file became immutable.
     pub caches_writes: bool,
 }
 
@@ -34,8 +34,8 @@ impl OpContext {
         Self { cpu: CpuSlot::ZERO, colour: 0, now, uid: 0, gid: 0, privileged: true, caches_writes: false }
     }
 
-    /// Root on the slot of the calling thread, at the system's time: for programs that do not
-    /// repeat runs.
+    /// Root on the calling thread's slot, at the system's time: for programs that need no
+    /// repeatable runs.
     #[must_use]
     pub fn system() -> Self {
         let since_epoch =

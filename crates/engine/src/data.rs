@@ -1,10 +1,10 @@
-//! File data that is not on the device yet, and what was reserved for it.
+//! File data that is not on the device yet, and the space reserved for it.
 //!
-//! A dirty block stays here until write-back chose its place, wrote it and mapped it. Clean data is
-//! read from the device, unless it is asked to be kept ([`DataStore`]): the operating system caches
-//! file images, memory images need nothing.
+//! A dirty block stays here until write-back has allocated, written and mapped it. Clean data is
+//! read from the device unless it should be kept ([`DataStore`]): the operating system caches file
+//! images, and memory images need no cache.
 //!
-//! Reservations are noted here; `file/reservations.rs` makes them and uses them up.
+//! Reservations are recorded here; `file/reservations.rs` makes them and uses them up.
 
 mod buffers;
 mod clean;
@@ -24,23 +24,23 @@ use crate::requests::Pages;
 use blockyard_disk::num::usize_from_u32;
 use std::ops::{Deref, DerefMut, Range};
 
-/// What is remembered of one file's data, and what is reserved for it. Guarded by the inode's
+/// What is remembered about one file's data, and what is reserved for it. Guarded by the inode's
 /// content lock.
 ///
-/// Few of the inodes in memory have any: it takes memory from the first change on.
+/// Few inodes in memory have any: allocated at the first change.
 pub(crate) struct FileData {
-    /// What is remembered of its pages and holes.
+    /// What is remembered about its pages and holes.
     pub(crate) pages: Pages,
     reservations: Option<Box<Reservations>>,
 }
 
 impl FileData {
-    /// Nothing waits.
+    /// No data.
     pub(crate) const fn new(pages: Pages) -> Self {
         Self { pages, reservations: None }
     }
 
-    /// The pages of a range of bytes go; what is dirty in the range was dropped or does not matter.
+    /// Forgets the pages of a byte range. Dirty data in the range was dropped or does not matter.
     pub(crate) fn forget_pages(&mut self, bytes: Range<u64>, block_bits: u32, dirty: &DirtyBlocks) {
         let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
         let gone = block(bytes.start.next_multiple_of(1 << block_bits))..block(bytes.end);
@@ -51,8 +51,8 @@ impl FileData {
         });
     }
 
-    /// Clean pages go; of a file that nobody has open and that has no other ones (`is_unused`) also
-    /// what was remembered of holes.
+    /// Forgets clean pages. If nobody has the file open and it has no other pages (`is_unused`),
+    /// forgets its remembered holes too.
     pub(crate) fn forget_clean_pages(&mut self, block_bits: u32, is_unused: bool, dirty: &DirtyBlocks) {
         let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
         let is_dirty = |folio: Range<u64>| dirty.first_in(block(folio.start)..block(folio.end)).is_some();
@@ -78,41 +78,41 @@ impl DerefMut for FileData {
 static NOTHING: Reservations =
     Reservations { reserved: RangeSet::new(), reserved_len: 0, for_mapping: 0, inserts: 0, amid: false };
 
-/// The data of a file that is not where its mapping says. It changes under the inode's content lock
-/// only. It has a lock of its own, so that readers need not wait for that one.
+/// File data that is not yet where the mapping says. Changes only under the inode's content lock.
+/// It has a lock of its own, so readers need not wait for the content lock.
 #[derive(Default)]
 pub(crate) struct Waiting {
-    /// What is to be written back.
+    /// Blocks to be written back.
     pub(crate) dirty: DirtyBlocks,
-    /// What was written and is not mapped as written yet.
+    /// Blocks that were written but are not mapped as written yet.
     pub(crate) unconverted: Unconverted,
 }
 
 impl Waiting {
-    /// Nothing waits.
+    /// No data.
     pub(crate) const fn new() -> Self {
         Self { dirty: DirtyBlocks::new(), unconverted: Unconverted::new() }
     }
 
-    /// Whether nothing does.
+    /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.dirty.is_empty() && self.unconverted.is_empty()
     }
 }
 
-/// What is reserved for the dirty blocks of one file.
+/// Space reserved for the dirty blocks of one file.
 #[derive(Default)]
 pub(crate) struct Reservations {
     /// Logical clusters with a reservation.
     reserved: RangeSet,
     reserved_len: usize,
-    /// Clusters for the blocks of the mapping that write-back may have to add.
+    /// Clusters for tree or indirect blocks that write-back may have to add.
     for_mapping: u64,
-    /// Entries that write-back may add to the mapping amid others, or beyond one for each reserved
-    /// cluster; never too few, and 0 again when all is written.
+    /// Entries that write-back may add between existing ones, or in excess of one per reserved
+    /// cluster. Never too few, and 0 again when all is written.
     inserts: usize,
-    /// The mapping changed while data waited: nothing reserved is sure to go behind all that is
-    /// mapped.
+    /// The mapping changed while data was dirty: no reserved cluster is sure to be appended behind
+    /// all mapped ones.
     amid: bool,
 }
 
@@ -122,7 +122,7 @@ impl Reservations {
         self.reserved.end_of(cluster).is_some()
     }
 
-    /// Notes reservations that were made for clusters.
+    /// Notes that clusters are reserved.
     pub(crate) fn note_reserved(&mut self, clusters: Range<u32>) {
         debug_assert!(
             !self.reserved.touches(&clusters),
@@ -132,7 +132,7 @@ impl Reservations {
         self.reserved.insert(clusters);
     }
 
-    /// Forgets reservations; gives how many there were, which the caller then uses up or gives
+    /// Forgets reservations. Returns how many there were; the caller uses them up or gives them
     /// back.
     pub(crate) fn take_reservations(&mut self, clusters: Range<u32>) -> u32 {
         let taken = self.reserved.remove(clusters);
@@ -163,7 +163,7 @@ impl Reservations {
         self.reserved.touches(clusters)
     }
 
-    /// Whether anything is reserved, for data or for its mapping.
+    /// Whether anything is reserved, for data or for the mapping.
     pub(crate) fn has_reservations(&self) -> bool {
         self.for_mapping > 0 || !self.reserved.is_empty()
     }
@@ -173,13 +173,14 @@ impl Reservations {
         self.for_mapping
     }
 
-    /// Notes clusters reserved for the mapping, and entries that it may gain amid others.
+    /// Notes clusters reserved for the mapping, and entries that may be inserted between existing
+    /// ones.
     pub(crate) fn note_reserved_for_mapping(&mut self, clusters: u64, inserts: usize) {
         self.for_mapping += clusters;
         self.inserts += inserts;
     }
 
-    /// No data waits: forgets what is reserved for the mapping, once no cluster is reserved; the
+    /// Takes the mapping's reservation if no cluster is reserved, since no data is dirty then. The
     /// caller gives that many clusters back.
     pub(crate) fn take_mapping_reservation(&mut self) -> u64 {
         if !self.reserved.is_empty() {
@@ -189,12 +190,12 @@ impl Reservations {
         std::mem::take(&mut self.for_mapping)
     }
 
-    /// Entries that write-back may add amid others.
+    /// Entries that write-back may insert between existing ones.
     pub(crate) fn inserts(&self) -> usize {
         self.inserts
     }
 
-    /// Notes that the mapping changes while data waits.
+    /// Notes that the mapping changes while data is dirty.
     pub(crate) fn note_amid(&mut self) {
         self.amid = true;
     }
@@ -204,7 +205,7 @@ impl Reservations {
         self.amid
     }
 
-    /// Clusters reserved, each of which takes an entry of the mapping at least.
+    /// Reserved clusters, each of which takes at least one entry of the mapping.
     pub(crate) fn reserved_len(&self) -> usize {
         self.reserved_len
     }

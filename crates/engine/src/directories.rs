@@ -1,5 +1,4 @@
-//! Directories of an open file system: where the algorithms of [`crate::directory`] get their
-//! blocks from.
+//! Directories of an open file system: provides the algorithms of [`crate::directory`] with blocks.
 
 use crate::cache::{BlockKind, Buffer};
 use crate::directory::{Directory, DirectoryRules, DirectoryStore, Names, Role};
@@ -25,7 +24,7 @@ use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// An entry as `readdir` gives it.
+/// An entry as `readdir` returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
     /// The inode.
@@ -34,16 +33,16 @@ pub struct DirEntry {
     pub kind: Option<FileType>,
     /// The name's bytes.
     pub name: Vec<u8>,
-    /// Where to go on after this entry. Stays valid whatever is created or removed; entries whose
-    /// positions are equal (their names have the same hash) are always given together.
+    /// Where to continue after this entry. Stays valid whatever is created or removed. Entries with
+    /// equal positions (their names have the same hash) are always returned together.
     pub next: u64,
 }
 
 /// Entries read at a time.
 const BATCH: usize = 128;
 
-/// One block of a directory: a buffer, or the synthesised block of a directory that lies in its
-/// inode, which goes back there after a change.
+/// One block of a directory: a buffer, or a synthesised block for a directory that lies in its
+/// inode. The latter is written back to the inode after a change.
 #[derive(Clone)]
 pub(crate) enum DirBlock {
     Buffer(Arc<Buffer>),
@@ -66,7 +65,7 @@ impl NodeBlock for DirBlock {
     }
 }
 
-/// The raw inode of the directory: to look at, or to change.
+/// The raw inode of the directory, to read or to change.
 enum CoreAccess<'a> {
     Shared(&'a InodeCore),
     Alone(RefCell<&'a mut InodeCore>),
@@ -78,7 +77,7 @@ pub(crate) struct DirBlocks<'a> {
     inode: &'a Arc<Inode>,
     core: CoreAccess<'a>,
     change: Option<(&'a OpContext, &'a Handle<'a>)>,
-    /// The block that stands for a directory in its inode while that changes.
+    /// The block that stands for a directory in its inode during a change.
     in_inode: Option<Rc<RefCell<Vec<u8>>>>,
 }
 
@@ -175,11 +174,11 @@ impl Directories {
         Self { volume: Arc::clone(volume), mapping: Arc::clone(mapping), files: Arc::clone(files) }
     }
 
-    /// What all directories of this file system have in common.
+    /// What all directories of this file system share.
     pub(crate) fn dir_rules(&self) -> DirectoryRules {
         let (features, raw) = (self.volume.sb.features(), self.volume.sb.raw());
         let unsigned_hash = self.volume.sb.has_unsigned_hash();
-        // A version that is not known means the one that every file system made in this century
+        // An unknown version is taken as half-MD4, which every file system made in this century
         // names.
         let version = HashVersion::from_raw(raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4);
         DirectoryRules {
@@ -192,7 +191,7 @@ impl Directories {
         }
     }
 
-    /// How directory blocks look on this file system.
+    /// The layout of directory blocks on this file system.
     pub(crate) fn dir_layout(&self) -> DirLayout {
         DirLayout {
             block_size: self.volume.block_size(),
@@ -213,7 +212,7 @@ impl Directories {
             && self.volume.sb.features().compat.contains(Compat::DIR_INDEX)
     }
 
-    /// Looks at a directory; the caller holds its content lock.
+    /// Runs `f` on a directory to read it. The caller holds its content lock.
     pub(crate) fn in_directory<R>(
         &self,
         inode: &Arc<Inode>,
@@ -225,8 +224,8 @@ impl Directories {
         f(&Directory::new(&store, &self.dir_rules(), self.is_indexed(core)))
     }
 
-    /// Changes a directory; the caller holds its content lock exclusively, and the inode has joined
-    /// the transaction.
+    /// Runs `f` on a directory to change it. The caller holds its content lock exclusively, and the
+    /// inode has joined the transaction.
     pub(crate) fn change_directory<R>(
         &self,
         ctx: &OpContext,
@@ -243,8 +242,8 @@ impl Directories {
         }
         let indexed = self.is_indexed(core);
         if !indexed && core.flags().contains(InodeFlags::INDEX) {
-            // The file system lost `dir_index`: names go where the index was. As in Linux (observed
-            // on 6.18).
+            // The file system lost `dir_index`: names overwrite the index, as in Linux (observed on
+            // 6.18).
             let flags = core.flags().difference(InodeFlags::INDEX);
             core.slot.raw_mut().set_flags(flags);
         }
@@ -268,8 +267,7 @@ impl Directories {
         result
     }
 
-    /// The inode that a name other than `.` and `..` stands for; the caller holds the directory's
-    /// content lock.
+    /// The inode of a name other than `.` and `..`. The caller holds the directory's content lock.
     pub(crate) fn find_name(
         &self,
         inode: &Arc<Inode>,
@@ -286,7 +284,7 @@ impl Directories {
         Ok(known)
     }
 
-    /// Whether the blocks say of a name what is known of it, if they can be read.
+    /// Whether the blocks, if they can be read, confirm what is known about a name.
     pub(super) fn is_in_blocks(
         &self,
         inode: &Arc<Inode>,
@@ -320,7 +318,7 @@ impl Directories {
         Ok(())
     }
 
-    /// Calls `visit` with the entries of a directory from a position on until it gives false.
+    /// Calls `visit` with the entries of a directory from a position on until it returns false.
     pub(crate) fn each_entry(
         &self,
         inode: &Arc<Inode>,
@@ -342,7 +340,7 @@ impl Directories {
         }
     }
 
-    /// One block of a directory, verified for what it is to hold.
+    /// Loads one block of a directory, verified for its role.
     fn load_dir_block(
         &self,
         inode: &Inode,
@@ -362,7 +360,7 @@ impl Directories {
             };
             verified.map_err(|found| Error::from(found.in_inode(inode.number()).in_block(block)))?;
             let Role::Index(kind) = role else { return Ok(()) };
-            // Once here, so that a lookup need not go through all entries.
+            // Checked once here, so that a lookup need not go through all entries.
             let checked = Index::parse(bytes, kind, &self.dir_layout(), self.dir_blocks(core));
             checked.map(drop).map_err(|defect| {
                 let found = Corruption::new(defect.into()).in_inode(inode.number());
@@ -371,7 +369,7 @@ impl Directories {
         })
     }
 
-    /// Appends zeroed blocks to a directory, all or none; they are leaves until told otherwise.
+    /// Appends zeroed blocks to a directory, all or none. They are leaves until told otherwise.
     fn append_dir_blocks(
         &self,
         ctx: &OpContext,
@@ -426,8 +424,8 @@ impl Directories {
         Ok(BlockNr::new(physical))
     }
 
-    /// Changes a directory in its inode, by way of a block that has room for any name more. Gives
-    /// `None`, and nothing has changed, when what comes out has no room there.
+    /// Changes a directory in its inode, by way of a block that has room for one more name of any
+    /// length. Returns `None`, with nothing changed, if the result does not fit into the inode.
     fn change_in_inode<R>(
         &self,
         change: (&OpContext, &Handle<'_>),
@@ -494,8 +492,8 @@ impl Directories {
     }
 }
 
-/// Puts the entries of a directory that has changed back into its inode, as Linux does while there
-/// is room there; gives whether there was.
+/// Puts the entries of a changed directory back into its inode, as Linux does while they fit.
+/// Returns whether they did.
 fn put_back_inline(inode: &Inode, core: &mut InodeCore, block: &[u8], layout: DirLayout) -> Result<bool> {
     let damaged = |kind: CorruptionKind| Corruption::new(kind).in_inode(inode.number());
     let area_at = core.slot.bytes().len() - core.slot.attribute_area().len();

@@ -1,18 +1,18 @@
 //! Directories: names to inode numbers, in linear blocks or under a hash index.
 //!
-//! A directory is edited in its on-disk form; its blocks come from the metadata cache behind
+//! A directory is edited in its on-disk form. Its blocks come from the metadata cache behind
 //! [`DirectoryStore`]. The caller holds the directory's inode lock: exclusively to change names,
 //! shared to look them up.
 //!
 //! A directory starts as one linear block. When that is full and the file system has `dir_index`,
 //! it becomes an index root, and names live in leaves chosen by the hash of the name ([`tree`]).
-//! Without `dir_index` it grows by linear blocks ([`linear`]). Blocks are never given back while
-//! the directory lives. A block that was walked far keeps a table of its names ([`names`]) while it
-//! is cached, and a directory of more than one block remembers names and their inodes ([`known`]),
-//! so that most look-ups need none of its blocks.
+//! Without `dir_index` the directory grows by linear blocks ([`linear`]). Blocks are never freed
+//! while the directory lives. A block that was walked far keeps a table of its names ([`names`])
+//! while it is cached. A directory of more than one block remembers names and their inodes
+//! ([`known`]), so most lookups need none of its blocks.
 //!
 //! Failure discipline: blocks are read and appended before the first change of a name, and several
-//! blocks are appended all or none, so running out of space leaves the directory as it was.
+//! blocks are appended all or none. So running out of space leaves the directory as it was.
 
 mod dentries;
 mod linear;
@@ -33,48 +33,48 @@ use blockyard_disk::htree::{IndexKind, RootInfo};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{Corruption, CorruptionKind, InodeNr, LogicalBlock};
 
-/// What a directory block holds, which decides how it is read and where its checksum lies.
+/// The role of a directory block: decides how it is read and where its checksum lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A linear block with names; block 0 of a directory without index too.
+    /// A linear block with names; also block 0 of a directory without index.
     Leaf,
     /// A block of the hash index.
     Index(IndexKind),
 }
 
-/// Where the blocks of one directory come from.
+/// Source of the blocks of one directory.
 pub(crate) trait DirectoryStore {
     /// One directory block that stays in memory while this value lives.
     type Block: NodeBlock;
 
-    /// The directory, for messages.
+    /// The directory, for error messages.
     fn inode(&self) -> InodeNr;
 
     /// Length of the directory in blocks; at least 1.
     fn blocks(&self) -> u32;
 
-    /// Reads a logical block, whose checksum must be right for the role, and whose entries those of
+    /// Reads a logical block. Its checksum must be right for the role, and so must the entries of
     /// an index block.
     fn load(&self, logical: u32, role: Role) -> Result<Self::Block>;
 
     /// Joins a block to the transaction before it is written.
     fn prepare(&self, block: &Self::Block) -> Result<()>;
 
-    /// Appends `count` zeroed blocks, in the transaction; all or none. Gives them with their
-    /// logical numbers, and [`Self::blocks`] counts them from then on.
+    /// Appends `count` zeroed blocks in the transaction, all or none. Returns them with their
+    /// logical numbers; [`Self::blocks`] counts them from then on.
     fn append(&self, count: usize) -> Result<Vec<(u32, Self::Block)>>;
 
-    /// What a block holds from now on.
+    /// Sets the role of a block from now on.
     fn set_role(&self, block: &Self::Block, role: Role);
 
-    /// The names that are known without the blocks; `None` where none are kept.
+    /// The dentry cache of this directory; `None` if it has none.
     fn names(&self) -> Option<Names<'_>>;
 }
 
-/// What all directories of one file system have in common.
+/// What all directories of one file system share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectoryRules {
-    /// How linear blocks look.
+    /// The layout of linear blocks.
     pub(crate) layout: DirLayout,
     /// Seed of the hash functions.
     pub(crate) hash_seed: HashSeed,
@@ -94,14 +94,14 @@ impl DirectoryRules {
         DirHasher::new(self.hash_version, self.hash_seed)
     }
 
-    /// The hash function that a root names; `None` for one that is not computed here.
+    /// The hash function that a root names; `None` if it is not implemented.
     fn hasher_of(&self, root: &RootInfo) -> Option<DirHasher> {
         let version = HashVersion::from_raw(root.hash_version)?;
         Some(DirHasher::new(version.with_unsigned_chars(self.unsigned_hash), self.hash_seed))
     }
 }
 
-/// An entry that a lookup found, with its place.
+/// An entry found by a lookup, with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// The inode it names.
@@ -125,14 +125,13 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         Self { store, rules, indexed }
     }
 
-    /// Whether the directory has an index: an insert may have given it one, and the caller sets the
+    /// Whether the directory has an index. An insert may have added one; the caller then sets the
     /// inode's flag.
     pub(crate) const fn is_indexed(&self) -> bool {
         self.indexed
     }
 
-    /// The inode of a name other than `.` and `..`, from the blocks; the answer is known from then
-    /// on.
+    /// The inode of a name other than `.` and `..`, from the blocks. The answer is cached.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<InodeNr>> {
         let Some(entry) = self.lookup(name)? else { return Ok(None) };
         if let Some(names) = self.kept_names() {
@@ -147,10 +146,10 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         if self.indexed { self.lookup_in_tree(name) } else { self.lookup_linear(name) }
     }
 
-    /// Adds a name that the directory does not have: the caller has looked.
+    /// Adds a name that the directory does not have; the caller has checked that.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] also when the index is full; what the store answers. The directory is
+    /// [`Error::NoSpace`], also when the index is full; errors of the store. The directory is
     /// unchanged then.
     pub(crate) fn insert(&mut self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<()> {
         debug_assert!(name != b"." && name != b"..", "the dots are no names");
@@ -163,7 +162,7 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     /// Removes a name other than `.` and `..`.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; what the store answers. The directory is unchanged then.
+    /// [`Error::NotFound`]; errors of the store. The directory is unchanged then.
     pub(crate) fn remove(&self, name: &[u8]) -> Result<()> {
         debug_assert!(name != b"." && name != b"..", "the dots are no names");
         let entry = self.lookup(name)?.ok_or(Error::NotFound)?;
@@ -175,11 +174,11 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         self.note_change(removed, |names| names.removed(name))
     }
 
-    /// Makes a name other than `.` and `..` stand for another inode; false when there is no such
+    /// Makes a name other than `.` and `..` stand for another inode. False if there is no such
     /// name.
     ///
     /// # Errors
-    /// What the store answers. The directory is unchanged then.
+    /// Errors of the store. The directory is unchanged then.
     pub(crate) fn replace(&self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<bool> {
         debug_assert!(name != b"." && name != b"..", "the dots are no names");
         let Some(entry) = self.lookup(name)? else { return Ok(false) };
@@ -193,13 +192,13 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         Ok(true)
     }
 
-    /// The names that are kept beside the blocks: where there is one block, it is searched as fast.
+    /// The cached names. A directory of one block has none: searching the block is as fast.
     fn kept_names(&self) -> Option<Names<'_>> {
         self.store.names().filter(|_| self.indexed || self.store.blocks() > 1)
     }
 
-    /// Has what is known follow a change of the blocks. One that found its block damaged may have
-    /// done a part of it.
+    /// Updates the cached names after a change of the blocks. A change that found its block damaged
+    /// may have been made in part.
     fn note_change(&self, changed: Result<()>, note: impl FnOnce(Names<'_>)) -> Result<()> {
         match (&changed, self.kept_names()) {
             (_, None) | (Err(Error::NoSpace), _) => {}
@@ -254,12 +253,12 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         }
     }
 
-    /// Block 0, whatever it is.
+    /// Block 0, whatever its role.
     fn load_first(&self) -> Result<S::Block> {
         self.store.load(0, if self.indexed { Role::Index(IndexKind::Root) } else { Role::Leaf })
     }
 
-    /// How block 0's entries fill it: those of an index root reach to the end of the block.
+    /// The layout of block 0: the entries of an index root reach to the end of the block.
     fn first_layout(&self) -> DirLayout {
         DirLayout { tail: self.rules.layout.tail && !self.indexed, ..self.rules.layout }
     }

@@ -1,12 +1,12 @@
 //! The epochs in which metadata is marked as changed.
 
-/// The time between two commits that wrote something, by which changes are marked; 0 marks what is
+/// The time between two commits that wrote something. Changes are marked with it; 0 marks what is
 /// unchanged.
 ///
-/// What is marked with the running epoch may simply be changed. What is marked with an older one
-/// belongs to the commit that is going on, which may not have copied it yet: whoever wants to
-/// change it first sets the old state aside, where the commit finds it. There is one commit at a
-/// time, so one place for the old state is enough.
+/// An object marked with the running epoch may be changed in place. An object marked with an older
+/// epoch belongs to the commit in progress, which may not have copied it yet: a writer first sets
+/// the old state aside, where the commit finds it. There is one commit at a time, so one slot for
+/// the old state is enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch(u32);
 

@@ -1,7 +1,7 @@
-//! The engine's error and its one mapping to errno.
+//! The engine's error and its only mapping to errno.
 //!
-//! Every public operation answers with [`Error`]; [`Error::errno`] is the only place where a number
-//! is chosen for it, so that the mount, the library and the tests agree.
+//! Every public operation returns [`Error`]. Only [`Error::errno`] chooses a number for it, so the
+//! mount, the library and the tests agree.
 
 use crate::Refusal;
 use blockyard_device::DeviceError;
@@ -10,17 +10,18 @@ use blockyard_disk::{Corruption, InodeNr};
 /// Result of an engine operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation failed. Unless a variant says otherwise the file system is as it was before the
-/// call.
+/// Why an operation failed. Unless a variant says otherwise, the file system is as it was before
+/// the call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The device failed; the operation may have been applied in memory, never half on a structure.
+    /// The device failed. The operation may have been applied in memory, but never half on a
+    /// structure.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Data that was written to a file earlier could not be brought to the device.
+    /// Data written to a file earlier could not be written to the device.
     #[error("inode {0}: data written earlier could not be stored")]
     LostData(InodeNr),
-    /// The image contradicts the format; names the check and the place.
+    /// The image violates the format; names the check and the location.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The orphan list or the orphan file names an inode that cannot be an orphan.
@@ -31,14 +32,14 @@ pub enum Error {
         /// What is wrong with it.
         why: OrphanDefect,
     },
-    /// What the log holds must not be replayed: a transaction that committed is damaged, or the
-    /// superblock in it is.
+    /// The log must not be replayed: a committed transaction is damaged, or the superblock in it
+    /// is.
     #[error(transparent)]
     DamagedLog(blockyard_recovery::Error),
     /// The image uses features that this version cannot open.
     #[error("unsupported incompatible features: {0}")]
     UnsupportedFeatures(String),
-    /// The image cannot be opened, or used on, as asked; the text says what to do.
+    /// The image cannot be opened, or used further, as asked. The text says what to do.
     #[error(transparent)]
     Refused(Refusal),
     /// No entry of that name.
@@ -53,7 +54,7 @@ pub enum Error {
     /// A directory was needed.
     #[error("not a directory")]
     NotDirectory,
-    /// A directory where it cannot be.
+    /// A directory where none is allowed.
     #[error("is a directory")]
     IsDirectory,
     /// A directory that still has entries.
@@ -62,13 +63,13 @@ pub enum Error {
     /// No free blocks or directory space, after pending frees were considered.
     #[error("no space left on the file system")]
     NoSpace,
-    /// No free inode; how many there are is decided when the file system is made.
+    /// No free inode. Their number is fixed when the file system is made.
     #[error("no inode left on the file system, which was made for a number of files (mkfs -N or -i)")]
     NoInodes,
     /// The instance is or has become read-only.
     #[error("read-only file system")]
     ReadOnly,
-    /// An argument outside what the operation accepts.
+    /// An argument that the operation does not accept.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
     /// A name longer than 255 bytes.
@@ -80,13 +81,13 @@ pub enum Error {
     /// A file past the format's limit.
     #[error("file too large")]
     FileTooLarge,
-    /// Immutable or append-only files, and other refusals by the inode's flags.
+    /// Refused by the inode's flags, such as immutable and append-only.
     #[error("operation not permitted")]
     NotPermitted,
-    /// A default access control list of something else than a directory.
+    /// A default access control list for something other than a directory.
     #[error("permission denied")]
     Denied,
-    /// The format allows it, this version does not.
+    /// Allowed by the format, but not supported by this version.
     #[error("operation not supported: {0}")]
     NotSupported(&'static str),
     /// No extended attribute of that name.
@@ -95,24 +96,24 @@ pub enum Error {
     /// A buffer too small for the answer.
     #[error("result too large for the buffer")]
     Range,
-    /// Two places of different file systems or projects.
+    /// Two inodes of different file systems or projects.
     #[error("cross-device link")]
     CrossDevice,
 }
 
-/// What is wrong with a note of an orphan.
+/// What is wrong with an orphan entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum OrphanDefect {
     /// Reserved, the orphan file's own, or beyond the last inode.
     #[error("its number is not one of a file")]
     Number,
-    /// An earlier note names it: the list may be a ring.
+    /// An earlier entry names it: the list may be a ring.
     #[error("twice")]
     Twice,
     /// Its bit in the inode bitmap is clear.
     #[error("it is free")]
     Free,
-    /// Nothing was ever written to its place in the inode table.
+    /// Its slot in the inode table was never written.
     #[error("it was never used")]
     NeverUsed,
 }
@@ -163,8 +164,8 @@ mod tests {
     use blockyard_device::DeviceError;
     use blockyard_disk::{BlockNr, Corruption, CorruptionKind, InodeNr};
 
-    /// One row for each variant: a pattern, an error that it matches, its errno. The match has no
-    /// other arm, so that a variant without a row does not compile.
+    /// One row per variant: a pattern, an error that it matches, its errno. The match has no other
+    /// arm, so a variant without a row does not compile.
     macro_rules! rows {
         ($( $pattern:pat => $error:expr, $errno:literal; )+) => {{
             let covered = |error: &Error| match error { $( $pattern => (), )+ };
@@ -216,7 +217,7 @@ mod tests {
         }
     }
 
-    /// What the crates below cannot do is refused by kind, not as corruption.
+    /// What the crates below do not support is refused by kind, not as corruption.
     #[test]
     fn refusals_keep_their_kind_on_their_way_up() {
         use blockyard_alloc::{AllocError, inode::InodeError};
@@ -245,7 +246,7 @@ mod tests {
             assert_eq!(text, "bitmap of group 3: not there");
         }
         assert!(matches!(journal, Error::Refused(Refusal::Journal(blockyard_recovery::Error::Unflagged))));
-        // What a source says is what was wrong, not that it was a bitmap.
+        // The source's own error counts, not that it was reading a bitmap.
         let full = AllocError::Load { group, source: Box::new(Error::NoSpace) };
         assert!(matches!(Error::from(full), Error::NoSpace));
     }
@@ -255,7 +256,7 @@ mod tests {
         blockyard_recovery::Error::LoggedSuperblock(found.into())
     }
 
-    /// What the allocators and recovery find wrong with an image is corruption here, too.
+    /// Corruption found by the allocators and recovery is corruption here, too.
     #[test]
     fn corruption_stays_corruption_on_its_way_up() {
         let free = Corruption::new(CorruptionKind::BlockBitmapContradiction).in_block(BlockNr::new(7));

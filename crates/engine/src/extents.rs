@@ -1,8 +1,8 @@
 //! Extent trees: which physical blocks hold which logical blocks of a file.
 //!
 //! The tree is edited in its on-disk form: the root is the inode's 60-byte `i_block`, other nodes
-//! are blocks of the metadata cache behind [`TreeStore`]. There is no decoded copy to keep in step,
-//! and a small file (at most four extents) is served from the root without touching any block.
+//! are blocks of the metadata cache behind [`TreeStore`]. There is no decoded copy to keep in step.
+//! A small file (at most four extents) is served from the root without touching any block.
 //!
 //! Invariants, after every public call and also after every failed one:
 //! * leaf entries are sorted and disjoint; a node's first key equals its parent's key for it;
@@ -60,7 +60,7 @@ impl Extent {
         self.logical + self.len
     }
 
-    /// Longest extent of this one's state.
+    /// Longest extent with this one's state.
     const fn len_max(&self) -> u32 {
         if self.unwritten { UNWRITTEN_MAX } else { WRITTEN_MAX }
     }
@@ -90,36 +90,35 @@ pub(crate) trait NodeBlock: Clone {
     fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R;
 }
 
-/// Where tree blocks come from: the cache and the transaction in the engine, a map in the tests.
+/// Source of tree blocks: the cache and the transaction in the engine, a map in the tests.
 pub(crate) trait TreeStore {
     /// One tree block.
     type Node: NodeBlock;
-    /// Reads a node, which must have the stated depth and pass [`check_node`].
+    /// Reads a node. It must have the stated depth and pass [`check_node`].
     fn load(&self, block: BlockNr, depth: u16) -> Result<Self::Node>;
     /// Joins a node to the transaction before it is written.
     fn prepare(&self, node: &Self::Node) -> Result<()>;
-    /// A new zeroed node, as near to `goal` as possible; `exact` asks to try just that block first.
+    /// A new zeroed node, as near to `goal` as possible; `exact` tries exactly that block first.
     fn allocate(&self, goal: Option<BlockNr>, exact: bool) -> Result<(BlockNr, Self::Node)>;
-    /// Brings in what freeing a node needs: until the handle ends, [`TreeStore::free`] of it cannot
-    /// fail.
+    /// Prepares to free a node: until the handle ends, [`TreeStore::free`] of it cannot fail.
     fn prepare_free(&self, block: BlockNr) -> Result<()>;
-    /// Frees a node: forgotten and revoked by the transaction.
+    /// Frees a node: the transaction forgets and revokes it.
     fn free(&self, block: BlockNr) -> Result<()>;
 }
 
 /// What a lookup found at a logical block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lookup {
-    /// The extent that covers the block.
+    /// The extent that contains the block.
     pub(crate) found: Option<Extent>,
-    /// The nearest extent that ends at or before the block (only when nothing covers it).
+    /// The nearest extent that ends at or before the block (only if no extent contains it).
     pub(crate) left: Option<Extent>,
     /// The nearest extent that starts after the block.
     pub(crate) right: Option<Extent>,
     /// The block that holds the leaf, when it is not the root.
     pub(crate) leaf: Option<BlockNr>,
-    /// The first entry of the leaf: the goal's base when nothing lies to the left (journal of
-    /// goals, mballoc 3.3).
+    /// The first entry of the leaf: the goal's base if nothing lies to the left (journal of goals,
+    /// mballoc 3.3).
     pub(crate) first_in_leaf: Option<Extent>,
 }
 
@@ -152,7 +151,7 @@ pub(crate) fn lookup<S: TreeStore>(root: &[u8; ROOT_BYTES], store: &S, logical: 
     })
 }
 
-/// [`lookup`] in a tree that is nothing but its root: most files have no other.
+/// [`lookup`] in a tree that consists of its root: most files have no other nodes.
 fn lookup_in_root(root: &[u8; ROOT_BYTES], logical: u32) -> Lookup {
     let count = node::count(root);
     let position = node::position(root, logical);
@@ -168,7 +167,7 @@ fn lookup_in_root(root: &[u8; ROOT_BYTES], logical: u32) -> Lookup {
     }
 }
 
-/// The holes between the extents of a tree that is nothing but its root; none of a deeper one.
+/// The holes between the extents of a tree that consists of its root; none for a deeper one.
 pub(crate) fn gaps_in_root(root: &[u8; ROOT_BYTES]) -> impl Iterator<Item = std::ops::Range<u32>> {
     let count = if node::depth(root) == 0 { node::count(root) } else { 0 };
     (1..count)
@@ -176,7 +175,7 @@ pub(crate) fn gaps_in_root(root: &[u8; ROOT_BYTES]) -> impl Iterator<Item = std:
         .filter(|gap| !gap.is_empty())
 }
 
-/// Nodes of a tree, which stay in memory while this value lives: who changes them all then reads
+/// Nodes of a tree that stay in memory while this value lives, so that changing all of them reads
 /// none.
 #[must_use = "the nodes may leave memory when this is dropped"]
 pub(crate) struct HeldNodes<N> {
@@ -190,8 +189,8 @@ impl<N> HeldNodes<N> {
     }
 }
 
-/// Holds the nodes from the leaf that holds the block before `logical`, or would, to the last; of
-/// more than `most` leaves the first ones.
+/// Holds the nodes from the leaf for the block before `logical` to the last leaf; if there are more
+/// than `most` leaves, only the first ones.
 pub(crate) fn hold_from<S: TreeStore>(
     root: &[u8; ROOT_BYTES],
     store: &S,
@@ -202,7 +201,7 @@ pub(crate) fn hold_from<S: TreeStore>(
     let mut at = Some(logical.saturating_sub(1));
     while let Some(logical) = at.filter(|_| paths.len() <= most) {
         let path = Path::find(root, store, logical)?;
-        // Keys ascend in a sound tree; in any other the walk just ends.
+        // Keys ascend in a sound tree. In a damaged one the walk just ends.
         at = path.next_leaf_key(root).filter(|next| *next > logical);
         paths.push(path);
     }
@@ -248,8 +247,8 @@ impl<'a, S: TreeStore> Tree<'a, S> {
         }
     }
 
-    /// [`Self::prepare_path`] for a change that may empty nodes: they can be freed without a
-    /// failure.
+    /// [`Self::prepare_path`] for a change that may empty nodes: freeing them cannot fail
+    /// afterwards.
     fn prepare_removal(&self, path: &Path<S::Node>) -> Result<()> {
         self.prepare_path(path)?;
         path.levels()

@@ -1,9 +1,8 @@
-//! Features that an image gets when the first thing is written that needs them, as in Linux
-//! (observed on 6.18): e2fsck takes such a thing for damage where the superblock does not announce
-//! it.
+//! Feature flags that are set when an image first needs them, as in Linux (observed on 6.18):
+//! e2fsck reports damage if the superblock does not announce the feature.
 //!
-//! Noted inside the handle that makes the change, or when the inode is encoded for its commit; so
-//! the superblock of the same transaction, or of one before it, has the feature.
+//! Noted inside the handle that makes the change, or when the inode is encoded for its commit. So
+//! the superblock of the same transaction, or an earlier one, has the flag.
 
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{Compat, RoCompat};
@@ -12,32 +11,32 @@ use blockyard_sync::{AtomicBool, Ordering};
 /// The largest file without `large_file`.
 const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
 
-/// What the superblock must announce. Relaxed: the gate of the transaction comes between a note and
-/// its commit.
+/// What the superblock must announce. Relaxed: the transaction's gate comes between a note and its
+/// commit.
 pub(crate) struct NewFeatures {
     attributes: AtomicBool,
     large_file: AtomicBool,
 }
 
 impl NewFeatures {
-    /// Nothing that the image does not have.
+    /// No new features.
     pub(crate) const fn none() -> Self {
         Self { attributes: AtomicBool::new(false), large_file: AtomicBool::new(false) }
     }
 
-    /// An inode gets an attribute.
+    /// Notes that an inode gets an attribute.
     pub(crate) fn note_attribute(&self) {
         self.attributes.store(true, Ordering::Relaxed);
     }
 
-    /// A regular file has a size.
+    /// Notes the size of a regular file.
     pub(crate) fn note_size(&self, size: u64) {
         if size > SMALL_FILE_MAX {
             self.large_file.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Adds what is missing; gives whether anything was.
+    /// Adds what is missing. Returns whether anything was.
     pub(crate) fn add_to(&self, raw: &mut RawSuperblock) -> bool {
         let (mut compat, mut ro_compat) = (raw.compat(), raw.ro_compat());
         if self.attributes.load(Ordering::Relaxed) {

@@ -1,11 +1,11 @@
 //! Regular files: reading, writing, and the operations that change which blocks a file has.
 //!
 //! Data goes first, metadata second: a delayed block gets a claim, its data is written to the
-//! claimed place, and only then a handle marks the clusters, maps them and raises the size on disk.
-//! Nobody can ever read what was there before, and a handle is never open during data I/O.
+//! claimed clusters, and only then a handle marks the clusters, maps them and raises the size on
+//! disk. So nobody can ever read what was there before, and no handle is open during data I/O.
 //!
-//! [`Files`] is the door: it finds the inode, takes its content lock, and has what needs no such
-//! lock. [`LockedFile`] is a file whose content lock is held. Each file of this folder has one
+//! [`Files`] is the entry point: it finds the inode, takes its content lock, and has what needs no
+//! such lock. [`LockedFile`] is a file whose content lock is held. Each file of this folder has one
 //! block of either.
 
 mod convert;
@@ -50,7 +50,7 @@ pub(crate) struct Files {
     volume: Arc<Volume>,
     mapping: Arc<Mapping>,
     writing: Box<dyn Writing>,
-    /// Where data lies that does not wait.
+    /// The data that is on the device.
     store: DataStore,
     /// Memory for dirty data.
     buffers: Arc<BufferPool>,
@@ -78,13 +78,13 @@ impl Files {
         }
     }
 
-    /// Bytes of data that wait, and clusters that the allocator counts as reserved for them and
-    /// their mappings.
+    /// Bytes of dirty data, and clusters that the allocator counts as reserved for it and its
+    /// mappings.
     pub(crate) fn owed(&self) -> (u64, u64) {
         (self.dirty_bytes.load(Ordering::Relaxed), self.volume.space.delayed_clusters())
     }
 
-    /// A file whose content lock the caller holds: `data` is what the lock guards.
+    /// A file whose content lock the caller holds; `data` is what the lock guards.
     pub(crate) fn locked<'a>(
         &'a self,
         ctx: &'a OpContext,

@@ -14,11 +14,11 @@ use blockyard_disk::{BlockNr, GroupNr};
 use blockyard_sync::{Atomic, Backend, Native, Ordering, RwLock, rank};
 use std::sync::Arc;
 
-/// What a block holds: decides where its checksum goes.
+/// What a block holds; decides where its checksum goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
-    /// Without a checksum of its own: indirect blocks, symbolic links, inode tables (sealed inode
-    /// by inode).
+    /// Without a checksum of its own: indirect blocks, symbolic links, inode tables (each inode has
+    /// its own).
     Plain,
     /// The block bitmap of a group; its checksum is in the descriptor.
     BlockBitmap(GroupNr),
@@ -28,7 +28,7 @@ pub(crate) enum BlockKind {
     Extents(Option<u32>),
     /// A linear directory block.
     DirectoryLeaf(Option<u32>),
-    /// A directory index block; where its entries begin goes by its kind.
+    /// A directory index block. Its kind says where its entries begin.
     DirectoryIndex(Option<u32>, IndexKind),
     /// An extended attribute block.
     Attributes,
@@ -36,13 +36,14 @@ pub(crate) enum BlockKind {
     OrphanFile(Option<u32>),
 }
 
-/// A cached block. See the module's text for who may change it when.
-// Laid out so that reading touches the first 64 bytes behind the reference counts only: of
-// thousands of buffers in turn none is in the CPU's cache.
+/// A cached block. The module's text says who may change it when.
+// The layout lets a reader touch only the first 64 bytes behind the reference counts: when
+// thousands of buffers are read in turn, none is in the CPU's cache.
 #[repr(C)]
 pub(crate) struct Buffer<B: Backend = Native> {
-    /// The [`Epoch`] in which the block changed. Set under the content lock, with release after the
-    /// old content was set aside; the acquire of who finds the running epoch here pairs with it.
+    /// The [`Epoch`] in which the block changed. Set under the content lock, with release, after
+    /// the old content was set aside. Pairs with the acquire of a thread that finds the running
+    /// epoch here.
     epoch: B::AtomicU32,
     /// Set with release after the first load, read with acquire: pairs the two.
     loaded: B::AtomicBool,
@@ -56,7 +57,7 @@ pub(crate) struct Buffer<B: Backend = Native> {
 struct Content {
     bytes: Box<[u8]>,
     kind: BlockKind,
-    /// The content at the end of the older epoch, while the commit has not taken it.
+    /// The content at the end of the older epoch, until the commit has taken it.
     aside: Option<Box<Copied>>,
 }
 
@@ -90,7 +91,7 @@ impl<B: Backend> Buffer<B> {
         self.loaded.load(Ordering::Acquire)
     }
 
-    /// Fills the buffer once, by whoever comes first; a failed fill leaves it empty.
+    /// Fills the buffer once, for the first caller. A failed fill leaves it empty.
     pub(super) fn load(
         &self,
         kind: BlockKind,
@@ -121,14 +122,14 @@ impl<B: Backend> Buffer<B> {
         f(&self.content.read_ordered(self.block.raw()).bytes)
     }
 
-    /// Runs `f` on the bytes to change them. The buffer must have joined the transaction; `f` must
+    /// Runs `f` on the bytes to change them. The buffer must have joined the transaction. `f` must
     /// be short.
     pub(crate) fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
         debug_assert!(self.is_dirty(), "block {} is changed outside a transaction", self.block);
         f(&mut self.content.write_ordered(self.block.raw()).bytes)
     }
 
-    /// What the block holds from now on (a directory block becomes an index block).
+    /// Sets what the block holds from now on (a directory block becomes an index block).
     pub(crate) fn set_kind(&self, kind: BlockKind) {
         debug_assert!(
             matches!(kind, BlockKind::DirectoryLeaf(_) | BlockKind::DirectoryIndex(..)),
@@ -139,7 +140,7 @@ impl<B: Backend> Buffer<B> {
         content.kind = kind;
     }
 
-    /// The epoch in which the block changed; none when a commit has taken it since.
+    /// The epoch in which the block changed; none if a commit has taken it since.
     pub(crate) fn changed_in(&self) -> Epoch {
         Epoch::from_raw(self.epoch.load(Ordering::Acquire))
     }
@@ -149,8 +150,8 @@ impl<B: Backend> Buffer<B> {
         self.changed_in() != Epoch::NONE
     }
 
-    /// Puts the block into the transaction of `epoch`; gives its kind when it was not in it yet.
-    /// What a commit has not copied yet is set aside.
+    /// Puts the block into the transaction of `epoch`. Returns its kind if it was not in it yet.
+    /// Content that a commit has not copied yet is set aside.
     pub(crate) fn join(&self, epoch: Epoch) -> Option<BlockKind> {
         debug_assert!(epoch != Epoch::NONE, "block {} joins no transaction", self.block);
         if self.changed_in() == epoch {
@@ -168,7 +169,7 @@ impl<B: Backend> Buffer<B> {
         Some(content.kind)
     }
 
-    /// The content no longer matters from `epoch` on; a commit that is going on still gets it.
+    /// Says that the content no longer matters from `epoch` on. A commit in progress still gets it.
     pub(super) fn forget(&self, epoch: Epoch) {
         debug_assert!(epoch != Epoch::NONE, "block {} is forgotten in no transaction", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
@@ -192,9 +193,9 @@ impl<B: Backend> Buffer<B> {
         f(&mut content.bytes);
     }
 
-    /// For the commit: the content at the end of `epoch`; `None` when it was forgotten then. The
-    /// block is unchanged afterwards unless it has joined the next transaction. The copy may go
-    /// where one of the `spare` blocks is.
+    /// For the commit: the content at the end of `epoch`; `None` if it was forgotten then.
+    /// Afterwards the block is unchanged unless it has joined the next transaction. The copy may
+    /// use the memory of one of the `spare` blocks.
     pub(crate) fn take_copy(&self, epoch: Epoch, spare: &mut Vec<Box<[u8]>>) -> Option<Copied> {
         debug_assert!(epoch != Epoch::NONE, "block {} is copied for no transaction", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
@@ -218,13 +219,13 @@ impl<B: Backend> Buffer<B> {
     }
 
     pub(crate) fn touch(&self) {
-        // A load first: a hot buffer's line stays shared between the caches of many CPUs.
+        // A load first, so that a hot buffer's line stays shared between CPU caches.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The clock's hand: whether the buffer may go; clears the mark of use.
+    /// The clock's hand: whether the buffer may be evicted. Clears the mark of use.
     pub(super) fn pass_hand(&self) -> bool {
         !self.used.swap(false, Ordering::Relaxed) && !self.is_dirty()
     }
@@ -270,8 +271,8 @@ impl BlockKind {
         matches!(self, Self::BlockBitmap(_) | Self::InodeBitmap(_))
     }
 
-    /// Whether a block that is about to be written passes what is checked when it is read. The
-    /// order of what it holds is no part of that: in a damaged image it may be any, and stays so.
+    /// Whether a block about to be written passes the checks of a read. The order of its entries is
+    /// not checked: in a damaged image it may be wrong, and stays so.
     fn would_be_read(self, block: BlockNr, checksums: &Checksums, bytes: &[u8]) -> bool {
         match self {
             Self::Plain | Self::BlockBitmap(_) | Self::InodeBitmap(_) => true,

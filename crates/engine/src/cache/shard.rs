@@ -1,4 +1,4 @@
-//! One shard: a map and a clock's hand over it.
+//! One shard: a map, and a clock's hand over it.
 
 use super::Buffer;
 use blockyard_disk::BlockNr;
@@ -6,7 +6,7 @@ use blockyard_sync::Backend;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Buffers that the hand looks at for one insertion: bounds the time under the shard's lock.
+/// Buffers that the hand looks at per insertion: bounds the time under the shard's lock.
 const STEPS: usize = 8;
 
 /// The blocks of one shard.
@@ -29,8 +29,8 @@ impl<B: Backend> Shard<B> {
         Some(Arc::clone(buffer))
     }
 
-    /// The buffer of a block; where it has to be made and the shard is full, another leaves if one
-    /// may.
+    /// The buffer of a block. If a new one is needed and the shard is full, another is evicted if
+    /// possible.
     pub(super) fn find_or_insert(&mut self, block: BlockNr) -> Arc<Buffer<B>> {
         if let Some(buffer) = self.find(block) {
             return buffer;
@@ -47,7 +47,7 @@ impl<B: Backend> Shard<B> {
     }
 
     pub(super) fn remove(&mut self, block: BlockNr) -> Option<Arc<Buffer<B>>> {
-        // The ring keeps the number until the hand meets it; `trim` bounds such leftovers.
+        // The ring keeps the number until the hand reaches it; `trim` bounds such leftovers.
         let removed = self.map.remove(&block.raw());
         if self.ring.len() > 2 * self.map.len() + STEPS {
             self.ring.retain(|number| self.map.contains_key(number));

@@ -1,32 +1,31 @@
-//! Memory for file data that waits: buffers of a block to 2 MiB that are used again and again.
+//! Memory for dirty file data: reusable buffers from one block to 2 MiB.
 //!
-//! Memory that a process has just got costs a page fault for each 4 KiB, as much as copying the
-//! data does. So what is given back stays here, until all buffers together, in use or not, are more
-//! than the pool may hold.
+//! Fresh memory costs a page fault per 4 KiB, as much as copying the data. So freed buffers stay
+//! here until all buffers together, in use or not, exceed the pool's limit.
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use blockyard_sync::{AtomicU64, CachePadded, Mutex, Ordering, rank};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// The largest buffer, unless a block is larger.
+/// The largest buffer, unless one block is larger.
 const BUFFER_MAX: usize = 2 << 20;
 
 /// Free buffers of one size.
 type Class = CachePadded<Mutex<Vec<Box<[u8]>>>>;
 
-/// The buffers of one instance, by their size.
+/// The buffers of one instance, by size.
 pub(crate) struct BufferPool {
     block_bits: u32,
-    /// Bytes that buffers may have together before some are given back to the system.
+    /// Bytes that all buffers may take before some are returned to the system.
     bytes_max: u64,
     /// Bytes of all buffers, in use or not. Relaxed: a threshold.
     bytes: AtomicU64,
-    /// Free buffers of a block, of two blocks, and so on.
+    /// Free buffers of one block, of two blocks, and so on.
     classes: Box<[Class]>,
 }
 
-/// A buffer that goes back to its pool. What a fresh one holds is not specified.
+/// A buffer that goes back to its pool. The content of a fresh one is unspecified.
 pub(crate) struct DataBuffer {
     bytes: Box<[u8]>,
     pool: Arc<BufferPool>,
@@ -40,7 +39,7 @@ impl BufferPool {
         Arc::new(Self { block_bits, bytes_max: u64_from_usize(bytes_max), bytes: AtomicU64::new(0), classes })
     }
 
-    /// Bits of a block's size.
+    /// log2 of the block size.
     pub(crate) const fn block_bits(&self) -> u32 {
         self.block_bits
     }
@@ -50,7 +49,7 @@ impl BufferPool {
         1 << self.classes.len().saturating_sub(1)
     }
 
-    /// A buffer of at least `blocks` blocks, or of as many as the largest has.
+    /// A buffer of at least `blocks` blocks, or of the largest size.
     pub(crate) fn take(self: &Arc<Self>, blocks: u32) -> DataBuffer {
         debug_assert!(blocks > 0, "a buffer of nothing");
         let class = usize_from_u32(blocks.min(self.blocks_max()).next_power_of_two().trailing_zeros());
@@ -64,7 +63,7 @@ impl BufferPool {
         DataBuffer { bytes, pool: Arc::clone(self) }
     }
 
-    /// Frees buffers of other sizes that nobody uses, the largest first, until `more` bytes fit.
+    /// Frees unused buffers of other sizes, the largest first, until `more` bytes fit.
     fn make_room(&self, more: u64) {
         for class in self.classes.iter().rev() {
             while self.bytes.load(Ordering::Relaxed) + more > self.bytes_max {
@@ -93,7 +92,7 @@ impl BufferPool {
 }
 
 impl DataBuffer {
-    /// The pool that it came from.
+    /// The pool it came from.
     pub(crate) const fn pool(&self) -> &Arc<BufferPool> {
         &self.pool
     }

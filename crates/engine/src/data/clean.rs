@@ -1,8 +1,8 @@
-//! Clean file data in memory, by its place on the device: what was read or written last.
+//! Clean file data in memory, by its position on the device: what was read or written last.
 //!
-//! A reader notes what it reads before it asks the device ([`CleanBlocks::begin_read`]). A writer
-//! strikes such notes out after its write, and what was read meanwhile is not kept: it may be older
-//! than the write.
+//! A reader notes what it will read before it asks the device ([`CleanBlocks::begin_read`]). A
+//! writer cancels such notes after its write; what was read meanwhile is not kept, since it may be
+//! older than the write.
 
 use crate::numbers::NumberHasher;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -10,13 +10,13 @@ use blockyard_sync::{AtomicBool, AtomicU64, CachePadded, Ordering, RwLock, rank}
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Neighbouring blocks under one lock: this many bits of their number.
+/// log2 of the neighbouring blocks that share a lock.
 const STRIPE_BITS: u32 = 4;
 
-/// Parts with a lock each.
+/// Shards, with a lock each.
 const SHARDS: usize = 16;
 
-/// Blocks of file data that are on the device, too.
+/// Blocks of file data that are also on the device.
 pub(crate) struct CleanBlocks {
     block_bits: u32,
     /// Bound of all shards together.
@@ -26,7 +26,7 @@ pub(crate) struct CleanBlocks {
     shards: Box<[CachePadded<RwLock<Shard>>]>,
 }
 
-/// The right to keep what a read of the device gives.
+/// The right to keep the result of a device read.
 #[derive(Debug)]
 pub(crate) struct ReadNote {
     number: u64,
@@ -39,7 +39,7 @@ struct Shard {
     slots: Vec<Slot>,
     slots_max: usize,
     hand: usize,
-    /// Reads under way, with the stripes that they read.
+    /// Reads in progress, with the stripes that they read.
     notes: Vec<(u64, u64)>,
 }
 
@@ -57,7 +57,8 @@ impl Shard {
         Some(slot)
     }
 
-    /// Keeps a block's bytes, in the slot of one that was not asked for lately when all are taken.
+    /// Keeps a block's bytes. If all slots are taken, replaces a block that was not asked for
+    /// lately.
     fn put(&mut self, block: u64, bytes: &[u8]) {
         if let Some(&slot) = self.slot_of.get(&block) {
             self.slots[slot].bytes.copy_from_slice(bytes);
@@ -92,8 +93,8 @@ impl Shard {
 }
 
 impl CleanBlocks {
-    /// Nothing is kept yet, and never more than `bytes_max` bytes of blocks of `1 << block_bits`
-    /// bytes, but for one block in each shard.
+    /// An empty cache of at most `bytes_max` bytes in blocks of `1 << block_bits` bytes, but at
+    /// least one block per shard.
     pub(crate) fn new(block_bits: u32, bytes_max: usize) -> Self {
         let slots_max = ((bytes_max >> block_bits) / SHARDS).max(1);
         let shard = || Shard {
@@ -124,8 +125,8 @@ impl CleanBlocks {
         1 << self.block_bits
     }
 
-    /// Copies what is kept from byte `from` of the device on; gives the number of bytes up to the
-    /// first block that is not.
+    /// Copies what is kept from byte `from` of the device on. Returns the number of bytes up to the
+    /// first block that is not kept.
     pub(crate) fn copy_to(&self, from: u64, buf: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buf.len() {
@@ -148,7 +149,7 @@ impl CleanBlocks {
         done
     }
 
-    /// Where the blocks end that are not kept, the first of which is `blocks.start`.
+    /// The end of the run of blocks that are not kept, which starts at `blocks.start`.
     pub(crate) fn missing_until(&self, blocks: Range<u64>) -> u64 {
         for (stripe, part) in stripes(blocks.start + 1..blocks.end) {
             let shard = self.shard(stripe).read();
@@ -159,7 +160,7 @@ impl CleanBlocks {
         blocks.end
     }
 
-    /// Before blocks are read from the device. The note goes to [`Self::end_read`].
+    /// Call before blocks are read from the device. The note goes to [`Self::end_read`].
     pub(crate) fn begin_read(&self, blocks: Range<u64>) -> ReadNote {
         let number = self.last_note.fetch_add(1, Ordering::Relaxed) + 1;
         for (stripe, _) in stripes(blocks.clone()) {
@@ -168,7 +169,7 @@ impl CleanBlocks {
         ReadNote { number, blocks }
     }
 
-    /// Keeps what the device gave, where nobody wrote meanwhile; `None` when it failed.
+    /// Keeps what the device returned, where nobody wrote meanwhile; `None` if the read failed.
     pub(crate) fn end_read(&self, note: &ReadNote, bytes: Option<&[u8]>) {
         for (stripe, blocks) in stripes(note.blocks.clone()) {
             let mut shard = self.shard(stripe).write();
@@ -184,7 +185,7 @@ impl CleanBlocks {
         }
     }
 
-    /// After whole blocks were written to the device, one behind the other from `first` on.
+    /// Call after whole blocks were written to the device, contiguous from `first` on.
     pub(crate) fn note_written(&self, first: u64, parts: &[&[u8]]) {
         let mut bytes = parts.iter().flat_map(|part| part.chunks_exact(self.block_size()));
         let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -197,12 +198,12 @@ impl CleanBlocks {
         });
     }
 
-    /// After blocks were changed by other means, or nobody knows what they hold.
+    /// Call after blocks were changed by other means, or when their content is unknown.
     pub(crate) fn forget(&self, blocks: Range<u64>) {
         self.change(blocks, Shard::forget);
     }
 
-    /// Strikes out what is being read of some blocks, and changes each.
+    /// Cancels the notes of reads of some blocks, and changes each block.
     fn change(&self, blocks: Range<u64>, mut change: impl FnMut(&mut Shard, u64)) {
         for (stripe, blocks) in stripes(blocks) {
             let mut shard = self.shard(stripe).write();
@@ -212,7 +213,7 @@ impl CleanBlocks {
     }
 }
 
-/// The stripes of a range of blocks, and what of the range lies in each.
+/// The stripes of a range of blocks, each with its part of the range.
 fn stripes(blocks: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
     let first = blocks.start >> STRIPE_BITS;
     let end = if blocks.is_empty() { first } else { ((blocks.end - 1) >> STRIPE_BITS) + 1 };

@@ -1,10 +1,10 @@
-//! The dirty blocks of a file, in pieces of neighbouring ones.
+//! The dirty blocks of a file, in pieces of neighbouring blocks.
 //!
 //! A piece lies in one [buffer](super::DataBuffer). A write makes a piece for what it covers, or
-//! goes on in the buffer of the piece before it; one that goes on where others ended gets as much
-//! memory as those have together, so that a file that is written in small steps lies in few pieces.
-//! A buffer that is more than half empty after something of it was dropped is exchanged for a
-//! smaller one. So the buffers of a file are at most about twice as large as what is dirty in them.
+//! continues in the buffer of the piece before it. A piece that continues a row of full buffers
+//! gets as much memory as those have together, so a file written in small steps lies in few pieces.
+//! If dropping blocks leaves a buffer more than half empty, it is exchanged for a smaller one. So
+//! the buffers of a file are at most about twice as large as its dirty data.
 
 use super::{BufferPool, DataBuffer};
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Dirty blocks by their number in the file.
 #[derive(Default)]
 pub(crate) struct DirtyBlocks {
-    /// By their first block; no two overlap, none is empty.
+    /// By their first block. No two overlap, none is empty.
     pieces: BTreeMap<u32, Piece>,
     /// Blocks of all pieces.
     len: usize,
@@ -24,11 +24,11 @@ pub(crate) struct DirtyBlocks {
 /// Neighbouring dirty blocks.
 struct Piece {
     buffer: DataBuffer,
-    /// Blocks at the begin of the buffer that are dirty no more.
+    /// Blocks at the start of the buffer that are no longer dirty.
     skipped: u32,
-    /// Blocks behind them that are.
+    /// Dirty blocks behind them.
     len: u32,
-    /// Blocks of the buffers in a row that end with this one.
+    /// Total blocks of the contiguous row of buffers that ends with this one.
     in_row: u32,
 }
 
@@ -44,12 +44,12 @@ impl Piece {
         at(blocks.start)..at(blocks.end)
     }
 
-    /// Blocks that the buffer has room for.
+    /// Blocks that fit into the buffer.
     fn capacity(&self) -> u32 {
         u32_from_usize(self.buffer.len() >> self.bits())
     }
 
-    /// Puts a piece of which something went into a buffer that fits it.
+    /// Moves a piece that has shrunk into a buffer that fits.
     fn fitted(self) -> Self {
         if self.len.next_power_of_two() * 2 > self.capacity() {
             return self;
@@ -63,7 +63,7 @@ impl Piece {
 }
 
 impl DirtyBlocks {
-    /// None.
+    /// No blocks.
     pub(crate) const fn new() -> Self {
         Self { pieces: BTreeMap::new(), len: 0 }
     }
@@ -78,13 +78,13 @@ impl DirtyBlocks {
         self.len
     }
 
-    /// The piece that a block lies in, and its first block.
+    /// The piece that contains a block, and its first block.
     fn piece_of(&self, logical: u32) -> Option<(u32, &Piece)> {
         let (&first, piece) = self.pieces.range(..=logical).next_back()?;
         (logical - first < piece.len).then_some((first, piece))
     }
 
-    /// The content of a block and of those behind it that lie in one piece with it.
+    /// The content of a block and of those behind it in the same piece.
     pub(crate) fn bytes_from(&self, logical: u32) -> Option<&[u8]> {
         let (first, piece) = self.piece_of(logical)?;
         Some(&piece.buffer[piece.span(logical - first..piece.len)])
@@ -97,7 +97,7 @@ impl DirtyBlocks {
         Some(&piece.buffer[piece.span(inside..inside + 1)])
     }
 
-    /// The content of a block, to change it.
+    /// The content of a block, mutable.
     pub(crate) fn block_mut(&mut self, logical: u32) -> Option<&mut [u8]> {
         let (&first, piece) = self.pieces.range_mut(..=logical).next_back()?;
         let inside = logical - first;
@@ -105,8 +105,8 @@ impl DirtyBlocks {
         Some(&mut piece.buffer[span])
     }
 
-    /// Makes all blocks of a range dirty and gives how many were not. What those hold is not
-    /// specified: the caller [fills](Self::fill) them.
+    /// Makes all blocks of a range dirty. Returns how many were not. The content of those is
+    /// unspecified: the caller [fills](Self::fill) them.
     pub(crate) fn add(&mut self, blocks: Range<u32>, pool: &Arc<BufferPool>) -> usize {
         let before = self.len;
         let mut at = blocks.start;
@@ -122,7 +122,7 @@ impl DirtyBlocks {
         self.len - before
     }
 
-    /// Makes the beginning of a range dirty in which no block is; returns how many blocks that
+    /// Makes the beginning of a range without dirty blocks dirty. Returns how many blocks that
     /// were.
     fn extend(&mut self, gap: Range<u32>, pool: &Arc<BufferPool>) -> u32 {
         debug_assert!(!gap.is_empty(), "nothing is missing at block {}", gap.start);
@@ -148,8 +148,8 @@ impl DirtyBlocks {
         len
     }
 
-    /// Writes bytes that begin at byte `inside` of a block when one piece holds all their blocks;
-    /// false, with nothing changed, when none does.
+    /// Writes bytes that begin at byte `inside` of a block if one piece holds all their blocks.
+    /// Otherwise returns false and changes nothing.
     pub(crate) fn overwrite(&mut self, logical: u32, inside: usize, bytes: &[u8]) -> bool {
         let piece = self.pieces.range_mut(..=logical).next_back();
         let Some((&first, piece)) = piece.filter(|(first, piece)| logical - **first < piece.len) else {
@@ -168,7 +168,7 @@ impl DirtyBlocks {
         self.piece_of(blocks.start).is_some_and(|(first, piece)| blocks.end - first <= piece.len)
     }
 
-    /// Writes bytes that begin at byte `inside` of a block, where all blocks are dirty.
+    /// Writes bytes that begin at byte `inside` of a block. All blocks must be dirty.
     pub(crate) fn fill(&mut self, logical: u32, inside: usize, bytes: &[u8]) {
         let (mut at, mut inside, mut left) = (logical, inside, bytes);
         while !left.is_empty() {
@@ -197,7 +197,7 @@ impl DirtyBlocks {
         slices
     }
 
-    /// The runs of dirty blocks from a block on, pieces that touch as they are.
+    /// The runs of dirty blocks from a block on. Touching pieces are not joined.
     fn parts_from(&self, from: u32) -> impl Iterator<Item = Range<u32>> {
         let inside = self.piece_of(from).map(|(first, piece)| from..first + piece.len);
         let start = inside.as_ref().map_or(from, |part| part.end);
@@ -249,7 +249,7 @@ impl DirtyBlocks {
         (end < range.end).then_some(end)
     }
 
-    /// Drops the dirty blocks of a range; gives their number.
+    /// Drops the dirty blocks of a range. Returns their number.
     pub(crate) fn drop_range(&mut self, range: Range<u32>) -> usize {
         let before = self.len;
         while let Some(first) = self.first_in(range.clone()) {
@@ -261,7 +261,7 @@ impl DirtyBlocks {
         before - self.len
     }
 
-    /// Puts back what lies of a piece outside of a range.
+    /// Puts back the parts of a piece that lie outside a range.
     fn put_rest(&mut self, start: u32, mut piece: Piece, range: &Range<u32>) {
         let end = start + piece.len;
         if end > range.end {
@@ -394,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Small steps end up in few pieces, and memory follows what is dirty.
+    /// Small steps end up in few pieces, and memory follows the amount of dirty data.
     #[test]
     fn appending_takes_few_pieces_and_at_most_twice_the_memory() {
         let pool = BufferPool::new(12, 0);

@@ -1,13 +1,12 @@
-//! How far a file is read ahead of who reads it in order.
+//! How far to read ahead of a sequential reader.
 
 use blockyard_disk::num::u64_from_usize;
 use blockyard_sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Blocks that the first reads in order fetch ahead.
+/// Blocks read ahead by the first sequential reads.
 const FIRST: u32 = 16;
 
-/// Where a file was read last. A hint: readers beside each other may mix it up. Relaxed for that
-/// reason.
+/// Where a file was read last. Relaxed: a hint that concurrent readers may mix up.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
     /// The byte behind the last read.
@@ -17,8 +16,8 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Blocks to read beyond `len` bytes at `offset`, at most `most`: twice as many each time that
-    /// a read goes on where one ended.
+    /// Blocks to read beyond `len` bytes at `offset`, at most `most`. Doubles each time a read
+    /// continues where one ended.
     pub(crate) fn note_read(&self, offset: u64, len: usize, most: u32) -> u32 {
         let goes_on = self.next.swap(offset.saturating_add(u64_from_usize(len)), Ordering::Relaxed) == offset;
         let window = self.window.load(Ordering::Relaxed);

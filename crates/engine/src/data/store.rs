@@ -1,4 +1,4 @@
-//! Where file data is read from and written to: the device, and the clean data kept of it.
+//! Where file data is read from and written to: the device, and the clean data kept in memory.
 
 use super::clean::CleanBlocks;
 use crate::Result;
@@ -7,13 +7,13 @@ use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes that one read of the device gets at most when they are kept.
+/// Most bytes of one device read whose result is kept.
 const READ_MAX: usize = 2 << 20;
 
-/// The data blocks of a device. Places are bytes on the device.
+/// The data blocks of a device. Positions are bytes on the device.
 ///
-/// All data goes through it. Blocks that were something else before become data by a write, so what
-/// is kept of them from before is never read.
+/// All data goes through it. Blocks that held something else before become data by a write, so
+/// stale kept content is never read.
 pub(crate) struct DataStore {
     device: Arc<dyn BlockDevice>,
     block_bits: u32,
@@ -27,13 +27,13 @@ impl DataStore {
         Self { device, block_bits, clean }
     }
 
-    /// Blocks that may be read ahead of what is asked for; 0 when nothing is kept.
+    /// Blocks that may be read ahead; 0 if nothing is kept.
     pub(crate) fn ahead_max(&self) -> usize {
         let fits = self.clean.as_ref().map_or(0, |clean| clean.blocks_max() / 4);
         fits.min(READ_MAX >> self.block_bits)
     }
 
-    /// Fills `buf` from `place` on; up to `ahead` blocks behind it may be read, too, and kept.
+    /// Fills `buf` from `place` on. Up to `ahead` blocks behind it may be read and kept, too.
     ///
     /// # Errors
     /// Errors of the device.
@@ -50,7 +50,7 @@ impl DataStore {
         Ok(())
     }
 
-    /// Fills `buf` past what is kept.
+    /// Fills `buf` from the device, bypassing what is kept.
     ///
     /// # Errors
     /// Errors of the device.
@@ -58,7 +58,7 @@ impl DataStore {
         Ok(self.device.read_at(place, buf)?)
     }
 
-    /// Fills the beginning of `buf` from the device, where it is not kept, and keeps it; gives the
+    /// Fills the beginning of `buf`, which is not kept, from the device, and keeps it. Returns the
     /// number of bytes.
     fn read_missing(&self, clean: &CleanBlocks, place: u64, buf: &mut [u8], ahead: u32) -> Result<usize> {
         let first = place >> self.block_bits;
@@ -71,7 +71,7 @@ impl DataStore {
         let mut bytes = vec![0; usize_from_u64(blocks.end - blocks.start) << self.block_bits];
         if self.device.read_at(first << self.block_bits, &mut bytes).is_err() {
             clean.end_read(&note, None);
-            // What nobody asked for may be what cannot be read.
+            // The read-ahead blocks may be the unreadable ones.
             self.read_direct(place, buf)?;
             return Ok(buf.len());
         }
@@ -82,10 +82,10 @@ impl DataStore {
         Ok(n)
     }
 
-    /// Writes whole blocks, `parts` one behind the other.
+    /// Writes whole blocks; `parts` are contiguous.
     ///
     /// # Errors
-    /// Errors of the device; the blocks then hold anything.
+    /// Errors of the device; the content of the blocks is undefined then.
     pub(crate) fn write(&self, place: u64, parts: &[&[u8]]) -> Result<()> {
         let written = self.device.write_vectored_at(place, parts);
         let Some(clean) = &self.clean else { return Ok(written?) };

@@ -1,8 +1,8 @@
-//! Pieces of a file whose data is on the device and which are still mapped as unwritten.
+//! Pieces of a file whose data is on the device but which are still mapped as unwritten.
 
 use std::ops::Range;
 
-/// Such pieces, in the order in which they were written. Few: one write-back's at most.
+/// Such pieces, in the order in which they were written. Few: at most those of one write-back.
 #[derive(Debug, Default)]
 pub(crate) struct Unconverted(Vec<Range<u32>>);
 
@@ -28,24 +28,25 @@ impl Unconverted {
         self.0.iter().any(|piece| piece.contains(&logical))
     }
 
-    /// Whether a piece reaches into a range.
+    /// Whether a piece overlaps a range.
     pub(crate) fn touches(&self, range: &Range<u32>) -> bool {
         self.0.iter().any(|piece| piece.start < range.end && range.start < piece.end)
     }
 
-    /// Where the run of blocks from `logical` on ends that [`Self::covers`] holds of alike.
+    /// The end of the run of blocks from `logical` on for which [`Self::covers`] gives the same
+    /// answer.
     pub(crate) fn alike_until(&self, logical: u32) -> u32 {
         let ends = |piece: &Range<u32>| if piece.contains(&logical) { piece.end } else { piece.start };
         self.0.iter().map(ends).filter(|&end| end > logical).min().unwrap_or(u32::MAX)
     }
 
-    /// What of the pieces lies in a range, in their order.
+    /// The parts of the pieces in a range, in order.
     pub(crate) fn within(&self, range: &Range<u32>) -> Vec<Range<u32>> {
         let parts = self.0.iter().map(|piece| piece.start.max(range.start)..piece.end.min(range.end));
         parts.filter(|part| !part.is_empty()).collect()
     }
 
-    /// Takes out what of the pieces lies in a range, in their order.
+    /// Takes out the parts of the pieces in a range, in order.
     pub(crate) fn take(&mut self, range: &Range<u32>) -> Vec<Range<u32>> {
         let mut taken = Vec::new();
         let mut left = Vec::with_capacity(self.0.len());

@@ -1,17 +1,16 @@
-//! The dentry cache: names of large directories and the inodes that they stand for, beside the
-//! blocks.
+//! The dentry cache: names of large directories and their inodes, beside the blocks.
 //!
-//! The blocks are the truth. A change of names in them changes the cache as well
-//! ([`super::Directory`]), under the directory's exclusive lock. A look-up that had to search the
-//! blocks leaves here what it found, under the shared lock. So an answer is what the blocks would
-//! say. Only directories of more than one block keep names here.
+//! The blocks are the truth. A change of names in them also changes the cache
+//! ([`super::Directory`]), under the directory's exclusive lock. A lookup that had to search the
+//! blocks leaves its result here, under the shared lock. So an answer is always what the blocks
+//! would say. Only directories of more than one block keep names here.
 //!
-//! Names are kept as they are, [by their hash](hashed). A directory whose every name was noted
-//! since it had one block is *complete*: a name that it does not have does not exist.
+//! Names are kept as they are, [by their hash](hashed). A directory is *complete* if every name was
+//! noted since it had one block: then a name that is not here does not exist.
 //!
 //! Memory is bounded for all directories together ([`DentryCache`]). A directory that gets no more
-//! forgets some of its names, or all; one that nobody asked for a while forgets everything. Names
-//! of more than 57 bytes are not kept.
+//! memory forgets some of its names, or all. One that was not asked for a while forgets everything.
+//! Names of more than 57 bytes are not kept.
 
 mod budget;
 mod hashed;
@@ -29,23 +28,23 @@ use std::sync::Arc;
 /// The cached dentries of one directory. See the text of the module.
 pub(crate) struct Dentries {
     known: RwLock<Option<Hashed>>,
-    /// Whether there may be any. Relaxed: a hint that spares small directories the lock.
+    /// Whether there may be any. Relaxed: a hint that saves small directories the lock.
     any: AtomicBool,
     /// Asked since the cache's hand passed. Relaxed: a hint.
     used: AtomicBool,
     directory: InodeNr,
 }
 
-/// What is known of one directory's names, to be changed with its blocks.
+/// The cached names of one directory, to be changed with its blocks.
 #[derive(Clone, Copy)]
 pub(crate) struct Names<'a> {
-    /// Of this directory.
+    /// The directory they belong to.
     pub(crate) directory: &'a Arc<Dentries>,
     /// Where memory comes from.
     pub(crate) cache: &'a DentryCache,
 }
 
-/// What the dentry cache says of a name.
+/// What the dentry cache knows about a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dentry {
     /// It stands for this inode.
@@ -57,7 +56,7 @@ pub(crate) enum Dentry {
 }
 
 impl Dentry {
-    /// What the blocks would say; `None` if they must be asked.
+    /// What the blocks would say; `None` if they must be searched.
     #[inline]
     pub(crate) const fn answer(self) -> Option<Option<InodeNr>> {
         match self {
@@ -69,13 +68,13 @@ impl Dentry {
 }
 
 impl Dentries {
-    /// A directory without names in memory.
+    /// A directory without cached names.
     pub(crate) fn new(directory: InodeNr) -> Self {
         let known = RwLock::new(rank::NAMES, None);
         Self { known, any: AtomicBool::new(false), used: AtomicBool::new(false), directory }
     }
 
-    /// What is known of a name. The caller holds the directory's lock, shared or exclusively.
+    /// What is known about a name. The caller holds the directory's lock, shared or exclusively.
     #[inline]
     pub(crate) fn ask(&self, name: &[u8]) -> Dentry {
         if name.len() > NAME_MAX || !self.any.load(Ordering::Relaxed) {
@@ -83,14 +82,14 @@ impl Dentries {
         }
         let known = self.known.read();
         let Some(known) = &*known else { return Dentry::Unknown };
-        // A load first: the line stays shared between CPUs.
+        // A load first, so that the line stays shared between CPUs.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
         known.ask(name)
     }
 
-    /// Forgets everything unless it was in use of late; false if it was.
+    /// Forgets everything unless it was used lately; false if it was.
     fn give_up(&self) -> bool {
         if self.used.swap(false, Ordering::Relaxed) {
             return false;
@@ -102,8 +101,8 @@ impl Dentries {
 }
 
 impl Names<'_> {
-    /// The directory, of one block so far, has these names and no others. The caller holds its lock
-    /// exclusively.
+    /// Says that the directory, which has one block so far, has these names and no others. The
+    /// caller holds its lock exclusively.
     pub(super) fn start<'b>(self, names: impl Iterator<Item = (&'b [u8], InodeNr)>) {
         let mut known = self.directory.known.write();
         *known = self.nothing(true);
@@ -112,35 +111,36 @@ impl Names<'_> {
             if known.ask(name) == Dentry::Absent {
                 known.set(self.cache, name, inode);
             } else {
-                // It is there twice: the blocks are damaged.
+                // The name occurs twice: the blocks are damaged.
                 known.doubt(name);
             }
         }
     }
 
-    /// A name was entered into the blocks, or stands for another inode there. The caller holds the
-    /// directory's lock exclusively.
+    /// Says that a name was entered into the blocks, or stands for another inode there. The caller
+    /// holds the directory's lock exclusively.
     pub(super) fn entered(self, name: &[u8], inode: InodeNr) {
         self.enter(&mut self.directory.known.write(), name, inode);
     }
 
-    /// A name was found in the blocks. The caller holds the directory's lock, shared or
+    /// Says that a name was found in the blocks. The caller holds the directory's lock, shared or
     /// exclusively.
     pub(super) fn found(self, name: &[u8], inode: InodeNr) {
-        // Who comes at the same time as others need not wait to leave a hint.
+        // Only a hint: do not wait for the lock if others hold it.
         if let Some(mut known) = self.directory.known.try_write() {
             self.enter(&mut known, name, inode);
         }
     }
 
-    /// A name was removed from the blocks. The caller holds the directory's lock exclusively.
+    /// Says that a name was removed from the blocks. The caller holds the directory's lock
+    /// exclusively.
     pub(super) fn removed(self, name: &[u8]) {
         if let (Some(known), true) = (&mut *self.directory.known.write(), name.len() <= NAME_MAX) {
             known.remove(name);
         }
     }
 
-    /// The blocks may say anything: nothing is known any more.
+    /// Forgets everything, because the blocks may say anything.
     pub(super) fn forget(self) {
         *self.directory.known.write() = None;
     }
@@ -157,7 +157,7 @@ impl Names<'_> {
         }
     }
 
-    /// No names, if there is memory for some.
+    /// An empty cache, if there is memory for it.
     fn nothing(self, complete: bool) -> Option<Hashed> {
         let known = Hashed::new(self.cache, complete)?;
         self.cache.register(self.directory);
@@ -177,14 +177,14 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::{PoisonError, RwLock as Directory};
 
-    /// Names of all lengths, few enough to come again.
+    /// Names of all lengths, few enough to recur.
     fn name(number: u32, len: u8) -> Vec<u8> {
         let mut name = format!("{number}-").into_bytes();
         name.resize(usize::from(len).max(name.len()), b'x');
         name
     }
 
-    /// The same by a rule, and now and then one that is an exception from it.
+    /// The same by a rule, with an occasional exception.
     fn ruled(number: u32, len: u8) -> Vec<u8> {
         match len {
             0..40 => format!("IMG_{number:06}.jpg").into_bytes(),
@@ -223,8 +223,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// What is known is what a map of the same names has; with memory enough, all of it, and
-        /// what is absent, too.
+        /// The cache agrees with a map of the same names. With enough memory it knows all of them,
+        /// and all absent names too.
         #[test]
         fn agrees_with_a_map(
             ops in proptest::collection::vec((0..6u8, 0..700u32, 1..80u8), 1..3000),
@@ -239,7 +239,7 @@ mod tests {
             names.start(std::iter::empty());
             let mut map: HashMap<Vec<u8>, u32> = HashMap::new();
             for (step, (op, number, len)) in ops.into_iter().enumerate() {
-                // In order: names that count up are made with inodes that do.
+                // In order: ascending names are created with ascending inodes.
                 let counting = in_order && op < 2;
                 let number = if counting { step as u32 % 700 } else { number };
                 let name = match (counting, by_rule) {
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// Enters many names: all of them stay known, and so does what is absent. Gives the bytes a
+    /// Enters many names: all of them stay known, and so do absent ones. Returns the bytes per
     /// name.
     fn enter_many(name: impl Fn(u32) -> String, absent: impl Fn(u32) -> String) -> (f64, World) {
         let world = World::new(64 << 20);
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(cache.taken(), 0);
     }
 
-    /// Removing and entering again and again leaves no trails that searches would have to follow.
+    /// Removing and entering repeatedly leaves no trails that searches would have to follow.
     #[test]
     fn churn_does_not_fill_a_segment() {
         let world = World::new(1 << 20);
@@ -331,7 +331,7 @@ mod tests {
         assert!(world.cache.taken() <= 128 << 10, "{} bytes for 500 names", world.cache.taken());
     }
 
-    /// A directory that nobody asks makes room for another one; one that is asked stays.
+    /// A directory that nobody asks makes room for another; one that is asked stays.
     #[test]
     fn memory_goes_to_who_is_asked() {
         let world = World::new(120 << 10);
@@ -354,7 +354,7 @@ mod tests {
         assert!(world.cache.taken() <= 120 << 10);
     }
 
-    /// The same name twice in the blocks: whoever removes one must not be told that there is none
+    /// The same name twice in the blocks: removing one must not make the cache say that none is
     /// left.
     #[test]
     fn a_name_that_is_there_twice_is_never_absent() {
@@ -366,10 +366,10 @@ mod tests {
         assert_eq!(names.directory.ask(b"twice"), Dentry::Unknown);
     }
 
-    /// What is known of a directory, and what its blocks would say, locked as they are.
+    /// The cache of a directory, and what its blocks would say, under the same lock.
     type Both = (Arc<Dentries>, Directory<HashMap<Vec<u8>, u32>>);
 
-    /// A random change of one of several directories, or a question to it.
+    /// A random change of one of several directories, or a lookup in it.
     fn step(cache: &DentryCache, directories: &[Both], rng: &mut ChaCha8Rng) {
         let which = rng.random_range(0..directories.len());
         let (directory, map) = &directories[which];
@@ -398,8 +398,8 @@ mod tests {
         }
     }
 
-    /// Threads take memory from one another's directories: none is ever told what the blocks do not
-    /// say.
+    /// Threads take memory from one another's directories. None ever gets an answer that
+    /// contradicts the blocks.
     #[test]
     fn directories_that_share_too_little_memory_say_nothing_wrong() {
         let seed = blockyard_testkit::seed(61);
@@ -428,7 +428,7 @@ mod tests {
         }
     }
 
-    /// An inode that leaves memory leaves its names behind; a directory that is gone does not.
+    /// Names outlive the in-memory inode, but not the directory.
     #[test]
     fn names_outlive_the_inode_and_go_with_the_directory() {
         let cache = DentryCache::new(1 << 20);

@@ -21,7 +21,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(None)
     }
 
-    /// Adds a name where the first slot is; a full directory gets an index or one more block.
+    /// Adds a name in the first slot. A full directory gets an index or one more block.
     pub(super) fn insert_linear(&mut self, entry: &NewEntry<'_>) -> Result<()> {
         if let Some((block, slot)) = self.find_slot(entry.name)? {
             self.store.prepare(&block)?;
@@ -48,7 +48,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// The first slot for a name that no block holds, and its block.
+    /// The first slot for a name that no block holds yet, and its block.
     fn find_slot(&self, name: &[u8]) -> Result<Option<(S::Block, Slot)>> {
         for logical in 0..self.store.blocks() {
             let block = self.store.load(logical, Role::Leaf)?;
@@ -62,8 +62,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(None)
     }
 
-    /// Turns the one linear block into an index root, its names parted between two leaves by their
-    /// hashes.
+    /// Turns the one linear block into an index root, its names divided between two leaves by hash.
     ///
     /// Everything is computed on copies before the two blocks are appended.
     fn give_index(&mut self) -> Result<()> {
@@ -84,8 +83,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// From now on names are kept beside the blocks: they begin with all that there are, those of
-    /// the first block.
+    /// Starts the dentry cache of this directory, with the names of the first block, which are all
+    /// there are.
     fn start_names(&self, block: &[u8]) {
         let entries = Entries::new(block, self.rules.layout).into_iter().flatten().flatten();
         let names = entries.filter(|entry| entry.inode != 0 && entry.name != b"." && entry.name != b"..");
@@ -94,7 +93,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Rewrites the bytes of a linear block as an index root over logical blocks 1 and 2, and gives
+    /// Rewrites the bytes of a linear block as an index root over logical blocks 1 and 2. Returns
     /// those.
     fn indexed_form(&self, root: &mut [u8]) -> std::result::Result<[Vec<u8>; 2], HtreeDefect> {
         let layout = &self.rules.layout;

@@ -103,8 +103,8 @@ fn rules(block_size: usize, tail: bool, may_index: bool, large: bool) -> Directo
     }
 }
 
-/// All names, by a walk that knows nothing of the code under test: every leaf of the index once,
-/// hashes in bounds.
+/// All names, by a walk independent of the code under test: every leaf of the index once, hashes in
+/// bounds.
 fn names_by_walk(store: &Store, rules: &DirectoryRules, indexed: bool) -> BTreeMap<Vec<u8>, u32> {
     let blocks = store.blocks.borrow();
     let mut names = BTreeMap::new();
@@ -186,7 +186,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => (0..400u16).prop_map(Op::Find),
         1 => (1..40u8).prop_map(Op::Read),
         1 => (0..6u8).prop_map(Op::Budget),
-        // Seldom: most runs keep what they know to the end.
+        // Rarely: most runs keep the cached names to the end.
         1 => (0..40u8).prop_map(|n| if n == 0 { Op::Forget } else { Op::Find(u16::from(n)) }),
     ];
     proptest::collection::vec(op, 1..500)
@@ -259,7 +259,7 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
     assert_holds(&store, rules, &directory, &model.into_values().collect());
 }
 
-/// The directory holds these names and no others, whoever reads it.
+/// The directory holds these names and no others, by every way of reading it.
 fn assert_holds(
     store: &Store,
     rules: &DirectoryRules,
@@ -289,15 +289,16 @@ proptest! {
         run(&rules(1024, tail, may_index, false), &ops, 255);
     }
 
-    /// Many names in a block.
+    /// Many names per block.
     #[test]
     fn agrees_with_a_map_of_short_names(ops in ops(), tail: bool, may_index: bool, size in 0..3usize) {
         run(&rules([1024, 2048, 4096][size], tail, may_index, false), &ops, 20);
     }
 }
 
-/// 250-byte names in 1 KiB blocks fill two levels of index after some ten thousand names: the third
-/// needs `large_dir`, and without it the directory is full and says so, unchanged.
+/// 250-byte names in 1 KiB blocks fill two levels of index after about ten thousand names. The
+/// third level needs `large_dir`; without it the directory reports that it is full and stays
+/// unchanged.
 #[test]
 fn three_levels_need_large_directories() {
     for large in [true, false] {
@@ -326,8 +327,8 @@ fn three_levels_need_large_directories() {
     }
 }
 
-/// A reader that is in the middle of a directory loses no name that stays and sees none twice,
-/// while others come and go and the directory grows an index.
+/// A reader in the middle of a directory misses no name that stays and sees none twice, while
+/// others come and go and the directory grows an index.
 #[test]
 fn cookies_survive_changes() {
     let rules = rules(1024, true, true, false);

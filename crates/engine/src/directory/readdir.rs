@@ -1,10 +1,10 @@
 //! Reading a directory in a stable order.
 //!
-//! A cookie names the place behind an entry; reading goes on there whatever was created or removed
-//! in between, and every name that stayed is given exactly once. Directories that have, or may get,
-//! an index are read in the order of hashes, so that a directory which grows an index while it is
-//! read loses nothing; others in the order of their bytes. Names whose two hash words are equal
-//! share a place and are always given together.
+//! A cookie names the position behind an entry. Reading continues there whatever was created or
+//! removed in between, and every name that stayed is returned exactly once. Directories that have,
+//! or may get, an index are read in hash order, so nothing is lost if the directory grows an index
+//! meanwhile. Others are read in byte order. Names with two equal hash words share a position and
+//! are always returned together.
 
 use super::{Directory, DirectoryStore, Role};
 use crate::Result;
@@ -15,8 +15,8 @@ use blockyard_disk::dirhash::{DirHasher, NameHash};
 use blockyard_disk::htree::CONTINUES;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{high32, u64_from_usize};
-/// Cookies 1 and 2 stand behind `.` and `..`; the place `p` of another entry has the cookie
-/// `p + FIRST_PLACE + 1`.
+/// Cookies 1 and 2 stand behind `.` and `..`. Position `p` of another entry has the cookie `p +
+/// FIRST_PLACE + 1`.
 const FIRST_PLACE: u64 = 2;
 
 /// One name of a directory.
@@ -28,13 +28,13 @@ pub(crate) struct DirectoryEntry {
     pub(crate) file_type: Option<FileType>,
     /// The name.
     pub(crate) name: Vec<u8>,
-    /// Where to go on behind this entry.
+    /// Where to continue behind this entry.
     pub(crate) cookie: u64,
 }
 
 impl<S: DirectoryStore> Directory<'_, S> {
-    /// The entries from `cookie` on: at least `at_least` of them unless the end comes first, `.`
-    /// and `..` included.
+    /// The entries from `cookie` on, `.` and `..` included: at least `at_least` of them unless the
+    /// directory ends first.
     pub(crate) fn read(&self, cookie: u64, at_least: usize) -> Result<Vec<DirectoryEntry>> {
         let mut out = Vec::new();
         if cookie < FIRST_PLACE {
@@ -66,7 +66,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// Leaves in the order of the index; leaves that continue one hash are sorted together.
+    /// Leaves in index order. Leaves that continue one hash are sorted together.
     fn read_tree(&self, from: u64, at_least: usize, out: &mut Vec<DirectoryEntry>) -> Result<()> {
         let first = major_of_place(from);
         let mut path = self.path(|_| first)?;
@@ -85,7 +85,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// The names of one leaf at or behind a place, with their places.
+    /// The names of one leaf at or behind a position, with their positions.
     fn hashed_names(&self, logical: u32, hasher: &DirHasher, from: u64) -> Result<Vec<DirectoryEntry>> {
         self.names(logical, |_, name| {
             let place = place_of_hash(hasher.hash(name));
@@ -110,7 +110,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// The names of one block, other than `.` and `..`, for which `place` gives a place.
+    /// The names of one block, except `.` and `..`, for which `place` returns a position.
     fn names(
         &self,
         logical: u32,
@@ -139,7 +139,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
     }
 }
 
-/// Gives entries in the order of their places until there are enough; those of one place together.
+/// Moves entries to `out` in order of position until there are enough. Those of one position stay
+/// together.
 fn give(found: &mut Vec<DirectoryEntry>, at_least: usize, out: &mut Vec<DirectoryEntry>) {
     found.sort_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
     for entry in found.drain(..) {
@@ -151,12 +152,12 @@ fn give(found: &mut Vec<DirectoryEntry>, at_least: usize, out: &mut Vec<Director
     }
 }
 
-/// Both hash words as one number; the low bit of the major word is no part of the hash.
+/// Both hash words as one number. The low bit of the major word is no part of the hash.
 fn place_of_hash(hash: NameHash) -> u64 {
     (u64::from(hash.major >> 1) << 32) | u64::from(hash.minor)
 }
 
-/// The major word whose names are the first at or behind a place.
+/// The major word with the first names at or behind a position.
 fn major_of_place(place: u64) -> u32 {
     high32(place).saturating_mul(2)
 }

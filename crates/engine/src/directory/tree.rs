@@ -1,7 +1,8 @@
-//! The hash index: from the root to the leaf of a name, and growing it.
+//! The hash index: the path from the root to the leaf of a name, and its growth.
 //!
-//! The path of a hash is at most three index blocks and the leaf. A name is in that leaf, or, when
-//! names of one hash fill more than a leaf, in those right of it whose keys say that they continue.
+//! The path of a hash has at most three index blocks and the leaf. A name is in that leaf. If names
+//! of one hash fill more than a leaf, it may be in a leaf to the right whose key says that it
+//! continues.
 
 use super::{Directory, DirectoryStore, Entry, Role};
 use crate::extents::NodeBlock;
@@ -21,7 +22,7 @@ pub(super) struct Level<B> {
     full: bool,
 }
 
-/// The way from the root to the leaf of a hash.
+/// The path from the root to the leaf of a hash.
 #[derive(Clone)]
 pub(super) struct Path<B> {
     levels: Vec<Level<B>>,
@@ -31,13 +32,13 @@ pub(super) struct Path<B> {
     major: u32,
 }
 
-/// How often an insert may split before the directory counts as damaged: once is enough for any
+/// How often an insert may split before the directory counts as damaged. Once is enough for any
 /// sound leaf.
 const SPLITS_MAX: usize = 4;
 
 impl<S: DirectoryStore> Directory<'_, S> {
-    /// The path to the leaf where names of this hash begin. `major` is computed by the hash that
-    /// the root names.
+    /// The path to the leaf where names of this hash begin. `major` computes the hash with the
+    /// function that the root names.
     pub(super) fn path(&self, major: impl FnOnce(&DirHasher) -> u32) -> Result<Path<S::Block>> {
         let root = self.store.load(0, Role::Index(IndexKind::Root))?;
         let info = root
@@ -79,7 +80,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok((Level { block, logical, kind, position, count, full }, below))
     }
 
-    /// Moves a path to the next leaf and gives that leaf's key; `None` after the last leaf.
+    /// Moves a path to the next leaf and returns that leaf's key; `None` after the last leaf.
     pub(super) fn advance(&self, path: &mut Path<S::Block>) -> Result<Option<u32>> {
         let Some((turn, entry)) = self.next_entry(path)? else { return Ok(None) };
         path.levels[turn].position += 1;
@@ -92,7 +93,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(Some(entry.key))
     }
 
-    /// The entry that leads to the leaf after a path's, and the level it is in.
+    /// The entry of the leaf after a path's, and its level.
     fn next_entry(&self, path: &Path<S::Block>) -> Result<Option<(usize, IndexEntry)>> {
         let Some(turn) = path.levels.iter().rposition(|level| level.position + 1 < level.count) else {
             return Ok(None);
@@ -141,7 +142,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(None)
     }
 
-    /// Whether names of the path's hash may go on in the next leaf.
+    /// Whether names with the path's hash may continue in the next leaf.
     fn is_continued(&self, path: &Path<S::Block>) -> Result<bool> {
         Ok(self.next_entry(path)?.is_some_and(|(_, entry)| entry.continues(path.major)))
     }
@@ -164,7 +165,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Err(self.damaged(0, HtreeDefect::Leaf))
     }
 
-    /// Splits the leaf of a path, making room in the index first.
+    /// Splits the leaf of a path; makes room in the index first.
     ///
     /// The split is computed on copies before a block is appended: a leaf that cannot be split
     /// changes nothing.
@@ -186,7 +187,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
             self.store.prepare(&level.block)?;
         }
         self.store.prepare(&leaf)?;
-        // A full root moves down into one new node; every other full level is split into one more.
+        // A full root moves down into one new node. Every other full level is split and gains one
+        // node.
         let mut fresh = self.store.append(full + 1)?.into_iter();
         let mut next = || fresh.next().expect("the store appended as many blocks as were asked for");
 
@@ -208,8 +210,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         self.insert_key(&levels[bottom], IndexEntry { key, block: new_logical })
     }
 
-    /// Moves the entries of a full root into a new node below it; the path goes through that node
-    /// then.
+    /// Moves the entries of a full root into a new node below it, and the path through that node.
     fn lower_root(&self, levels: &mut Vec<Level<S::Block>>, logical: u32, node: S::Block) -> Result<()> {
         debug_assert!(levels[0].full, "the tree grows when its root is full");
         let root = levels[0].clone();
@@ -223,14 +224,14 @@ impl<S: DirectoryStore> Directory<'_, S> {
         root.block.write(|bytes| bytes.copy_from_slice(&root_bytes));
         let Level { position, count, .. } = root;
         levels[0] = Level { position: 0, count: 1, full: false, ..root };
-        // The node is not full: a root's head is longer, so it holds three entries less.
+        // The node is not full: a root's header is longer, so it holds three entries less.
         let full = false;
         levels.insert(1, Level { block: node, logical, kind: IndexKind::Node, position, count, full });
         Ok(())
     }
 
-    /// Splits the full index block at `depth`; its parent has room. The path follows the half that
-    /// it went through.
+    /// Splits the full index block at `depth`, whose parent has room. The path follows the half
+    /// that it went through.
     fn split_index(
         &self,
         levels: &mut [Level<S::Block>],
@@ -280,9 +281,9 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Checks before anything changes that the key of the new leaf, and those that splitting the
-    /// `full` lowest levels will move up, belong where the path leads: in a damaged index they may
-    /// not.
+    /// Checks before any change that the new keys belong where the path leads: that of the new
+    /// leaf, and those that splitting the `full` lowest levels will move up. In a damaged index
+    /// they may not.
     fn check_keys(&self, levels: &[Level<S::Block>], full: usize, leaf_key: u32) -> Result<()> {
         let mut key = leaf_key;
         for (below, level) in levels.iter().rev().enumerate() {

@@ -1,5 +1,5 @@
-//! How many nodes a tree may gain when entries are added to it: what is reserved for delayed data
-//! beside its blocks, so that write-back never finds that a leaf has no room.
+//! How many nodes a tree may gain when entries are added. This is reserved for delayed data besides
+//! its blocks, so that write-back never finds a leaf without room.
 
 use super::{DEPTH_MAX, ROOT_BYTES, ROOT_ENTRIES, node};
 use blockyard_disk::num::u64_from_usize;
@@ -7,10 +7,9 @@ use blockyard_disk::num::u64_from_usize;
 /// Blocks of `block_size` bytes that a tree with this root may gain when `appended` entries are
 /// added behind all others, in ascending order, and `inserts` more anywhere.
 ///
-/// Entries behind all others fill one leaf after the other. An entry amid others may split a node
-/// on each level, and the next one as well: a split moves only what lies right of the entry. The
-/// levels that the tree grows begin with nodes as full as a root, which must fill up before they
-/// can split.
+/// Appended entries fill one leaf after the other. An inserted entry may split a node on each
+/// level, and so may the next one: a split moves only what lies right of the entry. New levels of
+/// the tree begin with nodes as full as a root, which must fill up before they can split.
 pub(crate) fn blocks_for_entries(
     root: &[u8; ROOT_BYTES],
     block_size: usize,
@@ -43,7 +42,7 @@ mod tests {
         assert_eq!(blocks_for_entries(&root, 1024, 4, 0), 3);
         node::set_depth(&mut root, 1);
         assert_eq!(blocks_for_entries(&root, 1024, 43, 0), 5);
-        // Each of seven entries amid others may split a leaf.
+        // Each of seven inserted entries may split a leaf.
         assert_eq!(blocks_for_entries(&root, 1024, 0, 7), 10);
     }
 }

@@ -1,11 +1,11 @@
-//! Splitting extents and changing their state between written and unwritten.
+//! Splits extents and changes their state between written and unwritten.
 
 use super::insert::join_both_sides;
 use super::{Extent, Path, Tree, TreeStore, UNWRITTEN_MAX, node};
 use crate::Result;
 use std::ops::Range;
 
-/// When a piece at the end of an extent goes to a neighbour of the wanted state without being split
+/// When a piece at the end of an extent goes to a neighbour in the wanted state without being split
 /// off first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Borders {
@@ -16,8 +16,8 @@ enum Borders {
 }
 
 impl<S: TreeStore> Tree<'_, S> {
-    /// Makes `logical` the start of an extent when it lies inside one. The tree maps the same
-    /// blocks as before.
+    /// Makes `logical` the start of an extent if it lies inside one. The tree maps the same blocks
+    /// as before.
     pub(super) fn split_at(&mut self, logical: u32) -> Result<()> {
         let Some(extent) = self.lookup(logical)?.found.filter(|extent| extent.logical < logical) else {
             return Ok(());
@@ -30,8 +30,8 @@ impl<S: TreeStore> Tree<'_, S> {
         self.change_state(range, unwritten, Borders::MoveInRoomyLeaves)
     }
 
-    /// Makes the blocks of `range` written as Linux does at write time: a written neighbour takes
-    /// them over first, so that a full leaf is not split (observed on 6.18).
+    /// Makes the blocks of `range` written, as Linux does at write time: a written neighbour takes
+    /// them over first, so a full leaf is not split (observed on 6.18).
     pub(crate) fn initialise(&mut self, range: Range<u32>) -> Result<()> {
         self.change_state(range, false, Borders::Move)
     }
@@ -44,12 +44,13 @@ impl<S: TreeStore> Tree<'_, S> {
                 from = here.right.map_or(range.end, |right| right.logical);
                 continue;
             };
-            // A written extent may be one block longer than the longest unwritten one: it is
+            // A written extent may be one block longer than the longest unwritten one. It is
             // converted in two pieces.
             let end = extent.end().min(range.end).min(from.saturating_add(UNWRITTEN_MAX));
             if extent.unwritten != unwritten {
                 self.convert_piece(&extent, from..end, unwritten, borders)?;
-                // As in Linux after each extent: where the next is split the tree grows once more.
+                // As in Linux, after each extent: if the next one is split, the tree grows once
+                // more.
                 self.pull_into_root()?;
             }
             from = end;
@@ -57,15 +58,15 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// Makes a piece of an unwritten extent an entry of its own, to be converted later: as Linux
-    /// does before it writes data there.
+    /// Makes a piece of an unwritten extent an entry of its own, to be converted later. Linux does
+    /// this before it writes data there.
     pub(crate) fn separate(&mut self, piece: &Range<u32>) -> Result<()> {
         self.split_at(piece.end)?;
         self.split_at(piece.start)
     }
 
-    /// Converts the part `piece` of `extent`: by moving a boundary into a neighbour of the wanted
-    /// state when the piece lies at that end, by splitting otherwise.
+    /// Converts the part `piece` of `extent`. If the piece lies at the end next to a neighbour in
+    /// the wanted state, moves the boundary; otherwise splits.
     fn convert_piece(
         &mut self,
         extent: &Extent,
@@ -88,18 +89,18 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Whether the leaf of a logical block has this many free entries. Linux splits first and joins
-    /// afterwards, which leaves the same tree only when no entry has to go elsewhere.
+    /// afterwards. That leaves the same tree only if no entry must move elsewhere.
     fn has_room_for(&self, logical: u32, entries: usize) -> Result<bool> {
         let path = self.find(logical)?;
         Ok(path.leaf().count + entries <= path.leaf().max)
     }
 
     /// The blocks that become written when `piece` of an unwritten extent is initialised at write
-    /// time. Linux (observed on 6.18) lets a written neighbour in the leaf take the piece over;
-    /// where there is none it zeroes what is short: the rest behind the start of the piece up to
-    /// `most` blocks, and what lies before its end below `most`. It does so only when the extent
-    /// goes on behind the piece, and not beyond `end_of_file`. Blocks outside `piece` must be
-    /// zeroed first.
+    /// time. Linux (observed on 6.18) lets a written neighbour in the leaf take the piece over.
+    /// Without one it zeroes short remainders: the rest of the extent if that is at most `most`
+    /// blocks, counted from the start of the piece, and then what lies before if all of it together
+    /// is below `most`. It does so only if the extent continues behind the piece, and not beyond
+    /// `end_of_file`. Blocks outside `piece` must be zeroed first.
     pub(crate) fn initialised_with(
         &self,
         piece: Range<u32>,
@@ -127,7 +128,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(start..end)
     }
 
-    /// Flips the entry at the path's position and joins it with its neighbours in the leaf.
+    /// Flips the state of the entry at the path's position and joins it with its neighbours in the
+    /// leaf.
     fn flip(&mut self, path: &Path<S::Node>, unwritten: bool) {
         let leaf = path.leaf();
         let index = leaf.position.expect("the piece starts an entry");
@@ -138,7 +140,7 @@ impl<S: TreeStore> Tree<'_, S> {
         });
     }
 
-    /// Converts without a new entry when the piece touches a neighbour of the wanted state in the
+    /// Converts without a new entry if the piece touches a neighbour in the wanted state in the
     /// same leaf.
     fn move_boundary(&mut self, extent: &Extent, piece: &Range<u32>, unwritten: bool) -> Result<bool> {
         let path = self.find(extent.logical)?;

@@ -1,9 +1,9 @@
-//! Inserting an extent: merge, place, use the next leaf's room, split, grow, merge up.
+//! Inserts an extent: merge, place, use the next leaf's room, split, grow, merge up.
 //!
 //! A split allocates one block per level below the nearest ancestor with a free entry, before
-//! anything changes; an append therefore starts a fresh leaf and moves nothing, which keeps the
-//! leaves of sequential files full. New tree blocks are asked for near the data of the extent that
-//! needs them.
+//! anything changes. So an append starts a fresh leaf and moves nothing, which keeps the leaves of
+//! sequential files full. New tree blocks are requested near the data of the extent that needs
+//! them.
 
 use super::{At, DEPTH_MAX, Extent, NodeBlock, Path, ROOT_ENTRIES, Tree, TreeStore, node};
 use crate::{Error, Result};
@@ -11,17 +11,17 @@ use blockyard_disk::BlockNr;
 
 impl<S: TreeStore> Tree<'_, S> {
     /// Maps an extent whose logical blocks are not mapped. Merges with the neighbours in its leaf
-    /// when it can.
+    /// if possible.
     pub(crate) fn insert(&mut self, new: Extent) -> Result<()> {
         debug_assert!(new.len > 0 && new.len <= new.len_max(), "{new:?}");
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
         let (count, max) = (path.leaf().count, path.leaf().max);
-        // An insertion takes two entries away at most, where it joins its neighbours and the one
-        // before them was separated: a fuller leaf stays too full.
+        // An insertion removes at most two entries: when it joins its neighbours and the one before
+        // them was separate. A leaf with more entries stays too full.
         let may_fit_root = count <= ROOT_ENTRIES + 2;
-        // As in Linux (observed on 6.18) an extent right behind one that it does not join gets an
-        // entry of its own before the one behind it takes it, which shows when the leaf is full.
+        // As in Linux (observed on 6.18): an extent right behind one that it does not join gets its
+        // own entry before the one behind it takes it over. This shows if the leaf is full.
         let apart = count == max && self.follows_without_joining(&path, &new);
         if apart || !self.merge_into_neighbour(&path, &new) {
             match self.insert_entry(path, new) {
@@ -35,7 +35,7 @@ impl<S: TreeStore> Tree<'_, S> {
         if may_fit_root { self.pull_into_root() } else { Ok(()) }
     }
 
-    /// Whether `new` begins where the extent before it ends, and does not continue that.
+    /// Whether `new` begins where the extent before it ends without continuing it.
     fn follows_without_joining(&self, path: &Path<S::Node>, new: &Extent) -> bool {
         let leaf = path.leaf();
         leaf.position.is_some_and(|position| {
@@ -44,14 +44,14 @@ impl<S: TreeStore> Tree<'_, S> {
         })
     }
 
-    /// Merges into the extent behind, where there was no room for an entry of its own.
+    /// Merges into the extent behind, if there was no room for a separate entry.
     fn insert_into_right(&mut self, new: &Extent) -> Result<bool> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
         Ok(self.merge_into_neighbour(&path, new))
     }
 
-    /// Joins the entry at `logical` with those beside it in its leaf.
+    /// Joins the entry at `logical` with its neighbours in the leaf.
     fn join_around(&mut self, logical: u32) -> Result<()> {
         let path = self.find(logical)?;
         self.prepare_path(&path)?;
@@ -60,9 +60,9 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// [`Self::insert`] as Linux maps data that is written back: unwritten before the write,
-    /// converted after it. The extent needs an entry of its own meanwhile, which shows in the tree
-    /// when the leaf is full.
+    /// [`Self::insert`] as Linux maps written-back data: unwritten before the write, converted
+    /// after it. Meanwhile the extent needs an entry of its own, which shows in the tree if the
+    /// leaf is full.
     pub(crate) fn insert_and_convert(&mut self, new: Extent) -> Result<()> {
         let path = self.find(new.logical)?;
         let leaf = path.leaf();
@@ -73,8 +73,8 @@ impl<S: TreeStore> Tree<'_, S> {
         self.set_state(new.logical..new.end(), false)
     }
 
-    /// Maps an extent as an entry of its own. Where the entry before it reaches over its start,
-    /// that one is cut: so a split is one change, made when all blocks that it needs are there.
+    /// Maps an extent as an entry of its own. If the entry before it reaches over its start, that
+    /// entry is cut. So a split is one change, made once all blocks that it needs are there.
     pub(crate) fn insert_separately(&mut self, new: Extent) -> Result<()> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
@@ -82,8 +82,8 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     fn insert_entry(&mut self, mut path: Path<S::Node>, new: Extent) -> Result<()> {
-        // Each round without success made the tree one level deeper or emptied part of the leaf:
-        // two rounds of splitting per level are more than ever needed.
+        // Each unsuccessful round made the tree one level deeper or emptied part of the leaf. Two
+        // rounds of splitting per level are always enough.
         for _ in 0..2 * (DEPTH_MAX + 1) {
             let leaf = path.leaf();
             if leaf.count < leaf.max {
@@ -99,9 +99,9 @@ impl<S: TreeStore> Tree<'_, S> {
         Err(Error::FileTooLarge)
     }
 
-    /// Extends the entry before or after `new` over it, joining both when `new` fills the gap
-    /// between them. As in Linux (observed on 6.18) the entry that has grown joins the one before
-    /// it, too, from which a write-back had separated it.
+    /// Extends the entry before or after `new` over it, and joins both if `new` fills the gap
+    /// between them. As in Linux (observed on 6.18) the grown entry also joins the one before it,
+    /// from which a write-back had separated it.
     fn merge_into_neighbour(&mut self, path: &Path<S::Node>, new: &Extent) -> bool {
         let leaf = path.leaf();
         let next = leaf.position.map_or(0, |position| position + 1);
@@ -149,8 +149,8 @@ impl<S: TreeStore> Tree<'_, S> {
         }
     }
 
-    /// The leaf's first key became `key`: repeats it upwards as long as the changed entry is the
-    /// first of its node.
+    /// The leaf's first key became `key`: repeats it upwards while the changed entry is the first
+    /// of its node.
     pub(super) fn set_first_key(&mut self, path: &Path<S::Node>, key: u32) {
         self.set_first_key_below(path, path.depth(), key);
     }
@@ -167,12 +167,12 @@ impl<S: TreeStore> Tree<'_, S> {
         }
     }
 
-    /// Puts `new` first into the next leaf, when it belongs behind everything in its own, full one
-    /// and the next has room. True when it did.
+    /// Puts `new` first into the next leaf, if it belongs behind everything in its own, full leaf
+    /// and the next one has room. Returns whether it did.
     fn use_next_leaf(&mut self, path: &Path<S::Node>, new: &Extent) -> Result<bool> {
         let leaf = path.leaf();
         let last = leaf.position.is_some_and(|position| position + 1 == leaf.count);
-        // Where an extent is split, the leaf still covers what the new entry covers.
+        // If an extent is split, the leaf still covers what the new entry covers.
         let behind =
             last && self.read(&leaf.at, |bytes| node::leaf_entry(bytes, leaf.count - 1).end() <= new.logical);
         let Some(key) = path.next_leaf_key(self.root).filter(|_| behind) else { return Ok(false) };
@@ -189,8 +189,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(true)
     }
 
-    /// Splits below the nearest ancestor with room, or makes the tree deeper. True when `new` was
-    /// placed on the way.
+    /// Splits below the nearest ancestor with room, or makes the tree deeper. Returns whether `new`
+    /// was placed on the way.
     fn make_room(&mut self, path: &Path<S::Node>, new: &Extent) -> Result<bool> {
         let ancestor = (0..path.depth()).rev().find(|&index| {
             let level = path.level(index);
@@ -208,7 +208,7 @@ impl<S: TreeStore> Tree<'_, S> {
         if depth >= DEPTH_MAX {
             return Err(Error::FileTooLarge);
         }
-        // With an index, the block right before its first child is asked for by name.
+        // If there is an index, exactly the block right before its first child is requested.
         let first_child = (depth > 0).then(|| node::child(self.root, 0));
         let goal = first_child.filter(|&child| child > 0).map(|child| BlockNr::new(child - 1));
         let (block, fresh) = self.store.allocate(goal, goal.is_some())?;
@@ -231,7 +231,8 @@ impl<S: TreeStore> Tree<'_, S> {
         debug_assert!(ancestor < depth, "level {ancestor} of {depth} has room: nothing is split");
         let fresh = self.allocate_nodes(depth - ancestor, self.goal_beside(path, new.logical))?;
         let leaf = path.leaf();
-        // An entry that belongs before all others stays with the first one: no node is left empty.
+        // An entry that belongs before all others stays with the first one, so no node is left
+        // empty.
         let index = leaf.followed() + 1;
         let appends = index == leaf.count;
         let border = if appends { new.logical } else { self.read(&leaf.at, |bytes| node::key(bytes, index)) };
@@ -248,8 +249,7 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(appends)
     }
 
-    /// Where the data of a logical block would be looked for (docs/behaviour/block-allocation.md,
-    /// "Requests").
+    /// The goal for the data of a logical block (docs/behaviour/block-allocation.md, "Requests").
     fn goal_beside(&self, path: &Path<S::Node>, logical: u32) -> Option<BlockNr> {
         let leaf = path.leaf();
         if leaf.count == 0 {
@@ -308,8 +308,8 @@ impl<S: TreeStore> Tree<'_, S> {
         *block
     }
 
-    /// Moves entries to the end of another node. Computed on copies: the two nodes are never locked
-    /// at once, because their order on the device is any.
+    /// Moves entries to the end of another node. Works on copies: the two nodes are never locked at
+    /// once, because they may lie on the device in any order.
     fn move_tail(&mut self, from: &At<S::Node>, index: usize, to: &S::Node) {
         let mut source = self.read(from, <[u8]>::to_vec);
         let mut target = to.read(<[u8]>::to_vec);

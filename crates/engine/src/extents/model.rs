@@ -1,5 +1,5 @@
-//! The tree against a map from logical block to (physical block, state), with tiny nodes so that
-//! depth comes fast.
+//! The tree against a map from logical block to (physical block, state), with tiny nodes so that it
+//! becomes deep quickly.
 
 #![allow(clippy::as_conversions)]
 
@@ -29,7 +29,7 @@ impl NodeBlock for Block {
     }
 }
 
-/// Tree blocks in a map; fails allocations once `budget` is used up.
+/// Tree blocks in a map. Allocations fail once `budget` is used up.
 struct Store {
     nodes: RefCell<BTreeMap<u64, Block>>,
     next: Cell<u64>,
@@ -259,7 +259,7 @@ proptest! {
 }
 
 /// Maps blocks in ascending order as write-back does, each apart from its neighbours, and makes
-/// them written; gives the nodes that the tree had more than before, at most.
+/// them written. Returns the most nodes that the tree had gained.
 fn write_back(world: &mut World, blocks: &[u32]) -> usize {
     let before = world.store.nodes.borrow().len();
     let mut most = before;
@@ -322,7 +322,8 @@ fn sequential_appends_fill_their_leaves() {
     assert_eq!(world.store.nodes.borrow().len(), 20);
 }
 
-/// Entries in an order that fills leaves badly, until the format's last level is reached and full.
+/// Inserts entries in an order that fills leaves badly, until the format's last level is reached
+/// and full.
 #[test]
 fn a_tree_grows_to_depth_five_and_no_further() {
     let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
@@ -369,7 +370,7 @@ fn short_rests_of_unwritten_extents_are_initialised_too() {
     assert_eq!(written(20, 6, 20), 0..7);
     assert_eq!(written(20, 7, 20), 7..8);
     assert_eq!(written(7, 3, 7), 0..7);
-    // The extent reaches over the end of the file; nothing follows the block.
+    // The extent reaches over the end of the file, and nothing follows the block.
     assert_eq!(written(8, 3, 7), 3..4);
     assert_eq!(written(7, 6, 7), 6..7);
 }
@@ -397,7 +398,7 @@ fn a_written_neighbour_takes_a_block_over_before_anything_is_split() {
     assert_eq!(node::depth(&world.root), 1, "split first, the root grows");
 }
 
-/// Seen on Linux 6.18: the extent behind takes a new one that it continues only where a hole lies
+/// Seen on Linux 6.18: the extent behind takes over a new one that it continues only if a hole lies
 /// before that.
 #[test]
 fn an_extent_right_behind_another_gets_an_entry_before_the_next_one_takes_it() {
@@ -414,8 +415,8 @@ fn an_extent_right_behind_another_gets_an_entry_before_the_next_one_takes_it() {
     }
 }
 
-/// Seen on Linux 6.18: what a write-back separated is one entry again when a block is placed right
-/// behind it.
+/// Seen on Linux 6.18: entries that a write-back separated are one entry again when a block is
+/// placed right behind them.
 #[test]
 fn an_extent_that_grows_joins_the_one_before_it_from_which_it_was_separated() {
     let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };

@@ -1,8 +1,8 @@
 //! One node of an extent tree, edited in place.
 //!
 //! Layout (little-endian): header of 12 bytes `magic, entries, max, depth, generation`, then
-//! entries of 12 bytes. The functions index within `entries <= max` as [`check_node`] established;
-//! they are free of I/O and of allocation.
+//! entries of 12 bytes. The functions index within `entries <= max`, as [`check_node`] established.
+//! They do no I/O and allocate nothing.
 
 use super::{DEPTH_MAX, Extent, WRITTEN_MAX};
 use blockyard_disk::num::{high32, join32, low16, low32, u32_from_usize};
@@ -13,8 +13,7 @@ const MAGIC: u16 = 0xF30A;
 const HEADER: usize = 12;
 const ENTRY: usize = 12;
 
-/// The `N` bytes from `at` on. The end is looked at first, so that one comparison serves for all of
-/// them.
+/// The `N` bytes from `at` on. The end is checked first, so one comparison serves for all of them.
 #[inline]
 fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let part = &bytes[at..at + N];
@@ -88,13 +87,13 @@ pub(crate) fn empty_root() -> [u8; super::ROOT_BYTES] {
     root
 }
 
-/// Logical block that entry `index` starts at; the same place in leaf and index entries.
+/// Logical block at which entry `index` starts: same offset in leaf and index entries.
 #[inline]
 pub(super) fn key(bytes: &[u8], index: usize) -> u32 {
     get32(bytes, HEADER + index * ENTRY)
 }
 
-/// Changes the logical block that entry `index` starts at.
+/// Changes the logical block at which entry `index` starts.
 pub(super) fn set_key(bytes: &mut [u8], index: usize, key: u32) {
     debug_assert!(index < count(bytes), "key {index} of {}", count(bytes));
     put32(bytes, HEADER + index * ENTRY, key);
@@ -142,8 +141,8 @@ pub(super) fn set_index_entry(bytes: &mut [u8], index: usize, key: u32, child: u
     put16(bytes, at + 10, 0);
 }
 
-/// Makes room for one entry at `index`, which holds its old content until it is set; there must be
-/// a free entry.
+/// Makes room for one entry at `index`. There must be a free entry. The slot keeps its old content
+/// until it is set.
 pub(super) fn open_gap(bytes: &mut [u8], index: usize) {
     let entries = count(bytes);
     debug_assert!(entries < max(bytes) && index <= entries);
@@ -152,7 +151,7 @@ pub(super) fn open_gap(bytes: &mut [u8], index: usize) {
     set_count(bytes, entries + 1);
 }
 
-/// Removes `n` entries from `index` on, zeroing what they leave behind.
+/// Removes `n` entries from `index` on and zeroes the freed slots.
 pub(super) fn close_gap(bytes: &mut [u8], index: usize, n: usize) {
     let entries = count(bytes);
     debug_assert!(index + n <= entries, "{n} entries at {index} of {entries}");
@@ -193,8 +192,8 @@ pub(super) fn position(bytes: &[u8], logical: u32) -> Option<usize> {
     low.checked_sub(1)
 }
 
-/// Checks a node read from the image: protects every index and every sum of this module. The caller
-/// has verified the checksum and adds the place.
+/// Checks a node read from the image. Protects every index and every sum of this module. The caller
+/// has verified the checksum and adds the location.
 ///
 /// `blocks` is the range of block numbers that a mapping may name.
 pub(crate) fn check_node(
@@ -211,7 +210,7 @@ pub(crate) fn check_node(
     if depth(bytes) == 0 { check_leaf(bytes, blocks) } else { check_index(bytes, blocks) }
 }
 
-/// Whether the header of a node is one that [`check_node`] passes.
+/// Whether [`check_node`] accepts the header of a node.
 pub(crate) fn has_sound_header(bytes: &[u8]) -> bool {
     bytes.len() >= HEADER
         && get16(bytes, 0) == MAGIC

@@ -1,6 +1,6 @@
-//! The way from the root to a leaf: one level per node, with the entry that was followed.
+//! The path from the root to a leaf: one level per node, with the entry that was followed.
 //!
-//! A path pins its nodes, so that what was found stays in memory until the change is applied.
+//! A path pins its nodes, so what was found stays in memory until the change is applied.
 
 use super::{DEPTH_MAX, Extent, NodeBlock, ROOT_BYTES, TreeStore, node};
 use crate::Result;
@@ -39,8 +39,8 @@ impl<N: NodeBlock> At<N> {
 pub(super) struct Level<N> {
     /// The node.
     pub(super) at: At<N>,
-    /// The entry with the largest key that is at most the target; `None` when all keys are larger.
-    /// In index nodes the first entry is followed then.
+    /// The entry with the largest key that is at most the target; `None` if all keys are larger. In
+    /// index nodes the first entry is followed then.
     pub(super) position: Option<usize>,
     /// Entries in the node when it was visited.
     pub(super) count: usize,
@@ -125,7 +125,7 @@ impl<N: NodeBlock> Path<N> {
         let next = Self::find(root, store, key)?;
         let leaf = next.leaf();
         let first = (leaf.count > 0).then(|| leaf.at.read(root, |bytes| node::leaf_entry(bytes, 0)));
-        // A walk to the right by these keys would go back.
+        // Walking right by these keys would go back.
         if first.is_some_and(|first| first.logical != key) {
             let found = Corruption::new(CorruptionKind::ExtentParentKey);
             return Err(leaf.at.block().map_or(found, |block| found.in_block(block)).into());

@@ -1,4 +1,4 @@
-//! Removing a range of logical blocks, leaf by leaf from the right.
+//! Removes a range of logical blocks, leaf by leaf from the right.
 //!
 //! Each step leaves a valid tree, so a caller may let the transaction commit between steps.
 
@@ -7,7 +7,7 @@ use crate::{Error, Result};
 use std::ops::Range;
 
 impl<S: TreeStore> Tree<'_, S> {
-    /// Unmaps `range`, calling `freed` with each piece, from the right end. Fails only before its
+    /// Unmaps `range` from its right end and calls `freed` with each piece. Fails only before its
     /// first change of a leaf; pieces already reported are unmapped.
     pub(crate) fn remove(&mut self, range: Range<u32>, mut freed: impl FnMut(Extent)) -> Result<()> {
         self.cut_at_end(&range, &mut freed)?;
@@ -15,9 +15,9 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// Sees to it that no entry reaches over the end of `range`: splits one that starts before,
-    /// drops the head of one that starts inside. Linux (observed on 6.18) splits that, too, which
-    /// shows when its leaf is full: the tree grows.
+    /// Makes sure that no entry reaches over the end of `range`: splits an entry that starts before
+    /// the range, and drops the head of one that starts inside. Linux (observed on 6.18) splits the
+    /// latter too, which shows if its leaf is full: the tree grows.
     fn cut_at_end(&mut self, range: &Range<u32>, freed: &mut impl FnMut(Extent)) -> Result<()> {
         if range.is_empty() {
             return Ok(());
@@ -34,7 +34,7 @@ impl<S: TreeStore> Tree<'_, S> {
         }
         if leaf.count == leaf.max {
             match self.split_at(range.end) {
-                // It can do without.
+                // The split is not required here.
                 Err(Error::NoSpace | Error::FileTooLarge) => {}
                 other => return other,
             }
@@ -51,7 +51,7 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// Unmaps what the last leaf touched by `range` holds of it; false when nothing (more) was
+    /// Unmaps the part of `range` in the last leaf that it touches. False if nothing (more) was
     /// there.
     pub(crate) fn remove_from_leaf(
         &mut self,
@@ -107,9 +107,9 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// Pulls the only leaf of a tree of depth 1 back into the inode when its entries fit there, as
-    /// Linux does after inserting and converting, not after removing. The tree is as good without
-    /// it: where the leaf cannot be freed, it stays.
+    /// Pulls the only leaf of a tree of depth 1 back into the inode if its entries fit there. Linux
+    /// does this after inserting and converting, not after removing. It is optional: if the leaf
+    /// cannot be freed, it stays.
     pub(super) fn pull_into_root(&mut self) -> Result<()> {
         if node::depth(self.root) != 1 || node::count(self.root) != 1 {
             return Ok(());
@@ -129,8 +129,8 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 }
 
-/// Removes from a leaf what its entries up to `last` hold of `range`. Nothing of the range lies
-/// right of `range.end` inside an entry (the caller split there).
+/// Removes `range` from the entries of a leaf up to `last`. No entry contains both sides of
+/// `range.end`, because the caller split there.
 fn trim_leaf(bytes: &mut [u8], last: usize, range: &Range<u32>, freed: &mut impl FnMut(Extent)) {
     debug_assert!(last < node::count(bytes), "entry {last} of {}", node::count(bytes));
     let mut first_gone = last + 1;

@@ -1,7 +1,7 @@
-//! Moving the tail of a file by whole blocks: collapse range and insert range.
+//! Moves the tail of a file by whole blocks: collapse range and insert range.
 //!
-//! Entries move leaf by leaf in the direction in which they never meet: to the left from the left
-//! end, to the right from the right end.
+//! Entries move leaf by leaf in the direction in which they never collide: to the left from the
+//! left end, to the right from the right end.
 
 use super::{Path, Tree, TreeStore, node};
 use crate::Result;
@@ -20,8 +20,8 @@ impl<S: TreeStore> Tree<'_, S> {
         self.join_at(range.start)
     }
 
-    /// Opens a hole of `len` blocks at `at`. The caller has checked that the file's end does not
-    /// pass the limit.
+    /// Opens a hole of `len` blocks at `at`. The caller has checked that the file's end stays
+    /// within the limit.
     pub(crate) fn open_hole(&mut self, at: u32, len: u32) -> Result<()> {
         debug_assert!(len > 0, "nothing moves");
         self.split_at(at)?;
@@ -32,7 +32,7 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// Shifts the entries at or after `start` of the first leaf that has any; gives the start of
+    /// Shifts the entries at or after `start` in the first leaf that has any. Returns the start of
     /// the next leaf.
     fn shift_leaf(&mut self, start: u32, moved: impl Fn(u32) -> u32) -> Result<Option<u32>> {
         let path = self.find(start)?;
@@ -46,8 +46,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(next_leaf)
     }
 
-    /// Shifts the entries inside `range` of the last leaf that has any; gives the old first key
-    /// moved.
+    /// Shifts the entries inside `range` in the last leaf that has any. Returns the old first key
+    /// that moved.
     fn shift_last_leaf(&mut self, range: Range<u32>, moved: impl Fn(u32) -> u32) -> Result<Option<u32>> {
         if range.is_empty() {
             return Ok(None);
@@ -78,7 +78,7 @@ impl<S: TreeStore> Tree<'_, S> {
         }
     }
 
-    /// Joins the extents that meet at `logical`, when they lie in one leaf.
+    /// Joins the extents that meet at `logical` if they lie in one leaf.
     fn join_at(&mut self, logical: u32) -> Result<()> {
         let path = self.find(logical)?;
         let Some(index) = path.leaf().position.filter(|&index| index > 0) else { return Ok(()) };
@@ -88,7 +88,7 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 }
 
-/// Position of the path's first leaf entry that starts at or after `start`, for a path found by a
+/// Position of the path's first leaf entry that starts at or after `start`. The path was found by a
 /// block not before it.
 fn first_at_or_after<S: TreeStore>(tree: &Tree<'_, S>, path: &Path<S::Node>, start: u32) -> usize {
     tree.read(&path.leaf().at, |bytes| {

@@ -1,10 +1,11 @@
-//! Conversion: what write-back mapped as unwritten becomes written when its data is on the device.
+//! Conversion: what write-back mapped as unwritten becomes written once its data is on the device.
 //!
 //! As in Linux, pieces of a write-back stay in entries of their own until then, which shows in the
-//! tree where a leaf is full. Here the device has the data when a write returns, so all are
-//! converted when the last is mapped. A kernel's device takes its time, and its threads convert
-//! while others already map: when, no rule says. Where somebody who watched a kernel tells,
-//! conversions wait for it; nothing is durable before them all the same.
+//! tree if a leaf is full. Here the device has the data when a write returns, so all pieces are
+//! converted once the last is mapped. A kernel's device takes its time, and its threads convert
+//! while others already map; no rule says when. If an observer of a kernel reports the ends of I/O
+//! ([`crate::instruments`]), conversions wait for its reports. Nothing is durable before them all
+//! the same.
 
 use super::Files;
 use super::limits::RUN_CREDITS;
@@ -13,14 +14,14 @@ use crate::{OpContext, Result};
 use std::ops::Range;
 
 impl Files {
-    /// Converts what has ended its I/O by now, where somebody tells; otherwise nothing is left to
-    /// convert.
+    /// Converts pieces whose I/O has ended by now, if an observer reports it. Otherwise nothing is
+    /// left to convert.
     pub(crate) fn end_io(&self, ctx: &OpContext) -> Result<()> {
         self.writing.end_io(self, ctx)
     }
 
-    /// Converts everything that waits for it: before what must be durable, and where nobody tells
-    /// of more.
+    /// Converts all unconverted pieces: before data must be durable, and once the observer reports
+    /// no more.
     pub(super) fn end_all_io(&self, ctx: &OpContext) -> Result<()> {
         if !self.writing.is_told_of_io() {
             return Ok(());
@@ -35,18 +36,18 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// [`Self::end_io`] for who holds the content lock of a file.
+    /// [`Self::end_io`] for a caller that holds the content lock of a file.
     pub(super) fn end_io_beside(&mut self) -> Result<()> {
         self.files.writing.end_io_beside(self)
     }
 
-    /// Converts all pieces of a file that wait for it.
+    /// Converts all unconverted pieces of a file.
     pub(super) fn convert_all(&mut self) -> Result<()> {
         self.convert_range(&(0..u32::MAX))
     }
 
-    /// Converts what of a range waits for it; after the last piece the size on disk may be what
-    /// users see.
+    /// Converts the unconverted pieces in a range. After the last piece the size on disk may become
+    /// the size that users see.
     pub(super) fn convert_range(&mut self, range: &Range<u32>) -> Result<()> {
         let pieces = self.inode.waiting().unconverted.within(range);
         for piece in &pieces {
@@ -62,7 +63,7 @@ impl LockedFile<'_> {
                 self.inode.note_remapped(&handle);
                 Ok(())
             })?;
-            // Not before: what is on the device must not read as zeroes.
+            // Not earlier: data on the device must not read as zeroes.
             self.inode.waiting_mut().unconverted.take(piece);
         }
         let is_last = !pieces.is_empty() && self.inode.waiting().is_empty();

@@ -1,12 +1,12 @@
-//! Writing past the data that waits: what O_DIRECT does, with Linux's requests.
+//! Writing past the dirty data: what O_DIRECT does, with Linux's requests.
 //!
-//! Observed on 6.18: what of the range waits for write-back is written first. Then as much as lies
-//! in one piece of the mapping, or all the rest of a hole, is asked for at once: behind the end of
-//! the file as written, before it as unwritten, which is converted when all is on the device.
+//! Observed on 6.18: dirty data in the range is written first. Then each request covers one piece
+//! of the mapping, or all the rest of a hole. Behind the end of the file it is allocated as
+//! written; before it as unwritten, to be converted when all is on the device.
 //!
-//! Blocks become written and the size covers them in one handle, after the device has their data:
-//! at no commit does written data lie behind the end. What the end covers before its data is there
-//! reads as zeroes.
+//! One handle makes blocks written and raises the size over them, after the device has their data.
+//! So at no commit does written data lie behind the end. What the size covers before its data is
+//! there reads as zeroes.
 
 use super::limits::RUN_CREDITS;
 use super::part::Part;
@@ -25,8 +25,8 @@ use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Entries that one piece may add to the mapping: two where an unwritten extent is cut, and one for
-/// each cluster at its ends in which blocks wait, for which the reservation of the cluster stood.
+/// Entries that one piece may add to the mapping: two if an unwritten extent is cut, and one for
+/// each partly dirty cluster at its ends, which the cluster's reservation covered.
 const PIECE_ENTRIES: usize = 4;
 
 impl Files {
@@ -96,8 +96,8 @@ impl Files {
         data.pages.around(blocks.start, bits).start..data.pages.around(blocks.end - 1, bits).end
     }
 
-    /// The size, as users see it and on disk, covers the blocks before `end`. The inode has joined
-    /// a handle.
+    /// Raises the size, in memory and on disk, over the blocks before `end`. The inode has joined a
+    /// handle.
     fn raise_size(&self, core: &mut InodeCore, end: u32) {
         let end = u64_from_u32(end) << self.volume.geometry().block_bits();
         core.size = core.size.max(end);
@@ -118,7 +118,7 @@ impl Files {
         Ok(())
     }
 
-    /// Changes an unwritten extent; the node that this may take comes from the reserve.
+    /// Changes an unwritten extent. A node that this may need comes from the reserve.
     fn edit_unwritten(
         &self,
         ctx: &OpContext,
@@ -128,8 +128,8 @@ impl Files {
         self.make_written(ctx, inode, 0, edit)
     }
 
-    /// [`Self::edit_unwritten`] that makes blocks written whose data is on the device; the size
-    /// covers those before `end`.
+    /// [`Self::edit_unwritten`] to make blocks written whose data is on the device. Raises the size
+    /// over those before `end`.
     fn make_written(
         &self,
         ctx: &OpContext,
@@ -147,7 +147,7 @@ impl Files {
         Ok(())
     }
 
-    /// Converts what of a range is unwritten: all of it has its data now.
+    /// Converts the unwritten blocks of a range, which all have their data now.
     fn convert_written(&self, ctx: &OpContext, inode: &Arc<Inode>, range: Range<u32>) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
@@ -161,7 +161,7 @@ impl Files {
         Ok(())
     }
 
-    /// Writes the blocks `piece` of a write to their place.
+    /// Writes the blocks `piece` of a write to their physical blocks.
     fn write_at_place(&self, all: Part<'_>, piece: Range<u32>, physical: u64) -> Result<()> {
         let bits = self.volume.geometry().block_bits();
         let bytes = all.within(u64_from_u32(piece.start) << bits..u64_from_u32(piece.end) << bits).bytes;
@@ -170,8 +170,8 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Reserves what it may cost the data that waits beside a piece at `block` that the piece
-    /// changes the mapping.
+    /// Reserves what the dirty data beside a piece at `block` may need because the piece changes
+    /// the mapping.
     fn reserve_beside_piece(&mut self, block: u32) -> Result<()> {
         let here = self.files.mapping.lookup_block(self.inode, &self.inode.core(), block)?;
         if here.found.is_some_and(|extent| !extent.unwritten) {
@@ -180,7 +180,7 @@ impl LockedFile<'_> {
         self.reserve_for_change(PIECE_ENTRIES)
     }
 
-    /// Writes what begins at `range` and lies in one piece; gives where that ends.
+    /// Writes the first piece of `range`. Returns where it ends.
     fn write_direct_piece(&mut self, all: Part<'_>, range: Range<u32>) -> Result<u32> {
         debug_assert!(!range.is_empty(), "a piece of nothing");
         let bits = self.files.volume.geometry().block_bits();
@@ -199,7 +199,7 @@ impl LockedFile<'_> {
                 let piece = range.start..extent.end().min(range.end);
                 let physical = extent.physical + u64_from_u32(range.start - extent.logical);
                 if extent.unwritten && !behind_end {
-                    // Cut out before it is written, converted afterwards.
+                    // Cut out before the write, converted afterwards.
                     self.files.edit_unwritten(self.ctx, self.inode, |tree| tree.separate(&piece))?;
                 }
                 self.files.write_at_place(all, piece.clone(), physical)?;
@@ -230,23 +230,24 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Chooses places for the beginning of `wanted`, a block and a count.
+    /// Chooses blocks for the beginning of `wanted`, a block and a count.
     fn plan_direct(&self, here: &Lookup, wanted: (u32, u32), behind_end: bool) -> Result<Plan<'_>> {
         let how = How { unwritten: !behind_end, pool: Pool::Ordinary, exact: false };
-        // What ended transactions freed can be had: as in Linux one begins before the choice.
+        // A begin makes what ended transactions freed available. As in Linux it precedes the
+        // choice.
         let _handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
         self.files.mapping.plan_blocks(self.ctx, self.inode, &self.inode.core(), here, wanted, how)
     }
 
-    /// Writes what lies in a place that was chosen, and maps it; gives the blocks. While the device
-    /// works no handle is open: a commit would wait for it, and everybody for the commit.
+    /// Writes to the chosen blocks and maps them. Returns the blocks. No handle is open during
+    /// device I/O: a commit would wait for it, and everybody for the commit.
     fn write_as_planned(&self, all: Part<'_>, mut plan: Plan<'_>, behind_end: bool) -> Result<Range<u32>> {
         let piece = plan.extent.logical..plan.extent.end();
         self.files.write_at_place(all, piece.clone(), plan.extent.physical)?;
         let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
         let mut core = self.inode.core_mut();
         self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
-        // Like what is cut out of an unwritten extent.
+        // As with a piece cut out of an unwritten extent.
         plan.apart = !behind_end;
         self.files.mapping.apply_plan(self.ctx, &handle, self.inode, &mut core, plan)?;
         if behind_end {

@@ -1,4 +1,4 @@
-//! Where the bytes of a file lie, and which of them are data.
+//! Where the bytes of a file are on the device, and which of them are data.
 
 use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
@@ -6,19 +6,19 @@ use crate::{InodeRef, Result};
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::u32_from_u64;
 
-/// A piece of a file whose bytes lie in one place.
+/// A contiguous piece of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileExtent {
     /// First byte in the file; the start of a block.
     pub offset: u64,
-    /// Bytes; whole blocks, also where the file ends inside the last.
+    /// Bytes: whole blocks, even if the file ends inside the last.
     pub len: u64,
-    /// First byte on the device; `None` for what is not placed yet (delayed allocation) or lies in
+    /// First byte on the device; `None` if it is not allocated yet (delayed allocation) or lies in
     /// the inode.
     pub physical: Option<u64>,
     /// Allocated, but reads as zeroes.
     pub unwritten: bool,
-    /// Bytes wait in memory for write-back.
+    /// Dirty in memory, not written back yet.
     pub dirty: bool,
 }
 
@@ -31,7 +31,7 @@ pub enum Seek {
     Hole,
 }
 
-/// Blocks of a file that are alike.
+/// Consecutive blocks of a file in the same state.
 struct Alike {
     len: u32,
     physical: Option<u64>,
@@ -102,7 +102,7 @@ impl Files {
         Ok(if what == Seek::Data { None } else { Some(core.size) })
     }
 
-    /// What is at `logical`, for at most `most` blocks.
+    /// The state at `logical`, for at most `most` blocks.
     fn alike(&self, inode: &Inode, core: &InodeCore, logical: u32, most: u32) -> Result<Alike> {
         let until = logical.saturating_add(most);
         let (most, dirty, is_written) = {

@@ -32,20 +32,20 @@ pub enum Fallocate {
     InsertRange,
 }
 
-/// How a range is allocated ahead.
+/// How a range is preallocated.
 #[derive(Clone, Copy)]
 struct Ahead {
-    /// The size stays.
+    /// Whether the size stays.
     keep: bool,
-    /// What is written becomes unwritten.
+    /// Whether written blocks become unwritten.
     zero: bool,
 }
 
-/// Bytes of a page where Linux rounds to pages.
+/// Bytes of a page, where Linux rounds to pages.
 const PAGE: u64 = 4096;
 
 /// Where the piece of a range that starts at `at` ends: with its run of delayed blocks, or before
-/// the next one.
+/// the next run.
 fn piece_end(delayed: &[Range<u32>], at: u32, end: u32) -> u32 {
     let next = delayed.iter().find(|run| run.end > at);
     next.map_or(end, |run| if run.start <= at { run.end } else { run.start.min(end) })
@@ -100,8 +100,8 @@ impl Files {
             Fallocate::InsertRange => self.locked(ctx, &inode, data).insert_range(offset..end),
         };
         if let Err(Error::Invalid(_) | Error::FileTooLarge) = done {
-            // As in Linux (observed on 6.18) a range that is refused for its place, or for how
-            // large the file would get, changes the times all the same.
+            // As in Linux (observed on 6.18) a range that is refused for its position, or because
+            // the file would get too large, changes the times all the same.
             self.locked(ctx, &inode, data).touch_times(Touched::Times)?;
         }
         done
@@ -139,9 +139,9 @@ impl LockedFile<'_> {
         self.allocate_range(&delayed, bytes, Ahead { keep, zero: false })
     }
 
-    /// Allocates every hole of the range as unwritten, one handle for each piece, and with `zero`
-    /// converts the rest. As in Linux, a piece ends where `delayed` blocks begin or end: those were
-    /// to be allocated later, and need it no more.
+    /// Allocates every hole of the range as unwritten, one handle per piece. With `zero`, converts
+    /// the rest. As in Linux, a piece ends where `delayed` blocks begin or end; these need no
+    /// delayed allocation afterwards.
     fn allocate_range(&mut self, delayed: &[Range<u32>], bytes: Range<u64>, ahead: Ahead) -> Result<()> {
         let (first, end) = self.files.touched_blocks(&bytes);
         if !ahead.keep && bytes.end > self.inode.core().size {
@@ -158,7 +158,7 @@ impl LockedFile<'_> {
                 Ok(Some(done)) => (at, tries) = (done, 0),
                 Ok(None) => {
                     self.write_back()?;
-                    // That has filled pieces that were to read as zeroes.
+                    // The write-back filled pieces that must read as zeroes.
                     at = if ahead.zero { first } else { at };
                 }
                 Err(Error::NoSpace) => {
@@ -171,8 +171,9 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// The first piece of a range: what is mapped in one piece already, or can be. Gives where it
-    /// ends; `None`, with nothing changed, when the file's delayed data must be written back first.
+    /// Handles the first piece of a range: mapped already, or mapped now in one piece. Returns
+    /// where it ends. Returns `None`, with nothing changed, if the file's delayed data must be
+    /// written back first.
     fn allocate_piece(
         &mut self,
         (range, delayed): (Range<u32>, &[Range<u32>]),
@@ -188,7 +189,7 @@ impl LockedFile<'_> {
         let waits = some_wait && here.found.is_none() && self.inode.waiting().dirty.block(at).is_some();
         let pool = if waits { self.files.volume.rules.ahead_of_data } else { Pool::Ordinary };
         let how = How { pool, ..how };
-        // What is mapped changes its state: that takes a node at most.
+        // Mapped blocks only change their state: that takes one node at most.
         handle.set_pool(if here.found.is_some() { Pool::Reserve } else { pool });
         if !zero {
             self.data.pages.note_gaps(core.extent_root());
@@ -200,15 +201,15 @@ impl LockedFile<'_> {
                 piece_end(delayed, at, range.end).min(self.data.pages.hole_end(at).unwrap_or(u32::MAX))
             }
         };
-        // The piece, what is left on both sides of it, and of every run of dirty blocks that it
-        // gives a place to.
+        // The piece, the remainders on both sides of it, and those of every run of dirty blocks
+        // that it allocates.
         let runs = if some_wait { self.inode.waiting().dirty.runs_in(at..most).len() } else { 0 };
         let entries = 3 + 2 * runs;
         if !self.reserve_entries(&core, entries) {
             return Ok(None);
         }
         self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
-        // As in Linux fdatasync, too, has something to commit, even where all was there.
+        // As in Linux, fdatasync has something to commit too, even if all was already allocated.
         self.inode.note_remapped(&handle);
         let done = if let Some(extent) = here.found {
             if zero && !extent.unwritten {
@@ -236,7 +237,7 @@ impl LockedFile<'_> {
         Ok(Some(done))
     }
 
-    /// Zeroes what of a range lies inside the file and not in whole blocks.
+    /// Zeroes the parts of a range that are inside the file but not whole blocks.
     fn zero_edges(&mut self, bytes: &Range<u64>) -> Result<()> {
         let block = u64_from_usize(self.files.volume.block_size());
         let end = bytes.end.min(self.inode.core().size);
@@ -250,13 +251,13 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// As in Linux (observed on 6.18) a hole ends with the page of the file's end, and one that
-    /// starts behind the end frees nothing: what was allocated ahead there stays.
+    /// As in Linux (observed on 6.18) a hole ends with the page of the file's end. A hole that
+    /// starts behind the end frees nothing: blocks preallocated there stay.
     fn punch(&mut self, bytes: Range<u64>) -> Result<()> {
         let size = self.inode.core().size;
         let page = PAGE.max(u64_from_usize(self.files.volume.block_size()));
-        // A hole that goes beyond the end of the file, but not one that ends there, goes on to the
-        // end of the page: the last block goes as a whole.
+        // A hole that goes beyond the end of the file extends to the end of the page: the last
+        // block goes as a whole. A hole that ends exactly there does not.
         let limit = self.files.size_limit(self.inode.core().map);
         let end = if bytes.end > size { size.next_multiple_of(page).min(limit) } else { bytes.end };
         let bytes = bytes.start..end;
@@ -279,8 +280,8 @@ impl LockedFile<'_> {
         let delayed = self.inode.waiting().dirty.runs_in(first..end);
         let aligned = u64_from_u32(whole.end - whole.start) << self.files.volume.geometry().block_bits()
             == bytes.end - bytes.start;
-        // As in Linux: with blocks that the range touches in part everything is allocated before
-        // anything is converted, otherwise both happen from extent to extent.
+        // As in Linux: if the range touches blocks in part, everything is allocated before anything
+        // is converted. Otherwise both happen extent by extent.
         let ahead = Ahead { keep, zero: aligned };
         let edges = [bytes.start, bytes.end];
         let bits = self.files.volume.geometry().block_bits();
@@ -295,7 +296,7 @@ impl LockedFile<'_> {
                     self.reserve_for_change(entries)?;
                     self.files.mark_unwritten(self.ctx, self.inode, whole.clone())?;
                 }
-                // In this order: while it is dirty nobody looks at the device.
+                // Order matters: while it is dirty nobody reads the device.
                 self.inode.waiting_mut().unconverted.take(&whole);
                 self.forget_dirty(whole.clone());
                 self.forget_pages(self.files.bytes_of(&whole));
@@ -303,7 +304,7 @@ impl LockedFile<'_> {
             self.settle_reservations(&whole);
         }
         allocated?;
-        // Last, as in Linux: what it learns of holes here must not change what was asked for.
+        // Last, as in Linux: what this learns about holes must not change the requests.
         self.zero_edges(&all)?;
         self.touch_times(Touched::Content)
     }
@@ -313,8 +314,8 @@ impl LockedFile<'_> {
         if bytes.end >= self.inode.core().size {
             return Err(Error::Invalid("the range reaches the end of the file"));
         }
-        // What moves must have its place. As in Linux the folios at the ends of the range are
-        // written whole.
+        // Dirty data must be allocated before it moves. As in Linux the folios at the ends of the
+        // range are written whole.
         let blocks = self.files.whole_blocks(&bytes);
         debug_assert!(!blocks.is_empty(), "whole clusters have blocks");
         let bits = self.files.volume.geometry().block_bits();
@@ -329,8 +330,8 @@ impl LockedFile<'_> {
         self.prepare_hole(&blocks)?;
         let _shape = self.inode.change_shape();
         let mut end = blocks.end;
-        // The last blocks go with the move: a range that one transaction can free is removed whole,
-        // or not at all.
+        // The last blocks go with the move: a range that one transaction can free is removed
+        // entirely or not at all.
         let (handle, mut core) = loop {
             let handle = self.files.volume.begin(self.ctx, shift.credits + FREE_CREDITS)?;
             handle.set_pool(Pool::Reserve);

@@ -45,7 +45,7 @@ impl Files {
     }
 
     /// Writes the content to a block and maps it, in the transaction that takes it out of the
-    /// inode: at no commit is it lost.
+    /// inode, so no commit loses it.
     fn place_inline(&self, ctx: &OpContext, inode: &Arc<Inode>, content: &[u8]) -> Result<()> {
         let handle = self.volume.begin(ctx, CREDITS + RUN_CREDITS)?;
         let mut core = inode.core_mut();
@@ -118,14 +118,14 @@ impl LockedFile<'_> {
             return Ok(());
         }
         let content = self.files.inline_content(self.inode, &self.inode.core())?;
-        // What Linux delays here has space reserved only with delayed allocation.
+        // Linux delays here, but has space reserved only with delayed allocation.
         if content.is_empty() || self.files.writing.delays_inline() {
             return self.delay_inline(&content);
         }
         self.files.volume.patiently(self.ctx, || self.files.place_inline(self.ctx, self.inode, &content))
     }
 
-    /// Moves the content to a dirty block and gives the file an empty map, as Linux does: a crash
+    /// Moves the content to a dirty block and gives the file an empty map, as Linux does. A crash
     /// before write-back loses it.
     fn delay_inline(&mut self, content: &[u8]) -> Result<()> {
         if !content.is_empty() {
@@ -137,13 +137,13 @@ impl LockedFile<'_> {
         self.files.clear_inline(&mut core);
         if !content.is_empty() {
             self.add_dirty(0, content);
-            // Until the block is written the disk shows an empty file.
+            // The disk shows an empty file until the block is written.
             core.slot.raw_mut().set_size(0);
         }
         Ok(())
     }
 
-    /// Truncates an inline file: by way of a block, as every change of one.
+    /// Truncates an inline file: moves it to a block first, as for every change.
     pub(crate) fn truncate_inline(&mut self, size: u64) -> Result<()> {
         self.leave_inline()?;
         self.truncate_locked(size)

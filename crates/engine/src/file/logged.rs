@@ -1,6 +1,6 @@
 //! File data that goes through the journal: all of it under [`DataMode::Journal`], otherwise that
-//! of inodes with the flag. Its blocks are metadata buffers: read from the cache, revoked when they
-//! are freed.
+//! of inodes with the flag. Its blocks are metadata buffers: read from the cache, and revoked when
+//! freed.
 
 use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use crate::cache::BlockKind;
@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl LockedFile<'_> {
-    /// Maps a piece of dirty blocks as `plan` says, or makes it written, and logs its data, in one
+    /// Maps a piece of dirty blocks by `plan`, or makes it written, and logs its data, in one
     /// transaction.
     pub(super) fn log_piece(
         &self,
@@ -80,7 +80,7 @@ impl Files {
         Ok(())
     }
 
-    /// Where a byte range of one block lies in it.
+    /// The part of a byte range within its one block.
     pub(super) fn inside_block(&self, bytes: &Range<u64>) -> Range<usize> {
         let start = usize_from_u64(bytes.start) % self.volume.block_size();
         let end = start + usize_from_u64(bytes.end - bytes.start);

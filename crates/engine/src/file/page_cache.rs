@@ -1,6 +1,5 @@
-//! The way of Linux's page cache, step by step: writes go folio by folio, write-back is cut at
-//! folios, and conversions come when a device's I/O has ended, as somebody who watched a kernel
-//! tells.
+//! Linux's page cache, step by step: writes go folio by folio, write-back is cut at folios, and
+//! conversions come when the device's I/O has ended, as an observer of a kernel reports it.
 
 mod by_folio;
 mod io_ends;
@@ -18,18 +17,18 @@ use std::ops::Range;
 
 /// Linux's page cache.
 pub(super) struct PageCache {
-    /// Tells when I/O has ended; only with delayed allocation.
+    /// Reports the ends of I/O; only with delayed allocation.
     io_ends: Option<IoEnds>,
     delays: bool,
 }
 
 impl PageCache {
-    /// The page cache of an instance that delays allocation or does not.
+    /// The page cache of an instance that delays allocation, or does not.
     pub(super) fn new(io_ends: Option<IoEnds>, delays: bool) -> Self {
         Self { io_ends, delays }
     }
 
-    /// Where ends of I/O are told, if allocation is delayed.
+    /// Who reports the ends of I/O, if allocation is delayed.
     fn told(&self) -> Option<&IoEnds> {
         self.io_ends.as_ref().filter(|_| self.delays)
     }
@@ -66,9 +65,8 @@ impl Writing for PageCache {
         end..file.data.pages.around(end - 1, file.files.volume.geometry().block_bits()).end
     }
 
-    /// When the block in which a file of `size` bytes ends has its place and is written, Linux
-    /// raises the size on disk with the write (observed on 6.18), so that write-back has nothing to
-    /// commit.
+    /// If the last block of a file of `size` bytes is allocated and written, Linux raises the size
+    /// on disk with the write (observed on 6.18). So write-back has nothing to commit.
     fn raises_disk_size(&self, files: &Files, inode: &Inode, core: &InodeCore, size: u64) -> Result<bool> {
         if !self.delays || size == core.slot.raw().size() {
             return Ok(false);
@@ -78,7 +76,7 @@ impl Writing for PageCache {
         Ok(found.is_some_and(|extent| !extent.unwritten))
     }
 
-    /// What Linux delays here has space reserved only with delayed allocation.
+    /// Linux delays here, but has space reserved only with delayed allocation.
     fn delays_inline(&self) -> bool {
         self.delays
     }
@@ -121,8 +119,7 @@ impl Files {
     }
 }
 
-/// The first run of dirty blocks from a block on, of folios only of which no piece waits for its
-/// conversion.
+/// The first run of dirty blocks from a block on, with only folios without unconverted pieces.
 fn first_run_not_busy(
     (pages, waiting): (&Pages, &Waiting),
     from: u32,
@@ -186,7 +183,7 @@ mod tests {
         assert_eq!(first_run_not_busy((&pages, &waiting), 20, 100, 12), None);
     }
 
-    /// I/O that does not end before somebody waits for it.
+    /// I/O that does not end until somebody waits for it.
     struct Endless;
 
     impl IoEndSource for Endless {
@@ -211,7 +208,7 @@ mod tests {
         fs.write(&ctx, file, 0, &[1; 16384]).unwrap();
         fs.write_back_all(&ctx).unwrap();
         let inode = fs.volume.inodes.inode(file).unwrap();
-        // One block of the folio is written again while its I/O goes on, and one of another folio.
+        // One block of the folio is written again during its I/O, and one block of another folio.
         inode.waiting_mut().unconverted.push(0..4);
         for block in [1, 10] {
             fs.write(&ctx, file, block << 12, &[2; 4096]).unwrap();

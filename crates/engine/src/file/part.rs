@@ -3,8 +3,7 @@
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 
-/// Bytes to be written. They lie inside the largest file there can be, so no sum of offsets
-/// overflows.
+/// Bytes to be written. They lie within the largest possible file, so no sum of offsets overflows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part<'b> {
     /// Where the first byte goes.
@@ -14,7 +13,7 @@ pub(super) struct Part<'b> {
 }
 
 impl<'b> Part<'b> {
-    /// Where the file goes on behind it.
+    /// The offset behind it.
     pub(super) fn end(&self) -> u64 {
         self.offset + u64_from_usize(self.bytes.len())
     }
@@ -30,7 +29,7 @@ impl<'b> Part<'b> {
         u32_from_u64(self.offset >> block_bits)..u32_from_u64((self.end() - 1) >> block_bits) + 1
     }
 
-    /// The part of it that goes to a range of the file; the range lies inside its own.
+    /// Its part in a range of the file. The range must lie inside its own.
     pub(super) fn within(&self, range: Range<u64>) -> Self {
         debug_assert!(
             self.offset <= range.start && range.end <= self.end(),

@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Which way a read takes.
+/// The way a read takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Via {
-    /// What is kept of clean data.
+    /// Clean data kept in memory.
     Memory,
     /// The device, as `O_DIRECT` does.
     Device,
@@ -25,10 +25,10 @@ enum Source {
     Device {
         /// The first byte.
         place: u64,
-        /// Blocks behind the bytes that may be read, too.
+        /// Blocks behind the bytes that may be read too.
         ahead: u32,
     },
-    /// In a logged block and those behind it, from a byte inside of it on.
+    /// In a logged block and those behind it, from a byte of the first block on.
     Logged {
         /// The block.
         physical: u64,
@@ -92,7 +92,7 @@ impl Files {
             0 => 0,
             most => inode.read_ahead.note_read(offset, buf.len(), u32_from_usize(most)),
         };
-        // Not the content's lock: who reads does not wait for who writes elsewhere in the file.
+        // Not the content lock: a reader does not wait for a writer elsewhere in the file.
         let _shape = inode.hold_shape();
         let (buf, pieces) = {
             let core = inode.core();
@@ -113,7 +113,7 @@ impl Files {
         Ok(buf.len())
     }
 
-    /// Fills `buf` from the dirty blocks and the device; what is not mapped reads as zeroes.
+    /// Fills `buf` from the dirty blocks and the device. Unmapped blocks read as zeroes.
     pub(crate) fn read_content(
         &self,
         inode: &Inode,
@@ -125,8 +125,8 @@ impl Files {
         self.read_pieces(Via::Memory, &pieces, buf)
     }
 
-    /// Copies what waits into `buf`, and zeroes what is not mapped; gives where the rest lies on
-    /// the device, and how much of the next `ahead` blocks lies behind it.
+    /// Copies dirty data into `buf` and zeroes what is not mapped. Returns where the rest lies on
+    /// the device, and how many of the next `ahead` blocks follow it there.
     fn look_up_content(
         &self,
         inode: &Inode,
@@ -155,7 +155,7 @@ impl Files {
                 let wanted = blocks_left.saturating_add(ahead);
                 let next_dirty = waiting.dirty.first_in(logical..logical.saturating_add(wanted));
                 let most = next_dirty.map_or(wanted, |dirty| dirty - logical);
-                // What waits for its conversion is there although the mapping says zeroes.
+                // An unconverted block has its data although the mapping says zeroes.
                 let alike = waiting.unconverted.alike_until(logical) - logical;
                 (most.min(alike), waiting.unconverted.covers(logical))
             };

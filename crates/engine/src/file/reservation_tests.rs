@@ -1,6 +1,6 @@
 //! What is reserved for delayed data, recomputed from scratch after every step of random runs on
-//! nearly full images of every kind: never too little, never more than is free, and nothing when
-//! all is written.
+//! nearly full images of every kind. It is never too little, never more than is free, and nothing
+//! once all is written.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -31,8 +31,8 @@ fn kinds() -> Vec<(&'static str, u64, mkfs::Options)> {
     ]
 }
 
-/// What write-back will need for a file, from its dirty blocks and its mapping alone: clusters, and
-/// entries behind all others and amid them.
+/// What write-back will need for a file, from its dirty blocks and its mapping alone: clusters,
+/// appended entries, and inserted ones.
 fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore) -> (Vec<u32>, usize, usize) {
     let bits = fs.geometry().cluster_ratio_bits();
     let (mut clusters, mut behind, mut amid) = (Vec::new(), 0, 0);
@@ -59,8 +59,8 @@ fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore) -> (Vec<u32>, usize,
     (clusters, behind, amid)
 }
 
-/// Compares what is reserved for every file with what it needs, and all reservations with what is
-/// free.
+/// Compares the reservations of every file with its needs, and all reservations with the free
+/// space.
 fn check(fs: &FileSystem, what: &str) {
     let mut reserved = 0;
     for inode in fs.volume.inodes.table.all() {
@@ -99,7 +99,7 @@ impl Run {
         let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
         let make = |name: String| fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &new).unwrap();
         let files = (0..FILES).map(|n| make(format!("file{n}"))).collect();
-        // Little stays free, and that in pieces.
+        // Little stays free, and that is fragmented.
         let filler = make("filler".to_owned());
         let unit = (fs.volume.block_size() as u64) << fs.geometry().cluster_ratio_bits();
         let left = 60 + seed % 200;
@@ -116,7 +116,7 @@ impl Run {
         Self { fs, rng: ChaCha8Rng::seed_from_u64(seed), files, unit }
     }
 
-    /// One operation; refusals are fine, but who syncs must not hear that there is no space.
+    /// One operation. Refusals are fine, but a sync must never report that there is no space.
     fn step(&mut self) -> &'static str {
         let ctx = OpContext {
             privileged: self.rng.random_range(0..2) == 0,
@@ -182,8 +182,7 @@ fn reservations_hold_on_nearly_full_images() {
     }
 }
 
-/// Reserves all that is left, the file system's own reserve, too, but `left` clusters; gives how
-/// many.
+/// Reserves all clusters but `left`, including the file system's own reserve. Returns how many.
 fn reserve_all_but(fs: &FileSystem, ctx: &OpContext, left: u64) -> u64 {
     let space = &fs.volume.space;
     let taken = (0..).take_while(|_| space.reserve(ctx, 1, Pool::Reserve).is_ok()).count() as u64;
@@ -192,8 +191,8 @@ fn reserve_all_but(fs: &FileSystem, ctx: &OpContext, left: u64) -> u64 {
     taken - left
 }
 
-/// Where a zeroed range had to write data back midway, that filled what it had given a place to
-/// before: the range kept the data. It has to when the mapping's reservation grows from piece to
+/// A zeroed range once had to write data back midway. That filled the blocks it had just allocated,
+/// so the range kept the data. It must write back if the mapping's reservation grows from piece to
 /// piece and the reserve is used up.
 #[test]
 fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
@@ -208,8 +207,8 @@ fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
     let fs = open(Arc::<MemoryDevice>::clone(&base));
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
     let inode = fs.create(&ctx, InodeNr::ROOT, b"file", &new).unwrap();
-    // A hole, and behind it extents that are written and unwritten by turns: they need no space to
-    // be zeroed.
+    // A hole, and behind it extents that are alternately written and unwritten: they need no space
+    // to be zeroed.
     fs.fallocate(&ctx, inode, Fallocate::Allocate, 1024, BLOCKS * 1024).unwrap();
     (0..BLOCKS).step_by(2).for_each(|block| fs.write(&ctx, inode, 1024 + block * 1024, &[6; 1024]).unwrap());
     fs.close(&ctx).unwrap();
@@ -217,7 +216,7 @@ fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
     for left in (0..400).step_by(5) {
         let device = Arc::new(FaultyDevice::new(base.duplicate()));
         let fs = open(Arc::<FaultyDevice<MemoryDevice>>::clone(&device));
-        // Data waits for the hole.
+        // The hole gets dirty data.
         fs.write(&ctx, inode, 0, &[7; 1024]).unwrap();
         let taken = reserve_all_but(&fs, &ctx, left);
         let written = device.counts().writes;

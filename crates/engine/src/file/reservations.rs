@@ -1,18 +1,18 @@
-//! Space reserved for delayed data: the clusters that it will get, and the blocks that its mapping
-//! may need.
+//! Space reserved for delayed data: the clusters it will get, and the blocks that its mapping may
+//! need.
 //!
-//! Running out of space is known when data is written, never when it is written back. So, for each
-//! file:
-//! * a logical cluster with dirty blocks and no mapped one has one cluster reserved
+//! Running out of space is reported when data is written, never when it is written back. So, for
+//! each file:
+//! * one cluster is reserved for each logical cluster with dirty blocks and no mapped one
 //!   (docs/behaviour/bigalloc.md);
 //! * as many more are reserved as the entries that write-back may add to the mapping can cost
 //!   ([`blocks_for_entries`], [`blocks_for_arrays`]).
 //!
-//! Write-back uses the reservations up. Anything else that changes the mapping while data waits
+//! Write-back uses the reservations up. Anything else that changes the mapping while data is dirty
 //! (fallocate, holes, insertions) first reserves what that may cost the data. If there is no room,
-//! the data is written back at once, and nothing is reserved any more.
+//! the data is written back at once, and nothing stays reserved.
 //!
-//! What is reserved is one of [`crate::requests::Rules`]; this is the product's way.
+//! The amount reserved is one of [`crate::requests::Rules`]; this file is the product's way.
 
 use super::limits::{LOGGED_MAX, RUN_MAX};
 use super::part::Part;
@@ -29,12 +29,12 @@ use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use std::ops::Range;
 
-/// What blocks that become dirty may take at write-back.
+/// What blocks that become dirty may need at write-back.
 #[derive(Debug, Default)]
 struct Wants {
-    /// Logical clusters that are to get a cluster, ascending.
+    /// Logical clusters that need a cluster, ascending.
     clusters: Vec<Range<u32>>,
-    /// Entries of the mapping amid others, or beyond one for each cluster.
+    /// Entries inserted between others, or in excess of one per cluster.
     inserts: usize,
     /// Blocks that become dirty.
     blocks: usize,
@@ -47,19 +47,19 @@ impl Wants {
     }
 }
 
-/// Where a reservation comes from.
+/// Where each reservation comes from.
 #[derive(Clone, Copy)]
 struct Pools {
-    /// That of the data's clusters.
+    /// For the data's clusters.
     data: Pool,
-    /// That of the blocks of the mapping.
+    /// For the blocks of the mapping.
     mapping: Pool,
 }
 
 impl LockedFile<'_> {
     /// Reserves space for blocks that are about to become dirty, all or nothing. If there is none,
-    /// data is written back, which shows what it really takes; this file's first. What their
-    /// mapping may need comes last from the file system's own reserve, as the nodes do in Linux.
+    /// writes data back, which shows what it really takes; this file's first. What the mapping may
+    /// need comes last from the file system's own reserve, as the nodes do in Linux.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; those of write-back of this file.

@@ -1,10 +1,10 @@
-//! The directories whose names are known, and the memory that this may take in all.
+//! The directories with cached names, and the memory limit for all of them.
 //!
-//! Names outlive the inode in memory: whether that leaves and comes back must not depend on what is
-//! remembered here, because the placement of new inodes depends on it. They go with the directory
-//! itself, or when memory is short: a hand goes round the directories, and one that was not asked
-//! since it last passed forgets everything. Nobody waits: names that somebody changes are passed
-//! by.
+//! Names outlive the in-memory inode: whether an inode is evicted and reloaded must not depend on
+//! this cache, because the placement of new inodes depends on it. They go with the directory
+//! itself, or when memory is short. Then a clock's hand goes round the directories, and one that
+//! was not asked since the last pass forgets everything. Nobody waits: names that are being changed
+//! are passed over.
 
 use super::Dentries;
 use crate::numbers::NumberHasher;
@@ -14,44 +14,44 @@ use blockyard_sync::{Atomic, AtomicU64, Mutex, Ordering, rank};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Directories that the hand looks at for one request.
+/// Directories that the hand looks at per request.
 const STEPS: usize = 8;
 
 /// See the module's text.
 pub(crate) struct DentryCache {
     bytes_max: u64,
-    /// Bytes that are taken. Relaxed: only the sum matters.
+    /// Bytes taken. Relaxed: only the sum matters.
     bytes: Arc<AtomicU64>,
     ring: Mutex<Ring>,
 }
 
-/// Directories that know names: the same in both.
+/// Directories with cached names: both fields hold the same ones.
 #[derive(Default)]
 struct Ring {
     directories: HashMap<u32, Arc<Dentries>, NumberHasher>,
     order: VecDeque<u32>,
 }
 
-/// Bytes that were taken; dropping this gives them back.
+/// Bytes taken; dropping this gives them back.
 pub(super) struct Reserved {
     bytes: Arc<AtomicU64>,
     count: u64,
 }
 
 impl DentryCache {
-    /// No names yet, and never more than these bytes of them.
+    /// An empty cache of at most this many bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
         let ring = Mutex::new(rank::NAMES_RING, Ring::default());
         Self { bytes_max: u64_from_usize(bytes_max), bytes: Arc::new(AtomicU64::new(0)), ring }
     }
 
-    /// What is known of a directory that comes into memory.
+    /// The cached names of a directory that is loaded into memory.
     pub(crate) fn of(&self, directory: InodeNr) -> Arc<Dentries> {
         let known = self.ring.lock().directories.get(&directory.raw()).map(Arc::clone);
         known.unwrap_or_else(|| Arc::new(Dentries::new(directory)))
     }
 
-    /// A directory was deleted; its number may be another one's next.
+    /// Removes a deleted directory: another one may get its number next.
     pub(crate) fn remove(&self, directory: InodeNr) {
         let mut ring = self.ring.lock();
         if ring.directories.remove(&directory.raw()).is_some() {
@@ -59,7 +59,7 @@ impl DentryCache {
         }
     }
 
-    /// Enters a directory that begins to know names.
+    /// Registers a directory that begins to cache names.
     pub(super) fn register(&self, names: &Arc<Dentries>) {
         let mut ring = self.ring.lock();
         if ring.directories.insert(names.directory.raw(), Arc::clone(names)).is_none() {
@@ -67,8 +67,8 @@ impl DentryCache {
         }
     }
 
-    /// Takes bytes, from directories that were not asked of late if there are not enough; `None`
-    /// when there is nothing to be had. The caller may hold the lock of one directory's names.
+    /// Takes bytes. If there are not enough, takes them from directories that were not asked
+    /// lately. `None` if that fails. The caller may hold the lock of one directory's names.
     pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved> {
         let count = u64_from_usize(bytes);
         let fits = count <= self.bytes_max && (self.take(count) || self.make_room(count));
@@ -80,7 +80,7 @@ impl DentryCache {
         Atomic::update(&*self.bytes, Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Moves the hand until `count` bytes could be taken.
+    /// Moves the hand until `count` bytes can be taken.
     fn make_room(&self, count: u64) -> bool {
         let mut ring = self.ring.lock();
         for _ in 0..STEPS.min(ring.order.len()) {
@@ -97,7 +97,7 @@ impl DentryCache {
         false
     }
 
-    /// Bytes that are taken.
+    /// Bytes taken.
     #[cfg(test)]
     pub(super) fn taken(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

@@ -1,9 +1,9 @@
-//! Any names of one directory, with the inodes that they stand for, by their hash.
+//! Names of one directory and their inodes, by hash.
 //!
-//! Names are in [segments](super::segment). A segment grows in place to one huge page and is then
-//! split in two by one more bit of the hash, so that entering a name moves a bounded number of
-//! others, whatever the directory's size. A directory that gets no more memory empties the segment
-//! that is full. Names whose hashes were chosen to collide are not kept.
+//! Names are in [segments](super::segment). A segment grows in place to one huge page. Then it is
+//! split in two by one more bit of the hash, so entering a name moves a bounded number of others,
+//! whatever the directory's size. A directory that gets no more memory empties the full segment.
+//! Names whose hashes were chosen to collide are not kept.
 
 use super::budget::Reserved;
 use super::lines::{HUGE, LINE};
@@ -14,41 +14,41 @@ use blockyard_disk::num::{high64, low64, u64_from_usize, usize_from_u64};
 
 /// Lines of the first segment: the names of one block of 4 KiB.
 const LINES_MIN: usize = 64;
-/// Lines of a segment that is split instead of grown.
+/// Lines at which a segment is split instead of grown.
 const LINES_MAX: usize = HUGE / LINE;
-/// Most bits of a hash that choose a segment: bounds the index. With 4 GiB of names it is not
-/// reached.
+/// Most bits of a hash that choose a segment: bounds the index. Not reached with 4 GiB of names.
 const DEPTH_MAX: u32 = 12;
-/// Times that room is made for one name.
+/// Attempts to make room for one name.
 const TRIES: usize = 4;
 
 /// See the module's text.
 pub(super) struct Hashed {
     parts: Vec<Part>,
-    /// The part of a hash, by its upper bits.
+    /// The part for each value of a hash's upper bits.
     index: Vec<u16>,
-    /// How many of them: at most [`DEPTH_MAX`].
+    /// How many upper bits: at most [`DEPTH_MAX`].
     bits: u32,
 }
 
-/// A segment with what is true of it.
+/// A segment with its properties.
 struct Part {
     segment: Segment,
-    /// Upper bits that the hashes of its names have in common.
+    /// Upper bits that the hashes of all its names share.
     depth: u32,
-    /// It has every short name of the directory whose hash belongs to it.
+    /// It has every short name of the directory whose hash belongs here.
     complete: bool,
     _memory: Reserved,
 }
 
 impl Hashed {
-    /// No names, if there is memory for some; whether the directory has no others.
+    /// An empty table, if there is memory for it. `complete` says that the directory has no other
+    /// names.
     pub(super) fn new(cache: &DentryCache, complete: bool) -> Option<Self> {
         let part = Part::new(cache, LINES_MIN, 0, complete)?;
         Some(Self { parts: vec![part], index: vec![0], bits: 0 })
     }
 
-    /// What is known of a name.
+    /// What is known about a name.
     #[inline]
     pub(super) fn ask(&self, name: &[u8]) -> Dentry {
         let hash = hash(name);
@@ -60,13 +60,13 @@ impl Hashed {
         }
     }
 
-    /// Not every short name of the directory may be here.
+    /// Notes that not every short name of the directory may be here.
     pub(super) fn doubt(&mut self, name: &[u8]) {
         let part = self.part_of(hash(name));
         self.parts[part].complete = false;
     }
 
-    /// Enters a name, or has it stand for another inode, if there is room to be had.
+    /// Enters a name or changes its inode, if room can be made.
     pub(super) fn set(&mut self, cache: &DentryCache, name: &[u8], inode: InodeNr) {
         let hash = hash(name);
         for _ in 0..TRIES {
@@ -88,7 +88,7 @@ impl Hashed {
             part.segment.clear();
             part.complete = false;
         }
-        // It may be there with the inode that it stood for before.
+        // The name may still be here with its old inode.
         self.remove(name);
         let number = self.part_of(hash);
         self.parts[number].complete = false;
@@ -102,7 +102,7 @@ impl Hashed {
         part.segment.remove(hash << part.depth, name);
     }
 
-    /// Segments that there are, and the names in them.
+    /// Numbers of segments and of names in them.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
         let mut names = 0;
@@ -114,11 +114,11 @@ impl Hashed {
 
     #[inline]
     fn part_of(&self, hash: u64) -> usize {
-        // In two steps, as a number has no 64 bits to be shifted by.
+        // In two steps: a shift by 64 bits is not allowed.
         usize::from(self.index[usize_from_u64(hash >> 1 >> (63 - self.bits))])
     }
 
-    /// Makes room in a part; false when there is no memory for it.
+    /// Makes room in a part. False if there is no memory for it.
     fn grow(&mut self, cache: &DentryCache, number: usize) -> bool {
         let part = &self.parts[number];
         let (depth, complete, count) = (part.depth, part.complete, part.segment.count());
@@ -170,7 +170,7 @@ impl Part {
         self.segment.set(hash << self.depth, name, inode.raw())
     }
 
-    /// A name of a smaller part, which this one replaces.
+    /// Takes over a name of a smaller part, which this one replaces.
     fn take_over(&mut self, hash: u64, name: &[u8], inode: u32) {
         if !self.segment.set(hash << self.depth, name, inode) {
             self.complete = false;
@@ -178,8 +178,8 @@ impl Part {
     }
 }
 
-/// A hash of a name, for tables in memory only: eight bytes at a time, one multiplication each, of
-/// which both halves count.
+/// A hash of a name, for in-memory tables only: one multiplication for each eight bytes, both
+/// halves of which count.
 fn hash(name: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |state: u64, word: u64| {

@@ -1,32 +1,31 @@
-//! Memory in lines of the CPU's cache, in huge pages once there is enough of it.
+//! Memory in CPU cache lines, in huge pages if there is enough of it.
 //!
-//! A look-up in a large directory reads one line out of tens of megabytes. With pages of 4 KiB such
-//! a read misses the CPU's cache of page translations, too, which under nested paging costs as much
-//! again as the line.
+//! A lookup in a large directory reads one line out of tens of megabytes. With pages of 4 KiB such
+//! a read also misses the TLB, which under nested paging costs as much again as the line.
 
 use memmap2::{Advice, MmapMut};
 
 /// Bytes of a line.
 pub(super) const LINE: usize = 64;
-/// From this size on memory is asked for in huge pages of this size.
+/// From this size on, memory is requested in huge pages of this size.
 pub(super) const HUGE: usize = 2 << 20;
 
-/// A number of lines, zeroed at first.
+/// A number of lines, initially zero.
 pub(super) enum Lines {
-    /// Small ones.
+    /// Fewer than a huge page.
     Heap(Box<[Aligned]>),
-    /// Whole huge pages, or what the kernel gives instead of them.
+    /// Whole huge pages, or what the kernel provides instead.
     Huge(MmapMut),
 }
 
-/// One line where the CPU has one.
+/// One line, aligned as the CPU's lines are.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Aligned([u8; LINE]);
 
 impl Lines {
-    /// Bytes of memory that `count` lines take: whole huge pages, as the kernel puts only those
-    /// where they can be huge.
+    /// Bytes of memory for `count` lines. Rounded up to whole huge pages, because the kernel uses
+    /// huge pages only there.
     pub(super) const fn memory(count: usize) -> usize {
         let bytes = count * LINE;
         if bytes < HUGE { bytes } else { bytes.next_multiple_of(HUGE) }
@@ -37,7 +36,7 @@ impl Lines {
         if count * LINE >= HUGE
             && let Ok(map) = MmapMut::map_anon(Self::memory(count))
         {
-            // A kernel without huge pages refuses: small ones do.
+            // A kernel without huge pages refuses; small pages will do.
             drop(map.advise(Advice::HugePage));
             return Self::Huge(map);
         }
@@ -53,7 +52,7 @@ impl Lines {
         }
     }
 
-    /// One line, to change it.
+    /// One line, mutable.
     #[inline]
     pub(super) fn line_mut(&mut self, number: usize) -> &mut [u8; LINE] {
         match self {

@@ -1,8 +1,7 @@
-//! Names and the inodes that they stand for, in a hash table whose buckets are lines of the CPU's
-//! cache.
+//! Names and their inodes, in a hash table whose buckets are CPU cache lines.
 //!
 //! A line holds whole entries one after the other, so a name is compared where it is found: an
-//! answer is exact, and usually costs one line. Of the names of 13 bytes a line holds three.
+//! answer is exact, and usually costs one line. A line holds three names of 13 bytes.
 //!
 //! ```text
 //! line   passed: u8, used: u8, entries, zeroes
@@ -10,19 +9,19 @@
 //! ```
 //!
 //! A name goes to the first line with room at or behind its home, at most [`REACH`] lines. `passed`
-//! counts the names that went on behind the line, up to 255, which stays: a search ends where
-//! nothing passed. Within a segment no name is twice.
+//! counts the names that went past the line. It stops at 255 and stays there. A search ends at a
+//! line that nothing passed. Names are unique within a segment.
 
 use super::lines::{LINE, Lines};
 use blockyard_disk::num::{low8, u32_from_usize, u64_from_usize, usize_from_u64};
 
-/// Lines that a name may be in.
+/// Lines that may hold a name.
 const REACH: usize = 32;
-/// Where a line counts the names that went on behind it.
+/// Offset of the count of names that went past the line.
 const PASSED: usize = 0;
-/// Where a line says how many bytes its entries take.
+/// Offset of the number of bytes that the line's entries take.
 const USED: usize = 1;
-/// Where entries begin.
+/// Offset of the first entry.
 const ENTRIES_AT: usize = 2;
 /// Bytes of an entry without its name.
 const HEAD: usize = 5;
@@ -32,7 +31,7 @@ pub(super) const NAME_MAX: usize = LINE - ENTRIES_AT - HEAD;
 /// See the module's text.
 pub(super) struct Segment {
     lines: Lines,
-    /// As many as a power of two, at least 2.
+    /// A power of two, at least 2.
     count: usize,
     /// Bytes of all entries.
     taken: usize,
@@ -50,12 +49,12 @@ impl Segment {
         self.count
     }
 
-    /// Whether so much is taken that names begin to go far from home.
+    /// Whether the segment is so full that names begin to go far from home.
     pub(super) const fn is_full(&self) -> bool {
         self.taken * 8 > self.count * LINE * 5
     }
 
-    /// Whether so little is taken that only names of like hashes find no room.
+    /// Whether the segment is so empty that only names with similar hashes find no room.
     pub(super) const fn is_sparse(&self) -> bool {
         self.taken * 8 < self.count * LINE
     }
@@ -75,8 +74,7 @@ impl Segment {
         None
     }
 
-    /// Enters a name, or has it stand for another inode; false when there is no room in reach of
-    /// its home.
+    /// Enters a name or changes its inode. False if there is no room in reach of its home.
     #[must_use]
     pub(super) fn set(&mut self, hash: u64, name: &[u8], inode: u32) -> bool {
         let wanted = HEAD + name.len();
@@ -130,8 +128,7 @@ impl Segment {
         }
     }
 
-    /// Calls `visit` with every name and its inode, in the order of the lines, which is nearly that
-    /// of the hashes.
+    /// Calls `visit` with every name and its inode, in line order, which is nearly hash order.
     pub(super) fn for_each(&self, mut visit: impl FnMut(&[u8], u32)) {
         for number in 0..self.count {
             let line = self.lines.line(number);
@@ -149,7 +146,7 @@ impl Segment {
         self.taken = 0;
     }
 
-    /// The lines that a name of this hash may be in, its home first.
+    /// The lines that may hold a name with this hash, its home first.
     fn way(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
         let mask = self.count - 1;
         let home = usize_from_u64(hash >> (u64::BITS - u64_from_usize(self.count).trailing_zeros()));
@@ -157,13 +154,13 @@ impl Segment {
     }
 }
 
-/// Where the entry of a name is in a line.
+/// Offset of a name's entry in a line.
 #[inline]
 fn place(line: &[u8; LINE], name: &[u8]) -> Option<usize> {
     entries(line).find(|&at| usize::from(line[at]) == name.len() && line[at + HEAD..].starts_with(name))
 }
 
-/// Where the entries of a line are.
+/// Offsets of a line's entries.
 #[inline]
 fn entries(line: &[u8; LINE]) -> impl Iterator<Item = usize> {
     let end = ENTRIES_AT + usize::from(line[USED]);
@@ -171,7 +168,7 @@ fn entries(line: &[u8; LINE]) -> impl Iterator<Item = usize> {
     std::iter::successors(first, move |&at| Some(after(line, at)).filter(|&next| next < end))
 }
 
-/// Where an entry ends.
+/// End of an entry.
 #[inline]
 fn after(line: &[u8; LINE], at: usize) -> usize {
     at + HEAD + usize::from(line[at])
@@ -182,7 +179,7 @@ fn inode_at(line: &[u8; LINE], at: usize) -> Option<u32> {
     line[at + 1..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Writes an entry behind the others of a line that has room for it.
+/// Writes an entry behind the others of a line. The line must have room for it.
 fn push(line: &mut [u8; LINE], name: &[u8], inode: u32) {
     let at = ENTRIES_AT + usize::from(line[USED]);
     let len = low8(u32_from_usize(name.len()));
@@ -192,7 +189,7 @@ fn push(line: &mut [u8; LINE], name: &[u8], inode: u32) {
     line[USED] += low8(u32_from_usize(HEAD)) + len;
 }
 
-/// Takes an entry out of a line; those behind it move up.
+/// Takes an entry out of a line. Those behind it move up.
 fn take(line: &mut [u8; LINE], at: usize) {
     let (next, end) = (after(line, at), ENTRIES_AT + usize::from(line[USED]));
     line.copy_within(next..end, at);

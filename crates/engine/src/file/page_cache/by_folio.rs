@@ -1,9 +1,9 @@
-//! Writing folio by folio, as Linux's page cache does: each folio is delayed, or placed at once
+//! Writes folio by folio, as Linux's page cache does: each folio is delayed, or allocated at once
 //! when space gets short.
 //!
-//! In the product's way a write reserves all that it and its mapping can need before it changes
-//! anything, which no file system with Linux's rules can reserve. What was observed is in
-//! docs/behaviour/page-cache.md, "When space gets short".
+//! The product's way reserves, before a write changes anything, all that the write and its mapping
+//! can need. With Linux's rules that much cannot be reserved. docs/behaviour/page-cache.md, "When
+//! space gets short", has the observations.
 
 use super::PageCache;
 use crate::file::LockedFile;
@@ -19,7 +19,7 @@ use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 
 impl PageCache {
-    /// Writes folio after folio until one does not fit; gives the number of bytes that went.
+    /// Writes folio after folio until one does not fit. Returns the number of bytes written.
     ///
     /// # Errors
     /// Those of the first folio.
@@ -37,11 +37,11 @@ impl PageCache {
         Ok(all.bytes.len())
     }
 
-    /// Writes the part that lies in one folio. If it does not fit, what it allocated behind the end
-    /// of the file goes, and it is tried again after a commit that frees clusters.
+    /// Writes the part in one folio. If it does not fit, frees what it allocated behind the end of
+    /// the file, and tries again after a commit that frees clusters.
     fn write_folio(&self, file: &mut LockedFile<'_>, folio: Part<'_>) -> Result<()> {
         let bits = file.files.volume.geometry().block_bits();
-        // As in Linux this is asked once, however often it is tried again.
+        // As in Linux this is decided once, however often the write is tried.
         let delays = self.delays && !self.leaves_delayed_allocation(file)?;
         let mut tries = 0;
         loop {
@@ -60,8 +60,8 @@ impl PageCache {
         }
     }
 
-    /// Zeroes what Linux zeroes of a folio that does not fit: what reads as zeroes inside the file
-    /// and before the first block that is not allocated. It then waits to be written.
+    /// Zeroes what Linux zeroes in a folio that does not fit, and makes it dirty: blocks that read
+    /// as zeroes, inside the file and before the first unallocated block.
     fn dirty_before_hole(&self, file: &mut LockedFile<'_>, blocks: Range<u32>, size: u64) -> Result<()> {
         let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << file.files.volume.geometry().block_bits())));
         for logical in blocks.start..end.max(blocks.start) {
@@ -96,14 +96,14 @@ impl PageCache {
         }
         let written = file.write_back();
         if let Err(Error::NoSpace) = written {
-            // It was clean before: only what this write brought waits.
+            // The file was clean before: only this write's blocks are dirty.
             file.forget_dirty(0..u32::MAX);
         }
         written
     }
 
-    /// Whether there is so little space that a write asks for its blocks at once. Before that,
-    /// reserved clusters are given their place when they get many.
+    /// Whether space is so short that a write must allocate its blocks at once. Before that point,
+    /// reserved clusters are written back when there are many.
     fn leaves_delayed_allocation(&self, file: &mut LockedFile<'_>) -> Result<bool> {
         let room = file.files.volume.space.allocator().room();
         if room.wants_write_back() {
@@ -112,8 +112,7 @@ impl PageCache {
         Ok(room.is_short())
     }
 
-    /// Gives the blocks of a range a place each, one after the other, as unwritten: their data
-    /// comes later.
+    /// Allocates the blocks of a range one by one, as unwritten: their data comes later.
     fn place_now(&self, file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
         let extents = file.inode.core().map == InodeMap::Extents;
         let how = How { unwritten: extents, pool: Pool::Ordinary, exact: false };
@@ -130,7 +129,7 @@ impl PageCache {
     }
 }
 
-/// Gives a block its place.
+/// Allocates one block.
 fn place_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
     let LockedFile { files, ctx, inode, .. } = *file;
     let handle = files.volume.begin(ctx, RUN_CREDITS)?;
@@ -141,7 +140,7 @@ fn place_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
         let plan = files.mapping.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
         debug_assert_eq!(plan.extent.len, 1, "one block was asked for");
         if !how.unwritten {
-            // Block maps cannot say that a block reads as zeroes: what was there before would show.
+            // A block map cannot say that a block reads as zeroes: its old content would show.
             let block_size = u64_from_usize(files.volume.block_size());
             files.store.write_zeroes(plan.extent.physical * block_size, block_size)?;
             inode.note_written(&files.volume.flushes);
@@ -182,7 +181,7 @@ mod tests {
     use blockyard_sync::{AtomicU64, Ordering};
     use std::sync::Arc;
 
-    /// A folio of four blocks, of which only the first has a place.
+    /// A folio of four blocks, of which only the first is allocated.
     #[test]
     fn what_has_a_place_in_a_folio_that_does_not_fit_is_zeroed_and_written() {
         let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!(bytes, [0; 5 << 12]);
     }
 
-    /// Counts the blocks that were placed at once.
+    /// Counts the blocks that were allocated at once.
     #[derive(Default)]
     struct Placed(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! Conversions when I/O has ended, as it was seen on a kernel.
+//! Conversions at the end of I/O, as observed on a kernel.
 
 use super::PageCache;
 use crate::file::{Files, LockedFile};
@@ -6,7 +6,7 @@ use crate::instruments::IoEnd;
 use crate::{OpContext, Result};
 
 impl PageCache {
-    /// Converts what has ended its I/O by now, of files that nobody uses.
+    /// Converts pieces whose I/O has ended by now, in files that nobody has locked.
     pub(super) fn convert_ended(&self, files: &Files, ctx: &OpContext) -> Result<()> {
         while let Some(ended) = self.next_ended() {
             convert_other(files, ctx, &ended)?;
@@ -14,7 +14,7 @@ impl PageCache {
         Ok(())
     }
 
-    /// As [`Self::convert_ended`], of this file, too.
+    /// As [`Self::convert_ended`], and also in this file.
     pub(super) fn convert_ended_beside(&self, file: &mut LockedFile<'_>) -> Result<()> {
         while let Some(ended) = self.next_ended() {
             if ended.inode == file.inode.number() {
@@ -31,7 +31,7 @@ impl PageCache {
         self.told().and_then(|ends| ends.0.next())
     }
 
-    /// Tells who knows of I/O that a write has placed a block at once, or failed to.
+    /// Tells the observer that a write has allocated a block at once, or failed to.
     pub(super) fn note_block_placed(&self) {
         if let Some(ends) = &self.io_ends {
             ends.0.placed();
@@ -39,7 +39,7 @@ impl PageCache {
     }
 }
 
-/// A piece of a file that nobody uses now; of others it is converted later.
+/// Converts a piece of another file if nobody has it locked; otherwise it is converted later.
 fn convert_other(files: &Files, ctx: &OpContext, ended: &IoEnd) -> Result<()> {
     let Ok(inode) = files.volume.inodes.inode(ended.inode) else { return Ok(()) };
     let Some(mut data) = inode.try_write() else { return Ok(()) };
