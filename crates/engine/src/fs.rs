@@ -1,7 +1,7 @@
-//! The front door: an open file system, its public operations, and opening it.
+//! The entry point: an open file system, its public operations, and opening it.
 //!
-//! What is asked for here is done by a part: data by [`Files`], names by [`Namespace`], attributes
-//! by [`Xattrs`], transactions by the [`Volume`] below all of them.
+//! Each operation is delegated to a part: data to [`Files`], names to [`Namespace`], attributes to
+//! [`Xattrs`], transactions to the [`Volume`] below all of them.
 
 mod attributes;
 mod cleanup;
@@ -29,15 +29,15 @@ use std::sync::Arc;
 /// A mounted image. All operations take `&self`, from any thread; see the crate's text for the
 /// order of locks.
 ///
-/// Close it with [`FileSystem::close`]. Dropping it does the same, with nobody to tell an error to
-/// but the log. An operation that panics makes it read-only: nothing of the unfinished transaction
+/// Close it with [`FileSystem::close`]. Dropping it does the same, but can report an error only to
+/// the log. An operation that panics makes it read-only: nothing of the unfinished transaction
 /// reaches the device.
 pub struct FileSystem {
     pub(crate) volume: Arc<Volume>,
     pub(crate) files: Arc<Files>,
     pub(crate) xattrs: Arc<Xattrs>,
     pub(crate) namespace: Namespace,
-    /// Closed, or given up: nothing is left to do.
+    /// Closed or abandoned: nothing is left to do.
     has_ended: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct FileSystem {
 pub struct Statistics {
     /// Bytes of a block.
     pub block_size: u32,
-    /// Blocks without those that hold the file system's own structures at mkfs time.
+    /// Blocks, except those that held the file system's own structures at mkfs time.
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
@@ -73,22 +73,21 @@ impl FileSystem {
         self.volume.superblock()
     }
 
-    /// Whether changes are refused: asked for, required by the image, or after a failure.
+    /// Whether changes are refused: on request, required by the image, or after a failure.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.volume.is_read_only()
     }
 
-    /// Whether a failure turned this instance read-only: what is in memory may be ahead of the
-    /// image.
+    /// Whether a failure made this instance read-only: memory may be ahead of the image.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.volume.has_failed()
     }
 
-    /// What is done when an operation found that the image contradicts the format
-    /// ([`Error::Corrupt`](crate::Error::Corrupt)): as [`OpenOptions::on_damage`] says. To be
-    /// called after the operation.
+    /// Does what [`OpenOptions::on_damage`] says for an operation that found that the image
+    /// violates the format ([`Error::Corrupt`](crate::Error::Corrupt)). Call it after the
+    /// operation.
     pub fn note_damage(&self, ctx: &OpContext) {
         self.volume.note_damage(ctx);
     }
@@ -105,7 +104,7 @@ impl FileSystem {
         self.volume.space.allocator()
     }
 
-    /// Sizes and counts as they stand now; delayed allocations count as used.
+    /// Current sizes and counts. Delayed allocations count as used.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let geometry = self.volume.geometry();

@@ -1,9 +1,9 @@
 //! Block groups as the journal sees them: descriptors and on-disk bitmaps.
 //!
-//! The truth about a descriptor is [`GroupState`], 64 raw bytes under the group's own lock;
-//! descriptor blocks are encoded from it by a commit. Bitmaps are blocks of the metadata cache,
-//! pinned in the group's state while they have unwritten changes. The allocator has its own, larger
-//! view (preallocations and pending frees count as used); this module holds what the disk will say.
+//! The truth about a descriptor is [`GroupState`], 64 raw bytes under the group's own lock. A
+//! commit encodes descriptor blocks from it. Bitmaps are blocks of the metadata cache, pinned in
+//! the group's state while they have unwritten changes. The allocator has its own, larger view
+//! (preallocations and pending frees count as used); this module holds what the disk will say.
 
 mod blocks;
 mod freeze;
@@ -26,10 +26,10 @@ use std::sync::Arc;
 pub(crate) struct Groups {
     sb: Superblock,
     cache: Arc<MetaCache>,
-    /// Where bitmaps and tables are: never changes.
+    /// Positions of bitmaps and tables; never change.
     places: Box<[Places]>,
     states: Box<[Mutex<GroupState>]>,
-    /// Groups whose descriptor changed since it was last encoded, each once.
+    /// Groups whose descriptor changed since it was last encoded; each once.
     dirty: Mutex<Vec<GroupNr>>,
 }
 
@@ -44,9 +44,9 @@ struct Places {
 /// One group under its lock.
 pub(crate) struct GroupState {
     raw: RawGroupDesc,
-    /// The flags that have a meaning on this file system.
+    /// The flags that mean something on this file system.
     flags: GroupFlags,
-    /// When `raw` changed; unchanged since it was encoded when that is [`Epoch::NONE`].
+    /// When `raw` changed; [`Epoch::NONE`] if not since it was encoded.
     epoch: Epoch,
     /// `raw` as it was before `epoch`.
     before: RawGroupDesc,
@@ -125,7 +125,7 @@ impl Groups {
         }
     }
 
-    /// Sums over all groups; exact when nobody changes them.
+    /// Sums over all groups. Exact if nobody changes them.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for group in self.geometry().all_groups() {
@@ -137,7 +137,7 @@ impl Groups {
         totals
     }
 
-    /// Where the group's inode table begins.
+    /// First block of the group's inode table.
     pub(crate) fn inode_table(&self, group: GroupNr) -> BlockNr {
         self.places(group).inode_table
     }
@@ -146,7 +146,7 @@ impl Groups {
         &self.places[usize_from_u32(group.raw())]
     }
 
-    /// Reads a bitmap block as the disk has it, or from the cache.
+    /// Reads a bitmap block, from the disk or the cache.
     fn read_bitmap(&self, group: GroupNr, raw: &RawGroupDesc, kind: BlockKind) -> Result<Arc<Buffer>> {
         debug_assert!(kind.is_bitmap(), "{kind:?} is no bitmap");
         let (sums, size) = (self.sb.checksums(), self.sb.desc_size());

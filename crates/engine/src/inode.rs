@@ -1,15 +1,15 @@
 //! Inodes in memory.
 //!
-//! Two locks, two purposes. [`Inode::content`] is the lock of POSIX: readers share, a writer is
-//! alone; it is taken before a handle and may be held while waiting for one, for data and for other
-//! inodes. [`Inode::core`] guards the raw inode and the mapping below it; it is taken inside a
-//! handle, never while waiting for one, so that a commit, which waits for handles only, can always
-//! encode every inode.
+//! Two locks, two purposes. [`Inode::content`] is the lock of POSIX: readers share it, a writer has
+//! it alone. It is taken before a handle, and may be held while waiting for a handle, for data or
+//! for other inodes. [`Inode::core`] guards the raw inode and the mapping below it. It is taken
+//! inside a handle and never held while waiting for one. So a commit, which waits for handles only,
+//! can always encode every inode.
 //!
-//! The raw inode (`slot`) is the truth, edited in place; size, sectors and mapping kind are kept
-//! beside it because operations look at them. A changed inode is encoded into its table block by
-//! the commit, by the first who wants to change it again before the commit came to it, or earlier,
-//! when many wait and nobody holds it.
+//! The raw inode (`slot`) is the truth, edited in place. Size, sectors and mapping kind are kept
+//! beside it because operations read them often. A changed inode is encoded into its table block by
+//! the commit, or by the first thread that changes it again before the commit came to it. It is
+//! encoded earlier if many inodes are waiting and nobody holds it.
 
 mod dirty_files;
 mod load;
@@ -42,7 +42,7 @@ use open_counts::OpenCounts;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Where an inode is noted; part of the inode, under its core lock.
+/// Where an inode is recorded as an orphan; part of the inode, under its core lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrphanNote {
     /// On the list, under this key.
@@ -64,38 +64,38 @@ pub(crate) struct Inode {
     /// The group that goals start from.
     group: GroupNr,
     content: RwLock<FileData>,
-    /// Held shared while content is read, exclusively while blocks are taken away: what a reader
-    /// has looked up stays the file's.
+    /// Held shared while content is read, exclusively while blocks are taken away: blocks that a
+    /// reader has looked up stay the file's.
     shape: RwLock<()>,
     waiting: RwLock<Waiting>,
     core: RwLock<InodeCore>,
-    /// The [`Epoch`] in which the inode changed and has not been encoded since. Changed under the
-    /// core's lock, so relaxed.
+    /// The [`Epoch`] in which the inode changed, if it was not encoded since. Relaxed: changed
+    /// under the core's lock.
     epoch: AtomicU32,
-    /// 1 + the transaction that changed the inode last, 0 for none. Changed under the core's lock;
-    /// relaxed, as who asks for durability has ordered itself behind the change.
+    /// 1 + the last transaction that changed the inode, 0 for none. Changed under the core's lock.
+    /// Relaxed: a caller that asks for durability has ordered itself behind the change.
     pub(crate) changed_in: AtomicU64,
-    /// As `changed_in`, for changes without which the content cannot be found: size and mapping.
+    /// As `changed_in`, for changes needed to find the content: size and mapping.
     pub(crate) remapped_in: AtomicU64,
-    /// The flush that covers the data written last; see [`Flushes::ticket`]. Changed under the
+    /// The flush that covers the last written data; see [`Flushes::ticket`]. Changed under the
     /// content lock; relaxed.
     pub(crate) written: AtomicU64,
-    /// Clusters that are reserved for data that waits, for who asks without the content lock.
-    /// Changed under that lock; one that was mapped goes after it was: the release then pairs with
-    /// the acquire of who asks, so that the file never has less space than it has data.
+    /// Clusters reserved for dirty data, for readers without the content lock. Changed under that
+    /// lock. A cluster is subtracted only after it was mapped; the release pairs with the reader's
+    /// acquire, so the file never shows less space than it has data.
     delayed: AtomicU64,
     /// Where it was read last.
     pub(crate) read_ahead: ReadAhead,
-    /// Data could not be written and nobody was told. Relaxed: a flag.
+    /// Data could not be written and nobody was told yet. Relaxed: a flag.
     pub(crate) lost_data: AtomicBool,
-    /// Open references, which keep an inode without links.
+    /// Open references; they keep an inode without links.
     pub(crate) opens: OpenCounts,
     /// When its data became dirty; see [`InodeTable::note_dirty_data`].
     pub(crate) dirty_since: DirtySince,
-    /// It was cut to nothing: as in Linux its data is written back when a user closes it, so that
-    /// the usual replacing by truncation leaves no empty file after a crash. Relaxed: a hint.
+    /// It was truncated to nothing. As in Linux its data is written back when a user closes it, so
+    /// that replacing a file by truncation leaves no empty file after a crash. Relaxed: a hint.
     pub(crate) written_at_close: AtomicBool,
-    /// Asked for since the table's hand passed. Relaxed: a hint.
+    /// Accessed since the table's hand passed. Relaxed: a hint.
     touched: AtomicBool,
     /// The allocator's state of this inode.
     pub(crate) space: InodeAlloc,
@@ -103,7 +103,7 @@ pub(crate) struct Inode {
     names: Option<Arc<Dentries>>,
 }
 
-/// The inodes of a volume: those in memory, and how they come from their table and get into
+/// The inodes of a volume: those in memory, how they are loaded from their table and how they join
 /// transactions.
 pub(crate) struct Inodes {
     pub(crate) table: InodeTable,
@@ -119,7 +119,7 @@ pub(crate) struct Inodes {
     pub(crate) features: Arc<NewFeatures>,
 }
 
-/// What encoding an inode takes beside the inode.
+/// What encoding an inode needs besides the inode.
 pub(crate) struct Encoding<'a> {
     pub(crate) checksums: &'a Checksums,
     /// Whether `i_blocks` may be in blocks.
@@ -128,12 +128,12 @@ pub(crate) struct Encoding<'a> {
     pub(crate) features: &'a NewFeatures,
 }
 
-/// The bytes of an inode of any size; those of the usual one lie in the core.
+/// The bytes of an inode of any size. The usual size is stored in the core.
 pub(crate) type SlotBytes = SmallVec<[u8; 256]>;
 
 /// What the core lock guards.
 pub(crate) struct InodeCore {
-    /// The raw inode; its size is what the disk may know ([`InodeCore::size`] may be ahead of it).
+    /// The raw inode. Its size is what the disk may know; [`InodeCore::size`] may be ahead of it.
     pub(crate) slot: InodeSlot<SlotBytes>,
     /// How the content is found.
     pub(crate) map: InodeMap,
@@ -143,18 +143,18 @@ pub(crate) struct InodeCore {
     pub(crate) sectors: u64,
     /// Seed of the checksums of this inode's blocks.
     pub(crate) seed: Option<u32>,
-    /// The table block and the offset in it, pinned while there is something to encode.
+    /// The table block and the offset in it. Pinned while there is something to encode.
     table: Option<(Arc<Buffer>, usize)>,
-    /// Where the last child of a directory went.
+    /// Where the last child of a directory was placed.
     pub(crate) children: InodeDirAlloc,
-    /// Where the inode is noted as an orphan.
+    /// Where the inode is recorded as an orphan.
     pub(crate) orphan: Option<OrphanNote>,
-    /// Made without a name, which it may still get.
+    /// Created without a name, but may still get one.
     pub(crate) nameable: bool,
-    /// An error ended a truncation midway: blocks may lie behind the end. They go before the file
-    /// grows, or at close.
+    /// An error ended a truncation midway: blocks may lie behind the end. They are freed before the
+    /// file grows, or at close.
     pub(crate) unfinished: bool,
-    /// Gone: links and references were 0 and the inode was freed.
+    /// Deleted: links and references were 0 and the inode was freed.
     pub(crate) deleted: bool,
 }
 
@@ -164,7 +164,7 @@ impl Inode {
         self.number
     }
 
-    /// What tells it from those that had its number before.
+    /// Tells it apart from earlier inodes with its number.
     pub(crate) const fn id(&self) -> InodeId {
         InodeId { number: self.number, generation: self.generation }
     }
@@ -189,7 +189,7 @@ impl Inode {
         self.content.read_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
-    /// Exclusive use of the content. Several inodes in ascending order of number.
+    /// Exclusive use of the content. Lock several inodes in ascending order of number.
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, FileData> {
         self.content.write_ordered(u64::from(self.number.raw()))
     }
@@ -205,7 +205,7 @@ impl Inode {
         self.content.try_write()
     }
 
-    /// While this is held no block is taken away from the file. Readers need nothing else.
+    /// While this is held, no block is taken away from the file. Readers need nothing else.
     pub(crate) fn hold_shape(&self) -> RwLockReadGuard<'_, ()> {
         self.shape.read_ordered(u64::from(self.number.raw()))
     }
@@ -217,22 +217,22 @@ impl Inode {
     }
 
     /// The data that is not where the mapping says. The caller holds the content lock, or the
-    /// core's shared: data is mapped before it stops waiting.
+    /// core's shared: data is mapped before it leaves here.
     pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, Waiting> {
         self.waiting.read()
     }
 
-    /// [`Self::waiting`], to change it. The caller holds the content lock exclusively.
+    /// [`Self::waiting`], mutable. The caller holds the content lock exclusively.
     pub(crate) fn waiting_mut(&self) -> RwLockWriteGuard<'_, Waiting> {
         self.waiting.write()
     }
 
-    /// A look at the raw inode and the mapping.
+    /// Read access to the raw inode and the mapping.
     pub(crate) fn core(&self) -> RwLockReadGuard<'_, InodeCore> {
         self.core.read_ordered(u64::from(self.number.raw()))
     }
 
-    /// The raw inode and the mapping, to change them inside a handle.
+    /// Write access to the raw inode and the mapping, inside a handle.
     pub(crate) fn core_mut(&self) -> RwLockWriteGuard<'_, InodeCore> {
         self.core.write_ordered(u64::from(self.number.raw()))
     }
@@ -248,8 +248,8 @@ impl Inode {
         self.core.write_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
-    /// As [`Inode::core`], for the value of an attribute: values come after the inodes that they
-    /// belong to, new ones too.
+    /// As [`Inode::core`], for the value of an attribute: values come after the inodes that own
+    /// them, new ones too.
     pub(crate) fn core_of_value(&self) -> RwLockReadGuard<'_, InodeCore> {
         self.core.read_ordered((2 << 32) + u64::from(self.number.raw()))
     }
@@ -259,18 +259,18 @@ impl Inode {
         self.core.write_ordered((2 << 32) + u64::from(self.number.raw()))
     }
 
-    /// Data was written to the device, and the write has returned.
+    /// Notes that data was written to the device, and the write has returned.
     pub(crate) fn note_written(&self, flushes: &Flushes) {
         self.written.fetch_max(flushes.ticket(), Ordering::Relaxed);
     }
 
-    /// Clusters that are reserved for data that waits; to be asked before the mapping.
+    /// Clusters reserved for dirty data. Read this before the mapping.
     pub(crate) fn delayed_clusters(&self) -> u64 {
         self.delayed.load(Ordering::Acquire)
     }
 
-    /// What is reserved for waiting data changed; `data` is what the content lock, which the caller
-    /// holds exclusively, guards.
+    /// Notes that the reservations for dirty data changed; `data` is what the content lock guards,
+    /// which the caller holds exclusively.
     pub(crate) fn note_delayed(&self, data: &FileData) {
         self.delayed.store(u64_from_usize(data.reserved_len()), Ordering::Release);
     }
@@ -282,7 +282,7 @@ impl Inode {
         }
     }
 
-    /// Size or mapping changed in this handle's transaction.
+    /// Notes that size or mapping changed in this handle's transaction.
     pub(crate) fn note_remapped(&self, handle: &Handle<'_>) {
         let mark = u64::from(handle.tid().raw()) + 1;
         if self.remapped_in.load(Ordering::Relaxed) != mark {
@@ -290,7 +290,7 @@ impl Inode {
         }
     }
 
-    /// The epoch of what is not encoded yet.
+    /// The epoch of the changes that are not encoded yet.
     fn epoch(&self) -> Epoch {
         Epoch::from_raw(self.epoch.load(Ordering::Relaxed))
     }
@@ -301,7 +301,7 @@ impl Inode {
     }
 
     /// Copies the raw inode with its checksum to its table block, if it changed in `epoch`. The
-    /// table block keeps its content of that epoch for the commit, and the inode is put there, too.
+    /// table block keeps its content of that epoch for the commit, and the inode is put there too.
     pub(crate) fn encode(&self, epoch: Epoch, encoding: &Encoding<'_>) {
         let mut core = self.core_mut_child();
         if self.epoch() == epoch {
@@ -310,7 +310,7 @@ impl Inode {
         }
     }
 
-    /// [`Self::encode`] for who holds the core, whatever the epoch.
+    /// [`Self::encode`] for a caller that holds the core, whatever the epoch.
     fn encode_core(&self, core: &mut InodeCore, encoding: &Encoding<'_>) {
         let epoch = self.epoch();
         debug_assert!(epoch != Epoch::NONE, "inode {} has nothing to encode", self.number);
@@ -338,12 +338,13 @@ impl Inode {
         self.names.as_ref()
     }
 
-    /// What the dentry cache says of a name; the caller holds the content lock of the directory.
+    /// What the dentry cache knows about a name. The caller holds the content lock of the
+    /// directory.
     pub(crate) fn dentry(&self, name: &[u8]) -> Dentry {
         self.names.as_ref().map_or(Dentry::Unknown, |names| names.ask(name))
     }
 
-    /// An inode that nobody uses yet; `names` may know a directory.
+    /// An inode that nobody uses yet. For a directory, `names` may have cached dentries.
     pub(crate) fn new(
         number: InodeNr,
         kind: FileType,
@@ -413,15 +414,15 @@ impl InodeCore {
         }
     }
 
-    /// Whether nothing has to be done that is known here only: where it is noted as an orphan, a
-    /// truncation to finish, a deletion, a size that the disk does not know yet.
+    /// Whether nothing known only here is left to do: an orphan record, a truncation to finish, a
+    /// deletion, a size that the disk does not know yet.
     fn owes_nothing(&self) -> bool {
         let is_told = self.size <= self.slot.raw().size();
         self.orphan.is_none() && !self.unfinished && (is_told && self.links() > 0 || self.deleted)
     }
 
-    /// Whether nothing can lie behind the end: the size ends a block, and no truncation was left
-    /// midway.
+    /// Whether nothing can lie behind the end: the size is a multiple of the block, and no
+    /// truncation was left midway.
     pub(crate) fn has_clear_end(&self, block_size: usize) -> bool {
         !self.unfinished && self.size.is_multiple_of(u64_from_usize(block_size))
     }
@@ -431,7 +432,7 @@ impl InodeCore {
         !ctx.caches_writes && (self.slot.modified() != ctx.now || self.slot.changed() != ctx.now)
     }
 
-    /// Sets the times of a change of content, unless the caller keeps them.
+    /// Sets the times of a change of content, unless the caller keeps times itself.
     pub(crate) fn touch(&mut self, ctx: &OpContext) {
         if !ctx.caches_writes {
             self.slot.set_modified(ctx.now);
@@ -444,12 +445,12 @@ impl InodeCore {
         &self.slot.raw().i_block
     }
 
-    /// The root of the extent tree, where there is one.
+    /// The root of the extent tree, if there is one.
     pub(crate) fn extent_root(&self) -> Option<&[u8; 60]> {
         (self.map == InodeMap::Extents).then(|| self.root())
     }
 
-    /// The 60 bytes of `i_block`, to change them.
+    /// The 60 bytes of `i_block`, mutable.
     pub(crate) fn root_mut(&mut self) -> &mut [u8; 60] {
         &mut self.slot.raw_mut().i_block
     }
@@ -459,7 +460,7 @@ impl InodeCore {
         self.slot.raw().flags()
     }
 
-    /// The table block and the offset in it, when the inode has joined a transaction.
+    /// The table block and the offset in it, if the inode has joined a transaction.
     pub(crate) fn table(&self) -> Option<(Arc<Buffer>, usize)> {
         self.table.clone()
     }
@@ -469,8 +470,8 @@ impl InodeCore {
         self.slot.raw_mut().i_dtime.set(older.raw());
     }
 
-    /// As [`Self::set_orphan_link`], for an inode whose table block has joined the transaction by
-    /// itself.
+    /// As [`Self::set_orphan_link`], for an inode whose table block has joined the transaction
+    /// separately.
     pub(crate) fn relink_orphan(&mut self, older: InodeNr, table: (Arc<Buffer>, usize)) {
         self.set_orphan_link(older);
         self.table.get_or_insert(table);
@@ -493,7 +494,8 @@ impl InodeCore {
         self.sectors = self.sectors.saturating_add_signed(sectors);
     }
 
-    /// `i_blocks` in 512-byte units, or in blocks with the flag where that does not fit 48 bits.
+    /// Stores `i_blocks` in 512-byte units, or in blocks with the flag if that does not fit 48
+    /// bits.
     fn store_sectors(&mut self, huge_file: bool, block_bits: u32) {
         let sectors = self.sectors;
         let raw = self.slot.raw_mut();

@@ -1,10 +1,10 @@
-//! What tells an inode from all others, also from those that had its number before.
+//! Identity of an inode: tells it apart from all others, including earlier ones with its number.
 
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 
-/// One inode: its number, and the generation that differs from those of the inodes that had the
-/// number before.
+/// One inode: its number, and a generation that differs from those of earlier inodes with the
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeId {
     /// The number.
@@ -13,9 +13,9 @@ pub struct InodeId {
     pub generation: u32,
 }
 
-/// An inode as an operation is told which: by its number alone, whoever has that now, or by its
-/// identity, so that the operation fails with [`Error::StaleInode`](crate::Error::StaleInode) once
-/// another one has the number.
+/// How an operation names an inode. By number alone: whichever inode has it now. By identity: the
+/// operation fails with [`Error::StaleInode`](crate::Error::StaleInode) once another inode has the
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeRef {
     /// The number.

@@ -1,24 +1,24 @@
-//! The jbd2 journal, written: transactions go into a ring of log blocks, and home later.
+//! Writing the jbd2 journal: transactions go into a ring of log blocks, and home later.
 //!
 //! A commit writes revoke records, descriptors and block images into the ring as they come,
-//! flushes, and writes the commit record durably: from then on the transaction survives a crash.
-//! Its images are in the log only until a *checkpoint* brings them home: where they are is kept in
-//! memory ([`Committed`]), and who reads a block meanwhile gets the committed image ([`HomeView`]).
-//! A checkpoint reads the newest committed image of each block of the oldest transactions from the
-//! log, writes it home, flushes, and only then moves the tail: the ring space before it may be
-//! overwritten.
+//! flushes, and writes the commit record durably. From then on the transaction survives a crash.
+//! Its images are only in the log until a *checkpoint* brings them home. Their positions are kept
+//! in memory ([`Committed`]), and meanwhile a reader of a block gets the committed image
+//! ([`HomeView`]). A checkpoint reads the newest committed image of each block of the oldest
+//! transactions from the log, writes it home, flushes, and only then moves the tail: now the ring
+//! space before it may be overwritten.
 //!
 //! Order of writes, and what each order protects:
-//! * file data, log blocks | flush | commit record, durable: a commit record implies all that it
-//!   speaks of.
+//! * file data, log blocks | flush | commit record, durable: a commit record implies everything it
+//!   covers.
 //! * commit record | home: nothing at home is ahead of the log.
 //! * home | flush | tail, durable | reuse of ring space: what left the log is at home.
 //! * log marked in use, durable | first commit record: no committed transaction is overlooked.
 //!
 //! Invariants: `used` is the sum of the blocks of the transactions in `logged`, and one ring block
-//! is always free; every block of a logged transaction whose newest image is of that transaction,
+//! is always free. Every block of a logged transaction whose newest image is of that transaction,
 //! and that was not revoked since, is in [`Committed`] until it is home, and the log block of that
-//! image is not written meanwhile.
+//! image is not overwritten meanwhile.
 
 mod blocks;
 mod committed;
@@ -41,7 +41,7 @@ use log::Log;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// What a journal aborts with: EIO, negative as Linux writes it.
+/// The error that an aborted journal records: EIO, negative as Linux writes it.
 const ERRNO: u32 = 5_u32.wrapping_neg();
 
 /// Where a journal writes.
@@ -52,7 +52,7 @@ pub(crate) struct Devices<B: Backend = Native> {
     pub(crate) flushes: Arc<Flushes<B>>,
 }
 
-/// A journal that is being written.
+/// A journal open for writing.
 pub(crate) struct LogJournal<B: Backend = Native> {
     home: Arc<dyn BlockDevice>,
     flushes: Arc<Flushes<B>>,
@@ -64,37 +64,37 @@ pub(crate) struct LogJournal<B: Backend = Native> {
     ring: Mutex<RingState, B>,
 }
 
-/// Blocks that a transaction may change at least: more than an operation that cannot be cut needs.
+/// Fewest blocks that a transaction may change: more than an operation that cannot be split needs.
 const TRANSACTION_MIN: usize = 64;
 
-/// How far the log is written before it begins anew, in transactions as large as the one that ends
-/// may be. Larger ones bring blocks home more seldom, smaller ones leave more of the log's place on
-/// its device untouched.
+/// How far the log is written before it starts over, in units of the largest next transaction.
+/// Larger values bring blocks home less often; smaller ones leave more of the log's area on its
+/// device untouched.
 const FAR: usize = 3;
 
 /// Bounds of a transaction.
 pub(crate) struct Limits {
     /// Blocks that may be dirty in memory.
     pub(crate) dirty_max: usize,
-    /// Blocks of a transaction, where the user says so.
+    /// Blocks of a transaction, if the user sets them.
     pub(crate) transaction: Option<usize>,
 }
 
-/// The log and what is in it. One commit at a time: nobody waits for this lock.
+/// The log and its content. One commit at a time, so nobody waits for this lock.
 struct RingState {
     log: Log,
     /// From the oldest to the newest.
     logged: VecDeque<Transaction>,
     /// Ring blocks of all of `logged`.
     used: u32,
-    /// The log block that will be written next.
+    /// The next log block to be written.
     head: u32,
-    /// The transaction that will be written next.
+    /// The next transaction to be written.
     next: TxnId,
-    /// Most blocks that it may change.
+    /// Most blocks it may change.
     blocks: usize,
     last_time: CommitTime,
-    /// The transaction that is being written.
+    /// The transaction being written.
     open: Open,
     /// Revokes that were never cancelled, under [`BrokenRule::RevokeNotCancelled`] only.
     sticky: BTreeSet<BlockNr>,
@@ -108,15 +108,15 @@ struct Transaction {
     blocks: u32,
 }
 
-/// The part of a transaction that was written so far. One after the other uses the same memory.
+/// The part of a transaction written so far. Successive transactions reuse its memory.
 #[derive(Default)]
 struct Open {
     tid: TxnId,
     start: u32,
-    /// The log block that comes next.
+    /// The next log block.
     at: u32,
     blocks: u32,
-    /// Ring blocks that are free for it.
+    /// Free ring blocks for it.
     room: u32,
     images: Vec<(BlockNr, Logged)>,
     revoked: Vec<BlockNr>,
@@ -125,7 +125,7 @@ struct Open {
 }
 
 impl<B: Backend> LogJournal<B> {
-    /// Takes over an empty log; [`Journal::start`] comes before the first transaction.
+    /// Takes over an empty log. Call [`Journal::start`] before the first transaction.
     ///
     /// # Errors
     /// [`Error::Refused`] when the log is not empty.
@@ -143,8 +143,8 @@ impl<B: Backend> LogJournal<B> {
         let first = place.superblock().sequence();
         let log = Log::open(Arc::clone(committed.log()));
         let len = usize_from_u32(log.ring().len());
-        // As Linux: until a third of the log is in use, what a transaction freed stays out of
-        // reach.
+        // As in Linux: until a third of the log is in use, clusters that a transaction freed cannot
+        // be reused.
         let in_log = limits.transaction.map_or(len / 3, |most| most.clamp(TRANSACTION_MIN, len / 4 * 3));
         let blocks_max = in_log.min(limits.dirty_max);
         assert!(0 < blocks_max && blocks_max < len, "transactions of {blocks_max} in a log of {len}");
@@ -170,10 +170,9 @@ impl<B: Backend> LogJournal<B> {
         })
     }
 
-    /// Sees to it that `needed` ring blocks are free, by a checkpoint of the oldest transactions,
-    /// which frees half of the ring; and that a large log goes on at its beginning, by one of all
-    /// of them, when enough of it has been written: it occupies no more of its device than a few
-    /// transactions fill.
+    /// Makes sure that `needed` ring blocks are free: a checkpoint of the oldest transactions frees
+    /// half of the ring. When enough of a large log has been written, a checkpoint of all of them
+    /// makes it start over, so that it occupies no more of its device than a few transactions fill.
     fn make_room(&self, ring: &mut RingState, needed: u32) -> Result<Prepared> {
         let len = ring.log.ring().len();
         let has_gone_far = self.has_gone_far(ring);
@@ -192,7 +191,7 @@ impl<B: Backend> LogJournal<B> {
         }
         let prepared = self.checkpoint(ring, count)?;
         if ring.used + needed < len {
-            // What could not be read is tried again when there is need of it.
+            // Unreadable blocks are tried again when they are needed.
             return Ok(Prepared::Ready);
         }
         if matches!(prepared, Prepared::Unreadable(_)) {
@@ -201,15 +200,15 @@ impl<B: Backend> LogJournal<B> {
         Err(Error::Refused(Refusal::TransactionTooLarge { blocks: needed, log: len }))
     }
 
-    /// Whether the log's next block is so far from its first that it is to begin anew.
+    /// Whether the log's next block is so far from its first that it should start over.
     fn has_gone_far(&self, ring: &RingState) -> bool {
         let all = ring.log.ring();
         debug_assert!(all.contains(ring.head), "the head {} lies outside of the ring", ring.head);
         usize_from_u32(ring.head - all.first()) > (FAR * ring.blocks).max(usize_from_u32(all.len() / 8))
     }
 
-    /// Brings the oldest `count` transactions home and forgets them in the log. If those were all,
-    /// it begins anew when its head has gone far: what it held there before is older than what
+    /// Brings the oldest `count` transactions home and forgets them in the log. If those were all
+    /// and the head has gone far, the log starts over: its earlier content there is older than what
     /// recovery asks for.
     fn checkpoint(&self, ring: &mut RingState, count: usize) -> Result<Prepared> {
         let Some(last) = count.checked_sub(1).and_then(|at| ring.logged.get(at)).map(|logged| logged.tid)
@@ -241,7 +240,7 @@ impl<B: Backend> LogJournal<B> {
         Ok(Prepared::Ready)
     }
 
-    /// The revokes that are logged: those of the transaction, but for broken rules.
+    /// The revokes to log: those of the transaction, except for broken rules.
     fn revokes_to_log(&self, ring: &mut RingState, revoked: &[BlockNr]) -> Vec<BlockNr> {
         match self.broken_rule {
             Some(BrokenRule::RevokeOmitted) => Vec::new(),
@@ -279,7 +278,7 @@ impl<B: Backend> Journal for LogJournal<B> {
         debug_assert!(blocks <= self.blocks_max, "{blocks} blocks in a transaction of {}", self.blocks_max);
         let ring = &mut *self.ring.lock();
         ring.blocks = blocks;
-        // Descriptors, and blocks that no operation asks for: of the group descriptors, of revokes.
+        // Descriptors, and blocks beyond the operations' own: group descriptors and revokes.
         self.make_room(ring, u32_from_usize(blocks + blocks / 8 + 8))
     }
 
@@ -290,8 +289,7 @@ impl<B: Backend> Journal for LogJournal<B> {
         let format = *ring.log.format();
         let revokes = records::revokes(format, tid, &self.revokes_to_log(ring, revoked));
         let revoke_blocks = revokes.len() / format.block_size();
-        // The last images may come in a piece that is not full, and the commit record takes a
-        // block.
+        // The last images may fill a piece only in part, and the commit record takes a block.
         let descriptors = images_max / records::images_per_descriptor(&format) + 2;
         let room = u32_from_usize(revoke_blocks + descriptors + images_max + 1);
         self.make_room(ring, room)?.or_fail()?;
@@ -344,13 +342,13 @@ impl<B: Backend> Journal for LogJournal<B> {
     fn commit(&self, now: Timestamp) -> Result<()> {
         let ring = &mut *self.ring.lock();
         let time = CommitTime { seconds: now.seconds.max(0).unsigned_abs(), nanoseconds: now.nanoseconds };
-        // Recovery takes a commit that is older than the one before it for a leftover.
+        // Recovery takes a commit older than the one before it for a leftover.
         ring.last_time = ring.last_time.max(time);
         let (tid, at) = (ring.open.tid, ring.open.at);
         let blocks = ring.log.blocks();
         blocks.write(at, &vec![0; blocks.block_size()])?;
         if self.broken_rule != Some(BrokenRule::NoPreflush) {
-            // The file data that the transaction speaks of; and the log, when it is on the same
+            // Flushes the file data that the transaction covers, and the log if it is on the same
             // device.
             self.flushes.flush()?;
             blocks.flush_external()?;

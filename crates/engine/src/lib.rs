@@ -24,9 +24,9 @@
 //! # }
 //! ```
 //!
-//! The order in which a thread takes locks: inode content (directories and files, ascending
-//! numbers), handle, inode core, group, buffer. Nobody waits for a commit inside a handle.
-//! docs/locking.md has the whole table.
+//! A thread takes locks in this order: inode content (directories and files, ascending numbers),
+//! handle, inode core, group, buffer. Nobody waits for a commit inside a handle. docs/locking.md
+//! has the whole table.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Which physical blocks hold the logical blocks of an inode, whichever way it is mapped.
+//! Which physical blocks hold the logical blocks of an inode, whatever kind of mapping it has.
 //!
-//! Look-ups in [`lookup`], the choice of blocks for a hole and its mapping in [`allocate`],
-//! unmapping and freeing in [`removal`]. Extent trees get their blocks from [`store`]; block maps
-//! of ext2 and ext3 are [`indirect`].
+//! Lookups are in [`lookup`], the choice of blocks for a hole and its mapping in [`allocate`],
+//! unmapping and freeing in [`removal`]. Extent trees get their blocks from [`store`]; the block
+//! maps of ext2 and ext3 are in [`indirect`].
 
 mod allocate;
 pub(crate) mod indirect;
@@ -37,7 +37,7 @@ impl Mapping {
         wanted && inode.kind() == FileType::Regular && self.volume.journal.is_durable()
     }
 
-    /// Whether the blocks of an inode are metadata to the journal: those of directories and
+    /// Whether the blocks of an inode are metadata for the journal: those of directories and
     /// symbolic links, and logged data.
     pub(crate) fn holds_metadata(&self, inode: &Inode, core: &InodeCore) -> bool {
         inode.kind() != FileType::Regular || self.logs_data(inode, core)

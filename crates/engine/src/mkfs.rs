@@ -1,9 +1,10 @@
-//! Makes file systems: the layout that mke2fs 1.47 makes for the same parameters, to the byte where
-//! inputs are equal.
+//! Makes file systems with the layout of mke2fs 1.47 for the same parameters: identical to the byte
+//! where inputs are equal.
 //!
 //! Two steps. Planning is pure: [`Options`] become checked parameters, then a shape (groups,
-//! inodes), then a layout (every placement). Writing then puts each block on the device once.
-//! Whatever can be refused is refused while planning, so a refusal leaves the device as it was.
+//! inodes), then a layout (every position). Writing then puts each block on the device once.
+//! Everything that can be refused is refused while planning, so a refusal leaves the device as it
+//! was.
 //!
 //! ```
 //! use blockyard_device::MemoryDevice;
@@ -82,12 +83,12 @@ pub struct Summary {
 /// Plans a file system for a device of `device_bytes` bytes without touching anything.
 ///
 /// # Errors
-/// Every error of [`format`] but those of the device.
+/// Every error of [`format`] except those of the device.
 pub fn plan(device_bytes: u64, options: &Options) -> Result<Summary> {
     Ok(summary(&Layout::plan(options, device_bytes)?, options))
 }
 
-/// Makes a file system on a device. What the device held is lost.
+/// Makes a file system on a device. The device's content is lost.
 ///
 /// # Errors
 /// Any [`Error`]; nothing has been written unless it is [`Error::Device`].

@@ -62,13 +62,13 @@ impl LockedFile<'_> {
     /// need comes last from the file system's own reserve, as the nodes do in Linux.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; those of write-back of this file.
+    /// [`Error::NoSpace`]; errors of this file's write-back.
     pub(crate) fn reserve(&mut self, blocks: &Range<u32>) -> Result<()> {
         debug_assert!(!blocks.is_empty(), "a reservation for no block");
         if self.files.volume.rules.reserves == Reserves::DataAndMapping
             && self.inode.waiting().dirty.has_in_one_piece(blocks)
         {
-            // All that dirty data needs was reserved when it became dirty.
+            // Everything was reserved when the blocks became dirty.
             return Ok(());
         }
         match self.reserve_at_once(blocks) {
@@ -77,7 +77,7 @@ impl LockedFile<'_> {
         }
         if self.files.volume.space.delayed_clusters() > 0 {
             self.write_back()?;
-            // What others cannot have written is told to who syncs them.
+            // Other files report their own errors at their next sync.
             drop(self.files.write_back_others(self.ctx, || false));
         }
         let core = self.inode.core();
@@ -85,27 +85,26 @@ impl LockedFile<'_> {
         self.note_reservation(&core, &wants, Pools { data: Pool::Ordinary, mapping: Pool::Reserve })
     }
 
-    /// Whether a write that goes in pieces fits, apart from what its mapping takes, once all that
-    /// waits is written back.
+    /// Whether a write in pieces fits, not counting its mapping, once all dirty data is written
+    /// back.
     ///
     /// # Errors
-    /// Those of reading the mapping; those of write-back of this file.
+    /// Errors of reading the mapping, and of this file's write-back.
     pub(super) fn has_room_for(&mut self, all: Part<'_>) -> Result<bool> {
         let blocks = all.blocks(self.files.volume.geometry().block_bits());
         if self.data_fits(&blocks)? {
             return Ok(true);
         }
         self.write_back()?;
-        // What others cannot have written is told to who syncs them.
+        // Other files report their own errors at their next sync.
         drop(self.files.write_back_others(self.ctx, || false));
         self.data_fits(&blocks)
     }
 
-    /// Whether the blocks of a range that is to be written fit, apart from what their mapping
-    /// takes.
+    /// Whether the blocks of a range to be written fit, not counting their mapping.
     ///
     /// # Errors
-    /// Those of reading the mapping.
+    /// Errors of reading the mapping.
     pub(super) fn data_fits(&self, blocks: &Range<u32>) -> Result<bool> {
         let clusters = self.files.wants(self.inode, &self.inode.core(), self.data, blocks)?.clusters();
         match self.files.volume.space.reserve(self.ctx, clusters, Pool::Ordinary) {
@@ -121,9 +120,9 @@ impl LockedFile<'_> {
         let wants = self.files.wants(self.inode, &core, self.data, blocks)?;
         match self.files.volume.rules.reserves {
             Reserves::DataAndMapping => {
-                // What has its place needs nodes only: those are what the file system's own reserve
-                // is for, or space that was allocated ahead could not be written when nothing else
-                // is left.
+                // Allocated blocks need tree nodes only. The file system's own reserve is for
+                // those: otherwise preallocated space could not be written when nothing else is
+                // left.
                 let pool = if wants.clusters.is_empty() { Pool::Reserve } else { Pool::Ordinary };
                 self.note_reservation(&core, &wants, Pools { data: pool, mapping: pool })
             }
@@ -143,7 +142,7 @@ impl LockedFile<'_> {
         if pools.data == pools.mapping {
             space.reserve(self.ctx, data + mapping, pools.data)?;
         } else {
-            // The data first: what it is refused the mapping must not have taken.
+            // The data first: if it is refused, the mapping must not have taken anything.
             space.reserve(self.ctx, data, pools.data)?;
             let reserved = space.reserve(self.ctx, mapping, pools.mapping);
             reserved.inspect_err(|_| space.unreserve(self.ctx, data))?;
@@ -154,11 +153,11 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Reserves what a change of the mapping by something else than write-back, which adds
-    /// `entries` to it, may cost the data that waits. Otherwise that is written back.
+    /// Reserves what a change of the mapping that adds `entries` to it, other than write-back, may
+    /// cost the dirty data. If that fails, writes the data back.
     ///
     /// # Errors
-    /// Those of write-back.
+    /// Errors of write-back.
     pub(super) fn reserve_for_change(&mut self, entries: usize) -> Result<()> {
         let has_room = {
             let core = self.inode.core();
@@ -167,7 +166,7 @@ impl LockedFile<'_> {
         if has_room { Ok(()) } else { self.write_back() }
     }
 
-    /// [`Self::reserve_for_change`] as far as it goes with a core lock held: false when the data
+    /// The part of [`Self::reserve_for_change`] that works with a core lock held. False if the data
     /// must be written back.
     pub(super) fn reserve_entries(&mut self, core: &InodeCore, entries: usize) -> bool {
         if self.inode.waiting().dirty.is_empty()
@@ -180,11 +179,11 @@ impl LockedFile<'_> {
         self.note_reservation(core, &wants, Pools { data: Pool::Reserve, mapping: Pool::Reserve }).is_ok()
     }
 
-    /// Reserves clusters for the dirty blocks that a range leaves over in the clusters at its ends:
-    /// removing the range may take the mapped blocks away with which they share them.
+    /// Reserves clusters for dirty blocks that a range leaves over in the clusters at its ends:
+    /// removing the range may remove the mapped blocks that share these clusters.
     ///
     /// # Errors
-    /// Those of write-back.
+    /// Errors of write-back.
     pub(super) fn reserve_at_borders(&mut self, range: &Range<u32>) -> Result<()> {
         let bits = self.files.volume.geometry().cluster_ratio_bits();
         if bits == 0 || self.inode.waiting().dirty.is_empty() || range.is_empty() {
@@ -210,8 +209,8 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Blocks of a range were dropped: ends the reservations of clusters without dirty blocks, and
-    /// of those at its ends that have mapped ones after all.
+    /// Call after blocks of a range were dropped: ends the reservations of clusters without dirty
+    /// blocks, and of clusters at its ends that turn out to have mapped ones.
     pub(crate) fn settle_reservations(&mut self, range: &Range<u32>) {
         debug_assert!(range.end > 0, "a range without borders");
         let bits = self.files.volume.geometry().cluster_ratio_bits();
@@ -219,7 +218,7 @@ impl LockedFile<'_> {
         let mut ended = 0;
         for cluster in self.data.reserved_in(clusters.clone()).into_iter().flatten() {
             let is_border = bits > 0 && (cluster == clusters.start || cluster + 1 == clusters.end);
-            // Where the mapping cannot be read the reservation stays until the data is written or
+            // If the mapping cannot be read, the reservation stays until the data is written or
             // dropped.
             let is_mapped = || {
                 self.files.mapping.cluster_is_mapped(self.inode, &self.inode.core(), cluster).unwrap_or(false)
@@ -235,7 +234,7 @@ impl LockedFile<'_> {
         self.settle_mapping_reservation();
     }
 
-    /// Gives back what is reserved for the mapping once no data waits.
+    /// Gives back what is reserved for the mapping once no data is dirty.
     pub(crate) fn settle_mapping_reservation(&mut self) {
         if self.inode.waiting().dirty.is_empty() {
             let clusters = self.data.take_mapping_reservation();
@@ -245,8 +244,8 @@ impl LockedFile<'_> {
 }
 
 impl Files {
-    /// Reserves clusters one by one, all or none, and nothing for the mapping: that comes from the
-    /// file system's own reserve.
+    /// Reserves clusters one by one, all or none, and nothing for the mapping, which uses the file
+    /// system's own reserve.
     fn reserve_one_by_one(&self, ctx: &OpContext, data: &mut FileData, wants: &Wants) -> Result<()> {
         let clusters = || wants.clusters.iter().cloned().flatten();
         for (done, cluster) in clusters().enumerate() {
@@ -261,14 +260,14 @@ impl Files {
         Ok(())
     }
 
-    /// What these blocks may take at write-back, beyond what is reserved for `data`.
+    /// What these blocks may need at write-back, beyond what is reserved for `data`.
     fn wants(&self, inode: &Inode, core: &InodeCore, data: &FileData, blocks: &Range<u32>) -> Result<Wants> {
         let mut wants = Wants { blocks: usize_from_u32(blocks.end - blocks.start), ..Wants::default() };
         let mut logical = blocks.start;
         while logical < blocks.end {
             let here = self.mapping.lookup_block(inode, core, logical)?;
             if let Some(extent) = here.found {
-                // The middle of an unwritten extent is written: what is left on both sides stays.
+                // If the middle of an unwritten extent is written, remainders stay on both sides.
                 wants.inserts +=
                     if extent.unwritten && inode.waiting().dirty.block(logical).is_none() { 2 } else { 0 };
                 logical = extent.end().min(blocks.end);
@@ -283,7 +282,7 @@ impl Files {
         Ok(wants)
     }
 
-    /// Adds what the blocks `part` of a hole take.
+    /// Adds what the blocks `part` of a hole need.
     fn add_hole(
         &self,
         inode: &Inode,
@@ -307,8 +306,8 @@ impl Files {
                 wants.clusters.push(cluster..cluster + 1);
                 wants.inserts += usize::from(amid);
             } else {
-                // One more run of dirty blocks in the cluster is an entry more, unless it goes on
-                // one that was counted.
+                // Each run of dirty blocks in the cluster is one more entry, unless it continues a
+                // counted one.
                 let touched = part.start.max(blocks.start)..part.end.min(blocks.end);
                 let from = touched.start.saturating_sub(1).max(hole.start).max(blocks.start);
                 wants.inserts += usize::from(inode.waiting().dirty.first_in(from..touched.end).is_none());
@@ -317,7 +316,7 @@ impl Files {
         Ok(())
     }
 
-    /// Clusters to reserve for the mapping beyond those that are.
+    /// Clusters still to be reserved for the mapping.
     fn missing_for_mapping(&self, inode: &Inode, core: &InodeCore, data: &FileData, wants: &Wants) -> u64 {
         match core.map {
             InodeMap::Extents => {}
@@ -333,20 +332,19 @@ impl Files {
             inserts += std::mem::take(&mut appended);
         }
         if inserts > 0 || self.volume.geometry().cluster_ratio() > 1 {
-            // Runs are mapped in pieces that may meet inside of a cluster or of an unwritten
-            // extent.
+            // Runs are mapped in pieces that may meet inside a cluster or an unwritten extent.
             inserts += (inode.waiting().dirty.len() + wants.blocks) / self.piece_max(inode, core);
         }
         blocks_for_entries(core.root(), self.volume.block_size(), appended, inserts)
             .saturating_sub(data.reserved_for_mapping())
     }
 
-    /// Blocks of a run that are mapped as one piece, at least.
+    /// Fewest blocks of a run that are mapped as one piece.
     fn piece_max(&self, inode: &Inode, core: &InodeCore) -> usize {
         usize_from_u32(if self.mapping.logs_data(inode, core) { LOGGED_MAX } else { RUN_MAX })
     }
 
-    /// The clusters of blocks that were just mapped need no reservation any more.
+    /// Ends the reservations of clusters whose blocks were just mapped.
     pub(crate) fn end_reservations(
         &self,
         ctx: &OpContext,

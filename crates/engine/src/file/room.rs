@@ -1,5 +1,5 @@
-//! Room for dirty data: who writes much pays for itself, in steps, before the limit; at the limit
-//! room is made for many.
+//! Room for dirty data. A heavy writer pays for itself, in steps, before the limit; at the limit,
+//! room is made for many files.
 
 use super::limits::RUN_MAX;
 use super::writing::Busy;
@@ -9,22 +9,21 @@ use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_sync::Ordering;
 use std::ops::Range;
 
-/// Half of the limit may wait before anybody is held up.
+/// Half of the limit may be dirty before anybody is held up.
 const FREE_SHARE: u64 = 2;
 
-/// A file of which less waits than one part in so many of the limit is never one that writes too
-/// much.
+/// A file with less dirty data than this fraction of the limit never counts as a heavy writer.
 const FILE_SHARE: u64 = 8;
 
-/// When dirty data meets its limit, this share of the limit is made free: one in so many. Just
-/// enough for the next file would write one file for each that is made, and file data and new
-/// directories would take turns on the disk.
+/// When dirty data reaches its limit, this fraction of the limit is freed. Freeing just enough for
+/// the next file would write back one file for each new one, and file data and new directories
+/// would alternate on the disk.
 const ROOM_SHARE: u64 = 4;
 
 impl LockedFile<'_> {
-    /// Before `more` bytes become dirty. A file that has more than its share waiting writes some of
-    /// it back first; where the bytes do not fit under the limit, a share of it is made free beside
-    /// them ([`ROOM_SHARE`]): from this file first, then from others that nobody uses now.
+    /// Call before `more` bytes become dirty. A file with more dirty data than its share first
+    /// writes some of it back. If the bytes do not fit under the limit, a share of it is freed
+    /// besides them ([`ROOM_SHARE`]): from this file first, then from others that nobody uses now.
     pub(super) fn make_data_room(&mut self, more: usize) -> Result<()> {
         let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
         let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
@@ -44,14 +43,14 @@ impl LockedFile<'_> {
             return Ok(());
         }
         match self.files.write_back_others(self.ctx, || !is_over(roomy)) {
-            // The error of another file, for which this write need not wait.
+            // Another file's error, for which this write need not wait.
             Err(Error::Device(_)) if !is_over(limit) => Ok(()),
             other => other,
         }
     }
 
-    /// Writes back data of a file that has more than its share waiting: twice as much as is to be
-    /// written, or a whole request.
+    /// Writes back data of a file with more dirty data than its share: twice as much as is about to
+    /// be written, or a whole request.
     fn write_back_excess(&mut self, more: usize, limit: u64) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let files = self.files.volume.inodes.table.dirty_files_len().max(1);
@@ -68,7 +67,7 @@ impl LockedFile<'_> {
         }
     }
 
-    /// The shortest range from the first dirty block on that holds `blocks` of them, or all.
+    /// The shortest range, from the first dirty block on, that holds `blocks` dirty ones, or all.
     fn first_dirty(&self, blocks: u32) -> Option<Range<u32>> {
         let waiting = self.inode.waiting();
         let mut range = waiting.dirty.first_run(0, blocks)?;
@@ -92,11 +91,11 @@ impl Files {
     }
 
     /// Writes back files that nobody uses now, in the order in which they became dirty, until
-    /// `enough`. What one of them can not have written is told to who syncs it.
+    /// `enough`. A file that could not be written reports that at its next sync.
     ///
     /// # Errors
-    /// That of the device, when it took nothing of one of them and it never was `enough`: who goes
-    /// on writing all the same fills the memory.
+    /// The device's, if it took nothing of one file and it never was `enough`: a caller that
+    /// continued writing would fill the memory.
     pub(super) fn write_back_others(&self, ctx: &OpContext, enough: impl Fn() -> bool) -> Result<()> {
         let mut refused = Ok(());
         for other in self.volume.inodes.table.dirty_files() {
@@ -127,8 +126,8 @@ mod tests {
         fs.volume.inodes.table.dirty_files().map(|inode| inode.number()).collect()
     }
 
-    /// A file that was written to make room once stayed in the order: each write beyond the limit
-    /// looked at every file written before, and at all inodes in memory to find them.
+    /// A file that was written to make room once stayed in the order. So each write beyond the
+    /// limit looked at every file written before, and at all inodes in memory to find them.
     #[test]
     fn who_makes_room_finds_the_oldest_file_first_and_takes_it_out_of_the_order() {
         let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -145,7 +144,7 @@ mod tests {
                 file
             })
             .collect();
-        // Eight files of 8 KiB fit; at the ninth three make room for it and two more.
+        // Eight files of 8 KiB fit. The ninth writes three back: room for itself and two more.
         assert_eq!(places(&fs), files[33..]);
         fs.fsync(&ctx, files[35]).unwrap();
         fs.unlink(&ctx, InodeNr::ROOT, b"34").unwrap();
@@ -162,7 +161,7 @@ mod tests {
         fs.close(&ctx).unwrap();
     }
 
-    /// Each file beyond the limit once had one other written back: a copied tree had its
+    /// Each file beyond the limit once had one other written back. A copied tree then had its
     /// directories' blocks in three times as many runs as Linux leaves.
     #[test]
     fn room_is_made_for_many_files_at_a_time() {
@@ -198,8 +197,8 @@ mod tests {
         fs.files.dirty_bytes.load(Ordering::Relaxed)
     }
 
-    /// A writer of much data met the limit and wrote back everything, also of other files, in one
-    /// call.
+    /// A heavy writer once wrote back everything, other files too, in one call when it met the
+    /// limit.
     #[test]
     fn who_writes_much_pays_for_itself_a_little_each_time() {
         let (fs, ctx) = open(8 << 20, None);
@@ -224,7 +223,7 @@ mod tests {
         fs.close(&ctx).unwrap();
     }
 
-    /// A sparse file pays with whole runs and what lies between them.
+    /// A sparse file pays with whole runs and the blocks between them.
     #[test]
     fn who_writes_here_and_there_pays_too() {
         let (fs, ctx) = open(1 << 20, None);

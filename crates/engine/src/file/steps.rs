@@ -1,4 +1,4 @@
-//! Changes of long ranges, cut or sized to what a transaction holds.
+//! Changes of long ranges, cut or sized to fit into a transaction.
 
 use super::limits::RUN_CREDITS;
 use crate::cache::Buffer;
@@ -11,11 +11,11 @@ use crate::{Error, OpContext, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Extents that one handle converts at most.
+/// Most extents that one handle converts.
 const EXTENTS_MAX: usize = 64;
 
-/// What moving the tail of a file takes. Its nodes are in memory: a read that fails midway would
-/// leave it half moved.
+/// What moving the tail of a file needs. Its nodes are in memory: a failed read midway would leave
+/// the tail half moved.
 pub(crate) struct Shift {
     /// Metadata blocks that may change.
     pub(crate) credits: usize,
@@ -23,8 +23,8 @@ pub(crate) struct Shift {
 }
 
 impl Files {
-    /// Makes the mapped blocks of a range unwritten, in as many handles as it takes. After a crash
-    /// in between, the beginning of the range reads as zeroes.
+    /// Makes the mapped blocks of a range unwritten, in as many handles as needed. After a crash in
+    /// between, the beginning of the range reads as zeroes.
     pub(crate) fn mark_unwritten(
         &self,
         ctx: &OpContext,
@@ -39,7 +39,7 @@ impl Files {
             self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             let mut end = at;
             for extents in 0..EXTENTS_MAX {
-                // Each extent may be the only one of its leaf; the rest is for the ends of the
+                // Each extent may be the only one of its leaf. The rest is for the ends of the
                 // range, which may split.
                 if end >= range.end || (extents > 0 && !handle.extend(RUN_CREDITS + extents)) {
                     break;
@@ -63,18 +63,18 @@ impl Files {
         })
     }
 
-    /// Makes ready for moving everything at and behind `from` of a file with extents, which must
-    /// happen in one transaction: every leaf changes. The caller holds the content lock, so this
-    /// stays right.
+    /// Prepares to move everything at and behind `from` in a file with extents. That must happen in
+    /// one transaction, and changes every leaf. The caller holds the content lock, so the result
+    /// stays valid.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] when the journal is too small for that many.
+    /// [`Error::NotSupported`] when the journal is too small for that many leaves.
     pub(crate) fn prepare_shift(&self, inode: &Inode, from: u32) -> Result<Shift> {
         let core = inode.core();
         let store = ExtentStore::reader(&self.mapping, inode, core.seed);
         let most = self.volume.journal.blocks_max();
         let nodes = extents::hold_from(core.root(), &store, from, most)?;
-        // The nodes above the leaves are few: one for each 80 leaves at most, on at most four
+        // The nodes above the leaves are few: at most one for each 80 leaves, on at most four
         // levels.
         let credits = RUN_CREDITS + nodes.leaves() + nodes.leaves() / 40;
         if credits > most {

@@ -4,12 +4,12 @@ use super::LockedFile;
 use super::limits::RUN_CREDITS;
 use crate::Result;
 
-/// What a change whose times are set was to.
+/// What a change whose times are set affects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Touched {
-    /// To nothing else: fdatasync needs no commit for it.
+    /// Nothing else: fdatasync needs no commit for it.
     Times,
-    /// To the content.
+    /// The content.
     Content,
 }
 
@@ -29,7 +29,7 @@ impl LockedFile<'_> {
             self.inode.note_remapped(&handle);
         }
         if self.inode.waiting().dirty.is_empty() {
-            // No write-back will come that raises the size on disk.
+            // No write-back will raise the size on disk.
             let size = core.size;
             core.slot.raw_mut().set_size(size);
         }

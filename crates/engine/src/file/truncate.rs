@@ -1,4 +1,4 @@
-//! Taking blocks away from a file: truncate, and the freeing part of punch and collapse.
+//! Removing blocks from a file: truncate, and the freeing part of punch and collapse.
 
 use super::limits::{FREE_CREDITS, REVOKED_MAX, RUN_CREDITS};
 use super::times::Touched;
@@ -16,7 +16,7 @@ use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_fr
 use blockyard_sync::Ordering;
 use std::ops::Range;
 
-/// Extents that one handle frees at most; bounds the bitmaps that it touches.
+/// Most extents that one handle frees; bounds the bitmaps that it touches.
 const EXTENTS_MAX: usize = 64;
 
 /// Why blocks are freed.
@@ -43,13 +43,13 @@ impl Files {
         self.locked(ctx, &inode, &mut data).truncate_locked(size)
     }
 
-    /// The size of a truncated file, in the handle that also begins to free its blocks.
+    /// Sets the size of a truncated file, in the handle that also begins to free its blocks.
     fn set_new_size(&self, ctx: &OpContext, inode: &Inode, core: &mut InodeCore, size: u64) {
         debug_assert!(core.slot.raw().size() <= core.size, "the disk knows a larger size than users");
         if size != core.size {
             core.touch(ctx);
         }
-        // The size on disk falls now, and rises over dirty blocks only when they are written.
+        // The size on disk falls now. It rises over dirty blocks only when they are written.
         let dirty = inode
             .waiting()
             .dirty
@@ -60,8 +60,8 @@ impl Files {
         core.slot.raw_mut().set_size(on_disk);
     }
 
-    /// Where the page cache is followed: what Linux learns when it zeroes the rest of the block
-    /// that will hold the new end.
+    /// Where the page cache is followed: notes what Linux learns when it zeroes the rest of the
+    /// block that will hold the new end.
     fn note_tail(&self, inode: &Inode, data: &mut FileData, size: u64) -> Result<()> {
         let block_size = u64_from_usize(self.volume.block_size());
         if data.pages.are_forgotten() || size.is_multiple_of(block_size) {
@@ -78,8 +78,8 @@ impl Files {
     }
 
     /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can that
-    /// has `beside` credits more for something else; gives where what is left of the range ends,
-    /// its start when nothing is.
+    /// has `beside` more credits for something else. Returns the end of what is left of the range:
+    /// its start if nothing is.
     pub(crate) fn free_mapped(
         &self,
         ctx: &OpContext,
@@ -100,9 +100,9 @@ impl Files {
         Ok(start)
     }
 
-    /// Brings in the bitmaps that removing the last extents of `range` needs; gives where these
-    /// extents start (the start of `range` when they are all), `None` when nothing is mapped.
-    /// `beside`: credits of the handle that are for something else.
+    /// Loads the bitmaps for removing the last extents of `range`. Returns where these extents
+    /// start (the start of `range` if they are all), or `None` if nothing is mapped. `beside`:
+    /// credits of the handle for something else.
     fn reserve_removal(
         &self,
         handle: &Handle<'_>,
@@ -140,7 +140,7 @@ impl Files {
             let end = start.min(extent.end());
             start = extent.logical.max(range.start);
             if is_metadata {
-                // A cluster that this cuts is freed later, with its first block.
+                // A cluster cut here is freed later, with its first block.
                 let most = u32_from_usize(REVOKED_MAX - revoked);
                 start = start.max(end.saturating_sub(most));
                 revoked += usize_from_u32(end - start);
@@ -165,8 +165,7 @@ impl LockedFile<'_> {
         if size > old_size {
             self.data.pages.note_edge(old_size, self.files.volume.geometry().block_bits());
             self.clear_behind_end()?;
-            // As in Linux, what was allocated ahead behind the old end stays, and so do
-            // preallocations.
+            // As in Linux, blocks preallocated behind the old end stay, and so do preallocations.
             let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
             let mut core = self.inode.core_mut();
             self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
@@ -178,21 +177,21 @@ impl LockedFile<'_> {
             self.forget_pages(size..u64::MAX);
             self.files.note_tail(self.inode, self.data, size)?;
         }
-        // Blocks behind the end may be there even when the size does not fall: fallocate can keep
-        // the size.
+        // There may be blocks behind the end even if the size does not fall: fallocate can keep the
+        // size.
         self.free_range(keep..u32::MAX, Why::NewSize(size))?;
         if size < old_size {
-            // Once the size has fallen: a truncation that fails leaves the bytes as they were.
+            // Only after the size has fallen: a failed truncation leaves the bytes as they were.
             self.zero_behind_end()
         } else {
-            // As in Linux (observed on 6.18) the times change also when the size does not.
+            // As in Linux (observed on 6.18) the times change even if the size does not.
             self.touch_times(Touched::Times)
         }
     }
 
-    /// Makes a file ready to grow over `bytes`: what an unfinished truncation left behind its end
-    /// goes, and what lies in the block of its end behind it becomes zeroes, unless the bytes begin
-    /// in that block: then it is read and written as a whole.
+    /// Prepares a file to grow over `bytes`. Frees what an unfinished truncation left behind its
+    /// end, and zeroes the rest of its last block. The latter is not needed if the bytes begin in
+    /// that block, which is then read and written as a whole.
     pub(crate) fn prepare_growth(&mut self, bytes: Range<u64>) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let (size, unfinished) = {
@@ -210,8 +209,8 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Makes a file ready to grow beyond the block of its end: what an unfinished truncation left
-    /// there goes, and the rest of that block becomes zeroes.
+    /// Prepares a file to grow beyond its last block: frees what an unfinished truncation left
+    /// behind the end, and zeroes the rest of that block.
     pub(crate) fn clear_behind_end(&mut self) -> Result<()> {
         if self.inode.core().has_clear_end(self.files.volume.block_size()) {
             return Ok(());
@@ -220,7 +219,7 @@ impl LockedFile<'_> {
         self.zero_behind_end()
     }
 
-    /// Frees what a truncation that an error ended midway left behind the end of the file.
+    /// Frees what a truncation left behind the end of the file when an error ended it midway.
     pub(crate) fn finish_truncation(&mut self) -> Result<()> {
         let size = {
             let core = self.inode.core();
@@ -233,9 +232,9 @@ impl LockedFile<'_> {
         self.free_range(keep..u32::MAX, Why::NewSize(size))
     }
 
-    /// Zeroes what the block of the file's end holds behind it, so that a larger size shows zeroes:
-    /// where it waits and on the device, because the size may get there before it does. Other
-    /// systems' images may have anything there, and a crash can leave what was cut off.
+    /// Zeroes the last block behind the file's end, so that a larger size shows zeroes. Does so in
+    /// the dirty copy and on the device, because the size may get there before the dirty copy does.
+    /// Images of other systems may have anything there, and a crash can leave what was cut off.
     pub(crate) fn zero_behind_end(&mut self) -> Result<()> {
         let size = self.inode.core().size;
         let end = size.next_multiple_of(u64_from_usize(self.files.volume.block_size()));
@@ -251,7 +250,7 @@ impl LockedFile<'_> {
         self.zero_in_place(size..end, here)
     }
 
-    /// Zeroes what a block that waits holds behind a size that lies in it.
+    /// Zeroes a dirty block behind a size that lies in it.
     fn zero_waiting_tail(&self, size: u64) {
         let inside = usize_from_u64(size % u64_from_usize(self.files.volume.block_size()));
         let logical = u32_from_u64(size >> self.files.volume.geometry().block_bits());
@@ -262,7 +261,7 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Zeroes bytes inside one block: in its dirty copy, or on the device when it is mapped and
+    /// Zeroes bytes inside one block: in its dirty copy, or on the device if it is mapped and
     /// written. The range lies inside the file.
     pub(crate) fn zero_bytes(&mut self, bytes: Range<u64>) -> Result<()> {
         let logical = u32_from_u64(bytes.start >> self.files.volume.geometry().block_bits());
@@ -281,7 +280,7 @@ impl LockedFile<'_> {
         self.zero_in_place(bytes, here)
     }
 
-    /// Zeroes bytes inside one block where the look-up `here` has found it, if it is written.
+    /// Zeroes bytes inside one block, which the lookup `here` found, if it is written.
     fn zero_in_place(&self, bytes: Range<u64>, here: Lookup) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let logical = u32_from_u64(bytes.start >> bits);
@@ -301,19 +300,19 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Frees all blocks of a range, dirty ones and mapped ones, in as many handles as it takes. A
-    /// truncation that takes more than one is noted as an orphan meanwhile.
+    /// Frees all blocks of a range, dirty and mapped ones, in as many handles as needed. A
+    /// truncation that needs more than one is recorded as an orphan meanwhile.
     pub(crate) fn free_range(&mut self, range: Range<u32>, why: Why) -> Result<()> {
         debug_assert!(range.start <= range.end, "a range that ends before it begins: {range:?}");
-        // Cutting off needs no new block.
+        // Cutting off the tail needs no new block.
         if why == Why::Hole {
             self.prepare_hole(&range)?;
         } else {
             self.prepare_removal(&range)?;
         }
         let _shape = self.inode.change_shape();
-        // As in Linux (observed on 6.18) blocks that go behind an end that stays are nothing for
-        // fdatasync to commit.
+        // As in Linux (observed on 6.18), freeing blocks behind an unchanged end gives fdatasync
+        // nothing to commit.
         let same_size = why == Why::NewSize(self.inode.core().size);
         let remapped_in = self.inode.remapped_in.load(Ordering::Relaxed);
         let truncates = why != Why::Hole;
@@ -332,7 +331,7 @@ impl LockedFile<'_> {
                 if size != core.size {
                     self.inode.note_remapped(&handle);
                 }
-                // From here on the file is cut; until here nothing was.
+                // From here on the file is cut; before, nothing was.
                 self.forget_dirty(range.clone());
                 self.zero_waiting_tail(size);
                 self.files.set_new_size(self.ctx, self.inode, &mut core, size);
@@ -348,7 +347,7 @@ impl LockedFile<'_> {
                 let removed =
                     self.files.mapping.remove_and_free(self.ctx, &handle, self.inode, &mut core, start..end);
                 if removed.is_err() && truncates {
-                    // This handle's changes stay: after a crash the rest goes.
+                    // This handle's changes stay: after a crash the rest is freed.
                     self.files.volume.orphans.add_orphan(&handle, self.inode, &mut core);
                 }
                 removed?;
@@ -373,8 +372,8 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Makes ready for unmapping `range` amid a file: that may split an extent, for which there may
-    /// be no room. Nothing has changed then, the dirty blocks included.
+    /// Prepares to unmap `range` in the middle of a file. That may split an extent, for which there
+    /// may be no room. Then nothing has changed, including the dirty blocks.
     pub(crate) fn prepare_hole(&mut self, range: &Range<u32>) -> Result<()> {
         if self.inode.waiting().dirty.has_more_than(range) {
             self.reserve_for_change(1)?;

@@ -1,4 +1,4 @@
-//! Writing: into the dirty blocks, with space reserved first.
+//! Writing into the dirty blocks, with space reserved first.
 
 use super::part::Part;
 use crate::data::DirtyBlocks;
@@ -15,16 +15,16 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks of a part of a write for which all that its mapping might need could not be reserved.
+/// Blocks per part of a write, if the worst case of its mapping could not be reserved.
 const PART_BLOCKS: u64 = 64;
 
 /// Metadata blocks that a change of size and times touches.
 const CREDITS: usize = 2;
 
-/// Flags of files whose content nobody writes.
+/// Flags of files whose content cannot be written.
 const FIXED: InodeFlags = InodeFlags::VERITY.union(InodeFlags::ENCRYPT).union(InodeFlags::EA_INODE);
 
-/// Blocks by their number, as they were before a write of parts of them.
+/// Blocks by number, as they were before a partial write.
 type Edges = SmallVec<[(u32, Box<[u8]>); 2]>;
 
 impl Files {
@@ -72,8 +72,7 @@ impl Files {
         Ok(done)
     }
 
-    /// Writes the whole content of an inode that holds the value of an attribute, and has it
-    /// placed.
+    /// Writes the whole content of an inode that holds an attribute's value, and writes it back.
     pub(crate) fn write_value(&self, ctx: &OpContext, inode: &Arc<Inode>, bytes: &[u8]) -> Result<()> {
         let mut data = inode.write_child();
         let mut value = self.locked(ctx, inode, &mut data);
@@ -95,8 +94,8 @@ impl Files {
         self.file_without(FIXED | InodeFlags::IMMUTABLE, inode)
     }
 
-    /// A regular file that takes bytes: also an immutable one from whoever caches what programs
-    /// wrote before it became so.
+    /// A regular file that accepts bytes. An immutable one does too if the caller caches writes:
+    /// programs wrote these before it became immutable.
     fn written_file(&self, ctx: &OpContext, inode: InodeRef) -> Result<Arc<Inode>> {
         if ctx.caches_writes { self.file_without(FIXED, inode) } else { self.writable_file(inode) }
     }
@@ -118,7 +117,7 @@ impl Files {
         Ok(inode)
     }
 
-    /// The clean blocks at the ends of a range of bytes that a write does not cover whole.
+    /// The clean blocks at the ends of a byte range that a write covers only in part.
     fn read_edges(&self, inode: &Inode, bytes: Range<u64>) -> Result<Edges> {
         let bits = self.volume.geometry().block_bits();
         let mut edges = Edges::new();
@@ -135,7 +134,7 @@ impl Files {
         Ok(edges)
     }
 
-    /// One block as it reads now, from the device; zeroes behind the end of the file.
+    /// One block as it reads now, from the device. Zeroes behind the end of the file.
     fn read_block(&self, inode: &Inode, core: &InodeCore, logical: u32) -> Result<Box<[u8]>> {
         let bits = self.volume.geometry().block_bits();
         let mut block = vec![0; self.volume.block_size()].into_boxed_slice();
@@ -147,15 +146,15 @@ impl Files {
         Ok(block)
     }
 
-    /// The inode changed in a way that puts it at the end of Linux's list of files to write back,
-    /// if it is not on it. Only write-back of everything takes it off: a file that fsync wrote
-    /// keeps its place (observed on 6.18).
+    /// Notes a change that puts the inode at the end of Linux's list of files to write back, if it
+    /// is not on it. Only write-back of everything takes it off: a file written by fsync keeps its
+    /// position (observed on 6.18).
     pub(crate) fn note_dirtied(&self, ctx: &OpContext, inode: &Inode) {
         self.volume.inodes.table.note_dirty_data(inode, ctx.now.seconds);
     }
 
-    /// Has the content change by `put`, then raises the size that users see and sets the times;
-    /// what can fail comes before. As in Linux an inode that stays as it is joins no transaction.
+    /// Changes the content with `put`, then raises the size that users see and sets the times. What
+    /// can fail comes before. As in Linux an unchanged inode joins no transaction.
     pub(super) fn note_written(
         &self,
         ctx: &OpContext,
@@ -188,13 +187,13 @@ impl Files {
         Ok(())
     }
 
-    /// Largest size of a file that is mapped this way. Without huge_file the count of its 512-byte
+    /// Largest size of a file with this mapping. Without huge_file the count of its 512-byte
     /// sectors, pointer arrays included, has 32 bits.
     pub(crate) fn size_limit(&self, map: InodeMap) -> u64 {
         let bits = self.volume.geometry().block_bits();
         let counted =
             if self.volume.sb.has_huge_file() { u64::MAX } else { u64::from(u32::MAX) >> (bits - 9) };
-        // Where there are no extents, what leaves its inode gets a block map.
+        // Without extents, content that leaves its inode gets a block map.
         let extents = self.volume.sb.features().incompat.contains(Incompat::EXTENTS);
         let blocks = match map {
             map if map == InodeMap::Indirect || (map == InodeMap::Inline && !extents) => {
@@ -208,7 +207,7 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Gives the number of bytes written.
+    /// Returns the number of bytes written.
     fn write_locked(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
         let map = {
             let core = self.inode.core();
@@ -229,8 +228,8 @@ impl LockedFile<'_> {
         self.files.writing.write(self, all)
     }
 
-    /// One piece at once; part by part where its data fits but not all that its mapping might need
-    /// at worst. Each part is written back for the next one then, and shows what it really needs.
+    /// Writes one piece at once, or part by part if its data fits but the worst case of its mapping
+    /// does not. Each part is written back before the next, and shows what it really needs.
     pub(super) fn write_piece_or_parts(&mut self, piece: Part<'_>) -> Result<()> {
         match self.write_piece(piece) {
             Err(Error::NoSpace) => {}
@@ -250,9 +249,9 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// One piece: reserve, read what is kept of partial blocks, join a transaction, then copy and
-    /// raise the size: what can fail comes first, and who reads meanwhile sees no size without its
-    /// bytes.
+    /// Writes one piece: reserves, reads the rest of partial blocks, joins a transaction, then
+    /// copies and raises the size. What can fail comes first, and concurrent readers see no size
+    /// without its bytes.
     pub(super) fn write_piece(&mut self, piece: Part<'_>) -> Result<()> {
         debug_assert!(!piece.bytes.is_empty(), "a piece without bytes");
         let blocks = piece.blocks(self.files.volume.geometry().block_bits());
@@ -267,7 +266,7 @@ impl LockedFile<'_> {
         written
     }
 
-    /// Copies a piece into dirty blocks, and beside it what is kept of blocks that were clean.
+    /// Copies a piece into dirty blocks, with the old bytes around it in blocks that were clean.
     fn put(&self, piece: Part<'_>, edges: &Edges) {
         let blocks = piece.blocks(self.files.volume.geometry().block_bits());
         let inside = usize_from_u64(piece.offset) % self.files.volume.block_size();
@@ -283,8 +282,8 @@ impl LockedFile<'_> {
         });
     }
 
-    /// Makes blocks dirty, which `fill` fills before anybody sees them; the first one sets the
-    /// file's place in the order of write-back.
+    /// Makes blocks dirty; `fill` fills them before anybody sees them. The first one sets the
+    /// file's position in the order of write-back.
     fn change_dirty(&self, blocks: Range<u32>, fill: impl FnOnce(&mut DirtyBlocks)) {
         let added = {
             let mut waiting = self.inode.waiting_mut();
@@ -299,7 +298,7 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Adds a dirty block that begins with `bytes` and has zeroes behind them.
+    /// Adds a dirty block that begins with `bytes`, followed by zeroes.
     pub(crate) fn add_dirty(&mut self, logical: u32, bytes: &[u8]) {
         debug_assert!(self.inode.waiting().dirty.block(logical).is_none(), "block {logical} is dirty");
         self.change_dirty(logical..logical + 1, |dirty| {
@@ -312,10 +311,10 @@ impl LockedFile<'_> {
     }
 }
 
-/// The part of a write that lies below the largest size of its file; the rest is left out.
+/// The part of a write below the largest size of its file. The rest is left out.
 ///
 /// # Errors
-/// [`Error::FileTooLarge`] when nothing does.
+/// [`Error::FileTooLarge`] when that is nothing.
 pub(super) fn up_to_limit(offset: u64, bytes: &[u8], limit: u64) -> Result<&[u8]> {
     match limit.checked_sub(offset) {
         None | Some(0) if !bytes.is_empty() => Err(Error::FileTooLarge),
@@ -326,13 +325,13 @@ pub(super) fn up_to_limit(offset: u64, bytes: &[u8], limit: u64) -> Result<&[u8]
     }
 }
 
-/// Whether a write may begin at `offset`: what only grows is written at its end.
+/// Whether a write may begin at `offset`: an append-only file is written at its end.
 fn check_place(core: &InodeCore, offset: u64) -> Result<()> {
     let only_grows = core.flags().contains(InodeFlags::APPEND);
     if only_grows && offset != core.size { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// A write that must not be short.
+/// Fails if a write that must not be short is short.
 fn all_or_none(done: usize, bytes: &[u8]) -> Result<()> {
     if done == bytes.len() { Ok(()) } else { Err(Error::NoSpace) }
 }

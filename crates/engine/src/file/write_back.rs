@@ -1,8 +1,8 @@
 //! Write-back: from dirty blocks to mapped blocks on the device.
 //!
 //! Runs go in ascending order of logical block, at most 2048 blocks at a time
-//! (docs/behaviour/block-allocation.md). It happens when it is asked for: fsync, sync, close, or
-//! when dirty data passes its limit.
+//! (docs/behaviour/block-allocation.md). Write-back happens on request: fsync, sync, close, or when
+//! dirty data passes its limit.
 
 use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use super::write::lower;
@@ -21,18 +21,18 @@ use blockyard_sync::{AtomicU64, Ordering};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes that are rather zeroed than kept as an unwritten extent of their own (Linux's
+/// Up to this many bytes are zeroed rather than kept as an unwritten extent of their own (Linux's
 /// `extent_max_zeroout_kb`).
 const ZEROED_BYTES_MAX: u32 = 32 << 10;
 
-/// Where the beginning of a run is written.
+/// Where the beginning of a run is written to.
 struct Target<'a> {
     piece: Range<u32>,
-    /// The block that it begins at.
+    /// Its first block.
     physical: u64,
-    /// How it will be mapped, when it is not.
+    /// How it will be mapped, if it is not mapped yet.
     plan: Option<Plan<'a>>,
-    /// It is mapped, and reads as zeroes.
+    /// Mapped, but reads as zeroes.
     unwritten: bool,
 }
 
@@ -49,11 +49,11 @@ impl Files {
         self.make_durable(ctx, &inode, &inode.remapped_in)
     }
 
-    /// Writes back, commits the transaction that `changed` names (see [`Inode::changed_in`]) if it
-    /// is not durable, and flushes what no commit has flushed.
+    /// Writes back, commits the transaction that `changed` names (see [`Inode::changed_in`]) unless
+    /// it is durable, and flushes what no commit has flushed.
     fn make_durable(&self, ctx: &OpContext, inode: &Arc<Inode>, changed: &AtomicU64) -> Result<()> {
         if self.volume.is_opened_read_only() {
-            // As in Linux: nothing can be waiting.
+            // As in Linux: nothing can be dirty.
             return Ok(());
         }
         if self.volume.has_failed() {
@@ -115,7 +115,7 @@ impl Files {
         self.volume.commit_if(ctx, || self.volume.is_commit_due(ctx))
     }
 
-    /// Writes the files whose data became dirty at `seconds` or before.
+    /// Writes back the files whose data became dirty at `seconds` or before.
     fn write_back_until(&self, ctx: &OpContext, seconds: i64) -> Result<()> {
         let mut all = Ok(());
         for inode in self.dirty_files(seconds) {
@@ -125,14 +125,14 @@ impl Files {
         all.and(self.end_all_io(ctx))
     }
 
-    /// Files whose data became dirty at `seconds` or before, in the order in which it did; those of
-    /// now, not what becomes dirty meanwhile.
+    /// Files whose data became dirty at `seconds` or before, in that order. Does not include what
+    /// becomes dirty meanwhile.
     fn dirty_files(&self, seconds: i64) -> Vec<Arc<Inode>> {
         let is_due = |inode: &Arc<Inode>| inode.dirty_since.get().is_some_and(|(_, at)| at <= seconds);
         self.volume.inodes.table.dirty_files().filter(is_due).collect()
     }
 
-    /// The size on disk becomes the size that users see, when no data waits.
+    /// Sets the size on disk to the size that users see, if no data is dirty.
     pub(super) fn settle_size(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
         let behind = {
             let core = inode.core();
@@ -149,8 +149,8 @@ impl Files {
         Ok(())
     }
 
-    /// Where the beginning of a run goes: where it is mapped (`here` is the look-up of it), or a
-    /// place chosen now.
+    /// Where the beginning of a run is written to: where it is mapped (`here` is its lookup), or
+    /// blocks chosen now.
     fn target(&self, ctx: &OpContext, inode: &Inode, here: &Lookup, run: Range<u32>) -> Result<Target<'_>> {
         if let Some(extent) = here.found {
             let piece = run.start..extent.end().min(run.end);
@@ -169,9 +169,9 @@ impl Files {
         Ok(Target { piece, physical, plan: Some(plan), unwritten: false })
     }
 
-    /// Maps a piece whose data was written as `plan` says, or makes it written; `written` is what
-    /// has become written with it. Gives whether it stays unwritten for now, which the last piece
-    /// of a write-back never does.
+    /// Maps a piece, whose data was written, by `plan`, or makes it written; `written` is what
+    /// became written with it. Returns whether it stays unwritten for now, which the last piece of
+    /// a write-back never does.
     fn map_written(
         &self,
         ctx: &OpContext,
@@ -195,8 +195,8 @@ impl Files {
             self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
         } else {
             self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| {
-                // Zeroing more than was asked for comes after looking for a neighbour that takes
-                // it.
+                // Look for a neighbour that takes the blocks over before zeroing more than was
+                // asked for.
                 let may_move = !self.volume.delays_allocation() && written == *piece;
                 match (later, may_move) {
                     (true, _) => tree.separate(piece),
@@ -205,8 +205,7 @@ impl Files {
                 }
             })?;
         }
-        // What waits for its conversion reads as zeroes after a crash: the size does not go beyond
-        // it.
+        // Unconverted blocks read as zeroes after a crash: the size must not go beyond them.
         if !later {
             self.raise_disk_size(&mut core, piece.end);
         }
@@ -214,7 +213,8 @@ impl Files {
         Ok(later)
     }
 
-    /// Zeroes what becomes written together with `piece` of an unwritten extent; gives all of it.
+    /// Zeroes what becomes written together with `piece` of an unwritten extent. Returns the whole
+    /// range.
     fn zero_around(&self, inode: &Inode, piece: Range<u32>, physical: u64) -> Result<Range<u32>> {
         let bits = self.volume.geometry().block_bits();
         let mut core = inode.core_mut();
@@ -232,7 +232,7 @@ impl Files {
         Ok(written)
     }
 
-    /// Raises the size on disk up to what has been written.
+    /// Raises the size on disk to cover what has been written.
     pub(super) fn raise_disk_size(&self, core: &mut crate::inode::InodeCore, end: u32) {
         let written = u64::from(end) << self.volume.geometry().block_bits();
         let on_disk = core.slot.raw().size();
@@ -246,8 +246,8 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Writes back a file because it is its turn: it leaves the list of dirty files. What it cannot
-    /// have written is told to its next fsync.
+    /// Writes back a file whose turn has come; it leaves the list of dirty files. If it cannot be
+    /// written, its next fsync reports that.
     pub(super) fn write_back_listed(&mut self, busy: Busy) -> Result<()> {
         let written = self.write_back_with(busy);
         if written.is_ok() {
@@ -260,8 +260,8 @@ impl LockedFile<'_> {
         written
     }
 
-    /// Writes back all files in order, this one too, whose content lock the caller holds; others
-    /// only when nobody uses them now. Their errors are told to who syncs them.
+    /// Writes back all files in order. This one too, whose content lock the caller holds; others
+    /// only if nobody uses them now. Their next sync reports their errors.
     pub(super) fn write_back_beside(&mut self) -> Result<()> {
         for other in self.files.dirty_files(i64::MAX) {
             if Arc::ptr_eq(&other, self.inode) {
@@ -279,15 +279,15 @@ impl LockedFile<'_> {
         self.write_back_range(from..u32::MAX)
     }
 
-    /// Writes the dirty blocks of a range. When nothing waits any more the size on disk is what
-    /// users see: no later write-back would come to raise it.
+    /// Writes the dirty blocks of a range. If none are left, the size on disk becomes what users
+    /// see: no later write-back would raise it.
     pub(crate) fn write_back_range(&mut self, range: Range<u32>) -> Result<()> {
         let goes_in_part = {
             let dirty = &self.inode.waiting().dirty;
             dirty.first_in(range.clone()).is_some() && dirty.has_more_than(&range)
         };
         if goes_in_part {
-            // What stays may come to lie amid what is mapped now.
+            // The blocks left over may end up between those that are mapped now.
             self.reserve_for_change(0)?;
         }
         self.write_range(range, Busy::Await)?;
@@ -311,7 +311,7 @@ impl LockedFile<'_> {
             );
             search.range.start = run.start;
             self.end_io_beside()?;
-            // Tried again, as much as follows is asked for, as in Linux, not the rest of a folio.
+            // A retry asks for as much as follows, as in Linux, not for the rest of a folio.
             let mut run = Some(run);
             let written = self.files.volume.patiently(self.ctx, || {
                 let run = match run.take() {
@@ -326,13 +326,13 @@ impl LockedFile<'_> {
                 };
                 let written = self.write_run(run);
                 if let Err(Error::NoSpace) = written {
-                    // Before the commit.
+                    // Must precede the commit.
                     self.end_io_beside()?;
                 }
                 written
             });
             match written {
-                // Blocks with a place in between do not end it.
+                // Allocated blocks in between do not end the write-back.
                 Ok(None) => {}
                 Ok(Some(end)) => {
                     search.rest = self.files.writing.rest_of_request(self, end);
@@ -344,13 +344,14 @@ impl LockedFile<'_> {
                 }
             }
         }
-        // What has its data must not go on reading as zeroes.
+        // Blocks whose data is on the device must not go on reading as zeroes.
         let converted = if self.files.writing.is_told_of_io() { Ok(()) } else { self.convert_all() };
         result.and(converted)
     }
 
-    /// The dirty blocks to ask places for after nothing was found and a commit. What is busy shows
-    /// before the last I/O ends that ends before the request: Linux maps what its walk has found.
+    /// The dirty blocks to request after a failed request and a commit. A folio counts as busy by
+    /// the state before the last I/O that ends before the request: Linux maps what its walk has
+    /// found.
     fn run_again(&mut self, search: &Search) -> Result<Option<Range<u32>>> {
         self.end_io_beside()?;
         self.files.writing.note_walks_again();
@@ -379,9 +380,9 @@ impl LockedFile<'_> {
         self.settle_size_if_clean()
     }
 
-    /// Writes the beginning of a run: as much of it as is mapped, or can be mapped, in one piece.
-    /// Gives where it ends when it changed the mapping. As in Linux, pieces of a write-back that
-    /// makes several extents stay unwritten until all are mapped.
+    /// Writes the beginning of a run: as much as is mapped, or can be mapped, in one piece. Returns
+    /// where it ends if it changed the mapping. As in Linux, pieces of a write-back that makes
+    /// several extents stay unwritten until all are mapped.
     fn write_run(&mut self, run: Range<u32>) -> Result<Option<u32>> {
         let (here, logged) = {
             let core = self.inode.core();
@@ -429,8 +430,8 @@ impl LockedFile<'_> {
         Ok(changes.then_some(end))
     }
 
-    /// What was preallocated goes back when no data waits for a place and nobody may write: as in
-    /// Linux as soon as that is so, for the file's own next tree block, too.
+    /// Discards preallocations if no data is to be allocated and nobody may write. As in Linux this
+    /// happens as soon as it is so, and applies to the file's own next tree block too.
     fn discard_if_unneeded(&self) {
         if self.data.reserved_len() == 0 && !self.inode.opens.has_writer() {
             self.files.volume.space.discard_preallocations(self.ctx, self.inode);
@@ -444,13 +445,14 @@ impl LockedFile<'_> {
         lower(&self.files.dirty_bytes, u64_from_usize(dropped * self.files.volume.block_size()));
     }
 
-    /// The pages of a range of bytes go; what is dirty in the range was dropped or does not matter.
+    /// Forgets the pages of a byte range. Dirty data in the range was dropped or does not matter.
     pub(crate) fn forget_pages(&mut self, bytes: Range<u64>) {
         let bits = self.files.volume.geometry().block_bits();
         self.data.forget_pages(bytes, bits, &self.inode.waiting().dirty);
     }
 
-    /// Writes dirty blocks to their place, from where they lie. Readers go on meanwhile.
+    /// Writes dirty blocks to the device, straight from their buffers. Readers may continue
+    /// meanwhile.
     fn write_blocks(&self, blocks: Range<u32>, physical: u64) -> Result<()> {
         let place = physical << self.files.volume.geometry().block_bits();
         let waiting = self.inode.waiting();

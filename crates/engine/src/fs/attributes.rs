@@ -1,4 +1,4 @@
-//! `stat` and the changes that go with it.
+//! `stat`, and changes of attributes.
 
 use super::FileSystem;
 use crate::{Error, InodeRef, OpContext, Result};
@@ -6,7 +6,7 @@ use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::{InodeNr, Timestamp};
 
-/// What `stat` tells about an inode.
+/// The result of `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// The inode's number.
@@ -23,8 +23,8 @@ pub struct Attributes {
     pub gid: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Allocated space in 512-byte units; delayed blocks count, and a file's data in the inode, as
-    /// in the kernel.
+    /// Allocated space in 512-byte units. As in the kernel, delayed blocks count, and so does a
+    /// file's data in the inode.
     pub sectors: u64,
     /// Time of the last access.
     pub accessed: Timestamp,
@@ -55,11 +55,11 @@ pub struct SetAttributes {
     pub accessed: Option<Timestamp>,
     /// Time of the last change of content.
     pub modified: Option<Timestamp>,
-    /// Time of the last change of the inode, for who keeps times itself, as a write-back cache
-    /// does; otherwise it is now.
+    /// Time of the last change of the inode, for callers that keep times themselves, as a
+    /// write-back cache does. Otherwise it is now.
     pub changed: Option<Timestamp>,
-    /// The times are the present, as `utimes` without times sets them: an append-only file takes
-    /// them, too.
+    /// The times are the present, as `utimes` without times sets them: allowed on append-only files
+    /// too.
     pub times_are_now: bool,
 }
 
@@ -76,15 +76,15 @@ impl SetAttributes {
     }
 }
 
-/// When reading a file changes the time of its last access.
+/// When reading a file changes its access time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum AccessTimes {
     /// Never.
     Never,
-    /// When it is not later than the last change, or a day old: as `relatime` mounts do.
+    /// If it is not later than the last change, or a day old, as with `relatime`.
     #[default]
     Relative,
-    /// Each time.
+    /// At each read.
     Always,
 }
 
@@ -119,7 +119,7 @@ const DAY: i64 = 86_400;
 /// Nanoseconds of a second.
 const SECOND: u32 = 1_000_000_000;
 
-/// Flags that users set, on Linux too.
+/// Flags that users may set, as on Linux.
 const SETTABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
@@ -131,13 +131,13 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::NOTAIL)
     .union(OF_DIRECTORIES);
 
-/// Those that only directories have.
+/// Flags that only directories have.
 const OF_DIRECTORIES: InodeFlags =
     InodeFlags::DIRSYNC.union(InodeFlags::TOPDIR).union(InodeFlags::PROJINHERIT);
 
-/// Those that Linux refuses to set (observed on 6.18), and those that it sets for a feature that is
-/// not here (data of one file in the journal, names without case). The rest is the file system's
-/// own and passed over.
+/// Flags that Linux refuses to set (observed on 6.18), and flags for features that are not
+/// supported here (data of one file in the journal, names without case). The other flags belong to
+/// the file system and are ignored.
 const NEVER_SET: InodeFlags = InodeFlags::IMAGIC
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::HUGE_FILE)
@@ -159,7 +159,7 @@ impl FileSystem {
     pub fn attributes(&self, inode: impl Into<InodeRef>) -> Result<Attributes> {
         let _operation = self.volume.watch();
         let inode = self.volume.inodes.inode(inode)?;
-        // Without the content lock, which who writes data back holds while the device works.
+        // Without the content lock, which write-back holds during device I/O.
         let delayed = inode.delayed_clusters()
             << (self.volume.geometry().cluster_ratio_bits() + self.volume.geometry().block_bits() - 9);
         let core = inode.core();
@@ -167,7 +167,7 @@ impl FileSystem {
             return Err(Error::StaleInode(inode.number()));
         }
         let raw = core.slot.raw();
-        // The kernel shows a file's data in the inode as if it were on the device.
+        // The kernel counts a file's data in the inode as if it were on the device.
         let inline = match (core.map, inode.kind()) {
             (InodeMap::Inline, FileType::Regular) => core.size.div_ceil(512),
             _ => 0,
@@ -194,12 +194,12 @@ impl FileSystem {
         })
     }
 
-    /// Changes attributes; the change time is set. With the permissions an access control list
-    /// changes: its owner, mask (or owning group) and others.
+    /// Changes attributes and sets the change time. Changing the permissions also changes an access
+    /// control list: its owner, mask (or owning group) and others.
     ///
     /// # Errors
     /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for
-    /// immutable and append-only files; [`Error::NoSpace`] for permissions where the access control
+    /// immutable and append-only files; [`Error::NoSpace`] for permissions if the access control
     /// list lies in an inode of its own; as [`FileSystem::attributes`].
     pub fn set_attributes(
         &self,
@@ -215,8 +215,8 @@ impl FileSystem {
         let inode = self.volume.inodes.inode(inode)?;
         let _alone = inode.write();
         if let Some(permissions) = changes.permissions {
-            // In a transaction of its own: a list and the bits that it shares with the mode agree
-            // after both.
+            // In a separate transaction: the list and the mode bits that it shares agree after
+            // both.
             self.xattrs.fit_access_list(ctx, &inode, permissions)?;
         }
         let handle = self.volume.begin(ctx, CREDITS)?;
@@ -247,8 +247,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// A time as inodes hold it: one at or beyond the first or last second that they can tell
-    /// becomes that second, as on Linux.
+    /// A time as inodes can store it. A time outside their range becomes the first or last second
+    /// of it, as on Linux.
     fn storable(&self, time: Timestamp) -> Timestamp {
         let is_short = self.volume.geometry().inode_size() <= SHORT_INODE;
         let last = if is_short { Timestamp::SECONDS_MAX_SHORT } else { Timestamp::SECONDS_MAX };
@@ -259,9 +259,8 @@ impl FileSystem {
         }
     }
 
-    /// Notes that a file or directory was read: the time of its last access becomes now where
-    /// `rule` says so. Files with the flag `A` keep theirs, and so does everything of an instance
-    /// that is read-only.
+    /// Notes that a file or directory was read. The access time becomes now if `rule` says so.
+    /// Files with the flag `A`, and everything in a read-only instance, keep theirs.
     ///
     /// # Errors
     /// As [`FileSystem::attributes`].
@@ -288,12 +287,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Changes the flags that users may change (`chattr`): the others keep their value.
+    /// Changes the flags that users may change (`chattr`). The others keep their value.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for what is neither a file nor a directory (the kernel takes an
-    /// immutable symbolic link for damaged), for flags of directories on files, and for new flags
-    /// that nobody may set. As [`FileSystem::attributes`].
+    /// [`Error::NotSupported`] for an inode that is neither a file nor a directory (the kernel
+    /// takes an immutable symbolic link for damaged), for flags of directories on files, and for
+    /// new flags that nobody may set. As [`FileSystem::attributes`].
     pub fn set_flags(&self, ctx: &OpContext, inode: impl Into<InodeRef>, flags: u32) -> Result<()> {
         let _operation = self.volume.watch();
         let inode = self.volume.inodes.inode(inode)?;

@@ -1,5 +1,5 @@
-//! What operations left over: found noted when an image is opened for writing, and finished; ended
-//! when it is closed.
+//! Unfinished business of operations: found in orphan records when an image is opened for writing,
+//! and finished; ended when it is closed.
 
 use super::FileSystem;
 use crate::inode::Inode;
@@ -13,13 +13,14 @@ use blockyard_disk::{BlockNr, InodeNr, bitmap};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// An inode that was found noted.
+/// An inode found in an orphan record.
 pub(super) type FoundOrphan = Arc<Inode>;
 
-/// Reads what is noted, newest of the list first, then the file's slots. Writes nothing.
+/// Reads the orphan records, newest of the list first, then the slots of the orphan file. Writes
+/// nothing.
 ///
 /// # Errors
-/// [`Error::Orphan`] when a note names an inode that cannot be one, or the list has a loop;
+/// [`Error::Orphan`] when a record names an inode that cannot be an orphan, or the list has a loop;
 /// corruption.
 pub(super) fn find_orphans(volume: &Volume, mapping: &Mapping) -> Result<(Orphans, Vec<FoundOrphan>)> {
     let mut search = Search { volume, seen: BTreeSet::new() };
@@ -30,9 +31,9 @@ pub(super) fn find_orphans(volume: &Volume, mapping: &Mapping) -> Result<(Orphan
         next = InodeNr::new(inode.core().slot.raw().i_dtime.get());
         found.push(inode);
     }
-    // Without a journal notes are not worth keeping.
+    // Without a journal, orphan records are not worth keeping.
     let mut orphans = Orphans::new(volume.journal.is_durable());
-    // The oldest is pushed first, so that the links come out as they are on disk.
+    // The oldest is pushed first, so that the links end up as they are on disk.
     for inode in found.iter().rev() {
         orphans.note_listed(inode, volume.inodes.table_of(inode.number())?);
     }
@@ -52,14 +53,14 @@ pub(super) fn find_orphans(volume: &Volume, mapping: &Mapping) -> Result<(Orphan
     Ok((orphans, found))
 }
 
-/// A search for the inodes that notes name.
+/// A search for the inodes that orphan records name.
 struct Search<'a> {
     volume: &'a Volume,
     seen: BTreeSet<InodeNr>,
 }
 
 impl Search<'_> {
-    /// An inode that a note names, when it can be one: an ordinary inode in use, noted once.
+    /// An inode that a record names, if it can be an orphan: an ordinary inode in use, named once.
     fn noted_inode(&mut self, number: InodeNr) -> Result<Arc<Inode>> {
         let damaged = |why| Error::Orphan { inode: number, why };
         let special =
@@ -86,7 +87,7 @@ impl Search<'_> {
 }
 
 impl FileSystem {
-    /// Finishes what was found: inodes without links are deleted, files with links cut to their
+    /// Finishes what was found: deletes inodes without links, and cuts files with links to their
     /// size.
     pub(super) fn finish_orphans(&self, ctx: &OpContext, found: Vec<FoundOrphan>) -> Result<()> {
         for inode in found {
@@ -105,7 +106,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Frees what a file has behind its size, and zeroes the rest of its last block.
+    /// Frees a file's blocks behind its size, and zeroes the rest of its last block.
     fn cut_to_size(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
         if inode.core().map == InodeMap::Inline {
             return Ok(());
@@ -119,9 +120,9 @@ impl FileSystem {
         self.files.locked(ctx, inode, &mut data).truncate_locked(size)
     }
 
-    /// Ends what operations left over. The inodes without links that somebody still holds open are
-    /// deleted: the references end with the instance; so are those whose deletion an error ended.
-    /// Truncations are finished.
+    /// Ends what operations left over. Deletes inodes without links that are still open (the
+    /// references end with the instance), and inodes whose deletion failed midway. Finishes
+    /// truncations.
     pub(super) fn end_references(&self, ctx: &OpContext) -> Result<()> {
         for inode in self.volume.inodes.table.all() {
             let (used, unfinished) = {

@@ -1,11 +1,11 @@
-//! The content of files: reading, writing, and which blocks they have.
+//! The content of files: reading, writing, and their blocks.
 
 use crate::{Fallocate, FileExtent, FileSystem, InodeRef, OpContext, Result, Seek};
 
 impl FileSystem {
-    /// Reads at byte `offset` into `buf`; gives the number of bytes, less than asked only at the
-    /// end of the file. Waits for no device write of others: beside a write to the same bytes it
-    /// gives old ones, new ones, or some of each, never others.
+    /// Reads at byte `offset` into `buf`. Returns the number of bytes, which is less than asked
+    /// only at the end of the file. Does not wait for device writes of others: a read concurrent
+    /// with a write to the same bytes returns old bytes, new ones, or some of each, never others.
     ///
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
@@ -20,12 +20,12 @@ impl FileSystem {
         self.files.read(ctx, inode.into(), offset, buf)
     }
 
-    /// Reads at byte `offset` from the device at once, after delayed data of the range was written.
-    /// Offset and length are whole blocks; gives the number of bytes, less than asked only at the
-    /// end of the file.
+    /// Reads at byte `offset` directly from the device, after writing back dirty data in the range.
+    /// Offset and length are whole blocks. Returns the number of bytes, which is less than asked
+    /// only at the end of the file.
     ///
     /// # Errors
-    /// As [`FileSystem::read`]; [`Error::Invalid`] for parts of blocks; those of writing back.
+    /// As [`FileSystem::read`]; [`Error::Invalid`] for partial blocks; errors of write-back.
     pub fn read_direct(
         &self,
         ctx: &OpContext,
@@ -37,11 +37,11 @@ impl FileSystem {
         self.files.read_direct(ctx, inode.into(), offset, buf)
     }
 
-    /// Writes all of `bytes` at byte `offset`, past the end too; a gap reads as zeroes. The data is
-    /// durable after [`FileSystem::fsync`] or [`FileSystem::sync`].
+    /// Writes all of `bytes` at byte `offset`, also past the end; a gap reads as zeroes. The data
+    /// is durable after [`FileSystem::fsync`] or [`FileSystem::sync`].
     ///
     /// # Errors
-    /// [`Error::NoSpace`], before anything changed unless the data fits and its mapping does not,
+    /// [`Error::NoSpace`]: nothing has changed then, unless the data fits and its mapping does not,
     /// or others take the space of a write in pieces meanwhile; [`Error::FileTooLarge`],
     /// [`Error::NotPermitted`], [`Error::IsDirectory`], [`Error::ReadOnly`], and those of reading.
     pub fn write(
@@ -55,8 +55,8 @@ impl FileSystem {
         self.files.write(ctx, inode.into(), offset, bytes)
     }
 
-    /// As [`FileSystem::write`], but of what does not fit as a whole the beginning is written that
-    /// does; gives the number of bytes.
+    /// As [`FileSystem::write`], but if not everything fits, writes the beginning that does.
+    /// Returns the number of bytes.
     ///
     /// # Errors
     /// As [`FileSystem::write`]; [`Error::NoSpace`] when nothing fits.
@@ -71,7 +71,7 @@ impl FileSystem {
         self.files.write_some(ctx, inode.into(), offset, bytes)
     }
 
-    /// Writes all of `bytes` at the end of the file; gives the offset where they went.
+    /// Writes all of `bytes` at the end of the file. Returns the offset where they begin.
     ///
     /// # Errors
     /// As [`FileSystem::write`].
@@ -80,15 +80,15 @@ impl FileSystem {
         self.files.append(ctx, inode.into(), bytes)
     }
 
-    /// Writes at byte `offset` to the device at once; gives the number of bytes that went when
-    /// space ran out. Offset and length are whole blocks. The mapping is durable after
-    /// [`FileSystem::fsync`] only.
+    /// Writes at byte `offset` directly to the device. Returns the number of bytes, which is short
+    /// if space runs out. Offset and length are whole blocks. The mapping is durable only after
+    /// [`FileSystem::fsync`].
     ///
-    /// Files that are not mapped by extents, or log their data, are written as by
+    /// Files without extents, and files that log their data, are written as by
     /// [`FileSystem::write_some`].
     ///
     /// # Errors
-    /// As [`FileSystem::write_some`]; [`Error::Invalid`] for parts of blocks.
+    /// As [`FileSystem::write_some`]; [`Error::Invalid`] for partial blocks.
     pub fn write_direct(
         &self,
         ctx: &OpContext,
@@ -100,7 +100,7 @@ impl FileSystem {
         self.files.write_direct(ctx, inode.into(), offset, bytes)
     }
 
-    /// Sets a file's size. What is cut off is freed; what is added reads as zeroes.
+    /// Sets a file's size. The part cut off is freed; an added part reads as zeroes.
     ///
     /// # Errors
     /// As [`FileSystem::write`].
@@ -127,9 +127,8 @@ impl FileSystem {
         self.files.fallocate(ctx, inode.into(), what, offset, len)
     }
 
-    /// Where the bytes of a file lie, from byte `from` on and at most `most` pieces, in ascending
-    /// order; holes are left out. What waits for write-back is shown where its old place is, if it
-    /// has one.
+    /// Where the bytes of a file lie, from byte `from` on, at most `most` pieces in ascending
+    /// order, without holes. Dirty data is shown at its old position, if it has one.
     ///
     /// # Errors
     /// As [`FileSystem::read`].
@@ -138,7 +137,7 @@ impl FileSystem {
         self.files.extents(inode.into(), from, most)
     }
 
-    /// The first byte at or after `offset` that is data, or that is in a hole; `None` when there is
+    /// The first byte at or after `offset` that is data, or that is in a hole; `None` if there is
     /// none before the end of the file. The end counts as a hole. Allocated blocks that were never
     /// written are holes.
     ///

@@ -1,8 +1,8 @@
-//! What only an instrument asks of an open file system: see [`crate::instruments`].
+//! What only an instrument asks of an open file system; see [`crate::instruments`].
 
 use crate::{FileSystem, OpContext, Result};
 
-/// The door for instruments.
+/// The interface for instruments.
 #[derive(Clone, Copy)]
 pub struct Instrumented<'a>(&'a FileSystem);
 
@@ -13,7 +13,7 @@ impl FileSystem {
         self.has_ended = true;
     }
 
-    /// The door for instruments that compare or test.
+    /// The interface for instruments that compare or test.
     #[doc(hidden)]
     #[must_use]
     pub const fn instrumented(&self) -> Instrumented<'_> {
@@ -22,15 +22,15 @@ impl FileSystem {
 }
 
 impl Instrumented<'_> {
-    /// Forgets what is remembered of clean data, as a machine that drops its caches does: folios
-    /// and the holes that were seen. Files that somebody uses now keep theirs.
+    /// Forgets what is remembered about clean data, as a machine that drops its caches does:
+    /// folios, and holes that were seen. Files in use keep theirs.
     pub fn drop_caches(self) {
         self.0.files.drop_caches();
     }
 
-    /// Converts what has ended its I/O by now, where
-    /// [`Instruments::io_ends`](crate::instruments::Instruments::io_ends) tells; otherwise nothing
-    /// is left to convert.
+    /// Converts pieces whose I/O has ended by now, as
+    /// [`Instruments::io_ends`](crate::instruments::Instruments::io_ends) reports. Without it
+    /// nothing is left to convert.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`].
@@ -38,8 +38,8 @@ impl Instrumented<'_> {
         self.0.files.end_io(ctx)
     }
 
-    /// As [`FileSystem::commit`], but what was freed waits for [`Self::release_frees`] or the next
-    /// commit: to follow a file system that goes on while it writes its transaction.
+    /// As [`FileSystem::commit`], but freed clusters wait for [`Self::release_frees`] or the next
+    /// commit. Follows a file system that continues while it writes its transaction.
     ///
     /// # Errors
     /// As [`FileSystem::sync`].
@@ -47,7 +47,7 @@ impl Instrumented<'_> {
         self.0.volume.commit_holding_frees(ctx)
     }
 
-    /// Lets clusters that [`Self::commit_holding_frees`] held back be allocated.
+    /// Allows the allocation of clusters that [`Self::commit_holding_frees`] held back.
     pub fn release_frees(self, ctx: &OpContext) {
         self.0.volume.release_frees(ctx);
     }

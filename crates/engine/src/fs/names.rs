@@ -1,4 +1,4 @@
-//! Names: looking them up, making and removing them, and open references to what they name.
+//! Names: looking them up, creating and removing them, and open references to their inodes.
 
 use crate::{DirEntry, FileSystem, Found, InodeId, InodeRef, NewInode, OpContext, RenameMode, Result};
 use blockyard_disk::InodeNr;
@@ -13,7 +13,7 @@ impl FileSystem {
         self.namespace.lookup(parent.into(), name)
     }
 
-    /// As [`FileSystem::lookup`]; gives the identity of the inode, which no later user of its
+    /// As [`FileSystem::lookup`], but returns the identity of the inode, which no later user of its
     /// number has, and its type.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl FileSystem {
     }
 
     /// Calls `visit` with the entries of a directory from the position `from` (0 is the start)
-    /// until it gives false. [`DirEntry::next`] is the position after an entry. `visit` must not
+    /// until it returns false. [`DirEntry::next`] is the position after an entry. `visit` must not
     /// call the file system.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl FileSystem {
         self.namespace.read_dir(dir.into(), from, visit)
     }
 
-    /// Makes an inode with a name: a file, a directory, a pipe, a socket or a device.
+    /// Creates an inode with a name: a file, a directory, a pipe, a socket or a device.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NoSpace`], [`Error::NoInodes`], [`Error::TooManyLinks`],
@@ -67,8 +67,8 @@ impl FileSystem {
         self.namespace.create(ctx, parent.into(), name, new)
     }
 
-    /// As [`FileSystem::create`], with an open reference from the start, for writing when it is a
-    /// regular file: nobody can delete the new inode before its maker has it open. It ends with
+    /// As [`FileSystem::create`], but also opens the new inode, for writing if it is a regular
+    /// file, so nobody can delete it before its creator has it open. The reference ends with
     /// [`FileSystem::release_inode`].
     ///
     /// # Errors
@@ -84,9 +84,9 @@ impl FileSystem {
         self.namespace.create_open(ctx, parent.into(), name, new)
     }
 
-    /// Makes a regular file without a name, placed as if it were made in `parent`, and opens it for
-    /// writing: it goes with [`FileSystem::release_inode`] unless [`FileSystem::link`] has named it
-    /// by then.
+    /// Creates a regular file without a name, placed as if it were created in `parent`, and opens
+    /// it for writing. [`FileSystem::release_inode`] deletes it unless [`FileSystem::link`] has
+    /// named it by then.
     ///
     /// # Errors
     /// As [`FileSystem::create`].
@@ -100,7 +100,7 @@ impl FileSystem {
         self.namespace.create_unnamed(ctx, parent.into(), permissions)
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     ///
     /// # Errors
     /// [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one above 4,095 bytes or
@@ -116,7 +116,7 @@ impl FileSystem {
         Ok(self.namespace.symlink(ctx, parent.into(), name, target)?.number)
     }
 
-    /// As [`FileSystem::symlink`]; gives the identity of the link.
+    /// As [`FileSystem::symlink`], but returns the identity of the link.
     ///
     /// # Errors
     /// As [`FileSystem::symlink`].
@@ -131,7 +131,7 @@ impl FileSystem {
         self.namespace.symlink(ctx, parent.into(), name, target)
     }
 
-    /// Gives an inode one more name.
+    /// Adds a name to an inode.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::TooManyLinks`]; [`Error::NotPermitted`] for directories,
@@ -148,7 +148,7 @@ impl FileSystem {
         self.namespace.link(ctx, inode.into(), parent.into(), name)
     }
 
-    /// Removes the name of anything but a directory; the inode goes with its last name and
+    /// Removes the name of anything but a directory. The inode is deleted with its last name and
     /// reference.
     ///
     /// # Errors
@@ -168,10 +168,10 @@ impl FileSystem {
         self.namespace.rmdir(ctx, parent.into(), name)
     }
 
-    /// Renames `name` in `from` to `new_name` in `to`. Two names of one inode are left as they are.
+    /// Renames `name` in `from` to `new_name` in `to`. Two names of one inode stay as they are.
     ///
-    /// A file that replaces another is written back first, so that the usual write-and-rename of
-    /// programs leaves either content after a crash.
+    /// A file that replaces another is written back first, so that after the usual write-and-rename
+    /// a crash leaves either the old or the new content.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Exists`] (no-replace), [`Error::NotEmpty`],
@@ -197,7 +197,7 @@ impl FileSystem {
         self.namespace.read_link(inode.into())
     }
 
-    /// Notes an open reference: the inode's content stays until it is released, whatever happens to
+    /// Adds an open reference: the inode's content stays until it is released, whatever happens to
     /// its names.
     ///
     /// # Errors
@@ -207,11 +207,11 @@ impl FileSystem {
         self.namespace.open_inode(inode.into(), write)
     }
 
-    /// Ends an open reference; `write` as it was opened.
+    /// Ends an open reference; `write` as when it was opened.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an inode that is not open so. Of deleting the inode, when this was
-    /// its last reference.
+    /// [`Error::Invalid`] for an inode that is not open this way. Errors of deleting the inode, if
+    /// this was its last reference.
     pub fn release_inode(&self, ctx: &OpContext, inode: impl Into<InodeRef>, write: bool) -> Result<()> {
         let _operation = self.volume.watch();
         self.namespace.release_inode(ctx, inode.into(), write)

@@ -1,4 +1,4 @@
-//! Opening: a volume, the notes of orphans in it, and the parts above it.
+//! Opening: a volume, its orphan records, and the parts above it.
 
 use super::FileSystem;
 use super::cleanup::find_orphans;
@@ -16,13 +16,13 @@ impl FileSystem {
     /// Opens the image on a device.
     ///
     /// # Errors
-    /// [`Error::UnsupportedFeatures`] by name, [`Error::Corrupt`] with the place,
+    /// [`Error::UnsupportedFeatures`] by name, [`Error::Corrupt`] with the location,
     /// [`Error::Refused`] with the reason, [`Error::Device`]. Nothing has been written then.
     pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, ctx: &OpContext) -> Result<Self> {
         Self::open_volume(device, None, options, ctx)
     }
 
-    /// As [`FileSystem::open`], for an image whose journal is on a device of its own.
+    /// As [`FileSystem::open`], for an image whose journal is on a separate device.
     ///
     /// # Errors
     /// As [`FileSystem::open`]; [`Error::Refused`] when `journal` is not the journal of this image.
@@ -45,7 +45,7 @@ impl FileSystem {
         if volume.is_read_only() {
             return Ok(Self::over(volume));
         }
-        // Read before the first write.
+        // Must be read before the first write.
         let (orphans, found) = find_orphans(&volume, &Mapping::new(&volume))?;
         let mut volume = Arc::into_inner(volume).expect("the mapping that shared it is gone");
         volume.start_writing(ctx, orphans)?;

@@ -3,12 +3,12 @@
 use crate::{FileSystem, InodeRef, OpContext, Result, XattrMode};
 
 impl FileSystem {
-    /// The value of an attribute; `name` with its prefix (`user.x`). Access control lists in their
-    /// portable form.
+    /// The value of an attribute; `name` includes its prefix (`user.x`). Access control lists are
+    /// in their portable form.
     ///
     /// # Errors
     /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, [`Error::Range`] for
-    /// a name of no byte or more than 255 with its prefix, corruption, device.
+    /// an empty name or one of more than 255 bytes with its prefix, corruption, device.
     pub fn xattr(&self, inode: impl Into<InodeRef>, name: &[u8]) -> Result<Vec<u8>> {
         let _operation = self.volume.watch();
         self.xattrs.xattr(inode.into(), name)
@@ -23,13 +23,13 @@ impl FileSystem {
         self.xattrs.xattr_names(inode.into())
     }
 
-    /// Sets an attribute. With an access control list the permissions of the mode change.
+    /// Sets an attribute. An access control list also changes the permissions of the mode.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::NoSpace`] when it fits
-    /// neither place, [`Error::Range`] for a value above 64 KiB or a name beyond 255 bytes,
-    /// [`Error::NotPermitted`] for immutable files, [`Error::NotSupported`] for unknown prefixes.
-    /// Nothing has changed then.
+    /// neither into the inode nor into a block, [`Error::Range`] for a value above 64 KiB or a name
+    /// beyond 255 bytes, [`Error::NotPermitted`] for immutable files, [`Error::NotSupported`] for
+    /// unknown prefixes. Nothing has changed then.
     pub fn set_xattr(
         &self,
         ctx: &OpContext,

@@ -11,8 +11,8 @@ use blockyard_sync::MutexGuard;
 use std::ops::Range;
 
 impl Groups {
-    /// Copies the group's on-disk bitmap as it stands in memory: for the allocator, which holds no
-    /// lock.
+    /// Copies the current in-memory state of the group's on-disk bitmap, for the allocator, which
+    /// holds no lock.
     pub(crate) fn copy_block_bitmap(&self, group: GroupNr, into: &mut [u8]) -> Result<()> {
         let (raw, uninit) = {
             let state = self.lock(group);
@@ -34,16 +34,16 @@ impl Groups {
         (if uninit { self.synthesized_free(group) } else { state.raw.free_clusters() }, uninit)
     }
 
-    /// Brings the bitmaps of these blocks' groups into memory, so that marking them cannot fail.
+    /// Loads the bitmaps of these blocks' groups, so that marking them cannot fail.
     pub(crate) fn reserve_bitmaps(&self, handle: &Handle<'_>, first: BlockNr, blocks: u64) -> Result<()> {
         self.for_groups(first, blocks, |group, _| self.pin_block_bitmap(handle, group))
     }
 
-    /// Marks whole clusters as used on disk. The range starts at a cluster and the allocator gave
-    /// it out.
+    /// Marks whole clusters as used on disk. The range starts at a cluster boundary, and the
+    /// allocator handed it out.
     ///
     /// # Errors
-    /// Corruption when a bit was set already; the bitmap then contradicts the allocator and the
+    /// Corruption when a bit was set already. The bitmap then contradicts the allocator, and the
     /// instance must stop.
     pub(crate) fn mark_used(&self, handle: &Handle<'_>, first: BlockNr, blocks: u64) -> Result<()> {
         self.for_groups(first, blocks, |group, range| {
@@ -85,8 +85,8 @@ impl Groups {
         })
     }
 
-    /// Writes out the block bitmap of a group that has none yet: the first inode used in a group
-    /// does that too. True when it had none.
+    /// Writes out the block bitmap of a group that has none yet; the first inode used in a group
+    /// does that too. Returns whether it had none.
     pub(crate) fn initialize_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> bool {
         let mut state = self.lock(group);
         let had_none = state.flags.contains(GroupFlags::BLOCK_UNINIT);
@@ -101,7 +101,7 @@ impl Groups {
         self.lock(group).raw.free_clusters()
     }
 
-    /// Calls `f` with each group and the bits that the blocks have in it.
+    /// Calls `f` with each group and the bits of the blocks in it.
     fn for_groups(
         &self,
         first: BlockNr,
@@ -123,7 +123,7 @@ impl Groups {
         Ok(())
     }
 
-    /// The group's lock with its bitmap in memory: at once when it is there already.
+    /// The group's lock with its bitmap in memory. Does not wait for a read if it is there already.
     fn lock_pinned(&self, handle: &Handle<'_>, group: GroupNr) -> Result<MutexGuard<'_, GroupState>> {
         let state = self.lock(group);
         if let Some(bitmap) = &state.block_bitmap {
@@ -135,8 +135,8 @@ impl Groups {
         Ok(self.lock(group))
     }
 
-    /// Holds the group's block bitmap in memory and in the transaction; an uninitialised one is
-    /// written out.
+    /// Pins the group's block bitmap in memory and in the transaction. Writes out an uninitialised
+    /// one.
     fn pin_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> Result<()> {
         let raw = {
             let mut state = self.lock(group);
@@ -152,7 +152,7 @@ impl Groups {
         };
         let buffer = self.read_bitmap(group, &raw, BlockKind::BlockBitmap(group))?;
         let mut state = self.lock(group);
-        // Under the group's lock: a commit lets go only of bitmaps that are in no transaction.
+        // Under the group's lock: a commit unpins only bitmaps that are in no transaction.
         handle.join(state.block_bitmap.get_or_insert(buffer));
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Groups {
         state.block_bitmap = Some(buffer);
     }
 
-    /// Blocks that `clusters` clusters are.
+    /// The number of blocks in `clusters` clusters.
     pub(crate) fn blocks_in(&self, clusters: u32) -> u64 {
         u64_from_u32(clusters) << self.geometry().cluster_ratio_bits()
     }

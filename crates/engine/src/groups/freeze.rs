@@ -21,8 +21,8 @@ impl Groups {
         std::mem::take(&mut *self.dirty.lock())
     }
 
-    /// Stores the checksum of a bitmap, as it was at the end of `epoch`, in the group's descriptor,
-    /// and lets go of a bitmap that nobody has changed since.
+    /// Stores the checksum of a bitmap, as of the end of `epoch`, in the group's descriptor. Unpins
+    /// the bitmap if nobody has changed it since.
     pub(crate) fn freeze_bitmap(&self, epoch: Epoch, buffer: &Buffer, copied: &Copied) {
         let (sums, size) = (self.sb.checksums(), self.sb.desc_size());
         match copied.kind() {
@@ -50,13 +50,13 @@ impl Groups {
         }
     }
 
-    /// Encodes the descriptor blocks that begin with the groups `firsts` as they were at the end of
-    /// `epoch`. The bitmaps are frozen.
+    /// Encodes the descriptor blocks that begin with the groups `firsts`, as of the end of `epoch`.
+    /// The bitmaps are frozen.
     pub(crate) fn freeze_descriptors(&self, epoch: Epoch, firsts: &BTreeSet<u32>, images: &mut Vec<Image>) {
         images.extend(firsts.iter().map(|&first| self.descriptor_block(epoch, first)));
     }
 
-    /// The first group of each descriptor block that has one of the `changed` groups.
+    /// The first group of each descriptor block that contains a `changed` group.
     pub(crate) fn descriptor_blocks(&self, changed: &[GroupNr]) -> BTreeSet<u32> {
         let per_block = self.descriptors_per_block();
         changed.iter().map(|group| group.raw() / per_block * per_block).collect()
@@ -90,12 +90,12 @@ impl Groups {
 }
 
 impl GroupState {
-    /// The descriptor at the end of an epoch that is over.
+    /// The descriptor at the end of a past epoch.
     fn at_end_of(&self, epoch: Epoch) -> &RawGroupDesc {
         if self.epoch == epoch || self.epoch == Epoch::NONE { &self.raw } else { &self.before }
     }
 
-    /// Changes the descriptor of an epoch that is over, and the present one.
+    /// Changes the descriptor of a past epoch, and the present one.
     fn as_of(&mut self, epoch: Epoch, f: impl Fn(&mut RawGroupDesc)) {
         f(&mut self.raw);
         if self.epoch != epoch && self.epoch != Epoch::NONE {

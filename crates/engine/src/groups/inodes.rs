@@ -26,7 +26,7 @@ pub(crate) struct InodeFacts {
 }
 
 impl Groups {
-    /// Counts of a group as they stand now.
+    /// Current counts of a group.
     pub(crate) fn inode_facts(&self, group: GroupNr) -> InodeFacts {
         let state = self.lock(group);
         InodeFacts {
@@ -37,7 +37,7 @@ impl Groups {
         }
     }
 
-    /// Copies the group's inode bitmap as it stands in memory; as much as fits `into`.
+    /// Copies the current state of the group's inode bitmap, as much as fits `into`.
     pub(crate) fn copy_inode_bitmap(&self, group: GroupNr, into: &mut [u8]) -> Result<()> {
         let raw = {
             let state = self.lock(group);
@@ -55,8 +55,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Marks an inode as used that was chosen elsewhere, and zeroes its table block if it is the
-    /// first in it.
+    /// Marks an inode, chosen elsewhere, as used. Zeroes its table block if it is the first in it.
     pub(crate) fn mark_inode_used(&self, handle: &Handle<'_>, inode: InodeNr, directory: bool) -> Result<()> {
         let (group, index) = self.geometry().locate_inode(inode);
         self.pin_inode_bitmap(handle, group)?;
@@ -95,8 +94,8 @@ impl Groups {
         Ok(())
     }
 
-    /// When the inode at an index of the group's table was deleted, as its table block tells if
-    /// that is in memory.
+    /// When the inode at an index of the group's table was deleted, if its table block is in
+    /// memory.
     pub(crate) fn deletion(&self, group: GroupNr, index: u32) -> Option<RecentDeletion> {
         let per_block = self.geometry().block_size() / usize::from(self.geometry().inode_size());
         let index = usize_from_u32(index);
@@ -108,14 +107,14 @@ impl Groups {
         Some(RecentDeletion { deleted_at, dirty: buffer.is_dirty() })
     }
 
-    /// Whether the inode's table block was never used: its content may be anything and must not be
+    /// Whether the inode's table block was never used: its content is arbitrary and must not be
     /// read.
     pub(crate) fn never_used_from(&self, group: GroupNr) -> u32 {
         let state = self.lock(group);
         self.geometry().inodes_per_group() - self.unused(&state)
     }
 
-    /// Brings the inode bitmap into memory, so that marking cannot fail.
+    /// Loads the inode bitmap, so that marking cannot fail.
     pub(crate) fn pin_inode_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> Result<()> {
         let raw = {
             let mut state = self.lock(group);
@@ -172,8 +171,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Zeroes the table blocks in which inodes begin to be used: they may hold anything. The caller
-    /// holds the group's lock, so that nobody puts an inode into such a block before.
+    /// Zeroes the table blocks in which inodes begin to be used, since their content is arbitrary.
+    /// The caller holds the group's lock, so nobody puts an inode into such a block earlier.
     fn zero_table(&self, handle: &Handle<'_>, group: GroupNr, indexes: Range<u32>) {
         let inode_size = usize::from(self.geometry().inode_size());
         debug_assert!(!indexes.is_empty(), "no inode of group {group} begins to be used");

@@ -5,7 +5,7 @@ use blockyard_disk::{BlockNr, GroupNr, bitmap};
 use std::ops::Range;
 
 impl Groups {
-    /// Fills `bits` (one block) with the bitmap that the group has by its metadata alone.
+    /// Fills `bits` (one block) with the bitmap that follows from the group's metadata alone.
     pub(super) fn synthesize(&self, group: GroupNr, bits: &mut [u8]) {
         bits.fill(0);
         bitmap::pad_from(bits, self.geometry().clusters_in_group(group));
@@ -48,7 +48,7 @@ impl Groups {
         }
     }
 
-    /// Sets the bits of the clusters of this group that `blocks` touch.
+    /// Sets the bits of this group's clusters that `blocks` touch.
     fn mark_blocks(&self, group: GroupNr, bits: &mut [u8], blocks: Range<BlockNr>) {
         let geometry = self.geometry();
         let first = geometry.group_first_block(group).raw();

@@ -1,10 +1,10 @@
-//! Which files have had dirty data, and since when: the order of write-back, and its age for the
+//! Which files have had dirty data, and since when: the order of write-back, and the age for the
 //! timer.
 //!
 //! Linux writes files back in the order in which their data became dirty, whatever their numbers
-//! (observed on 6.18). A file's place is kept in the inode and in a list of places, so that who
-//! needs room finds the oldest file without looking at all others. Both change together, under the
-//! inode's content lock or when nobody else has the inode.
+//! (observed on 6.18). A file's position is kept in the inode and in a list, so that making room
+//! finds the oldest file without looking at all others. Both change together, under the inode's
+//! content lock or when nobody else has the inode.
 
 use super::Inode;
 use blockyard_disk::InodeNr;
@@ -13,35 +13,35 @@ use blockyard_sync::{AtomicU64, CachePadded, Mutex, Ordering, rank};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Lists that the places are spread over.
+/// Lists that share the positions.
 const LISTS: usize = 16;
 
-/// A file's place. A hint beside the data. Relaxed: who acts on it takes the content lock and looks
-/// again.
+/// A file's position. A hint beside the data. Relaxed: whoever acts on it takes the content lock
+/// and looks again.
 #[derive(Default)]
 pub(crate) struct DirtySince {
-    /// Place among all files that became dirty, 0 for a clean one.
+    /// Position among all files that became dirty, 0 for a clean one.
     order: AtomicU64,
     /// By the writer's clock, in seconds.
     seconds: AtomicU64,
 }
 
 impl DirtySince {
-    /// Place in the order and time; `None` for a clean file.
+    /// Position in the order, and time; `None` for a clean file.
     pub(crate) fn get(&self) -> Option<(u64, i64)> {
         let order = self.order.load(Ordering::Relaxed);
         (order > 0).then(|| (order, self.seconds.load(Ordering::Relaxed).cast_signed()))
     }
 }
 
-/// The places of all files that have one.
+/// The positions of all files that have one.
 pub(super) struct DirtyFiles {
-    /// The place given last. Relaxed: only its uniqueness counts.
+    /// The last position assigned. Relaxed: only its uniqueness counts.
     last: AtomicU64,
     lists: Box<[List]>,
 }
 
-/// Places and whose they are.
+/// Positions and their files.
 type List = CachePadded<Mutex<BTreeMap<u64, InodeNr>>>;
 
 impl DirtyFiles {
@@ -55,7 +55,7 @@ impl DirtyFiles {
         &self.lists[usize_from_u64(order % u64_from_usize(LISTS))]
     }
 
-    /// Gives a file without one the last place.
+    /// Assigns the last position to a file without one.
     pub(super) fn add(&self, inode: &Inode, seconds: i64) {
         debug_assert!(inode.dirty_since.get().is_none(), "inode {} has a place", inode.number());
         let order = self.last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -64,7 +64,7 @@ impl DirtyFiles {
         self.list(order).lock().insert(order, inode.number());
     }
 
-    /// Takes the file's place away.
+    /// Removes the file's position.
     pub(super) fn remove(&self, inode: &Inode) {
         let order = inode.dirty_since.order.swap(0, Ordering::Relaxed);
         if order > 0 {
@@ -73,17 +73,17 @@ impl DirtyFiles {
         }
     }
 
-    /// The place given last, 0 for none.
+    /// The last position assigned, 0 for none.
     pub(super) fn last(&self) -> u64 {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Places.
+    /// Number of positions.
     pub(super) fn len(&self) -> u64 {
         self.lists.iter().map(|list| u64_from_usize(list.lock().len())).sum()
     }
 
-    /// The first place in a range.
+    /// The first position in a range.
     pub(super) fn first_in(&self, places: RangeInclusive<u64>) -> Option<(u64, InodeNr)> {
         if places.is_empty() {
             return None;

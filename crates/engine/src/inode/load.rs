@@ -1,4 +1,4 @@
-//! Reading inodes from their table and joining them to transactions.
+//! Reads inodes from their table and joins them to transactions.
 
 use super::{Encoding, Inode, InodeCore, Inodes, SlotBytes};
 use crate::cache::{BlockKind, Buffer};
@@ -15,8 +15,8 @@ impl Inodes {
     /// An inode in use.
     ///
     /// # Errors
-    /// [`Error::StaleInode`] for numbers out of range, free or reserved ones without content, and
-    /// for those that another inode has than is meant; corruption.
+    /// [`Error::StaleInode`] for a number that is out of range, free, or reserved without content,
+    /// and for one that another inode has than the one meant; corruption.
     pub(crate) fn inode(&self, wanted: impl Into<InodeRef>) -> Result<Arc<Inode>> {
         let InodeRef { number, generation } = wanted.into();
         if number.raw() == 0 || number.raw() > self.sb.geometry().inodes_count() {
@@ -47,8 +47,8 @@ impl Inodes {
         let buffer = self.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
         let size = usize::from(self.sb.geometry().inode_size());
         let slot: Box<[u8]> = buffer.read(|bytes| Box::from(&bytes[offset..offset + size]));
-        // A deleted inode keeps its mode, but no link; as in Linux one that only lacks links is as
-        // good as deleted.
+        // A deleted inode keeps its mode, but no link. As in Linux, an inode that only lacks links
+        // counts as deleted.
         let gone = InodeSlot::new(&*slot).raw().i_links_count.get() == 0;
         if gone && !orphan && number >= self.sb.first_inode() {
             return Err(Error::StaleInode(number));
@@ -64,7 +64,7 @@ impl Inodes {
                 .map_err(|corruption| corruption.in_inode(number))?;
         }
         if found.map() == blockyard_disk::inode::InodeMap::Inline {
-            // As in Linux (observed on 6.18) such an inode cannot even be looked at.
+            // As in Linux (observed on 6.18) such an inode cannot even be looked up.
             tail_of(found.slot().attribute_area()).map_err(|kind| Corruption::new(kind).in_inode(number))?;
         }
         let core = InodeCore::new(
@@ -79,12 +79,12 @@ impl Inodes {
         Ok(inode)
     }
 
-    /// The inode may have been in memory before, and have left it before what changed it was
-    /// committed, or what was written flushed: who asks for durability then gets it. `buffer` is
-    /// its table block.
+    /// The inode may have been in memory before, and have left before its changes were committed or
+    /// its data was flushed. A request for durability must then wait for both. `buffer` is its
+    /// table block.
     fn presume_changed(&self, inode: &Inode, buffer: &Buffer) {
         inode.written.store(self.flushes.ticket(), Ordering::Relaxed);
-        // The block first: a commit that takes it now has ended its transaction before.
+        // The block first: if a commit takes it now, that commit has already ended its transaction.
         let changed_in = buffer.changed_in();
         let last = self.txns.last_to_change(changed_in);
         if !self.txns.is_durable(last) {
@@ -114,8 +114,8 @@ impl Inodes {
         (BlockNr::new(block), index % per_block * usize::from(geometry.inode_size()))
     }
 
-    /// Joins an inode to the transaction: after this, changes of its core reach the disk as long as
-    /// the caller keeps the core locked. Who makes an inode may release the core in between:
+    /// Joins an inode to the transaction. Afterwards, changes of its core reach the disk as long as
+    /// the caller keeps the core locked. The creator of an inode may release the core in between:
     /// [`Self::encode_waiting`] passes over inodes that are held. Reads the table block, so it
     /// belongs to the reserve part of an operation.
     pub(crate) fn join_inode(
@@ -140,7 +140,7 @@ impl Inodes {
             None => self.cache.read(block, BlockKind::Plain, |_| Ok(()))?,
         };
         if inode.is_dirty() {
-            // The commit that is going on has not come to this inode.
+            // The commit in progress has not come to this inode yet.
             inode.encode_core(core, &self.encoding());
         }
         debug_assert_eq!(buffer.block(), block, "the inode's table block");
@@ -151,18 +151,18 @@ impl Inodes {
         Ok(())
     }
 
-    /// Encodes the inode that changed longest ago on this CPU slot, and one more, when many wait:
-    /// then it is still in the CPU's cache, and the table may forget it before the commit. Inodes
-    /// that somebody holds wait on: their joining must last until they are changed. The caller
-    /// holds no core.
+    /// If many inodes are waiting, encodes the one that changed longest ago on this CPU slot, and
+    /// one more. Then it is still in the CPU's cache, and the table may forget it before the
+    /// commit. Passes over inodes that somebody holds: they must stay joined until they are
+    /// changed. The caller holds no core.
     pub(crate) fn encode_waiting(&self, handle: &Handle<'_>) {
         for inode in std::iter::from_fn(|| self.table.take_waiting(handle.slot())).take(2) {
             inode.encode(handle.epoch(), &self.encoding());
         }
     }
 
-    /// An inode whose table block is in the running transaction was changed with the gate closed.
-    /// The caller holds its core.
+    /// Notes an inode that was changed with the gate closed. Its table block is in the running
+    /// transaction. The caller holds its core.
     pub(crate) fn note_relinked(&self, inode: &Arc<Inode>) {
         let epoch = self.txns.epoch();
         if inode.epoch() != epoch {
@@ -171,7 +171,7 @@ impl Inodes {
         }
     }
 
-    /// What encoding an inode takes.
+    /// What encoding an inode needs.
     pub(crate) fn encoding(&self) -> Encoding<'_> {
         Encoding {
             checksums: self.sb.checksums(),
@@ -181,8 +181,8 @@ impl Inodes {
         }
     }
 
-    /// Brings in the table block of an inode that will be made, unless it was never used and starts
-    /// as zeroes.
+    /// Loads the table block of an inode to be created, unless it was never used and starts as
+    /// zeroes.
     pub(crate) fn reserve_table_block(
         &self,
         handle: &Handle<'_>,

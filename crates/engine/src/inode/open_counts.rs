@@ -1,17 +1,17 @@
-//! Open references of an inode: how many there are, and how many of them may write.
+//! Open references of an inode: how many there are, and how many may write.
 //!
-//! Opening holds the content lock shared and sees under it that the inode is not deleted. Deleting
-//! holds it exclusively and looks at the counts under it. So an inode that is open is never
-//! deleted, and one without links goes once: with the last reference, when its owner sees that
-//! there are no links, or with the last link, when its owner sees no reference. The links are
-//! changed and read under the core's lock, which orders the two.
+//! Opening holds the content lock shared and checks under it that the inode is not deleted.
+//! Deleting holds it exclusively and reads the counts under it. So an open inode is never deleted.
+//! An inode without links is deleted once: with the last reference, whose owner sees that there are
+//! no links, or with the last link, whose owner sees no reference. Links are changed and read under
+//! the core's lock, which orders the two.
 
 use blockyard_sync::{Atomic, AtomicInt, Backend, Native, Ordering};
 
 /// Open references of an inode.
 pub(crate) struct OpenCounts<B: Backend = Native> {
-    /// All of them. Release when one ends pairs with the acquire of who deletes: what was done
-    /// through it came before.
+    /// All of them. The release at the end of one pairs with the acquire of the deletion: what was
+    /// done through it came before.
     all: B::AtomicU32,
     /// Those that may write.
     writers: B::AtomicU32,
@@ -36,12 +36,13 @@ impl<B: Backend> OpenCounts<B> {
         self.is_open() && (!write || self.has_writer())
     }
 
-    /// A reference may write no more; gives whether none may. It is to end next.
+    /// Ends a reference's right to write. Returns whether none may write any more. The reference
+    /// itself must end next.
     pub(crate) fn end_writer(&self) -> bool {
         one_less::<B>(&self.writers)
     }
 
-    /// A reference has ended; gives whether it was the last.
+    /// Ends a reference. Returns whether it was the last.
     pub(crate) fn end(&self) -> bool {
         one_less::<B>(&self.all)
     }
@@ -56,13 +57,13 @@ impl<B: Backend> OpenCounts<B> {
         self.writers.load(Ordering::Acquire) > 0
     }
 
-    /// All have ended, with the instance.
+    /// All references end with the instance.
     pub(crate) fn end_all(&self) {
         self.all.store(0, Ordering::Release);
     }
 }
 
-/// Counts one down; gives whether none is left. Of none there is nothing to count.
+/// Decrements a count. Returns whether it is 0. A count that is already 0 stays 0.
 fn one_less<B: Backend>(count: &B::AtomicU32) -> bool {
     let before = count.update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
     debug_assert!(before.is_ok(), "a reference that nobody has ended");
@@ -140,8 +141,8 @@ mod tests {
         shuttle::check_pct(scenario, schedules / 2, 3);
     }
 
-    /// Readers, a writer and two that remove the names: it is there for who has it open, and goes
-    /// once.
+    /// Readers, a writer, and two threads that remove the names: the inode stays for those that
+    /// have it open, and is deleted once.
     #[test]
     fn an_open_inode_stays_and_a_forgotten_one_goes_once() {
         explore(|| {
@@ -169,7 +170,7 @@ mod tests {
         });
     }
 
-    /// One that is opened before it has a name, and gets one or not.
+    /// An inode that is opened before it has a name, and gets one or not.
     #[test]
     fn a_reference_from_the_start_keeps_what_has_no_name() {
         explore(|| {

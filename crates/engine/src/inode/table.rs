@@ -1,4 +1,4 @@
-//! The table of inodes in memory: a sharded map, bounded, from which unused inodes fall out.
+//! The table of inodes in memory: a bounded, sharded map that drops unused inodes.
 
 use super::Inode;
 use super::dirty_files::DirtyFiles;
@@ -10,16 +10,16 @@ use blockyard_sync::{CachePadded, CpuSlot, Mutex, Ordering, rank};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Inodes that the hand looks at for one that is entered: bounds the time under the shard's lock.
+/// Inodes that the hand looks at per insertion: bounds the time under the shard's lock.
 const STEPS: usize = 8;
-/// Inodes of a shard that were made and that nobody has asked for since: the next makes the oldest
-/// of them go. Who makes inodes by the million gets the memory of one that is still in the CPU's
-/// cache, and displaces no inode that is in use.
+/// Most inodes of a shard that were created and not accessed since: the next one makes the oldest
+/// leave. So creating millions of inodes reuses memory that is still in the CPU's cache, and
+/// displaces no inode in use.
 const MADE_MAX: usize = 16;
 /// Removed inodes of a shard that are remembered.
 const REMOVED_KEPT: usize = 16;
-/// Inodes of one CPU slot that wait to be encoded before creating another encodes the oldest: few
-/// enough that they are still in the CPU's cache then.
+/// Inodes of one CPU slot that may wait to be encoded; beyond that, creating another encodes the
+/// oldest. Few enough that they are still in the CPU's cache then.
 const WAITING_MAX: usize = 128;
 
 /// Inodes in memory and the list of those that changed.
@@ -30,21 +30,20 @@ pub(crate) struct InodeTable {
     per_shard: usize,
 }
 
-/// One CPU slot's list of inodes to encode, those that changed first at the front.
+/// One CPU slot's list of inodes to encode, the earliest change at the front.
 type DirtyList = CachePadded<Mutex<VecDeque<Arc<Inode>>>>;
 
 #[derive(Default)]
 struct Shard {
     map: HashMap<u32, Arc<Inode>, NumberHasher>,
-    /// Numbers of inodes that were made, the oldest first, and of some that were asked for or
-    /// removed since.
+    /// Numbers of created inodes, the oldest first. Some of them were accessed or removed since.
     made: VecDeque<u32>,
-    /// The other numbers as the hand meets them; those of removed inodes among them.
+    /// The other numbers, in the order of the hand. Includes numbers of removed inodes.
     ring: VecDeque<u32>,
-    /// Inodes removed so far: who read an inode from its table block before it was removed must
-    /// read again.
+    /// Inodes removed so far. A thread that read an inode from its table block before its removal
+    /// must read again.
     removals: u64,
-    /// The numbers of those removed last; that of the nth at n modulo the length.
+    /// The numbers last removed; that of the nth is at n modulo the length.
     removed: [u32; REMOVED_KEPT],
 }
 
@@ -65,7 +64,7 @@ impl InodeTable {
         &self.shards[shard_of(u64::from(inode.raw()))]
     }
 
-    /// The inode, made by `load` when it is not in memory. `load` runs without a lock and may run
+    /// The inode; `load` makes it if it is not in memory. `load` runs without a lock and may run
     /// twice.
     pub(crate) fn get(&self, number: InodeNr, load: impl Fn() -> Result<Inode>) -> Result<Arc<Inode>> {
         loop {
@@ -116,26 +115,26 @@ impl InodeTable {
         }
     }
 
-    /// The file's data became dirty, by the writer's clock: it is written back after all that were
-    /// dirty before. A file that has its place keeps it.
+    /// Notes that the file's data became dirty, by the writer's clock. It is written back after all
+    /// that were dirty before. A file with a position keeps it.
     pub(crate) fn note_dirty_data(&self, inode: &Inode, seconds: i64) {
         if inode.dirty_since.get().is_none() {
             self.dirty_files.add(inode, seconds);
         }
     }
 
-    /// The file was written back among all others and loses its place; the caller holds its content
-    /// lock.
+    /// Notes that the file was written back among all others: it loses its position. The caller
+    /// holds its content lock.
     pub(crate) fn note_clean_data(&self, inode: &Inode) {
         self.dirty_files.remove(inode);
     }
 
-    /// Files that have a place in the order of write-back.
+    /// Files with a position in the order of write-back.
     pub(crate) fn dirty_files_len(&self) -> u64 {
         self.dirty_files.len()
     }
 
-    /// The files that now have a place in the order of write-back, in this order.
+    /// The files that now have a position in the order of write-back, in this order.
     pub(crate) fn dirty_files(&self) -> impl Iterator<Item = Arc<Inode>> {
         let mut places = 1..=self.dirty_files.last();
         std::iter::from_fn(move || {
@@ -143,7 +142,7 @@ impl InodeTable {
                 let (order, number) = self.dirty_files.first_in(places.clone())?;
                 places = order + 1..=*places.end();
                 let inode = self.shard(number).lock().map.get(&number.raw()).cloned();
-                // One that was written or dropped meanwhile is passed over.
+                // A file that was written or dropped meanwhile is passed over.
                 let is_there =
                     |inode: &Arc<Inode>| inode.dirty_since.get().is_some_and(|(at, _)| at == order);
                 if let Some(inode) = inode.filter(is_there) {
@@ -153,13 +152,13 @@ impl InodeTable {
         })
     }
 
-    /// Notes that the inode must be encoded at the next commit; to be called once an epoch.
+    /// Notes that the inode must be encoded at the next commit. Call it once per epoch.
     pub(super) fn note_dirty(&self, inode: &Arc<Inode>, slot: CpuSlot) {
         self.dirty[slot.index(self.dirty.len())].lock().push_back(Arc::clone(inode));
     }
 
-    /// The inode that has waited longest to be encoded, of those that nobody holds, when too many
-    /// wait; the caller, inside a handle, encodes it.
+    /// If too many inodes wait to be encoded, returns the one that has waited longest and that
+    /// nobody holds. The caller, inside a handle, encodes it.
     pub(super) fn take_waiting(&self, slot: CpuSlot) -> Option<Arc<Inode>> {
         let mut list = self.dirty[slot.index(self.dirty.len())].lock();
         for _ in 0..STEPS {
@@ -167,7 +166,7 @@ impl InodeTable {
                 break;
             }
             let inode = list.pop_front()?;
-            // The list and the table.
+            // The two references are the list's and the table's.
             if Arc::strong_count(&inode) <= 2 {
                 return Some(inode);
             }
@@ -211,15 +210,15 @@ impl Shard {
         }
     }
 
-    /// The oldest inode of those that were made goes, or is one among all others from now on.
+    /// Drops the oldest created inode, or moves it to the ring with all others.
     fn leave_made(&mut self, dirty_files: &DirtyFiles) {
         if let Some(number) = self.made.pop_front() {
             self.pass_hand(number, dirty_files);
         }
     }
 
-    /// Moves the hand over one inode, which goes when nobody holds or asked for it, and it has
-    /// nothing to encode or to write.
+    /// Moves the hand over one inode. It is dropped if nobody holds or accessed it, and it has
+    /// nothing to encode or write.
     fn pass_hand(&mut self, number: u32, dirty_files: &DirtyFiles) {
         let Some(inode) = self.map.get(&number) else { return };
         if Arc::strong_count(inode) > 1 || inode.was_touched() || !inode.is_idle() {
@@ -237,7 +236,7 @@ impl Shard {
         self.removals += 1;
     }
 
-    /// Whether an inode may have been removed since there were so many removals.
+    /// Whether an inode may have been removed since the count of removals was `removals`.
     fn was_removed_since(&self, removals: u64, number: u32) -> bool {
         debug_assert!(removals <= self.removals, "removals are counted up");
         let since = usize_from_u64(self.removals - removals);
@@ -249,7 +248,7 @@ impl Shard {
     fn remove(&mut self, number: u32) -> Option<Arc<Inode>> {
         self.note_removed(number);
         let removed = self.map.remove(&number);
-        // The ring keeps the number until the hand meets it, unless there are many such.
+        // The ring keeps the number until the hand reaches it, unless there are many such.
         if self.ring.len() > 2 * self.map.len() + STEPS {
             self.ring.retain(|number| self.map.contains_key(number));
         }
@@ -258,15 +257,15 @@ impl Shard {
 }
 
 impl Inode {
-    /// Somebody asked for the inode.
+    /// Notes an access to the inode.
     fn touch(&self) {
-        // A load first: the line stays shared between the caches of many CPUs.
+        // A load first, so that the line stays shared between CPU caches.
         if !self.touched.load(Ordering::Relaxed) {
             self.touched.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether somebody asked for the inode since this was asked last.
+    /// Whether the inode was accessed since the last call.
     fn was_touched(&self) -> bool {
         self.touched.swap(false, Ordering::Relaxed)
     }

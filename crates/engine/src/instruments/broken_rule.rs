@@ -1,13 +1,13 @@
-//! Rules of durability that tests can have broken, to show that they would notice.
+//! Rules of durability that tests can break, to show that they would notice.
 
 /// A rule of durability that an instance does not keep. Only for tests of crash tests: each of
-/// these loses or mixes data when the power fails at the wrong moment.
+/// these loses or mixes data if the power fails at the wrong moment.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokenRule {
-    /// The commit record is written without a flush of what it speaks of.
+    /// The commit record is written without first flushing what it covers.
     NoPreflush,
-    /// The tail of the log moves before what left the log is flushed at home.
+    /// The tail of the log moves before the blocks that left the log are flushed at home.
     TailBeforeFlush,
     /// Freed metadata blocks are not revoked.
     RevokeOmitted,
@@ -15,7 +15,7 @@ pub enum BrokenRule {
     RevokeNotCancelled,
     /// Freed clusters are handed out again before the transaction that freed them has committed.
     EarlyRelease,
-    /// A deleted inode is struck off the orphans before its blocks are freed.
+    /// A deleted inode leaves the orphan list before its blocks are freed.
     EarlyOrphanRemoval,
     /// Tags carry wrong checksums.
     BadTagChecksum,

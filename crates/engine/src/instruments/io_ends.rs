@@ -1,4 +1,4 @@
-//! When the I/O of write-back ended, as somebody who watched a kernel tells.
+//! When the I/O of write-back ended, as an observer of a kernel reports it.
 
 use blockyard_disk::InodeNr;
 use blockyard_sync::CpuSlot;
@@ -13,34 +13,33 @@ pub struct IoEnd {
     pub inode: InodeNr,
     /// Its logical blocks.
     pub blocks: Range<u32>,
-    /// Where it is converted: what that takes and frees shows in how far this slot's counters lag
-    /// behind.
+    /// The slot that converts it. What the conversion takes and frees affects how far this slot's
+    /// counters lag.
     pub cpu: CpuSlot,
 }
 
-/// When the I/O of pieces of a write-back ended, as somebody saw it.
+/// When the I/O of pieces of a write-back ended, as an observer saw it.
 pub trait IoEndSource: Send + Sync {
-    /// The next piece whose I/O has ended by now and that was not given yet. Asked until there is
-    /// none before each place is chosen; called with the locks of a file's content held, so it must
-    /// not call the engine.
+    /// The next piece whose I/O has ended by now and that was not returned yet. Called repeatedly,
+    /// until it returns `None`, before each choice of blocks. A file's content lock is held, so it
+    /// must not call the engine.
     fn next(&self) -> Option<IoEnd>;
 
-    /// Write-back has mapped a piece, which may have taken no decision.
+    /// Write-back has mapped a piece. That may have needed no decision of the allocator.
     fn mapped(&self);
 
-    /// A write that cannot delay a block has placed it, or failed to.
+    /// A write that cannot delay a block has allocated it, or failed to.
     fn placed(&self) {}
 
-    /// What found no space has ended the transaction, to try again. Nothing to do for who does not
-    /// know of transactions.
+    /// A request that found no space has ended the transaction, to try again. For observers that
+    /// follow transactions.
     fn committed(&self) {}
 
-    /// A write-back that found no space looks again for what it is to write, as
-    /// [`Self::committed`].
+    /// A write-back that found no space looks again for what to write, as with [`Self::committed`].
     fn walks_again(&self) {}
 }
 
-/// Tells when the I/O of write-back has ended.
+/// Reports when the I/O of write-back has ended.
 #[derive(Clone)]
 pub struct IoEnds(pub Arc<dyn IoEndSource>);
 

@@ -1,4 +1,4 @@
-//! The blocks of the log on their device, by their numbers in the log.
+//! The blocks of the log on their device, by log block number.
 
 use blockyard_device::{BlockDevice, Result};
 use blockyard_disk::jbd2::{JournalFeatures, JournalIncompat, LogFormat, Ring};
@@ -7,7 +7,7 @@ use blockyard_recovery::JournalPlace;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What the file system asks of its journal's format.
+/// The format that the file system wants for its journal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     /// Block numbers of 64 bits in tags.
@@ -17,8 +17,9 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// As Linux sets them at each read-write mount, and REVOKE from the start: a crash before the
-    /// next superblock write would leave revoke records in a log that does not announce them.
+    /// As Linux sets them at each read-write mount, and REVOKE from the start: otherwise a crash
+    /// before the next superblock write would leave revoke records in a log that does not announce
+    /// them.
     fn features(self) -> JournalFeatures {
         let mut incompat = JournalIncompat::REVOKE;
         incompat.set(JournalIncompat::BIT64, self.is_64bit);
@@ -39,8 +40,7 @@ pub(crate) struct LogBlocks {
 }
 
 impl LogBlocks {
-    /// The log at `place`, on the file system's device or on one of its own, as it is to be
-    /// written.
+    /// The log at `place`, on the file system's device or a separate one, with its new format.
     pub(crate) fn new(
         home: Arc<dyn BlockDevice>,
         external: Option<Arc<dyn BlockDevice>>,
@@ -63,7 +63,7 @@ impl LogBlocks {
         self.format.has_block_checksums()
     }
 
-    /// Where the log is and what its superblock said when it was found.
+    /// Where the log is, and what its superblock said when it was found.
     pub(super) const fn place(&self) -> &JournalPlace {
         &self.place
     }
@@ -85,7 +85,7 @@ impl LogBlocks {
     }
 
     /// Writes blocks from log block `start` on, around the end of the ring, with as few calls as
-    /// their places allow. Gives the log block behind them.
+    /// their positions allow. Returns the log block behind them.
     pub(super) fn write(&self, start: u32, bytes: &[u8]) -> Result<u32> {
         self.runs(start, bytes.len())
             .try_for_each(|(offset, part)| self.device.write_at(offset, &bytes[part]))?;
@@ -104,13 +104,13 @@ impl LogBlocks {
         self.device.write_durable_at(self.offset(at), block)
     }
 
-    /// Flushes the log's device when it is not the file system's.
+    /// Flushes the log's device, if it is a separate one.
     pub(super) fn flush_external(&self) -> Result<()> {
         if self.is_external { self.device.flush() } else { Ok(()) }
     }
 
-    /// So many bytes from log block `start` on as parts that are contiguous on the device: where
-    /// each begins there, and which of the bytes it is.
+    /// `length` bytes from log block `start` on, as parts that are contiguous on the device: where
+    /// each begins there, and which of the bytes it covers.
     fn runs(&self, start: u32, length: usize) -> impl Iterator<Item = (u64, Range<usize>)> {
         debug_assert!(
             (self.ring.first()..self.ring.end()).contains(&start),
@@ -134,7 +134,7 @@ impl LogBlocks {
         })
     }
 
-    /// The byte of the device where a log block begins.
+    /// The byte offset of a log block on the device.
     pub(super) fn offset(&self, log_block: u32) -> u64 {
         self.place.physical(log_block).raw() * u64_from_usize(self.block_size)
     }

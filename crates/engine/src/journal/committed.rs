@@ -1,10 +1,10 @@
-//! Where in the log the images of committed transactions are that are not at home yet, and a device
-//! that shows them.
+//! Where the log has the images of committed transactions that are not home yet, and a device that
+//! shows them.
 //!
-//! The images themselves are on the log's device only: what waits for a checkpoint takes next to no
+//! The images themselves are only on the log's device, so pending checkpoints take almost no
 //! memory. A reader of the metadata cache that finds a block here never waits for a checkpoint: an
-//! entry leaves only after its home write has returned, and its log block is not written again
-//! before it has left.
+//! entry leaves only after its home write has returned, and its log block is not overwritten before
+//! it has left.
 
 use super::blocks::LogBlocks;
 use crate::txn::Prepared;
@@ -16,10 +16,10 @@ use blockyard_sync::{Backend, Native, RwLock, rank};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes brought home at once, at most.
+/// Most bytes brought home at once.
 const PART_BYTES: usize = 1 << 20;
 
-/// The newest committed image of each block that is not at home.
+/// The newest committed image of each block that is not home.
 pub(crate) struct Committed<B: Backend = Native> {
     log: Arc<LogBlocks>,
     images: RwLock<BTreeMap<BlockNr, Logged>, B>,
@@ -32,14 +32,14 @@ pub(super) struct Logged {
     pub(super) tid: TxnId,
     /// Its log block.
     pub(super) at: u32,
-    /// The checksum of what was written there, where the log has such.
+    /// The checksum of what was written there, if the log has checksums.
     pub(super) checksum: u32,
-    /// Whether its first word was taken out because it looked like a record.
+    /// Whether its first word was removed because it looked like a record.
     pub(super) is_escaped: bool,
 }
 
 impl<B: Backend> Committed<B> {
-    /// Nothing that is in this log.
+    /// An empty set for this log.
     pub(crate) fn new(log: Arc<LogBlocks>) -> Self {
         Self { log, images: RwLock::new(rank::COMMITTED, BTreeMap::new()) }
     }
@@ -49,8 +49,8 @@ impl<B: Backend> Committed<B> {
         &self.log
     }
 
-    /// A transaction has committed. Revoked blocks never go home: they may belong to somebody else
-    /// now.
+    /// Records a committed transaction. Revoked blocks never go home: they may belong to another
+    /// owner now.
     pub(super) fn insert(&self, images: &[(BlockNr, Logged)], revoked: &[BlockNr]) {
         debug_assert!(
             images.iter().all(|(block, _)| !revoked.contains(block)),
@@ -63,11 +63,11 @@ impl<B: Backend> Committed<B> {
         all.extend(images.iter().copied());
     }
 
-    /// Writes the images of `last` and of earlier transactions home, in ascending order of block.
+    /// Writes the images of `last` and earlier transactions home, in ascending order of block.
     ///
     /// # Errors
-    /// Those of the home device. An image that could not be read is no failure: others may be at
-    /// home then, and all are in the log.
+    /// Those of the home device. An unreadable image is no failure: others may be home then, and
+    /// all are still in the log.
     pub(super) fn bring_home(&self, home: &dyn BlockDevice, last: TxnId) -> Result<Prepared> {
         let images: Vec<(BlockNr, Logged)> = {
             let all = self.images.read();
@@ -93,8 +93,8 @@ impl<B: Backend> Committed<B> {
         Ok(Prepared::Ready)
     }
 
-    /// Reads images, those that follow each other in the log by one call. What is not what was
-    /// written there is an error: it must not go home.
+    /// Reads images, consecutive ones by one call. Returns an error if the content is not what was
+    /// written: it must not go home.
     fn read(&self, images: &[(BlockNr, Logged)], bytes: &mut [u8]) -> Result<()> {
         let size = self.log.block_size();
         debug_assert_eq!(bytes.len(), images.len() * size, "a block for each image");
@@ -129,7 +129,7 @@ impl<B: Backend> Committed<B> {
         })
     }
 
-    /// What [`Self::bring_home`] wrote is at home.
+    /// Forgets what [`Self::bring_home`] wrote.
     pub(super) fn remove_up_to(&self, last: TxnId) {
         self.images.write().retain(|_, image| image.tid.is_after(last));
     }
@@ -138,12 +138,12 @@ impl<B: Backend> Committed<B> {
         self.images.read().get(&block).copied()
     }
 
-    /// Reads the committed image of a block; false when that is the one at home.
+    /// Reads the committed image of a block. False if that is the one at home.
     fn read_newest(&self, block: BlockNr, bytes: &mut [u8]) -> Result<bool> {
         while let Some(image) = self.find(block) {
             let read = self.read(&[(block, image)], bytes);
-            // While it is here its log block is not written again: what was read is the image,
-            // unless it has left meanwhile.
+            // While the entry is here its log block is not overwritten. So what was read is the
+            // image, unless the entry has left meanwhile.
             if self.find(block) == Some(image) {
                 return read.map(|()| true);
             }
@@ -152,7 +152,7 @@ impl<B: Backend> Committed<B> {
     }
 }
 
-/// The file system's device as it will be when everything committed is at home.
+/// The file system's device as it will be once everything committed is home.
 pub(crate) struct HomeView<B: Backend = Native> {
     home: Arc<dyn BlockDevice>,
     committed: Arc<Committed<B>>,
@@ -176,7 +176,7 @@ impl<B: Backend> BlockDevice for HomeView<B> {
         self.home.is_read_only()
     }
 
-    /// Reads of one block each; others go through.
+    /// Handles reads of one block each. Others go through.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         if buf.len() == self.block_size && usize_from_u64(offset).is_multiple_of(self.block_size) {
             let block = BlockNr::new(offset / u64_from_usize(self.block_size));
@@ -217,7 +217,7 @@ mod tests {
 
     const BLOCK: BlockNr = BlockNr::new(14_000);
 
-    /// What happens between finding an image and reading it, once.
+    /// Something that happens once, between finding an image and reading it.
     type Meanwhile = Box<dyn FnOnce(&MemoryDevice) + Send>;
 
     /// A device that does something before its first read.
@@ -251,13 +251,13 @@ mod tests {
         }
     }
 
-    /// A block of one number.
+    /// A block filled with one number.
     fn filled(with: u8) -> [u8; 1024] {
         [with; 1024]
     }
 
-    /// While somebody is about to read an image from the log, the image goes home and the log goes
-    /// on over its block; or another transaction commits the block.
+    /// While a reader is about to read an image from the log, the image goes home and the log
+    /// overwrites its block; or another transaction commits the block.
     #[test]
     fn who_reads_from_the_log_gets_the_newest_image_of_the_block() {
         for goes_home in [true, false] {

@@ -15,11 +15,11 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// The log, with the features that it is to have.
+    /// The log, with its new features.
     pub(super) fn open(blocks: Arc<LogBlocks>) -> Self {
         let mut raw = *blocks.place().superblock().raw();
         if raw.s_header.h_blocktype.get() != BlockKind::SuperblockV2.raw() {
-            // Version 1 has no feature words: what stands in their place means nothing.
+            // Version 1 has no feature words: the bytes in their place mean nothing.
             raw.s_header = RawHeader::new(BlockKind::SuperblockV2, TxnId::new(raw.s_header.h_sequence.get()));
         }
         raw.set_features(blocks.features());
@@ -43,7 +43,7 @@ impl Log {
         self.blocks.ring()
     }
 
-    /// Where an empty log goes on.
+    /// Where an empty log continues.
     pub(super) fn first_block(&self) -> u32 {
         let head = self.raw.s_head.get();
         if self.ring().contains(head) { head } else { self.ring().first() }
@@ -54,7 +54,8 @@ impl Log {
         self.raw.s_start.get() == 0
     }
 
-    /// The oldest transaction that is needed: `tid`, beginning at log block `start`. Durable.
+    /// Writes the tail: the oldest transaction needed is `tid`, beginning at log block `start`.
+    /// Durable.
     pub(super) fn write_tail(&mut self, start: u32, tid: TxnId) -> Result<()> {
         assert!(start == 0 || self.ring().contains(start), "the tail {start} lies outside of the ring");
         self.raw.s_start = U32::new(start);
@@ -62,13 +63,13 @@ impl Log {
         self.write_superblock()
     }
 
-    /// Nothing in the log is needed; the next transaction is `next`, at `head`. Durable.
+    /// Marks the log empty: the next transaction is `next`, at `head`. Durable.
     pub(super) fn mark_empty(&mut self, next: TxnId, head: u32) -> Result<()> {
         self.raw.s_head = U32::new(head);
         self.write_tail(0, next)
     }
 
-    /// Notes for the next user that this one gave up. Durable.
+    /// Records for the next user that this one aborted. Durable.
     pub(super) fn write_error(&mut self, errno: u32) -> Result<()> {
         self.raw.s_errno = U32::new(errno);
         self.write_superblock()

@@ -1,19 +1,19 @@
 //! A transaction as log blocks: revoke records, then descriptors with the images that they
-//! describe, then zeroes where the commit record will be, which is written after a flush.
+//! describe, then zeroes at the position of the commit record, which is written after a flush.
 //!
-//! The zeroes are for a commit record of which only some sectors arrive. It fills one, and its
-//! checksum covers the block: over what the log held before, e2fsck 1.47 takes half a record for a
-//! corrupt transaction; over zeroes it is whole, or not there.
+//! The zeroes guard against a commit record of which only some sectors arrive. It fills one sector,
+//! but its checksum covers the block. Over the log's old content, e2fsck 1.47 takes half a record
+//! for a corrupt transaction. Over zeroes the record is whole or absent.
 
 use crate::txn::Image;
 use blockyard_disk::jbd2::{DescriptorBuilder, LogFormat, RevokeBlock, RevokeBuilder, descriptor, escape};
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{BlockNr, TxnId};
 
-/// Bytes of images that one descriptor describes, at most: they are encoded in one piece of memory.
+/// Most bytes of images that one descriptor describes: they are encoded in one piece of memory.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// Images that one descriptor describes at most.
+/// Most images that one descriptor describes.
 pub(super) fn images_per_descriptor(format: &LogFormat) -> usize {
     let room = PIECE_BYTES / format.block_size();
     usize_from_u32(descriptor::tags_per_block(format)).min(room.max(1))
@@ -47,10 +47,10 @@ fn revoked_by(format: &LogFormat, record: &[u8]) -> Vec<BlockNr> {
     parsed.map_or_else(Vec::new, |record| record.blocks().collect())
 }
 
-/// Encodes a descriptor and the images that it describes into `piece`, the images escaped where
-/// they look like a record, and calls `note` with each image's block, its checksum and whether it
-/// was escaped. Tag checksums cover what is logged; `flipped` are bits to get wrong in those of the
-/// tags: 0 outside tests.
+/// Encodes a descriptor and the images that it describes into `piece`. Images that look like a
+/// record are escaped. Calls `note` with each image's block, its checksum and whether it was
+/// escaped. Tag checksums cover what is logged; `flipped` are bits to get wrong in the tags'
+/// checksums: 0 outside tests.
 pub(super) fn describe(
     format: LogFormat,
     tid: TxnId,

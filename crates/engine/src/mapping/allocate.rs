@@ -1,4 +1,4 @@
-//! Choosing blocks for a hole: goals, implied clusters, the request, and mapping what was chosen.
+//! Chooses blocks for a hole: goals, implied clusters, the request, and mapping the result.
 
 use crate::extents::{Extent, Lookup, UNWRITTEN_MAX, WRITTEN_MAX};
 use crate::inode::{Inode, InodeCore};
@@ -15,34 +15,33 @@ use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::u32_from_u64;
 use blockyard_disk::{BlockNr, LogicalBlock};
 
-/// How blocks are asked for.
+/// How blocks are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct How {
     /// The extent reads as zeroes until it is converted.
     pub(crate) unwritten: bool,
-    /// Whose clusters, when space is short.
+    /// Whose clusters to take when space is short.
     pub(crate) pool: Pool,
-    /// Exactly the length asked for.
+    /// Exactly the requested length.
     pub(crate) exact: bool,
 }
 
-/// Blocks chosen for a hole; nothing is changed on disk yet.
-/// Dropping it hands the claim back.
+/// Blocks chosen for a hole; nothing is changed on disk yet. Dropping it releases the claim.
 #[must_use = "a plan that is dropped is given up"]
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
-    /// What will be mapped.
+    /// The extent that will be mapped.
     pub(crate) extent: Extent,
-    /// What must be taken for it; `None` when the file owns the cluster already.
+    /// The claim for it; `None` if the file already owns the cluster.
     claim: Option<Claim<'a>>,
-    /// What the missing indirect blocks above it will be, from the top.
+    /// Claims for the missing indirect blocks above it, from the top.
     branch: Vec<Claim<'a>>,
-    /// It stays an entry of its own, to be converted later.
+    /// Whether it stays an entry of its own, to be converted later.
     pub(crate) apart: bool,
 }
 
 impl Mapping {
-    /// Chooses blocks for the hole at `logical`, at most `len` of it. `here` is the look-up of
+    /// Chooses blocks for the hole at `logical`, at most `len` blocks. `here` is the lookup of
     /// `logical`.
     pub(crate) fn plan_blocks(
         &self,
@@ -84,7 +83,7 @@ impl Mapping {
                 .right
                 .filter(|_| core.map == InodeMap::Extents)
                 .map(|e| (e.logical, BlockNr::new(e.physical))),
-            // At write time the size has not grown over what is being written yet.
+            // At write time the size does not yet cover the bytes being written.
             file_size: if self.volume.delays_allocation() { core.size } else { core.slot.raw().size() },
             pool: how.pool,
             exact: how.exact,
@@ -103,8 +102,8 @@ impl Mapping {
         Ok(Plan { extent, claim: Some(claim), branch, apart: false })
     }
 
-    /// Claims what the missing indirect blocks above a block will be: before its data, so that a
-    /// file which is written in order meets them on the way. Each is the goal of the next.
+    /// Claims the missing indirect blocks above a block. This precedes the data, so that reading a
+    /// file that was written in order meets them on the way. Each is the goal of the next.
     fn plan_branch(
         &self,
         ctx: &OpContext,
@@ -124,7 +123,7 @@ impl Mapping {
         Ok(branch)
     }
 
-    /// The blocks of a cluster that a neighbour in the same logical cluster owns already
+    /// The blocks of a cluster that a neighbour in the same logical cluster already owns
     /// (docs/behaviour/bigalloc.md).
     fn implied_cluster(&self, here: &Lookup, logical: u32, len: u32, unwritten: bool) -> Option<Extent> {
         let ratio = self.volume.geometry().cluster_ratio();
@@ -154,7 +153,7 @@ impl Mapping {
         }
     }
 
-    /// The goal of a block of an inode without blocks near it.
+    /// The goal of a block of an inode without blocks nearby.
     pub(crate) fn inode_goal(&self, ctx: &OpContext, inode: &Inode, logical: u32) -> BlockNr {
         let block = FirstBlock {
             group: inode.group(),
@@ -166,7 +165,7 @@ impl Mapping {
         first_goal(&self.volume.options().policy, self.volume.geometry(), &block)
     }
 
-    /// Takes and maps what was planned. On an error nothing is mapped and the claim is handed back.
+    /// Takes and maps what was planned. On an error nothing is mapped and the claim is released.
     pub(crate) fn apply_plan(
         &self,
         ctx: &OpContext,
@@ -201,7 +200,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// What was chosen has no room in the mapping: it is freed in the transaction.
+    /// The mapping has no room for the chosen blocks: frees them in the transaction.
     fn free_claim(
         &self,
         ctx: &OpContext,

@@ -1,8 +1,8 @@
-//! Block-mapped inodes of ext2 and ext3: 12 direct pointers, then trees of one, two and three
+//! Inodes with block maps (ext2 and ext3): 12 direct pointers, then trees of one, two and three
 //! levels.
 //!
-//! A look-up never leaves the pointer array that the logical block belongs to: runs and holes end
-//! where the array does, as the kernel's requests do.
+//! A lookup never leaves the pointer array of its logical block: runs and holes end where the array
+//! does, as the kernel's requests do.
 
 use crate::cache::{BlockKind, Buffer};
 use crate::data::FileData;
@@ -19,18 +19,18 @@ use blockyard_disk::{BlockNr, LogicalBlock};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks that one handle unmaps at most: 16 pointer arrays of 1 KiB.
+/// Most blocks that one handle unmaps: 16 pointer arrays of 1 KiB.
 const REMOVAL_MAX: u32 = 1 << 12;
-/// Blocks that are looked through at once for mapped ones.
+/// Blocks searched at once for mapped ones.
 const WINDOW: u32 = 1 << 16;
 
 /// The array that holds the pointer of a logical block.
 struct Array {
-    /// The pointers as they are, raw.
+    /// The raw pointers.
     words: Vec<u32>,
-    /// Which of them the logical block has.
+    /// Index of the logical block's pointer.
     index: usize,
-    /// The block that holds the array, unless it is the inode.
+    /// The block that holds the array; `None` if it is the inode.
     block: Option<BlockNr>,
 }
 
@@ -42,26 +42,26 @@ enum Walk {
     Missing(Missing),
 }
 
-/// Where the way to a block ends before its array.
+/// Where the path to a block ends before its array.
 struct Missing {
-    /// So many blocks from the logical one on are a hole.
+    /// Length in blocks of the hole that starts at the logical block.
     hole: u64,
-    /// Levels of indirect blocks that are not there.
+    /// Number of missing levels of indirect blocks.
     levels: usize,
-    /// What lies next to the first of them: what the nearest pointer before its own has, else the
-    /// block of its array.
+    /// The block nearest to the first missing one: that of the nearest pointer before its own, else
+    /// the block of its array.
     near: Option<BlockNr>,
 }
 
 /// Blocks to map in one array.
 pub(super) struct Run<'a> {
     pub(super) extent: Extent,
-    /// What the missing indirect blocks above them will be, from the top; those that are not
-    /// claimed here are then.
+    /// Claims for the missing indirect blocks above them, from the top. Those not claimed here are
+    /// claimed on the way.
     pub(super) branch: Vec<Claim<'a>>,
 }
 
-/// The way to an array: its first block, what the missing ones will be, and the place in each.
+/// The path to an array: its first block, claims for the missing ones, and the index in each.
 struct Way<'a> {
     root: Option<BlockNr>,
     branch: Vec<Claim<'a>>,
@@ -69,7 +69,7 @@ struct Way<'a> {
 }
 
 impl Mapping {
-    /// See [`FileSystem::lookup_block`]. An extent found starts at the block asked for.
+    /// See [`FileSystem::lookup_block`]. An extent found starts at the requested block.
     pub(crate) fn lookup_indirect(&self, core: &InodeCore, logical: u32) -> Result<Lookup> {
         let nothing = Lookup { found: None, left: None, right: None, leaf: None, first_in_leaf: None };
         let array = match self.walk(core, logical)? {
@@ -81,7 +81,7 @@ impl Mapping {
             Some(Walk::Found(array)) => array,
         };
         let rest = &array.words[array.index..];
-        // The last array may reach beyond the last block that there can be.
+        // The last array may reach beyond the last possible block.
         let at = |offset: usize| logical.saturating_add(u32_from_usize(offset));
         if let Some(first) = pointer(self.volume.geometry(), rest[0])? {
             let run = rest.iter().zip(first.raw()..).take_while(|(word, block)| u64::from(**word) == *block);
@@ -126,7 +126,7 @@ impl Mapping {
         Ok(None)
     }
 
-    /// Levels of indirect blocks that are missing above a block.
+    /// Number of missing levels of indirect blocks above a block.
     pub(super) fn missing_indirect(&self, core: &InodeCore, logical: u32) -> Result<usize> {
         Ok(match self.walk(core, logical)? {
             Some(Walk::Missing(missing)) => missing.levels,
@@ -134,7 +134,7 @@ impl Mapping {
         })
     }
 
-    /// Maps a run of blocks in one array, making the missing indirect blocks first.
+    /// Maps a run of blocks in one array. Makes the missing indirect blocks first.
     pub(super) fn insert_indirect(
         &self,
         ctx: &OpContext,
@@ -173,8 +173,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// The indirect blocks on the way, joined to the transaction; missing ones are made, all or
-    /// none. They are not linked yet. Gives the number made.
+    /// The indirect blocks on the path, joined to the transaction. Missing ones are made, all or
+    /// none, but not linked yet. Returns the number made.
     fn chain(
         &self,
         ctx: &OpContext,
@@ -236,8 +236,8 @@ impl Mapping {
         self.volume.space.claim(ctx, &wanted, &inode.space)
     }
 
-    /// Brings in the bitmaps for freeing the end of a range: at most [`REMOVAL_MAX`] blocks of it.
-    /// Gives where that part starts, `None` when nothing is mapped.
+    /// Loads the bitmaps for freeing the end of a range: at most [`REMOVAL_MAX`] blocks of it.
+    /// Returns where that part starts, or `None` if nothing is mapped.
     pub(crate) fn reserve_indirect_removal(
         &self,
         handle: &Handle<'_>,
@@ -269,12 +269,12 @@ impl Mapping {
             }
             end = start;
         }
-        // Indirect blocks that hold nothing go too, when all goes.
+        // Empty indirect blocks are freed too if everything is removed.
         let hollow = range.start == 0 && words[DIRECT..].iter().any(|word| *word != 0);
         Ok(hollow.then_some(0))
     }
 
-    /// The mapped runs of a range, in ascending order; the first may begin before it.
+    /// The mapped runs of a range, in ascending order. The first may begin before it.
     fn mapped_runs(&self, core: &InodeCore, range: Range<u32>) -> Result<Vec<Extent>> {
         let mut runs = Vec::new();
         let mut at = range.start;
@@ -291,7 +291,7 @@ impl Mapping {
         Ok(runs)
     }
 
-    /// Unmaps a range; indirect blocks that become empty are freed.
+    /// Unmaps a range. Indirect blocks that become empty are freed.
     pub(crate) fn remove_indirect(
         &self,
         handle: &Handle<'_>,
@@ -320,7 +320,7 @@ impl Mapping {
                     break;
                 }
             }
-            // Written at once: an error further on must not bring freed blocks back.
+            // Written at once: a later error must not bring freed blocks back.
             core.slot.raw_mut().set_block_words(words);
         }
         for index in (0..DIRECT).rev() {
@@ -335,8 +335,8 @@ impl Mapping {
         failed
     }
 
-    /// Clears what lies of `range` below an indirect block; frees the block and tells when nothing
-    /// is left in it. The recursion is as deep as `levels`, at most 3.
+    /// Clears the part of `range` below an indirect block. If nothing is left in the block, frees
+    /// it and returns that. The recursion is at most `levels` deep, so at most 3.
     #[expect(clippy::too_many_arguments, reason = "the state of one walk; a struct would only rename it")]
     fn clear_subtree(
         &self,
@@ -355,7 +355,7 @@ impl Mapping {
             return Ok(false);
         }
         let buffer = handle.read_for_write(block, BlockKind::Plain, |_| Ok(()))?;
-        // Freeing the block further down must not fail any more.
+        // Freeing the block further down must not fail.
         self.volume.groups.reserve_bitmaps(handle, block, 1)?;
         let words: Vec<u32> = buffer.read(|bytes| pointers(bytes).iter().map(|word| word.get()).collect());
         let mut left = words.iter().filter(|word| **word != 0).count();
@@ -388,7 +388,7 @@ fn report(logical: u64, word: u32, freed: &mut dyn FnMut(Extent)) {
     freed(Extent { logical: u32_from_u64(logical), len: 1, physical: u64::from(word), unwritten: false });
 }
 
-/// What the nearest pointer before one has.
+/// The target of the nearest pointer before one.
 fn nearest_before(words: &[u32], index: usize) -> Option<BlockNr> {
     let near = words[..index].iter().rev().find(|word| **word != 0);
     near.map(|word| BlockNr::new(u64::from(*word)))
@@ -407,13 +407,13 @@ pub(crate) fn left_in_array(block_bits: u32, logical: u32) -> u32 {
     }
 }
 
-/// A place where a run or a hole ends although nothing needs to be mapped there.
+/// A position where a run or a hole ends although nothing needs to be mapped there.
 const fn border(logical: u32) -> Extent {
     Extent { logical, len: 1, physical: 0, unwritten: false }
 }
 
-/// The indirect blocks over every array of pointers with a block of `new` in which nothing was
-/// reserved yet, those that are there already included.
+/// The number of indirect blocks, existing ones included, over every pointer array that holds a
+/// block of `new` and in which nothing was reserved yet.
 pub(crate) fn blocks_for_arrays(block_bits: u32, data: &FileData, new: &[Range<u32>]) -> u64 {
     let mut last = 0..0;
     let mut wanted = 0;
@@ -430,8 +430,8 @@ pub(crate) fn blocks_for_arrays(block_bits: u32, data: &FileData, new: &[Range<u
     wanted
 }
 
-/// The logical blocks that share the lowest array of pointers with `logical`, and how many levels
-/// lie over them.
+/// The logical blocks that share the lowest pointer array with `logical`, and the number of levels
+/// above them.
 fn array_of(logical: u32, bits: u32) -> (Range<u32>, u64) {
     let behind = logical - u32_from_usize(DIRECT);
     let levels = match u64::from(behind >> bits) {

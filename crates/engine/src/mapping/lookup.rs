@@ -1,4 +1,4 @@
-//! One view of a file's blocks, whichever way they are mapped.
+//! One view of a file's blocks, whatever kind of mapping it has.
 
 use super::indirect::Run;
 use super::removal::Gone;
@@ -12,12 +12,12 @@ use blockyard_disk::inode::InodeMap;
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// What is at a logical block, and for how many blocks on.
+/// What is at a logical block, and for how many blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapped {
-    /// Blocks of which the rest of this holds, at least 1.
+    /// Blocks that this covers, at least 1.
     pub(crate) len: u32,
-    /// The first one's place; `None` is a hole.
+    /// The first one's position; `None` is a hole.
     pub(crate) physical: Option<u64>,
     /// Allocated but reads as zeroes.
     pub(crate) unwritten: bool,
@@ -80,7 +80,7 @@ impl Mapping {
             {
                 self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_and_convert(extent))
             }
-            // To be converted when all of the write-back is mapped: until then Linux does not join
+            // To be converted when all of the write-back is mapped. Until then Linux does not join
             // it to anything.
             InodeMap::Extents if handle.is_write_back() && extent.unwritten => {
                 self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_separately(extent))
@@ -115,8 +115,8 @@ impl Mapping {
         }
     }
 
-    /// Runs `edit` on the inode's extent tree and counts the blocks that the tree gained, also when
-    /// `edit` failed.
+    /// Runs `edit` on the inode's extent tree and counts the blocks that the tree gained, even if
+    /// `edit` fails.
     pub(crate) fn edit_tree<T>(
         &self,
         ctx: &OpContext,

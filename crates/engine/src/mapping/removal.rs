@@ -1,8 +1,8 @@
-//! Freeing what was unmapped, in Linux's order: it shows in how far the counter of free clusters
-//! lags behind, which decides whether writes are delayed when space gets short.
+//! Frees unmapped blocks in Linux's order. The order affects how far the counter of free clusters
+//! lags, which decides whether writes are delayed when space gets short.
 //!
-//! Extents go from the right to the left, each tree block after the extents that it held (observed
-//! on 6.18); of clusters that several extents share see [`FileSystem::free_piece`].
+//! Extents go from right to left, each tree block after the extents that it held (observed on
+//! 6.18). See [`FileSystem::free_piece`] for clusters that several extents share.
 
 use crate::extents::Extent;
 use crate::inode::{Inode, InodeCore};
@@ -13,7 +13,7 @@ use blockyard_disk::BlockNr;
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// What a removal took out of a mapping, in order.
+/// What was removed from a mapping, in order.
 pub(crate) enum Gone {
     /// Mapped blocks.
     Piece(Extent),
@@ -21,14 +21,14 @@ pub(crate) enum Gone {
     Node(BlockNr),
 }
 
-/// A cluster that a piece began in the middle of, and that nothing maps any more.
+/// The first cluster of a piece that begins in its middle, if nothing maps it any more.
 struct FirstCluster {
     logical: u32,
     place: BlockNr,
 }
 
 impl Mapping {
-    /// Unmaps a range and frees the clusters that no block uses any more. Bitmaps are in memory.
+    /// Unmaps a range and frees clusters that no block uses any more. The bitmaps are in memory.
     pub(crate) fn remove_and_free(
         &self,
         ctx: &OpContext,
@@ -39,7 +39,7 @@ impl Mapping {
     ) -> Result<()> {
         let gone = RefCell::new(Vec::with_capacity(8));
         let removed = self.remove_mapping(ctx, handle, inode, core, range, &gone);
-        // What was reported before an error is unmapped and must be freed all the same.
+        // Parts reported before an error are unmapped and must be freed all the same.
         let mut waiting = None;
         for part in gone.into_inner() {
             let freed = match part {
@@ -55,10 +55,10 @@ impl Mapping {
         removed
     }
 
-    /// Frees the clusters of one unmapped piece (docs/behaviour/bigalloc.md); pieces come from the
-    /// right to the left. As in Linux a last cluster that the piece does not fill is freed before
-    /// the others, a first one by itself after them (it waits for the next piece, which may share
-    /// it): the counter of free clusters lags behind as far as Linux's.
+    /// Frees the clusters of one unmapped piece (docs/behaviour/bigalloc.md). Pieces come from
+    /// right to left. As in Linux, a last cluster that the piece does not fill is freed before the
+    /// others. A partial first cluster is freed separately after them: it waits for the next piece,
+    /// which may share it. So the counter of free clusters lags as far as Linux's.
     fn free_piece(
         &self,
         handle: &Handle<'_>,
@@ -95,8 +95,8 @@ impl Mapping {
             }
         }
         if self.holds_metadata(inode, core) {
-            // Directories, symbolic links and logged data are metadata: what the cache holds of
-            // them must not reach the device over their next owner.
+            // Directories, symbolic links and logged data are metadata: the cache must not write
+            // them to the device over their next owner.
             for block in 0..u64::from(piece.len) {
                 handle.forget(BlockNr::new(piece.physical + block));
             }

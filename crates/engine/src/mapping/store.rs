@@ -18,15 +18,15 @@ pub(crate) struct ExtentStore<'a> {
     mapping: &'a Mapping,
     inode: &'a Inode,
     seed: Option<u32>,
-    /// What a change needs; a look-up has none.
+    /// What a change needs; `None` for lookups.
     change: Option<(&'a OpContext, &'a Handle<'a>)>,
     clusters: Cell<i64>,
-    /// Where freed blocks are noted, for the caller to free.
+    /// Where freed blocks are recorded, for the caller to free.
     gone: Option<&'a RefCell<Vec<Gone>>>,
 }
 
 impl<'a> ExtentStore<'a> {
-    /// A store for look-ups.
+    /// A store for lookups.
     pub(crate) fn reader(mapping: &'a Mapping, inode: &'a Inode, seed: Option<u32>) -> Self {
         Self { mapping, inode, seed, change: None, clusters: Cell::new(0), gone: None }
     }
@@ -42,7 +42,7 @@ impl<'a> ExtentStore<'a> {
         Self { change: Some((ctx, handle)), ..Self::reader(mapping, inode, seed) }
     }
 
-    /// The same store, which notes the blocks that the tree frees; the caller frees them.
+    /// The same store, recording the blocks that the tree frees; the caller frees them.
     pub(crate) fn noting(self, gone: &'a RefCell<Vec<Gone>>) -> Self {
         Self { gone: Some(gone), ..self }
     }

@@ -1,9 +1,9 @@
-//! A file system that gets its content before it is written: planned, then filled by who has the
-//! content, then written around it.
+//! A file system that gets its content before it is written: planned, then filled by the caller,
+//! then written around the content.
 //!
-//! Who fills it takes blocks from [`Blank::free`] and inodes from [`Blank::first_inode`] on, writes
-//! data, directories and inode tables itself, and then has everything else written by
-//! [`Filled::finish`], the superblock last.
+//! The caller takes blocks from [`Blank::free`] and inodes from [`Blank::first_inode`] on, and
+//! writes data, directories and inode tables itself. Then [`Filled::finish`] writes everything
+//! else, the superblock last.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub struct Blank {
     options: Options,
 }
 
-/// A planned file system with its content's place, ready to be written.
+/// A planned file system with room for its content, ready to be written.
 #[derive(Debug)]
 pub struct Filled {
     layout: Layout,
@@ -38,7 +38,7 @@ pub struct Filled {
 }
 
 impl Blank {
-    /// Plans a file system for a device of `device_bytes` bytes. The root directory has no place
+    /// Plans a file system for a device of `device_bytes` bytes. The root directory has no blocks
     /// yet.
     ///
     /// # Errors
@@ -91,13 +91,13 @@ impl Blank {
         self.layout.own_inodes() + 1
     }
 
-    /// Takes what the content needs.
+    /// Takes the blocks and inodes that the content needs.
     ///
     /// # Errors
     /// [`Error::Size`] when there are fewer inodes.
     ///
     /// # Panics
-    /// When a block of the content was not free.
+    /// When a block of the content is not free.
     pub fn fill(mut self, content: Content) -> Result<Filled> {
         for range in &content.blocks {
             assert_eq!(self.layout.space.used_in(range.clone()), 0, "{range:?} is taken");
@@ -121,7 +121,7 @@ impl Blank {
 }
 
 impl Filled {
-    /// Gives it an UUID: before anything is asked of it that has a checksum.
+    /// Sets the UUID. Call this before asking for anything with a checksum.
     #[must_use]
     pub fn with_uuid(mut self, uuid: [u8; 16]) -> Self {
         self.options.uuid = UuidChoice::Given(uuid);
@@ -160,14 +160,14 @@ impl Filled {
         self.layout.inode_table(group)
     }
 
-    /// The inodes before the content's, as a new file system has them.
+    /// The inodes before the content's, as in a new file system.
     #[must_use]
     pub fn own_inodes(&self) -> Vec<u8> {
         inodes::table(&self.layout, &self.options, &self.checksums)
     }
 
-    /// Clears the device: what is not written afterwards is a hole. Before anything else is
-    /// written.
+    /// Clears the device: blocks not written afterwards are holes. Call this before anything else
+    /// is written.
     ///
     /// # Errors
     /// Errors of the device.
@@ -175,7 +175,7 @@ impl Filled {
         image::clear(device, &self.layout, &self.options)
     }
 
-    /// Writes everything but the content, its directories and the inode tables, the superblock
+    /// Writes everything except the content, its directories and the inode tables, the superblock
     /// last, and flushes.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
-//! What a new file system holds beside its own files, as far as its groups must know.
+//! What a new file system holds besides its own files, as far as its groups must know.
 
 use std::ops::Range;
 
-/// What a new file system is filled with, beside what each has.
+/// The content of a new file system, besides what every one has.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
-    /// Blocks taken, whole clusters, of those that were free.
+    /// Blocks taken from the free ones, whole clusters.
     pub blocks: Vec<Range<u64>>,
     /// Inodes taken, from the first one on.
     pub inodes: u32,

@@ -1,12 +1,12 @@
-//! Why a file system was not made. Nothing has been written when one of these but [`Error::Device`]
-//! is returned.
+//! Why a file system was not made. Nothing has been written when one of these except
+//! [`Error::Device`] is returned.
 
 use blockyard_device::DeviceError;
 
 /// Why mkfs refused or failed; each message is one line that says what, where and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An option that mke2fs has and blockyard does not carry out.
+    /// An option of mke2fs that blockyard does not support.
     #[error("{option}: {reason}")]
     Refused {
         /// The option as the user gave it.
@@ -14,15 +14,15 @@ pub enum Error {
         /// Why not, and what to do instead.
         reason: String,
     },
-    /// A feature name nobody knows.
+    /// An unknown feature name.
     #[error("-O {name}: no such feature; supported are: {known}")]
     UnknownFeature {
         /// The name given.
         name: String,
-        /// The names that would do.
+        /// The accepted names.
         known: String,
     },
-    /// A value outside its range, or one that cannot be read.
+    /// A value outside its range, or one that cannot be parsed.
     #[error("{option}: {problem}")]
     Value {
         /// The option as the user gave it.
@@ -30,16 +30,16 @@ pub enum Error {
         /// What is wrong with the value and which values are right.
         problem: String,
     },
-    /// Parameters that are right alone and impossible together.
+    /// Parameters that are valid alone but impossible together.
     #[error("{0}")]
     Conflict(String),
     /// The file system would not fit the device or the format.
     #[error("{0}")]
     Size(String),
-    /// The target holds something already.
+    /// The target already holds something.
     #[error("the target holds {0}; nothing was written; overwrite it with --force (-F)")]
     Occupied(String),
-    /// The device failed; what was written so far is not a file system (the superblock comes last).
+    /// The device failed. What was written so far is not a file system (the superblock comes last).
     #[error(transparent)]
     Device(#[from] DeviceError),
 }

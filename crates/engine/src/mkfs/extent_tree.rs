@@ -1,12 +1,12 @@
-//! The extent tree of a file that never changes, as it comes out when extents are added one by one
-//! in order.
+//! The extent tree of a file that never changes, as it results from adding extents one by one in
+//! order.
 //!
-//! A full node is parted when the next entry comes: its last entry goes to a new node, so that all
-//! nodes of a level but the last hold one entry less than they could.
+//! A full node is split when the next entry comes: its last entry goes to a new node. So all nodes
+//! of a level but the last hold one entry less than they could.
 //!
-//! Invariants: level 0 holds the extents, each higher level one entry a node below; the root in the
-//! inode holds the highest level that fits four entries. Depth is at most 3, which 27,000 extents
-//! do not exceed even in 1 KiB blocks.
+//! Invariants: level 0 holds the extents; each higher level has one entry per node below. The root
+//! in the inode holds the highest level that fits four entries. Depth is at most 3: 27,000 extents
+//! do not exceed that even in 1 KiB blocks.
 
 use blockyard_disk::checksum::{seal_extent_block, verify_extent_block};
 use blockyard_disk::extent::{
@@ -22,7 +22,7 @@ use zerocopy::little_endian::U16;
 pub struct Run {
     /// The first block of the file.
     pub logical: u64,
-    /// Where that lies.
+    /// First block of the run on the device.
     pub physical: u64,
     /// Blocks, at most 32768.
     pub len: u64,
@@ -43,14 +43,14 @@ fn capacity(block_size: u64) -> usize {
     usize::from(block_capacity(usize_from_u64(block_size)))
 }
 
-/// Nodes that hold so many entries.
+/// Nodes that hold this many entries.
 fn nodes_for(entries: usize, capacity: usize) -> usize {
     1 + entries.saturating_sub(capacity).div_ceil(capacity - 1)
 }
 
 impl ExtentTree {
-    /// A tree of these extents whose nodes lie in `nodes`, of which there are [`Self::nodes_for`]
-    /// so many extents.
+    /// A tree of these extents whose nodes lie in `nodes`; there must be [`Self::nodes_for`] this
+    /// many extents.
     ///
     /// # Panics
     /// When there are fewer or more.
@@ -66,7 +66,7 @@ impl ExtentTree {
         tree
     }
 
-    /// Nodes that so many extents need beside the inode.
+    /// Nodes that this many extents need besides the inode.
     #[must_use]
     pub fn nodes_for(extents: usize, block_size: u64) -> usize {
         let (mut entries, mut nodes) = (extents, 0);
@@ -77,7 +77,7 @@ impl ExtentTree {
         nodes
     }
 
-    /// The level that lacks a node, the highest first; `None` when all extents have their place.
+    /// The level that lacks a node, the highest first; `None` if no level does.
     pub(super) fn lacking(&self, block_size: u64) -> Option<usize> {
         let mut needed = Vec::new();
         let mut entries = self.runs.len();
@@ -89,7 +89,7 @@ impl ExtentTree {
         (0..needed.len()).rev().find(|level| have(*level) < needed[*level])
     }
 
-    /// Gives a level another node.
+    /// Adds a node to a level.
     pub(super) fn add_node(&mut self, level: usize, block: u64) {
         if self.levels.len() <= level {
             self.levels.resize(level + 1, Vec::new());
@@ -97,8 +97,8 @@ impl ExtentTree {
         self.levels[level].push(block);
     }
 
-    /// `i_block`. Entries that stood in the root before the tree grew are left behind the used
-    /// ones, as mke2fs leaves them.
+    /// `i_block`. Entries that stood in the root before the tree grew remain behind the used ones,
+    /// as mke2fs leaves them.
     #[must_use]
     pub fn root(&self, block_size: u64) -> [u8; 60] {
         let mut bytes = [0; 60];
@@ -127,8 +127,8 @@ impl ExtentTree {
                 let end = |all: usize| if is_last { all } else { first + capacity - 1 };
                 let used = if level == 0 {
                     let runs = &self.runs[first..end(self.runs.len())];
-                    // The entry that moved on when the node was parted still stands behind the used
-                    // ones.
+                    // The entry that moved to the new node at the split still stands behind the
+                    // used ones.
                     put_extents(&mut bytes[ENTRY..capacity * ENTRY + ENTRY], &self.runs[first..]);
                     runs.len()
                 } else {

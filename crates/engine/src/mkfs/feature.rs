@@ -1,8 +1,7 @@
 //! The feature flags that mkfs can switch, by the names mke2fs gives them.
 //!
-//! Key decision: the table below is the one place that says whether a name can be asked for, and
-//! why not. A name that is known and refused gives its reason; a name that is unknown gives the
-//! list.
+//! Key decision: only the table below says whether a name can be requested, and why not. A known
+//! name that is refused gives its reason; an unknown name gives the list.
 
 use blockyard_disk::features::{Compat, Feature, FeatureSet, Incompat, RoCompat};
 
@@ -44,7 +43,7 @@ pub(super) fn set_of(features: &[Feature]) -> FeatureSet {
     set
 }
 
-/// Names of the flags that can be asked for, in the order of the superblock's words.
+/// Names of the flags that can be requested, in the order of the superblock's words.
 const SUPPORTED: &[(&str, Feature)] = &[
     ("has_journal", HAS_JOURNAL),
     ("ext_attr", EXT_ATTR),
@@ -89,8 +88,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("journal_dev", "external journals are not supported; use an internal one (has_journal)"),
 ];
 
-/// Carries out an edit list as mke2fs's `-O` takes it: names parted by commas, `^name` takes away,
-/// `none` clears.
+/// Applies an edit list as mke2fs's `-O` does: names separated by commas, `^name` removes, `none`
+/// clears.
 ///
 /// # Errors
 /// [`Error::Refused`] for a known name that is not supported, [`Error::UnknownFeature`] for any
@@ -109,7 +108,7 @@ pub(super) fn edit(set: &mut FeatureSet, list: &str) -> Result<()> {
             (Some(feature), true) => set.set(feature, true),
             (Some(feature), false) => set.set(feature, false),
             (None, true) => return Err(refusal(name)),
-            // Taking away what is never there is what the caller wants anyway.
+            // Removing a feature that is never there is no error.
             (None, false) => {}
         }
     }

@@ -2,8 +2,8 @@
 //! orphan file.
 //!
 //! Pure. Blocks are taken first-fit from a goal, in whole clusters. Extent-mapped files get one
-//! extent a free run (at most 32768 blocks); block-mapped files get their indirect blocks from the
-//! same sequence, each before its data.
+//! extent per free run (at most 32768 blocks). Block-mapped files get their indirect blocks from
+//! the same sequence, each before its data.
 
 use blockyard_disk::extent::WRITTEN_LEN_MAX;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -27,7 +27,7 @@ pub(super) struct FileBlocks {
     pub(super) mapping: Mapping,
     /// Data blocks in logical order.
     pub(super) runs: Vec<Run>,
-    /// Blocks taken, clusters counted whole.
+    /// Blocks taken; clusters count as a whole.
     pub(super) allocated: u64,
 }
 
@@ -48,12 +48,12 @@ pub(super) struct Allocator<'a> {
 }
 
 impl Allocator<'_> {
-    /// A file of `len` blocks, at or after `goal`.
+    /// Makes a file of `len` blocks, at or after `goal`.
     pub(super) fn file(&mut self, len: u64, goal: u64) -> Result<FileBlocks> {
         if self.extents { self.extent_file(len, goal) } else { self.block_file(len, goal) }
     }
 
-    /// One block (its cluster) at or after `goal`, else before it.
+    /// Takes one block (its cluster) at or after `goal`, else before it.
     pub(super) fn block(&mut self, goal: u64) -> Result<u64> {
         let goal = goal - goal % self.step;
         let start = self
@@ -82,7 +82,7 @@ impl Allocator<'_> {
             allocated += got;
             push_extents(&mut tree.runs, Run { logical, physical: start, len: got.min(len - logical) });
             while let Some(level) = tree.lacking(self.block_size) {
-                // The tree grows when an extent finds no place; its block is wanted right before
+                // The tree grows when an extent finds no room. Its new block should be right before
                 // the first extent.
                 let before = tree.runs[0].physical.saturating_sub(1);
                 let node = self.block(before)?;
@@ -108,7 +108,7 @@ impl Allocator<'_> {
     }
 }
 
-/// Appends a run, cut into extents, joined to the last where it continues it.
+/// Appends a run, cut into extents and joined to the last one if it continues it.
 fn push_extents(runs: &mut Vec<Run>, mut run: Run) {
     let longest = u64::from(WRITTEN_LEN_MAX);
     if let Some(last) = runs.last_mut()
@@ -195,7 +195,7 @@ impl BlockMap<'_, '_> {
         Ok((block, self.indirect.len() - 1))
     }
 
-    /// The indirect block with this number; the wanted one is among the last few.
+    /// The indirect block with this number, which is among the last few.
     fn node_at(&self, block: u32) -> usize {
         self.indirect
             .iter()
@@ -212,7 +212,7 @@ impl BlockMap<'_, '_> {
     }
 }
 
-/// A block number as a block map holds it.
+/// A block number in the form of a block map.
 fn word(block: u64) -> Result<u32> {
     u32::try_from(block).map_err(|_| {
         Error::Size(format!(

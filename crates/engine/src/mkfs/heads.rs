@@ -1,10 +1,10 @@
 //! The head of each group: superblock copy, descriptor blocks, blocks reserved for more
 //! descriptors.
 //!
-//! Two ways to keep descriptors: classic, where every group with a superblock copy has the whole
-//! table behind it, and meta_bg, where each meta group keeps its own descriptor block in its first,
+//! There are two ways to keep descriptors. Classic: every group with a superblock copy has the
+//! whole table behind it. meta_bg: each meta group keeps its own descriptor block in its first,
 //! second and last group. Invariant: a head occupies consecutive blocks from the first block of its
-//! group (block 1 in group 0 of 1 KiB blocks, also with bigalloc).
+//! group (block 1 in group 0 with 1 KiB blocks, also with bigalloc).
 
 use std::ops::Range;
 
@@ -41,8 +41,8 @@ enum BackupRule {
 }
 
 impl Heads {
-    /// Plans the heads. Switches to meta_bg, and gives the resize inode up, when table and reserve
-    /// would take more than three quarters of a group.
+    /// Plans the heads. If table and reserve would take more than three quarters of a group,
+    /// switches to meta_bg and drops the resize inode.
     pub(super) fn plan(params: &mut Params, geometry: &Geometry) -> Result<Self> {
         let descs_per_block = params.descs_per_block();
         let desc_blocks = u64::from(geometry.groups()).div_ceil(descs_per_block);
@@ -54,8 +54,7 @@ impl Heads {
         if desc_blocks + reserved_gdt > geometry.blocks_per_group() * 3 / 4 {
             params.features.set(META_BG, true);
             params.features.set(RESIZE_INODE, false);
-            // The superblock keeps the number that was asked for, as mke2fs leaves it; no block is
-            // reserved.
+            // The superblock keeps the requested number, as mke2fs leaves it; no block is reserved.
             reserved_gdt = 0;
         }
         Ok(Self {
@@ -80,7 +79,7 @@ impl Heads {
         self.reserved_gdt
     }
 
-    /// `s_reserved_gdt_blocks`: the blocks in reserve, or what was asked for in vain.
+    /// `s_reserved_gdt_blocks`: the blocks in reserve, or the number that was requested in vain.
     pub(super) const fn reserved_gdt_field(&self) -> u64 {
         self.reserved_gdt_field
     }
@@ -161,7 +160,7 @@ impl BackupRule {
         if params.features.contains(SPARSE_SUPER2) {
             match (params.backup_superblocks, groups) {
                 (0, _) | (_, 1) => Self::Named([0, 0]),
-                // A single one is named second.
+                // A single one is the second.
                 (1, _) | (_, 2) => Self::Named([0, 1]),
                 _ => Self::Named([1, groups - 1]),
             }
@@ -173,8 +172,8 @@ impl BackupRule {
     }
 }
 
-/// Descriptor blocks for growth to 1024 times the size, as far as one double-indirect block can own
-/// them.
+/// Descriptor blocks for growth to 1024 times the size, but no more than one double-indirect block
+/// can own.
 fn default_reserve(params: &Params, geometry: &Geometry, desc_blocks: u64) -> u64 {
     let most_blocks = geometry.blocks_count().raw().saturating_mul(1024).min(u64::from(u32::MAX));
     let most_groups = (most_blocks - params.first_block).div_ceil(geometry.blocks_per_group());

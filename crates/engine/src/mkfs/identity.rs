@@ -1,9 +1,9 @@
-//! UUID and hash seed: given, or drawn from one seed, so that an image can be made again to the
+//! UUID and hash seed: given, or drawn from one seed, so that an image can be reproduced to the
 //! byte.
 
 use super::options::{Options, UuidChoice};
 
-/// What makes this file system differ from another of the same parameters.
+/// What distinguishes this file system from another with the same parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) uuid: [u8; 16],
@@ -14,7 +14,7 @@ pub(super) struct Identity {
 const UUID_EPOCH_TICKS: u64 = 0x01B2_1DD2_1381_4000;
 
 impl Identity {
-    /// The identity that the options ask for.
+    /// The identity that the options request.
     pub(super) fn of(options: &Options) -> Self {
         let mut stream = Stream(options.seed);
         let drawn = stream.bytes();
@@ -35,8 +35,8 @@ fn with_version(mut bytes: [u8; 16], version: u8) -> [u8; 16] {
     bytes
 }
 
-/// A version 1 UUID: the time, and clock sequence and node from random bytes (multicast bit set, as
-/// for no card).
+/// A version 1 UUID: the time, with clock sequence and node from random bytes (multicast bit set,
+/// as for a host without a network card).
 fn time_uuid(seconds: u64, random: [u8; 16]) -> [u8; 16] {
     let ticks = (seconds.wrapping_mul(10_000_000).wrapping_add(UUID_EPOCH_TICKS)).to_be_bytes();
     let mut uuid = random;

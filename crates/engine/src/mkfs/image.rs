@@ -1,8 +1,8 @@
 //! Writes a planned file system: every block once, in ascending order, the superblock last, one
 //! flush.
 //!
-//! The device is cleared first (its storage given back), so that unused blocks are holes. Blocks
-//! that would be all zero are then not written at all.
+//! The device is cleared first (its storage given back), so unused blocks are holes. All-zero
+//! blocks are then not written.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::checksum::Checksums;
@@ -22,10 +22,10 @@ use super::{groups, inodes, journal, superblock};
 
 /// Bytes gathered before they are written.
 const BATCH: usize = 1 << 20;
-/// Bytes at the end of the device that are cleared: where RAID keeps its superblocks.
+/// Bytes cleared at the end of the device, where RAID keeps its superblocks.
 const TAIL: u64 = 64 << 10;
 
-/// What stands in one block or several.
+/// The content of one or more blocks.
 enum Piece {
     Superblock(GroupNr),
     /// The whole descriptor table.
@@ -47,7 +47,7 @@ pub(super) fn write(device: &dyn BlockDevice, layout: &Layout, options: &Options
     writer.finish(pieces)
 }
 
-/// Writes the image around its content: all but the root directory and the inode tables.
+/// Writes the image around its content: all except the root directory and the inode tables.
 pub(super) fn write_around(device: &dyn BlockDevice, layout: &Layout, options: &Options) -> Result<()> {
     let writer = Writer::new(device, layout, options);
     writer.finish(writer.pieces_around())
@@ -80,7 +80,7 @@ impl<'a> Writer<'a> {
             self.device.write_zeroes(0, self.device.size())?;
             return Ok(());
         }
-        // The old superblock and what RAID left must not be found again.
+        // The old superblock and remains of RAID must not be found again.
         self.device.write_zeroes(0, (4096).min(size))?;
         let tail = TAIL.min(size);
         self.device.write_zeroes(size - tail, tail)?;
@@ -136,7 +136,7 @@ impl<'a> Writer<'a> {
         Ok(self.device.flush()?)
     }
 
-    /// All pieces but the primary superblock, the root directory and the inode tables.
+    /// All pieces except the primary superblock, the root directory and the inode tables.
     fn pieces_around(&self) -> Vec<(u64, Piece)> {
         let mut pieces = Vec::new();
         for group in self.layout.geometry.all_groups() {
@@ -242,7 +242,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Joins adjacent pieces to long writes.
+/// Joins adjacent pieces into long writes.
 struct Batch<'a> {
     device: &'a dyn BlockDevice,
     skip_zero: bool,

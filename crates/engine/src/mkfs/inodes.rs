@@ -19,12 +19,12 @@ use super::reserved::{EXTRA_ISIZE, LOST_FOUND, ORPHAN_FILE, resize_size};
 /// Marks an attribute area in an inode.
 const ATTRIBUTE_MAGIC: u32 = 0xEA02_0000;
 
-/// Size in bytes of a file that is all blocks.
+/// Size in bytes of a file whose blocks are all full.
 pub(super) fn size_of(layout: &Layout, file: &FileBlocks) -> u64 {
     file.blocks() << layout.params.block_bits
 }
 
-/// Content of the inode table from inode 1 to the last that every file system has.
+/// Content of the inode table, from inode 1 to the last one that every file system has.
 pub(super) fn table(layout: &Layout, options: &Options, checksums: &Checksums) -> Vec<u8> {
     let slot = usize::from(layout.geometry.inode_size());
     let mut bytes = vec![0; slot * usize_from_u32(layout.own_inodes())];
@@ -66,7 +66,8 @@ impl Maker<'_> {
             LOST_FOUND => {
                 self.file(inode, FileType::Directory.mode_bits() | 0o700, 2, &layout.files.lost_found);
                 if layout.params.features.contains(INLINE_DATA) {
-                    // It has outgrown the inode; the empty attribute area that held it stays.
+                    // The directory has outgrown its inode; the empty attribute area that held it
+                    // stays.
                     let area = RawInode::SIZE + usize::from(EXTRA_ISIZE);
                     inode.bytes_mut()[area..area + 4].copy_from_slice(&ATTRIBUTE_MAGIC.to_le_bytes());
                 }
@@ -80,7 +81,7 @@ impl Maker<'_> {
         }
     }
 
-    /// All times but that of creation.
+    /// Sets all times except that of creation.
     fn stamp(&self, inode: &mut InodeSlot<&mut [u8]>) {
         inode.set_accessed(self.time);
         inode.set_changed(self.time);
@@ -106,8 +107,8 @@ impl Maker<'_> {
         }
     }
 
-    /// The resize inode: one double-indirect block, whose entries are the reserved descriptor
-    /// blocks of group 0, each an indirect block that names its copies in the groups with backups.
+    /// The resize inode: one double-indirect block. Its entries are the reserved descriptor blocks
+    /// of group 0, each an indirect block that names its copies in the groups with backups.
     fn resize(&self, inode: &mut InodeSlot<&mut [u8]>) {
         let Some(dind) = self.layout.files.resize else { return };
         self.new_inode(inode, FileType::Regular.mode_bits() | 0o600, 1);
@@ -154,7 +155,7 @@ pub(super) fn map_blocks(
     }
 }
 
-/// How the directory blocks of this file system look.
+/// The layout of this file system's directory blocks.
 fn dir_layout(layout: &Layout) -> DirLayout {
     DirLayout {
         block_size: usize_from_u64(layout.params.block_size()),
@@ -176,8 +177,8 @@ pub(super) fn root_block(layout: &Layout, checksums: &Checksums) -> Vec<u8> {
     block
 }
 
-/// The blocks of lost+found: `.` and `..`, then empty ones, so that a checker need not allocate to
-/// reconnect files.
+/// The blocks of lost+found: `.` and `..`, then empty ones, so that a checker can reconnect files
+/// without allocating.
 pub(super) fn lost_found_content(layout: &Layout, checksums: &Checksums) -> Vec<u8> {
     let dir = dir_layout(layout);
     let mut content = vec![0; usize_from_u64(size_of(layout, &layout.files.lost_found))];
@@ -196,7 +197,8 @@ pub(super) fn lost_found_content(layout: &Layout, checksums: &Checksums) -> Vec<
     content
 }
 
-/// Makes what `..` has to spare an entry of its own, as in a directory that has outgrown its inode.
+/// Splits the unused rest of `..` into an entry of its own, as in a directory that has outgrown its
+/// inode.
 fn part_dots_from_rest(block: &mut [u8], usable: usize) {
     let len = |bytes: usize| low16(blockyard_disk::num::u32_from_usize(bytes)).to_le_bytes();
     block[16..18].copy_from_slice(&len(12));
@@ -222,7 +224,7 @@ pub(super) fn resize_block(layout: &Layout) -> Vec<u8> {
     block
 }
 
-/// The reserved descriptor blocks of group 0 with their place in the double-indirect block.
+/// The reserved descriptor blocks of group 0 with their index in the double-indirect block.
 pub(super) fn reserved_blocks(layout: &Layout) -> impl Iterator<Item = (u64, u64)> {
     let fan_out = layout.params.block_size() / 4;
     let table = layout.heads.desc_blocks();
@@ -234,8 +236,8 @@ pub(super) fn reserved_blocks(layout: &Layout) -> impl Iterator<Item = (u64, u64
 pub(super) fn reserved_content(layout: &Layout, at: u64) -> Vec<u8> {
     let mut block = vec![0; usize_from_u64(layout.params.block_size())];
     // The kernel's resizing expects the copies at the same offset from each group's multiple of the
-    // group size, which for 1 KiB blocks with bigalloc is one block behind where the copies are. So
-    // mke2fs writes it, and so do we.
+    // group size. For 1 KiB blocks with bigalloc that is one block behind the actual copies. mke2fs
+    // writes it so, and so do we.
     let offset = at - layout.params.first_block;
     for (index, group) in layout.backups().into_iter().enumerate() {
         let copy = layout.geometry.group_first_block(group).raw() + offset;

@@ -1,4 +1,4 @@
-//! The first block of a new journal, and the block of multiple mount protection.
+//! The first block of a new journal, and the block for multiple mount protection (MMP).
 
 use blockyard_disk::checksum::Checksums;
 use blockyard_disk::mmp::{self, RawMmp};

@@ -1,9 +1,9 @@
-//! Every placement of a file system to be, without any I/O.
+//! Every position of a future file system, without any I/O.
 //!
-//! Order, which decides who gets which block: heads of all groups, bitmaps and tables, root
-//! directory, lost+found, resize inode, journal, MMP block, orphan file. With bigalloc everything
-//! up to the tables is placed block by block, then clusters touched are taken whole, and files take
-//! whole clusters.
+//! The order decides who gets which block: heads of all groups, bitmaps and tables, root directory,
+//! lost+found, resize inode, journal, MMP block, orphan file. With bigalloc everything up to the
+//! tables is placed block by block. Then all clusters touched count as taken, and files take whole
+//! clusters.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
 use blockyard_disk::{BlockNr, Geometry, GroupNr, InodeNr};
@@ -20,10 +20,10 @@ use super::shape::Shape;
 use super::space::Space;
 use super::tables::{self, GroupPlaces, Rules};
 
-/// Sizes from here on need large_file.
+/// Files of at least this size need large_file.
 const LARGE_FILE_MIN: u64 = 1 << 31;
 
-/// All placements.
+/// All positions.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) params: Params,
@@ -37,7 +37,7 @@ pub(super) struct Layout {
     /// Blocks in use before any file was placed.
     pub(super) static_space: Space,
     pub(super) files: Files,
-    /// What it is filled with beside them.
+    /// The content besides these files.
     pub(super) content: Content,
     /// Whether tables of several groups are packed together.
     is_flexed: bool,
@@ -87,7 +87,7 @@ impl Layout {
         })
     }
 
-    /// First block of a group and the block behind its last.
+    /// First block of a group, and the block behind its last.
     pub(super) fn group_range(&self, group: GroupNr) -> std::ops::Range<u64> {
         let first = self.geometry.group_first_block(group).raw();
         first..first + self.geometry.blocks_in_group(group)
@@ -107,13 +107,13 @@ impl Layout {
         u32_from_u64(used.sum())
     }
 
-    /// Inodes that every file system of these features has: the reserved ones, lost+found, and the
-    /// orphan file.
+    /// Inodes that every file system with these features has: the reserved ones, lost+found, and
+    /// the orphan file.
     pub(super) fn own_inodes(&self) -> u32 {
         reserved::count(self.files.orphan.is_some())
     }
 
-    /// Inodes in use: those, and the content's behind them.
+    /// Inodes in use: those above, and the content's behind them.
     pub(super) fn used_inodes(&self) -> u32 {
         self.own_inodes() + self.content.inodes
     }
@@ -130,9 +130,9 @@ impl Layout {
         free.sum::<u64>() * self.params.cluster_ratio()
     }
 
-    /// Whether a group's block bitmap is left uninitialised: nothing in it but what a reader can
-    /// tell without it (a head; without flex groups its own bitmaps and table too), no inode, and
-    /// not the last group.
+    /// Whether a group's block bitmap is left uninitialised. That needs a group that is not the
+    /// last, has no inode, and holds only what a reader can tell without the bitmap (a head;
+    /// without flex groups its own bitmaps and table too).
     pub(super) fn is_block_uninit(&self, group: GroupNr) -> bool {
         let is_last = group.raw() + 1 == self.geometry.groups();
         let has_inodes = self.used_inodes_of(group) > 0;
@@ -164,8 +164,7 @@ impl Layout {
         self.heads.superblock(&self.geometry, GroupNr::ZERO).expect("group 0 always has the superblock")
     }
 
-    /// Clusters that hold static metadata and the journal; the journal's own map blocks are not
-    /// counted.
+    /// Clusters that hold static metadata and the journal, without the journal's own map blocks.
     pub(super) fn overhead_clusters(&self) -> u64 {
         let ratio = self.params.cluster_ratio();
         let fixed = self.static_space.used_in(self.params.first_block..self.geometry.blocks_count().raw());
@@ -250,28 +249,25 @@ fn rules(options: &Options, params: &Params, geometry: &Geometry) -> Rules {
     Rules { flex, stride: u64::from(stride.unwrap_or(0)) }
 }
 
-/// Blocks of lost+found. With inline_data it begins in the inode, which takes the place of one of
-/// its blocks.
+/// Blocks of lost+found. With inline_data it begins in the inode, which replaces one of its blocks.
 const fn lost_found_len(params: &Params) -> u64 {
     lost_found_blocks(1 << params.block_bits) - if params.features.contains(INLINE_DATA) { 1 } else { 0 }
 }
 
-/// Where blocks of an inode are wanted: from the start of its group, of its flex group where there
-/// are such.
+/// Goal for an inode's blocks: the start of its flex group if there is one, else of its group.
 fn inode_goal(geometry: &Geometry, inode: InodeNr) -> u64 {
     let (group, _) = geometry.locate_inode(inode);
     let first = group.raw() / geometry.flex_size() * geometry.flex_size();
     geometry.group_first_block(GroupNr::new(first)).raw()
 }
 
-/// Where the resize inode's block is wanted: behind the metadata of a group 0 that keeps all its
-/// own.
+/// Goal for the resize inode's block: behind the metadata of a group 0 that keeps all its own.
 const fn resize_goal(params: &Params, geometry: &Geometry, heads: &Heads) -> u64 {
     params.first_block + 2 + heads.classic_blocks() + geometry.inode_table_blocks()
 }
 
-/// A journal of a given size may take half of what the heads leave; without flex groups, of what
-/// bitmaps and tables leave, too.
+/// Checks that a journal of a given size takes at most half of what the heads leave; without flex
+/// groups, of what bitmaps and tables leave too.
 fn check_journal_room(params: &Params, geometry: &Geometry, heads: &Heads) -> Result<()> {
     let Some(JournalSize { total, .. }) = params.journal else { return Ok(()) };
     let tables = if params.features.contains(FLEX_BG) { 0 } else { 2 + geometry.inode_table_blocks() };
@@ -289,17 +285,17 @@ fn check_journal_room(params: &Params, geometry: &Geometry, heads: &Heads) -> Re
     )))
 }
 
-/// Where the journal is wanted.
+/// Goal for the journal.
 fn journal_goal(options: &Options, params: &Params, geometry: &Geometry, space: &Space) -> u64 {
     match options.journal_location {
-        // A block map is filled from the front, as mke2fs does whatever place is asked for.
+        // A block map is filled from the front, as mke2fs does whatever position is requested.
         _ if !params.features.contains(EXTENT) || options.packed_meta_blocks => params.first_block,
         Some(location) => location.in_blocks(params.block_size()),
         None => middle_goal(params, geometry, space),
     }
 }
 
-/// In the middle, where most is free near it.
+/// In the middle of the device, where most is free nearby.
 fn middle_goal(params: &Params, geometry: &Geometry, space: &Space) -> u64 {
     let groups = geometry.groups();
     let middle_block = (geometry.blocks_count().raw() - params.first_block) / 2;
