@@ -1,6 +1,6 @@
-//! Names: what is done by name.
+//! Operations on names.
 //!
-//! [`links`] counts names; the operations in [`operations`], [`rename`] and [`symlink`] lock, check
+//! [`links`] counts names. The operations in [`operations`], [`rename`] and [`symlink`] lock, check
 //! and compose.
 
 mod links;
@@ -27,7 +27,7 @@ pub(crate) struct Namespace {
     files: Arc<Files>,
     directories: Directories,
     xattrs: Arc<Xattrs>,
-    /// Held by renames between directories, so that no tree changes under the walk to the root.
+    /// Held by renames between directories, so the tree does not change under the walk to the root.
     renames: Mutex<()>,
 }
 

@@ -1,19 +1,18 @@
 //! A hasher for maps keyed by block or inode number.
 //!
 //! The keys come from the engine's own arithmetic on verified images, and no iteration order of
-//! such a map reaches the disk, so one multiplication does; the default hasher costs more than the
-//! look-up.
+//! such a map reaches the disk. So one multiplication is enough; the default hasher costs more than
+//! the lookup.
 
 use blockyard_disk::num::usize_from_u64;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Parts that what is in memory is spread over, each with its own lock: enough that 64 threads
-/// seldom meet.
+/// Shards of in-memory data, each with its own lock: enough that 64 threads seldom collide.
 pub(crate) const SHARDS: usize = 64;
 
-/// The shard of a number. Numbers that are a group apart go to different ones, as neighbours do.
-/// Not by the factor of [`NumberHash`]: a map takes its tags from the upper bits of that, which
-/// would be alike in a whole shard.
+/// The shard of a number. Numbers a group apart go to different shards, and so do neighbours. Does
+/// not use the factor of [`NumberHash`]: a map takes its tags from the upper bits of that, which
+/// would then be alike in a whole shard.
 pub(crate) fn shard_of(number: u64) -> usize {
     usize_from_u64(number.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 58)
 }
@@ -50,7 +49,7 @@ impl Hasher for NumberHash {
 mod tests {
     use super::{SHARDS, shard_of};
 
-    /// Inodes of the same place in each group, blocks of the same place, neighbours.
+    /// Inodes or blocks at the same index of each group, and neighbours.
     #[test]
     fn numbers_at_any_distance_are_spread_evenly() {
         for distance in [1, 2, 16, 64, 1712, 2048, 8192, 32_768, 32_768 * 16] {

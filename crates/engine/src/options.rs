@@ -20,37 +20,38 @@ pub enum Recovery {
 /// Whether changes go through the image's journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum JournalUse {
-    /// They do, when the image has a journal.
+    /// Yes, if the image has a journal.
     #[default]
     Journaled,
-    /// They go straight home and the journal stays empty: a crash leaves an image that must be
-    /// checked. For images that are thrown away after a crash.
+    /// No: they go straight home and the journal stays empty. A crash leaves an image that must be
+    /// checked. For images that are discarded after a crash.
     Ignored,
 }
 
-/// What the journal does about file data.
+/// How the journal treats file data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum DataMode {
-    /// Data of new blocks is on the device before the transaction that maps them commits: nobody
-    /// reads what a block held before.
+    /// Data of new blocks is on the device before the transaction that maps them commits, so nobody
+    /// reads a block's old content.
     #[default]
     Ordered,
-    /// As ordered, but freed data blocks may be used again at once: after a crash a file whose
-    /// removal was not committed can show another file's data.
+    /// As ordered, but freed data blocks may be reused at once. After a crash a file whose removal
+    /// was not committed can show another file's data.
     Writeback,
-    /// Data goes through the log, like metadata. Inodes with the flag `j` have it so in every mode.
+    /// Data goes through the log, like metadata. In every mode this applies to inodes with the flag
+    /// `j`.
     Journal,
 }
 
-/// What happens when an operation finds that the image contradicts the format.
+/// What happens when an operation finds that the image violates the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnDamage {
-    /// The caller is told, and nothing else.
+    /// Only the caller is told.
     #[default]
     Tell,
-    /// What the superblock says (`s_errors`, as tune2fs sets it), as a mount does.
+    /// As the superblock says (`s_errors`, set by tune2fs), as for a mount.
     AsSuperblock,
-    /// This, whatever the superblock says. Nothing here stops a machine: `Panic` is as turning
+    /// This, whatever the superblock says. Nothing here stops a machine: `Panic` makes the instance
     /// read-only.
     Do(ErrorPolicy),
 }
@@ -60,69 +61,68 @@ pub enum OnDamage {
 pub struct OpenOptions {
     /// Refuse changes and write nothing.
     pub read_only: bool,
-    /// With `read_only`: also when somebody writes to the device meanwhile; what is read then can
-    /// contradict itself.
+    /// With `read_only`: open even if somebody writes to the device meanwhile. What is read can
+    /// then be inconsistent.
     pub shared: bool,
-    /// A journal that needs recovery.
+    /// What to do with a journal that needs recovery.
     pub recovery: Recovery,
     /// Whether changes go through the journal.
     pub journal: JournalUse,
-    /// What the journal does about file data.
+    /// How the journal treats file data.
     pub data: DataMode,
-    /// CPU slots: shards and per-CPU state are sized by it. At least 1.
+    /// CPU slots: sizes shards and per-CPU state. At least 1.
     pub cpus: u32,
     /// The allocation policy.
     pub policy: Policy,
-    /// Whether the device has seek times: the search then begins linearly.
+    /// Whether the device has seek times. If so, the search begins linearly.
     pub rotational: bool,
-    /// Bytes of metadata to keep in memory; dirty blocks count. While a transaction that changes
-    /// directories of 256 blocks or more runs, and while the next one does, the size of these
-    /// directories comes to it, up to three times as much.
+    /// Bytes of metadata to keep in memory, dirty blocks included. While a transaction that changes
+    /// directories of 256 blocks or more runs, and during the next one, the size of these
+    /// directories is added, up to three times as much.
     pub cache_bytes: usize,
-    /// Bytes for names of large directories and their inodes, which spare look-ups the blocks; 0
-    /// keeps none.
+    /// Bytes for names of large directories and their inodes, which save lookups from reading
+    /// blocks. 0 keeps none.
     pub name_cache_bytes: usize,
-    /// Bytes of file data that may wait for write-back. From half of it on, who writes much to one
-    /// file is held up by writing that back; at the limit whoever writes.
+    /// Bytes of file data that may be dirty. From half of it on, a heavy writer of one file is held
+    /// up by writing that file back; at the limit every writer is.
     pub dirty_data_bytes: usize,
-    /// Called by each write that finds more than half of `dirty_data_bytes` waiting. A thread that
+    /// Called by each write that finds more than half of `dirty_data_bytes` dirty. A thread that
     /// then calls [`FileSystem::write_back_excess`](crate::FileSystem::write_back_excess) keeps
     /// others from being held up.
     pub on_much_dirty_data: Option<DataNotice>,
-    /// Bytes of file data to keep in memory when it is on the device, too. It spares reads and lets
-    /// files that are read in order be read ahead. 0 keeps none, which is best for images in memory
-    /// and in files, which the operating system caches.
+    /// Bytes of clean file data to keep in memory. Saves reads, and allows read-ahead of files read
+    /// in order. 0 keeps none: best for images in memory, and for image files, which the operating
+    /// system caches.
     pub clean_data_bytes: usize,
     /// Age in seconds at which [`FileSystem::tick`] writes dirty data back.
     pub data_expires_seconds: u32,
-    /// Inodes to keep in memory when nobody uses them.
+    /// Unused inodes to keep in memory.
     pub inodes_max: usize,
-    /// Handles on one CPU slot between two commit points; the clusters freed meanwhile wait.
+    /// Handles on one CPU slot between two commit points. Clusters freed meanwhile stay pending.
     pub commit_point_handles: u64,
     /// Age of a transaction, by the callers' clock, at which the next operation or
-    /// [`FileSystem::tick`] commits it. Without a journal nothing is committed by age.
+    /// [`FileSystem::tick`] commits it. Without a journal, age causes no commit.
     pub commit_interval_seconds: i64,
-    /// Somebody calls [`FileSystem::commit_aged`] in time: operations leave aged transactions to
-    /// that, and none of them waits for the device because it came first.
+    /// Whether the caller runs [`FileSystem::commit_aged`] in time. Then operations leave aged
+    /// transactions to it, and none of them waits for the device because it happened to come first.
     pub has_timer: bool,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,
     /// What happens when damage is found.
     pub on_damage: OnDamage,
-    /// Where the file system is mounted, for the superblock (`s_last_mounted`: at most 63 bytes
-    /// stay); `None` leaves what is there.
+    /// Mount point, for the superblock (`s_last_mounted`, cut to 63 bytes); `None` keeps the old
+    /// one.
     pub last_mounted: Option<Vec<u8>>,
     /// Seed of the allocation policy's random choices.
     pub seed: u64,
-    /// Who is told of each decision of the block allocator.
+    /// Receives each decision of the block allocator.
     pub events: Option<Events>,
-    /// What is to be done differently for an instrument that compares or tests.
+    /// What to do differently for an instrument that compares or tests.
     #[doc(hidden)]
     pub instruments: Instruments,
 }
 
-/// Receives one event for each decision of the block allocator, in the thread that asked for the
-/// blocks.
+/// Receives one event per decision of the block allocator, in the thread that requested the blocks.
 #[derive(Clone)]
 pub struct Events(pub Arc<dyn EventSink>);
 
@@ -132,7 +132,7 @@ impl fmt::Debug for Events {
     }
 }
 
-/// Is called beside writes, so it should do no more than wake somebody.
+/// Called during writes, so it should do no more than wake a thread.
 #[derive(Clone)]
 pub struct DataNotice(pub Arc<dyn Fn() + Send + Sync>);
 

@@ -1,16 +1,17 @@
-//! Orphans: inodes whose removal or truncation a crash must not leave half done.
+//! Orphans: inodes whose removal or truncation must survive a crash.
 //!
-//! An inode that lost its last name while it is open, and a file that loses more blocks than one
-//! handle can free, is noted on the disk in the transaction that makes it so, and struck off in the
-//! one that ends it. Notes go into the orphan file where the image has one with a free slot,
-//! otherwise on the list that starts in the superblock and runs through `i_dtime`. Opening for
-//! writing finishes what it finds noted; read-only opens leave it.
+//! Two kinds of inodes are recorded on disk: one that loses its last name while it is open, and a
+//! file that loses more blocks than one handle can free. The record is made in the transaction that
+//! makes the inode an orphan, and removed in the one that finishes it. Records go into the orphan
+//! file if the image has one with a free slot. Otherwise they go on the list that starts in the
+//! superblock and runs through `i_dtime`. Opening for writing finishes the recorded orphans;
+//! read-only opens leave them.
 //!
-//! As in Linux, images without a journal keep no notes: after a crash what they say may be wrong.
+//! As in Linux, images without a journal keep no records: after a crash these could be wrong.
 //!
-//! A note names an inode in use: it is added after and removed before anything that could make that
-//! untrue, in the same handle. Adding and removing need no reading and no space, so they cannot
-//! fail.
+//! A record names an inode in use: it is added after, and removed before, anything that could make
+//! that untrue, in the same handle. Adding and removing need no reading and no space, so they
+//! cannot fail.
 
 mod file;
 mod list;
@@ -24,7 +25,7 @@ pub(crate) use file::OrphanFile;
 use list::List;
 use std::sync::Arc;
 
-/// The notes of an open file system.
+/// The orphan records of an open file system.
 pub(crate) struct Orphans {
     /// False without a journal and on read-only instances.
     kept: bool,
@@ -32,8 +33,8 @@ pub(crate) struct Orphans {
     file: Option<OrphanFile>,
 }
 
-/// An inode of the list. Both parts stay in memory as long as it is there: a neighbour's removal
-/// changes its link.
+/// An inode of the list. Both parts stay in memory while it is there: removing a neighbour changes
+/// its link.
 #[derive(Clone)]
 struct Listed {
     inode: Arc<Inode>,
@@ -41,18 +42,18 @@ struct Listed {
 }
 
 impl Orphans {
-    /// Keeps no notes.
+    /// Keeps no records.
     pub(crate) fn none() -> Self {
         Self::new(false)
     }
 
-    /// No notes yet; `kept` says whether notes are kept.
+    /// No records yet; `kept` says whether records are kept.
     pub(crate) fn new(kept: bool) -> Self {
         Self { kept, list: Mutex::new(rank::ORPHANS, List::default()), file: None }
     }
 
-    /// Takes over a note from the list of the image, those of older inodes first. `table` is the
-    /// inode's place in its table.
+    /// Takes over a record from the list of the image, those of older inodes first. `table` is the
+    /// inode's slot in its table.
     pub(crate) fn note_listed(&self, inode: &Arc<Inode>, table: (Arc<Buffer>, usize)) {
         let entry = Listed { inode: Arc::clone(inode), table };
         let (key, _) = self.list.lock().push(inode.number(), entry);
@@ -60,13 +61,13 @@ impl Orphans {
         debug_assert!(before.is_none(), "inode {} is noted twice", inode.number());
     }
 
-    /// Notes go into this file from now on.
+    /// Uses this file for records from now on.
     pub(crate) fn keep_file(&mut self, file: OrphanFile) {
         self.file = Some(file);
     }
 
-    /// Notes that the inode must be deleted or truncated after a crash; nothing when it is noted
-    /// already. It has joined the handle.
+    /// Records that the inode must be deleted or truncated after a crash. Does nothing if it is
+    /// recorded already. The inode has joined the handle.
     pub(crate) fn add_orphan(&self, handle: &Handle<'_>, inode: &Arc<Inode>, core: &mut InodeCore) {
         debug_assert!(!core.deleted, "inode {} is gone", inode.number());
         if !self.kept || core.orphan.is_some() {
@@ -84,7 +85,7 @@ impl Orphans {
         core.set_orphan_link(older);
     }
 
-    /// Strikes an inode off; nothing when it is not noted. It has joined the handle.
+    /// Removes an inode's record. Does nothing if there is none. The inode has joined the handle.
     pub(crate) fn remove_orphan(&self, handle: &Handle<'_>, core: &mut InodeCore) {
         match core.orphan.take() {
             None => {}
@@ -103,7 +104,7 @@ impl Orphans {
         }
     }
 
-    /// Brings the links of the list into the inodes, and gives its head. The gate is closed.
+    /// Writes the links of the list into the inodes and returns its head. The gate is closed.
     pub(crate) fn freeze_orphans(&self, inodes: &Inodes) -> Option<InodeNr> {
         let (head, relinked) = {
             let mut list = self.list.lock();

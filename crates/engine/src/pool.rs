@@ -3,14 +3,14 @@
 /// Whose clusters may be taken when space is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pool {
-    /// What is reserved for nobody.
+    /// Clusters that are not reserved.
     Ordinary,
-    /// From the file system's own reserve, too: for the blocks that giving space back needs.
+    /// Also the file system's own reserve: for blocks needed to give space back.
     Reserve,
-    /// What was reserved when the data was written.
+    /// Clusters reserved when the data was written.
     Reserved,
-    /// As [`Pool::Reserved`], but nothing of the file system's own reserve: Linux allocates ahead
-    /// like this where data waits for its place (observed on 6.18).
+    /// As [`Pool::Reserved`], but without the file system's own reserve: Linux preallocates like
+    /// this where data is delayed (observed on 6.18).
     Delayed,
 }
 

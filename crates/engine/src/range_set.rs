@@ -15,30 +15,30 @@ impl RangeSet {
         Self { ends: BTreeMap::new() }
     }
 
-    /// Whether it has no number.
+    /// Whether it is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Where the range ends that a number lies in.
+    /// The end of the range that contains a number.
     pub(crate) fn end_of(&self, number: u32) -> Option<u32> {
         self.ends.range(..=number).next_back().map(|(_, &end)| end).filter(|end| number < *end)
     }
 
-    /// Whether it has any number of a range.
+    /// Whether it contains any number of a range.
     pub(crate) fn touches(&self, range: &Range<u32>) -> bool {
         let last = self.ends.range(..range.end).next_back();
         !range.is_empty() && last.is_some_and(|(_, end)| *end > range.start)
     }
 
-    /// What it has of a range, in ascending order.
+    /// Its parts of a range, in ascending order.
     pub(crate) fn within(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> {
         let before = self.ends.range(..range.start).next_back().filter(|(_, end)| **end > range.start);
         let inside = self.ends.range(range.clone());
         before.into_iter().chain(inside).map(move |(&start, &end)| start.max(range.start)..end.min(range.end))
     }
 
-    /// Adds a range, joined with what touches it.
+    /// Adds a range, and joins it with those that it touches.
     pub(crate) fn insert(&mut self, mut range: Range<u32>) {
         if range.is_empty() {
             return;
@@ -53,7 +53,7 @@ impl RangeSet {
         self.ends.insert(range.start, range.end);
     }
 
-    /// Takes a range out; gives how many numbers went.
+    /// Removes a range. Returns how many numbers were removed.
     pub(crate) fn remove(&mut self, range: Range<u32>) -> u32 {
         let mut removed = 0;
         if range.is_empty() {

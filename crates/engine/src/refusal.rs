@@ -1,12 +1,12 @@
-//! Why an image is not opened, or an instance cannot go on, although nothing in it contradicts the
+//! Why an image is not opened, or an instance cannot continue, although nothing in it violates the
 //! format.
 
 use blockyard_disk::GroupNr;
 
-/// Why an image is refused as it is asked for; the text says what to do.
+/// Why an image is refused; the text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// A size or revision that the format allows and this version does not.
+    /// A size or revision that the format allows but this version does not support.
     #[error(transparent)]
     Unsupported(blockyard_disk::Error),
     /// The file system is larger than its device.
@@ -17,19 +17,19 @@ pub enum Refusal {
         /// Bytes of the device.
         device: u64,
     },
-    /// What this version does not maintain when it writes.
+    /// A feature that this version does not maintain when writing.
     #[error("{0}: can only be opened read-only")]
     OnlyReadable(&'static str),
     /// The superblock says that errors were found.
     #[error("the file system is marked as having errors: run a check first")]
     MarkedErrors,
-    /// The log has to be replayed first, which was not to be done.
+    /// The log must be replayed first, but the caller did not allow it.
     #[error("the journal needs recovery")]
     NeedsRecovery,
-    /// The superblock does not ask for the recovery that the log would need.
+    /// The superblock does not request the recovery that the log needs.
     #[error("the journal is not empty although the superblock does not ask for recovery: run a check first")]
     UnflaggedLog,
-    /// The log has transactions, and is not replayed here.
+    /// The log has transactions and is not replayed here.
     #[error("the journal is not empty: it must be recovered first")]
     LogInUse,
     /// The journal cannot be read or replayed as it is.
@@ -43,18 +43,18 @@ pub enum Refusal {
         /// Blocks of the log.
         log: u32,
     },
-    /// The allocation policy is of a time that had no such images.
+    /// The allocation policy belongs to a time without such images.
     #[error(transparent)]
     Policy(blockyard_alloc::policy::NotServed),
-    /// The allocators take no such settings.
+    /// The allocators reject these settings.
     #[error("impossible allocator configuration: {0}")]
     AllocatorConfiguration(&'static str),
-    /// The bitmap of a group was not given to an allocator.
+    /// A group's bitmap could not be loaded for an allocator.
     #[error("bitmap of group {group}: {why}")]
     Bitmap {
         /// The group.
         group: GroupNr,
-        /// What its source said.
+        /// The error of its source.
         why: String,
     },
 }

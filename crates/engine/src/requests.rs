@@ -1,12 +1,12 @@
-//! The seam between two ways in which written data becomes requests for blocks.
+//! The seam between the two ways in which written data becomes requests for blocks.
 //!
 //! The product's way: a write reserves all that it and its mapping can need; write-back asks for
 //! whole runs of dirty blocks and waits for its space. The other way is that of Linux's page cache,
-//! which agreement with a kernel needs: it cuts requests at its folios and at holes that it
+//! needed for agreement with a kernel: it cuts requests at its folios and at holes that it
 //! remembers, reserves cluster by cluster, and gives up where Linux does.
 //!
-//! [`Rules`] say what is reserved, whose clusters serve a request and what happens when space ends;
-//! [`Pages`] is what a file remembers of its pages and holes, nothing in the product's way; the
+//! [`Rules`] say what is reserved, whose clusters serve a request and what happens when space ends.
+//! [`Pages`] is what a file remembers about its pages and holes: nothing in the product's way. The
 //! steps of writing are in `file/writing.rs`.
 
 mod page_cache;
@@ -20,7 +20,7 @@ use crate::pool::Pool;
 use page_cache::CachedFile;
 use std::ops::Range;
 
-/// Attempts of write-back to get space that is reserved for it: others hold it for a moment only.
+/// Attempts of write-back to get the space reserved for it; others hold it only for a moment.
 const PATIENCE: u32 = 300;
 
 /// What a write reserves before it changes anything.
@@ -30,16 +30,16 @@ pub(crate) enum Reserves {
     DataAndMapping,
     /// Clusters for its data, one by one.
     Data,
-    /// Nothing: it gets its place at once, or fails.
+    /// Nothing: it is allocated at once, or fails.
     Nothing,
 }
 
 /// What becomes of a claim for which the mapping has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailedClaim {
-    /// It is handed back.
+    /// It is released.
     HandedBack,
-    /// It is taken, and freed in the transaction: it can be had again after a commit only.
+    /// It is taken and then freed in the transaction, so it is available only after a commit.
     Freed,
 }
 
@@ -48,22 +48,22 @@ pub(crate) enum FailedClaim {
 pub(crate) struct Rules {
     /// What a write reserves.
     pub(crate) reserves: Reserves,
-    /// Whose clusters write-back takes for data without a place.
+    /// Whose clusters write-back takes for unallocated data.
     pub(crate) place: Pool,
-    /// Whose clusters a split takes where blocks have their place already.
+    /// Whose clusters a split of allocated blocks takes.
     pub(crate) convert: Pool,
-    /// Whose clusters allocating ahead takes where data waits for its place.
+    /// Whose clusters preallocation takes where data is delayed.
     pub(crate) ahead_of_data: Pool,
     /// Attempts of write-back to find space.
     pub(crate) patience: u32,
-    /// Whether a request that found no space is made again without a commit, while a cluster could
-    /// be claimed.
+    /// Whether a request that found no space is retried without a commit, while a cluster could be
+    /// claimed.
     pub(crate) retries_with_room: bool,
     /// What becomes of a claim for which the mapping has no room.
     pub(crate) failed_claim: FailedClaim,
     /// Whether files remember pages and holes.
     remembers: bool,
-    /// Tells when I/O has ended.
+    /// Reports when I/O has ended.
     pub(crate) io_ends: Option<IoEnds>,
 }
 
@@ -87,13 +87,13 @@ impl Rules {
         }
     }
 
-    /// What a new file in memory remembers.
+    /// What a new in-memory file remembers.
     pub(crate) fn pages(&self) -> Pages {
         Pages(self.remembers.then(Box::default))
     }
 }
 
-/// What a file remembers of its pages and holes: nothing in the product's way.
+/// What a file remembers about its pages and holes: nothing in the product's way.
 #[derive(Default)]
 pub(crate) struct Pages(Option<Box<CachedFile>>);
 
@@ -103,24 +103,24 @@ impl Pages {
         self.0.is_none()
     }
 
-    /// A write makes folios.
+    /// Notes the folios that a write makes.
     pub(crate) fn note_write(&mut self, bytes: Range<u64>) {
         self.0.iter_mut().for_each(|cached| cached.folios.note_write(bytes.clone()));
     }
 
-    /// The folio that a write of these bytes begins with is there; gives where the write leaves it.
+    /// Makes the folio that a write of these bytes begins with. Returns where the write leaves it.
     pub(crate) fn next_end(&mut self, bytes: Range<u64>) -> u64 {
         let end = bytes.end;
         self.0.as_mut().map_or(end, |cached| cached.folios.next_end(bytes))
     }
 
-    /// The page of a byte is brought in.
+    /// Notes that the page of a byte is loaded.
     pub(crate) fn note_page(&mut self, byte: u64) {
         self.0.iter_mut().for_each(|cached| cached.folios.note_page(byte));
     }
 
-    /// A size or the end of a range lies at a byte: inside a block its page is brought in, to zero
-    /// a part of it.
+    /// Notes that a size or the end of a range lies at a byte. Inside a block, its page is loaded,
+    /// to zero a part of it.
     pub(crate) fn note_edge(&mut self, byte: u64, block_bits: u32) {
         if !byte.is_multiple_of(1 << block_bits) {
             self.note_page(byte);
@@ -132,61 +132,61 @@ impl Pages {
         self.0.as_ref().map_or(block..block + 1, |cached| cached.folios.around(block, block_bits))
     }
 
-    /// The pages of a range of bytes go; folios that are dirty are not parted.
+    /// Forgets the pages of a byte range. Dirty folios are not split.
     pub(crate) fn forget(&mut self, bytes: Range<u64>, is_dirty: impl Fn(Range<u64>) -> bool) {
         self.0.iter_mut().for_each(|cached| cached.folios.drop_bytes(bytes.clone(), &is_dirty));
     }
 
-    /// The folios that a range of bytes touches go.
+    /// Forgets the folios that a byte range touches.
     pub(crate) fn forget_touched(&mut self, bytes: &Range<u64>) {
         let is_apart = |folio: Range<u64>| folio.end <= bytes.start || folio.start >= bytes.end;
         self.0.iter_mut().for_each(|cached| cached.folios.keep(is_apart));
     }
 
-    /// Clean pages go, and with `holes` what was remembered of holes.
+    /// Forgets clean pages, and with `holes` also the remembered holes.
     pub(crate) fn forget_clean(&mut self, is_dirty: impl Fn(Range<u64>) -> bool, holes: bool) {
         self.0.iter_mut().for_each(|cached| cached.forget_clean(&is_dirty, holes));
     }
 
-    /// What is learnt when a block is looked for: nothing where it is known to lie in a hole.
-    /// `root` is that of the extent tree, where there is one.
+    /// Notes what is learnt when a block is looked up: nothing if it is known to lie in a hole.
+    /// `root` is that of the extent tree, if there is one.
     pub(crate) fn note_lookup(&mut self, root: Option<&[u8; 60]>, here: &Lookup, logical: u32) {
         self.0.iter_mut().for_each(|cached| cached.note_lookup(root, here, logical));
     }
 
-    /// What is learnt of holes when the mapping is read.
+    /// Notes what is learnt about holes when the mapping is read.
     pub(crate) fn note_gaps(&mut self, root: Option<&[u8; 60]>) {
         self.0.iter_mut().for_each(|cached| cached.note_gaps(root));
     }
 
-    /// Remembers the hole that a look-up of `logical` found, if it did.
+    /// Remembers the hole that a lookup of `logical` found, if any.
     pub(crate) fn note_hole(&mut self, here: &Lookup, logical: u32) {
         self.0.iter_mut().for_each(|cached| cached.note_hole(here, logical));
     }
 
-    /// Where the remembered hole ends that a block lies in.
+    /// The end of the remembered hole that contains a block.
     pub(crate) fn hole_end(&self, block: u32) -> Option<u32> {
         self.0.as_ref()?.holes.end_of(block)
     }
 
-    /// A range is a hole now.
+    /// Notes that a range is now a hole.
     pub(crate) fn remember_hole(&mut self, range: Range<u32>) {
         self.0.iter_mut().for_each(|cached| cached.holes.insert(range.clone()));
     }
 
-    /// A range is not known to be a hole any more.
+    /// Forgets that a range is a hole.
     pub(crate) fn forget_holes(&mut self, range: Range<u32>) {
         if let Some(cached) = &mut self.0 {
             cached.holes.remove(range);
         }
     }
 
-    /// What a block that becomes dirty is mapped to.
+    /// Notes what a block that becomes dirty is mapped to.
     pub(crate) fn note_kind(&mut self, logical: u32, kind: CachedAs) {
         self.0.iter_mut().for_each(|cached| cached.note_kind(logical, kind));
     }
 
-    /// Blocks of a range are dirty no more.
+    /// Notes that blocks of a range are no longer dirty.
     pub(crate) fn forget_kinds(&mut self, range: &Range<u32>) {
         self.0.iter_mut().for_each(|cached| cached.forget_kinds(range));
     }

@@ -1,9 +1,9 @@
-//! Blocks and inode numbers from the allocator into the journaled bitmaps and back: the one place
+//! Blocks and inode numbers from the allocator into the journaled bitmaps and back: the only place
 //! where the engine meets `alloc`.
 //!
-//! A claim is taken in core by the allocator, then marked in the on-disk bitmap inside a handle
-//! ([`Space::take`]), or handed back by dropping it. Freed clusters leave the on-disk bitmap at
-//! once and the in-core one when the freeing transaction has committed.
+//! The allocator makes a claim in core. Then the claim is marked in the on-disk bitmap inside a
+//! handle ([`Space::take`]), or released by dropping it. Freed clusters leave the on-disk bitmap at
+//! once, and the in-core one when the freeing transaction has committed.
 
 mod sources;
 
@@ -32,12 +32,12 @@ pub(crate) struct Space {
     groups: Arc<Groups>,
     data: DataMode,
     broken_rule: Option<BrokenRule>,
-    /// The transaction whose frees wait although it is committed; [`NONE_HELD`]. Relaxed: only who
-    /// has the turn to commit uses it.
+    /// The transaction whose frees are held although it is committed; [`NONE_HELD`] for none.
+    /// Relaxed: used only by the thread whose turn it is to commit.
     held: AtomicU64,
 }
 
-/// No frees wait.
+/// No frees are held.
 const NONE_HELD: u64 = u64::MAX;
 
 /// A request for clusters, as mapping code fills it.
@@ -57,9 +57,9 @@ pub(crate) struct Wanted {
     pub(crate) writer_open: bool,
     pub(crate) kind: WantedFor,
     pub(crate) pool: Pool,
-    /// Exactly this length, no preallocation.
+    /// Exactly this length, without preallocation.
     pub(crate) exact: bool,
-    /// The goal block itself is worth a try.
+    /// Whether to try the goal block itself.
     pub(crate) try_goal: bool,
     /// Blocks below 2^32 only.
     pub(crate) indirect: bool,
@@ -134,26 +134,26 @@ impl Space {
         self.blocks.free_clusters().delayed
     }
 
-    /// The transaction's frees may be handed out again, and those of one before it that were held.
+    /// Releases the transaction's frees, and those of an earlier one that were held.
     pub(crate) fn committed(&self, txn: TxnId, slot: CpuSlot) {
         self.release_held(slot);
         self.blocks.commit(txn, slot);
     }
 
-    /// The transaction is committed, and its frees wait until [`Self::release_held`].
+    /// Notes that the transaction is committed, but holds its frees until [`Self::release_held`].
     pub(crate) fn hold(&self, txn: TxnId, slot: CpuSlot) {
         self.release_held(slot);
         self.held.store(u64_from_u32(txn.raw()), Ordering::Relaxed);
     }
 
-    /// What was held may be handed out again.
+    /// Releases held frees.
     pub(crate) fn release_held(&self, slot: CpuSlot) {
         if let Ok(txn) = u32::try_from(self.held.swap(NONE_HELD, Ordering::Relaxed)) {
             self.blocks.commit(TxnId::new(txn), slot);
         }
     }
 
-    /// The allocator of blocks, for statistics and tunables.
+    /// The block allocator, for statistics and tunables.
     pub(crate) fn allocator(&self) -> &Allocator {
         &self.blocks
     }
@@ -163,7 +163,7 @@ impl Space {
         Ok(self.blocks.allocate(&wanted.request(ctx), space)?)
     }
 
-    /// The last writer has closed a file: what was preallocated for it is given back.
+    /// Gives back a file's preallocations after its last writer has closed it.
     pub(crate) fn last_writer_closed(&self, ctx: &OpContext, inode: &Inode) {
         let data = inode.write();
         if data.reserved_len() == 0 {
@@ -171,7 +171,7 @@ impl Space {
         }
     }
 
-    /// Gives back what was preallocated for a file. The caller holds the content lock.
+    /// Gives back a file's preallocations. The caller holds the content lock.
     pub(crate) fn discard_preallocations(&self, ctx: &OpContext, inode: &Inode) {
         self.blocks.discard_inode_preallocations(&inode.space, ctx.cpu);
     }
@@ -183,8 +183,8 @@ impl Space {
         Ok(())
     }
 
-    /// Frees whole clusters: on disk now, for the allocator after the commit; plain data under
-    /// [`DataMode::Writeback`] at once.
+    /// Frees whole clusters: on disk now, in the allocator after the commit. Plain data under
+    /// [`DataMode::Writeback`] is free in the allocator at once.
     pub(crate) fn free_clusters(
         &self,
         handle: &Handle<'_>,
@@ -206,8 +206,7 @@ impl Space {
             };
             return self.blocks.free_with(first, blocks, context, clear).map(drop);
         }
-        // In core first: should the allocator have to load the group, it must see the clusters
-        // used.
+        // In core first: if the allocator has to load the group, it must see the clusters used.
         let context = FreeContext { txn: Some(handle.tid()), ..context };
         self.blocks.free(first, blocks, context)?;
         self.groups.mark_free(handle, first, blocks)
@@ -226,7 +225,7 @@ impl Space {
         self.metadata_block_of(handle, claim, kind)
     }
 
-    /// A claim on one metadata block becomes that block, zeroed and in the transaction.
+    /// Turns a claim on one metadata block into that block, zeroed and in the transaction.
     pub(crate) fn metadata_block_of(
         &self,
         handle: &Handle<'_>,
@@ -256,7 +255,7 @@ impl Space {
         Ok(self.blocks.reserve_delayed(clusters, flags, ctx.cpu)?)
     }
 
-    /// Ends reservations: their clusters were allocated, or are not needed.
+    /// Ends reservations: the clusters were allocated, or are not needed.
     pub(crate) fn unreserve(&self, ctx: &OpContext, clusters: u64) {
         if clusters == 0 {
             return;
@@ -290,7 +289,7 @@ impl From<AllocError> for Error {
     }
 }
 
-/// What of the reserves the caller may use.
+/// Which reserves the caller may use.
 pub(crate) fn privileges(ctx: &OpContext) -> RequestFlags {
     if ctx.privileged { RequestFlags::USE_ROOT } else { RequestFlags::empty() }
 }

@@ -1,15 +1,15 @@
 //! The transaction seam: handles, the running transaction, commit points.
 //!
-//! Operations run inside a [`Handle`]: everything that they change belongs to the transaction that
-//! was running when the handle began. Handles join by a sharded count ([`gate`]) and draw their
-//! room from sharded pools ([`credits`]), so two operations share no lock here. A commit closes the
+//! Operations run inside a [`Handle`]: everything they change belongs to the transaction that was
+//! running when the handle began. Handles join by a sharded count ([`gate`]) and draw their credits
+//! from sharded pools ([`credits`]), so two operations share no lock here. A commit closes the
 //! gate, waits for the open handles, takes the lists of what changed ([`Taken`]) and opens the gate
-//! to the next transaction; only then does it encode and copy. Who wants to change something that
-//! the commit has not copied yet makes the copy for it: see [`Epoch`].
+//! to the next transaction. Only then does it encode and copy. A thread that changes something the
+//! commit has not copied yet makes the copy for it: see [`Epoch`].
 //!
-//! A *commit point* ends a transaction without asking the device: it comes every N handles, by the
-//! caller's clock, or on demand, and lets the frees of that transaction go back to the allocator.
-//! Only an instance whose journal keeps nothing may have commit points that write nothing.
+//! A *commit point* ends a transaction without writing to the device: every N handles, by the
+//! caller's clock, or on demand. It releases that transaction's frees to the allocator. Only an
+//! instance without a durable journal may have commit points that write nothing.
 //!
 //! Order: inode lock, then handle, then mapping, group, buffer. Nobody waits for a commit inside a
 //! handle. Every operation is reserve, then apply: what can fail comes before the first change.
@@ -41,28 +41,27 @@ use std::sync::Arc;
 /// One CPU slot's list of changed buffers.
 type DirtyList<B> = CachePadded<Mutex<Vec<Arc<Buffer<B>>>, B>>;
 
-/// The running transaction and the way to the next.
+/// The running transaction, and the way to the next one.
 pub(crate) struct Transactions<B: Backend = Native> {
     /// Counts the open handles.
     pub(crate) gate: Gate<B>,
     credits: Credits<B>,
-    /// Epoch (high half) and id of the running transaction. Changed while the gate is closed: a
-    /// handle's view cannot be torn.
+    /// Epoch (high half) and id of the running transaction. Changed only while the gate is closed,
+    /// so a handle's view cannot be torn.
     running: B::AtomicU64,
     dirty: Box<[DirtyList<B>]>,
     revoked: Mutex<BTreeSet<BlockNr>, B>,
-    /// Length of `revoked`. Relaxed: a block's revoke and its re-use are ordered by the block's
-    /// owner.
+    /// Length of `revoked`. Relaxed: the block's owner orders its revoke and its reuse.
     revoked_count: B::AtomicU64,
     keeps_revokes: bool,
-    /// The last transaction that ended with being written, or is being written. Release when it
-    /// ends pairs with the acquire of who finds a block that its commit has taken.
+    /// The last transaction that was written at its end, or is being written. Release at its end
+    /// pairs with the acquire of a thread that finds a block taken by its commit.
     written: B::AtomicU32,
-    /// The last transaction that is durable. Release when a commit ends pairs with the acquire of
-    /// who asks.
+    /// The last durable transaction. Release at the end of a commit pairs with the acquire of a
+    /// thread that asks.
     durable: B::AtomicU32,
-    /// An operation panicked inside its handle: what it changed must not be written. Release before
-    /// its handle leaves the gate pairs with the acquire of the commit that has closed it.
+    /// An operation panicked inside its handle: its changes must not be written. Release before its
+    /// handle leaves the gate pairs with the acquire of the commit that has closed it.
     abandoned: B::AtomicBool,
     /// One commit at a time.
     pub(crate) turn: Turn<B>,
@@ -70,8 +69,8 @@ pub(crate) struct Transactions<B: Backend = Native> {
 
 /// What a transaction changed in the cache.
 pub(crate) struct Taken<B: Backend = Native> {
-    /// In ascending order of block. Held until the images are where readers look: a buffer in use
-    /// is not evicted.
+    /// In ascending order of block. Held until readers can find the images: a buffer in use is not
+    /// evicted.
     pub(crate) buffers: Vec<Arc<Buffer<B>>>,
     /// Sorted.
     pub(crate) revoked: Vec<BlockNr>,
@@ -97,7 +96,7 @@ impl<B: Backend> Transactions<B> {
         }
     }
 
-    /// Whether an operation ended midway, by a panic.
+    /// Whether an operation panicked midway.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Acquire)
     }
@@ -119,7 +118,7 @@ impl<B: Backend> Transactions<B> {
         self.now().1
     }
 
-    /// Starts the next transaction, and the next epoch if the old one is written; gives the old
+    /// Starts the next transaction, and the next epoch if the old one is written. Returns the old
     /// ones. The gate must be closed.
     pub(crate) fn switch(&self, is_written: bool) -> (TxnId, Epoch) {
         let (tid, epoch) = self.now();
@@ -133,19 +132,19 @@ impl<B: Backend> Transactions<B> {
         (tid, epoch)
     }
 
-    /// Blocks that a transaction may change.
+    /// Most blocks that a transaction may change.
     pub(crate) fn budget(&self) -> usize {
         usize_from_u64(self.credits.budget())
     }
 
-    /// Gives back all credits; the gate must be closed, and nothing have changed.
+    /// Gives back all credits. The gate must be closed, and nothing may have changed.
     pub(crate) fn restock(&self) {
         debug_assert!(!self.has_changes(), "what changed has taken credits");
         self.credits.reset();
     }
 
-    /// The last transaction that may have changed a block of which [`Buffer::changed_in`] says
-    /// `epoch`; asked after that.
+    /// The last transaction that may have changed a block for which [`Buffer::changed_in`] returned
+    /// `epoch`. Call this afterwards.
     pub(crate) fn last_to_change(&self, epoch: Epoch) -> TxnId {
         let (running, running_epoch) = self.now();
         if epoch == running_epoch { running } else { TxnId::new(self.written.load(Ordering::Acquire)) }
@@ -157,7 +156,7 @@ impl<B: Backend> Transactions<B> {
         !tid.is_after(TxnId::new(self.durable.load(Ordering::Acquire)))
     }
 
-    /// A transaction is durable; it is the caller's turn.
+    /// Notes that a transaction is durable. The caller has the turn.
     pub(crate) fn note_durable(&self, tid: TxnId) {
         debug_assert!(self.running().is_after(tid), "transaction {tid:?} runs and can not be durable");
         debug_assert!(
@@ -167,7 +166,7 @@ impl<B: Backend> Transactions<B> {
         self.durable.store(tid.raw(), Ordering::Release);
     }
 
-    /// Joins a buffer to the transaction of `epoch`; gives its kind when it was not in it yet.
+    /// Joins a buffer to the transaction of `epoch`. Returns its kind if it was not in it yet.
     fn join(&self, buffer: &Arc<Buffer<B>>, epoch: Epoch, slot: CpuSlot) -> Option<BlockKind> {
         debug_assert_eq!(epoch, self.epoch(), "block {} joins another transaction", buffer.block());
         let kind = buffer.join(epoch)?;
@@ -175,13 +174,13 @@ impl<B: Backend> Transactions<B> {
         Some(kind)
     }
 
-    /// Whether a buffer or a revoke is in the running transaction; the gate must be closed.
+    /// Whether a buffer or a revoke is in the running transaction. The gate must be closed.
     pub(crate) fn has_changes(&self) -> bool {
         self.revoked_count.load(Ordering::Relaxed) > 0
             || self.dirty.iter().any(|list| !list.lock().is_empty())
     }
 
-    /// Takes what changed; the gate must be closed.
+    /// Takes what changed. The gate must be closed.
     pub(crate) fn take(&self) -> Taken<B> {
         let mut buffers = Vec::new();
         for list in &self.dirty {
@@ -193,7 +192,7 @@ impl<B: Backend> Transactions<B> {
         Taken { buffers, revoked: revoked.into_iter().collect() }
     }
 
-    /// Notes that no older logged copy of `block` may be replayed; true when that is new.
+    /// Notes that no older logged copy of `block` may be replayed. True if that is new.
     fn revoke(&self, block: BlockNr) -> bool {
         let is_new = self.keeps_revokes && self.revoked.lock().insert(block);
         if is_new {
@@ -202,7 +201,7 @@ impl<B: Backend> Transactions<B> {
         is_new
     }
 
-    /// The block is metadata again: its revoke of this transaction no longer holds.
+    /// Cancels this transaction's revoke of a block that is metadata again.
     fn cancel_revoke(&self, block: BlockNr) {
         if self.revoked_count.load(Ordering::Relaxed) > 0 && self.revoked.lock().remove(&block) {
             self.revoked_count.fetch_sub(1, Ordering::Relaxed);

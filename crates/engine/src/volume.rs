@@ -1,8 +1,8 @@
 //! The parts of an image that change in transactions, and how transactions begin and end.
 //!
-//! Each part owns its state: the table of inodes, the groups, the allocators' space, the notes of
-//! orphans, the journal. The volume begins handles, and has a commit bring together what the parts
-//! have to write. Nothing here knows of file data or names.
+//! Each part owns its state: the table of inodes, the groups, the allocators' space, the orphan
+//! records, the journal. The volume begins handles, and a commit collects what the parts have to
+//! write. Nothing here knows about file data or names.
 
 mod commit;
 mod failure;
@@ -37,7 +37,7 @@ use super_block::SuperBlock;
 /// The parts of an image that a commit brings together.
 pub(crate) struct Volume {
     pub(crate) device: Arc<dyn BlockDevice>,
-    /// What the superblock said at open; what changes is in `super_block`.
+    /// The superblock as of open; what changes is in `super_block`.
     pub(crate) sb: Arc<Superblock>,
     super_block: Mutex<SuperBlock>,
     pub(crate) cache: Arc<MetaCache>,
@@ -55,18 +55,18 @@ pub(crate) struct Volume {
     /// When the running transaction began, in Unix seconds (an i64's bits). Relaxed: a threshold.
     started: AtomicU64,
     pub(crate) flushes: Arc<Flushes>,
-    /// The failure is noted on the device. Relaxed: only who notes it looks.
+    /// The failure is recorded on the device. Relaxed: only the recording thread reads it.
     failure_noted: AtomicBool,
     /// An apply failed: nothing is written any more. Relaxed: a late reader writes into memory
     /// only.
     failed: AtomicBool,
-    /// Nobody else writes to the devices. Given back last.
+    /// Nobody else writes to the devices. Released last.
     _claims: Vec<Claim>,
     /// Inodes created by this instance. Relaxed: only the number matters.
     inodes_created: AtomicU64,
 }
 
-/// An operation that is going on.
+/// An operation in progress.
 #[must_use = "it watches while it lives"]
 pub(crate) struct Operation<'a> {
     volume: &'a Volume,
@@ -107,7 +107,7 @@ impl Volume {
         &self.options
     }
 
-    /// Whether it was opened to be read only.
+    /// Whether it was opened read-only.
     pub(crate) const fn is_opened_read_only(&self) -> bool {
         self.read_only
     }
@@ -117,7 +117,7 @@ impl Volume {
         self.super_block.lock().overhead_blocks()
     }
 
-    /// Turns the instance read-only after something that cannot be undone in memory.
+    /// Makes the instance read-only after something that cannot be undone in memory.
     pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
@@ -127,12 +127,12 @@ impl Volume {
         self.options.instruments.broken_rule == Some(rule)
     }
 
-    /// Watches an operation: should it panic, the instance turns read-only.
+    /// Watches an operation: if it panics, the instance becomes read-only.
     pub(crate) fn watch(&self) -> Operation<'_> {
         Operation { volume: self, began_in_panic: std::thread::panicking() }
     }
 
-    /// The time of the last commit, for what is done when nobody tells the time.
+    /// The time of the last commit, for work without a caller's clock.
     pub(crate) fn last_known_time(&self) -> Timestamp {
         Timestamp::from_seconds(self.started.load(Ordering::Relaxed).cast_signed())
     }
@@ -141,7 +141,8 @@ impl Volume {
         if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Runs the apply part of an operation: an error there turns the instance read-only, visibly.
+    /// Handles the result of an operation's apply part: an error makes the instance read-only,
+    /// visibly.
     pub(crate) fn apply<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.fail();
@@ -149,9 +150,9 @@ impl Volume {
         result
     }
 
-    /// Begins an operation that changes at most about `credits` blocks. Waits for a commit that is
-    /// going on only when the running transaction has no room. To be called without a handle and
-    /// without locks of mappings, groups or buffers.
+    /// Begins an operation that changes at most about `credits` blocks. Waits for a commit in
+    /// progress only if the running transaction has no room. Call it without a handle and without
+    /// locks of mappings, groups or buffers.
     pub(crate) fn begin(&self, ctx: &OpContext, credits: usize) -> Result<Handle<'_>> {
         if self.has_failed() {
             self.note_failure(ctx);
@@ -169,7 +170,7 @@ impl Volume {
         Ok(self.enter(ctx, credits)?.0)
     }
 
-    /// Enters the running transaction; when it is full, the next one.
+    /// Enters the running transaction, or the next one if it is full.
     fn enter(&self, ctx: &OpContext, credits: usize) -> Result<(Handle<'_>, u64)> {
         loop {
             let full = self.txns.running();
@@ -181,7 +182,7 @@ impl Volume {
         }
     }
 
-    /// Whether the running transaction is older than it should get, by the callers' clock.
+    /// Whether the running transaction is too old, by the callers' clock.
     pub(crate) fn is_commit_due(&self, ctx: &OpContext) -> bool {
         let started = self.started.load(Ordering::Relaxed).cast_signed();
         ctx.now.seconds.saturating_sub(started) >= self.options.commit_interval_seconds

@@ -1,7 +1,7 @@
-//! An open file system that notes which operations were done on it.
+//! An open file system that records which operations were done on it.
 //!
-//! Tests and tools that say what they tried ask it: what nobody looks up cannot be forgotten in a
-//! list. Only what worked is noted, by the names of docs/testing.md.
+//! Tests and tools use it to say what they tried: a recorded operation cannot be forgotten in a
+//! hand-written list. Only successful operations are recorded, by the names of docs/testing.md.
 
 use crate::{Fallocate, FileSystem, NewInode, OpContext, RenameMode, Result, SetAttributes, XattrMode};
 use blockyard_disk::inode::FileType;
@@ -10,14 +10,14 @@ use blockyard_sync::{Mutex, rank};
 use std::collections::BTreeSet;
 use std::ops::Deref;
 
-/// Bytes of an attribute block that are no value, at least: its header, an entry without a name,
-/// and the end of the list.
+/// Fewest bytes of an attribute block that are no value: its header, an entry without a name, and
+/// the end of the list.
 const BESIDE_A_VALUE: usize = 32 + 16 + 4;
 
-/// A file system with a note of what was done.
+/// A file system with a record of what was done.
 pub struct Watched {
     fs: FileSystem,
-    /// The names of what worked.
+    /// The names of what succeeded.
     done: Mutex<BTreeSet<&'static str>>,
 }
 
@@ -29,7 +29,7 @@ impl Deref for Watched {
     }
 }
 
-/// Operations that are noted by name alone.
+/// Operations that are recorded by name alone.
 macro_rules! noted {
     ($($name:literal: $method:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         impl Watched {
@@ -37,7 +37,7 @@ macro_rules! noted {
                 #[doc = concat!("[`FileSystem::", stringify!($method), "`].")]
                 ///
                 /// # Errors
-                /// Those of that one.
+                /// Those of the method it calls.
                 pub fn $method(&self, ctx: &OpContext, $($argument: $type),*) -> Result<$result> {
                     self.note($name, self.fs.$method(ctx, $($argument),*))
                 }
@@ -70,7 +70,7 @@ noted! {
 }
 
 impl Watched {
-    /// Nothing was done yet.
+    /// Nothing recorded yet.
     #[must_use]
     pub fn new(fs: FileSystem) -> Self {
         Self { fs, done: Mutex::new(rank::LEAF, BTreeSet::new()) }
@@ -97,7 +97,7 @@ impl Watched {
     /// [`FileSystem::create`].
     ///
     /// # Errors
-    /// Those of that one.
+    /// Those of [`FileSystem::create`].
     pub fn create(&self, ctx: &OpContext, parent: InodeNr, name: &[u8], new: &NewInode) -> Result<InodeNr> {
         let operation = match new.kind {
             FileType::Regular => "create",
@@ -110,7 +110,7 @@ impl Watched {
     /// [`FileSystem::rename`].
     ///
     /// # Errors
-    /// Those of that one.
+    /// Those of [`FileSystem::rename`].
     pub fn rename(
         &self,
         ctx: &OpContext,
@@ -129,7 +129,7 @@ impl Watched {
     /// [`FileSystem::fallocate`].
     ///
     /// # Errors
-    /// Those of that one.
+    /// Those of [`FileSystem::fallocate`].
     pub fn fallocate(
         &self,
         ctx: &OpContext,
@@ -150,10 +150,10 @@ impl Watched {
         self.note(operation, self.fs.fallocate(ctx, inode, what, offset, len))
     }
 
-    /// [`FileSystem::set_xattr`]. Large is what no block holds.
+    /// [`FileSystem::set_xattr`]. A value counts as large if no block can hold it.
     ///
     /// # Errors
-    /// Those of that one.
+    /// Those of [`FileSystem::set_xattr`].
     pub fn set_xattr(
         &self,
         ctx: &OpContext,
@@ -171,7 +171,7 @@ impl Watched {
     /// [`FileSystem::release_inode`]. An inode without names was unlinked while it was open.
     ///
     /// # Errors
-    /// Those of that one.
+    /// Those of [`FileSystem::release_inode`].
     pub fn release_inode(&self, ctx: &OpContext, inode: InodeNr, write: bool) -> Result<()> {
         let has_names = self.fs.attributes(inode).is_ok_and(|found| found.links > 0);
         let released = self.fs.release_inode(ctx, inode, write);

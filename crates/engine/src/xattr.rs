@@ -1,8 +1,8 @@
 //! Extended attributes: in the inode, else in one block, which inodes may share.
 //!
-//! A change is computed on copies of both places first; the block, if one is needed, is allocated
-//! before anything changes. A shared block is copied before it is changed. Where the image has
-//! `ea_inode`, values that fit neither place go into inodes of their own ([`values`]).
+//! A change is first computed on copies of the inode's area and of the block. A new block, if
+//! needed, is allocated before anything changes. A shared block is copied before it is changed. If
+//! the image has `ea_inode`, values that fit into neither go into inodes of their own ([`values`]).
 
 mod deletion;
 mod inheritance;
@@ -28,15 +28,15 @@ use std::sync::Arc;
 pub(crate) use values::ValueInodes;
 use values::{FreshValue, values_of};
 
-/// What `set_xattr` does with a name that is, or is not, there.
+/// What `set_xattr` does with an existing or a missing name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum XattrMode {
     /// Sets it either way.
     #[default]
     Set,
-    /// Refuses a name that is there.
+    /// Refuses an existing name.
     Create,
-    /// Refuses a name that is not there.
+    /// Refuses a missing name.
     Replace,
 }
 
@@ -46,21 +46,21 @@ const CREDITS: usize = 12;
 const VALUE_MAX: usize = 65_536;
 /// Name prefixes whose values are access control lists.
 const ACLS: [u8; 2] = [ACCESS_LIST, DEFAULT_LIST];
-/// The one that shares permissions with the mode.
+/// The list that shares permissions with the mode.
 const ACCESS_LIST: u8 = 2;
-/// The one that new inodes in a directory take theirs from.
+/// The list that new inodes in a directory inherit.
 const DEFAULT_LIST: u8 = 3;
 
-/// A list that no released kernel knows.
+/// A list that no released kernel supports.
 const RICH_ACL: u8 = 8;
-/// The prefixes that are followed by any name.
+/// The prefixes that any name may follow.
 const OPEN_PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
-/// Longest name, its prefix included: what the kernel's calls take and list.
+/// Longest name with its prefix: what the kernel's calls accept and list.
 const NAME_MAX: usize = 255;
 
-/// The index and the rest of an attribute's name, of those that Linux serves: of the names of the
-/// system only the two access control lists.
+/// The index and the rest of an attribute's name, if Linux serves it. Of the system names these are
+/// only the two access control lists.
 fn attribute_name(name: &[u8]) -> Result<(u8, &[u8])> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Error::Range);
@@ -72,31 +72,31 @@ fn attribute_name(name: &[u8]) -> Result<(u8, &[u8])> {
     }
 }
 
-/// Whether attributes of a prefix can be asked for, set and listed.
+/// Whether attributes of a prefix can be read, set and listed.
 fn is_served(index: u8) -> bool {
     index != XATTR_INDEX && index != RICH_ACL
 }
 
 /// The extended attributes of inodes. Deleting an inode gives up its attributes, and giving up
-/// attributes deletes inodes that hold values: both stand here.
+/// attributes deletes inodes that hold values. So both are here.
 pub(crate) struct Xattrs {
     volume: Arc<Volume>,
     files: Arc<Files>,
 }
 
-/// What becomes of one attribute of an inode.
+/// A change of one attribute of an inode.
 #[derive(Default)]
 struct Change<'a> {
-    /// What is set; otherwise it is removed.
+    /// The new attribute; `None` removes it.
     attribute: Option<Attribute>,
-    /// The inode that holds the value, where it is not in the attribute.
+    /// The inode that holds the value, if it is not in the attribute.
     fresh: Option<FreshValue<'a>>,
     /// The nine bits of the mode that change with it.
     permissions: Option<u16>,
 }
 
 impl Change<'_> {
-    /// Whether an attribute and a mode are what they are to become.
+    /// Whether an attribute and a mode already are as requested.
     fn is_done(&self, old: Option<&Attribute>, mode: u16) -> bool {
         let is_same = match (&self.attribute, old) {
             (Some(new), Some(old)) => self.fresh.is_none() && new.value == old.value,
@@ -106,7 +106,7 @@ impl Change<'_> {
     }
 }
 
-/// The attributes of one inode, by place.
+/// The attributes of one inode, by location.
 struct Places {
     in_inode: AttributeList,
     block: Option<(Arc<Buffer>, AttributeList)>,
@@ -171,7 +171,7 @@ impl Xattrs {
         self.set_value(ctx, inode, (index, rest), value, mode)
     }
 
-    /// Sets an attribute to a value in its form on disk, wherever there is room for it.
+    /// Sets an attribute to a value in its on-disk form, wherever it fits.
     fn set_value(
         &self,
         ctx: &OpContext,
@@ -191,7 +191,7 @@ impl Xattrs {
         }
     }
 
-    /// Sets an attribute whose value fits nowhere but in an inode of its own.
+    /// Sets an attribute whose value fits only into an inode of its own.
     fn set_xattr_in_inode(
         &self,
         ctx: &OpContext,
@@ -202,8 +202,8 @@ impl Xattrs {
     ) -> Result<()> {
         let owner = self.volume.inodes.inode(inode)?;
         if owner.core().map == InodeMap::FastSymlink {
-            // Its blocks must stay 0: e2fsck 1.47 takes the target for a block map else. (Linux
-            // does it all the same.)
+            // Its blocks must stay 0: otherwise e2fsck 1.47 takes the target for a block map.
+            // (Linux does it all the same.)
             return Err(Error::NoSpace);
         }
         let value = self.make_value(ctx, &owner, bytes)?;
@@ -247,7 +247,7 @@ impl Xattrs {
         unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
-    /// Changes one attribute; the caller holds the inode's content exclusively. Gives the values
+    /// Changes one attribute. The caller holds the inode's content exclusively. Returns the values
     /// that nothing refers to any more.
     fn change_in(
         &self,
@@ -277,7 +277,7 @@ impl Xattrs {
         }
         let mode_now = core.slot.raw().i_mode.get();
         if change.is_done(old.as_ref(), mode_now) {
-            // As in Linux (observed on 6.18): not even the time of change.
+            // As in Linux (observed on 6.18), not even the change time.
             return Ok(Vec::new());
         }
         let Change { attribute: new, fresh, permissions } = change;
@@ -309,7 +309,7 @@ impl Xattrs {
         Ok(unused)
     }
 
-    /// Puts the new attribute in the inode if it fits there, else in the block; gives the inode's
+    /// Puts the new attribute in the inode if it fits there, else in the block. Returns the inode's
     /// area.
     fn place_attribute(
         &self,
@@ -340,9 +340,9 @@ impl Xattrs {
         write(in_inode).ok_or(Error::NoSpace)
     }
 
-    /// Stores the attributes of the block: in place, in a copy when others use it too, or nowhere
-    /// when there are none. Gives the values that nothing refers to any more: a block counts once
-    /// for each value in it.
+    /// Stores the attributes of the block: in place, in a copy if others use it too, or nowhere if
+    /// there are none. Returns the values that nothing refers to any more. A block counts once for
+    /// each value in it.
     #[allow(clippy::too_many_arguments, reason = "what a change of the block needs")]
     fn store_block(
         &self,
@@ -354,7 +354,7 @@ impl Xattrs {
         (old_list, list): (&AttributeList, &AttributeList),
         held: &ValueInodes,
     ) -> Result<Vec<Arc<Inode>>> {
-        // Only this inode uses a block with one user, and its content lock is held.
+        // A block with one user is this inode's alone, and its content lock is held.
         if let Some(buffer) = &old
             && !list.is_empty()
             && buffer.read(refcount) == 1
@@ -367,12 +367,12 @@ impl Xattrs {
         let _released = self.reserve_attribute_block(handle, core)?;
         let fresh =
             if list.is_empty() { None } else { Some(self.new_attribute_block(ctx, handle, inode, list)?) };
-        // Those of a value that is new are not held: it has its reference already.
+        // A new value is not held: it already has its reference.
         self.count_values(handle, held, values_of(list))?;
         let unused =
             if old.is_some() { self.release_attribute_block(handle, core, held)? } else { Vec::new() };
         if inode.kind() == FileType::Regular && (old.is_some() || fresh.is_some()) {
-            // What the inode occupies changes, as when data is placed or freed.
+            // The space of the inode changes, as when data is allocated or freed.
             self.files.note_dirtied(ctx, inode);
         }
         if let Some(block) = fresh {
@@ -407,8 +407,8 @@ impl Xattrs {
         Ok(block)
     }
 
-    /// Brings in what giving up an inode's attribute block takes: its bitmap, and the block, which
-    /// is in memory while what this gives lives.
+    /// Loads what giving up an inode's attribute block needs: its bitmap, and the block, which
+    /// stays in memory while the returned buffer lives.
     pub(crate) fn reserve_attribute_block(
         &self,
         handle: &Handle<'_>,
@@ -422,8 +422,9 @@ impl Xattrs {
         self.attribute_block(block).map(Some)
     }
 
-    /// Gives up an inode's attribute block: one user less, or freed with the last. Gives the values
-    /// that nothing refers to any more. [`Self::reserve_attribute_block`] came before.
+    /// Gives up an inode's attribute block: it has one user less, or is freed with the last.
+    /// Returns the values that nothing refers to any more. Call [`Self::reserve_attribute_block`]
+    /// first.
     pub(crate) fn release_attribute_block(
         &self,
         handle: &Handle<'_>,
@@ -487,8 +488,7 @@ impl Xattrs {
     }
 }
 
-/// The references that are left when each of `kept` is taken away once: two attributes may share a
-/// value.
+/// The references left after removing each of `kept` once: two attributes may share a value.
 fn without(all: impl Iterator<Item = u32>, kept: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut all: Vec<u32> = all.collect();
     for value in kept {

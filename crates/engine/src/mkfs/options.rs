@@ -1,14 +1,14 @@
-//! What to make: every parameter that mke2fs takes, unset ones following the profile and the size.
+//! What to make: every parameter of mke2fs. Unset ones follow from the profile and the size.
 //!
-//! Key decision: plain public fields with builder methods for the common ones; nothing is checked
-//! here, everything in [`super::params`], so that a combination is judged in one place. Options
-//! hold all inputs: the same options on a device of the same size give the same bytes.
+//! Key decision: plain public fields, with builder methods for the common ones. Nothing is checked
+//! here and everything in [`super::params`], so combinations are judged in one place. Options hold
+//! all inputs: the same options on a device of the same size give the same bytes.
 
 use blockyard_disk::superblock::ErrorPolicy;
 
 use super::profile::{Profile, Usage};
 
-/// A size or a place on the device: in bytes, or in blocks of the size that is chosen later.
+/// A size or a position on the device: in bytes, or in blocks of a size chosen later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// Bytes.
@@ -63,9 +63,9 @@ pub struct Options {
     pub flex_groups: Option<u32>,
     /// `-g`: blocks (with bigalloc: clusters) per group, a multiple of 8.
     pub blocks_per_group: Option<u32>,
-    /// `-N`: inodes at least wanted.
+    /// `-N`: fewest inodes wanted.
     pub inodes: Option<u32>,
-    /// `-i`: one inode for so many bytes.
+    /// `-i`: bytes per inode.
     pub bytes_per_inode: Option<u32>,
     /// `-I`: bytes of one inode, a power of two from 128 to the block size.
     pub inode_size: Option<u32>,
@@ -85,7 +85,7 @@ pub struct Options {
     pub last_mounted: String,
     /// `-J size=`: journal size in MiB.
     pub journal_mib: Option<u32>,
-    /// `-J location=`: where the journal is put.
+    /// `-J location=`: position of the journal.
     pub journal_location: Option<Amount>,
     /// `-J fast_commit_size=`: fast-commit area in KiB.
     pub fast_commit_kib: Option<u32>,
@@ -105,7 +105,7 @@ pub struct Options {
     pub root_owner: Option<(u32, u32)>,
     /// `-E num_backup_sb=`: backups with sparse_super2, 0 to 2; default 2.
     pub backup_superblocks: Option<u32>,
-    /// `-E nodiscard`: do not clear the device first. Then what is not metadata keeps its old
+    /// `-E nodiscard`: do not clear the device first. All but the metadata then keeps its old
     /// content.
     pub no_discard: bool,
     /// `-E mmp_update_interval=`: seconds between MMP writes.
@@ -114,7 +114,7 @@ pub struct Options {
     pub orphan_file_size: Option<Amount>,
     /// `-E test_fs`: mark the file system as one for development code.
     pub test_fs: bool,
-    /// Source of everything random: UUID and hash seed where they are not given.
+    /// Source of all randomness: UUID and hash seed if not given.
     pub seed: u64,
     /// Time of creation, Unix seconds.
     pub time: u64,
@@ -208,7 +208,7 @@ impl Options {
         self
     }
 
-    /// Sets seed and time of creation (Unix seconds): the inputs of everything that is not given.
+    /// Sets seed and time of creation (Unix seconds): the inputs of everything not given.
     #[must_use]
     pub const fn identity(mut self, seed: u64, time: u64) -> Self {
         self.seed = seed;

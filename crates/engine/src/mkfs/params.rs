@@ -1,7 +1,7 @@
 //! From options to checked parameters: one block size, one feature set, all values in range and
 //! possible together.
 //!
-//! Pure. Key decision: everything that can be refused without knowing where blocks will lie is
+//! Pure. Key decision: everything that can be refused without knowing the positions of blocks is
 //! refused here, each with one line that names the option. Invariant of [`Params`]: sizes are
 //! powers of two in their ranges and `blocks` is a multiple of the cluster ratio.
 
@@ -15,7 +15,7 @@ use super::profile::{DEFAULTS, Overrides, Usage};
 use blockyard_disk::Timestamp;
 use blockyard_disk::features::FeatureSet;
 
-/// Least bits of a group's bitmap that mke2fs accepts.
+/// Fewest bits of a group's bitmap that mke2fs accepts.
 const CLUSTERS_PER_GROUP_MIN: u32 = 256;
 /// Bounds of bytes per inode.
 const RATIO_RANGE: std::ops::RangeInclusive<u32> = 1024..=64 << 20;
@@ -32,25 +32,25 @@ pub(super) struct Params {
     pub(super) cluster_ratio_bits: u32,
     /// Size wanted, in whole clusters; the layout may drop a short last group.
     pub(super) blocks: u64,
-    /// Size asked for, of which percentages and defaults are taken.
+    /// Size asked for; the base of percentages and defaults.
     pub(super) blocks_asked: u64,
     /// First block of group 0.
     pub(super) first_block: u64,
-    /// Bits of a group's block bitmap wanted; the layout may lower it to fit the inodes.
+    /// Bits wanted in a group's block bitmap; the layout may lower it to fit the inodes.
     pub(super) clusters_per_group: u32,
     /// Inodes wanted.
     pub(super) inodes: u64,
     pub(super) inode_size: u32,
     pub(super) flex_bits: u32,
     pub(super) reserved_percent: f64,
-    /// Descriptor blocks to reserve, when `-E resize=` says so.
+    /// Descriptor blocks to reserve, if `-E resize=` says so.
     pub(super) reserved_gdt: Option<u64>,
     /// Journal blocks, the fast-commit area included; `None`: no journal.
     pub(super) journal: Option<JournalSize>,
     /// Blocks of the orphan file.
     pub(super) orphan_blocks: Option<u64>,
     pub(super) revision: u32,
-    /// Groups with backups wanted under sparse_super2.
+    /// Number of groups with backups under sparse_super2.
     pub(super) backup_superblocks: u32,
 }
 
@@ -103,7 +103,7 @@ impl Params {
         }
         params.journal = params.journal_size(options)?;
         if params.journal.is_none() {
-            // Without a journal there are no orphans to keep across a crash.
+            // Without a journal, orphans cannot be kept across a crash.
             params.features.set(HAS_JOURNAL, false);
             params.features.set(ORPHAN_FILE, false);
         }
@@ -147,7 +147,7 @@ impl Params {
                 ));
             }
             Some(ratio) => u64::from(ratio),
-            // A default never asks for more inodes than there are places for files.
+            // A default never asks for more inodes than there are blocks for files.
             None => {
                 let cluster_size = self.block_size() << self.cluster_ratio_bits;
                 u64::from(defaults.bytes_per_inode.unwrap_or(DEFAULTS.1)).max(cluster_size)
@@ -155,8 +155,7 @@ impl Params {
         };
         let inodes = match (options.inodes, bytes / ratio) {
             (Some(asked), _) => u64::from(asked),
-            // Less than one is taken for "as usual": one for 4 KiB, or for a block where these are
-            // larger.
+            // Less than one means "as usual": one per 4 KiB, or per block if blocks are larger.
             (None, 0) => bytes / self.block_size().max(4096),
             (None, several) => several,
         };
@@ -174,7 +173,7 @@ impl Params {
         Ok(inodes)
     }
 
-    /// `-E resize=`: descriptor blocks beyond those of the size now.
+    /// `-E resize=`: descriptor blocks beyond those of the current size.
     fn resize_blocks(&mut self, options: &Options) -> Result<Option<u64>> {
         let Some(amount) = options.resize else { return Ok(None) };
         let wanted = amount.in_blocks(self.block_size());
@@ -184,8 +183,8 @@ impl Params {
                 format!("{wanted} blocks are not more than the file system's {}; ask for more", self.blocks),
             ));
         }
-        // Counted in full bitmaps of blocks, also where groups are longer (clusters) or shorter
-        // (long blocks).
+        // Counted in full bitmaps of blocks, even if groups are longer (clusters) or shorter (large
+        // blocks).
         let per_group = options.blocks_per_group.map_or(self.block_size() * 8, u64::from);
         let desc_blocks = |blocks: u64| blocks.div_ceil(per_group).div_ceil(self.descs_per_block());
         let reserved = (desc_blocks(wanted) - desc_blocks(self.blocks_asked)).min(self.block_size() / 4);
@@ -223,7 +222,7 @@ impl Params {
             return conflict("-O inline_data needs inodes above 128 bytes; give -I 256 or more");
         }
         if f.contains(METADATA_CSUM) {
-            // The stronger checksum stands for both.
+            // The stronger checksum replaces the weaker one.
             f.set(UNINIT_BG, false);
         }
         if self.revision == 0 && *f != FeatureSet::default() {
@@ -237,7 +236,8 @@ impl Params {
             return Ok(None);
         }
         let Some(default) = default_journal_blocks(self.blocks) else {
-            // Too small for one, whatever was asked for: mke2fs goes on without, and says so.
+            // Too small for a journal, whatever was asked for: mke2fs continues without, and says
+            // so.
             return Ok(None);
         };
         let location = options.journal_location.map_or(0, |place| place.in_blocks(self.block_size()));
@@ -271,7 +271,7 @@ impl Params {
         }
         match options.fast_commit_kib {
             Some(kib) => (u64::from(kib) << 10) / self.block_size(),
-            // By the size of the file system, also where the journal was given another size.
+            // By the size of the file system, even if the journal was given another size.
             None => default_journal_blocks(self.blocks).unwrap_or(0) / 64,
         }
     }
@@ -320,7 +320,7 @@ fn default_journal_blocks(blocks: u64) -> Option<u64> {
     STEPS.iter().find(|(limit, _)| blocks < *limit).map(|(_, journal)| *journal)
 }
 
-/// The overrides of all usage types together.
+/// The combined overrides of all usage types.
 fn size_class(options: &Options, device_bytes: u64) -> Overrides {
     let assumed = options.block_size.unwrap_or(1024);
     let bytes = options.size.map_or(device_bytes, |size| match size {
@@ -400,7 +400,7 @@ fn cluster_ratio_bits(options: &Options, features: &FeatureSet, block_size: u32)
     Ok(size.trailing_zeros() - block_size.trailing_zeros())
 }
 
-/// 64-bit block numbers where they are needed, and no resize inode where it cannot reach.
+/// Sets 64-bit block numbers if they are needed. Clears the resize inode if it cannot reach.
 fn check_block_count(features: &mut FeatureSet, blocks: u64, block_size: u32) -> Result<()> {
     if blocks == 0 {
         return Err(Error::Size("0 blocks are too few for a file system; ask for more".to_owned()));

@@ -1,7 +1,7 @@
-//! Profiles and usage types: the defaults that mke2fs takes from its configuration file, as data.
+//! Profiles and usage types: the defaults of mke2fs's configuration file, as data.
 //!
-//! The figures are those of the `mke2fs.conf` that e2fsprogs 1.47 ships; the file itself is not
-//! read, so that the same options give the same image on every machine.
+//! The figures are those of the `mke2fs.conf` of e2fsprogs 1.47. The file itself is not read, so
+//! the same options give the same image on every machine.
 
 use blockyard_disk::features::{Feature, FeatureSet};
 
@@ -19,7 +19,7 @@ pub enum Profile {
     Ext4,
 }
 
-/// How the file system is going to be used (`-T`); without one the size decides.
+/// How the file system will be used (`-T`); by default the size decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
     /// Below 3 MiB: 1 KiB blocks, one inode per 8 KiB.
@@ -42,7 +42,7 @@ pub enum Usage {
     Hurd,
 }
 
-/// What a usage type overrides; `None` leaves the value of the type before it.
+/// What a usage type overrides; `None` keeps the value of the type before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Overrides {
     pub(super) block_size: Option<u32>,
@@ -67,13 +67,13 @@ impl Profile {
         }
     }
 
-    /// The profile of a name.
+    /// The profile with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         [Self::Ext2, Self::Ext3, Self::Ext4].into_iter().find(|profile| profile.name() == name)
     }
 
-    /// The features that an image of this profile has unless they are edited.
+    /// The features of an image of this profile, before edits.
     #[must_use]
     pub fn features(self) -> FeatureSet {
         let mut set = feature::set_of(&[
@@ -116,7 +116,7 @@ const USAGES: &[(&str, Usage)] = &[
 ];
 
 impl Usage {
-    /// The usage type of a name that `-T` takes.
+    /// The usage type with this name (`-T`).
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         USAGES.iter().find(|(known, _)| *known == name).map(|(_, usage)| *usage)
@@ -129,7 +129,7 @@ impl Usage {
         names.join(", ")
     }
 
-    /// The usage type for a file system of so many bytes.
+    /// The usage type for a file system of this many bytes.
     #[must_use]
     pub const fn for_size(bytes: u64) -> Self {
         if bytes < 3 * MIB {
@@ -155,7 +155,7 @@ impl Usage {
             Self::Big => ratio(32768),
             Self::Huge => ratio(65536),
             Self::News => ratio(4096),
-            // The configuration says "heuristic" here, which settles on 4 KiB on files and common
+            // The configuration says "heuristic" here, which results in 4 KiB on files and common
             // disks.
             Self::Largefile => with_blocks(4096, 1 << 20),
             Self::Largefile4 => with_blocks(4096, 4 << 20),

@@ -1,4 +1,4 @@
-//! Inodes that every new file system has, and figures of inodes that several parts of it need.
+//! Inodes of every new file system, and inode figures that several parts of it need.
 
 use blockyard_disk::InodeNr;
 
@@ -6,7 +6,7 @@ use super::params::Params;
 
 /// lost+found: the first inode that is not reserved.
 pub(super) const LOST_FOUND: InodeNr = InodeNr::new(11);
-/// The orphan file comes right behind.
+/// The orphan file follows it.
 pub(super) const ORPHAN_FILE: InodeNr = InodeNr::new(12);
 
 /// Bytes beyond 128 that inodes reserve.

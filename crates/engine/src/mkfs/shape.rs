@@ -1,9 +1,9 @@
-//! The shape of the file system: how many groups, how large, with how many inodes and descriptor
+//! The shape of the file system: the number and size of its groups, and their inodes and descriptor
 //! blocks.
 //!
-//! Pure. The inodes wanted are spread over the groups, a whole number of table blocks and a
-//! multiple of eight each. When a group's bitmap cannot hold its share, groups are made smaller by
-//! eight blocks at a time. A last group too short for its own metadata and 50 blocks is dropped.
+//! Pure. The wanted inodes are spread over the groups: in each a whole number of table blocks, and
+//! a multiple of eight. If a group's bitmap cannot hold its share, groups are made smaller by eight
+//! blocks at a time. A last group too short for its own metadata and 50 blocks is dropped.
 
 use blockyard_disk::num::u32_from_u64;
 use blockyard_disk::{BlockCount, BlockNr, Geometry, geometry::GeometryFields};
@@ -16,7 +16,7 @@ use super::params::{CLUSTERS_PER_GROUP_MAX as COUNTED_MAX, Params};
 /// Blocks that a last group must have beyond its metadata.
 const LAST_GROUP_FREE_MIN: u64 = 50;
 
-/// Geometry and what follows from it directly.
+/// Geometry and what follows directly from it.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) geometry: Geometry,
@@ -26,8 +26,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Finds the shape; may add meta_bg to the features and take resize_inode away, where the
-    /// descriptors would fill their groups.
+    /// Finds the shape. If the descriptors would fill their groups, may add meta_bg to the features
+    /// and remove resize_inode.
     pub(super) fn find(params: &mut Params) -> Result<Self> {
         let reserved_at_first = percent_of(params.blocks_asked, params.reserved_percent);
         let mut reserved_blocks = reserved_at_first;
@@ -64,7 +64,7 @@ impl Shape {
     }
 }
 
-/// Whether a group can hold its own tables beside a full head.
+/// Checks that a group can hold its own tables beside a full head.
 fn check_room(geometry: &Geometry, heads: &Heads) -> Result<()> {
     let own = heads.full_head_blocks() + 2 + geometry.inode_table_blocks();
     if own <= geometry.blocks_per_group() {
@@ -79,12 +79,12 @@ fn check_room(geometry: &Geometry, heads: &Heads) -> Result<()> {
 /// Blocks that the last group needs to be worth keeping.
 fn last_group_need(geometry: &Geometry, heads: &Heads) -> u64 {
     let last = blockyard_disk::GroupNr::new(geometry.groups() - 1);
-    // With meta_bg, too, mke2fs counts a whole table of descriptors.
+    // mke2fs counts a whole table of descriptors even with meta_bg.
     let head = if heads.has_backup(last) { 1 + heads.desc_blocks() + heads.reserved_gdt() } else { 0 };
     2 + geometry.inode_table_blocks() + head + LAST_GROUP_FREE_MIN
 }
 
-/// Geometry with the inodes wanted spread over all groups; `None` when a group's share exceeds its
+/// Geometry with the wanted inodes spread over all groups; `None` if a group's share exceeds its
 /// bitmap.
 fn spread_inodes(params: &Params, blocks: u64, clusters: u32) -> Result<Option<Geometry>> {
     let block_size = params.block_size();
@@ -119,7 +119,7 @@ fn spread_inodes(params: &Params, blocks: u64, clusters: u32) -> Result<Option<G
     Geometry::new(fields).map(Some).map_err(|error| Error::Size(format!("{error}; ask for another size")))
 }
 
-/// `part` of `whole`, carried over to `now`, rounded down.
+/// `part` of `whole`, scaled to `now`, rounded down.
 fn scaled(part: u64, now: u64, whole: u64) -> u64 {
     let scaled = u128::from(part) * u128::from(now) / u128::from(whole);
     u64::try_from(scaled).expect("now is at most whole, so the result is at most part")

@@ -1,15 +1,15 @@
-//! What a target holds already: known signatures of file systems, partition tables and volume
+//! What a target already holds: known signatures of file systems, partition tables and volume
 //! managers.
 //!
-//! Only well-known magic numbers at fixed places are looked for; a device without any may still
-//! hold data.
+//! Looks only for well-known magic numbers at fixed positions. A device without any may still hold
+//! data.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
 use super::error::Result;
 
-/// A magic number: what it means, where it stands (bytes), and its bytes.
+/// A magic number: its meaning, its position in bytes, and its bytes.
 type Signature = (&'static str, usize, &'static [u8]);
 
 const SIGNATURES: &[Signature] = &[
@@ -31,11 +31,11 @@ const SIGNATURES: &[Signature] = &[
     ("a DOS partition table", 510, &[0x55, 0xAA]),
 ];
 
-/// Bytes from the start in which signatures stand.
+/// Bytes from the start that contain all signatures.
 const WINDOW: usize = 0x1_0048;
 
-/// Names what the device holds: `an ext4 file system labelled "x"`, or `None` when nothing is
-/// known.
+/// Names what the device holds: `an ext4 file system labelled "x"`, or `None` if nothing is
+/// recognised.
 ///
 /// # Errors
 /// Those of reading the device.

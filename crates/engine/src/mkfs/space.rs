@@ -1,7 +1,7 @@
-//! Which blocks of the file system to be are taken, as disjoint ranges.
+//! Which blocks of a future file system are taken, as disjoint ranges.
 //!
-//! Key decision: ranges in an ordered map instead of bitmaps: a fresh image of 16 TiB has a few ten
-//! thousand used ranges, its bitmaps would be 512 MiB. Invariants: ranges are not empty, do not
+//! Key decision: ranges in an ordered map instead of bitmaps. A fresh image of 16 TiB has a few ten
+//! thousand used ranges, but its bitmaps would be 512 MiB. Invariants: ranges are not empty, do not
 //! overlap and do not touch.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::ops::Range;
 /// The used blocks of a file system of `end` blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Space {
-    /// Start of a used range -> its end (exclusive).
+    /// Start of a used range → its end (exclusive).
     used: BTreeMap<u64, u64>,
     end: u64,
 }
@@ -42,7 +42,7 @@ impl Space {
         self.used.insert(start, end);
     }
 
-    /// Gives back a range that is taken as a whole.
+    /// Releases a range that is taken entirely.
     pub(super) fn release(&mut self, range: Range<u64>) {
         let Some((&start, &end)) = self.used.range(..=range.start).next_back() else {
             unreachable!("{range:?} is free")
@@ -54,8 +54,7 @@ impl Space {
         }
     }
 
-    /// The lowest `start` in `from..limit`, a multiple of `step`, such that `len` blocks from it
-    /// are free.
+    /// The lowest `start` in `from..limit`, a multiple of `step`, from which `len` blocks are free.
     pub(super) fn find(&self, from: u64, limit: u64, len: u64, step: u64) -> Option<u64> {
         debug_assert!(len > 0 && step > 0, "{len} blocks in steps of {step}");
         let mut start = from.next_multiple_of(step);
@@ -68,7 +67,7 @@ impl Space {
         None
     }
 
-    /// End of the last used range that meets `range`.
+    /// End of the last used range that overlaps `range`.
     fn blocker(&self, range: &Range<u64>) -> Option<u64> {
         let (_, &end) = self.used.range(..range.end).next_back()?;
         (end > range.start).then_some(end)

@@ -1,9 +1,9 @@
-//! Where block bitmaps, inode bitmaps and inode tables lie.
+//! Positions of block bitmaps, inode bitmaps and inode tables.
 //!
-//! Without flex groups each group keeps its own, in the first free blocks behind its head (a RAID
-//! stride moves the bitmaps group by group, so that they do not all meet the same disk). With flex
-//! groups the bitmaps of one kind of all groups of a flex group are packed behind each other, then
-//! the other kind, then the tables; what is in the way (heads of later groups) is jumped over.
+//! Without flex groups each group keeps its own, in the first free blocks behind its head. (A RAID
+//! stride moves the bitmaps group by group, so that they do not all end up on one disk.) With flex
+//! groups, all groups' bitmaps of one kind are packed one behind the other, then those of the other
+//! kind, then the tables. Anything in the way (heads of later groups) is skipped.
 
 use std::ops::Range;
 
@@ -56,13 +56,12 @@ struct Placer<'a> {
     done: Vec<GroupPlaces>,
 }
 
-/// Which of the three a flex group packs.
+/// One of the three kinds that a flex group packs.
 #[derive(Clone, Copy)]
 struct Item {
-    /// Blocks of one group's.
+    /// Blocks per group.
     len: u64,
-    /// Where the previous group's of the same flex group ends, or where the first group's is
-    /// wanted.
+    /// End of the previous group's in the same flex group, or the goal for the first group's.
     hint: Option<u64>,
 }
 
@@ -86,7 +85,7 @@ impl Placer<'_> {
         })
     }
 
-    /// Where a group's bitmaps are looked for: with a stride, behind the room for the table and
+    /// Where to look for a group's bitmaps: with a stride, behind the room for the table, and
     /// shifted.
     fn bitmap_start(&self, group: GroupNr, range: &Range<u64>, table_len: u64) -> u64 {
         if self.rules.stride == 0 {
@@ -144,8 +143,8 @@ impl Placer<'_> {
         })
     }
 
-    /// Places one group's item: at its hint or the first place behind it in the flex group; else
-    /// where those of all groups `left` fit in the flex group; else where this one fits; else
+    /// Places one group's item: at its hint or the first position behind it in the flex group. Else
+    /// where the items of all groups `left` fit in the flex group; else where this one fits; else
     /// anywhere.
     fn pack(&mut self, group: GroupNr, left: u64, item: Item) -> Result<u64> {
         let flex_start = u64_from_u32(group.raw()) / self.rules.flex * self.rules.flex;

@@ -1,7 +1,7 @@
-//! Names of an inode: how many there may be, hard links, and the count of directories.
+//! Names of an inode: their maximum, hard links, and the link count of directories.
 //!
 //! A directory counts its own `.`, its name, and the `..` of each subdirectory. With `dir_nlink`
-//! one that would pass 65,000 stores 1, "unknown", and stays there.
+//! one that would exceed 65,000 stores 1, "unknown", and stays there.
 
 use super::rules::check_new_name;
 use crate::inode::{Inode, InodeCore};
@@ -19,12 +19,12 @@ const LINKS_UNKNOWN: u16 = 1;
 const CREDITS: usize = 40;
 
 impl InodeCore {
-    /// Fails when a directory was removed while the caller waited for it.
+    /// Fails if a directory was removed while the caller waited for it.
     pub(crate) fn check_linked(&self) -> Result<()> {
         if self.links() == 0 { Err(Error::NotFound) } else { Ok(()) }
     }
 
-    /// Fails when a directory may not get a name.
+    /// Fails if a directory may not get a name.
     pub(super) fn check_may_enter(&self) -> Result<()> {
         self.check_linked()?;
         if self.flags().contains(InodeFlags::IMMUTABLE) {
@@ -33,21 +33,20 @@ impl InodeCore {
         self.check_may_hold()
     }
 
-    /// Fails when a directory may not hold what we put under a name of it: what an encrypted one
-    /// names is encrypted.
+    /// Fails if we cannot put names into a directory: those of an encrypted one are encrypted.
     pub(super) fn check_may_hold(&self) -> Result<()> {
         if self.flags().contains(InodeFlags::ENCRYPT) { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
-    /// Fails when a directory that hands its project on would get a name of something that has
-    /// another (chattr(1), `P`).
+    /// Fails if a directory that passes its project on would get a name of an inode in another
+    /// project (chattr(1), `P`).
     pub(super) fn check_project(&self, child: &Self) -> Result<()> {
         let is_bound = self.flags().contains(InodeFlags::PROJINHERIT);
         if is_bound && self.slot.project() != child.slot.project() { Err(Error::CrossDevice) } else { Ok(()) }
     }
 
-    /// Fails when a directory may not lose the name of `child`. The reasons come in the order of
-    /// Linux: flags, then types, then what is in the child.
+    /// Fails if a directory may not lose the name of `child`. The reasons come in Linux's order:
+    /// flags, then types, then what is in the child.
     pub(super) fn check_may_remove(&self, child: &Self) -> Result<()> {
         let fixed = self.flags().union(child.flags());
         if fixed.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
@@ -62,7 +61,7 @@ impl Namespace {
         self.volume.sb.features().ro_compat.contains(RoCompat::DIR_NLINK)
     }
 
-    /// Whether a directory may get one more subdirectory.
+    /// Checks that a directory may get one more subdirectory.
     pub(super) fn check_dir_links(&self, core: &InodeCore) -> Result<()> {
         if core.links() >= LINKS_MAX && !self.counts_past_the_limit() {
             Err(Error::TooManyLinks)
@@ -71,7 +70,7 @@ impl Namespace {
         }
     }
 
-    /// A directory got a subdirectory.
+    /// Counts a new subdirectory.
     pub(super) fn add_dir_link(&self, core: &mut InodeCore) {
         let links = core.links();
         let next = match links {
@@ -82,7 +81,7 @@ impl Namespace {
         core.slot.raw_mut().i_links_count.set(next);
     }
 
-    /// Fails when a directory may not get a name, or has it.
+    /// Fails if a directory may not get a name, or has it already.
     pub(super) fn check_may_name(&self, parent: &Arc<Inode>, dir: &InodeCore, name: &[u8]) -> Result<()> {
         dir.check_alive(parent.number())?;
         if self.directories.find_name(parent, dir, name)?.is_some() {
@@ -97,8 +96,8 @@ impl Namespace {
         let inode = self.volume.inodes.inode(inode)?;
         let parent = self.directory(parent)?;
         let _alone = parent.write();
-        // Not while the file is being cut or deleted: a file without a name is an orphan until it
-        // has one, and must stay one until that is done.
+        // Not while the file is being truncated or deleted: a file without a name is an orphan
+        // until it gets one, and must stay one until that is done.
         let _content = (inode.kind() != FileType::Directory).then(|| inode.write_child());
         let handle = self.volume.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();
@@ -136,7 +135,7 @@ impl Namespace {
     }
 }
 
-/// A directory lost a subdirectory.
+/// Counts a removed subdirectory.
 pub(super) fn drop_dir_link(core: &mut InodeCore) {
     let links = core.links();
     if links > 2 {
@@ -144,7 +143,7 @@ pub(super) fn drop_dir_link(core: &mut InodeCore) {
     }
 }
 
-/// An inode lost a name. Gives whether it was the last.
+/// Counts a removed name. Returns whether it was the last.
 pub(super) fn drop_name(core: &mut InodeCore, is_directory: bool) -> bool {
     let links = if is_directory { 0 } else { core.links().saturating_sub(1) };
     core.slot.raw_mut().i_links_count.set(links);

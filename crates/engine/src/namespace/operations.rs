@@ -1,7 +1,7 @@
-//! The operations by name: lock, check, compose.
+//! The operations on names: lock, check, compose.
 //!
-//! Locks: a directory's content lock before those of the inodes in it (exclusive for changes);
-//! numbers ascending where two directories are involved.
+//! Locks: a directory's content lock before those of the inodes in it (exclusive for changes).
+//! Ascending numbers if two directories are involved.
 
 use super::links::drop_dir_link;
 use super::rules::{check_name, check_new_name};
@@ -16,13 +16,13 @@ use blockyard_disk::inode::FileType;
 use blockyard_sync::Ordering;
 use std::sync::Arc;
 
-/// What is to be made.
+/// What to create.
 #[derive(Clone, Copy)]
 pub(super) struct New<'a> {
     pub(super) inode: &'a NewInode,
     /// The target of a symbolic link.
     pub(super) target: Option<&'a [u8]>,
-    /// The open reference that it begins with.
+    /// The open reference to begin with.
     pub(super) open: Option<Open>,
 }
 
@@ -44,7 +44,7 @@ impl Namespace {
         self.number_of(&parent, name)
     }
 
-    /// The inode number behind a name; the caller holds the directory's content.
+    /// The inode number of a name. The caller holds the directory's content.
     fn number_of(&self, parent: &Arc<Inode>, name: &[u8]) -> Result<InodeNr> {
         match name {
             b"." => return Ok(parent.number()),
@@ -53,7 +53,7 @@ impl Namespace {
             }
             _ => {}
         }
-        // What is known spares the inode's lock.
+        // A cached answer saves the inode's lock.
         if let Some(known) = parent.dentry(name).answer() {
             debug_assert!(
                 self.directories.is_in_blocks(parent, &parent.core(), name, known),
@@ -70,8 +70,8 @@ impl Namespace {
         let parent = self.directory(parent)?;
         let _shared = parent.read();
         let number = self.number_of(&parent, name)?;
-        // The name stays while the directory's content is held, and with it the inode. Only what
-        // `..` names can be gone.
+        // The name stays while the directory's content is held, and with it the inode. Only the
+        // inode of `..` can be gone.
         let inode = self.volume.inodes.inode(number)?;
         Ok(Found { inode: inode.id(), kind: inode.kind() })
     }
@@ -118,7 +118,7 @@ impl Namespace {
         self.create_with(ctx, parent, name, New { inode: new, target: None, open: Some(Open { write }) })
     }
 
-    /// [`Self::create`], and the target of a symbolic link.
+    /// [`Self::create`], with the target of a symbolic link.
     pub(super) fn create_with(
         &self,
         ctx: &OpContext,
@@ -132,7 +132,7 @@ impl Namespace {
         let inherited = self.xattrs.inherit(ctx, &parent, new.inode)?;
         match self.create_in(ctx, &parent, name, &inherited, new.target) {
             Ok(inode) => {
-                // Nobody can take the name away while the directory's content is held.
+                // Nobody can remove the name while the directory's content is held.
                 if let Some(Open { write }) = new.open {
                     inode.opens.open(write);
                 }

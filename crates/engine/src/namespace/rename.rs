@@ -1,8 +1,8 @@
-//! Renaming: moving a name, replacing another, or exchanging two.
+//! Renaming: moves a name, replaces another, or exchanges two.
 //!
-//! Locks: renames that move a directory to another parent are serialised by [`rank::RENAME`], so
-//! that the walk to the root which keeps a directory out of itself sees no tree change; then both
-//! parents by ascending number; then the handle; then the raw inodes, parents before children.
+//! Lock order: [`rank::RENAME`] serialises renames that move a directory to another parent, so the
+//! walk to the root, which keeps a directory out of itself, sees no change of the tree. Then both
+//! parents by ascending number, then the handle, then the raw inodes, parents before children.
 
 use super::links::{drop_dir_link, drop_name};
 use super::rules::check_new_name;
@@ -17,7 +17,7 @@ use blockyard_disk::inode::FileType;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What happens to a name that is there already.
+/// What happens to an existing name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RenameMode {
     /// It is replaced.
@@ -86,7 +86,7 @@ impl Namespace {
                     None
                 }
                 _ => {
-                    // The target holds the source, so it is not empty, whatever the source is.
+                    // The target contains the source, so it is not empty, whatever the source is.
                     above.map_err(|error| {
                         if matches!(error, Error::Invalid(_)) { Error::NotEmpty } else { error }
                     })?;
@@ -98,7 +98,7 @@ impl Namespace {
         victim.map_or(Ok(()), |victim| self.xattrs.delete_if_unused(ctx, &victim))
     }
 
-    /// Data of a file that is about to replace another goes to the device first.
+    /// Writes back the data of a file that is about to replace another.
     fn write_back_source(
         &self,
         ctx: &OpContext,
@@ -121,20 +121,21 @@ impl Namespace {
             Err(error) => Err(error),
         };
         match written {
-            // Somebody has removed the name meanwhile; what comes now finds that, under the locks.
+            // The name was removed meanwhile. The steps below find that out under the locks.
             Err(Error::StaleInode(_)) => Ok(()),
             other => other,
         }
     }
 
-    /// A directory must not move into itself. The parents are locked and no other directory moves.
+    /// Keeps a directory from moving into itself. The parents are locked and no other directory
+    /// moves.
     fn check_move(&self, side: &Side, into: &Arc<Inode>) -> Result<()> {
         if side.child.kind() != FileType::Directory || side.parent.number() == into.number() {
             return Ok(());
         }
         let mut at = into.number();
-        // What a damaged tree leads round in a loop ends with the first directory that is seen
-        // again.
+        // In a damaged tree the walk may go round in a loop. It ends at the first directory seen
+        // twice.
         let mut seen = HashSet::new();
         while seen.insert(at) {
             if at == side.child.number() {
@@ -144,7 +145,7 @@ impl Namespace {
                 return Ok(());
             }
             let directory = self.directory(at).map_err(|error| match error {
-                // `into` was removed, and what it was in as well.
+                // `into` was removed, and its own parent as well.
                 Error::StaleInode(_) => Error::NotFound,
                 other => other,
             })?;
@@ -214,7 +215,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Whether something of a kind may take the name of `victim`.
+    /// Whether an inode of a kind may take the name of `victim`.
     fn check_may_replace(&self, kind: FileType, victim: &Arc<Inode>, core: &InodeCore) -> Result<()> {
         match (kind == FileType::Directory, victim.kind() == FileType::Directory) {
             (true, false) => Err(Error::NotDirectory),
@@ -224,7 +225,7 @@ impl Namespace {
         }
     }
 
-    /// Makes the `..` of a directory that was moved name its new parent.
+    /// Makes the `..` of a moved directory name its new parent.
     fn turn(
         &self,
         ctx: &OpContext,
@@ -316,7 +317,8 @@ impl Namespace {
     }
 }
 
-/// The flags of all that take part, in the order of Linux: what loses a name before what gets one.
+/// Checks the flags of all inodes involved, in Linux's order: those that lose a name before those
+/// that get one.
 fn check_may_rename(parents: &mut Parents<'_>, children: &Children<'_>) -> Result<()> {
     parents.old.check_may_remove(&children.moved)?;
     match &children.other {
@@ -325,7 +327,7 @@ fn check_may_rename(parents: &mut Parents<'_>, children: &Children<'_>) -> Resul
     }
 }
 
-/// Enters a name, or turns an existing entry of it.
+/// Enters a name, or changes the inode of an existing entry.
 fn enter(
     directory: &mut Directory<'_, DirBlocks<'_>>,
     name: &[u8],
@@ -337,7 +339,7 @@ fn enter(
 
 type CoreGuard<'a> = blockyard_sync::RwLockWriteGuard<'a, InodeCore>;
 
-/// The raw inodes of the parents; one when they are the same.
+/// The raw inodes of the parents; one if they are the same.
 struct Parents<'a> {
     old: CoreGuard<'a>,
     new: Option<CoreGuard<'a>>,
@@ -373,7 +375,7 @@ impl<'a> Parents<'a> {
     }
 }
 
-/// The raw inodes of what is moved and of what is in its way.
+/// The raw inodes of the moved and the replaced inode.
 struct Children<'a> {
     moved: CoreGuard<'a>,
     other: Option<CoreGuard<'a>>,

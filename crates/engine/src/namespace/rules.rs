@@ -1,8 +1,8 @@
-//! What a name may be.
+//! Rules for names.
 
 use crate::{Error, Result};
 
-/// A name that may be looked up.
+/// Checks a name for a lookup.
 pub(super) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > 255 {
         return Err(Error::NameTooLong);
@@ -13,7 +13,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A name that may be made or removed.
+/// Checks a name to be created or removed.
 pub(super) fn check_new_name(name: &[u8]) -> Result<()> {
     check_name(name)?;
     if name == b"." || name == b".." { Err(Error::Invalid("'.' and '..' are fixed")) } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! Files without a name (`O_TMPFILE`): orphans from the start, until [`FileSystem::link`] gives
-//! them a name.
+//! Files without a name (`O_TMPFILE`): orphans from the start, until [`FileSystem::link`] names
+//! them.
 
 use crate::inode::Inode;
 use crate::namespace::Namespace;
@@ -10,7 +10,7 @@ use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use std::sync::Arc;
 
-/// Metadata blocks that making an inode may change.
+/// Metadata blocks that creating an inode may change.
 const CREDITS: usize = 16;
 
 impl Namespace {

@@ -1,8 +1,8 @@
 //! The orphan file: slots for inode numbers in the blocks of a hidden file, so that many CPUs can
-//! note orphans at once.
+//! record orphans at once.
 //!
-//! Its blocks stay in memory while the file system is open for writing: noting an orphan must not
-//! fail.
+//! Its blocks stay in memory while the file system is open for writing, because recording an orphan
+//! must not fail.
 
 use crate::Result;
 use crate::cache::{BlockKind, Buffer, MetaCache};
@@ -15,7 +15,7 @@ use blockyard_disk::{BlockNr, Corruption, CorruptionKind, InodeNr};
 use blockyard_sync::{Mutex, rank};
 use std::sync::Arc;
 
-/// Blocks of the file at most: what Linux accepts.
+/// Most blocks of the file that Linux accepts.
 const BLOCKS_MAX: u64 = 512;
 
 /// The blocks of the orphan file.
@@ -30,7 +30,7 @@ struct Slots {
 }
 
 impl OrphanFile {
-    /// Notes an inode in a free slot, first in the block of the handle's CPU slot; `None` when all
+    /// Records an inode in a free slot, first in the block of the handle's CPU slot; `None` if all
     /// are full.
     pub(super) fn add(&self, handle: &Handle<'_>, inode: InodeNr) -> Option<OrphanNote> {
         debug_assert!(inode != InodeNr::ZERO, "an empty slot notes nobody");

@@ -2,8 +2,8 @@
 //!
 //! Invariant: with every entry linked to the next older one (0 for the oldest), walking from
 //! [`List::head`] visits every entry once. An entry's link changes when it is pushed, which the
-//! caller stores, and when its older neighbour goes: those are collected for
-//! [`List::take_relinked`].
+//! caller stores, and when its older neighbour is removed; [`List::take_relinked`] collects the
+//! latter.
 
 use blockyard_disk::InodeNr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ impl<T: Clone> List<T> {
         self.entries.last_key_value().map(|(_, (inode, _))| *inode)
     }
 
-    /// Adds an inode as the newest; gives its key and what it must link to.
+    /// Adds an inode as the newest. Returns its key and its link.
     pub(super) fn push(&mut self, inode: InodeNr, payload: T) -> (u64, InodeNr) {
         let older = self.head().unwrap_or(InodeNr::ZERO);
         let key = self.next_key;
@@ -37,8 +37,8 @@ impl<T: Clone> List<T> {
         (key, older)
     }
 
-    /// Removes an inode; gives the newer neighbour, whose link changes. None for the head: the
-    /// superblock changes.
+    /// Removes an inode. Returns the newer neighbour, whose link changes; `None` for the head,
+    /// where the superblock changes.
     pub(super) fn remove(&mut self, key: u64) -> Option<T> {
         let gone = self.entries.remove(&key);
         debug_assert!(gone.is_some(), "note {key} is struck off twice");
@@ -48,7 +48,7 @@ impl<T: Clone> List<T> {
         Some(payload.clone())
     }
 
-    /// The entries whose link changed since the last call, with what they link to now.
+    /// The entries whose link changed since the last call, with their new link.
     pub(super) fn take_relinked(&mut self) -> Vec<(T, InodeNr)> {
         let relinked = std::mem::take(&mut self.relinked);
         let entry = |key: u64| {

@@ -1,6 +1,6 @@
-//! The way of Linux's page cache: its rules when space gets short, and what it remembers of a file.
+//! Linux's page cache: its rules when space gets short, and what it remembers about a file.
 //!
-//! What was observed is in docs/behaviour/page-cache.md, "When space gets short".
+//! docs/behaviour/page-cache.md, "When space gets short", has the observations.
 
 mod folios;
 
@@ -13,7 +13,7 @@ use folios::Folios;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Commits that Linux's write-back makes for space.
+/// Commits that Linux's write-back makes to get space.
 const RETRIES_MAX: u32 = 3;
 
 /// Linux's rules.
@@ -21,10 +21,10 @@ pub(super) fn rules(options: &OpenOptions) -> Rules {
     let delays = options.delays_allocation();
     Rules {
         reserves: if delays { Reserves::Data } else { Reserves::Nothing },
-        // Nothing is reserved for what is allocated at write time, and the write sees to retries.
+        // Nothing is reserved for blocks allocated at write time, and the write itself retries.
         place: if delays { Pool::Reserved } else { Pool::Ordinary },
-        // Linux asks for them as for any other, with the file system's own reserve (observed on
-        // 6.18), which shows in how far its counters lag behind.
+        // Linux requests them like any others, with the file system's own reserve (observed on
+        // 6.18). This affects how far its counters lag.
         convert: Pool::Reserve,
         ahead_of_data: Pool::Delayed,
         patience: if delays { RETRIES_MAX } else { 0 },
@@ -36,29 +36,29 @@ pub(super) fn rules(options: &OpenOptions) -> Rules {
     }
 }
 
-/// As what the page cache remembers a dirty block.
+/// What the page cache remembers about a dirty block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedAs {
-    /// It had no place.
+    /// It was not allocated.
     Delayed,
-    /// Its place reads as zeroes.
+    /// It was allocated, and read as zeroes.
     Unwritten,
-    /// It has a place.
+    /// It was mapped.
     Mapped,
 }
 
-/// What the page cache remembers of one file.
+/// What the page cache remembers about one file.
 #[derive(Debug, Default)]
 pub(super) struct CachedFile {
     pub(super) folios: Folios,
-    /// Ranges that Linux remembers as holes. Linux 6.18 caches the state of ranges of blocks beside
-    /// the extent tree. A range that it remembers as a hole may be shorter than the hole, since
-    /// what was freed beside it is not remembered with it; `fallocate` then asks for blocks in
-    /// pieces that end there. Observed with the tracepoints of the status tree: a look-up that
-    /// finds a hole remembers it, as far as nothing in it waits for its place; a punched hole is
-    /// remembered as such; truncation forgets what it cuts off, collapse and insert range
-    /// everything from their start on. Whoever reads an extent tree that is no more than its root
-    /// remembers all holes between its extents, but not one of which a part is known.
+    /// Ranges that Linux remembers as holes. Linux 6.18 caches the state of block ranges beside the
+    /// extent tree. A range remembered as a hole may be shorter than the hole, because blocks freed
+    /// beside it are not remembered with it; `fallocate` then requests blocks in pieces that end
+    /// there. Observed with the tracepoints of the status tree: a lookup that finds a hole
+    /// remembers it up to the first delayed block; a punched hole is remembered as such; truncation
+    /// forgets what it cuts off, and collapse and insert range forget everything from their start
+    /// on. Reading an extent tree that consists of its root remembers all holes between its
+    /// extents, except those partly known.
     pub(super) holes: RangeSet,
     /// What its dirty blocks were mapped to when they became dirty.
     kinds: BTreeMap<u32, CachedAs>,
@@ -70,7 +70,7 @@ impl CachedFile {
         self.kinds.insert(logical, kind);
     }
 
-    /// Blocks of a range are dirty no more.
+    /// Forgets a range: its blocks are no longer dirty.
     pub(super) fn forget_kinds(&mut self, range: &Range<u32>) {
         if range.start == 0 && range.end == u32::MAX {
             self.kinds.clear();
@@ -82,7 +82,8 @@ impl CachedFile {
         }
     }
 
-    /// The part of a run of dirty blocks up to which all were alike when they became dirty.
+    /// The first part of a run of dirty blocks in which all had the same state when they became
+    /// dirty.
     pub(super) fn alike(&self, run: Range<u32>) -> Range<u32> {
         debug_assert!(!run.is_empty(), "a run of no blocks");
         let first = self.kinds.get(&run.start);
@@ -90,7 +91,7 @@ impl CachedFile {
         run.start..other.unwrap_or(run.end)
     }
 
-    /// Notes what Linux learns when it looks for a block: nothing where it knows that it is in a
+    /// Notes what Linux learns when it looks up a block: nothing if it knows that the block is in a
     /// hole.
     pub(super) fn note_lookup(&mut self, root: Option<&[u8; 60]>, here: &Lookup, logical: u32) {
         if here.found.is_none() && self.holes.end_of(logical).is_none() {
@@ -99,15 +100,15 @@ impl CachedFile {
         }
     }
 
-    /// Remembers what Linux learns of holes when it reads the mapping.
+    /// Remembers what Linux learns about holes when it reads the mapping.
     pub(super) fn note_gaps(&mut self, root: Option<&[u8; 60]>) {
         if let Some(root) = root {
             extents::gaps_in_root(root).for_each(|gap| self.remember_gap(gap));
         }
     }
 
-    /// Remembers the hole that a look-up of `logical` found, if it did. What lies before the first
-    /// extent is remembered from `logical` on only.
+    /// Remembers the hole that a lookup of `logical` found, if any. A hole before the first extent
+    /// is remembered only from `logical` on.
     pub(super) fn note_hole(&mut self, here: &Lookup, logical: u32) {
         if here.found.is_none() {
             let start = match (here.left, here.right) {
@@ -119,9 +120,9 @@ impl CachedFile {
         }
     }
 
-    /// Remembers the hole that a look-up of `logical` found, as far as it goes in the mapping; not
-    /// beyond blocks that wait for their place. Linux does not look what lies between such blocks
-    /// before it and `logical`.
+    /// Remembers the hole that a lookup of `logical` found, as far as it extends in the mapping,
+    /// but not beyond delayed blocks. Linux does not check what lies between delayed blocks before
+    /// `logical` and `logical` itself.
     fn remember_hole(&mut self, hole: Range<u32>, logical: u32) {
         if self.holes.end_of(logical).is_none() && !self.kinds.contains_key(&logical) {
             let start =
@@ -138,7 +139,7 @@ impl CachedFile {
         }
     }
 
-    /// Clean pages go, and with `holes` what was remembered of holes.
+    /// Forgets clean pages, and with `holes` also the remembered holes.
     pub(super) fn forget_clean(&mut self, is_dirty: impl Fn(Range<u64>) -> bool, holes: bool) {
         self.folios.keep(is_dirty);
         if holes {

@@ -1,4 +1,4 @@
-//! What the allocators ask of the engine: bitmaps as the disk has them, and counts.
+//! What the allocators read from the engine: on-disk bitmaps and counts.
 
 use super::Space;
 use crate::groups::Groups;
@@ -44,7 +44,7 @@ impl fmt::Debug for Bitmaps {
     }
 }
 
-/// Free clusters as inode placement wants them.
+/// Free clusters as inode placement needs them.
 struct Counts {
     groups: Arc<Groups>,
     blocks: Arc<Allocator>,

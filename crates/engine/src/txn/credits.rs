@@ -1,23 +1,23 @@
-//! Room in the running transaction: a budget of blocks that handles draw from before they change
-//! anything.
+//! Credits of the running transaction: a budget of blocks from which handles draw before they
+//! change anything.
 //!
-//! A handle takes its credits when it begins and gives back what it did not use when it ends, so
-//! the sum of blocks that changed and credits that are out never passes what one transaction may
-//! hold. The budget is handed out in portions to CPU slots: most handles take from their slot's
-//! pool and give back to it, and share no cache line. Pools strand at most half of the budget;
-//! whoever finds too little left has the transaction committed, which gives everything back.
+//! A handle takes its credits when it begins and gives back the unused ones when it ends. So
+//! changed blocks and outstanding credits together never exceed what one transaction may hold. The
+//! budget is handed out in portions to CPU slots: most handles take from their slot's pool and give
+//! back to it, and share no cache line. Pools strand at most half of the budget. A handle that
+//! finds too little has the transaction committed, which gives everything back.
 
 use blockyard_disk::num::u64_from_usize;
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Native, Ordering};
 
-/// Credits of one transaction. All accesses are relaxed: what the numbers guard is ordered by the
-/// gate, inside which they are changed, and by its closing, under which they are reset.
+/// Credits of one transaction. All accesses are relaxed. The gate orders what the numbers guard:
+/// they change inside it, and are reset while it is closed.
 pub(super) struct Credits<B: Backend = Native> {
-    /// A transaction's, whole.
+    /// The budget of a whole transaction.
     budget: u64,
     left: CachePadded<B::AtomicU64>,
     pools: Box<[CachePadded<B::AtomicU64>]>,
-    /// Used beyond what handles had asked for; comes off the budget.
+    /// Used beyond what handles had asked for; deducted from the budget.
     overdrawn: CachePadded<B::AtomicU64>,
 }
 
@@ -34,12 +34,12 @@ impl<B: Backend> Credits<B> {
         }
     }
 
-    /// What one handle can get at most.
+    /// The most that one handle can get.
     pub(super) const fn budget(&self) -> u64 {
         self.budget
     }
 
-    /// Takes credits; false when the transaction has no room for them.
+    /// Takes credits. False if the transaction has no room for them.
     pub(super) fn take(&self, slot: CpuSlot, credits: u64) -> bool {
         let pool = &self.pools[slot.index(self.pools.len())];
         let from = |left: &B::AtomicU64, n| {
@@ -53,7 +53,7 @@ impl<B: Backend> Credits<B> {
         if spare < credits + reserve {
             return false;
         }
-        // What a pool draws at once.
+        // How much a pool draws at once.
         let portion = self.budget() / 2 / u64_from_usize(self.pools.len());
         let portion = credits.max(portion.min(spare - reserve));
         debug_assert!(portion >= credits, "a portion of {portion} for {credits} credits");
@@ -64,7 +64,7 @@ impl<B: Backend> Credits<B> {
         taken || from(&self.left, credits)
     }
 
-    /// Ends a handle that had `taken` and used `used`.
+    /// Ends a handle that took `taken` credits and used `used`.
     pub(super) fn give_back(&self, slot: CpuSlot, taken: u64, used: u64) {
         debug_assert!(taken <= self.budget(), "{taken} credits of {} come back", self.budget());
         if let Some(unused) = taken.checked_sub(used) {
@@ -74,7 +74,7 @@ impl<B: Backend> Credits<B> {
         }
     }
 
-    /// Nothing is used and nothing is out; the gate must be closed.
+    /// Resets to nothing used and nothing outstanding. The gate must be closed.
     pub(super) fn reset(&self) {
         self.left.store(self.budget, Ordering::Relaxed);
         self.overdrawn.store(0, Ordering::Relaxed);

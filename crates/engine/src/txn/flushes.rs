@@ -1,5 +1,5 @@
-//! Flushes of the file system's device, numbered: whether what was written is durable can be asked
-//! later.
+//! Numbered flushes of the file system's device, so that one can ask later whether a write is
+//! durable.
 
 use crate::Result;
 use blockyard_device::BlockDevice;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 /// The flushes of one device.
 pub(crate) struct Flushes<B: Backend = Native> {
     device: Arc<dyn BlockDevice>,
-    /// Number of the flush that began last. Sequentially consistent, as is `done`: a ticket orders
+    /// Number of the last flush that began. Sequentially consistent, as is `done`: a ticket orders
     /// a write before every flush with its number or a higher one.
     begun: B::AtomicU64,
-    /// Highest number of a flush that ended well.
+    /// Highest number of a successful flush.
     done: B::AtomicU64,
 }
 
@@ -22,12 +22,12 @@ impl<B: Backend> Flushes<B> {
         Self { device, begun: B::AtomicU64::new(0), done: B::AtomicU64::new(0) }
     }
 
-    /// For a write that has just returned: the number of the first flush that is sure to cover it.
+    /// The number of the first flush that is sure to cover a write that has just returned.
     pub(crate) fn ticket(&self) -> u64 {
         self.begun.load(Ordering::SeqCst) + 1
     }
 
-    /// Makes every write that has returned durable.
+    /// Makes all writes that have returned durable.
     ///
     /// # Errors
     /// Errors of the device.
@@ -38,7 +38,7 @@ impl<B: Backend> Flushes<B> {
         Ok(())
     }
 
-    /// Makes the write with this ticket durable, if it is not.
+    /// Makes the write with this ticket durable, unless it is already.
     ///
     /// # Errors
     /// Errors of the device.

@@ -1,6 +1,7 @@
-//! Who is inside the running transaction: a count per CPU slot, and a way to wait for all to leave.
+//! The gate: counts the handles inside the running transaction per CPU slot, and waits for all to
+//! leave.
 //!
-//! Entering adds to the caller's own line and looks at `closed`; closing sets `closed` and sums the
+//! Entering adds to the caller's own line and reads `closed`. Closing sets `closed` and sums the
 //! lines. Both sides are sequentially consistent, so of an entering and a closing thread at least
 //! one sees the other: either the count is seen and waited for, or the flag is seen and the entry
 //! is taken back.
@@ -14,7 +15,7 @@ pub(crate) struct Gate<B: Backend = Native> {
     inside: Box<[CachePadded<Slot<B>>]>,
     closed: B::AtomicBool,
     state: Mutex<(), B>,
-    /// The one that closes waits here; woken by the last that leaves.
+    /// The closing thread waits here; the last one to leave wakes it.
     emptied: Condvar<B>,
     /// All others wait here.
     opened: Condvar<B>,
@@ -44,7 +45,7 @@ impl<B: Backend> Gate<B> {
         }
     }
 
-    /// Enters, waiting while the gate is closed; gives the number of entries on this slot so far.
+    /// Enters; waits while the gate is closed. Returns the number of entries on this slot so far.
     pub(crate) fn enter(&self, slot: CpuSlot) -> u64 {
         let mine = &self.inside[slot.index(self.inside.len())];
         loop {
@@ -58,13 +59,14 @@ impl<B: Backend> Gate<B> {
         }
     }
 
-    /// Leaves; must pair with an [`enter`](Self::enter) of the same slot.
+    /// Leaves. Must pair with an [`enter`](Self::enter) of the same slot.
     pub(crate) fn leave(&self, slot: CpuSlot) {
         let before = self.inside[slot.index(self.inside.len())].inside.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0, "slot {slot:?} is left more often than entered");
         if self.closed.load(Ordering::SeqCst) {
-            // Taking the lock orders this notification after the closer's look at the counts. Of
-            // several that leave at once, or enter and turn round, the last to look sees all gone.
+            // Taking the lock orders this notification after the closer's look at the counts. If
+            // several threads leave at once, or enter and turn back, the last to look sees that all
+            // have gone.
             let state = self.state.lock();
             let is_last = self.count() == 0;
             drop(state);

@@ -11,10 +11,11 @@ use blockyard_sync::{Atomic, Backend, CpuSlot, Native, Ordering};
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Revoke records that are charged as one block: a 1 KiB block holds 125.
+/// Revoke records charged as one block: a 1 KiB block holds 125.
 pub(crate) const REVOKES_PER_CREDIT: usize = 100;
 
-/// A handle: what is changed through it lands in one transaction. Dropping it ends the operation.
+/// A handle: everything changed through it lands in one transaction. Dropping it ends the
+/// operation.
 ///
 /// A handle belongs to one thread. It may wait for reads of metadata, never for a commit.
 pub(crate) struct Handle<'a, B: Backend = Native> {
@@ -28,13 +29,13 @@ pub(crate) struct Handle<'a, B: Backend = Native> {
     used: Cell<u64>,
     revokes: Cell<u64>,
     pool: Cell<Pool>,
-    /// The thread was unwinding when the handle began: what the handle does then is whole.
+    /// The thread was already unwinding when the handle began, so what the handle does is complete.
     began_in_panic: bool,
 }
 
 impl<'a, B: Backend> Handle<'a, B> {
-    /// Enters the running transaction with `credits`; `None` when it has no room for them. Also
-    /// gives the number of entries on the slot so far.
+    /// Enters the running transaction with `credits`; `None` if it has no room for them. Also
+    /// returns the number of entries on the slot so far.
     pub(crate) fn enter(
         transactions: &'a Transactions<B>,
         cache: &'a MetaCache<B>,
@@ -42,7 +43,7 @@ impl<'a, B: Backend> Handle<'a, B> {
         credits: usize,
     ) -> Option<(Self, u64)> {
         let entries = transactions.gate.enter(slot);
-        // An operation that may change more than a transaction holds gets all there is.
+        // An operation that may change more than a transaction holds gets all of it.
         let credits = u64_from_usize(credits).min(transactions.credits.budget());
         if !transactions.credits.take(slot, credits) {
             transactions.gate.leave(slot);
@@ -80,7 +81,7 @@ impl<'a, B: Backend> Handle<'a, B> {
         self.slot
     }
 
-    /// From what the operation's blocks of mappings may be taken.
+    /// Sets the pool for blocks of the operation's mappings.
     pub(crate) fn set_pool(&self, pool: Pool) {
         self.pool.set(pool);
     }
@@ -96,8 +97,8 @@ impl<'a, B: Backend> Handle<'a, B> {
     }
 
     /// Whether `blocks` more blocks may change: within the credits, or with more of them if there
-    /// is room. Otherwise the caller must end this handle in a state that recovery can go on from,
-    /// and begin another.
+    /// is room. If not, the caller must end this handle in a state from which recovery can
+    /// continue, and begin another.
     pub(crate) fn extend(&self, blocks: usize) -> bool {
         let wanted = self.used.get() + u64_from_usize(blocks);
         let missing = wanted.saturating_sub(self.credits.get());
@@ -120,7 +121,7 @@ impl<'a, B: Backend> Handle<'a, B> {
         Ok(buffer)
     }
 
-    /// Joins a buffer that was read before.
+    /// Joins a buffer that was already read.
     pub(crate) fn join(&self, buffer: &Arc<Buffer<B>>) {
         if let Some(kind) = self.transactions.join(buffer, self.epoch, self.slot) {
             self.charge(kind);
@@ -137,7 +138,7 @@ impl<'a, B: Backend> Handle<'a, B> {
     pub(crate) fn create(&self, block: BlockNr, kind: BlockKind) -> Arc<Buffer<B>> {
         self.transactions.cancel_revoke(block);
         let buffer = self.cache.buffer(block);
-        // First join: what a commit still has to copy of the old content is copied then.
+        // The first join: what a commit has not copied of the old content yet is copied now.
         if self.transactions.join(&buffer, self.epoch, self.slot).is_some() {
             self.charge(kind);
         }
@@ -146,7 +147,8 @@ impl<'a, B: Backend> Handle<'a, B> {
         buffer
     }
 
-    /// A metadata block was freed: its content is dropped and no older logged copy may be replayed.
+    /// Forgets a freed metadata block: its content is dropped and no older logged copy may be
+    /// replayed.
     pub(crate) fn forget(&self, block: BlockNr) {
         self.cache.forget(block, self.epoch);
         if self.transactions.revoke(block) {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 /// The content of a block at the end of a transaction, with its checksum.
 pub(crate) struct Image {
-    /// Its home.
+    /// Its home block.
     pub(crate) block: BlockNr,
-    /// One block.
+    /// The bytes of one block.
     pub(crate) bytes: Box<[u8]>,
 }
 
@@ -18,12 +18,12 @@ pub(crate) struct Image {
 pub(crate) enum Prepared {
     /// It can.
     Ready,
-    /// Older ones have to go home first, and could not be read for this reason. All is as it was.
+    /// Older ones must go home first, but could not be read, for this reason. Nothing has changed.
     Unreadable(Error),
 }
 
 impl Prepared {
-    /// An error instead of waiting, for callers that cannot wait.
+    /// Turns this into an error, for callers that cannot wait.
     ///
     /// # Errors
     /// Why it is not ready.
@@ -35,15 +35,16 @@ impl Prepared {
     }
 }
 
-/// Where committed transactions go.
+/// Destination of committed transactions.
 ///
-/// Called by one thread at a time, with no handle waiting on it but those that need the result.
+/// Called by one thread at a time. The only handles that wait for it are those that need the
+/// result.
 pub(crate) trait Journal: Send + Sync {
-    /// Whether a transaction survives a crash once it committed. Where nothing does, a transaction
-    /// may end without [`commit`](Self::commit) and be taken for committed.
+    /// Whether a committed transaction survives a crash. If not, a transaction may end without
+    /// [`commit`](Self::commit) and count as committed.
     fn is_durable(&self) -> bool;
 
-    /// The first write: before the first transaction. Nothing to do for one that keeps nothing.
+    /// The first write, before the first transaction. Does nothing if the journal is not durable.
     ///
     /// # Errors
     /// Errors of the device.
@@ -54,56 +55,57 @@ pub(crate) trait Journal: Send + Sync {
     /// The id of the first transaction.
     fn first(&self) -> TxnId;
 
-    /// Most blocks that one transaction may change; a commit is forced before.
+    /// Most blocks that one transaction may change; a commit is forced before that.
     fn blocks_max(&self) -> usize;
 
-    /// Images to give to [`write`](Self::write) at once: few enough that they are not much memory,
+    /// How many images to pass to [`write`](Self::write) at once: few enough to need little memory,
     /// and enough for one call of the device.
     fn images_at_once(&self) -> usize;
 
-    /// Sees to it that a transaction of `blocks` blocks has room, before one ends: what cannot be
-    /// read for that harms nothing yet.
+    /// Makes room for a transaction of `blocks` blocks, before one ends: an unreadable block does
+    /// no harm yet.
     ///
     /// # Errors
-    /// Errors of the device when it was written to; the instance turns read-only then.
+    /// Errors of writing to the device; the instance then becomes read-only.
     fn prepare(&self, _blocks: usize) -> Result<Prepared> {
         Ok(Prepared::Ready)
     }
 
-    /// A transaction is about to be written: `images_max` images at most will come, and no older
-    /// copy of the blocks `revoked` may be replayed. Transactions come without gaps.
+    /// Begins writing a transaction: at most `images_max` images will come, and no older copy of
+    /// the blocks `revoked` may be replayed. Transactions come without gaps.
     ///
     /// # Errors
-    /// Errors of the device; the instance turns read-only then.
+    /// Errors of the device; the instance then becomes read-only.
     fn begin(&self, tid: TxnId, images_max: usize, revoked: &[BlockNr]) -> Result<()>;
 
-    /// Images of the transaction that was begun, in ascending order of block. The caller may use
-    /// their memory again.
+    /// Writes images of the current transaction, in ascending order of block. The caller may reuse
+    /// their memory.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
     fn write(&self, images: &[Image]) -> Result<()>;
 
-    /// All images were written: makes the transaction durable. `now` is the time of the commit.
+    /// Makes the transaction durable, after all images were written. `now` is the time of the
+    /// commit.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
     fn commit(&self, now: Timestamp) -> Result<()>;
 
-    /// Notes for the next user that this one gave up; what was committed stays.
+    /// Records for the next user that this one aborted. What was committed stays.
     ///
     /// # Errors
     /// Errors of the device.
     fn abort(&self) -> Result<()>;
 
-    /// Brings everything home and marks the log empty; the last call.
+    /// Brings everything home and marks the log empty. The last call.
     ///
     /// # Errors
     /// Errors of the device.
     fn close(&self) -> Result<()>;
 }
 
-/// Blocks written by one call at most: few enough that they stay in the CPU's cache between copying
+/// Most blocks written by one call: few enough that they stay in the CPU's cache between copying
 /// and writing.
 const RUN_MAX: usize = 64;
 
@@ -142,7 +144,7 @@ impl Journal for NullJournal {
         Ok(())
     }
 
-    /// Writes images to their homes, neighbours in one call.
+    /// Writes images to their homes, neighbouring ones in one call.
     fn write(&self, images: &[Image]) -> Result<()> {
         debug_assert!(
             images.is_sorted_by(|one, next| one.block < next.block),

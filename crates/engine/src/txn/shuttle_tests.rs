@@ -1,6 +1,6 @@
-//! Handles, commits, checkpoints and frees under a systematic scheduler: transactions, cache, ring
-//! and committed images are the real ones; a commit is what `FileSystem` does with buffers. (That
-//! clusters wait for their commit is tested in the allocator.)
+//! Handles, commits, checkpoints and frees under a systematic scheduler. Transactions, cache, ring
+//! and committed images are the real ones; a commit does what `FileSystem` does with buffers. (The
+//! allocator's tests cover that clusters wait for their commit.)
 
 #![allow(clippy::as_conversions, clippy::unwrap_used, reason = "tests")]
 
@@ -22,7 +22,7 @@ const BLOCK_SIZE: usize = 1024;
 const A: BlockNr = BlockNr::new(14_000);
 const B: BlockNr = BlockNr::new(14_001);
 
-/// Half of the schedules at random, half by changing priorities.
+/// Runs half of the schedules at random, half by changing priorities.
 fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Copy + 'static) {
     let schedules = if blockyard_testkit::full_matrix() { schedules * 20 } else { schedules };
     shuttle::check_random(scenario, schedules / 2);
@@ -40,7 +40,7 @@ fn image() -> MemoryDevice {
     IMAGE.get_or_init(make).duplicate()
 }
 
-/// A device before each operation of which another thread may run.
+/// A device that lets another thread run before each operation.
 struct Yielding(MemoryDevice);
 
 impl BlockDevice for Yielding {
@@ -124,7 +124,7 @@ impl World {
         buffer.write(|bytes| bytes[at] = number);
     }
 
-    /// What `FileSystem::end_transaction` does, as far as buffers are concerned.
+    /// Does what `FileSystem::end_transaction` does with buffers.
     fn commit(&self, needed: impl Fn() -> bool) -> Option<Written> {
         let mut turn = self.txns.turn.wait(needed)?;
         let closed = self.txns.gate.close();
@@ -155,7 +155,7 @@ impl World {
         Some(written)
     }
 
-    /// What a crash now would leave of a block.
+    /// What a block would hold after a crash now.
     fn after_crash(&self, block: BlockNr) -> Vec<u8> {
         let device = self.device.0.duplicate();
         let options = blockyard_recovery::Options { unflagged: Unflagged::Replay, ..Default::default() };
@@ -171,8 +171,8 @@ fn spawn(world: &Arc<World>, f: impl FnOnce(&World) + Send + 'static) -> thread:
     thread::spawn(move || f(&world))
 }
 
-/// Two writers change two blocks in every handle, a third thread commits: each commit holds both
-/// blocks, as of the same moment, and recovery finds what was committed last.
+/// Two writers change two blocks in every handle while a third thread commits. Each commit holds
+/// both blocks as of the same moment, and recovery finds what was committed last.
 #[test]
 fn a_commit_is_a_moment() {
     explore(2000, || {
@@ -215,8 +215,8 @@ fn a_commit_is_a_moment() {
     });
 }
 
-/// A block is changed, then freed, while commits go on: a commit that ended before the free holds
-/// its content, one that has the free has the revoke and not the block.
+/// A block is changed and then freed, during commits. A commit that ended before the free holds its
+/// content. A commit with the free holds the revoke and not the block.
 #[test]
 fn a_freed_block_is_logged_or_revoked() {
     explore(2000, || {
@@ -268,7 +268,7 @@ fn a_checkpoint_hides_nothing() {
     });
 }
 
-/// Threads that sync: whoever returns is durable, and nobody waits for ever.
+/// Threads that sync: each one's changes are durable when it returns, and none waits for ever.
 #[test]
 fn who_syncs_is_durable() {
     explore(1500, || {
@@ -289,8 +289,9 @@ fn who_syncs_is_durable() {
     });
 }
 
-/// While somebody has the turn, and whatever its commit waits for, who does not need it goes on;
-/// it waits for the other's end here. Who needs it gets it afterwards.
+/// While one thread has the turn, whatever its commit waits for, a thread that does not need the
+/// turn continues; here the commit waits for that thread's end. A thread that needs the turn gets
+/// it afterwards.
 #[test]
 fn who_needs_no_turn_goes_on() {
     explore(1500, || {

@@ -1,7 +1,7 @@
-//! Whose turn it is to commit: one thread at a time, and everybody whom its commit serves goes on
+//! Whose turn it is to commit: one thread at a time. All threads that its commit serves continue
 //! together.
 //!
-//! Waiting for the lock alone would let those who are served leave one after the other, with other
+//! With only a lock, the threads that were served would leave one after the other, with other
 //! commits in between.
 
 use blockyard_sync::{Atomic, AtomicInt, Backend, Condvar, Mutex, MutexGuard, Native, Ordering, rank};
@@ -10,10 +10,10 @@ use blockyard_sync::{Atomic, AtomicInt, Backend, Condvar, Mutex, MutexGuard, Nat
 pub(crate) struct Turn<B: Backend = Native> {
     taken: Mutex<bool, B>,
     changed: Condvar<B>,
-    /// Held by whoever has the turn.
+    /// Held by the thread that has the turn.
     held: Mutex<(), B>,
-    /// Commits so far; only who has the turn changes it. Relaxed: who has waited for a commit, or
-    /// found it durable, is ordered behind it by that.
+    /// Commits so far, changed only by the thread that has the turn. Relaxed: a thread that has
+    /// waited for a commit, or found it durable, is thereby ordered behind it.
     commits: B::AtomicU64,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct MyTurn<'a, B: Backend = Native> {
 }
 
 impl<B: Backend> Turn<B> {
-    /// Nobody's turn.
+    /// Nobody has the turn.
     pub(crate) fn new() -> Self {
         Self {
             taken: Mutex::new(rank::COMMIT_TURN, false),
@@ -35,7 +35,7 @@ impl<B: Backend> Turn<B> {
         }
     }
 
-    /// Waits for the turn as long as it is `needed`; `None` when it is not any more.
+    /// Waits for the turn as long as it is `needed`; `None` once it is not.
     pub(crate) fn wait(&self, needed: impl Fn() -> bool) -> Option<MyTurn<'_, B>> {
         let taken = self.taken.lock();
         let taken = self.changed.wait_while(taken, |taken| *taken && needed());
@@ -45,7 +45,7 @@ impl<B: Backend> Turn<B> {
         Some(self.take(taken))
     }
 
-    /// The turn if nobody has it; never waits for a commit, which may hang on the device.
+    /// The turn if nobody has it. Never waits for a commit, which may hang on the device.
     pub(crate) fn take_if_free(&self) -> Option<MyTurn<'_, B>> {
         let taken = self.taken.lock();
         if *taken { None } else { Some(self.take(taken)) }
@@ -58,7 +58,7 @@ impl<B: Backend> Turn<B> {
         MyTurn { turn: self, held: Some(self.held.lock()) }
     }
 
-    /// Commits so far, without one that is going on.
+    /// Commits so far, without one in progress.
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }
@@ -74,7 +74,7 @@ impl<B: Backend> MyTurn<'_, B> {
 
 impl<B: Backend> Drop for MyTurn<'_, B> {
     fn drop(&mut self) {
-        // The next one must find the lock free.
+        // The next thread must find the lock free.
         self.held = None;
         *self.turn.taken.lock() = false;
         self.turn.changed.notify_all();

@@ -1,4 +1,4 @@
-//! Ending a transaction, making it durable, closing.
+//! Ends a transaction, makes it durable, closes.
 
 use super::Volume;
 use crate::epoch::Epoch;
@@ -18,7 +18,7 @@ struct Snapshot {
     newest_orphan: Option<InodeNr>,
 }
 
-/// Whether what a transaction freed can be allocated as soon as it is committed.
+/// Whether a transaction's frees can be allocated as soon as it is committed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Frees {
     Usable,
@@ -37,15 +37,16 @@ impl Volume {
         self.end_transaction(ctx, self.journal.is_durable(), frees, turn)
     }
 
-    /// As [`Self::commit_now`], unless `needed` is no longer true when it is this thread's turn:
+    /// As [`Self::commit_now`], unless `needed` is no longer true when this thread gets its turn:
     /// many may find at once that a commit is needed, and one serves them all.
     pub(crate) fn commit_if(&self, ctx: &OpContext, needed: impl Fn() -> bool) -> Result<()> {
         let Some(turn) = self.txns.turn.wait(needed) else { return Ok(()) };
         self.end_transaction(ctx, true, Frees::Usable, turn)
     }
 
-    /// As [`Self::commit_point`], where it is `needed` and nobody commits now. Who needs nothing of
-    /// a commit goes on beside it: it may hang on a device that does not answer.
+    /// As [`Self::commit_point`], if it is `needed` and nobody commits now. A thread that needs
+    /// nothing from a running commit continues: the commit may hang on a device that does not
+    /// answer.
     pub(crate) fn commit_in_passing(&self, ctx: &OpContext, needed: impl Fn() -> bool) -> Result<()> {
         let Some(turn) = self.txns.turn.take_if_free() else { return Ok(()) };
         if !needed() {
@@ -59,8 +60,8 @@ impl Volume {
         self.commit_if(ctx, || true)
     }
 
-    /// Makes a transaction durable, if it is not: with everybody who waits for it or an earlier one
-    /// by one commit.
+    /// Makes a transaction durable unless it is already. One commit serves everybody who waits for
+    /// it or an earlier one.
     pub(crate) fn commit_through(&self, ctx: &OpContext, tid: TxnId) -> Result<()> {
         if !self.journal.is_durable() {
             return self.commit_now(ctx);
@@ -82,12 +83,12 @@ impl Volume {
     ) -> Result<()> {
         self.check_writable()?;
         let closed = self.close_gate(durable)?;
-        // An operation may have panicked while this waited for it.
+        // An operation may have panicked while this thread waited for it.
         self.check_writable()?;
         self.started.store(ctx.now.seconds.cast_unsigned(), Ordering::Relaxed);
         if durable && !self.has_changes() {
-            // Handles that changed nothing left their credits with their CPU slots: who came here
-            // for credits gets them.
+            // Handles that changed nothing left their credits with their CPU slots. A thread that
+            // came here for credits gets them now.
             self.txns.restock();
             drop(closed);
             if frees == Frees::Usable {
@@ -113,8 +114,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Closes the gate; if the transaction is to be written, with room for the largest that it may
-    /// be.
+    /// Closes the gate. If the transaction will be written, first makes room for the largest
+    /// possible one.
     fn close_gate(&self, durable: bool) -> Result<Closed<'_>> {
         if durable {
             self.apply(self.journal.prepare(self.txns.budget()))?.or_fail()?;
@@ -122,7 +123,7 @@ impl Volume {
         Ok(self.txns.gate.close())
     }
 
-    /// Whether the running transaction has anything to write; the gate is closed.
+    /// Whether the running transaction has anything to write. The gate is closed.
     fn has_changes(&self) -> bool {
         self.txns.has_changes() || self.groups.has_changes() || !self.journal.is_durable()
     }
@@ -138,8 +139,8 @@ impl Volume {
         }
     }
 
-    /// Encodes, copies and seals what changed in `epoch`, and gives it to the journal. Handles of
-    /// the next epoch go on meanwhile: what they change first, they set aside for this.
+    /// Encodes, copies and seals what changed in `epoch`, and passes it to the journal. Handles of
+    /// the next epoch continue meanwhile: what they change first, they set aside for this.
     fn write_transaction(
         &self,
         ctx: &OpContext,
@@ -152,7 +153,7 @@ impl Volume {
             inode.encode(epoch, &self.inodes.encoding());
         }
         let buffers = &mut snapshot.changed.buffers;
-        // The keys apart: sorting by what lies in the buffers would read each of them many times.
+        // Keys are cached: sorting by data inside the buffers would read each of them many times.
         buffers.sort_by_cached_key(|buffer| buffer.block());
         let descriptors = self.groups.descriptor_blocks(&snapshot.groups);
         // And the superblock.
@@ -165,11 +166,11 @@ impl Volume {
             if images.len() == at_once {
                 self.journal.write(&images)?;
                 spare.extend(images.drain(..).map(|image| image.bytes));
-                // What others had set aside came from elsewhere.
+                // Copies that others had set aside came from elsewhere.
                 spare.truncate(at_once);
             }
             let Some(copied) = buffer.take_copy(epoch, &mut spare) else { continue };
-            // Bitmaps before descriptors, which carry their checksums.
+            // Bitmaps before descriptors, which hold their checksums.
             self.groups.freeze_bitmap(epoch, buffer, &copied);
             let bytes = copied.seal(buffer.block(), self.sb.checksums());
             debug_assert_eq!(bytes.len(), self.block_size(), "block {} has another size", buffer.block());
@@ -183,8 +184,8 @@ impl Volume {
         self.journal.commit(ctx.now)
     }
 
-    /// The superblock, when it has to change. Its totals are not kept exact while a journal makes
-    /// sure that recovery adds them up anew.
+    /// The superblock, if it has to change. With a journal its totals are not kept exact: recovery
+    /// recomputes them.
     fn freeze_super_block(&self, newest_orphan: Option<InodeNr>) -> Option<Image> {
         let durable = self.journal.is_durable();
         {
@@ -200,7 +201,7 @@ impl Volume {
         Some(super_block.image(&totals))
     }
 
-    /// Commits, and waits until the device has everything.
+    /// Commits, and waits until the device has stored everything.
     pub(crate) fn sync(&self, ctx: &OpContext) -> Result<()> {
         let ticket = self.flushes.ticket();
         self.commit_now(ctx)?;
@@ -245,9 +246,9 @@ mod tests {
     use blockyard_sync::CpuSlot;
     use std::sync::Arc;
 
-    /// On full file systems operations begin and change nothing: once all credits lay with other
-    /// CPU slots, and there was nothing to commit that would have brought them back, who needed
-    /// some asked for a commit for ever.
+    /// On full file systems operations begin and change nothing. Once, all credits lay with other
+    /// CPU slots and there was nothing to commit that would have brought them back. A thread that
+    /// needed some then asked for a commit for ever.
     #[test]
     fn credits_of_handles_that_changed_nothing_come_back() {
         let device = Arc::new(MemoryDevice::new(16 << 20));
@@ -260,7 +261,7 @@ mod tests {
         fs.close(&on_slot(0)).unwrap();
     }
 
-    /// What a transaction freed can be had again when it is released, or with the next commit.
+    /// A transaction's frees become usable when they are released, or with the next commit.
     #[test]
     fn held_frees_wait_for_their_release_or_the_next_commit() {
         let ctx = OpContext::system();
@@ -273,7 +274,7 @@ mod tests {
             fs.create(&ctx, InodeNr::ROOT, name, &new).unwrap();
             fs.rmdir(&ctx, InodeNr::ROOT, name).unwrap();
         };
-        // Also when that has nothing to write.
+        // Even if that has nothing to write.
         free_one(b"first");
         fs.instrumented().commit_holding_frees(&ctx).unwrap();
         assert_eq!(pending(), 1);
@@ -295,8 +296,8 @@ mod tests {
         fs.close(&ctx).unwrap();
     }
 
-    /// Whether a commit waits for the operation that panics or comes after it: it writes nothing of
-    /// that.
+    /// Whether a commit waits for the panicking operation or comes after it, it writes none of its
+    /// changes.
     #[test]
     fn a_commit_writes_nothing_that_a_panic_left() {
         let ctx = OpContext::system();
@@ -313,7 +314,7 @@ mod tests {
             let operation = scope.spawn(move || {
                 let _handle = fs.volume.begin(&ctx, 8).unwrap();
                 entered.send(()).unwrap();
-                // Long enough for most commits to come before it; either way is right.
+                // Long enough for most commits to come before it; either order is right.
                 std::thread::sleep(std::time::Duration::from_millis(50));
                 panic!("in the middle of an operation");
             });
@@ -366,8 +367,8 @@ mod tests {
         }
     }
 
-    /// Without a journal a commit writes many times. Whichever fails, the instance ends there, and
-    /// says of every name what it said before.
+    /// Without a journal a commit writes many times. Whichever write fails, the instance ends
+    /// there, and its answer for every name stays the same.
     #[test]
     fn each_write_of_a_commit_without_journal_may_fail() {
         let ctx = OpContext::system();
@@ -375,8 +376,8 @@ mod tests {
         let options = mkfs::Options::ext4().block_size(1024).features("^has_journal").identity(1, 1);
         mkfs::format(&image, &options).unwrap();
         let new = |kind| NewInode { kind, permissions: 0o755, device: None };
-        // Commits the blocks of a thousand directories with a name each, and gives the writes that
-        // this took.
+        // Commits the blocks of a thousand directories with a name each. Returns the number of
+        // writes.
         let trial = |nth: Option<u64>| {
             let device = Arc::new(FaultyDevice::new(image.duplicate()));
             let fs = FileSystem::open(Arc::<FaultyDevice<_>>::clone(&device), OpenOptions::default(), &ctx)
@@ -416,8 +417,8 @@ mod tests {
         }
     }
 
-    /// A checkpoint reads the log. Where it cannot, who wanted a commit gets the error, nothing is
-    /// lost, and when the device is whole again all goes on.
+    /// A checkpoint reads the log. If it cannot, a caller that wanted a commit gets the error and
+    /// nothing is lost. Once the device works again everything continues.
     #[test]
     fn a_log_that_can_not_be_read_ends_nothing() {
         let ctx = OpContext::system();
@@ -454,7 +455,8 @@ mod tests {
         assert!(report.is_clean(), "{:?}", report.findings);
     }
 
-    /// What the log lost goes nowhere: not home, where nothing would tell that it is wrong.
+    /// Damaged images in the log are not brought home, where nothing would show that they are
+    /// wrong.
     #[test]
     fn damage_in_the_log_is_not_brought_home() {
         let ctx = OpContext::system();

@@ -1,5 +1,5 @@
-//! An instance that failed says so on the device: whoever opens the image next knows that it must
-//! be checked.
+//! A failed instance says so on the device: whoever opens the image next knows that it must be
+//! checked.
 
 use super::Volume;
 use crate::options::OnDamage;
@@ -11,22 +11,21 @@ use blockyard_sync::Ordering;
 use zerocopy::{FromBytes, IntoBytes};
 
 impl Volume {
-    /// Notes the failure in the journal and the superblock, once. What was committed stays in the
-    /// log. Best effort: the device may be what failed. To be called without locks above that of
+    /// Records the failure in the journal and the superblock, once. What was committed stays in the
+    /// log. Best effort: the device itself may have failed. Call it without locks above that of
     /// inodes.
     pub(crate) fn note_failure(&self, ctx: &OpContext) {
         if self.read_only || self.failure_noted.swap(true, Ordering::Relaxed) {
             return;
         }
         let _turn = self.txns.turn.wait(|| true);
-        // Each is tried whatever became of the other; there is nobody left to tell.
+        // Each is tried, whatever happened to the other; there is nobody left to tell.
         let _ = self.journal.abort();
         let _ = self.note_in_superblock(ctx);
     }
 
-    /// Does what is to be done when an operation found damage: the superblock says so from now on,
-    /// and where asked for the instance turns read-only. To be called without locks above that of
-    /// inodes.
+    /// Does what is required after an operation found damage: the superblock records it, and if
+    /// requested the instance becomes read-only. Call it without locks above that of inodes.
     pub(crate) fn note_damage(&self, ctx: &OpContext) {
         if self.read_only || self.options().on_damage == OnDamage::Tell {
             return;
@@ -51,12 +50,13 @@ impl Volume {
             is_first
         };
         if is_first {
-            // In the next commit it comes again; best effort until then.
+            // The next commit writes it again; best effort until then.
             let _ = self.note_in_superblock(ctx);
         }
     }
 
-    /// The superblock as it is on the device: what is in memory may be ahead of the last commit.
+    /// Writes it into the superblock as it is on the device: the one in memory may be ahead of the
+    /// last commit.
     fn note_in_superblock(&self, ctx: &OpContext) -> Result<()> {
         let mut bytes = [0; RawSuperblock::SIZE];
         self.device.read_at(PRIMARY_OFFSET, &mut bytes)?;
@@ -67,7 +67,7 @@ impl Volume {
     }
 }
 
-/// One more error was found.
+/// Counts one more error.
 fn count_error(raw: &mut RawSuperblock, ctx: &OpContext) {
     raw.set_state(raw.state() | FsState::ERROR);
     let now = low32(ctx.now.seconds.max(0).cast_unsigned());

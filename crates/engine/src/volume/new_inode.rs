@@ -1,4 +1,4 @@
-//! Making inodes.
+//! Creating inodes.
 
 use crate::inode::{Inode, InodeCore, SlotBytes};
 use crate::txn::Handle;
@@ -13,7 +13,7 @@ use blockyard_disk::num::low32;
 use blockyard_disk::{Incompat, InodeNr};
 use std::sync::Arc;
 
-/// What a new inode is to be.
+/// The properties of a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewInode {
     /// Type.
@@ -24,7 +24,7 @@ pub struct NewInode {
     pub device: Option<DeviceNumber>,
 }
 
-/// Flags that a new inode takes over from its directory.
+/// Flags that a new inode inherits from its directory.
 const INHERITED: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
@@ -36,11 +36,11 @@ const INHERITED: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::PROJINHERIT);
 
-/// Those of them that only directories and regular files take.
+/// Inherited flags that only directories and regular files take.
 const NOT_FOR_SPECIAL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
 impl Volume {
-    /// Takes an inode number and makes the inode in memory, with no links yet. `parent` is the
+    /// Takes an inode number and creates the inode in memory, with no links yet. `parent` is the
     /// directory's core.
     pub(crate) fn new_inode(
         &self,
@@ -71,8 +71,8 @@ impl Volume {
         let inode = Arc::new(Inode::new(number, new.kind, group, core, &self.names, self.rules.pages()));
         {
             let mut core = inode.core_mut_child();
-            // Into the table first: who takes inodes from the list of changed ones knows by it that
-            // this one is held.
+            // Into the table first: that tells whoever takes inodes from the list of changed ones
+            // that this one is held.
             self.inodes.table.insert(&inode);
             self.inodes
                 .join_inode(handle, &inode, &mut core)
@@ -188,8 +188,8 @@ impl Volume {
         slot
     }
 
-    /// The generation of a new inode: differs from the previous user's of the number, repeatable
-    /// from the seed.
+    /// The generation of a new inode: differs from that of the number's previous user, and is
+    /// repeatable from the seed.
     fn generation(&self, number: InodeNr) -> u32 {
         let draw = self.inodes_created.fetch_add(1, blockyard_sync::Ordering::Relaxed);
         let mixed = (self.options().seed ^ draw ^ (u64::from(number.raw()) << 32))
@@ -198,7 +198,8 @@ impl Volume {
         blockyard_disk::num::high32(mixed)
     }
 
-    /// Undoes [`Self::new_inode`] for an operation that failed before anything refers to the inode.
+    /// Undoes [`Self::new_inode`] for an operation that failed before anything referred to the
+    /// inode.
     pub(crate) fn unmake_inode(
         &self,
         ctx: &OpContext,
@@ -214,16 +215,16 @@ impl Volume {
         self.free_inode_number(handle, inode)
     }
 
-    /// The deletion time, of which the format keeps 32 bits. It doubles as the orphan list's link:
-    /// one that could be an inode number is taken for a link that was left behind, so it is raised
-    /// above them.
+    /// Sets the deletion time, of which the format keeps 32 bits. The field doubles as the orphan
+    /// list's link: a value that could be an inode number would look like a leftover link, so it is
+    /// raised above them.
     pub(crate) fn set_deletion_time(&self, ctx: &OpContext, core: &mut InodeCore) {
         let seconds = low32(ctx.now.seconds.cast_unsigned());
         core.slot.raw_mut().i_dtime.set(seconds.max(self.geometry().inodes_count().saturating_add(1)));
     }
 
-    /// Takes a deleted inode out of memory, before its number is given to somebody else: what is
-    /// left to write is encoded now, so that it cannot overwrite the next user of the number.
+    /// Takes a deleted inode out of memory before its number is reused. Encodes pending changes
+    /// now, so that they cannot overwrite the next user of the number.
     pub(crate) fn retire(&self, handle: &Handle<'_>, inode: &Inode) {
         debug_assert!(inode.core_child().deleted, "inode {} is in use", inode.number());
         inode.encode(handle.epoch(), &self.inodes.encoding());

@@ -24,7 +24,7 @@ use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
 use std::sync::Arc;
 
 impl Volume {
-    /// Recovers and validates the image; nothing but what recovery brings home is written.
+    /// Recovers and validates the image. Writes nothing except what recovery brings home.
     pub(crate) fn open(
         device: Arc<dyn BlockDevice>,
         external: Option<Arc<dyn BlockDevice>>,
@@ -96,7 +96,7 @@ impl Volume {
         })
     }
 
-    /// The first writes: the log's superblock and the file system's. `orphans` are the notes that
+    /// The first writes: the log's superblock and the file system's. `orphans` are the records that
     /// were found.
     pub(crate) fn start_writing(&mut self, ctx: &OpContext, orphans: Orphans) -> Result<()> {
         self.orphans = orphans;
@@ -110,8 +110,8 @@ impl Volume {
     }
 }
 
-/// The right to use devices: alone, or beside readers. Who reads what another may be writing asked
-/// for it.
+/// Claims devices for exclusive use, or for shared reading. A caller that reads beside a possible
+/// writer has asked for that.
 fn claim(
     devices: &[Option<&Arc<dyn BlockDevice>>],
     read_only: bool,
@@ -125,8 +125,7 @@ fn claim(
     Ok(devices.map(|device| Claim::write(device)).collect::<std::result::Result<_, _>>()?)
 }
 
-/// The file system's blocks as the last commit left them: what is in the log only hides what lies
-/// at home.
+/// The file system's blocks as of the last commit: an image in the log hides the block at home.
 fn home_view(
     device: &Arc<dyn BlockDevice>,
     committed: Option<&Arc<Committed>>,
@@ -139,8 +138,8 @@ fn home_view(
     }
 }
 
-/// The image's journal, to write it; its log is empty, as it was recovered. One that writes home at
-/// once where there is none.
+/// The image's journal, for writing; recovery has emptied its log. Without a journal, one that
+/// writes home at once.
 fn open_journal(
     device: &Arc<dyn BlockDevice>,
     flushes: &Arc<Flushes>,
@@ -157,14 +156,14 @@ fn open_journal(
     Ok(Box::new(LogJournal::open(devices, committed, limits, options.instruments.broken_rule)?))
 }
 
-/// Blocks that may be dirty beside a cache of so many: three quarters, as the rest keeps what
-/// operations read. What changes before a commit that is going on has written it is set aside: as
-/// much as may be dirty, at most.
+/// Most dirty blocks for a cache of this many blocks: three quarters; the rest keeps what
+/// operations read. Blocks changed before a commit in progress has written them are set aside: at
+/// most as many as may be dirty.
 fn dirty_max(cache_blocks: usize) -> usize {
     (cache_blocks / 4 * 3).max(256)
 }
 
-/// The format of the log of this file system.
+/// The log format that this file system wants.
 fn wanted_log(sb: &Superblock) -> Wanted {
     let FeatureSet { incompat, ro_compat, .. } = *sb.features();
     Wanted {
@@ -173,7 +172,7 @@ fn wanted_log(sb: &Superblock) -> Wanted {
     }
 }
 
-/// Where the image's journal is; `None` when there is none or it is not wanted.
+/// Where the image's journal is; `None` if there is none or it is not wanted.
 fn find_journal(
     device: &Arc<dyn BlockDevice>,
     external: Option<&Arc<dyn BlockDevice>>,
@@ -207,7 +206,7 @@ fn must_be_read_only(sb: &Superblock) -> bool {
     !sb.unknown_ro_compat().is_empty() || sb.features().ro_compat.intersects(never_written)
 }
 
-/// Features that must be maintained when writing and are not.
+/// Refuses features that must be maintained when writing but are not supported.
 fn refuse_unwritable(sb: &Superblock, has_external: bool) -> Result<()> {
     let FeatureSet { incompat, ro_compat, compat } = *sb.features();
     let is_external = compat.contains(Compat::HAS_JOURNAL) && sb.journal_inode().is_none();

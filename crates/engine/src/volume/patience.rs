@@ -8,15 +8,14 @@ use std::time::Duration;
 
 /// Commits that one request may force to get freed clusters back.
 const RETRIES_MAX: u32 = 3;
-/// Attempts between which others may go on at once; after them this thread stands aside for
-/// [`PAUSE`].
+/// Attempts after which this thread no longer just yields to others, but sleeps for [`PAUSE`].
 const HASTE: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Volume {
-    /// After [`Error::NoSpace`]: commits when freed clusters wait for that, at most three times.
-    /// Outside a handle. Where Linux is followed it is also tried again, without a commit, while a
-    /// cluster could be claimed.
+    /// Call after [`Error::NoSpace`]: commits if freed clusters wait for that, at most three times.
+    /// Outside a handle. If Linux's rules are followed, it also allows a retry without a commit,
+    /// while a cluster could be claimed.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when nothing is left to wait for.
@@ -33,14 +32,14 @@ impl Volume {
         if may_fit { Ok(()) } else { Err(Error::NoSpace) }
     }
 
-    /// Runs a step of write-back until it finds the space reserved for it: that may be preallocated
-    /// for another file, about to come back from a claim, or freed in the running transaction.
-    /// Outside a handle.
+    /// Runs a step of write-back until it finds the space reserved for it. That space may be
+    /// preallocated for another file, about to come back from a claim, or freed in the running
+    /// transaction. Outside a handle.
     ///
     /// # Errors
-    /// Those of `step`. [`Error::NoSpace`] means that more was reserved than can be had: in a sound
-    /// image that is a bug, in a damaged one free clusters may lie in groups whose bitmaps cannot
-    /// be used.
+    /// Those of `step`. [`Error::NoSpace`] means that more was reserved than is available. In a
+    /// sound image that is a bug. In a damaged one free clusters may lie in groups whose bitmaps
+    /// cannot be used.
     pub(crate) fn patiently<T>(&self, ctx: &OpContext, mut step: impl FnMut() -> Result<T>) -> Result<T> {
         let mut tries = 0;
         loop {

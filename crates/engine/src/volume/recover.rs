@@ -1,4 +1,4 @@
-//! The journal at open: replayed, or the image refused, before anything else is read.
+//! The journal at open: it is replayed, or the image refused, before anything else is read.
 
 use crate::options::Recovery;
 use crate::{Error, Refusal, Result};
@@ -7,7 +7,7 @@ use blockyard_disk::superblock::Superblock;
 use blockyard_recovery::{JournalState, Session};
 use std::sync::Arc;
 
-/// The device to go on with: recovered where that was needed. A read-only instance recovers into
+/// The device to continue with: recovered if that was needed. A read-only instance recovers into
 /// memory.
 pub(super) fn recovered(
     device: Arc<dyn BlockDevice>,
@@ -21,7 +21,7 @@ pub(super) fn recovered(
     }
     let status = session(&*device, external)?.status().clone();
     match status.state {
-        // One that gave up says so until somebody has replayed it, and the superblock knows.
+        // An aborted journal says so until it is replayed and the superblock records it.
         JournalState::Clean if status.errno != 0 => replay(device, external, read_only, recovery),
         JournalState::None | JournalState::Clean => Ok(device),
         JournalState::Unflagged if read_only => Ok(device),
@@ -52,7 +52,7 @@ fn replay(
     let options = blockyard_recovery::Options::default();
     if read_only {
         let overlay = OverlayDevice::new(device);
-        // The log is emptied at the end: in memory, too.
+        // The log is emptied at the end, in memory too.
         let log = external
             .map(|journal| -> Arc<dyn BlockDevice> { Arc::new(OverlayDevice::new(Arc::clone(journal))) });
         session(&overlay, log.as_ref())?.replay(&options)?;

@@ -1,4 +1,4 @@
-//! The superblock while the file system is open: what of it changes, and writing it.
+//! The superblock while the file system is open: its changing fields, and writing it.
 
 use crate::Result;
 use crate::groups::Totals;
@@ -21,7 +21,7 @@ pub(super) struct SuperBlock {
 }
 
 impl SuperBlock {
-    /// Keeps the superblock that was verified.
+    /// Keeps the verified superblock.
     pub(super) fn new(
         device: &dyn BlockDevice,
         raw: RawSuperblock,
@@ -38,7 +38,7 @@ impl SuperBlock {
         Ok(Self { raw, checksums, around, offset, block, cluster_bits })
     }
 
-    /// The fields, to change them; they reach the disk with the next commit.
+    /// The fields, mutable. Changes reach the disk with the next commit.
     pub(super) const fn raw_mut(&mut self) -> &mut RawSuperblock {
         &mut self.raw
     }
@@ -71,7 +71,7 @@ impl SuperBlock {
         self.raw.s_free_inodes_count.set(u32_from_u64(totals.free_inodes));
     }
 
-    /// Notes where it is mounted: zero-terminated, cut to what there is room for.
+    /// Sets the mount point: zero-terminated, cut to the room there is.
     pub(super) fn set_last_mounted(&mut self, place: &[u8]) {
         let field = &mut self.raw.s_last_mounted;
         let len = place.len().min(field.len() - 1);
@@ -79,8 +79,8 @@ impl SuperBlock {
         field[..len].copy_from_slice(&place[..len]);
     }
 
-    /// Marks the image as in use, durably, before anything else is written: with a journal as one
-    /// that needs recovery, without as not clean.
+    /// Marks the image as in use, durably, before anything else is written: needing recovery with a
+    /// journal, not clean without.
     pub(super) fn write_opened(
         &mut self,
         device: &dyn BlockDevice,
@@ -92,7 +92,7 @@ impl SuperBlock {
         } else {
             self.raw.set_state(self.raw.state() - FsState::VALID);
         }
-        // Whoever does not know the orphan file must not write while it may hold entries.
+        // A system that does not know the orphan file must not write while it may hold entries.
         self.set_orphan_present(self.raw.compat().contains(Compat::ORPHAN_FILE));
         let mounts = self.raw.s_mnt_count.get().saturating_add(1);
         self.raw.s_mnt_count.set(mounts);

@@ -1,4 +1,4 @@
-//! Telling the device which blocks hold nothing that is needed.
+//! Tells the device which blocks hold nothing needed.
 
 use super::Volume;
 use crate::{Error, OpContext, Result};

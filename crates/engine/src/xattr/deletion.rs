@@ -1,4 +1,4 @@
-//! Unmaking inodes: when the last link and the last open reference are gone.
+//! Deleting inodes once the last link and the last open reference are gone.
 
 use crate::file::FREE_CREDITS;
 use crate::inode::Inode;
@@ -13,15 +13,16 @@ const CREDITS: usize = 12;
 impl Xattrs {
     /// Deletes an inode that has no links and no open references: blocks, attributes, number.
     pub(crate) fn delete_if_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
-        // Values have no attributes, so this ends.
+        // Values have no attributes, so the recursion ends.
         let values = self.delete_unused(ctx, inode)?;
         values.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
-    /// As [`Self::delete_if_unused`], but for the attribute values in inodes that it leaves without
-    /// a reference.
+    /// As [`Self::delete_if_unused`], except for the attribute values in inodes that lose their
+    /// last reference. Returns those.
     fn delete_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
-        // It has no name: whoever holds the content of its directory or its owner may wait for it.
+        // The inode has no name: a thread that holds the content of its directory or owner may wait
+        // for it.
         let mut data = inode.write_child();
         let _shape = inode.change_shape();
         {
@@ -39,7 +40,7 @@ impl Xattrs {
         }
         self.files.locked(ctx, inode, &mut data).drop_content();
         let mut end = u32::MAX;
-        // The last blocks go with the inode, so that no crash leaves one that owns nothing: a long
+        // The last blocks go with the inode, so no crash leaves an inode without blocks: a long
         // symbolic link would be taken for a short one.
         let credits = CREDITS + held.credits();
         let (handle, mut core, _attributes) = loop {

@@ -1,12 +1,12 @@
-//! What new inodes take over of their directory's default access control list (acl(5)), as Linux
-//! does (observed on 6.18):
+//! What new inodes inherit from their directory's default access control list (acl(5)), as in Linux
+//! (observed on 6.18):
 //!
-//! mode = what was asked for & what the default list grants owner, mask (or owning group) and
-//! others; access list = the default list with that mode, left out where it says no more than the
-//! mode; a directory takes the default list, too; a symbolic link takes nothing.
+//! mode = the requested mode & what the default list grants owner, mask (or owning group) and
+//! others; access list = the default list with that mode, left out if it says no more than the
+//! mode; a directory also takes the default list; a symbolic link takes nothing.
 //!
-//! Everything is read, and values that have no room but in inodes of their own are written, before
-//! the transaction that makes the inode begins.
+//! Before the transaction that creates the inode begins, everything is read, and values that fit
+//! only into inodes of their own are written.
 
 use super::values::FreshValue;
 use super::{ACCESS_LIST, CREDITS, DEFAULT_LIST, damaged};
@@ -22,7 +22,7 @@ use blockyard_disk::xattr::{
 };
 use std::sync::Arc;
 
-/// What a new inode is to be, with what it takes over of its directory.
+/// The properties of a new inode, with what it inherits from its directory.
 pub(crate) struct Inherited {
     new: NewInode,
     lists: Vec<InheritedList>,
@@ -31,12 +31,12 @@ pub(crate) struct Inherited {
 /// One list that a new inode gets.
 struct InheritedList {
     attribute: Attribute,
-    /// The inode that holds it, and its hash there, where it fits nowhere else.
+    /// The inode that holds it, and its hash there, if it fits nowhere else.
     fresh: Option<(Arc<Inode>, u32)>,
 }
 
 impl Inherited {
-    /// What the inode is to be.
+    /// The properties of the inode.
     pub(crate) const fn new_inode(&self) -> &NewInode {
         &self.new
     }
@@ -48,7 +48,7 @@ impl Inherited {
 }
 
 impl Xattrs {
-    /// What an inode that `parent` is to name takes over. The caller holds the parent's content and
+    /// What a new inode with a name in `parent` inherits. The caller holds the parent's content and
     /// no handle.
     pub(crate) fn inherit(&self, ctx: &OpContext, parent: &Arc<Inode>, new: &NewInode) -> Result<Inherited> {
         let nothing = Inherited { new: *new, lists: Vec::new() };
@@ -91,7 +91,7 @@ impl Xattrs {
         Ok(inherited)
     }
 
-    /// One list, in an inode of its own where no block holds it beside those of `in_block`.
+    /// One list; in an inode of its own if no block holds it beside those of `in_block`.
     fn inherited_list(
         &self,
         ctx: &OpContext,
@@ -113,7 +113,7 @@ impl Xattrs {
         Ok(InheritedList { attribute: attribute(reference), fresh: Some((value, hash)) })
     }
 
-    /// Gives a new inode its lists. On an error it has none.
+    /// Gives a new inode its lists. After an error it has none.
     pub(crate) fn give_inherited(
         &self,
         ctx: &OpContext,
@@ -150,8 +150,8 @@ impl Xattrs {
         Ok(())
     }
 
-    /// Takes the lists of an inode back that nothing refers to, in the transaction that made it.
-    /// Their values are orphans again, for [`Self::abandon_inherited`].
+    /// Takes the lists back from an inode that nothing refers to, in the transaction that created
+    /// it. Their values are orphans again, for [`Self::abandon_inherited`].
     pub(crate) fn take_back(
         &self,
         handle: &Handle<'_>,
@@ -163,7 +163,7 @@ impl Xattrs {
         self.release_attributes(handle, inode, core, &held).map(drop)
     }
 
-    /// Deletes what was written for an inode that was not made.
+    /// Deletes what was written for an inode that was not created.
     pub(crate) fn abandon_inherited(&self, ctx: &OpContext, inherited: &Inherited) -> Result<()> {
         let mut fresh = inherited.lists.iter().filter_map(|list| list.fresh.as_ref());
         fresh.try_for_each(|(value, _)| self.abandon_value(ctx, value))

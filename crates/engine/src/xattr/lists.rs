@@ -1,9 +1,9 @@
-//! Access control lists (acl(5)) that are set and taken away, and their agreement with the mode, as
-//! in Linux (observed on 6.18):
+//! Setting and removing access control lists (acl(5)), and their agreement with the mode, as in
+//! Linux (observed on 6.18):
 //!
-//! a value without entries takes a list away; an access list that says no more than the mode
-//! becomes the mode; otherwise mode & 0o777 = what the access list grants owner, mask (or owning
-//! group) and others; whether there was a list before is never asked for.
+//! a value without entries removes a list; an access list that says no more than the mode becomes
+//! the mode; otherwise mode & 0o777 = what the access list grants owner, mask (or owning group) and
+//! others; whether there was a list before does not matter.
 
 use super::values::FreshValue;
 use super::{ACCESS_LIST, Change, DEFAULT_LIST, XattrMode, Xattrs, damaged};
@@ -16,12 +16,12 @@ use blockyard_disk::xattr::{
 use std::sync::Arc;
 
 impl Xattrs {
-    /// Sets a list as system calls give it.
+    /// Sets a list in the form of system calls.
     ///
     /// # Errors
     /// [`Error::NotSupported`] for another version of lists and on symbolic links,
-    /// [`Error::Denied`] for a default list of what is no directory, [`Error::Invalid`] for what is
-    /// no list or not a whole one; those of other attributes.
+    /// [`Error::Denied`] for a default list of anything but a directory, [`Error::Invalid`] for a
+    /// value that is not a complete list; those of other attributes.
     pub(super) fn set_list(&self, ctx: &OpContext, inode: InodeRef, index: u8, value: &[u8]) -> Result<()> {
         let list = acl_from_posix(value).map_err(|defect| match defect {
             AclDefect::Version => Error::NotSupported("this version of access control lists"),
@@ -42,7 +42,7 @@ impl Xattrs {
         self.set_value(ctx, inode, (index, b""), &list, XattrMode::Set)
     }
 
-    /// Takes a list away, if there is one; the mode stays.
+    /// Removes a list, if there is one. The mode stays.
     pub(super) fn remove_list(&self, ctx: &OpContext, inode: InodeRef, index: u8) -> Result<()> {
         self.kind_with_lists(inode)?;
         self.change_xattrs(ctx, inode, (index, b""), Change::default(), XattrMode::Set)
@@ -56,7 +56,7 @@ impl Xattrs {
         }
     }
 
-    /// Makes the access control list of an inode, if there is one, agree with a mode that it is
+    /// Adapts the access control list of an inode, if there is one, to a mode that the inode is
     /// about to get, and sets the nine bits that they share. The caller holds the inode's content
     /// exclusively.
     pub(crate) fn fit_access_list(
@@ -81,7 +81,7 @@ impl Xattrs {
         let unused = match &old.value {
             Value::Bytes(_) => set(Value::Bytes(list), None)?,
             Value::Inode { .. } => {
-                // In a fresh one: others may share the old one.
+                // In a new inode: others may share the old one.
                 let value = self.make_value(ctx, inode, &list)?;
                 let hash = self.value_hash(&list);
                 let reference = Self::reference_to(&value, b"", list.len(), hash);
@@ -96,7 +96,7 @@ impl Xattrs {
     }
 }
 
-/// The bits of the mode that change with an attribute whose value has this form on disk.
+/// The bits of the mode that change with an attribute whose value has this on-disk form.
 pub(super) fn permissions_of(index: u8, value: &[u8]) -> Option<u16> {
     if index == ACCESS_LIST { acl_mode(value) } else { None }
 }

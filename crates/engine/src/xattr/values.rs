@@ -1,10 +1,10 @@
-//! Attribute values in inodes of their own (`ea_inode`): made for values that fit nowhere else,
-//! shared, and counted.
+//! Attribute values in inodes of their own (`ea_inode`): created for values that fit nowhere else,
+//! shared, and reference-counted.
 //!
-//! The count of references is in the inode's change time (high half) and version (low half), the
-//! hash of the value in its access time. An attribute block counts once, however many inodes share
-//! it. A value that loses its last reference is an orphan until it is deleted, so that a crash in
-//! between loses no space.
+//! The reference count is in the inode's change time (high half) and version (low half), the hash
+//! of the value in its access time. An attribute block counts once, however many inodes share it. A
+//! value that loses its last reference is an orphan until it is deleted, so a crash in between
+//! loses no space.
 
 use super::{CREDITS, VALUE_MAX};
 use crate::cache::Buffer;
@@ -19,16 +19,16 @@ use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat, InodeNr, Tim
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The inodes that hold values of one inode's attributes, each with its block of the inode table:
-/// in memory before anything changes, because counting references must not fail midway.
+/// The inodes that hold values of one inode's attributes, each with its block of the inode table.
+/// They are in memory before anything changes, because counting references must not fail midway.
 #[derive(Default)]
 pub(crate) struct ValueInodes(BTreeMap<u32, (Arc<Inode>, Arc<Buffer>)>);
 
-/// Blocks of the orphan file that values without a reference are noted in, as a rule one.
+/// Blocks of the orphan file in which values without a reference are recorded; usually one.
 const NOTES: usize = 2;
 
 impl ValueInodes {
-    /// Metadata blocks that change with all counts of references.
+    /// Metadata blocks that change with all reference counts.
     pub(crate) fn credits(&self) -> usize {
         let tables: BTreeSet<BlockNr> = self.0.values().map(|(_, table)| table.block()).collect();
         if tables.is_empty() { 0 } else { tables.len() + NOTES }
@@ -42,9 +42,9 @@ impl ValueInodes {
 /// A value that was just written, and its hash.
 #[derive(Clone, Copy)]
 pub(super) struct FreshValue<'a> {
-    /// Where it is.
+    /// The inode that holds it.
     pub(super) inode: &'a Arc<Inode>,
-    /// By which it is found again.
+    /// Used to find it again.
     pub(super) hash: u32,
 }
 
@@ -58,7 +58,7 @@ impl Xattrs {
         self.volume.sb.features().incompat.contains(Incompat::EA_INODE)
     }
 
-    /// Brings the inodes in that an inode's attributes refer to. Those of a value have none.
+    /// Loads the inodes that an inode's attributes refer to. A value's inode has none.
     pub(crate) fn value_inodes(&self, inode: &Arc<Inode>, core: &InodeCore) -> Result<ValueInodes> {
         let mut held = ValueInodes::default();
         if !self.keeps_values_in_inodes() || core.flags().contains(InodeFlags::EA_INODE) {
@@ -78,9 +78,9 @@ impl Xattrs {
         Ok(held)
     }
 
-    /// The value of an attribute of `owner`. One that lies in an inode must be what was put there,
-    /// as for Linux (observed on 6.18): the size and both hashes say so. Values of before there
-    /// were hashes name their owner instead.
+    /// The value of an attribute of `owner`. A value in an inode must be what was put there, as in
+    /// Linux (observed on 6.18): the size and both hashes say so. Values from before there were
+    /// hashes name their owner instead.
     pub(super) fn value_of(&self, owner: &Arc<Inode>, attribute: &Attribute) -> Result<Vec<u8>> {
         let (number, size, entry_hash) = match &attribute.value {
             Value::Bytes(bytes) => return Ok(bytes.clone()),
@@ -97,7 +97,7 @@ impl Xattrs {
         })?;
         let _content = holder.read_value();
         let core = holder.core_of_value();
-        // The bound comes first: no more memory than the largest value takes.
+        // Check the bound first: no more memory than the largest value takes.
         let is_too_large = usize_from_u32(size) > VALUE_MAX;
         if is_too_large || !core.flags().contains(InodeFlags::EA_INODE) || core.size != u64::from(size) {
             return Err(damaged().into());
@@ -113,7 +113,7 @@ impl Xattrs {
         }
     }
 
-    /// One reference more for each value. The owner's core is held.
+    /// Adds a reference to each value. The owner's core is held.
     pub(super) fn count_values(
         &self,
         handle: &Handle<'_>,
@@ -129,8 +129,8 @@ impl Xattrs {
         Ok(())
     }
 
-    /// One reference less for each value; gives those that have none left, to be deleted when the
-    /// handle is gone. The owner's core is held.
+    /// Removes a reference from each value. Returns those with none left, to be deleted once the
+    /// handle has ended. The owner's core is held.
     pub(crate) fn drop_values(
         &self,
         handle: &Handle<'_>,
@@ -144,8 +144,8 @@ impl Xattrs {
             let count = references(&core).saturating_sub(1);
             set_references(&mut core, count);
             if count == 0 && core.links() > 0 {
-                // Linux refuses an orphan that is marked as a value (observed on 6.18): a crash
-                // would leave it for ever.
+                // Linux refuses an orphan marked as a value (observed on 6.18): after a crash it
+                // would stay for ever.
                 let flags = core.flags().difference(InodeFlags::EA_INODE);
                 core.slot.raw_mut().set_flags(flags);
                 core.slot.raw_mut().i_links_count.set(0);
@@ -156,8 +156,8 @@ impl Xattrs {
         Ok(unused)
     }
 
-    /// Gives up all attributes of an inode that is deleted; gives the values that nothing refers to
-    /// any more.
+    /// Gives up all attributes of an inode that is being deleted. Returns the values that nothing
+    /// refers to any more.
     pub(crate) fn release_attributes(
         &self,
         handle: &Handle<'_>,
@@ -182,9 +182,10 @@ impl Xattrs {
         self.volume.groups.blocks_in(size.div_ceil(1 << cluster_bits)).cast_signed()
     }
 
-    /// Writes a value into an inode of its own, which has no reference yet: an orphan, in use until
-    /// [`Self::adopt_value`] or [`Self::abandon_value`]. The caller holds no handle, and of content
-    /// at most that of the owner or, for one that is still to be made, of its directory.
+    /// Writes a value into an inode of its own, which has no reference yet. It is an orphan in use
+    /// until [`Self::adopt_value`] or [`Self::abandon_value`]. The caller holds no handle. The only
+    /// content lock it may hold is that of the owner or, for an owner still to be created, of its
+    /// directory.
     pub(super) fn make_value(&self, ctx: &OpContext, owner: &Arc<Inode>, bytes: &[u8]) -> Result<Arc<Inode>> {
         let value = {
             let handle = self.volume.begin(ctx, CREDITS + 4)?;
@@ -216,18 +217,18 @@ impl Xattrs {
         self.delete_if_unused(ctx, value)
     }
 
-    /// What an attribute of this name says of a value in an inode.
+    /// The attribute with this name for a value in an inode.
     pub(super) fn reference_to(value: &Inode, name: &[u8], size: usize, hash: u32) -> Value {
         let entry_hash = entry_hash_of_inode_value(name, hash);
         Value::Inode { inode: value.number().raw(), size: u32_from_usize(size), entry_hash }
     }
 
-    /// The hash of a value, by which it is found again.
+    /// The hash of a value, used to find it again.
     pub(super) fn value_hash(&self, bytes: &[u8]) -> u32 {
         self.volume.sb.value_hash(bytes)
     }
 
-    /// Gives a fresh value its first reference, with the owner of `owner`, whose core is held.
+    /// Gives a new value its first reference, and the owner and group of `owner`, whose core is held.
     pub(super) fn adopt_value(
         &self,
         handle: &Handle<'_>,
@@ -244,7 +245,7 @@ impl Xattrs {
         raw.set_uid(uid);
         raw.set_gid(gid);
         raw.i_links_count.set(1);
-        // All 32 bits, which no time has: a time would be cut.
+        // All 32 bits are used. A time has fewer and would be cut.
         core.slot.set_accessed(Timestamp::default());
         core.slot.raw_mut().i_atime.set(hash);
         set_references(&mut core, 1);

@@ -1,22 +1,22 @@
-//! In which pieces Linux's page cache would hold a file: kept only where its decisions are to be
+//! The pieces in which Linux's page cache would hold a file: kept only where its decisions must be
 //! followed exactly.
 //!
 //! Linux 6.18 caches ext4 files in *folios*, naturally aligned runs of 2^n pages. Write-back maps
-//! blocks across folios, but where a mapped run ends inside one, it goes on with the rest of that
-//! folio alone: so requests are cut at boundaries that depend on how the file was written.
-//! Observed: a write makes folios as large as what is left of it (rounded down to a power of two),
-//! at most 2 MiB, aligned, and not over what is there; a folio whose rest was cut off by a
-//! truncation is parted when it is clean, and stays when it is not.
+//! blocks across folios, but if a mapped run ends inside one, it continues with the rest of that
+//! folio alone. So requests are cut at boundaries that depend on how the file was written.
+//! Observed: a write makes folios as large as the rest of it (rounded down to a power of two), at
+//! most 2 MiB, aligned, and not over existing ones. A folio whose tail was cut off by a truncation
+//! is split if it is clean, and stays if it is dirty.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Bytes of a page, as a power of two.
+/// log2 of the page size.
 const PAGE_BITS: u32 = 12;
-/// Pages of the largest folio, as a power of two.
+/// log2 of the largest folio's pages.
 const ORDER_MAX: u32 = 9;
 
-/// The folios of a file: first page and size as a power of two.
+/// The folios of a file: first page → log2 of their pages.
 #[derive(Debug, Default)]
 pub(in crate::requests) struct Folios {
     orders: BTreeMap<u64, u32>,
@@ -37,7 +37,7 @@ impl Folios {
         }
     }
 
-    /// Makes the folio that a write of these bytes begins with; gives where the write leaves it.
+    /// Makes the folio that a write of these bytes begins with. Returns where the write leaves it.
     pub(in crate::requests) fn next_end(&mut self, bytes: Range<u64>) -> u64 {
         const CHUNK: u64 = 1 << (PAGE_BITS + ORDER_MAX);
         let len = (bytes.end - bytes.start).min(CHUNK - bytes.start % CHUNK);
@@ -68,8 +68,8 @@ impl Folios {
         page..page + (1 << order)
     }
 
-    /// Drops the pages of a range of bytes that is not needed any more. `is_dirty` tells whether
-    /// any byte of a range waits for write-back: such folios are not parted.
+    /// Drops the pages of a byte range. `is_dirty` says whether any byte of a range is dirty: such
+    /// folios are not split.
     pub(in crate::requests) fn drop_bytes(
         &mut self,
         bytes: Range<u64>,
@@ -95,13 +95,13 @@ impl Folios {
         }
     }
 
-    /// Drops the folios that are not to be kept, by their bytes.
+    /// Drops the folios for which `is_kept` is false, by their bytes.
     pub(in crate::requests) fn keep(&mut self, is_kept: impl Fn(Range<u64>) -> bool) {
         self.orders
             .retain(|&first, &mut order| is_kept(first << PAGE_BITS..(first + (1 << order)) << PAGE_BITS));
     }
 
-    /// Parts a folio by halves until `page` is one of its own.
+    /// Splits a folio in halves until `page` has its own.
     fn part(&mut self, folio: Range<u64>, page: u64) {
         let Some(mut order) = self.orders.remove(&folio.start) else { return };
         let mut first = folio.start;
@@ -118,7 +118,7 @@ impl Folios {
         self.orders.insert(first, 0);
     }
 
-    /// Where the folio begins and ends that a block lies in, in blocks of this size.
+    /// Start and end of the folio that contains a block, in blocks of this size.
     pub(in crate::requests) fn around(&self, block: u32, block_bits: u32) -> Range<u32> {
         let byte = u64::from(block) << block_bits;
         let page = byte >> PAGE_BITS;
@@ -145,7 +145,7 @@ mod tests {
         // 57,314 + 49,104: pages 13 to 25.
         folios.note_write(57_314..106_418);
         assert_eq!(list(&folios), [(13, 0), (14, 1), (16, 3), (24, 0), (25, 0)]);
-        // What is there stays.
+        // Existing folios stay.
         folios.note_write(95_192..127_681);
         assert_eq!(
             list(&folios),
@@ -153,7 +153,7 @@ mod tests {
         );
         assert_eq!((folios.around(17, 12), folios.around(40, 12)), (16..24, 40..41));
         assert_eq!(folios.around(70, 10), 64..96);
-        // Blocks of 16 and 64 KiB: the end was once rounded down, and nothing was left.
+        // Blocks of 16 and 64 KiB: the end was once rounded down, which left nothing.
         assert_eq!((folios.around(3, 14), folios.around(6, 14), folios.around(1, 16)), (3..4, 6..7, 1..2));
     }
 
