@@ -1,9 +1,9 @@
-//! One writer a device: who uses a device is known to the whole process, whatever pointers lead to
-//! it.
+//! One writer per device. Users of a device are known to the whole process, whichever pointers lead
+//! to it.
 //!
-//! A device that is written has no other user; readers share one. Between processes the lock of
-//! [`FileDevice`](crate::FileDevice) says the same. What is behind a pointer, a recorder or an
-//! injector of faults is the device itself ([`BlockDevice::identity`]).
+//! A device that is being written has no other user; readers share one. Between processes the lock
+//! of [`FileDevice`](crate::FileDevice) ensures the same. A pointer, a recorder or a fault injector
+//! counts as the device behind it ([`BlockDevice::identity`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -12,12 +12,12 @@ use blockyard_sync::{Mutex, rank};
 
 use crate::{BlockDevice, DeviceError, Result};
 
-/// What tells the devices of a process from each other while they exist.
+/// Distinguishes the devices of a process while they exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(usize);
 
 impl DeviceId {
-    /// The identity of a device that is no view of another one: its place in memory.
+    /// The identity of a device that is no view of another one: its address in memory.
     #[must_use]
     pub fn of<D: ?Sized>(device: &D) -> Self {
         Self(std::ptr::from_ref(device).cast::<()>().addr())
@@ -27,7 +27,7 @@ impl DeviceId {
 /// How a device is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// By so many readers.
+    /// By this many readers.
     Read(u32),
     /// By one writer.
     Write,
@@ -37,9 +37,9 @@ enum Use {
 static USED: LazyLock<Mutex<BTreeMap<DeviceId, Use>>> =
     LazyLock::new(|| Mutex::new(rank::LEAF, BTreeMap::new()));
 
-/// The right to use a device; dropping it gives it back.
+/// The right to use a device. Dropping it releases the right.
 pub struct Claim {
-    /// Kept, so that no other device gets its place in memory meanwhile.
+    /// Kept, so that no other device gets its address meanwhile.
     device: Arc<dyn BlockDevice>,
 }
 
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Claim {
 }
 
 impl Claim {
-    /// The device for one who writes to it.
+    /// Claims the device for writing.
     ///
     /// # Errors
     /// [`DeviceError::Busy`] when somebody uses it.
@@ -66,7 +66,7 @@ impl Claim {
         }
     }
 
-    /// The device for one who reads it, and wants nobody to write meanwhile.
+    /// Claims the device for reading, with nobody writing meanwhile.
     ///
     /// # Errors
     /// [`DeviceError::Busy`] when somebody writes to it.
@@ -127,8 +127,7 @@ mod tests {
         drop(Claim::write(&device).unwrap());
     }
 
-    /// Whatever leads to a device, its content is the same; what an overlay takes goes nowhere
-    /// else.
+    /// A view has the same content as its device. Writes to an overlay stay in the overlay.
     #[test]
     fn views_of_one_device_are_that_device() {
         let memory = Arc::new(MemoryDevice::new(4096));

@@ -16,8 +16,8 @@ struct CloneRange {
 
 const FICLONERANGE: Opcode = ioctl::opcode::write::<CloneRange>(0x94, 13);
 
-/// Has `into` share `length` bytes of `file`, those from byte `from` on, as its own from byte `to`
-/// on. Where it fails, nothing has changed.
+/// Makes `into` share `length` bytes of `file`, from byte `from` of `file` to byte `to` of `into`.
+/// If it fails, nothing has changed.
 pub(crate) fn clone_range(
     into: impl AsFd,
     to: u64,

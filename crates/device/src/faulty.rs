@@ -1,8 +1,8 @@
 //! A device that fails on purpose: an error, or a torn transfer and an error, at a chosen operation
-//! or place.
+//! or position.
 //!
-//! Operations are counted from 1, each kind by itself, whether they fail or not; so a first run
-//! without faults tells how many there are, and later runs can fail each of them in turn.
+//! Operations are counted from 1, separately by kind, whether they fail or not. So a first run
+//! without faults shows how many there are, and later runs can fail each of them in turn.
 
 use std::io;
 
@@ -42,7 +42,7 @@ pub enum Effect {
     Nothing,
     /// Only the first this many bytes are transferred.
     Short(usize),
-    /// Everything is transferred, and the error is a lie.
+    /// Everything is transferred, but an error is returned all the same.
     Everything,
 }
 
@@ -57,7 +57,7 @@ pub struct Fault {
     pub effect: Effect,
 }
 
-/// How many operations of each kind were asked for.
+/// How many operations of each kind were requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperationCounts {
     /// Reads.
@@ -93,7 +93,7 @@ struct State {
     strikes: u64,
 }
 
-/// A device that passes everything on to `below` except where a fault strikes.
+/// A device that passes everything on to `below`, except where a fault strikes.
 pub struct FaultyDevice<D> {
     below: D,
     state: Mutex<State>,
@@ -121,12 +121,12 @@ impl<D: BlockDevice> FaultyDevice<D> {
         &self.below
     }
 
-    /// Adds a fault; the first one added that matches an operation decides.
+    /// Adds a fault. The first one added that matches an operation decides.
     pub fn add(&self, fault: Fault) {
         self.state.lock().faults.push(fault);
     }
 
-    /// Removes all faults; the counts stay.
+    /// Removes all faults. The counts stay.
     pub fn heal(&self) {
         self.state.lock().faults.clear();
     }
@@ -143,7 +143,7 @@ impl<D: BlockDevice> FaultyDevice<D> {
         self.state.lock().strikes
     }
 
-    /// Counts an operation and says what strikes it.
+    /// Counts an operation and returns the effect of a fault that strikes it.
     fn strike(&self, operation: Operation, offset: u64, length: u64) -> Option<Effect> {
         let mut guard = self.state.lock();
         let state = &mut *guard;

@@ -1,10 +1,10 @@
 //! A device that is a file or a block device, or a part of one: positional reads and writes, hole
 //! punching, advisory lock.
 //!
-//! A writer holds an exclusive `flock` for its life, so two writers of ours never meet; on a block
-//! device it also asks the kernel for exclusive use, which fails while it is mounted. What a loop
-//! device shows is never written: the kernel keeps what it has read of it. Readers take a shared
-//! lock when they want nobody to write meanwhile.
+//! A writer holds an exclusive `flock` while it lives, so two of our writers never meet. On a block
+//! device it also asks the kernel for exclusive use, which fails while the device is mounted. A
+//! file shown by a loop device is never written: the kernel keeps what it has read of it. Readers
+//! take a shared lock if nobody may write meanwhile.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -20,7 +20,7 @@ use crate::{BlockDevice, DeviceError, PartitionTable, Result, check_range, in_us
 
 /// Bytes that are read, or written as zeroes, at a time.
 const CHUNK: usize = 1 << 20;
-/// Parts that one system call takes.
+/// Parts per system call.
 const PARTS_MAX: usize = 1024;
 
 /// A file or block device, or a part of one.
@@ -28,7 +28,7 @@ const PARTS_MAX: usize = 1024;
 pub struct FileDevice {
     file: File,
     path: PathBuf,
-    /// Where the device begins in the file: offsets of every method count from there.
+    /// Where the device begins in the file: offsets of all methods count from there.
     start: u64,
     size: u64,
     is_read_only: bool,
@@ -53,8 +53,8 @@ impl FileDevice {
         Self::open_writable(path).map_err(|source| open_error(path, source))
     }
 
-    /// A device over a file that the caller has opened: for writing too, with the exclusive lock,
-    /// when it was opened so.
+    /// A device over a file that the caller has opened. If it was opened for writing, so is the
+    /// device, with the exclusive lock.
     ///
     /// # Errors
     /// As [`FileDevice::open`].
@@ -68,8 +68,8 @@ impl FileDevice {
         Self::finish_open(opened, &path, !is_writable).map_err(|source| open_error(&path, source))
     }
 
-    /// Takes the shared lock of a reader: nobody writes while this device lives. A writer has a
-    /// lock already.
+    /// Takes a reader's shared lock: nobody writes while this device lives. A writer already has a
+    /// lock.
     ///
     /// # Errors
     /// [`DeviceError::Open`] when somebody writes to the file, or the kernel has it mounted so that
@@ -86,11 +86,11 @@ impl FileDevice {
         self.lock(FlockOperation::NonBlockingLockShared).map_err(|source| open_error(&self.path, source))
     }
 
-    /// Makes a sparse file of `size` bytes, or empties and resizes one that is there; with the
+    /// Creates a sparse file of `size` bytes, or empties and resizes an existing one, with the
     /// exclusive lock.
     ///
     /// The content is dropped only once the lock is held. A block device keeps its size, which must
-    /// suffice.
+    /// be sufficient.
     ///
     /// # Errors
     /// [`DeviceError::Open`].
@@ -98,8 +98,8 @@ impl FileDevice {
         Self::create_at(path, 0, size)
     }
 
-    /// As [`Self::create`], for a device that begins at byte `start` of the file: what lies before
-    /// it stays.
+    /// As [`Self::create`], for a device that begins at byte `start` of the file. What precedes it
+    /// stays.
     ///
     /// # Errors
     /// [`DeviceError::Open`].
@@ -114,7 +114,7 @@ impl FileDevice {
             let is_new = !path.exists();
             let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
             let mut device = Self::finish_open(opened, path, false)?;
-            // A size that the file cannot have must not cost its content, or leave an empty file.
+            // An impossible size must not cost the file its content, or leave an empty file.
             let length_before = device.size;
             if let Err(error) = device.file.set_len(end) {
                 if is_new {
@@ -132,10 +132,10 @@ impl FileDevice {
         device.window(start, None)
     }
 
-    /// The part that begins at byte `start` and has `bytes` bytes, or as many as there are.
+    /// The part that begins at byte `start` and has `bytes` bytes, or all the rest.
     ///
     /// # Errors
-    /// [`DeviceError::Open`] when it begins at the end or behind it.
+    /// [`DeviceError::Open`] when it begins at or behind the end.
     pub fn window(mut self, start: u64, bytes: Option<u64>) -> Result<Self> {
         if start >= self.size && start > 0 {
             let message = format!("it has {} bytes, the image would begin at byte {start}", self.size);
@@ -160,7 +160,7 @@ impl FileDevice {
         self.window(offset, partition.map(|partition| partition.bytes))
     }
 
-    /// Bytes that a block device counts in; `None` for a file, which can be the image of any disk.
+    /// Sector size of a block device; `None` for a file, which can be the image of any disk.
     #[must_use]
     pub fn sector_bytes(&self) -> Option<u64> {
         rustix::fs::ioctl_blksszget(&self.file).ok().map(u64::from)
@@ -184,7 +184,7 @@ impl FileDevice {
         if !is_read_only {
             device.lock(FlockOperation::NonBlockingLockExclusive)?;
         }
-        // The end of a block device is its size, as it is for a file.
+        // The end of a block device gives its size, as for a file.
         device.size = device.file.seek(SeekFrom::End(0))?;
         Ok(device)
     }
@@ -205,7 +205,7 @@ impl FileDevice {
         &self.path
     }
 
-    /// Bytes that the file occupies in the file system it lies in (0 for a block device).
+    /// Bytes that the file occupies in its file system (0 for a block device).
     ///
     /// # Errors
     /// [`DeviceError::Io`].
@@ -217,11 +217,11 @@ impl FileDevice {
         }
     }
 
-    /// Calls `visit` with every stretch of data, in ascending order and in pieces of at most 1 MiB;
-    /// holes are left out.
+    /// Calls `visit` with every stretch of data, in ascending order and in pieces of at most 1 MiB.
+    /// Holes are left out.
     ///
     /// # Errors
-    /// [`DeviceError::Io`], and what `visit` returns.
+    /// [`DeviceError::Io`], and errors of `visit`.
     pub fn for_each_data(&self, mut visit: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let mut buf = vec![0; CHUNK];
         let mut position = 0;
@@ -246,7 +246,7 @@ impl FileDevice {
         let start = match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(self.start + position)) {
             Ok(start) => start - self.start,
             Err(rustix::io::Errno::NXIO) => return Ok(None),
-            // Block devices and some file systems know no holes: all of it is data.
+            // Block devices and some file systems have no holes: everything is data.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOTSUP) => {
                 return Ok(Some((position, self.size)));
             }
@@ -264,7 +264,7 @@ impl FileDevice {
         check_range(operation, offset, length, self.size)
     }
 
-    /// Writes parts one behind the other from byte `at` of the file on; gives where they end.
+    /// Writes parts one after the other from byte `at` of the file on. Returns where they end.
     fn write_parts(&self, at: u64, parts: &[&[u8]]) -> io::Result<u64> {
         let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let (mut at, mut left) = (at, &mut slices[..]);
@@ -296,8 +296,8 @@ impl FileDevice {
 }
 
 impl Drop for FileDevice {
-    /// Gives the lock back at once: a child process that another thread is about to start holds a
-    /// copy of the open file until it has replaced its image, and with it the lock.
+    /// Releases the lock at once. Otherwise a child process that another thread is about to start
+    /// could keep it: it holds a copy of the open file until it has replaced its image.
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
@@ -338,10 +338,11 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
-    /// Where both are files of a file system that shares blocks, and the range is of whole ones.
+    /// Works if both are files of a file system that can share blocks, and the range consists of
+    /// whole blocks.
     fn share_from(&self, offset: u64, length: u64, file: BorrowedFd<'_>, from: u64) -> Result<bool> {
         self.check_writable("share", offset, length)?;
-        // No bytes would be all to the end of the file.
+        // A length of 0 would mean all to the end of the file.
         Ok(length > 0 && clone_range(&self.file, self.start + offset, length, file, from).is_ok())
     }
 
@@ -418,14 +419,13 @@ impl<'a> Gather<'a> {
     }
 }
 
-/// `O_EXCL` as the standard library takes it: on a block device it fails while the device is in
-/// use.
+/// `O_EXCL` as the standard library takes it. On a block device, opening fails while the device is
+/// in use.
 fn rustix_exclusive() -> i32 {
     rustix::fs::OFlags::EXCL.bits().cast_signed()
 }
 
-/// Refuses what can hold no image before it is opened: to open a pipe waits for somebody who writes
-/// to it.
+/// Refuses files that can hold no image before opening them: opening a pipe waits for a writer.
 fn refuse_other_kinds(path: &Path) -> io::Result<()> {
     std::fs::metadata(path).map_or(Ok(()), |data| check_kind(data.file_type()))
 }
@@ -464,7 +464,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
-    /// A copy of the open file is what a child process has between its start and its own program.
+    /// A child process has a copy of the open file between its start and its own program.
     #[test]
     fn the_lock_ends_with_the_device_whoever_has_copies_of_the_file() {
         let folder = tempfile::tempdir().unwrap();
@@ -477,7 +477,7 @@ mod tests {
         drop(copy);
     }
 
-    /// A writer is alone; readers that lock share, and keep a writer out.
+    /// A writer is alone. Readers that lock share, and keep a writer out.
     #[test]
     fn readers_that_lock_and_a_writer_exclude_each_other() {
         let directory = tempfile::tempdir().unwrap();
@@ -507,7 +507,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let device = FileDevice::create(&folder.path().join("image"), 1 << 20).unwrap();
         device.write_at(0, &[1; 8192]).unwrap();
-        // No whole blocks, more than the file has, and nothing, which would be all of the file.
+        // Partial blocks, more than the file has, and 0, which would mean all of the file.
         for (offset, length, from) in [(512, 4096, 0), (0, 4097, 0), (0, 4096, 1), (0, 1 << 19, 0), (0, 0, 0)]
         {
             assert!(

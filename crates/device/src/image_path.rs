@@ -1,10 +1,10 @@
-//! Where an image lies: a file or block device, and the byte of it at which the image begins.
+//! Location of an image: a file or block device, and the byte at which the image begins in it.
 //!
-//! The form is that of e2fsprogs: `disk.img?offset=1048576`. A file whose name really ends so is
-//! that file. Every program that opens an image does it here, so that all understand the same.
+//! The form is that of e2fsprogs: `disk.img?offset=1048576`. If a file really has such a name, it
+//! means that file. Every program that opens an image uses this, so that all understand the same.
 //!
-//! An image that begins where a partition begins ends where that ends; another one ends with the
-//! file.
+//! An image that begins where a partition begins ends where the partition ends. Any other ends with
+//! the file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{FileDevice, Result};
 
-/// What comes between the file and the number.
+/// The separator between the file and the number.
 const MARK: &[u8] = b"?offset=";
 
 /// A file or block device, and the first byte of the image in it.
@@ -23,7 +23,7 @@ pub struct ImagePath {
     offset: u64,
 }
 
-/// An offset that is no number of bytes.
+/// An invalid offset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "?offset={0}: not a number of bytes; a suffix k, m, g or t may follow it, or s for sectors of 512 bytes"
@@ -31,7 +31,7 @@ pub struct ImagePath {
 pub struct BadOffset(String);
 
 impl ImagePath {
-    /// Takes an operand of the command line apart.
+    /// Parses an operand of the command line.
     ///
     /// # Errors
     /// [`BadOffset`].
@@ -52,7 +52,7 @@ impl ImagePath {
         Self::at(file, 0)
     }
 
-    /// What begins at a byte of a file or device.
+    /// The part from a byte of a file or device on.
     pub fn at(file: impl Into<PathBuf>, offset: u64) -> Self {
         let file = file.into();
         Self { given: file.clone(), file, offset }
@@ -94,9 +94,9 @@ impl ImagePath {
         self.narrow(FileDevice::open(&self.file)?)
     }
 
-    /// Makes or empties the image, so that it has `size` bytes of holes; with the exclusive lock.
-    /// What lies before it stays; what lies behind its first byte is lost. A block device keeps its
-    /// size, which must suffice.
+    /// Creates or empties the image, so that it has `size` bytes of holes, with the exclusive lock.
+    /// What precedes it stays; everything behind its first byte is lost. A block device keeps its
+    /// size, which must be sufficient.
     ///
     /// # Errors
     /// [`DeviceError::Open`](crate::DeviceError::Open).
@@ -115,7 +115,7 @@ impl From<PathBuf> for ImagePath {
     }
 }
 
-/// A number of bytes, with a suffix or without; `0x` makes it hexadecimal, as in C.
+/// A number of bytes, optionally with a suffix. `0x` makes it hexadecimal, as in C.
 fn byte_count(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     if let Some(digits) = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+')) {

@@ -1,9 +1,9 @@
-//! Other users of an image: the kernel, which has it mounted or attached, and other processes,
-//! which hold its lock.
+//! Other users of an image: the kernel, if it has it mounted or attached, and other processes that
+//! hold its lock.
 //!
-//! A block device is mounted when it, or a partition of it, stands in the list of mounts, or when
-//! it cannot be had for exclusive use: mounts in other namespaces are not in our list. A file is
-//! mounted when a loop device that shows it is.
+//! A block device counts as mounted if it, or one of its partitions, is in the list of mounts, or
+//! if exclusive use is refused: mounts in other namespaces are not in our list. A file counts as
+//! mounted if a loop device that shows it is.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 pub struct KernelMount {
     /// The block device that is mounted.
     pub device: PathBuf,
-    /// Where, as `/proc` writes it, when that is known and it can be changed there.
+    /// Mount point as in `/proc`, if it is known and the image can be changed there.
     pub place: Option<String>,
 }
 
@@ -27,20 +27,20 @@ struct Device {
     minor: u32,
 }
 
-/// The mount of the kernel by which an image may be changing, if there is one.
+/// The kernel's mount through which an image may be changing, if there is one.
 #[must_use]
 pub fn kernel_mount(image: &Path) -> Option<KernelMount> {
     devices_of(image).into_iter().find_map(mount_of)
 }
 
-/// The loop device that shows a file, if one does: the kernel keeps what it has read of it.
+/// The loop device that shows a file, if there is one: the kernel keeps what it has read of it.
 #[must_use]
 pub fn loop_device_of(image: &Path) -> Option<PathBuf> {
     let folder = loops_of(image).into_iter().next()?;
     Some(Path::new("/dev").join(folder.file_name()?))
 }
 
-/// The block device itself, or the loop devices that show a file; each with its partitions.
+/// The block device itself, or the loop devices that show a file, each with its partitions.
 fn devices_of(image: &Path) -> Vec<Device> {
     let Ok(data) = std::fs::metadata(image) else { return Vec::new() };
     if data.file_type().is_block_device() {
@@ -58,7 +58,7 @@ fn devices_of(image: &Path) -> Vec<Device> {
     devices
 }
 
-/// Folders of the loop devices that show a file.
+/// Sysfs directories of the loop devices that show a file.
 fn loops_of(image: &Path) -> Vec<PathBuf> {
     let (Ok(image), Ok(devices)) = (image.canonicalize(), std::fs::read_dir("/sys/block")) else {
         return Vec::new();
@@ -76,7 +76,7 @@ fn partitions(disk: &Path) -> Vec<Device> {
     folders.filter(|folder| folder.join("partition").exists()).filter_map(|folder| device(&folder)).collect()
 }
 
-/// The device of a folder of sysfs.
+/// The device of a sysfs directory.
 fn device(folder: &Path) -> Option<Device> {
     let numbers = std::fs::read_to_string(folder.join("dev")).ok()?;
     let (major, minor) = numbers.trim().split_once(':')?;
@@ -84,8 +84,8 @@ fn device(folder: &Path) -> Option<Device> {
     Some(Device { path, major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
-/// The mount by which a device can change; one whose place is not known where only that it is in
-/// use is.
+/// The mount through which a device can change. Without a mount point if it is only known to be in
+/// use.
 fn mount_of(device: Device) -> Option<KernelMount> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let number = format!("{}:{}", device.major, device.minor);
@@ -107,8 +107,8 @@ struct Mount<'l> {
     is_writable: bool,
 }
 
-/// Number, parent, device, root, place, options, tags, `-`, type, source, options of the file
-/// system.
+/// Number, parent, device, root, mount point, options, tags, `-`, type, source, file system
+/// options.
 fn mount(line: &str) -> Option<Mount<'_>> {
     let mut fields = line.split(' ');
     let (device, place) = (fields.nth(2)?, fields.nth(1)?);
@@ -116,8 +116,7 @@ fn mount(line: &str) -> Option<Mount<'_>> {
     Some(Mount { device, place, is_writable: options.split(',').any(|option| option == "rw") })
 }
 
-/// Times that the list of locks is read: what others lock and unlock meanwhile may hide a line of
-/// it.
+/// How often the list of locks is read: concurrent locking and unlocking may hide a line of it.
 const LOCKS_READ_MAX: usize = 8;
 
 /// The holder of a lock that we could not get, for an error message.
@@ -138,7 +137,7 @@ pub(crate) fn lock_holder(file: &File) -> String {
     "another process is writing to it or reading it".to_owned()
 }
 
-/// A lock on a whole file as `/proc/locks` lists it.
+/// A lock on a whole file, as listed in `/proc/locks`.
 struct Lock<'l> {
     is_write: bool,
     process: u32,

@@ -1,7 +1,8 @@
-//! Block devices: the trait that everything above reads and writes through, and its kinds.
+//! Block devices: the trait through which everything above reads and writes, and its
+//! implementations.
 //!
-//! Offsets and lengths are bytes. Devices are shared (`&self`) between threads; two operations on
-//! disjoint ranges never disturb each other, and a write that returned is seen by every later read.
+//! Offsets and lengths are bytes. Devices are shared (`&self`) between threads. Two operations on
+//! disjoint ranges never disturb each other, and every later read sees a write that has returned.
 //!
 //! | kind | what for |
 //! |---|---|
@@ -45,13 +46,13 @@ pub use partitions::{PartitionTable, TableKind};
 pub use recorder::{CrashPlan, CrashState, Event, Piece, RecorderDevice, Step, WriteLog};
 pub use stalling::StallingDevice;
 
-/// Errors of a device, with the operation and the place.
+/// Errors of a device, with the operation and the position.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The file or block device cannot be opened or made.
     #[error("cannot open {}: {source}", path.display())]
     Open {
-        /// What was to be opened.
+        /// What should have been opened.
         path: PathBuf,
         /// The cause.
         source: std::io::Error,
@@ -90,13 +91,13 @@ pub enum DeviceError {
         /// First byte.
         offset: u64,
     },
-    /// Somebody else uses the device, and not both can.
+    /// Another user uses the device, and both cannot.
     #[error("the device is in use: {0}")]
     Busy(&'static str),
 }
 
 impl DeviceError {
-    /// Whether somebody else uses what was to be opened.
+    /// Whether the device is used by somebody else.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         match self {
@@ -110,8 +111,8 @@ impl DeviceError {
 /// Result of a device operation.
 pub type Result<T> = std::result::Result<T, DeviceError>;
 
-/// A device of bytes with a volatile write cache: what was written is durable only after a
-/// [`flush`](Self::flush) or when written by [`write_durable_at`](Self::write_durable_at).
+/// A device of bytes with a volatile write cache: written data is durable only after a
+/// [`flush`](Self::flush), or if written by [`write_durable_at`](Self::write_durable_at).
 pub trait BlockDevice: Send + Sync {
     /// Size in bytes.
     fn size(&self) -> u64;
@@ -132,8 +133,8 @@ pub trait BlockDevice: Send + Sync {
     /// the range holds any mix of old and new sectors.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Writes `parts` one behind the other, the first at byte `offset`; each may be a write of its
-    /// own. The default makes them so.
+    /// Writes `parts` one after the other, the first at byte `offset`. Each may be a separate
+    /// write, as in the default.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -146,7 +147,7 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
-    /// As [`write_at`](Self::write_at), and durable when it returns (force unit access): says
+    /// As [`write_at`](Self::write_at), and durable when it returns (force unit access). Says
     /// nothing about other writes. The default writes, then flushes.
     ///
     /// # Errors
@@ -156,8 +157,8 @@ pub trait BlockDevice: Send + Sync {
         self.flush()
     }
 
-    /// Makes a range hold what `file` has from its byte `from` on, by storage that both share until
-    /// one is written to. `false`: not possible here, and nothing was written; the default.
+    /// Makes a range hold the content of `file` from its byte `from` on, by storage that both share
+    /// until one is written to. `false`, the default: not possible here, and nothing was written.
     ///
     /// # Errors
     /// [`DeviceError::OutOfRange`], [`DeviceError::ReadOnly`].
@@ -166,13 +167,13 @@ pub trait BlockDevice: Send + Sync {
         Ok(false)
     }
 
-    /// Makes a range read as zeroes, giving its storage back where the device can.
+    /// Makes a range read as zeroes, and frees its storage if the device can.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<()>;
 
-    /// Tells the device that the content of a range is no longer needed; what it reads as
+    /// Tells the device that the content of a range is no longer needed. What it reads as
     /// afterwards is undefined.
     ///
     /// # Errors
@@ -185,8 +186,8 @@ pub trait BlockDevice: Send + Sync {
     /// [`DeviceError::Io`].
     fn flush(&self) -> Result<()>;
 
-    /// What tells this device from others: views that write to the device below have the identity
-    /// of that one. The default is for a device of its own.
+    /// Distinguishes this device from others: a view that writes to the device below has the
+    /// identity of that one. The default is for a separate device.
     fn identity(&self) -> DeviceId {
         DeviceId::of(self)
     }
@@ -206,7 +207,7 @@ pub(crate) fn check_range<L: TryInto<u64>>(
     }
 }
 
-/// Passes every method on to what a pointer points at.
+/// Forwards every method through a pointer.
 macro_rules! forward_through_pointer {
     ($($pointer:ty),*) => {$(
         impl<D: BlockDevice + ?Sized> BlockDevice for $pointer {

@@ -1,8 +1,8 @@
 //! A sparse device in memory: holes read as zeroes and cost nothing, so a 16 TiB image is a few MiB
 //! of metadata.
 //!
-//! Operations on different 64 KiB stripes rarely meet a common lock, and there is none that all of
-//! them take (see `pages.rs`). Writing zeroes to a hole leaves the hole.
+//! Operations on different 64 KiB stripes rarely share a lock, and no lock is taken by all of them
+//! (see `pages.rs`). Writing zeroes to a hole leaves the hole.
 
 use std::path::Path;
 
@@ -69,8 +69,8 @@ impl MemoryDevice {
         copy
     }
 
-    /// Writes the content to a new file (or over an old one) with holes where this device has them,
-    /// and makes it durable.
+    /// Writes the content to a new or existing file, with holes where this device has them, and
+    /// makes it durable.
     ///
     /// # Errors
     /// [`DeviceError::Io`](crate::DeviceError::Io) when the file cannot be made or written.
@@ -85,8 +85,8 @@ impl MemoryDevice {
         target.flush()
     }
 
-    /// Zeroes a checked range; the last page goes as a whole when the range reaches the end of the
-    /// device.
+    /// Zeroes a checked range. If the range reaches the end of the device, the last page goes as a
+    /// whole.
     fn drop_range(&self, offset: u64, length: u64) {
         let end = offset + length;
         let end = if end == self.size { end.next_multiple_of(u64_from_usize(PAGE_SIZE)) } else { end };

@@ -1,20 +1,20 @@
-//! Devices that take time: a model says when each request ends, and a clock of its own goes on;
-//! nobody sleeps.
+//! Devices that take time: a model says when each request ends, on a clock of its own; nobody
+//! sleeps.
 //!
-//! Content is the device's below, at once. What a request costs follows from the requests before it
-//! alone, so the same requests give the same times on every machine. Reads wait for their end.
-//! Writes go into a queue, as into a drive's cache, until it is full, and the model may serve them
-//! in another order; a flush waits for all of them.
+//! The content is that of the device below, at once. The cost of a request follows from earlier
+//! requests alone, so the same requests give the same times on every machine. Reads wait for their
+//! end. Writes go into a queue, as into a drive's cache, until it is full, and the model may serve
+//! them in another order. A flush waits for all of them.
 //!
-//! | model | what it knows |
+//! | model | what it models |
 //! |---|---|
 //! | `hdd` | zones, a seek curve, rotation, read-ahead into a buffer, a command queue, an elevator before it |
-//! | `ssd` | flash units that work side by side, read and program times, the link they share, a write buffer |
+//! | `ssd` | flash units that work in parallel, read and program times, the link they share, a write buffer |
 //! | `ftl` | as `ssd`, behind a page map with greedy collection, over-provisioning and trim: write amplification, wear |
 //! | `latency` | a fixed time and depth: disks at the other end of a network |
 //!
-//! Their parameters are data (`crates/device/models/`, with their sources). They are models: no
-//! figure is any maker's.
+//! Their parameters are data (`crates/device/models/`, with their sources). They are models: the
+//! figures are not any vendor's.
 
 mod driver;
 mod flash;
@@ -37,45 +37,44 @@ pub use ftl::{FlashOperation, Ftl, FtlShape};
 pub use parameters::{BadModel, MODELS, ModelParameters};
 pub use request::{BadTrace, Request, RequestKind, RequestTrace};
 
-/// When requests end. Times are since the start of the model.
+/// Decides when requests end. Times are since the start of the model.
 pub trait Model: Send {
-    /// Hands a request over at `now`, which is not before any earlier `now` nor any end that was
-    /// told.
+    /// Submits a request at `now`, which is not before any earlier `now` nor any reported end.
     fn submit(&mut self, id: u64, request: &Request, now: Duration);
 
-    /// Takes the request that ends next, and its time; nothing when none is in flight.
+    /// Takes the request that ends next, and its time; `None` if none is in flight.
     fn take_ended(&mut self) -> Option<(u64, Duration)>;
 
-    /// When all that was handed over is durable; asked when nothing is in flight.
+    /// When everything submitted is durable. Called when nothing is in flight.
     fn durable_at(&self, now: Duration) -> Duration;
 
-    /// Requests that may be in flight.
+    /// Most requests in flight.
     fn depth(&self) -> usize;
 
-    /// Whether it has seek times, which decides Linux's defaults.
+    /// Whether it has seek times; that decides Linux's defaults.
     fn is_rotational(&self) -> bool;
 
     /// What it counted.
     fn counts(&self) -> ModelCounts;
 }
 
-/// What a model counts beside time.
+/// Counts of a model, besides time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelCounts {
-    /// Requests that the arm moved or the platter turned for; `hdd` only.
+    /// Requests for which the arm moved or the platter turned; `hdd` only.
     pub positionings: u64,
-    /// Requests that the buffer of read-ahead served; `hdd` only.
+    /// Requests served from the read-ahead buffer; `hdd` only.
     pub buffer_hits: u64,
-    /// Pages that were written; `ftl` only, as all below.
+    /// Pages written; `ftl` only, as all below.
     pub host_pages: u64,
-    /// Pages that were programmed, by block of the flash.
+    /// Pages programmed, by block of the flash.
     pub programs: Vec<u64>,
     /// Erasures, by block.
     pub erases: Vec<u64>,
 }
 
 impl ModelCounts {
-    /// Pages programmed for each that was written; `None` when none was.
+    /// Pages programmed per page written; `None` if none was.
     #[must_use]
     pub fn write_amplification(&self) -> Option<f64> {
         use blockyard_disk::num::count_as_f64;
@@ -96,7 +95,7 @@ pub struct Modelled<D> {
     clock: Mutex<Clock>,
 }
 
-/// What is under the lock.
+/// What the lock guards.
 struct Clock {
     driver: Driver,
     trace: Option<Vec<Request>>,
@@ -123,25 +122,25 @@ impl<D: BlockDevice> Modelled<D> {
         &self.below
     }
 
-    /// Keeps every request from now on.
+    /// Records every request from now on.
     pub fn keep_trace(&self) {
         self.clock.lock().trace = Some(Vec::new());
     }
 
-    /// The requests kept so far; nothing when they are not kept. Keeping goes on with an empty
-    /// trace.
+    /// The requests recorded so far; `None` if they are not recorded. Recording continues with an
+    /// empty trace.
     #[must_use]
     pub fn take_trace(&self) -> Option<RequestTrace> {
         self.clock.lock().trace.as_mut().map(|trace| RequestTrace::new(std::mem::take(trace)))
     }
 
-    /// Whether the device has seek times: what an allocator that opens it is to be told.
+    /// Whether the device has seek times; tell this to an allocator that opens it.
     #[must_use]
     pub fn is_rotational(&self) -> bool {
         self.clock.lock().driver.is_rotational()
     }
 
-    /// Time and counts so far; what is in flight is not waited for.
+    /// Time and counts so far. Does not wait for requests in flight.
     #[must_use]
     pub fn figures(&self) -> Figures {
         self.clock.lock().driver.figures()
@@ -153,7 +152,7 @@ impl<D: BlockDevice> Modelled<D> {
         self.clock.lock().driver.elapsed()
     }
 
-    /// Lets the clock go on without a request: what a caller computes takes time, too.
+    /// Advances the clock without a request: a caller's computation takes time, too.
     pub fn pass(&self, time: Duration) {
         self.clock.lock().driver.pass(time);
     }
@@ -202,7 +201,7 @@ impl<D: BlockDevice> BlockDevice for Modelled<D> {
         Ok(())
     }
 
-    /// Costs what a write of zeroes costs.
+    /// Costs as much as a write of zeroes.
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
         self.below.write_zeroes(offset, length)?;
         self.tell(RequestKind::Write, offset, length);
@@ -226,24 +225,24 @@ impl<D: BlockDevice> BlockDevice for Modelled<D> {
     }
 }
 
-/// A part of a whole that is so large, as a share of it.
+/// A part of a whole, as a share of it.
 fn share(part: u64, whole: u64) -> f64 {
     use blockyard_disk::num::count_as_f64;
     count_as_f64(part) / count_as_f64(whole.max(1))
 }
 
-/// How long so many bytes take at so many bytes a second.
+/// Time for this many bytes at a rate.
 fn transfer(bytes: u64, bytes_per_second: u64) -> Duration {
     let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_second.max(1));
     Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
-/// So many equal entries.
+/// A vector of equal entries.
 fn filled<T: Clone>(value: T, count: u64) -> Vec<T> {
     vec![value; usize_from_u64(count)]
 }
 
-/// Devices are shared.
+/// Devices must be shareable between threads.
 const _: fn() = || {
     fn is_shared<T: Send + Sync>() {}
     is_shared::<Modelled<Arc<dyn BlockDevice>>>();

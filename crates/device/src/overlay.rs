@@ -1,8 +1,8 @@
 //! Copy-on-write view over another device: writes stay in memory until they are committed or
 //! discarded.
 //!
-//! Granularity is 4 KiB: the first partial write to a page copies it from below, without a lock
-//! held across that read. The device below must not change while the overlay stands.
+//! Granularity is 4 KiB: the first partial write to a page copies it from below, with no lock held
+//! during that read. The device below must not change while the overlay exists.
 
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ impl<D: BlockDevice> OverlayDevice<D> {
         &self.below
     }
 
-    /// The device below, dropping what was written here.
+    /// The device below. Drops what was written here.
     #[must_use]
     pub fn into_below(self) -> D {
         self.below
@@ -50,8 +50,8 @@ impl<D: BlockDevice> OverlayDevice<D> {
         self.pages.resident_bytes()
     }
 
-    /// The byte ranges that were written, in ascending order, merged, rounded out to pages (and in
-    /// to the size).
+    /// The written byte ranges, in ascending order, merged, and rounded out to pages (but not
+    /// beyond the size).
     #[must_use]
     pub fn dirty_ranges(&self) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -78,7 +78,7 @@ impl<D: BlockDevice> OverlayDevice<D> {
     /// Nobody else may use the overlay meanwhile.
     ///
     /// # Errors
-    /// Those of the device below; the changes are kept then, and committing again is possible.
+    /// Those of the device below. The changes are kept then, and committing again is possible.
     pub fn commit(&self) -> Result<()> {
         let size = self.below.size();
         self.pages.for_each_present(|present| match present {
@@ -99,8 +99,8 @@ impl<D: BlockDevice> OverlayDevice<D> {
         self.pages.clear();
     }
 
-    /// Copies the pages that a range covers only in part from below, so that writing the range is
-    /// complete.
+    /// Copies the pages that a range covers only in part from below, so that writing the range
+    /// completes them.
     fn copy_up_edges(&self, offset: u64, length: u64) -> Result<()> {
         let page = u64_from_usize(PAGE_SIZE);
         let end = offset + length;
@@ -160,7 +160,7 @@ impl<D: BlockDevice> BlockDevice for OverlayDevice<D> {
         Ok(())
     }
 
-    /// Leaves the content as it is: allowed, and free.
+    /// Leaves the content as it is, which is allowed and costs nothing.
     fn discard(&self, offset: u64, length: u64) -> Result<()> {
         check_range("discard", offset, length, self.size())
     }

@@ -1,12 +1,12 @@
-//! Sparse page store: what the memory device and the overlay keep their content in.
+//! Sparse page store: holds the content of the memory device and the overlay.
 //!
 //! Pages of 4 KiB are grouped into stripes of 64 KiB, and stripes are spread over shards, each with
-//! its own reader-writer lock: there is no lock that every operation takes, and an empty store
-//! costs a few KiB whatever its logical size. A page is *absent* (the owner decides what it reads
-//! as), *zero*, or holds data.
+//! its own reader-writer lock. So no lock is taken by every operation, and an empty store costs a
+//! few KiB whatever its logical size. A page is *absent* (the owner decides what it reads as),
+//! *zero*, or holds data.
 //!
-//! Invariant: a whole write to a page never needs what was there before; a partial one finds the
-//! page present, or the owner has said that absent pages read as zeroes.
+//! Invariant: a write to a whole page never needs its old content. For a partial write the page
+//! must be present, or the owner has said that absent pages read as zeroes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -30,7 +30,8 @@ struct Shard {
     pages_resident: u64,
 }
 
-/// Spreads stripe numbers by one multiplication; they are chosen by layout, not by an adversary.
+/// Spreads stripe numbers by one multiplication. They follow from the layout, not from an
+/// adversary.
 #[derive(Default)]
 struct StripeHasher(u64);
 
@@ -50,7 +51,7 @@ impl Hasher for StripeHasher {
     }
 }
 
-/// What becomes of the whole pages of a zeroed range.
+/// What happens to the whole pages of a zeroed range.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Zeroing {
     /// They are dropped: absent pages read as zeroes here.
@@ -91,8 +92,8 @@ impl PageStore {
         Self { shards: (0..SHARDS).map(|_| RwLock::new(rank::DEVICE, Shard::default())).collect() }
     }
 
-    /// Copies what is present into `buf`; the returned ranges of `buf` are absent, were left alone,
-    /// and are merged.
+    /// Copies what is present into `buf`. The returned ranges of `buf` (merged) are absent and were
+    /// left alone.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Vec<Range<usize>> {
         let mut holes: Vec<Range<usize>> = Vec::new();
         for (stripe, bytes) in stripes_of(offset, u64_from_usize(buf.len())) {
@@ -112,7 +113,7 @@ impl PageStore {
         holes
     }
 
-    /// Stores `data`; an absent page that is written in part is zero elsewhere.
+    /// Stores `data`. The rest of an absent page that is written in part becomes zero.
     ///
     /// With `keep_holes`, an absent page that would receive only zeroes stays absent.
     pub(crate) fn write(&self, offset: u64, data: &[u8], keep_holes: bool) {
@@ -134,8 +135,7 @@ impl PageStore {
         }
     }
 
-    /// Makes a range zero; pages that the range covers in part must be present unless `zeroing`
-    /// drops.
+    /// Makes a range zero. Pages covered only in part must be present, unless `zeroing` drops.
     pub(crate) fn zero(&self, offset: u64, length: u64, zeroing: Zeroing) {
         if zeroing == Zeroing::Drop && length / STRIPE_BYTES > self.stripes_held() {
             return self.zero_held(offset, length);
@@ -145,7 +145,7 @@ impl PageStore {
         }
     }
 
-    /// As [`zero`](Self::zero) with dropping, at a cost that follows what is held instead of the
+    /// As [`zero`](Self::zero) with dropping, at a cost that depends on the pages held, not on the
     /// range.
     fn zero_held(&self, offset: u64, length: u64) {
         let end = offset + length;
@@ -189,7 +189,7 @@ impl PageStore {
         matches!(page_of(shard.stripes.get(&stripe), page_index(offset)), Page::Absent)
     }
 
-    /// Gives the page that starts at `offset` its content unless it is present by now.
+    /// Sets the content of the page that starts at `offset`, unless it is present by now.
     pub(crate) fn insert_if_absent(&self, offset: u64, data: PageData) {
         let stripe = offset / STRIPE_BYTES;
         let mut guard = self.shard(stripe).write();
@@ -213,8 +213,8 @@ impl PageStore {
         self.shards.iter().map(|shard| shard.read().pages_resident).sum::<u64>() * PAGE_BYTES
     }
 
-    /// Visits what is present in ascending order of place. No lock is held during a visit: each
-    /// stripe is copied out first.
+    /// Visits what is present, in ascending order of position. No lock is held during a visit: each
+    /// stripe is copied first.
     pub(crate) fn for_each_present<E>(
         &self,
         mut visit: impl FnMut(Present<'_>) -> Result<(), E>,
@@ -260,7 +260,7 @@ impl PageStore {
 }
 
 impl Shard {
-    /// The content of a page for writing, and whether it had to be made.
+    /// The content of a page, mutable, and whether it had to be created.
     fn page_mut(&mut self, stripe: u64, index: usize) -> (&mut [u8; PAGE_SIZE], bool) {
         let content = self.stripes.entry(stripe).or_default();
         let is_new = !matches!(content.page(index), Page::Data(_));
@@ -295,8 +295,8 @@ fn stripes_of(offset: u64, length: u64) -> impl Iterator<Item = (u64, Range<u64>
     })
 }
 
-/// The pages of a byte range inside one stripe; `origin` is the place of the caller's first buffer
-/// byte.
+/// The pages of a byte range inside one stripe. `origin` is the position of the caller's first
+/// buffer byte.
 fn pieces_of(stripe: u64, bytes: Range<u64>, origin: u64) -> impl Iterator<Item = Piece> {
     let base = stripe * STRIPE_BYTES;
     let first = page_index(bytes.start);

@@ -1,19 +1,19 @@
-//! Reads the partition table of a disk. Nothing it says is trusted: places beyond the end are left
-//! out, chains and tables have bounds.
+//! Reads the partition table of a disk. Nothing in it is trusted: partitions beyond the end are
+//! left out, and chains and tables have bounds.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u64};
 use blockyard_disk::partition::{BootSector, GptHeader, Partition, PartitionKind};
 
 use crate::{BlockDevice, Result};
 
-/// Bytes of a sector of nearly every disk, and of every image of one.
+/// Sector size of nearly every disk, and of every image of one.
 const SECTOR: u64 = 512;
-/// What disks count in.
+/// Possible sector sizes.
 const SECTORS: [u64; 2] = [SECTOR, 4096];
-/// Links of a chain of logical partitions that are followed.
+/// Most links of a chain of logical partitions that are followed.
 const LOGICAL_MAX: u32 = 128;
 
-/// Which form a partition table has.
+/// Form of a partition table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
     /// The boot sector's.
@@ -38,15 +38,15 @@ impl TableKind {
 pub struct PartitionTable {
     /// Its form.
     pub kind: TableKind,
-    /// What it tells; each begins on the disk and may end behind its end.
+    /// The partitions it lists. Each begins on the disk and may end behind its end.
     pub partitions: Vec<Partition>,
 }
 
 impl PartitionTable {
-    /// Reads the table of a disk, as Linux does: a GPT where the boot sector points to one and one
-    /// of its two headers is whole, else the entries of the boot sector. `sector_bytes` is what the
-    /// disk counts in, where that is known; 512, and for a GPT 4096, are tried else. `None` when
-    /// there is no table.
+    /// Reads the table of a disk, as Linux does: a GPT if the boot sector points to one and one of
+    /// its two headers is intact, else the entries of the boot sector. `sector_bytes` is the sector
+    /// size, if known. Otherwise 512, and for a GPT also 4096, are tried. `None` if there is no
+    /// table.
     ///
     /// # Errors
     /// Those of reading the device.
@@ -80,8 +80,8 @@ impl PartitionTable {
     }
 }
 
-/// The partitions of a GPT: by its first header, or when that is damaged by the one at the end of
-/// the disk.
+/// The partitions of a GPT: by its first header, or if that is damaged by the one at the end of the
+/// disk.
 fn gpt(device: &dyn BlockDevice, sector_bytes: u64) -> Result<Option<Vec<Partition>>> {
     let sectors = device.size() / sector_bytes;
     for lba in [1, sectors.saturating_sub(1)] {
@@ -170,8 +170,8 @@ mod tests {
         let device = MemoryDevice::new(1 << 20);
         let mut sector = [0; 512];
         sector[510..].copy_from_slice(&[0x55, 0xAA]);
-        // A partition of 8 sectors, and the chain behind it at sector 64; there the same once more,
-        // 32 sectors on.
+        // A partition of 8 sectors, and the chain behind it at sector 64. There the same once more,
+        // 32 sectors further.
         sector[446 + 4] = 0x83;
         sector[446 + 8] = 16;
         sector[446 + 12] = 8;

@@ -1,10 +1,9 @@
-//! A device that remembers every change and flush, for building the images that a power cut could
+//! A device that records every change and flush, for building the images that a power cut could
 //! have left.
 //!
-//! Changes are serialised: the log's lock is held while the device below works, so the log's order
-//! is the order in which things happened, and "completed before the flush" needs no further care.
-//! Payloads are shared, so a copy of the log is cheap. What the states of a crash are is told in
-//! `crash.rs`.
+//! Changes are serialised: the log's lock is held while the device below works. So the log's order
+//! is the order of events, and "completed before the flush" needs no further care. Payloads are
+//! shared, so a copy of the log is cheap. `crash.rs` defines the possible states after a crash.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ pub enum Event {
     Write {
         /// First byte.
         offset: u64,
-        /// What was written.
+        /// The data written.
         data: Arc<[u8]>,
         /// Whether it was durable when it returned (force unit access).
         is_durable: bool,
@@ -34,7 +33,7 @@ pub enum Event {
         /// Bytes.
         length: u64,
     },
-    /// A range given up.
+    /// A discarded range.
     Discard {
         /// First byte.
         offset: u64,
@@ -43,7 +42,7 @@ pub enum Event {
     },
     /// Everything before is durable.
     Flush,
-    /// A remark of the test: which operation starts or ended here.
+    /// A mark of the test: which operation starts or ends here.
     Mark(Arc<str>),
 }
 
@@ -63,7 +62,7 @@ impl std::fmt::Debug for Event {
 }
 
 impl Event {
-    /// Does to `device` what was recorded; a mark does nothing.
+    /// Applies the recorded event to `device`; a mark does nothing.
     fn apply(&self, device: &dyn BlockDevice) -> Result<()> {
         match self {
             Self::Write { offset, data, .. } => device.write_at(*offset, data),
@@ -87,8 +86,8 @@ impl<D: BlockDevice> std::fmt::Debug for RecorderDevice<D> {
 }
 
 impl<D: BlockDevice> RecorderDevice<D> {
-    /// A recorder with an empty log. To rebuild images later, keep the content of `below` as it is
-    /// now (an [`OverlayDevice`](crate::OverlayDevice) over it, or a copy).
+    /// A recorder with an empty log. To rebuild images later, keep the present content of `below`
+    /// (an [`OverlayDevice`](crate::OverlayDevice) over it, or a copy).
     #[must_use]
     pub fn new(below: D) -> Self {
         Self { below, log: Mutex::new(rank::DEVICE_LOG, Vec::new()) }
@@ -99,7 +98,7 @@ impl<D: BlockDevice> RecorderDevice<D> {
         &self.below
     }
 
-    /// Puts a remark into the log.
+    /// Puts a mark into the log.
     pub fn mark(&self, text: &str) {
         self.log.lock().push(Event::Mark(text.into()));
     }
@@ -110,13 +109,13 @@ impl<D: BlockDevice> RecorderDevice<D> {
         WriteLog { events: self.log.lock().clone() }
     }
 
-    /// The log so far; recording goes on with an empty one.
+    /// The log so far. Recording continues with an empty one.
     #[must_use]
     pub fn take_log(&self) -> WriteLog {
         WriteLog { events: std::mem::take(&mut *self.log.lock()) }
     }
 
-    /// Runs `operation` on the device below and logs `event` when it succeeded.
+    /// Runs `operation` on the device below and logs `event` if it succeeds.
     fn record(&self, event: Event, operation: impl FnOnce(&D) -> Result<()>) -> Result<()> {
         let mut log = self.log.lock();
         operation(&self.below)?;
@@ -165,7 +164,7 @@ impl<D: BlockDevice> BlockDevice for RecorderDevice<D> {
     }
 }
 
-/// What was recorded, in order.
+/// The recorded events, in order.
 #[derive(Clone, Debug, Default)]
 pub struct WriteLog {
     events: Vec<Event>,
@@ -178,7 +177,7 @@ impl WriteLog {
         &self.events
     }
 
-    /// The remarks and the positions at which they stand.
+    /// The marks and their positions.
     pub fn marks(&self) -> impl Iterator<Item = (usize, &str)> {
         self.events.iter().enumerate().filter_map(|(at, event)| match event {
             Event::Mark(text) => Some((at, &**text)),

@@ -1,4 +1,4 @@
-//! A device that stops answering: whoever asks it waits until it is told to answer again.
+//! A device that stops answering: every operation waits until it is told to answer again.
 
 use crate::{BlockDevice, DeviceId, Result};
 use blockyard_sync::{Condvar, Mutex, rank};
@@ -6,7 +6,7 @@ use blockyard_sync::{Condvar, Mutex, rank};
 #[derive(Default)]
 struct State {
     is_silent: bool,
-    /// Operations that wait for an answer.
+    /// Operations waiting for an answer.
     waiting: usize,
 }
 
@@ -44,13 +44,13 @@ impl<D: BlockDevice> StallingDevice<D> {
         self.state.lock().is_silent = true;
     }
 
-    /// What waits goes on.
+    /// Lets waiting operations continue.
     pub fn answer(&self) {
         self.state.lock().is_silent = false;
         self.answers.notify_all();
     }
 
-    /// Operations that wait for an answer.
+    /// Operations waiting for an answer.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.state.lock().waiting

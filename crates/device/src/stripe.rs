@@ -1,15 +1,14 @@
-//! The pages of one stripe: a bit for each state, and the data pages that there are, in their
-//! order.
+//! The pages of one stripe: bits for the state of each, and the existing data pages in order.
 //!
-//! Images are sparse, and most of their stripes hold one or two pages: those take no memory beside
-//! the stripe itself.
+//! Images are sparse, and most of their stripes hold one or two pages. Such stripes need no memory
+//! besides the stripe itself.
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use smallvec::SmallVec;
 
 /// Bytes of one page.
 pub(crate) const PAGE_SIZE: usize = 4096;
-/// Pages of a stripe: one bit of a mask each.
+/// Pages per stripe: one bit of a mask each.
 pub(crate) const STRIPE_PAGES: usize = 16;
 
 /// Content of one page.
@@ -64,13 +63,13 @@ impl Stripe {
         (0..STRIPE_PAGES).map(|index| self.page(index))
     }
 
-    /// The content of a data page, to change it.
+    /// The content of a data page, mutable.
     pub(crate) fn data_mut(&mut self, index: usize) -> Option<&mut [u8; PAGE_SIZE]> {
         let rank = self.rank(index);
         (self.data & bit(index) != 0).then(|| &mut *self.held[rank])
     }
 
-    /// Gives a page that is no data page content.
+    /// Gives content to a page that is no data page.
     pub(crate) fn insert(&mut self, index: usize, content: PageData) -> &mut [u8; PAGE_SIZE] {
         debug_assert!(self.data & bit(index) == 0, "page {index} has content");
         let rank = self.rank(index);
@@ -80,7 +79,7 @@ impl Stripe {
         &mut self.held[rank]
     }
 
-    /// Makes a page absent or zero; whether it was a data page.
+    /// Makes a page absent or zero. Returns whether it was a data page.
     pub(crate) fn clear(&mut self, index: usize, is_zero: bool) -> bool {
         let rank = self.rank(index);
         let had_data = self.data & bit(index) != 0;
@@ -111,7 +110,7 @@ fn bit(index: usize) -> u16 {
 mod tests {
     use super::{Page, STRIPE_PAGES, Stripe, zero_page};
 
-    /// Against a plain array, in an order that puts pages before, between and behind others.
+    /// Against a plain array, in an order that inserts pages before, between and behind others.
     #[test]
     fn a_stripe_is_an_array_of_pages() {
         let mut stripe = Stripe::default();

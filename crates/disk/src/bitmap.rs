@@ -1,6 +1,6 @@
 //! Operations on a bitmap block: bit `n` is bit `n % 8` of byte `n / 8`, set when in use.
 //!
-//! Ranges are half-open bit numbers. Scans go by 64-bit words. All functions panic when a range
+//! Ranges are half-open bit numbers. Scans go by 64-bit words. All functions panic if a range
 //! reaches past the bytes: bit numbers come from a verified [`crate::Geometry`], never from disk.
 
 use core::ops::Range;
@@ -67,7 +67,7 @@ pub fn next_clear(bits: &[u8], range: Range<u32>) -> Option<u32> {
     next_set_of(bits, range, u64::MAX)
 }
 
-/// The first bit of a range that is set after every word was combined with `flip` by exclusive or.
+/// The first set bit of a range, after XORing every word with `flip`.
 fn next_set_of(bits: &[u8], range: Range<u32>, flip: u64) -> Option<u32> {
     let mut at = range.start;
     while at < range.end {
@@ -81,7 +81,7 @@ fn next_set_of(bits: &[u8], range: Range<u32>, flip: u64) -> Option<u32> {
     None
 }
 
-/// Word `index` of the bitmap; what lies past its end is 0.
+/// Word `index` of the bitmap. Bits past its end are 0.
 fn word_at(bits: &[u8], index: u32) -> u64 {
     let start = usize_from_u32(index) * 8;
     let rest = &bits[start..];
@@ -133,8 +133,7 @@ pub fn clear_runs(bits: &[u8], range: Range<u32>) -> impl Iterator<Item = Range<
     })
 }
 
-/// Sets every bit from `from` to the end of the block: the padding behind the last bit that stands
-/// for something.
+/// Sets every bit from `from` to the end of the block: the padding behind the last meaningful bit.
 pub fn pad_from(bits: &mut [u8], from: u32) {
     let total = crate::num::u32_from_usize(bits.len() * 8);
     set_range(bits, from..total);

@@ -1,10 +1,10 @@
-//! Checksums: the CRCs of the format, what each object's covers, and comparing and storing them.
+//! Checksums: the CRCs of the format, what each object's checksum covers, and comparing and storing
+//! them.
 //!
-//! [`crc32c_raw`] inverts neither its start nor its result: states chain, and what is stored is the
-//! last state. The functions of [`object`] compute the value of one object. [`Checksums`] knows how
-//! a file system is protected: its `verify_*` compare and its `seal_*` store, and both do nothing
-//! where the object has no checksum. Those that need to know the fields of an object stand beside
-//! it.
+//! [`crc32c_raw`] inverts neither its start nor its result: states chain, and the last state is
+//! stored. The functions of [`object`] compute the value of one object. [`Checksums`] knows how a
+//! file system is protected: its `verify_*` compare and its `seal_*` store. Both do nothing if the
+//! object has no checksum. Those that need the fields of an object stand beside it.
 
 mod crc;
 pub mod object;
@@ -17,16 +17,16 @@ use crate::units::{BlockNr, GroupNr, InodeNr};
 /// How the metadata of one file system is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// Not at all.
+    /// No checksums.
     None,
-    /// uninit_bg: group descriptors only.
+    /// uninit_bg: only group descriptors.
     Crc16 {
         /// UUID of the file system.
         uuid: [u8; 16],
     },
     /// metadata_csum: everything.
     Crc32c {
-        /// Seed of all objects but the superblock.
+        /// Seed of all objects except the superblock.
         fs_seed: u32,
     },
 }
@@ -36,7 +36,7 @@ pub(crate) fn compare(matches: bool, kind: CorruptionKind) -> Result<(), Corrupt
     if matches { Ok(()) } else { Err(Corruption::new(kind)) }
 }
 
-/// The little-endian word at an offset that the caller knows to be inside.
+/// The little-endian word at an offset that the caller knows to be in range.
 fn word(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
 }
@@ -106,7 +106,7 @@ impl Checksums {
     }
 }
 
-/// Compares an extent block's checksum; `seed` is [`Checksums::inode_seed`], `None` where there is
+/// Compares an extent block's checksum. `seed` is [`Checksums::inode_seed`]; `None` if there is
 /// none.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! What can be wrong with lists inside a block or an inode: one defect per check, with its place in
-//! the list.
+//! What can be wrong with lists inside a block or an inode: one defect per check, with its position
+//! in the list.
 
 /// What is wrong with a directory block. Offsets are bytes from the start of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -94,7 +94,7 @@ pub enum HtreeDefect {
     /// The entry points outside of the directory, or to the root.
     #[error("index entry {0}: block outside the directory")]
     Block(usize),
-    /// A leaf that must be split holds fewer than two names, or what it holds does not fit (it is
+    /// A leaf that must be split holds fewer than two names, or its content does not fit (it is
     /// damaged).
     #[error("leaf cannot be split")]
     Leaf,

@@ -1,5 +1,5 @@
-//! Device numbers as `i_block` of a device inode holds them: the old form of 16 bits in word 0, or,
-//! when that is 0, the wide form of 32 bits in word 1.
+//! Device numbers in `i_block` of a device inode: the old form of 16 bits in word 0, or, if that is
+//! 0, the wide form of 32 bits in word 1.
 
 use crate::num::{low8, low16};
 
@@ -22,7 +22,7 @@ impl DeviceNumber {
         Self { major: (wide >> 8) & 0xFFF, minor: (wide & 0xFF) | ((wide >> 12) & 0xF_FF00) }
     }
 
-    /// Words 0 and 1 of `i_block`; `None` when a number has too many bits.
+    /// Words 0 and 1 of `i_block`; `None` if a number has too many bits.
     #[must_use]
     pub fn to_disk(self) -> Option<(u32, u32)> {
         let Self { major, minor } = self;

@@ -2,8 +2,8 @@
 //! it in place.
 //!
 //! Bytes are never trusted: every operation walks the block with [`Entries`], which checks each
-//! entry before it is looked at and ends with a [`DirDefect`] at the first that breaks a rule. An
-//! edit that fails leaves the block as it was.
+//! entry before anything uses it and ends with a [`DirDefect`] at the first that breaks a rule. A
+//! failed edit leaves the block as it was.
 //!
 //! Layout of an entry: le32 inode, le16 rec_len, u8 name_len, u8 file_type, name. Without the
 //! `filetype` feature the last two bytes before the name are one le16 name_len. With checksums the
@@ -30,7 +30,7 @@ pub const NAME_LEN_MAX: usize = 255;
 /// The file type that marks the checksum tail.
 pub const TAIL_FILE_TYPE: u8 = 0xDE;
 
-/// How directory blocks of one file system look.
+/// The layout of directory blocks of one file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirLayout {
     /// Bytes of a block, 1024..=65536.
@@ -91,7 +91,7 @@ fn put(block: &mut [u8], at: usize, data: &[u8]) {
     block[at..at + data.len()].copy_from_slice(data);
 }
 
-/// A checked entry. `inode` 0 marks a free slot, whose name and type mean nothing.
+/// A checked entry. `inode` 0 marks a free slot, whose name and type are meaningless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// Where the entry starts in the block.
@@ -100,8 +100,7 @@ pub struct Entry<'a> {
     pub rec_len: usize,
     /// Inode number, 0 for a free slot.
     pub inode: u32,
-    /// The recorded type, raw: unknown values are the checker's to judge. 0 without the `filetype`
-    /// feature.
+    /// The recorded type, raw: the checker judges unknown values. 0 without the `filetype` feature.
     pub file_type: u8,
     /// The name; 1..=255 bytes when the entry is used.
     pub name: &'a [u8],
@@ -116,7 +115,7 @@ impl Entry<'_> {
     }
 }
 
-/// Walk over the entries of a block; checks each, and ends after the first defect.
+/// Walk over the entries of a block. Checks each, and ends after the first defect.
 ///
 /// Bounded: every step advances by at least 12 bytes.
 #[derive(Clone, Debug)]
@@ -170,7 +169,7 @@ impl<'a> Entries<'a> {
         }
         let inode = le32(self.block, at);
         // Without the feature the type is the high byte of a 16-bit name length, which no name
-        // needs; Linux and e2fsck ignore it there.
+        // needs. Linux and e2fsck ignore it there.
         let name_len = usize::from(self.block[at + 6]);
         let file_type = if self.layout.file_types { self.block[at + 7] } else { 0 };
         if HEADER_LEN + name_len > rec_len {
@@ -180,7 +179,7 @@ impl<'a> Entries<'a> {
             return Err(DirDefect::InodeNumber { at });
         }
         let name = &self.block[at + HEADER_LEN..at + HEADER_LEN + name_len];
-        // Empty and dotted names are looked at by the callers that know what they mean.
+        // Callers check empty and dotted names, because they know what these mean.
         if inode != 0 && name.is_empty() {
             return Err(DirDefect::Name { at });
         }
@@ -202,7 +201,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// Checks every rule of a block: structure, legal names, and the tail where one is due.
+/// Checks every rule of a block: structure, legal names, and the tail if it must have one.
 ///
 /// # Errors
 /// The first [`DirDefect`] in block order.
@@ -279,7 +278,7 @@ impl Slot {
     }
 }
 
-/// Looks for a name.
+/// Finds a name.
 ///
 /// # Errors
 /// The first [`DirDefect`] met before the name.
@@ -293,7 +292,7 @@ pub fn find(block: &[u8], layout: DirLayout, name: &[u8]) -> Result<Option<Found
     Ok(None)
 }
 
-/// The first slot that an entry with a name of `name_len` bytes fits in; `None` when there is none.
+/// The first slot that fits an entry with a name of `name_len` bytes; `None` if there is none.
 /// Walks the whole block, so that nothing is entered into a damaged one.
 ///
 /// # Errors
@@ -310,7 +309,7 @@ pub fn slot_for(block: &[u8], layout: DirLayout, name_len: usize) -> Result<Opti
     Ok(slot)
 }
 
-/// What a new entry says.
+/// The content of a new entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewEntry<'a> {
     /// Inode number, not 0.
@@ -348,7 +347,7 @@ pub fn insert_at(block: &mut [u8], layout: DirLayout, slot: Slot, entry: &NewEnt
     write_entry(block, layout, slot.at + slot.kept, slot.room(), entry);
 }
 
-/// Inserts an entry where there is room; `false` when there is none. Does not look for the name
+/// Inserts an entry where there is room; `false` if there is none. Does not search for the name
 /// itself.
 ///
 /// # Errors
@@ -361,7 +360,7 @@ pub fn insert(block: &mut [u8], layout: DirLayout, entry: &NewEntry<'_>) -> Resu
     Ok(slot.is_some())
 }
 
-/// Removes an entry: the one before it takes its space, or, first in the block, it becomes a free
+/// Removes an entry: the one before it takes its space. The first entry of a block becomes a free
 /// slot.
 ///
 /// # Errors
@@ -392,7 +391,7 @@ pub fn remove_at(block: &mut [u8], layout: DirLayout, found: &Found) -> Result<(
 /// Makes an existing entry name another inode (rename over a name, or a directory's `..`).
 ///
 /// # Errors
-/// [`DirDefect::BlockSize`] when `at` is no place of an entry in this block.
+/// [`DirDefect::BlockSize`] when no entry of this block starts at `at`.
 pub fn set_inode(
     block: &mut [u8],
     layout: DirLayout,
@@ -424,8 +423,8 @@ pub fn is_empty(block: &[u8], layout: DirLayout) -> Result<bool, DirDefect> {
     Ok(true)
 }
 
-/// Makes `block` an empty directory block: one free slot, and the tail where one is due (checksum
-/// unset).
+/// Makes `block` an empty directory block: one free slot, and the tail if it must have one
+/// (checksum unset).
 ///
 /// # Panics
 /// When the buffer is not one block.
@@ -438,7 +437,7 @@ pub fn init_empty(block: &mut [u8], layout: DirLayout) {
     }
 }
 
-/// Makes `block` the first block of a new directory: `.` and `..`, which has all the rest.
+/// Makes `block` the first block of a new directory: `.`, and `..` with all the remaining space.
 ///
 /// # Panics
 /// When the buffer is not one block.
@@ -452,7 +451,7 @@ pub fn init_dots(block: &mut [u8], layout: DirLayout, own: u32, parent: u32) {
 }
 
 /// Copies the entries from byte `first` to the one at `last` to the start of an empty block, with
-/// the slack between them; the last gets the space that is left.
+/// the slack between them. The last one gets the remaining space.
 pub(crate) fn copy_entries(from: &[u8], (first, last): (usize, usize), to: &mut [u8], layout: DirLayout) {
     let end = layout.usable();
     to[..end - first].copy_from_slice(&from[first..end]);
@@ -460,7 +459,7 @@ pub(crate) fn copy_entries(from: &[u8], (first, last): (usize, usize), to: &mut 
     put(to, last - first + 4, &encode_rec_len(end - (last - first)));
 }
 
-/// Fills a block with entries one after another; the last gets the space that is left.
+/// Fills a block with entries one after another. The last one gets the remaining space.
 #[derive(Debug)]
 pub struct Packer<'a> {
     block: &'a mut [u8],
@@ -470,7 +469,7 @@ pub struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    /// Empties the block and starts at its head.
+    /// Empties the block and starts at its beginning.
     ///
     /// # Panics
     /// When the buffer is not one block.
@@ -504,7 +503,7 @@ impl<'a> Packer<'a> {
         true
     }
 
-    /// Bytes that entries take so far.
+    /// Bytes taken by entries so far.
     #[must_use]
     pub const fn used(&self) -> usize {
         self.at
@@ -526,7 +525,7 @@ fn tail_range(block: &[u8]) -> Option<Range<usize>> {
         .then_some(at..block.len())
 }
 
-/// The checksum that the tail of a block holds, `None` when it has no tail.
+/// The checksum in the tail of a block; `None` if it has no tail.
 #[must_use]
 pub fn stored_checksum(block: &[u8]) -> Option<u32> {
     tail_range(block).map(|tail| le32(block, tail.start + 8))

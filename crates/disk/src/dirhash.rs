@@ -1,8 +1,8 @@
 //! The hash functions of indexed directories: legacy, half-MD4 and TEA, each over signed or
 //! unsigned characters.
 //!
-//! The hash of a name decides the leaf it lives in, so it is computed on every create, lookup and
-//! unlink in an indexed directory: no allocation here, one pass over the name.
+//! The hash of a name decides which leaf holds it, so it is computed on every create, lookup and
+//! unlink in an indexed directory: no allocation here, and one pass over the name.
 //!
 //! Invariants: the low bit of a major hash is 0 (in an index entry it means "continues from the
 //! previous leaf"), and a major hash is never `0xFFFF_FFFE` (the end-of-directory mark of readdir).
@@ -105,12 +105,12 @@ impl HashSeed {
     }
 }
 
-/// Hash of a name. Sorts by the order readdir uses: major, then minor.
+/// Hash of a name. Sorts in readdir's order: major, then minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameHash {
     /// What index entries hold; the low bit is 0.
     pub major: u32,
-    /// Second word, for the order of readdir only; 0 with the legacy function.
+    /// Second word, only for the order of readdir; 0 with the legacy function.
     pub minor: u32,
 }
 
@@ -168,13 +168,13 @@ impl DirHasher {
     }
 }
 
-/// A character widened as the signedness says.
+/// A character widened by signedness.
 #[inline]
 fn widen(byte: u8, unsigned: bool) -> u32 {
     if unsigned { u32::from(byte) } else { i32::from(byte.cast_signed()).cast_unsigned() }
 }
 
-/// Up to `4 * N` bytes from the head of the name as `N` words, padded by the length that is left.
+/// Up to `4 * N` bytes from the start of the name as `N` words, padded by the remaining length.
 #[inline]
 fn words<const N: usize>(rest: &[u8], unsigned: bool) -> [u32; N] {
     let length = u32::from_le_bytes(rest.len().to_le_bytes().first_chunk().copied().unwrap_or_default());

@@ -1,10 +1,9 @@
 //! What can be wrong with an image: one documented [`CorruptionKind`] per check, and the [`Place`]
 //! where it was found.
 //!
-//! A parser of `disk` knows the kind and the offset inside its bytes; who read the bytes knows the
-//! block, inode or group and adds it with [`Corruption::in_block`] and its like. The first place
-//! given for a coordinate stays. To add a kind: one documented line in the section of its object
-//! below.
+//! A parser of `disk` knows the kind and the offset inside its bytes. Its caller knows the block,
+//! inode or group and adds it with [`Corruption::in_block`] and the like. The first value given for
+//! a coordinate stays. To add a kind: one documented line in the section of its object below.
 
 use core::fmt;
 
@@ -52,7 +51,7 @@ pub struct Corruption {
 }
 
 impl Corruption {
-    /// A corruption at a place yet to be named.
+    /// A corruption whose location is not named yet.
     #[must_use]
     pub fn new(kind: CorruptionKind) -> Self {
         Self { kind, at: Place::default() }
@@ -152,7 +151,7 @@ corruption_kinds! {
     SuperblockClusterSize "cluster size does not fit the block size",
     /// `s_blocks_count` is not above `s_first_data_block`, or beyond 2^48.
     SuperblockBlocksCount "block count is impossible",
-    /// `s_first_data_block` is not what the block size asks for.
+    /// `s_first_data_block` is not what the block size requires.
     SuperblockFirstDataBlock "first data block does not fit the block size",
     /// `s_clusters_per_group` is zero, no multiple of 8, or does not fit one bitmap block.
     SuperblockClustersPerGroup "clusters per group do not fit one bitmap block",
@@ -177,8 +176,8 @@ corruption_kinds! {
     SuperblockFirstMetaBg "first meta group is beyond the descriptors",
     /// The descriptor table does not fit between the superblock and the end of the file system.
     SuperblockDescriptorTable "group descriptors do not fit the file system",
-    /// bigalloc without extents, or metadata_csum_seed without metadata_csum, or another pair that
-    /// cannot be.
+    /// bigalloc without extents, metadata_csum_seed without metadata_csum, or another impossible
+    /// pair.
     SuperblockFeatureCombination "features contradict each other",
     /// `s_min_extra_isize` or `s_want_extra_isize` do not fit the inode.
     SuperblockExtraIsize "extra inode size does not fit the inode",
@@ -206,12 +205,12 @@ corruption_kinds! {
     BlockBitmapChecksum "block bitmap checksum does not match",
     /// The inode bitmap does not match its checksum.
     InodeBitmapChecksum "inode bitmap checksum does not match",
-    /// A bit of a block bitmap is not what the owner of its cluster says, or the descriptor's count
-    /// is.
+    /// A bit of a block bitmap contradicts the owner of its cluster, or the descriptor's count is
+    /// wrong.
     BlockBitmapContradiction "block bitmap contradicts the use of its clusters",
-    /// A map gives back blocks that are not in the file system.
+    /// A map frees blocks that are not in the file system.
     FreedOutside "blocks to be freed leave the file system",
-    /// A bit of an inode bitmap is not what its inode says, or the descriptor's count is.
+    /// A bit of an inode bitmap contradicts its inode, or the descriptor's count is wrong.
     InodeBitmapContradiction "inode bitmap contradicts the use of its inodes",
 
     // ---- inodes ----
@@ -230,7 +229,7 @@ corruption_kinds! {
     /// Flags contradict each other or the features (extents and inline data, inline data without
     /// the feature...).
     InodeFlags "inode flags contradict each other or the features",
-    /// The inode is not in use where one in use is needed.
+    /// The inode is not in use, but must be.
     InodeUnused "inode is not in use",
     /// A symbolic link is empty, or longer than a block, or holds a NUL byte.
     SymlinkTarget "symbolic link target is impossible",
@@ -244,7 +243,7 @@ corruption_kinds! {
     ExtentMax "extent node capacity does not fit its place",
     /// `eh_depth` is above 5.
     ExtentDepth "extent tree is deeper than 5",
-    /// A child's depth is not its parent's less one.
+    /// A child's depth is not its parent's minus one.
     ExtentDepthOrder "extent node depth does not follow its parent",
     /// An index node (depth above 0) without entries.
     ExtentIndexEmpty "extent index node is empty",
@@ -295,7 +294,7 @@ corruption_kinds! {
     /// The checksum of an attribute block does not match.
     XattrBlockChecksum "attribute block checksum does not match",
 
-    /// The value of an attribute lies in an inode that is no such inode, or whose size is another.
+    /// The inode with an attribute's value is no value inode, or has another size.
     XattrValueInode "attribute value inode does not match its entry",
 
     /// The value of an access control list is damaged.
@@ -330,7 +329,7 @@ corruption_kinds! {
     JournalRevokeCount "revoke block has an impossible length",
     /// A transaction has a block with a wrong checksum although its commit block is there.
     JournalTransactionChecksum "committed transaction has a block whose checksum does not match",
-    /// A commit block with a wrong checksum, and not left from an older life of the log.
+    /// A commit block has a wrong checksum, and is not left from an earlier use of the log.
     JournalCommitChecksum "commit block checksum does not match",
     /// A logged block does not match the checksum in its tag.
     JournalDataChecksum "logged block does not match its checksum",
@@ -338,7 +337,7 @@ corruption_kinds! {
     JournalUnreadable "logged block cannot be read",
     /// A tag points outside the file system, or into the journal.
     JournalTarget "logged block belongs outside the file system or into the journal",
-    /// The journal's inode is no regular file, or not in use, or has no valid size.
+    /// The journal's inode is not a regular file, is not in use, or has no valid size.
     JournalInode "journal inode is not a regular file of sufficient size",
     /// A block of the journal's file is not mapped, is mapped twice, or lies outside the file
     /// system or on metadata.
@@ -368,7 +367,7 @@ mod tests {
         messages.sort_unstable();
         let all = messages.len();
         messages.dedup();
-        // Two places share a phrase on purpose: the superblock's and the inode's extra size.
+        // Two messages share a phrase on purpose: the superblock's and the inode's extra size.
         assert!(all - messages.len() <= 1);
     }
 }

@@ -1,9 +1,9 @@
 //! Feature flags of the superblock in their three classes, with the names that mke2fs and dumpe2fs
 //! use.
 //!
-//! What a class means for an implementation that does not know a bit: compat, ignore it; ro_compat,
-//! do not write; incompat, refuse. Bits without a name print as `FEATURE_C13`, `FEATURE_I20`,
-//! `FEATURE_R7`, as dumpe2fs does.
+//! What an implementation does about an unknown bit depends on the class: compat, ignore it;
+//! ro_compat, do not write; incompat, refuse. Bits without a name print as `FEATURE_C13`,
+//! `FEATURE_I20`, `FEATURE_R7`, as in dumpe2fs.
 
 use core::fmt;
 
@@ -191,8 +191,8 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// Looks a name up in all classes; knows the second names that mke2fs accepts (`extents`,
-    /// `gdt_csum`, ...).
+    /// Looks a name up in all classes. Also knows the alternative names that mke2fs accepts
+    /// (`extents`, `gdt_csum`, ...).
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let name = match name {
@@ -219,8 +219,8 @@ pub struct FeatureSet {
 }
 
 impl FeatureSet {
-    /// Whether descriptors carry a checksum and the UNINIT flags have a meaning (either checksum
-    /// mode).
+    /// Whether descriptors carry a checksum, and the UNINIT flags have a meaning (in either
+    /// checksum mode).
     #[must_use]
     pub const fn has_group_checksum(&self) -> bool {
         self.ro_compat.intersects(RoCompat::GDT_CSUM.union(RoCompat::METADATA_CSUM))

@@ -9,7 +9,7 @@
 use crate::num::{u32_from_u64, u64_from_u16, u64_from_u32};
 use crate::units::{BlockCount, BlockNr, ClusterCount, ClusterNr, ClusterOffset, FlexNr, GroupNr, InodeNr};
 
-/// The numbers from which [`Geometry`] is computed, as the superblock gives them.
+/// The superblock's numbers from which [`Geometry`] is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeometryFields {
     /// log2 of the block size in bytes, 10..=16.

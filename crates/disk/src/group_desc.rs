@@ -1,7 +1,7 @@
 //! Group descriptors: 32 bytes, or 64 and more with the 64bit feature.
 //!
 //! [`RawGroupDesc`] always has the 64-byte shape. A 32-byte descriptor is read into it with a zero
-//! upper half and written back from its first 32 bytes, so that no caller carries two types.
+//! upper half, and written back from its first 32 bytes, so that no caller needs two types.
 //! Addresses and counts are split in a low and a high half; the accessors join them.
 
 mod checksum;
@@ -120,8 +120,8 @@ impl RawGroupDesc {
     /// Bytes of a descriptor without the 64bit feature.
     pub const SIZE_SHORT: usize = 32;
 
-    /// Reads a descriptor of `bytes.len()` bytes; what is missing of the 64 is zero, what is beyond
-    /// is ignored.
+    /// Reads a descriptor of `bytes.len()` bytes. Missing bytes are zero; bytes beyond 64 are
+    /// ignored.
     #[must_use]
     pub fn from_disk(bytes: &[u8]) -> Self {
         let mut desc = Self::new_zeroed();
@@ -130,8 +130,8 @@ impl RawGroupDesc {
         desc
     }
 
-    /// Writes the descriptor's first `bytes.len()` bytes (at most 64); what is beyond is left as it
-    /// is.
+    /// Writes the descriptor's first `bytes.len()` bytes (at most 64). Bytes beyond stay as they
+    /// are.
     pub fn to_disk(&self, bytes: &mut [u8]) {
         let known = bytes.len().min(Self::SIZE);
         bytes[..known].copy_from_slice(&self.as_bytes()[..known]);

@@ -1,10 +1,10 @@
-//! Where superblock copies, descriptor blocks and their reserve stand: the head of each group.
+//! Positions of superblock copies, descriptor blocks and their reserve: the head of each group.
 //!
 //! Classic: a group with a superblock copy has the whole descriptor table behind it, then the
 //! blocks reserved for more. meta_bg: descriptor block `i` belongs to meta group `i` (the groups it
-//! describes) and stands in the first, second and last group of it; only meta groups below
-//! `s_first_meta_bg` stay classic. Invariant: a head is consecutive from the first block of its
-//! group on. Group 0 of a bigalloc file system with 1 KiB blocks begins with the boot block, which
+//! describes) and lies in the first, second and last group of it; only meta groups below
+//! `s_first_meta_bg` stay classic. Invariant: a head is contiguous from the first block of its
+//! group. Group 0 of a bigalloc file system with 1 KiB blocks begins with the boot block, which
 //! counts as part of the head.
 
 use core::ops::Range;
@@ -14,7 +14,7 @@ use crate::geometry::Geometry;
 use crate::num::{u32_from_u64, u64_from_u32, usize_from_u32};
 use crate::units::{BlockCount, BlockNr, GroupNr};
 
-/// What decides the heads, beside the geometry.
+/// What decides the heads, besides the geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLayout {
     /// Bytes of one descriptor: 32, or `s_desc_size`.
@@ -39,7 +39,7 @@ pub enum SuperCopies {
 }
 
 impl SuperCopies {
-    /// What the features say; `backup_bgs` is `s_backup_bgs`.
+    /// The rule that the features set; `backup_bgs` is `s_backup_bgs`.
     #[must_use]
     pub const fn of(features: &FeatureSet, backup_bgs: [u32; 2]) -> Self {
         if features.compat.contains(Compat::SPARSE_SUPER2) {
@@ -93,8 +93,8 @@ impl GroupHead {
 }
 
 impl HeadLayout {
-    /// The layout that features and the superblock's numbers give; `first_meta_bg` counts only with
-    /// meta_bg.
+    /// The layout that follows from features and the superblock's numbers. `first_meta_bg` counts
+    /// only with meta_bg.
     #[must_use]
     pub fn of(
         features: &FeatureSet,
@@ -117,7 +117,7 @@ impl HeadLayout {
         u32_from_u64(crate::num::u64_from_usize(geometry.block_size() / self.desc_size))
     }
 
-    /// Blocks of the whole descriptor table, reserve not counted.
+    /// Blocks of the whole descriptor table, without the reserve.
     #[must_use]
     pub fn descriptor_blocks(&self, geometry: &Geometry) -> u32 {
         geometry.groups().div_ceil(self.descriptors_per_block(geometry))

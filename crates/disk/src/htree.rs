@@ -1,14 +1,14 @@
 //! Indexed directories: the root and node blocks that lead from a name's hash to the leaf that
 //! holds it.
 //!
-//! Block 0 of an indexed directory is the root, dressed as a linear block that shows `.` and `..`
-//! only. A node is dressed as one free slot. Both hold a sorted array of (hash, logical block);
-//! entry 0 stands for hash 0 and its hash field holds limit and count. A leaf is a linear block
-//! ([`crate::dirblock`]) with all names whose hash is at least its key and below the next; bit 0 of
-//! a key says that names with the key's hash may also be in the leaf before ("continues").
+//! Block 0 of an indexed directory is the root, disguised as a linear block that shows only `.` and
+//! `..`. A node is disguised as one free slot. Both hold a sorted array of (hash, logical block).
+//! Entry 0 stands for hash 0, and its hash field holds limit and count. A leaf is a linear block
+//! ([`crate::dirblock`]) with all names whose hash is at least its key and below the next key. Bit
+//! 0 of a key says that names with the key's hash may also be in the previous leaf ("continues").
 //!
 //! [`Index`] and [`IndexMut`] exist only over arrays whose bounds, order and block numbers were
-//! checked. Nothing here knows where blocks are: the caller walks, this module answers for one
+//! checked. Nothing here knows where blocks are: the caller walks, and this module handles one
 //! block.
 //!
 //! Invariants of a checked array: `limit` is exactly what fits; `1 <= count <= limit`; keys never
@@ -26,7 +26,7 @@ const ENTRY_LEN: usize = 8;
 const INFO_AT: usize = 24;
 /// The only length of the info fields.
 const INFO_LEN: u8 = 8;
-/// The flag of a root that stands for a format no one has defined; the others are ignored.
+/// The flag of a root that stands for a format that nobody has defined. The others are ignored.
 const FLAG_INCOMPATIBLE: u8 = 1;
 /// Where entries start in a root and in a node.
 const ROOT_ENTRIES_AT: usize = 32;
@@ -55,7 +55,7 @@ impl IndexKind {
         }
     }
 
-    /// How many entries fit: the last 8 bytes hold the checksum where there is one.
+    /// How many entries fit: the last 8 bytes hold the checksum, if there is one.
     #[must_use]
     pub const fn limit(self, layout: &DirLayout) -> usize {
         let tail = if layout.tail { 8 } else { 0 };
@@ -63,7 +63,7 @@ impl IndexKind {
     }
 }
 
-/// The info fields of a root, as they stand on disk.
+/// The info fields of a root, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootInfo {
     /// Reserved, zero.
@@ -85,7 +85,7 @@ impl RootInfo {
         if largedir { 2 } else { 1 }
     }
 
-    /// The fields, unchecked; `None` when the block is too short.
+    /// The fields, unchecked; `None` if the block is too short.
     #[must_use]
     pub fn read(block: &[u8]) -> Option<Self> {
         let raw: &[u8; 8] = block.get(INFO_AT..)?.first_chunk()?;
@@ -95,7 +95,7 @@ impl RootInfo {
     }
 
     /// Reads and checks the head of a root block: the two entries and every info field. The hash
-    /// version may be any of 0..=6: whether it can be computed is for the caller.
+    /// version may be any of 0..=6: the caller decides whether it can be computed.
     ///
     /// # Errors
     /// [`HtreeDefect`] for the first field that is wrong.
@@ -144,15 +144,15 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
-    /// Whether names hashing to `major` may go on in this entry's block, after the block before was
-    /// searched.
+    /// Whether names hashing to `major` may continue in this entry's block, after the previous
+    /// block was searched.
     #[must_use]
     pub const fn continues(&self, major: u32) -> bool {
         self.key & CONTINUES != 0 && self.key & !CONTINUES == major & !CONTINUES
     }
 }
 
-/// Where a checked array lies in its block.
+/// Position of a checked array in its block.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: usize,
@@ -178,7 +178,7 @@ impl Span {
         Ok(span)
     }
 
-    /// Checks what stands before the entries: where the array lies.
+    /// Checks what precedes the entries: the position of the array.
     fn head(block: &[u8], kind: IndexKind, layout: &DirLayout) -> Result<Self, HtreeDefect> {
         if block.len() != layout.block_size || block.len() < 1024 {
             return Err(HtreeDefect::BlockSize);
@@ -230,7 +230,7 @@ impl Span {
     }
 }
 
-/// A checked index array, to look things up.
+/// A checked index array, for lookups.
 #[derive(Clone, Copy, Debug)]
 pub struct Index<'a> {
     block: &'a [u8],
@@ -251,8 +251,9 @@ impl<'a> Index<'a> {
         Ok(Self { block, span: Span::check(block, kind, layout, blocks)? })
     }
 
-    /// Takes an index block whose entries [`Self::parse`] checked when it was read: checks its head
-    /// only, in constant time. With entries that nobody checked, lookups miss names, and no more.
+    /// Takes an index block whose entries [`Self::parse`] checked when it was read. Checks only its
+    /// head, in constant time. If nobody checked the entries, lookups miss names but do no other
+    /// harm.
     ///
     /// # Errors
     /// The first [`HtreeDefect`] of the head.
@@ -266,11 +267,10 @@ impl<'a> Index<'a> {
         self.span.count
     }
 
-    /// The block that the entry at an index below [`Self::count`] leads to, of a directory of
-    /// `blocks` blocks.
+    /// The block of the entry at an index below [`Self::count`], in a directory of `blocks` blocks.
     ///
     /// # Errors
-    /// [`HtreeDefect::Block`] when it is none below the root.
+    /// [`HtreeDefect::Block`] when the entry names no block below the root.
     ///
     /// # Panics
     /// When there is no such entry.
@@ -279,7 +279,7 @@ impl<'a> Index<'a> {
         if block == 0 || block >= blocks { Err(HtreeDefect::Block(index)) } else { Ok(block) }
     }
 
-    /// Whether no entry fits any more.
+    /// Whether no further entry fits.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.span.count == self.span.limit
@@ -358,8 +358,9 @@ impl<'a> IndexMut<'a> {
         true
     }
 
-    /// Moves the upper half of the entries to `node`, which becomes an index node, and gives the
-    /// key that leads to it; the caller inserts that key in the level above. Needs two entries.
+    /// Moves the upper half of the entries to `node`, which becomes an index node. Returns the key
+    /// that leads to it; the caller inserts that key in the level above. Needs at least two
+    /// entries.
     ///
     /// # Errors
     /// [`HtreeDefect::Count`] with a single entry, [`HtreeDefect::BlockSize`]; nothing is changed
@@ -402,8 +403,8 @@ fn write_limit_count(block: &mut [u8], kind: IndexKind, layout: &DirLayout, coun
     block[at + 2..at + 4].copy_from_slice(&narrow(count));
 }
 
-/// Makes `node` an index node with these entries (the key of the first is dropped: it stands for
-/// "from here on").
+/// Makes `node` an index node with these entries. The key of the first is dropped: it means "from
+/// here on".
 fn fill_node(node: &mut [u8], layout: &DirLayout, entries: &[u8]) {
     node.fill(0);
     let rec_len = u16::try_from(layout.block_size).unwrap_or(u16::MAX);
@@ -486,11 +487,10 @@ pub fn add_level(
     Ok(())
 }
 
-/// Splits a leaf by hash: the upper part moves to `new_leaf`, and the key that leads there is given
-/// back.
+/// Splits a leaf by hash: the upper part moves to `new_leaf`. Returns the key that leads there.
 ///
-/// Neither part ends up more than half full where the sizes of names allow it. The key has
-/// [`CONTINUES`] set when names with its hash stay in `leaf`.
+/// Neither part ends up more than half full, if the sizes of names allow it. The key has
+/// [`CONTINUES`] set if names with its hash stay in `leaf`.
 ///
 /// # Errors
 /// [`HtreeDefect::Leaf`] when there are fewer than two names, or a defect of the block; `leaf` is
@@ -525,8 +525,9 @@ pub fn split_leaf(
     Ok(key | u32::from(continues))
 }
 
-/// How many of the entries, sorted by hash, stay below: at least one, and not all. As in Linux
-/// (observed on 6.18) an entry weighs its record, with the slack that names removed behind it left.
+/// How many of the entries, sorted by hash, stay in the lower part: at least one, and not all. As
+/// in Linux (observed on 6.18) the weight of an entry is its record, with the slack that removed
+/// names behind it left.
 fn split_point(map: &[(u32, dirblock::Entry<'_>)], block_size: usize) -> usize {
     let mut size = 0;
     for (index, (_, entry)) in map.iter().enumerate().rev() {
@@ -538,16 +539,16 @@ fn split_point(map: &[(u32, dirblock::Entry<'_>)], block_size: usize) -> usize {
     map.len() / 2
 }
 
-/// Where the checksum of an index block is: right after the last entry that fits.
+/// Offset of the checksum of an index block: right after the last entry that fits.
 fn checksum_at(kind: IndexKind, layout: &DirLayout) -> usize {
     kind.entries_at() + kind.limit(layout) * ENTRY_LEN
 }
 
-/// The crc32c that an index block should hold and the one it does; `inode_seed` is that of the
+/// The crc32c that an index block should hold, and the stored one; `inode_seed` is that of the
 /// directory.
 ///
 /// # Errors
-/// [`HtreeDefect::BlockSize`], [`HtreeDefect::Limit`] or [`HtreeDefect::Count`]: there is no place
+/// [`HtreeDefect::BlockSize`], [`HtreeDefect::Limit`] or [`HtreeDefect::Count`]: there is no room
 /// for a checksum.
 pub fn checksums(
     block: &[u8],

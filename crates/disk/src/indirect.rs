@@ -1,6 +1,6 @@
 //! Block maps of ext2 and ext3: `i_block` holds 12 direct blocks, then the roots of a single, a
-//! double and a triple indirect tree. An indirect block is nothing but 32-bit block numbers; 0 is a
-//! hole, of a whole subtree too.
+//! double and a triple indirect tree. An indirect block contains only 32-bit block numbers. 0 is a
+//! hole, also of a whole subtree.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
@@ -16,20 +16,20 @@ pub const DIRECT: usize = 12;
 /// Levels of the deepest tree.
 pub const LEVELS_MAX: usize = 3;
 
-/// Block numbers in one indirect block, as a power of two.
+/// log2 of the block numbers in one indirect block.
 const fn pointers_bits(block_bits: u32) -> u32 {
     block_bits - 2
 }
 
-/// Logical blocks that a map can hold, not cut at 2^32.
+/// Logical blocks that a map can hold, not capped at 2^32.
 #[must_use]
 pub const fn blocks_max(block_bits: u32) -> u64 {
     let bits = pointers_bits(block_bits);
     12 + (1 << bits) + (1 << (2 * bits)) + (1 << (3 * bits))
 }
 
-/// Logical blocks below one pointer that has `levels` indirect blocks under it (0: the pointer is
-/// the data block).
+/// Logical blocks below one pointer with `levels` indirect blocks under it (0: the pointer is the
+/// data block).
 #[must_use]
 pub const fn span(block_bits: u32, levels: usize) -> u64 {
     match levels {
@@ -40,7 +40,7 @@ pub const fn span(block_bits: u32, levels: usize) -> u64 {
     }
 }
 
-/// Indirect blocks of a map of `blocks` logical blocks without a hole.
+/// Indirect blocks of a map of `blocks` logical blocks without holes.
 #[must_use]
 pub fn arrays_of(block_bits: u32, blocks: u64) -> u64 {
     let mut left = blocks.saturating_sub(12);
@@ -53,7 +53,7 @@ pub fn arrays_of(block_bits: u32, blocks: u64) -> u64 {
     arrays
 }
 
-/// The way from `i_block` to one logical block.
+/// The path from `i_block` to one logical block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndirectPath {
     /// Word of `i_block` to begin with.
@@ -64,7 +64,7 @@ pub struct IndirectPath {
     pub indexes: [usize; LEVELS_MAX],
 }
 
-/// The way to a logical block; `None` beyond the end of the map.
+/// The path to a logical block; `None` beyond the end of the map.
 #[must_use]
 pub fn path(block_bits: u32, logical: LogicalBlock) -> Option<IndirectPath> {
     let mut left = u64::from(logical.raw());

@@ -1,9 +1,9 @@
 //! Inline data: the content of a small file or directory kept in its inode.
 //!
-//! The first 60 bytes are `i_block`; the rest is the value of the in-inode attribute `system.data`,
-//! which exists even when it is empty. A directory keeps its parent's number in the first four
-//! bytes, and entries in the rest of `i_block` and, as a second run of their own, in the attribute;
-//! `.` and `..` are not stored.
+//! The first 60 bytes are `i_block`. The rest is the value of the in-inode attribute `system.data`,
+//! which exists even if it is empty. A directory keeps its parent's number in the first four bytes.
+//! Its entries are in the rest of `i_block` and, as a separate second run, in the attribute. `.`
+//! and `..` are not stored.
 //!
 //! Invariant of a checked directory: the entries of each run fill it exactly.
 
@@ -47,14 +47,14 @@ pub struct InlineData<'a> {
 }
 
 impl<'a> InlineData<'a> {
-    /// Bytes there is room for as things are, the limit of `i_size`.
+    /// Bytes that fit into the present area: the limit of `i_size`.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         HEAD_LEN + self.tail.len()
     }
 
-    /// Copies out up to `size` bytes of content (fewer when the attribute is shorter than `i_size`
-    /// asks for).
+    /// Copies out up to `size` bytes of content (fewer if the attribute is shorter than `i_size`
+    /// requires).
     #[must_use]
     pub fn content(&self, size: usize) -> Vec<u8> {
         let size = size.min(self.capacity());
@@ -77,8 +77,8 @@ impl<'a> InlineData<'a> {
         [&self.head[DIR_HEADER_LEN..], self.tail]
     }
 
-    /// Walks the entries of an inline directory, each checked; offsets count from the start of the
-    /// run.
+    /// Walks the entries of an inline directory and checks each. Offsets count from the start of
+    /// the run.
     pub fn dir_entries(
         &self,
         layout: DirLayout,
@@ -86,7 +86,7 @@ impl<'a> InlineData<'a> {
         self.dir_runs().into_iter().flat_map(move |run| Entries::in_area(run, layout))
     }
 
-    /// Writes an inline directory out as a linear block with `.` and `..`; checksum unset.
+    /// Writes an inline directory as a linear block with `.` and `..`; checksum unset.
     ///
     /// # Errors
     /// The first [`DirDefect`] of the entries; [`DirDefect::BlockSize`] when they do not fit the
@@ -115,8 +115,8 @@ pub struct PackedDir {
     pub tail: Vec<u8>,
 }
 
-/// An inline directory that holds what a linear block does, in the same order; its second run has
-/// `tail_len` bytes. `None` when there is no room for it.
+/// An inline directory with the content of a linear block, in the same order; its second run has
+/// `tail_len` bytes. `None` if there is no room.
 ///
 /// # Errors
 /// The first [`DirDefect`] of the block.
@@ -132,8 +132,8 @@ pub fn pack_dir(block: &[u8], layout: DirLayout, tail_len: usize) -> Result<Opti
     Ok(pack(parent, used, layout, tail_len))
 }
 
-/// The inline directory that has these names, in their order; its second run is as short as can be,
-/// as [`names_tail_len`] tells.
+/// The inline directory with these names, in their order. Its second run is as short as possible,
+/// see [`names_tail_len`].
 #[must_use]
 pub fn pack_names(parent: u32, names: &[Name<'_>], layout: DirLayout) -> PackedDir {
     let tail_len = names_tail_len(names.iter().map(|name| name.bytes.len()));
@@ -157,7 +157,7 @@ pub fn names_tail_len(lengths: impl IntoIterator<Item = usize>) -> usize {
     tail
 }
 
-/// Fills the first run, then the second one; `None` when that is too short.
+/// Fills the first run, then the second; `None` if that is too short.
 fn pack<'n>(
     parent: u32,
     entries: impl IntoIterator<Item = (u32, u8, &'n [u8])>,
@@ -281,7 +281,7 @@ mod tests {
             let name = |bytes| Name { bytes, inode: 20, file_type: FileType::Directory };
             let names: Vec<Name<'_>> = all[..count].iter().map(|bytes| name(&**bytes)).collect();
             let PackedDir { head, tail } = pack_names(7, &names, LAYOUT);
-            // Names of 3, 6 and 9 bytes take 12, 16 and 20, which fill the head but for 8.
+            // Names of 3, 6 and 9 bytes take 12, 16 and 20 bytes, which leave 8 of the head.
             assert_eq!(tail.is_empty(), count <= 3, "{count}");
             let data = InlineData { head: &head, tail: &tail };
             let entries = data.dir_entries(LAYOUT).map(Result::unwrap).filter(|entry| entry.inode != 0);

@@ -1,4 +1,5 @@
-//! The journal's records (jbd2): everything big-endian, every metadata block headed by one magic.
+//! The journal's records (jbd2): everything is big-endian, and every metadata block begins with one
+//! magic number.
 //!
 //! One committed transaction is `[revoke block]* ([descriptor] [data blocks]*)* [commit]` with one
 //! transaction id, consecutive in a ring of log blocks. [`JournalSuperblock`] is the verified
@@ -45,7 +46,7 @@ on_disk! {
     }
 }
 
-/// What a metadata block of the journal is.
+/// The kind of a metadata block of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
     /// Tags of the data blocks that follow it.
@@ -94,7 +95,7 @@ impl RawHeader {
         Self { h_magic: U32::new(MAGIC), h_blocktype: U32::new(kind.raw()), h_sequence: U32::new(tid.raw()) }
     }
 
-    /// The header of a block: its kind (`None` when unknown) and transaction; `None` without the
+    /// The header of a block: its kind (`None` if unknown) and transaction; `None` without the
     /// magic.
     #[must_use]
     pub fn read(block: &[u8]) -> Option<(Option<BlockKind>, TxnId)> {
@@ -155,14 +156,14 @@ impl LogFormat {
         TagLayout::of(self.features.incompat)
     }
 
-    /// End of the room for records in a descriptor or revoke block: the checksum, where there is
-    /// one, follows.
+    /// End of the room for records in a descriptor or revoke block. The checksum, if there is one,
+    /// follows.
     #[must_use]
     pub const fn records_end(&self) -> usize {
         if self.has_block_checksums() { self.block_size - 4 } else { self.block_size }
     }
 
-    /// The checksum that the tag of a logged (escaped) block carries; v3 stores all of it, v2 the
+    /// The checksum that the tag of a logged (escaped) block carries. v3 stores all of it, v2 the
     /// low half.
     #[must_use]
     pub fn data_checksum(&self, tid: TxnId, logged: &[u8]) -> u32 {
@@ -189,7 +190,7 @@ impl LogFormat {
         tail == self.tail_checksum(body).to_be_bytes()
     }
 
-    /// Stores the checksum at the end of a descriptor or revoke block, where there is one.
+    /// Stores the checksum at the end of a descriptor or revoke block, if there is one.
     pub fn seal_tail(&self, block: &mut [u8]) {
         if self.has_block_checksums() {
             let (body, tail) = block.split_at_mut(self.records_end());

@@ -1,9 +1,9 @@
-//! The macro by which every raw structure is declared: fields with their offsets, asserted at
-//! compile time.
+//! The macro that declares every raw structure: fields with their offsets, asserted at compile
+//! time.
 //!
-//! A declaration gives the zerocopy struct (public fields under ext4's names, alignment 1, no
-//! padding), the asserts that each field stands at its stated offset and that the size is right,
-//! and `FIELDS`, the same table as data for field-by-field tests and mutators.
+//! A declaration yields the zerocopy struct (public fields under ext4's names, alignment 1, no
+//! padding), the asserts for each field's offset and the total size, and `FIELDS`, the same table
+//! as data for field-by-field tests and mutators.
 
 /// Name, offset and size in bytes of one on-disk field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

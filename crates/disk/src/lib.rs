@@ -3,8 +3,7 @@
 //!
 //! One file per on-disk object. Bytes from an image are `Raw*` (zerocopy, little-endian fields;
 //! big-endian for jbd2) until a `parse`/`verify` step turns them into a verified type with private
-//! fields. Each check that such a step makes has one documented `CorruptionKind` and names the
-//! place.
+//! fields. Each check of such a step has one documented `CorruptionKind` and names the location.
 
 #![forbid(unsafe_code)]
 

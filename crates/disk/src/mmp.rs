@@ -61,8 +61,8 @@ impl Checksums {
 }
 
 impl RawMmp {
-    /// The structure at the start of the MMP block, its magic checked. The checksum is compared by
-    /// [`crate::Checksums::verify_mmp`].
+    /// The structure at the start of the MMP block, with its magic checked.
+    /// [`crate::Checksums::verify_mmp`] compares the checksum.
     ///
     /// # Errors
     /// [`CorruptionKind::MmpMagic`], also for a block below 1024 bytes.

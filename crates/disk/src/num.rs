@@ -1,4 +1,4 @@
-//! Lossless conversions between machine integers, so that no `as` stands anywhere else.
+//! Lossless conversions between machine integers, so that no other module needs `as`.
 //!
 //! blockyard supports 64-bit hosts only; the assertion below is what makes `u64 <-> usize`
 //! lossless.
@@ -127,7 +127,7 @@ pub const fn join16(hi: u16, lo: u16) -> u32 {
     ((hi as u32) << 16) | lo as u32
 }
 
-/// A count for arithmetic of figures; exact below 2^53.
+/// A count as a float, for computing figures; exact below 2^53.
 #[inline]
 #[must_use]
 pub const fn count_as_f64(count: u64) -> f64 {

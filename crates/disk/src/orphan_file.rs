@@ -47,7 +47,7 @@ impl<'a> OrphanBlock<'a> {
         Ok(Self { slots: <[U32]>::ref_from_bytes(slots).map_err(|_| bad)? })
     }
 
-    /// The inodes in use slots, in slot order. Their numbers are not verified.
+    /// The inodes in used slots, in slot order. Their numbers are not verified.
     pub fn inodes(&self) -> impl Iterator<Item = InodeNr> + use<'a> {
         self.slots.iter().map(|slot| InodeNr::new(slot.get())).filter(|inode| *inode != InodeNr::ZERO)
     }

@@ -1,9 +1,9 @@
-//! Partition tables: where the parts of a disk begin and end. Bytes only; `blockyard-device` does
-//! the reading.
+//! Partition tables: where the parts of a disk begin and end. Works on bytes only;
+//! `blockyard-device` does the reading.
 //!
 //! Two forms: the four entries of the boot sector (MBR) with their chain of logical partitions, and
-//! the table of UEFI (GPT). What a table says is checked for being possible; whether it fits the
-//! disk, the reader of the disk knows.
+//! the table of UEFI (GPT). Here a table is checked for being possible; the reader of the disk
+//! checks whether it fits the disk.
 
 mod gpt;
 mod mbr;
@@ -11,19 +11,19 @@ mod mbr;
 pub use gpt::{GptHeader, RawGptEntry, RawGptHeader};
 pub use mbr::{BootSector, MbrEntry, RawMbrEntry};
 
-/// What a partition is for, as its table says.
+/// What a partition is for, according to its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartitionKind {
     /// The type byte of an MBR entry.
     Mbr(u8),
-    /// The type GUID of a GPT entry, as its bytes stand on the disk.
+    /// The type GUID of a GPT entry, as on-disk bytes.
     Gpt([u8; 16]),
 }
 
 /// One partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// Its number, from 1, as in the names that Linux gives (`sda1`).
+    /// Its number, from 1, as in Linux's names (`sda1`).
     pub number: u32,
     /// First byte on the disk.
     pub first_byte: u64,
@@ -31,12 +31,12 @@ pub struct Partition {
     pub bytes: u64,
     /// What it is for.
     pub kind: PartitionKind,
-    /// Its name in a GPT; empty where it has none.
+    /// Its name in a GPT; empty if it has none.
     pub name: String,
 }
 
-/// GUIDs of Linux partitions as their bytes stand on the disk: file system data, /home, /srv, /var,
-/// and the root and /usr partitions of the common processors (UAPI group: discoverable partitions).
+/// GUIDs of Linux partitions as on-disk bytes: file system data, /home, /srv, /var, and the root
+/// and /usr partitions of the common processors (UAPI group: discoverable partitions).
 const LINUX_GUIDS: &[[u8; 16]] = &[
     gpt::guid(0x0FC6_3DAF, 0x8483, 0x4772, 0x8E79_3D69_D847_7DE4),
     gpt::guid(0x933A_C7E1, 0x2EB4, 0x4F13, 0xB844_0E14_E2AE_F915),
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever stands on a disk, reading its tables ends without a panic.
+        /// Reading tables never panics, whatever is on the disk.
         #[test]
         fn any_bytes_are_read(mut bytes in proptest::collection::vec(any::<u8>(), 512), sector in 9u32..13) {
             bytes[510..].copy_from_slice(&[0x55, 0xAA]);
@@ -87,7 +87,7 @@ mod tests {
     fn kinds_of_linux() {
         assert!(PartitionKind::Mbr(0x83).is_linux());
         assert!(!PartitionKind::Mbr(0x0C).is_linux());
-        // 0FC63DAF-8483-4772-8E79-3D69D8477DE4 as sfdisk writes it.
+        // 0FC63DAF-8483-4772-8E79-3D69D8477DE4, as sfdisk writes it.
         let data =
             [0xAF, 0x3D, 0xC6, 0x0F, 0x83, 0x84, 0x72, 0x47, 0x8E, 0x79, 0x3D, 0x69, 0xD8, 0x47, 0x7D, 0xE4];
         assert!(PartitionKind::Gpt(data).is_linux());

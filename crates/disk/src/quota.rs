@@ -1,10 +1,10 @@
 //! A quota file: what each user, group or project uses and may use, as Linux keeps it inside ext4
 //! (format `vfsv1`).
 //!
-//! The file is made of blocks of 1 KiB of its own, whatever the file system has. Block 0 is the
-//! header. From block 1 on hangs a tree of four levels with 256 references a block, one level for
-//! each byte of a number, the highest first; the last level refers to blocks of records. A record
-//! of zeroes is free, and so is a reference of 0.
+//! The file has its own blocks of 1 KiB, whatever the file system's block size. Block 0 is the
+//! header. Block 1 is the root of a tree of four levels with 256 references per block: one level
+//! for each byte of a number, the highest first. The last level refers to blocks of records. A
+//! record of zeroes is free, and so is a reference of 0.
 //!
 //! Invariants of what [`QuotaFile::encode`] writes: each number has one record, its path of
 //! references ends in the block that holds the record, blocks of records with room are chained from
@@ -26,9 +26,9 @@ const ROOT: u32 = 1;
 const LEVELS: usize = 4;
 /// Records in a block.
 const RECORDS: usize = (BLOCK - RawRecordsHead::SIZE) / RawRecord::SIZE;
-/// `dqh_version` of records with 64 bits.
+/// `dqh_version` with 64-bit records.
 const VERSION: u32 = 1;
-/// The times of grace of a new file: a week, in seconds.
+/// Grace period of a new file: a week, in seconds.
 const GRACE: u32 = 7 * 24 * 60 * 60;
 
 on_disk! {
@@ -38,7 +38,7 @@ on_disk! {
         0x00 dqh_magic: U32,
         /// 1.
         0x04 dqh_version: U32,
-        /// Seconds for which space beyond the soft limit is borne.
+        /// Seconds for which space beyond the soft limit is tolerated.
         0x08 dqi_bgrace: U32,
         /// The same for inodes.
         0x0C dqi_igrace: U32,
@@ -46,9 +46,9 @@ on_disk! {
         0x10 dqi_flags: U32,
         /// Blocks of the file.
         0x14 dqi_blocks: U32,
-        /// First block of the chain of free ones; 0 for none.
+        /// First block of the chain of free blocks; 0 for none.
         0x18 dqi_free_blk: U32,
-        /// First block of the chain of those with room for a record; 0 for none.
+        /// First block of the chain of blocks with room for a record; 0 for none.
         0x1C dqi_free_entry: U32,
     }
 }
@@ -58,7 +58,7 @@ on_disk! {
     pub struct RawRecordsHead[16] {
         /// The next block with room.
         0x00 dqdh_next_free: U32,
-        /// The one before.
+        /// The previous one.
         0x04 dqdh_prev_free: U32,
         /// Records in use.
         0x08 dqdh_entries: U16,
@@ -88,14 +88,14 @@ on_disk! {
         0x28 dqb_bsoftlimit: U64,
         /// Bytes in use.
         0x30 dqb_curspace: U64,
-        /// When the time of grace for space ends; 0 when it does not run.
+        /// When the grace period for space ends; 0 if it does not run.
         0x38 dqb_btime: U64,
-        /// The same for inodes; 1 in a record that would be all zeroes else.
+        /// The same for inodes; 1 in a record that would otherwise be all zeroes.
         0x40 dqb_itime: U64,
     }
 }
 
-/// What the numbers of a quota file are, in the order in which superblock and e2fsck have them.
+/// What the numbers of a quota file are, in the order of the superblock and e2fsck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuotaType {
     /// Users.
@@ -131,7 +131,7 @@ impl QuotaType {
     }
 }
 
-/// What somebody uses.
+/// Space and inodes used by one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of blocks.
@@ -140,16 +140,16 @@ pub struct Usage {
     pub inodes: u64,
 }
 
-/// Why the records of a quota file cannot be trusted to be all there are.
+/// Why the records of a quota file may be incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaDefect {
     /// `dqh_version` is not 1.
     #[error("version {0}")]
     Version(u32),
-    /// `dqi_blocks` is more than the file has, or one of the chains begins behind it.
+    /// `dqi_blocks` is more than the file has, or a chain begins behind it.
     #[error("a count or chain of blocks leaves the file")]
     Blocks,
-    /// A reference leads out of the file.
+    /// A reference points outside the file.
     #[error("a reference to block {0} leaves the file")]
     Reference(u32),
     /// A block cannot be read.
@@ -157,24 +157,23 @@ pub enum QuotaDefect {
     Unreadable(u32),
 }
 
-/// What a quota file says.
+/// The content of a quota file.
 #[derive(Clone, Debug)]
 pub struct QuotaFile {
     /// Its header.
     pub header: RawQuotaHeader,
-    /// Records in the order of the tree, as far as they could be read. Numbers may repeat in a
-    /// damaged file.
+    /// Records in tree order, as far as they could be read. Numbers may repeat in a damaged file.
     pub records: Vec<RawRecord>,
-    /// The first thing that is wrong with it.
+    /// The first defect.
     pub defect: Option<QuotaDefect>,
 }
 
-/// Reads a block of a quota file by its number in the file; `None` when that fails.
+/// Reads a block of a quota file by its number in the file; `None` if that fails.
 pub type ReadBlock<'a> = &'a mut dyn FnMut(u32) -> Option<[u8; BLOCK]>;
 
 impl QuotaFile {
-    /// Reads a file of `size` bytes. Each block is read once for each level, so that time is
-    /// bounded by the size.
+    /// Reads a file of `size` bytes. Each block is read once per level, so the size bounds the
+    /// time.
     #[must_use]
     pub fn read(size: u64, read: ReadBlock<'_>) -> Self {
         let mut file = Self { header: RawQuotaHeader::new_zeroed(), records: Vec::new(), defect: None };
@@ -192,7 +191,7 @@ impl QuotaFile {
         {
             file.defect = Some(QuotaDefect::Blocks);
         }
-        // Of a header that is wrong the size is left.
+        // If the header is wrong, only the size is left to go by.
         let blocks = u32::try_from(size.div_ceil(u64_from_usize(BLOCK))).unwrap_or(u32::MAX);
         file.read_tree(blocks, read);
         file
@@ -222,13 +221,13 @@ impl QuotaFile {
                     pending.push((level + 1, below));
                 }
             }
-            // Taken from the end: so the lowest numbers come first.
+            // Taken from the end, so that the lowest numbers come first.
             pending[first..].reverse();
         }
     }
 
-    /// The records that a repaired file has: what was counted, with the limits that this one has.
-    /// Who uses nothing and has no limits has no record.
+    /// The records of a repaired file: the counted usage, with the limits of this file. A number
+    /// without usage and limits has no record.
     #[must_use]
     pub fn corrected(&self, counted: &BTreeMap<u32, Usage>) -> Vec<RawRecord> {
         let mut records: BTreeMap<u32, RawRecord> = BTreeMap::new();
@@ -245,8 +244,8 @@ impl QuotaFile {
         records.into_values().collect()
     }
 
-    /// The bytes of a file with these records, in ascending order of their numbers; times of grace
-    /// are those of this one.
+    /// The bytes of a file with these records, in ascending order of their numbers, and the grace
+    /// periods of this one.
     ///
     /// # Panics
     /// When the records are out of order.
@@ -286,7 +285,7 @@ impl RawRecord {
         Self { dqb_id: U32::new(number), ..Self::new_zeroed() }
     }
 
-    /// What it says is used.
+    /// The usage it records.
     #[must_use]
     pub fn usage(&self) -> Usage {
         Usage { bytes: self.dqb_curspace.get(), inodes: self.dqb_curinodes.get() }
@@ -416,7 +415,7 @@ mod tests {
         assert_eq!(wrong(28, 9), Some(QuotaDefect::Blocks));
         assert_eq!(wrong(BLOCK, 200), Some(QuotaDefect::Reference(200)));
         assert_eq!(wrong(0, 1), None, "e2fsck does not look at the magic number");
-        // A circle ends.
+        // A cycle ends.
         assert_eq!(wrong(BLOCK, ROOT), None);
         assert_eq!(file_of(&[]).defect, Some(QuotaDefect::Unreadable(0)));
     }

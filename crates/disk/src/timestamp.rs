@@ -1,5 +1,5 @@
-//! Time stamps: signed 32-bit seconds extended by two bits, and nanoseconds, in a word of their
-//! own.
+//! Time stamps: signed 32-bit seconds, extended by two bits that share an extra word with the
+//! nanoseconds.
 //!
 //! Seconds = sign-extended low word + (extra & 3) * 2^32, which covers 1901-12-13 to 2446-05-10.
 

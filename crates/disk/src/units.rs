@@ -1,7 +1,7 @@
-//! Newtypes for every number of the format that can be confused with another.
+//! Newtypes for every number of the format that could be confused with another.
 //!
-//! `*Nr` are positions, `*Count` are lengths: adding a count to a position gives a position, the
-//! difference of two positions is a count. Everything is zero-based except inode numbers.
+//! `*Nr` are positions, `*Count` are lengths: position plus count is a position, and the difference
+//! of two positions is a count. Everything is zero-based except inode numbers.
 
 use core::fmt;
 

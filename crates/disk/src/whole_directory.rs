@@ -1,8 +1,7 @@
-//! A directory as a whole: all its blocks from the list of its names.
+//! A whole directory: all its blocks from the list of its names.
 //!
-//! Where names fill more than one block and an index is wanted, they lie in full leaves in the
-//! order of their hashes: block 0 is the root, then the leaves, then the index nodes, the lowest
-//! level first.
+//! If names fill more than one block and an index is wanted, they lie in full leaves in hash order:
+//! block 0 is the root, then the leaves, then the index nodes, the lowest level first.
 
 use crate::checksum::{seal_dir_leaf, seal_htree};
 use crate::dirblock::{DirLayout, ENTRY_LEN_MIN, Packer};
@@ -17,9 +16,9 @@ use core::ops::Range;
 pub struct Name<'a> {
     /// 1 to 255 bytes, not `.` or `..`.
     pub bytes: &'a [u8],
-    /// What it names.
+    /// Its inode.
     pub inode: u32,
-    /// The type of that.
+    /// The inode's type.
     pub file_type: FileType,
 }
 
@@ -32,13 +31,13 @@ pub struct Indexing {
     pub largedir: bool,
 }
 
-/// Where each name goes.
+/// The planned position of each name.
 #[derive(Debug)]
 pub struct WholeDirectory {
     layout: DirLayout,
-    /// The names by their place, in the order in which they lie.
+    /// The names, in the order in which they are stored.
     order: Vec<u32>,
-    /// What of `order` each block of names holds.
+    /// The part of `order` in each block of names.
     parts: Vec<Range<usize>>,
     /// Keys of the leaves.
     index: Option<Index>,
@@ -49,13 +48,13 @@ struct Index {
     stored_version: u8,
     /// By leaf.
     keys: Vec<u32>,
-    /// Index nodes of each level above the leaves, the root not counted.
+    /// Index nodes of each level above the leaves, without the root.
     levels: Vec<usize>,
 }
 
 impl WholeDirectory {
-    /// Plans the blocks; `None` when the directory needs more index levels than there may be. Names
-    /// are entered in their order, or in that of their hashes where there is an index.
+    /// Plans the blocks; `None` if the directory needs more index levels than allowed. Names are
+    /// entered in their order, or in hash order if there is an index.
     #[must_use]
     pub fn plan(names: &[Name<'_>], layout: DirLayout, indexing: Option<Indexing>) -> Option<Self> {
         let order: Vec<u32> = (0..u32_from_usize(names.len())).collect();
@@ -107,11 +106,11 @@ impl WholeDirectory {
         self.index.is_some()
     }
 
-    /// All blocks one behind the other, sealed. `names` are those that it was planned for; `seed`
-    /// is that of the directory's checksums.
+    /// All blocks one after the other, sealed. `names` must be those of the plan; `seed` is that of
+    /// the directory's checksums.
     ///
     /// # Panics
-    /// When the names have other lengths than those that it was planned for.
+    /// When the names have other lengths than the planned ones.
     #[must_use]
     pub fn write(&self, (own, parent): (u32, u32), names: &[Name<'_>], seed: Option<u32>) -> Vec<u8> {
         let size = self.layout.block_size;
@@ -178,7 +177,7 @@ fn name_len(name: &Name<'_>) -> usize {
     DirLayout::entry_len(name.bytes.len())
 }
 
-/// Cuts names into what fits a block; `used` bytes of the first are taken. At least one block.
+/// Divides names into blocks; `used` bytes of the first are taken. At least one block.
 fn cut(names: &[Name<'_>], order: &[u32], layout: &DirLayout, mut used: usize) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -219,7 +218,8 @@ mod tests {
         DirHasher::new(version, HashSeed::new([1, 2, 3, 4]))
     }
 
-    /// Finds a name as readers do: from the root down, and on to the next leaf where that goes on.
+    /// Finds a name as readers do: from the root down, and into the next leaf if that continues the
+    /// hash.
     fn find(bytes: &[u8], layout: DirLayout, hasher: &DirHasher, name: &[u8]) -> Option<u32> {
         let blocks: Vec<&[u8]> = bytes.chunks_exact(layout.block_size).collect();
         let count = blocks.len() as u32;
@@ -240,7 +240,7 @@ mod tests {
             if let Some(found) = dirblock::find(leaf, layout, name).unwrap() {
                 return Some(found.inode);
             }
-            // The test's hashes collide inside one node only.
+            // The test's hashes collide only inside one node.
             at += 1;
             if at >= index.count() || index.entry(at).key != major | CONTINUES {
                 return None;
@@ -287,7 +287,7 @@ mod tests {
                 assert_eq!(find(&bytes, layout, &hasher, bytes_of), Some(*inode), "{count} names, {inode}");
             }
             assert_eq!(find(&bytes, layout, &hasher, b"absent"), None);
-            // Leaves are full: no block more than the names need.
+            // Leaves are full: no more blocks than the names need.
             let needed: usize = names.iter().map(name_len).sum();
             let room = needed.div_ceil(layout.usable() - 32 - width) + names.len() / 80 + 6;
             assert!(plan.parts.len() <= room, "{} leaves for {needed} bytes", plan.parts.len());

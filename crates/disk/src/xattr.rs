@@ -1,15 +1,15 @@
-//! Extended attributes: the entry lists in an inode's spare bytes and in an attribute block, read,
-//! hashed and built.
+//! Extended attributes: the entry lists in an inode's spare bytes and in an attribute block; how to
+//! read, hash and build them.
 //!
-//! Both places hold the same list: entries grow up, values grow down, four zero bytes end the
+//! Both hold the same kind of list: entries grow up, values grow down, and four zero bytes end the
 //! entries. In an inode the list follows a magic word after the extra fields, offsets count from
 //! the first entry, and entries are not sorted. A block has a 32-byte header, offsets count from
 //! the block start, entries are sorted by (index, name length, name), and equal blocks are shared
 //! by reference count. A value may instead be the content of an inode of its own (`ea_inode`).
 //!
 //! Edits are made on an [`AttributeList`] and written back as a whole: attributes are few and
-//! small, and a rewrite leaves no stale bytes. [`parse`] checks everything before a byte of a list
-//! is used.
+//! small, and a rewrite leaves no stale bytes. [`parse`] checks everything before any byte of a
+//! list is used.
 
 mod acl;
 mod list;
@@ -68,7 +68,7 @@ impl Home {
     }
 }
 
-/// One entry as it stands on disk, name and place of the value checked.
+/// One entry as stored, with name and value position checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawEntry<'a> {
     /// Offset of the entry in the area.
@@ -77,16 +77,15 @@ pub struct RawEntry<'a> {
     pub name_index: u8,
     /// Rest of the name.
     pub name: &'a [u8],
-    /// Inode that holds the value, 0 when it is in the area.
+    /// Inode that holds the value; 0 if it is in the area.
     pub value_inode: u32,
     /// Bytes of the value.
     pub value_size: u32,
     /// Stored hash, 0 in inodes.
     pub hash: u32,
-    /// The value where it is in the area, without padding; empty for a value in an inode.
+    /// The value in the area, without padding; empty for a value in an inode.
     pub value: &'a [u8],
-    /// The value with the bytes that pad it to a multiple of 4, zero unless somebody left something
-    /// there.
+    /// The value with the bytes that pad it to a multiple of 4, which are normally zero.
     pub padded_value: &'a [u8],
 }
 
@@ -99,7 +98,7 @@ const fn pad4(length: usize) -> usize {
     (length + 3) & !3
 }
 
-/// The part of a raw inode that an attribute list may fill, magic word included: `None` when the
+/// The part of a raw inode that an attribute list may fill, magic word included. `None` if the
 /// inode has no room for even an empty list. `inode` is the whole record of `s_inode_size` bytes.
 #[must_use]
 pub fn inode_area_at(inode_size: usize, extra_isize: u16) -> Option<usize> {
@@ -108,7 +107,7 @@ pub fn inode_area_at(inode_size: usize, extra_isize: u16) -> Option<usize> {
         .then_some(at)
 }
 
-/// Whether an area begins with the magic word; an in-inode area without it simply holds no
+/// Whether an area begins with the magic word. An in-inode area without it simply holds no
 /// attributes.
 #[must_use]
 pub fn has_magic(area: &[u8]) -> bool {
@@ -129,8 +128,7 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Reads the header and checks magic and block count (the reference count is the checker's to
-    /// judge).
+    /// Reads the header and checks magic and block count. The checker judges the reference count.
     ///
     /// # Errors
     /// [`XattrDefect::Magic`], [`XattrDefect::Blocks`].
@@ -148,7 +146,7 @@ impl BlockHeader {
     }
 }
 
-/// Walk over the entries of an area: each is checked for its own bounds, not against the others.
+/// Walk over the entries of an area. Each is checked for its own bounds, not against the others.
 ///
 /// Bounded: every step advances by at least 16 bytes.
 #[derive(Clone, Debug)]
@@ -160,13 +158,13 @@ pub struct RawEntries<'a> {
 }
 
 impl<'a> RawEntries<'a> {
-    /// Starts at the first entry. The magic word is not looked at.
+    /// Starts at the first entry. The magic word is not checked.
     #[must_use]
     pub const fn new(area: &'a [u8], home: Home) -> Self {
         Self { area, home, at: home.entries_at(), done: false }
     }
 
-    /// Where the end mark is, once the walk is over.
+    /// Offset of the end mark, once the walk is over.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.at
@@ -254,7 +252,7 @@ pub fn parse(area: &[u8], home: Home) -> Result<Vec<RawEntry<'_>>, XattrDefect> 
         }
     }
     let entries = parse_entries(area, home)?;
-    // Without index and name an entry differs from the end mark in its offset only: written back,
+    // An entry without index and name differs from the end mark only in its offset. Written back,
     // it would hide what follows.
     let is_bad =
         |entry: &&RawEntry<'_>| entry.name.contains(&0) || (entry.name.is_empty() && entry.name_index == 0);
@@ -265,7 +263,7 @@ pub fn parse(area: &[u8], home: Home) -> Result<Vec<RawEntry<'_>>, XattrDefect> 
     Ok(entries)
 }
 
-/// Reads the entries of a list and checks where they and their values lie, but not the header,
+/// Reads the entries of a list. Checks the positions of entries and values, but not the header,
 /// names or order.
 ///
 /// # Errors
@@ -296,7 +294,7 @@ fn check_overlap(entries: &[RawEntry<'_>], area: &[u8], entries_end: usize) -> R
     Ok(())
 }
 
-/// What entries of a block are sorted by.
+/// The sort key of a block's entries.
 fn sort_key<'a>(entry: &RawEntry<'a>) -> (u8, usize, &'a [u8]) {
     (entry.name_index, entry.name.len(), entry.name)
 }
@@ -330,8 +328,8 @@ pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     hash_words(name_hash, value)
 }
 
-/// As [`entry_hash`], with the name taken as signed characters: what old kernels wrote; readers
-/// accept both.
+/// As [`entry_hash`], with the name as signed characters. Old kernels wrote this; readers accept
+/// both.
 #[must_use]
 pub fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
     let widen = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
@@ -352,8 +350,7 @@ pub fn entry_hash_of_inode_value_signed(name: &[u8], value_hash: u32) -> u32 {
     entry_hash_signed(name, &value_hash.to_le_bytes())
 }
 
-/// Hash of a block from the hashes of its entries in order; 0 ("do not share") when one of them
-/// is 0.
+/// Hash of a block from the hashes of its entries in order; 0 ("do not share") if one of them is 0.
 #[must_use]
 pub fn block_hash(entry_hashes: impl IntoIterator<Item = u32>) -> u32 {
     let mut block = 0u32;

@@ -2,7 +2,7 @@
 
 pub use core::sync::atomic::Ordering;
 
-/// A shared value that is read and written whole.
+/// A shared value that is read and written as a whole.
 pub trait Atomic<V: Copy>: Send + Sync + core::fmt::Debug {
     /// A shared value that holds `value`.
     fn new(value: V) -> Self;
@@ -10,18 +10,18 @@ pub trait Atomic<V: Copy>: Send + Sync + core::fmt::Debug {
     fn load(&self, order: Ordering) -> V;
     /// Writes.
     fn store(&self, value: V, order: Ordering);
-    /// Writes and gives what was there.
+    /// Writes, and returns the old value.
     fn swap(&self, value: V, order: Ordering) -> V;
-    /// Writes `new` when `current` is there.
+    /// Writes `new` if the value is `current`.
     ///
     /// # Errors
-    /// What was there, when it is not `current`.
+    /// The actual value, if it is not `current`.
     fn compare_exchange(&self, current: V, new: V, success: Ordering, failure: Ordering) -> Result<V, V>;
 
-    /// Replaces the value by `f` of it, trying again when another thread was faster.
+    /// Replaces the value by `f` of it. Tries again if another thread changed it meanwhile.
     ///
     /// # Errors
-    /// The value for which `f` gave `None`; nothing was written then.
+    /// The value for which `f` returned `None`; nothing was written then.
     fn update(
         &self,
         success: Ordering,
@@ -39,7 +39,7 @@ pub trait Atomic<V: Copy>: Send + Sync + core::fmt::Debug {
     }
 }
 
-/// A shared number. All operations wrap and give the value that was there before.
+/// A shared number. All operations wrap and return the old value.
 pub trait AtomicInt<V: Copy>: Atomic<V> {
     /// Adds.
     fn fetch_add(&self, value: V, order: Ordering) -> V;
@@ -49,9 +49,9 @@ pub trait AtomicInt<V: Copy>: Atomic<V> {
     fn fetch_and(&self, value: V, order: Ordering) -> V;
     /// Sets the bits of `value`.
     fn fetch_or(&self, value: V, order: Ordering) -> V;
-    /// Raises to `value` when that is more.
+    /// Raises to `value` if that is more.
     fn fetch_max(&self, value: V, order: Ordering) -> V;
-    /// Lowers to `value` when that is less.
+    /// Lowers to `value` if that is less.
     fn fetch_min(&self, value: V, order: Ordering) -> V;
 }
 

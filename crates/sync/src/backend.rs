@@ -1,8 +1,8 @@
-//! What a backend must provide: raw locks, a raw condition variable, atomics, and the few questions
+//! What a backend must provide: raw locks, a raw condition variable, atomics, and a few functions
 //! about threads.
 //!
-//! The raw traits are implemented by backends only. Everybody else uses [`crate::Mutex`] and its
-//! siblings, which add ranks and statistics to the raw kind.
+//! Only backends implement the raw traits. Everybody else uses [`crate::Mutex`] and its siblings,
+//! which add ranks and statistics to the raw kind.
 
 use core::fmt::Debug;
 use core::ops::{Deref, DerefMut};
@@ -43,8 +43,8 @@ pub trait Backend: Copy + Debug + Default + Send + Sync + 'static {
     /// A memory fence.
     fn fence(order: Ordering);
 
-    /// Says that all locks and atomics that `make` makes lie on one cache line, and what that line
-    /// is called: for a backend that counts what moving it costs. Nothing elsewhere.
+    /// Says that all locks and atomics created in `make` lie on one cache line with this name. For
+    /// a backend that counts the cost of moving it; no effect elsewhere.
     #[inline]
     fn on_line<R>(name: &'static str, make: impl FnOnce() -> R) -> R {
         let _ = name;
@@ -68,9 +68,9 @@ pub trait RawMutex<T>: Send + Sync {
     fn new(value: T) -> Self;
     /// Waits for the lock.
     fn lock(&self) -> Self::Guard<'_>;
-    /// Takes the lock when it is free.
+    /// Takes the lock if it is free.
     fn try_lock(&self) -> Option<Self::Guard<'_>>;
-    /// Whether it is locked by anybody; a hint that may be stale when it returns.
+    /// Whether anybody has locked it; a hint that may be stale when it returns.
     fn is_locked(&self) -> bool;
     /// The value, without locking.
     fn get_mut(&mut self) -> &mut T;
@@ -97,9 +97,9 @@ pub trait RawRwLock<T>: Send + Sync {
     fn read(&self) -> Self::ReadGuard<'_>;
     /// Waits for exclusive access.
     fn write(&self) -> Self::WriteGuard<'_>;
-    /// Shared access when no writer is there.
+    /// Shared access if there is no writer.
     fn try_read(&self) -> Option<Self::ReadGuard<'_>>;
-    /// Exclusive access when nobody is there.
+    /// Exclusive access if nobody else has access.
     fn try_write(&self) -> Option<Self::WriteGuard<'_>>;
     /// The value, without locking.
     fn get_mut(&mut self) -> &mut T;
@@ -114,11 +114,11 @@ pub type RawMutexGuard<'a, T, B> = <<B as Backend>::RawMutex<T> as RawMutex<T>>:
 pub trait RawCondvar<B: Backend>: Send + Sync {
     /// One without waiters.
     fn new() -> Self;
-    /// Unlocks, sleeps until notified, locks again. May wake without cause.
+    /// Unlocks, sleeps until notified, locks again. May wake spuriously.
     fn wait<'a, T: Send>(&self, guard: RawMutexGuard<'a, T, B>) -> RawMutexGuard<'a, T, B>
     where
         B::RawMutex<T>: 'a;
-    /// As [`RawCondvar::wait`], at most for `limit`; true when the time ran out.
+    /// As [`RawCondvar::wait`], for at most `limit`. True if the time ran out.
     fn wait_for<'a, T: Send>(
         &self,
         guard: RawMutexGuard<'a, T, B>,

@@ -9,7 +9,7 @@ use crate::mutex::MutexGuard;
 
 /// A condition variable of backend `B`.
 ///
-/// The mutex stays in the thread's set of held locks while it waits: the thread can take no other
+/// The mutex stays in the thread's set of held locks during the wait: the thread can take no other
 /// lock meanwhile.
 pub struct Condvar<B: Backend = Native> {
     raw: B::RawCondvar,
@@ -22,14 +22,14 @@ impl<B: Backend> Condvar<B> {
         Self { raw: B::RawCondvar::new() }
     }
 
-    /// Unlocks, sleeps until notified, locks again. May wake without cause: test the condition in a
+    /// Unlocks, sleeps until notified, locks again. May wake spuriously: test the condition in a
     /// loop, or use [`Condvar::wait_while`].
     pub fn wait<'a, T: Send>(&self, guard: MutexGuard<'a, T, B>) -> MutexGuard<'a, T, B> {
         let (raw, held) = guard.into_parts();
         MutexGuard::from_parts(self.raw.wait(raw), held)
     }
 
-    /// Waits until `blocked` is false of the value.
+    /// Waits until `blocked` returns false for the value.
     pub fn wait_while<'a, T: Send>(
         &self,
         mut guard: MutexGuard<'a, T, B>,
@@ -41,7 +41,7 @@ impl<B: Backend> Condvar<B> {
         guard
     }
 
-    /// As [`Condvar::wait`], at most for `limit`; true when the time ran out.
+    /// As [`Condvar::wait`], for at most `limit`. True if the time ran out.
     pub fn wait_for<'a, T: Send>(
         &self,
         guard: MutexGuard<'a, T, B>,

@@ -1,4 +1,4 @@
-//! Counters that many threads change: sharded by CPU slot, each shard on its own cache line.
+//! Counters changed by many threads: sharded by CPU slot, each shard on its own cache line.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ use crate::backend::Backend;
 use crate::backend::native::Native;
 use crate::slot::CpuSlot;
 
-/// A signed total whose changes go to the caller's shard.
+/// A signed total. A change goes to the caller's shard.
 ///
 /// Adding touches one shard; reading visits all. All accesses are relaxed: a total orders nothing
 /// else.
@@ -32,7 +32,7 @@ impl<B: Backend> ShardedCounter<B> {
         self.shards[slot.index(self.shards.len())].fetch_add(amount.cast_unsigned(), Ordering::Relaxed);
     }
 
-    /// The total: exact when nobody is adding, otherwise of some moment for each shard.
+    /// The total: exact if nobody is adding; otherwise each shard counts as of a different moment.
     #[must_use]
     pub fn sum(&self) -> i64 {
         self.shards
@@ -48,11 +48,11 @@ impl<B: Backend> fmt::Debug for ShardedCounter<B> {
     }
 }
 
-/// A total that is read cheaply and a little late: Linux's per-CPU counter.
+/// A total that is cheap to read but a little late: Linux's per-CPU counter.
 ///
 /// Each slot keeps a private delta that is folded into the central value when its magnitude reaches
 /// the batch, so `|central - total| < slots * batch`. Allocation decisions read the central value,
-/// and agree with the kernel's only when it lags in the same way
+/// and agree with the kernel's only if it lags in the same way
 /// (docs/behaviour/inode-allocation.md).
 pub struct LaggedCounter<B: Backend = Native> {
     central: CachePadded<B::AtomicU64>,
@@ -61,7 +61,7 @@ pub struct LaggedCounter<B: Backend = Native> {
     errs: Errs,
 }
 
-/// The side to which a total read while others add may be wrong, never to the other.
+/// The side on which a total may be wrong while others add. It is never wrong on the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errs {
     /// Too low: for what may be used.
@@ -84,7 +84,7 @@ impl<B: Backend> LaggedCounter<B> {
         }
     }
 
-    /// The same counter with a total that errs to `errs` ([`Errs::Low`] unless told).
+    /// The same counter with a total that errs to `errs` (default [`Errs::Low`]).
     #[must_use]
     pub fn erring(self, errs: Errs) -> Self {
         Self { errs, ..self }
@@ -107,9 +107,8 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, self.batch);
     }
 
-    /// Takes `amount` for something that is only about to happen: the total has it at once, the
-    /// central value like Linux's only when [`Self::settle`] says how much it was. Until then the
-    /// lag may be twice as much.
+    /// Takes `amount` in advance. The total has it at once. The central value changes, as in Linux,
+    /// only when [`Self::settle`] says how much it was. Until then the lag may be twice as much.
     #[inline]
     pub fn take_ahead(&self, slot: CpuSlot, amount: u64) {
         if amount > self.batch {
@@ -121,9 +120,9 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, 2 * self.batch);
     }
 
-    /// What was taken ahead has become `taken`, at most as much. Both values are then as if only
-    /// [`Self::add`] had been called, with `-taken`. The total never rises by more than what is
-    /// left over.
+    /// Settles an amount taken ahead: `taken` of it, at most all, was used. Afterwards both values
+    /// are as if only [`Self::add`] had been called, with `-taken`. The total never rises by more
+    /// than what is left over.
     #[inline]
     pub fn settle(&self, slot: CpuSlot, ahead: u64, taken: u64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];
@@ -139,8 +138,8 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, self.batch);
     }
 
-    /// What is added and taken away again, seen from outside at once: the total stays, the central
-    /// value is as if [`Self::add`] had been called with `amount` and with `-amount`.
+    /// Adds an amount and takes it away again, as one step for observers: the total stays, and the
+    /// central value is as if [`Self::add`] had been called with `amount` and with `-amount`.
     #[inline]
     pub fn pass_through(&self, slot: CpuSlot, amount: u64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];
@@ -160,9 +159,9 @@ impl<B: Backend> LaggedCounter<B> {
         }
     }
 
-    /// Moves a delta that is `now` to the central value when it has reached `limit`. In between the
-    /// amount is in both or in none, whichever errs to the right side. The order that [`Self::sum`]
-    /// relies on: release.
+    /// Folds a delta that is `now` into the central value if it has reached `limit`. In between the
+    /// amount is in both or in neither, whichever errs to the right side. Uses the release order
+    /// that [`Self::sum`] relies on.
     #[inline]
     fn fold_from(&self, delta: &B::AtomicU64, now: u64, limit: u64) {
         if now.cast_signed().unsigned_abs() < limit {
@@ -171,7 +170,7 @@ impl<B: Backend> LaggedCounter<B> {
         let lowers = now.cast_signed() < 0;
         if lowers == (self.errs == Errs::Low) {
             self.central.fetch_add(now, Ordering::AcqRel);
-            // Another thread of the slot that came in between sees the limit reached too.
+            // Another thread of the slot that came in between also sees the limit reached.
             if delta.compare_exchange(now, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 self.central.fetch_add(now.wrapping_neg(), Ordering::AcqRel);
             }
@@ -188,16 +187,16 @@ impl<B: Backend> LaggedCounter<B> {
         self.central.load(Ordering::Relaxed).cast_signed().max(0).unsigned_abs()
     }
 
-    /// The total: exact when nobody is adding. What was added before the call is in it; what is
-    /// moved to the central value meanwhile counts twice or not at all, whichever errs to the
-    /// counter's side (unless several moves within one walk cancel out).
+    /// The total: exact if nobody is adding. It includes everything added before the call. An
+    /// amount folded meanwhile counts twice or not at all, whichever errs to the counter's side
+    /// (unless several folds within one walk cancel out).
     #[must_use]
     pub fn sum(&self) -> i64 {
         let mut central = self.central.load(Ordering::Acquire);
         loop {
             let sum = self.deltas.iter().fold(central, |sum, d| sum.wrapping_add(d.load(Ordering::Acquire)));
-            // A move that this walk has seen one half of has changed the central value before or
-            // will do so after it.
+            // A fold of which this walk has seen one half changes the central value before or after
+            // this read.
             let again = self.central.load(Ordering::Acquire);
             if again == central {
                 return sum.cast_signed();
@@ -263,7 +262,7 @@ mod tests {
         assert_eq!((counter.approximate(), counter.sum()), (0, -463));
     }
 
-    /// Whatever is taken ahead, the counter stays one that was told only afterwards.
+    /// With amounts taken ahead, the counter behaves like one that was told only afterwards.
     #[test]
     fn what_is_taken_ahead_lags_like_what_is_added() {
         let (ahead, plain) =

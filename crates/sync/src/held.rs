@@ -1,9 +1,9 @@
 //! The locks a thread holds, and the check of their order (debug builds).
 //!
-//! Rule: a thread may wait for a lock only when its `(rank, order key)` is greater than that of
-//! every lock it holds. Locks taken by a try are recorded but not checked: they cannot wait. A lock
-//! of an equal rank is allowed only with a greater order key (`lock_ordered`), for example inodes
-//! by number.
+//! Rule: a thread may wait for a lock only if the lock's `(rank, order key)` is greater than that
+//! of every lock it holds. Locks taken by a try are recorded but not checked: they cannot wait. A
+//! lock of an equal rank is allowed only with a greater order key (`lock_ordered`), for example
+//! inodes by number.
 
 use core::marker::PhantomData;
 
@@ -29,7 +29,7 @@ impl<B: Backend> Held<B> {
         let _ = (tag, order);
     }
 
-    /// Records a lock that was taken.
+    /// Records a lock that was just taken.
     #[inline]
     pub(crate) fn record(tag: Tag, order: u64) -> Self {
         #[cfg(debug_assertions)]
@@ -49,7 +49,7 @@ impl<B: Backend> Drop for Held<B> {
     }
 }
 
-/// The rank of a lock where ranks are checked, nothing elsewhere.
+/// The rank of a lock if ranks are checked; empty otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tag {
     #[cfg(debug_assertions)]
@@ -69,8 +69,8 @@ impl Tag {
     }
 }
 
-/// Panics in debug builds when the calling thread holds any lock. For places that wait for
-/// something other than a lock: a commit, device I/O.
+/// Panics in debug builds if the calling thread holds any lock. For code that waits for something
+/// other than a lock: a commit, or device I/O.
 #[inline]
 pub fn assert_none_held<B: Backend>(what: &str) {
     #[cfg(debug_assertions)]
@@ -83,8 +83,8 @@ pub fn assert_none_held<B: Backend>(what: &str) {
     let _ = what;
 }
 
-/// How often the calling thread has taken locks of each rank so far, readers' shares included;
-/// `None` in release builds, which do not count.
+/// How often the calling thread has taken locks of each rank so far, shared ones included. `None`
+/// in release builds, which do not count.
 #[must_use]
 pub fn locks_taken<B: Backend>() -> Option<Vec<(Rank, u64)>> {
     if !cfg!(debug_assertions) {

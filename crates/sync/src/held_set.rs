@@ -1,4 +1,4 @@
-//! The set of locks that one thread holds; each backend keeps one a thread.
+//! The set of locks that one thread holds. Each backend keeps one per thread.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::rank::Rank;
 #[cfg_attr(not(debug_assertions), allow(dead_code))]
 #[doc(hidden)]
 pub struct HeldSet {
-    // In order of acquisition; a thread holds a handful, so a scan is cheapest.
+    // In order of acquisition. A thread holds only a few, so a scan is cheapest.
     pub(crate) locks: Vec<(Rank, u64, u64)>,
     next_ticket: u64,
     // Acquisitions so far, by rank number.

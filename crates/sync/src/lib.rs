@@ -1,12 +1,12 @@
 //! The only source of locks, condition variables and shared atomics, with lock ranks and backends.
 //!
-//! A data structure that is to be tested under a systematic scheduler, or measured in virtual time,
-//! takes its primitives from a [`Backend`] type parameter: `Mutex<T, B>`, `B::AtomicU64`. Code that
-//! does not need that writes `Mutex<T>` and gets [`Native`].
+//! A data structure to be tested under a systematic scheduler, or measured in virtual time, takes
+//! its primitives from a [`Backend`] type parameter: `Mutex<T, B>`, `B::AtomicU64`. Other code
+//! writes `Mutex<T>` and gets [`Native`].
 //!
 //! Every lock has a [`Rank`] from one table ([`rank`], explained in docs/locking.md). Debug builds
-//! keep the set of locks each thread holds and panic, naming both locks, when one is taken out of
-//! order; release builds hold no rank and check nothing.
+//! keep the set of locks that each thread holds and panic, naming both locks, if one is taken out
+//! of order. Release builds hold no rank and check nothing.
 
 #![forbid(unsafe_code)]
 

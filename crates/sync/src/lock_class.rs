@@ -4,9 +4,9 @@ use crate::backend::native::Native;
 use crate::counter::ShardedCounter;
 use crate::slot::CpuSlot;
 
-/// Counts acquisitions and waits of the locks that are taken through it.
+/// Counts acquisitions and waits of the locks taken through it.
 ///
-/// Observers of a protocol, not part of it: plain relaxed counters under every backend.
+/// Observes a protocol without being part of it: plain relaxed counters under every backend.
 #[derive(Debug)]
 pub struct LockClass {
     name: &'static str,
@@ -15,7 +15,7 @@ pub struct LockClass {
     busy: ShardedCounter<Native>,
 }
 
-/// What a [`LockClass`] counted.
+/// The counts of a [`LockClass`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockClassFigures {
     /// Times a lock of the class was taken.
@@ -27,7 +27,7 @@ pub struct LockClassFigures {
 }
 
 impl LockClass {
-    /// A class with one shard per CPU slot expected.
+    /// A class; one shard per CPU slot is expected.
     #[must_use]
     pub fn new(name: &'static str, slots: usize) -> Self {
         Self {
@@ -44,14 +44,14 @@ impl LockClass {
         self.name
     }
 
-    /// Counts one acquisition; called by the counted lock methods, and by policies whose lock is
-    /// not a lock of ours.
+    /// Counts one acquisition. Called by the counted lock methods, and by policies whose lock is
+    /// not one of ours.
     #[inline]
     pub fn count_acquisition(&self, slot: CpuSlot) {
         self.acquisitions.add(slot, 1);
     }
 
-    /// Counts one acquisition that had to wait (beside the acquisition).
+    /// Counts one acquisition that had to wait (in addition to the acquisition).
     #[inline]
     pub fn count_wait(&self, slot: CpuSlot) {
         self.waits.add(slot, 1);
@@ -63,7 +63,7 @@ impl LockClass {
         self.busy.add(slot, 1);
     }
 
-    /// The counts so far; exact when nobody is counting.
+    /// The counts so far; exact if nobody is counting.
     #[must_use]
     pub fn figures(&self) -> LockClassFigures {
         LockClassFigures {

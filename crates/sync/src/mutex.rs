@@ -19,7 +19,7 @@ pub struct Mutex<T: Send, B: Backend = Native> {
 /// Access to the value of a locked [`Mutex`]; dropping it unlocks.
 #[must_use = "dropping the guard unlocks"]
 pub struct MutexGuard<'a, T: Send + 'a, B: Backend = Native> {
-    // Before the record: the lock is released first, then forgotten.
+    // Declared before the record: the lock is released first, then forgotten.
     raw: RawMutexGuard<'a, T, B>,
     held: Held<B>,
 }
@@ -52,7 +52,7 @@ impl<T: Send, B: Backend> Mutex<T, B> {
         MutexGuard { raw, held: Held::record(self.tag, order) }
     }
 
-    /// Takes the lock when it is free.
+    /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, B>> {
         self.try_lock_ordered(0)
@@ -65,7 +65,7 @@ impl<T: Send, B: Backend> Mutex<T, B> {
         Some(MutexGuard { raw, held: Held::record(self.tag, order) })
     }
 
-    /// As [`Mutex::lock`], counted in `class`: one acquisition, and one wait when the lock was not
+    /// As [`Mutex::lock`], counted in `class`: one acquisition, and one wait if the lock was not
     /// free.
     ///
     /// # Panics
@@ -90,8 +90,8 @@ impl<T: Send, B: Backend> Mutex<T, B> {
         MutexGuard { raw, held: Held::record(self.tag, order) }
     }
 
-    /// As [`Mutex::try_lock`]: an acquisition is counted in `class` when it succeeds, a busy try
-    /// when not.
+    /// As [`Mutex::try_lock`]: counts an acquisition in `class` if it succeeds, otherwise a busy
+    /// try.
     #[inline]
     pub fn try_lock_counted(&self, class: &LockClass, slot: CpuSlot) -> Option<MutexGuard<'_, T, B>> {
         let guard = self.try_lock();
@@ -103,7 +103,7 @@ impl<T: Send, B: Backend> Mutex<T, B> {
         guard
     }
 
-    /// Whether the lock is held by anybody; a hint that may be stale when it returns.
+    /// Whether anybody holds the lock; a hint that may be stale when it returns.
     #[inline]
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
@@ -123,7 +123,7 @@ impl<T: Send, B: Backend> Mutex<T, B> {
 }
 
 impl<'a, T: Send, B: Backend> MutexGuard<'a, T, B> {
-    /// The guard in its parts, for waiting on a condition variable.
+    /// The parts of the guard, for waiting on a condition variable.
     pub(crate) fn into_parts(self) -> (RawMutexGuard<'a, T, B>, Held<B>) {
         (self.raw, self.held)
     }

@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-/// The place of a lock in the global order.
+/// The position of a lock in the global order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rank {
     number: u16,
@@ -13,7 +13,7 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// The number; a thread takes locks in ascending order of it.
+    /// The number. A thread takes locks in ascending order of it.
     #[must_use]
     pub const fn number(self) -> u16 {
         self.number
@@ -50,16 +50,16 @@ macro_rules! ranks {
 ranks! {
     /// Where the next read or write of an open file begins.
     FILE_POSITION = 90;
-    /// State of an instance: whether it is open. Held shared by every operation of the library's
-    /// users.
+    /// State of an instance: whether it is open. Every operation of the library's users holds it
+    /// shared.
     INSTANCE = 100;
     /// Directory renames of one instance.
     RENAME = 200;
     /// One inode; several in ascending inode number (the order key).
     INODE = 300;
-    /// The blocks of one inode: which it has, for who reads them without the lock of the inode.
+    /// The blocks of one inode, for readers that do not hold the inode's lock.
     INODE_SHAPE = 310;
-    /// Whose turn it is to commit; waited for, never held while waiting for another.
+    /// Whose turn it is to commit. Waited for, but never held while waiting for another.
     COMMIT_TURN = 370;
     /// One commit at a time.
     COMMIT = 380;
@@ -69,11 +69,11 @@ ranks! {
     JOURNAL_HANDLE = 400;
     /// The mapping of one inode: extents or indirect blocks.
     MAPPING = 500;
-    /// Data of one inode that waits for the device.
+    /// Data of one inode that is waiting for the device.
     WAITING_DATA = 505;
     /// The cached dentries of one directory.
     NAMES = 510;
-    /// Which directories have cached dentries: whose are forgotten when there are too many.
+    /// Which directories have cached dentries: whose are forgotten if there are too many.
     NAMES_RING = 515;
     /// The orphan list, or a block of the orphan file.
     ORPHANS = 520;
@@ -83,7 +83,7 @@ ranks! {
     PREALLOC_INODE = 600;
     /// Preallocations of one locality group.
     PREALLOC_LOCALITY = 610;
-    /// Free clusters that are held while the device is told of them.
+    /// Free clusters that are held while the device is told to discard them.
     TRIM = 630;
     /// A stream goal or cursor, where a policy locks it.
     GOAL = 640;
@@ -93,7 +93,7 @@ ranks! {
     GROUP = 700;
     /// Lists or trees that index groups, where a policy keeps them under a lock.
     GROUP_INDEX = 720;
-    /// The windows of files that are written, where a policy has them.
+    /// The windows of files being written, if a policy has them.
     WINDOWS = 730;
     /// One preallocation.
     PREALLOC = 740;
@@ -105,18 +105,18 @@ ranks! {
     CACHE_SHARD = 800;
     /// One metadata buffer.
     BUFFER = 820;
-    /// Committed images that are not at home yet.
+    /// Committed images that are not home yet.
     COMMITTED = 840;
     /// Lists of the running and the committing transaction.
     JOURNAL_STATE = 860;
     /// The superblock of an open file system.
     SUPERBLOCK = 870;
-    /// The log of a recording device: held while the device below works, so that the log's order is
+    /// The log of a recording device. Held while the device below works, so that the log's order is
     /// the true one.
     DEVICE_LOG = 880;
     /// A block device's own bookkeeping.
     DEVICE = 900;
-    /// Event rings, statistics and other leaves: nothing is taken while one is held.
+    /// Event rings, statistics and other leaves: no lock is taken while one is held.
     LEAF = 990;
 }
 

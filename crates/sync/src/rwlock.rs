@@ -10,8 +10,8 @@ use crate::rank::Rank;
 
 /// A reader-writer lock of backend `B`. In release builds it is the backend's bare lock.
 ///
-/// Reading twice in one thread is refused by the rank check: a writer that waits in between would
-/// make it a deadlock.
+/// The rank check refuses a second read in one thread: a writer waiting in between would make it a
+/// deadlock.
 pub struct RwLock<T: Send + Sync, B: Backend = Native> {
     tag: Tag,
     raw: B::RawRwLock<T>,
@@ -80,14 +80,14 @@ impl<T: Send + Sync, B: Backend> RwLock<T, B> {
         RwLockWriteGuard { raw, held: Held::record(self.tag, order) }
     }
 
-    /// Shared access when no writer is there.
+    /// Shared access if there is no writer.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, B>> {
         let raw = self.raw.try_read()?;
         Some(RwLockReadGuard { raw, held: Held::record(self.tag, 0) })
     }
 
-    /// Exclusive access when nobody is there.
+    /// Exclusive access if nobody else has access.
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T, B>> {
         let raw = self.raw.try_write()?;

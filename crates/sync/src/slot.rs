@@ -4,7 +4,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// The logical CPU a caller acts as. Callers that want to repeat a run choose it; others use
+/// The logical CPU that a caller acts as. Callers that want to repeat a run choose it; others use
 /// [`CpuSlot::of_thread`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CpuSlot(u32);
@@ -27,14 +27,14 @@ impl CpuSlot {
         self.0
     }
 
-    /// The index in a structure of `shards` shards (not 0): the number modulo that.
+    /// The index in a structure of `shards` shards (not 0): the number modulo `shards`.
     #[inline]
     #[must_use]
     pub fn index(self, shards: usize) -> usize {
         usize::try_from(self.0).unwrap_or(0) % shards
     }
 
-    /// A slot for the calling thread of the operating system: threads are numbered as they come.
+    /// A slot for the calling operating system thread: threads are numbered as they come.
     #[must_use]
     pub fn of_thread() -> Self {
         thread_local! {

@@ -1,5 +1,5 @@
-//! Gives requests to a model and keeps its clock: one at a time as a caller makes them, or a whole
-//! trace with so many in flight.
+//! Submits requests to a model and keeps its clock: one at a time as a caller makes them, or a
+//! whole trace with a given depth in flight.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{Model, ModelCounts, Request, RequestKind};
 pub struct Driver {
     model: Box<dyn Model>,
     now: Duration,
-    /// When the requests in flight came, by number.
+    /// When each request in flight came, by number.
     in_flight: BTreeMap<u64, Duration>,
     next: u64,
     figures: Figures,
@@ -21,17 +21,17 @@ pub struct Driver {
 pub struct Figures {
     /// Time since the start.
     pub elapsed: Duration,
-    /// Requests that ended, flushes and discards too.
+    /// Requests that have ended, including flushes and discards.
     pub requests: u64,
-    /// Bytes that were read.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Bytes that were written.
+    /// Bytes written.
     pub written_bytes: u64,
-    /// The sum over requests of the time between their coming and their end.
+    /// The sum of all requests' times from arrival to end.
     pub latency_total: Duration,
     /// The longest of them.
     pub latency_max: Duration,
-    /// What the model counted.
+    /// The model's counts.
     pub counts: ModelCounts,
 }
 
@@ -44,7 +44,7 @@ impl Figures {
 }
 
 impl Driver {
-    /// A model that nothing was asked of yet.
+    /// A model without requests so far.
     #[must_use]
     pub fn new(model: Box<dyn Model>) -> Self {
         assert!(model.depth() > 0, "a model takes at least one request");
@@ -70,17 +70,18 @@ impl Driver {
         self.now
     }
 
-    /// Lets the clock go on.
+    /// Advances the clock.
     pub fn pass(&mut self, time: Duration) {
         self.now += time;
     }
 
-    /// Hands a request over that is waited for later, with [`Self::wait_for`]; gives its number.
+    /// Submits a request that [`Self::wait_for`] waits for later. Returns its number.
     pub fn ask(&mut self, request: &Request) -> u64 {
         self.submit(request, usize::MAX)
     }
 
-    /// As a caller makes it: reads and durable writes are waited for, a flush waits for all.
+    /// Handles a request as a caller makes it: waits for reads and durable writes, and for
+    /// everything at a flush.
     pub fn carry_out(&mut self, request: &Request) {
         match request.kind {
             RequestKind::Read => {
@@ -113,7 +114,7 @@ impl Driver {
         self.count(self.now - came);
     }
 
-    /// Hands a request over as soon as fewer than `depth` are in flight; gives its number.
+    /// Submits a request as soon as fewer than `depth` are in flight. Returns its number.
     fn submit(&mut self, request: &Request, depth: usize) -> u64 {
         let depth = depth.clamp(1, self.model.depth());
         let came = self.now;
@@ -132,7 +133,7 @@ impl Driver {
         id
     }
 
-    /// Waits until a request has ended, if it has not.
+    /// Waits until a request has ended.
     pub fn wait_for(&mut self, id: u64) {
         while self.in_flight.contains_key(&id) {
             self.wait_for_one();
@@ -143,7 +144,7 @@ impl Driver {
         let (id, at) = self.model.take_ended().expect("what is in flight ends");
         let came = self.in_flight.remove(&id).expect("a request ends once");
         assert!(at >= came, "request {id} ended before it came");
-        // What ended while nobody waited ended then.
+        // A request that ended while nobody waited ended at that earlier time.
         self.now = self.now.max(at);
         self.count(at - came);
     }
@@ -155,8 +156,8 @@ impl Driver {
     }
 }
 
-/// Plays requests on a model with at most `depth` in flight: each comes as soon as there is room. A
-/// flush waits for all before it.
+/// Plays requests on a model with at most `depth` in flight: each is submitted as soon as there is
+/// room. A flush waits for all before it.
 #[must_use]
 pub fn replay(model: Box<dyn Model>, requests: &[Request], depth: usize) -> Figures {
     let mut driver = Driver::new(model);

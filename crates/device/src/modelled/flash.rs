@@ -1,10 +1,10 @@
-//! Flash units that work side by side behind one link: `ssd`, where a page has a fixed unit, and
+//! Flash units that work in parallel behind one link: `ssd`, where a page has a fixed unit, and
 //! `ftl`, where the map decides.
 //!
-//! A read is looked up, takes each of its pages from its unit, and crosses the link; a write
+//! A read is looked up, takes each of its pages from its unit, and crosses the link. A write
 //! crosses the link into the write buffer, where it ends for the host, and is programmed from
-//! there. When the buffer is full a write waits for a page that is programmed. Units and link serve
-//! in the order in which they are asked.
+//! there. If the buffer is full, a write waits until a page has been programmed. Units and link
+//! serve requests in the order of arrival.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u64};
 use super::ftl::{FlashOperation, Ftl, FtlShape};
 use super::{Model, ModelCounts, Request, RequestKind, filled, transfer};
 
-/// What the models are made of.
+/// Parameters of the models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parameters {
-    /// Units that work side by side.
+    /// Units that work in parallel.
     pub units: u64,
     /// Bytes of a page.
     pub page: u64,
-    /// Time in which a page is read, programmed; in which a block is erased.
+    /// Times to read a page, to program one, and to erase a block.
     pub times: [Duration; 3],
     /// Bytes a second of the link.
     pub link: u64,
-    /// Time of the link that a command takes beside its bytes.
+    /// Time of the link for a command, besides its bytes.
     pub command: Duration,
-    /// Time of the drive's own work for a command, which others do not wait for.
+    /// Time of the drive's own work for a command; others do not wait for it.
     pub controller: Duration,
     /// Commands in flight.
     pub depth: usize,
@@ -35,7 +35,7 @@ pub(super) struct Parameters {
     pub buffer: usize,
 }
 
-/// A command that has come, by the time at which it is ready for the link.
+/// A command that has arrived, by the time at which it is ready for the link.
 type Ready = (Duration, u64);
 
 pub(super) struct Flash {
@@ -45,7 +45,7 @@ pub(super) struct Flash {
     link_free: Duration,
     ready: BTreeSet<Ready>,
     requests: std::collections::BTreeMap<u64, Request>,
-    /// When pages in the write buffer are programmed; the number keeps equal ones apart.
+    /// When pages in the write buffer are programmed. The number distinguishes equal times.
     programming: BTreeSet<(Duration, u64)>,
     pages_programmed: u64,
     durable: Duration,
@@ -71,25 +71,24 @@ impl Flash {
         request.offset / self.parameters.page..request.end().div_ceil(self.parameters.page)
     }
 
-    /// Pages that lie in a range whole.
+    /// Pages that lie entirely in a range.
     fn whole_pages(&self, request: &Request) -> std::ops::Range<u64> {
         request.offset.div_ceil(self.parameters.page)..request.end() / self.parameters.page
     }
 
-    /// Keeps a unit busy from `now`, or from when it is free; gives the end.
+    /// Occupies a unit from `now`, or from when it is free. Returns the end.
     fn occupy(&mut self, unit: u64, now: Duration, time: Duration) -> Duration {
         let free = &mut self.unit_free[usize_from_u64(unit)];
         *free = now.max(*free) + time;
         *free
     }
 
-    /// The unit of a page of flash: pages one after the other lie side by side.
+    /// The unit of a flash page: consecutive pages are on neighbouring units.
     const fn unit(&self, page: u64) -> u64 {
         page % self.parameters.units
     }
 
-    /// When all pages of a read are out of the flash. What was never written is known without a
-    /// look.
+    /// When all pages of a read are out of the flash. Pages that were never written need no access.
     fn read(&mut self, request: &Request, now: Duration) -> Duration {
         let mut end = now;
         for logical in self.pages(request) {
@@ -104,7 +103,7 @@ impl Flash {
         end
     }
 
-    /// Programs the pages of a write that is in the buffer at `now`; gives the time at which all
+    /// Programs the pages of a write that is in the buffer at `now`. Returns the time at which all
     /// had room there.
     fn program(&mut self, request: &Request, now: Duration) -> Duration {
         let mut taken = now;
@@ -134,8 +133,7 @@ impl Flash {
         end
     }
 
-    /// What collection copies is read and programmed; a block lies in all units, and so all of them
-    /// erase.
+    /// Collection reads and programs what it copies. A block spans all units, so all of them erase.
     fn operate(&mut self, operation: FlashOperation, now: Duration) -> Duration {
         let [read, program, erase] = self.parameters.times;
         let unit = |page: u32| u64_from_u32(page) % self.parameters.units;

@@ -1,11 +1,11 @@
-//! The translation layer of flash: pages are programmed once, one after the other, and erased by
-//! the block.
+//! The flash translation layer: pages are programmed once, one after the other, and erased by the
+//! block.
 //!
-//! A write goes to the next page of an open block; the page that held the data before is garbage.
-//! When only the reserve is free, the full block with the fewest pages in use is emptied: those are
-//! copied, and it is erased (greedy collection; of equal ones the least erased first, and the least
-//! erased free block is opened next). Invariants: a logical page is mapped to at most one physical
-//! page, and that one is owned by it; the pages in use of a block are those that are owned.
+//! A write goes to the next page of an open block; the page that held the data before becomes
+//! garbage. When only the reserve is free, the full block with the fewest pages in use is emptied:
+//! these are copied, and it is erased (greedy collection; among equals the least erased first, and
+//! the least erased free block is opened next). Invariants: a logical page is mapped to at most one
+//! physical page, which it owns; the pages in use of a block are those that are owned.
 
 use std::collections::BTreeSet;
 
@@ -15,22 +15,22 @@ use super::filled;
 
 /// No page.
 const NONE: u32 = u32::MAX;
-/// Free blocks that are kept for collection.
+/// Free blocks kept for collection.
 const RESERVE: usize = 1;
 
-/// How large it is.
+/// Size of the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FtlShape {
-    /// Pages that a host sees.
+    /// Pages visible to a host.
     pub pages: u32,
     /// Pages of a block.
     pub block_pages: u32,
-    /// Blocks, those beyond what a host sees included.
+    /// Blocks, including those beyond what a host sees.
     pub blocks: u32,
 }
 
 impl FtlShape {
-    /// A shape for so many pages with a share of flash beyond them, in thousandths.
+    /// A shape for this many pages, with a spare share of flash, in thousandths.
     ///
     /// Returns `None` when there are too many pages to number.
     #[must_use]
@@ -44,7 +44,7 @@ impl FtlShape {
     }
 }
 
-/// What is done to the flash.
+/// An operation on the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashOperation {
     /// A page gets the data of a logical page.
@@ -56,12 +56,12 @@ pub enum FlashOperation {
     },
     /// A page's data is programmed into another.
     Copy {
-        /// Where it was.
+        /// The old page.
         from: u32,
-        /// Where it is then.
+        /// The new page.
         to: u32,
     },
-    /// All pages of a block are given up.
+    /// All pages of a block are erased.
     Erase {
         /// The block.
         block: u32,
@@ -82,7 +82,7 @@ pub struct Ftl {
     free: BTreeSet<(u64, u32)>,
     /// Full blocks: pages in use, erasures, number.
     full: BTreeSet<(u32, u64, u32)>,
-    /// The block that is written, and its next page.
+    /// The block being written, and its next page.
     open: (u32, u32),
     host_pages: u64,
 }
@@ -116,13 +116,13 @@ impl Ftl {
         }
     }
 
-    /// Where a logical page lies; nothing when it was never written or is trimmed.
+    /// Physical page of a logical page; `None` if it was never written or is trimmed.
     #[must_use]
     pub fn lookup(&self, logical: u32) -> Option<u32> {
         self.map.get(usize_from_u32(logical)).copied().filter(|page| *page != NONE)
     }
 
-    /// Writes a logical page; `each` is told what is done to the flash, in order.
+    /// Writes a logical page. Calls `each` with the operations on the flash, in order.
     ///
     /// # Panics
     /// When there is no such page.
@@ -178,7 +178,7 @@ impl Ftl {
         &self.used
     }
 
-    /// Sees to it that the open block has a page, and that the reserve is there for the next
+    /// Makes sure that the open block has a free page, and that the reserve is there for the next
     /// collection.
     fn make_room(&mut self, each: &mut dyn FnMut(FlashOperation)) {
         if self.open.1 < self.shape.block_pages {
@@ -188,11 +188,11 @@ impl Ftl {
         while self.free.len() < RESERVE {
             self.collect(each);
         }
-        // What was copied left a page: the block that was emptied had garbage.
+        // Copying left a free page, because the emptied block had garbage.
         assert!(self.open.1 < self.shape.block_pages, "collection ends with a page to write");
     }
 
-    /// Empties the block with the fewest pages in use into the open one, which is new.
+    /// Empties the block with the fewest pages in use into the newly opened one.
     fn collect(&mut self, each: &mut dyn FnMut(FlashOperation)) {
         let (used, erases, block) =
             self.full.pop_first().expect("blocks that are neither open nor free are full");

@@ -1,11 +1,11 @@
-//! A disk with an arm: seek, turn, transfer; read-ahead into a buffer; a command queue that takes
-//! what is soonest under the head; and before it the host's elevator, which goes up through the
-//! waiting requests.
+//! A disk with an arm: seek, rotation, transfer; read-ahead into a buffer; a command queue that
+//! serves what comes under the head soonest; and before it the host's elevator, which moves upwards
+//! through the waiting requests.
 //!
-//! The seek curve is `a + b·√d + c·d` for a distance `d` of the stroke (`a` is the shortest seek);
-//! b and c follow from the average over random places and the full stroke. The platter turns with
-//! the clock, so that waiting for it is no chance. A transfer goes on over tracks and zones at the
-//! rate of the zone: what a change of head takes is in the sustained rate.
+//! The seek curve is `a + b·√d + c·d` for a distance `d` as a share of the stroke (`a` is the
+//! shortest seek). b and c follow from the average over random positions and the full stroke. The
+//! platter turns with the clock, so the wait for it is not random. A transfer continues over tracks
+//! and zones at the rate of the zone; the sustained rate includes head changes.
 
 mod geometry;
 
@@ -15,26 +15,26 @@ use std::time::Duration;
 use super::{Model, ModelCounts, Request, RequestKind, transfer};
 use geometry::Geometry;
 
-/// What the model is made of.
+/// Parameters of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Parameters {
-    /// Bytes of the whole disk; the device lies at its beginning.
+    /// Bytes of the whole disk; the device is at its beginning.
     pub bytes: u64,
     /// Zones.
     pub zones: u64,
     /// Bytes a second of the outermost and of the innermost track.
     pub rates: (u64, u64),
-    /// Time of a turn.
+    /// Time of one rotation.
     pub turn: Duration,
     /// Time of the shortest seek, of a random one on average, and from edge to edge.
     pub seeks: [Duration; 3],
-    /// Time that a command takes beside.
+    /// Additional time per command.
     pub command: Duration,
-    /// Time by which the drive wants to be early at a place that it chooses out of several.
+    /// How early the drive wants to be at a position that it chooses out of several.
     pub margin: Duration,
     /// Bytes a second between host and buffer.
     pub line: u64,
-    /// Bytes of read-ahead that a part of the buffer holds, and parts.
+    /// Bytes of read-ahead in a part of the buffer, and the number of parts.
     pub buffer: (u64, usize),
     /// Commands that the drive chooses among.
     pub queue: usize,
@@ -44,17 +44,17 @@ pub(super) struct Parameters {
     pub patience: Duration,
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     request: Request,
     came: Duration,
 }
 
-/// Where the head is, or was when it stopped.
+/// Position of the head, or where it stopped.
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    /// The byte behind the last that passed, and when it had passed.
+    /// The byte behind the last that passed, and when it passed.
     byte: u64,
     at: Duration,
     /// Where read-ahead ends; `byte` when nothing is read.
@@ -67,11 +67,11 @@ pub(super) struct Hdd {
     parameters: Parameters,
     geometry: Geometry,
     curve: [f64; 3],
-    /// Before the drive, by place.
+    /// Requests before the drive, by position.
     elevator: BTreeMap<(u64, u64), Waiting>,
-    /// In the drive, by number.
+    /// Commands in the drive, by number.
     commands: BTreeMap<u64, Waiting>,
-    /// Where the elevator is.
+    /// Position of the elevator.
     floor: u64,
     head: Head,
     /// What earlier read-ahead left in the buffer, oldest first.
@@ -80,8 +80,8 @@ pub(super) struct Hdd {
     counts: ModelCounts,
 }
 
-/// Seek curve through the mean over random places and the full stroke. Over random pairs √d is 8/15
-/// and d a third on average.
+/// Seek curve through the mean over random positions and the full stroke. Over random pairs the
+/// mean of √d is 8/15, that of d a third.
 fn curve([shortest, average, full]: [Duration; 3]) -> [f64; 3] {
     let [shortest, average, full] = [shortest, average, full].map(|time| time.as_secs_f64());
     let (root_mean, mean) = (8.0 / 15.0, 1.0 / 3.0);
@@ -106,13 +106,13 @@ impl Hdd {
         }
     }
 
-    /// Time until the arm is at a place `distance` of the stroke away.
+    /// Time for the arm to move over `distance` of the stroke.
     fn seek(&self, distance: f64) -> Duration {
         let [shortest, root, linear] = self.curve;
         Duration::from_secs_f64((shortest + root * distance.sqrt() + linear * distance).max(0.0))
     }
 
-    /// When the head is over a byte, if it starts at `begin`; it needs `margin` to be there in
+    /// When the head is over a byte, if it starts at `begin`. It needs `margin` to be there in
     /// time.
     fn arrival(&self, byte: u64, begin: Duration, margin: Duration) -> Duration {
         let (from, to) = (self.geometry.place(self.head_byte(begin)), self.geometry.place(byte));
@@ -133,13 +133,13 @@ impl Hdd {
         byte.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX)).min(until).max(byte)
     }
 
-    /// When the head has passed the end of a request that lies where it reads already; nothing when
-    /// it does not.
+    /// When the head has passed the end of a request that lies in its current read; `None` if it
+    /// does not.
     fn in_passing(&self, request: &Request, begin: Duration) -> Option<Duration> {
         let Head { byte, at, until, first } = self.head;
         let is_read_on = match request.kind {
             RequestKind::Read => {
-                // A head that has stopped is not there any more.
+                // A head that has stopped is no longer there.
                 let reaches = request.end() <= until || self.head_byte(begin) < until;
                 (first..=byte.max(self.head_byte(begin))).contains(&request.offset) && until > byte && reaches
             }
@@ -150,7 +150,7 @@ impl Hdd {
         is_read_on.then(|| at + self.geometry.transfer(byte, request.end().max(byte)))
     }
 
-    /// When a request would be done; and whether head or platter are waited for.
+    /// When a request would be done, and whether it waits for head or platter.
     fn served(&self, waiting: &Waiting, begin: Duration, margin: Duration) -> (Duration, Serving) {
         let request = &waiting.request;
         let line = transfer(request.length, self.parameters.line);
@@ -161,7 +161,7 @@ impl Hdd {
         if request.kind == RequestKind::Read && self.buffer.iter().any(is_buffered) {
             return (begin + self.parameters.command + line, Serving::Buffer);
         }
-        // What waited while the head came by needs no command time of its own.
+        // A request that waited while the head came by needs no command time of its own.
         let ready = if waiting.came + self.parameters.command <= begin && self.commands.len() > 1 {
             begin
         } else {
@@ -177,7 +177,7 @@ impl Hdd {
         (passed.max(arrival + line), Serving::Positioned(passed))
     }
 
-    /// Lets the elevator hand over what has come by a time.
+    /// Lets the elevator hand over what has arrived by a time.
     fn fill_queue(&mut self, now: Duration) {
         while self.commands.len() < self.parameters.queue {
             let has_come = |(_, waiting): &(&(u64, u64), &Waiting)| waiting.came <= now;
@@ -199,7 +199,7 @@ impl Hdd {
         let margin = if self.commands.len() > 1 { self.parameters.margin } else { Duration::ZERO };
         let first = self.commands.iter().min_by_key(|(id, waiting)| {
             let line = transfer(waiting.request.length, self.parameters.line);
-            // What counts is when it can begin: long requests are not put off.
+            // Ranked by when it can begin, so that long requests are not delayed.
             (self.served(waiting, begin, margin).0.saturating_sub(line), **id)
         });
         *first.expect("something waits").0
@@ -234,7 +234,7 @@ impl Hdd {
         end
     }
 
-    /// The head leaves: what it read stays in the buffer.
+    /// The head leaves. What it read stays in the buffer.
     fn keep_read_ahead(&mut self, now: Duration) {
         let (segment, parts) = self.parameters.buffer;
         let end = self.head_byte(now);
@@ -248,7 +248,7 @@ impl Hdd {
     }
 }
 
-/// How a request is served; with the time at which the head has passed its end.
+/// How a request is served, with the time at which the head has passed its end.
 #[derive(Clone, Copy, Debug)]
 enum Serving {
     Buffer,

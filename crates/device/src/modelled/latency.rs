@@ -1,25 +1,25 @@
-//! A device at the other end of a network: every request takes the same time, so many are served
-//! side by side, and all share a line.
+//! A device at the other end of a network: every request takes the same time, many are served in
+//! parallel, and all share a line.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Model, ModelCounts, Request, RequestKind, transfer};
 
-/// What the model is made of.
+/// Parameters of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parameters {
     /// Time of a request, without its bytes.
     pub time: Duration,
-    /// Requests served side by side.
+    /// Requests served in parallel.
     pub depth: usize,
-    /// Bytes a second of the line.
+    /// Bytes per second of the line.
     pub line: u64,
 }
 
 pub(super) struct Latency {
     parameters: Parameters,
-    /// When each place is free, soonest first; the number keeps equal ones apart.
+    /// When each slot is free, soonest first. The number distinguishes equal times.
     places: BTreeSet<(Duration, usize)>,
     line_free: Duration,
     ends: BTreeSet<(Duration, u64)>,

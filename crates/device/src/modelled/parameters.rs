@@ -1,7 +1,7 @@
-//! The parameters of a model, as text: `key = value` lines of TOML (numbers and strings), `#`
-//! begins a remark.
+//! The parameters of a model, as text: `key = value` lines of TOML (numbers and strings); `#`
+//! begins a comment.
 //!
-//! Every key has its unit as a suffix and every one is needed, so that a model has no value that
+//! Every key has its unit as a suffix and every key is required, so a model has no value that
 //! nobody wrote down.
 
 use std::collections::BTreeMap;
@@ -28,15 +28,15 @@ pub enum BadModel {
     /// No model has that name.
     #[error("there is no device model {0:?}; known: {known}", known = MODELS.map(|(name, _)| name).join(", "))]
     Unknown(String),
-    /// A line is neither empty, nor a remark, nor `key = value`.
+    /// A line is neither empty, nor a comment, nor `key = value`.
     #[error("line {line} of the model is not `key = value`: {text:?}")]
     Line {
         /// From 1.
         line: usize,
-        /// What stands there.
+        /// Its text.
         text: String,
     },
-    /// A key is missing, stands twice or means nothing, or its value is none that it may have.
+    /// A key is missing, repeated or unknown, or its value is not allowed.
     #[error("the model's `{key}`: {what}")]
     Key {
         /// The key.
@@ -67,7 +67,7 @@ enum Kind {
 }
 
 impl ModelParameters {
-    /// Those of a model that comes with the library.
+    /// The parameters of a model that comes with the library.
     ///
     /// # Errors
     /// [`BadModel::Unknown`] with the names that are known.
@@ -75,12 +75,11 @@ impl ModelParameters {
         Self::named_with(name, &[])
     }
 
-    /// As [`named`](Self::named), with other values for some keys: a model calibrated by who uses
-    /// it.
+    /// As [`named`](Self::named), with other values for some keys: a model calibrated by its user.
     ///
     /// # Errors
-    /// As [`named`](Self::named); for keys that the model does not have, and values that they
-    /// cannot have.
+    /// As [`named`](Self::named); for keys that the model does not have, and values that are not
+    /// allowed.
     pub fn named_with(name: &str, changes: &[(&str, String)]) -> Result<Self, BadModel> {
         let model = MODELS.iter().find(|(known, _)| *known == name);
         let (_, text) = model.ok_or_else(|| BadModel::Unknown(name.to_owned()))?;
@@ -116,7 +115,7 @@ impl ModelParameters {
         Ok(Self(kind))
     }
 
-    /// A model for a device of so many bytes, at rest.
+    /// A model for a device of this many bytes, at rest.
     ///
     /// # Errors
     /// [`BadModel::Size`].
@@ -148,7 +147,7 @@ fn bad(key: &str, what: &'static str) -> BadModel {
     BadModel::Key { key: key.to_owned(), what }
 }
 
-/// Keys that were not asked for yet.
+/// Keys that were not read yet.
 struct Keys(BTreeMap<String, String>);
 
 impl Keys {
@@ -198,8 +197,7 @@ impl Keys {
         Ok(Duration::from_secs_f64(micros / 1e6))
     }
 
-    /// Megabytes (10^6) a second, as bytes a second.
-    /// Megabytes a second, with up to six decimals; gives bytes a second.
+    /// Megabytes (10^6) per second, with up to six decimals. Returns bytes per second.
     fn rate(&mut self, key: &str) -> Result<u64, BadModel> {
         let value = self.take(key)?.replace('_', "");
         let bytes = bytes_of_megabytes(&value).ok_or_else(|| bad(key, "takes a number of MB a second"))?;
@@ -268,7 +266,7 @@ impl Keys {
     }
 }
 
-/// `32.5` megabytes in bytes.
+/// `32.5` megabytes, in bytes.
 fn bytes_of_megabytes(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,21 +1,21 @@
-//! Requests to a device, and their text: a line each, such as `read 4096 8192` (kind, first byte,
+//! Requests to a device, and their text: one per line, such as `read 4096 8192` (kind, first byte,
 //! bytes).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a device is asked for.
+/// What a device is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestKind {
-    /// Bytes, which are waited for.
+    /// Read bytes; the caller waits.
     Read,
-    /// To take bytes; nobody waits for them.
+    /// Write bytes; nobody waits.
     Write,
-    /// To take bytes and say when they are durable.
+    /// Write bytes and report when they are durable.
     DurableWrite,
-    /// To forget bytes.
+    /// Forget bytes.
     Discard,
-    /// To make durable what it took.
+    /// Make durable what was written.
     Flush,
 }
 
@@ -31,11 +31,11 @@ const WORDS: [(RequestKind, &str); 5] = [
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// What is asked.
+    /// The kind.
     pub kind: RequestKind,
     /// First byte.
     pub offset: u64,
-    /// Bytes; 0 of a flush.
+    /// Bytes; 0 for a flush.
     pub length: u64,
 }
 
@@ -72,18 +72,18 @@ impl fmt::Display for Request {
 pub struct BadTrace {
     /// From 1.
     pub line: usize,
-    /// What stands there.
+    /// Its text.
     pub text: String,
 }
 
-/// Requests in the order in which they came.
+/// Requests in order of arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestTrace {
     requests: Vec<Request>,
 }
 
 impl RequestTrace {
-    /// A trace of these.
+    /// A trace of these requests.
     #[must_use]
     pub const fn new(requests: Vec<Request>) -> Self {
         Self { requests }

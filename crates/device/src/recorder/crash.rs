@@ -1,12 +1,11 @@
 //! Which images a power cut may leave, given a log of writes and flushes.
 //!
 //! An *epoch* is what lies between two flushes. Everything of earlier epochs is on the device, and
-//! so is every completed durable write of the current one; of the rest any subset may be, in any
+//! so is every completed durable write of the current one. Of the rest any subset may be, in any
 //! order where they overlap, each torn at 512-byte sectors. A durable write is optional only while
-//! it is in flight, that is when it is the last event before the cut. All subsets before a durable
-//! write are also subsets with it in flight, so it is enough to look at the cuts during each
-//! durable write and at the end of each epoch (plus, cheaply, at every event with all before it
-//! applied).
+//! it is in flight: when it is the last event before the cut. All subsets before a durable write
+//! are also subsets with it in flight. So it is enough to look at the cuts during each durable
+//! write and at the end of each epoch (plus, cheaply, at every event with all before it applied).
 
 use std::fmt;
 
@@ -25,11 +24,11 @@ pub struct CrashPlan {
     pub seed: u64,
     /// A cut with at most this many optional writes is tried with all subsets of them (at most 20).
     pub subsets_max: usize,
-    /// With more optional writes: this many random subsets in random order, beside leaving out each
-    /// write and keeping only each one.
+    /// With more optional writes: this many random subsets in random order, and in addition each
+    /// write left out, and each one alone.
     pub random_subsets: usize,
     /// For each write of more than one sector: this many torn variants (the first two are "only the
-    /// first sectors" and "only the last", at a random place).
+    /// first sectors" and "only the last", split at a random position).
     pub torn: usize,
 }
 
@@ -39,7 +38,7 @@ impl Default for CrashPlan {
     }
 }
 
-/// One event that reached the device, wholly or in part.
+/// One event that reached the device, entirely or in part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Index in the log.
@@ -55,7 +54,7 @@ pub struct CrashState {
     pub point: usize,
     /// Events before this index all arrived.
     pub base: usize,
-    /// What arrived of the events in `base..point`, in the order of arrival.
+    /// What arrived of the events in `base..point`, in order of arrival.
     pub steps: Vec<Step>,
 }
 
@@ -102,17 +101,17 @@ fn apply_torn(event: &Event, sectors: &[bool], device: &dyn BlockDevice) -> Resu
     })
 }
 
-/// What a step puts at one place.
+/// The change that a step makes at one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// These bytes.
     Bytes(&'a [u8]),
-    /// So many zeroes.
+    /// This many zeroes.
     Zeroes(u64),
 }
 
 impl super::WriteLog {
-    /// What a step changes, by first byte; nothing for flushes, marks and discards (whose content
+    /// The changes of a step, by first byte; empty for flushes, marks and discards (whose content
     /// is undefined).
     ///
     /// # Panics
@@ -221,7 +220,7 @@ impl Cut {
         states
     }
 
-    /// All mandatory events and the optional ones that `keep` wants, in issue order.
+    /// All mandatory events, and the optional ones that `keep` selects, in issue order.
     fn state(&self, mut keep: impl FnMut(usize) -> bool) -> CrashState {
         let kept =
             self.optional.iter().enumerate().filter(|(index, _)| keep(*index)).map(|(_, &event)| event);
@@ -231,7 +230,8 @@ impl Cut {
         CrashState { point: self.point, base: self.base, steps }
     }
 
-    /// Everything before `torn` arrived, and of it only some sectors; what came later by chance.
+    /// Everything before `torn` arrived, and only some sectors of it. Later events arrive at
+    /// random.
     fn torn(&self, torn: usize, variant: usize, events: &[Event], random: &mut Random) -> Option<CrashState> {
         let length = match &events[torn] {
             Event::Write { data, .. } => u64_from_usize(data.len()),

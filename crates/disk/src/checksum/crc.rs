@@ -1,5 +1,5 @@
-//! The CRCs with ext4's conventions: the caller passes the running state, nothing is inverted at
-//! the end.
+//! The CRCs with ext4's conventions: the caller passes the running state, and nothing is inverted
+//! at the end.
 
 /// crc32c (Castagnoli, reflected) continued from `state`; start with `!0`. States chain over split
 /// input.
@@ -27,8 +27,8 @@ pub fn crc32_be(state: u32, bytes: &[u8]) -> u32 {
     })
 }
 
-/// CRC-32 as in zlib (reflected polynomial 0xEDB88320) continued from `state`; partition tables
-/// start with `!0` and invert the end. They are short: no table.
+/// CRC-32 as in zlib (reflected polynomial 0xEDB88320) continued from `state`. Partition tables
+/// start with `!0` and invert the end. They are short, so no lookup table is used.
 #[must_use]
 pub fn crc32(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(state, |state, byte| {

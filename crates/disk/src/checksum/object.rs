@@ -1,5 +1,5 @@
-//! What each object's checksum covers. Every function gives the value to store and reads the
-//! object's own checksum field as the format says (as zero, or not at all); none compares.
+//! What each object's checksum covers. Every function returns the value to store, and treats the
+//! object's own checksum field as the format says (as zero, or skipped). None compares.
 
 use std::ops::Range;
 
@@ -7,8 +7,7 @@ use super::{crc16, crc32c_raw};
 use crate::num::u64_from_usize;
 use crate::units::{BlockNr, GroupNr, InodeNr};
 
-/// Continues over bytes of which a field is taken as zero. A field that is not inside the bytes is
-/// not there.
+/// Continues over bytes with one field taken as zero. A field outside the bytes does not exist.
 fn crc32c_with_zeroed(state: u32, bytes: &[u8], field: usize, width: usize) -> u32 {
     let state = crc32c_raw(state, &bytes[..field]);
     let state = crc32c_raw(state, &[0; 4][..width]);
@@ -59,7 +58,7 @@ pub fn bitmap(fs_seed: u32, bitmap: &[u8], bits: u32) -> u32 {
 /// zero.
 #[must_use]
 pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
-    // Both fields and what is around them in one piece: short pieces cost as much as long ones.
+    // Both fields and the bytes around them in one piece: short pieces cost as much as long ones.
     const FIELDS: Range<usize> = 0x78..0x88;
     const LOW: Range<usize> = 0x7C - FIELDS.start..0x7E - FIELDS.start;
     const HIGH: Range<usize> = 0x82 - FIELDS.start..0x84 - FIELDS.start;
@@ -75,8 +74,8 @@ pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
     crc32c_raw(crc32c_raw(state, piece), &slot[end..])
 }
 
-/// Where an extent block's checksum stands: behind the last entry slot. `None` when `eh_max`
-/// reaches past the block.
+/// Offset of an extent block's checksum, behind the last entry slot. `None` if `eh_max` reaches
+/// past the block.
 #[must_use]
 pub fn extent_block_field(block: &[u8]) -> Option<usize> {
     let max = u16::from_le_bytes([*block.get(4)?, *block.get(5)?]);
@@ -96,8 +95,8 @@ pub fn dir_leaf(inode_seed: u32, block: &[u8]) -> u32 {
     crc32c_raw(inode_seed, &block[..block.len().saturating_sub(12)])
 }
 
-/// Where an index block's tail ({reserved, checksum}) stands, given the offset of its {limit,
-/// count} word (32 in a root, 8 in a node). `None` when limit and count do not fit the block.
+/// Offset of an index block's tail ({reserved, checksum}), given the offset of its {limit, count}
+/// word (32 in a root, 8 in a node). `None` if limit and count do not fit the block.
 #[must_use]
 pub fn htree_tail(block: &[u8], count_offset: usize) -> Option<usize> {
     let head = block.get(count_offset..count_offset + 4)?;

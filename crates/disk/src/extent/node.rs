@@ -1,9 +1,9 @@
 //! One verified node of an extent tree.
 //!
-//! What a node may hold depends on where it stands: the range of logical blocks its parent gives it
-//! and the depth that its parent has left. [`NodeBounds`] carries both down; following children
-//! with the bounds of their entries can therefore neither loop (the depth falls) nor overlap (the
-//! ranges are nested).
+//! What a node may hold depends on its position: the range of logical blocks that its parent gives
+//! it, and the depth left below its parent. [`NodeBounds`] passes both down. So following children
+//! with the bounds of their entries can neither loop (the depth falls) nor overlap (the ranges are
+//! nested).
 
 use zerocopy::FromBytes;
 
@@ -29,8 +29,8 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The first logical block behind the extent; it fits 32 bits because no extent maps block
-    /// 2^32 - 1.
+    /// The first logical block behind the extent. It fits 32 bits because no extent maps block 2^32
+    /// - 1.
     #[must_use]
     pub const fn end(&self) -> u32 {
         self.logical.raw() + self.length
@@ -44,7 +44,7 @@ impl Extent {
     }
 }
 
-/// What a node's place in the tree allows it to hold.
+/// What a node's position in the tree allows it to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeBounds {
     /// The key that the parent has for this node; `None` for the root.
@@ -94,7 +94,7 @@ impl<'a> ExtentNode<'a> {
         Self::parse(geometry, i_block, ROOT_CAPACITY, NodeBounds::ROOT)
     }
 
-    /// Verifies the node in a block. `seed` is the checksum seed of the inode, where there is one.
+    /// Verifies the node in a block. `seed` is the checksum seed of the inode, if there is one.
     ///
     /// # Errors
     /// An `Extent*` kind with the byte offset; the caller adds block and inode.
@@ -252,7 +252,7 @@ impl<'a> ExtentNode<'a> {
         })
     }
 
-    /// The position of the last entry whose key is at most `logical`; `None` when all are above.
+    /// The position of the last entry whose key is at most `logical`; `None` if all are above.
     #[must_use]
     pub fn find(&self, logical: LogicalBlock) -> Option<usize> {
         self.entries.partition_point(|entry| entry.ee_block.get() <= logical.raw()).checked_sub(1)

@@ -27,7 +27,7 @@ on_disk! {
     pub struct RawExtent[12] {
         /// First logical block.
         0 ee_block: U32,
-        /// Length; above 32768 the extent is unwritten and 32768 is to be subtracted.
+        /// Length. Above 32768 the extent is unwritten: subtract 32768.
         4 ee_len: U16,
         /// First physical block, bits 32..48.
         6 ee_start_hi: U16,

@@ -1,4 +1,4 @@
-//! The checksums of bitmaps, which stand in their group's descriptor.
+//! The checksums of bitmaps, which are stored in their group's descriptor.
 
 use super::RawGroupDesc;
 use crate::checksum::{Checksums, compare, object};
@@ -34,7 +34,7 @@ impl Checksums {
         compare(matches, CorruptionKind::BlockBitmapChecksum)
     }
 
-    /// Stores the block bitmap's checksum in its descriptor (seal that afterwards).
+    /// Stores the block bitmap's checksum in its descriptor. Seal the descriptor afterwards.
     pub fn seal_block_bitmap(
         &self,
         desc: &mut RawGroupDesc,
@@ -68,7 +68,7 @@ impl Checksums {
         compare(matches, CorruptionKind::InodeBitmapChecksum)
     }
 
-    /// Stores the inode bitmap's checksum in its descriptor (seal that afterwards).
+    /// Stores the inode bitmap's checksum in its descriptor. Seal the descriptor afterwards.
     pub fn seal_inode_bitmap(
         &self,
         desc: &mut RawGroupDesc,

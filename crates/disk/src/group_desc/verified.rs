@@ -59,7 +59,7 @@ impl GroupDescriptor {
         &self.raw
     }
 
-    /// Flags; none where the features give them no meaning.
+    /// Flags; empty if the features give them no meaning.
     #[must_use]
     pub const fn flags(&self) -> GroupFlags {
         self.flags
@@ -101,14 +101,14 @@ impl GroupDescriptor {
         self.raw.used_dirs()
     }
 
-    /// Inodes at the end of the table that were never used; 0 where the features give the field no
+    /// Inodes at the end of the table that were never used; 0 if the features give the field no
     /// meaning.
     #[must_use]
     pub fn itable_unused(&self, sb: &Superblock) -> u32 {
         if sb.features().has_group_checksum() { self.raw.itable_unused() } else { 0 }
     }
 
-    /// Checks the counts against the size of the group. An allocator relies on it, a reader does
+    /// Checks the counts against the size of the group. An allocator relies on them; a reader does
     /// not.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ fn hasher() -> DirHasher {
     DirHasher::new(HashVersion::HalfMd4, HashSeed::new([0; 4]))
 }
 
-/// A directory in memory: what an engine does with the functions of this module.
+/// A directory in memory: uses this module as an engine does.
 struct Directory {
     blocks: Vec<Vec<u8>>,
 }
@@ -175,7 +175,7 @@ fn leaves_split_by_hash_and_neither_half_overflows() {
 
 #[test]
 fn equal_hashes_across_a_split_set_the_continuation_bit() {
-    // The legacy hash of an empty tail is weak enough to make collisions by search.
+    // The legacy hash of an empty tail is so weak that a search finds collisions.
     let hasher = DirHasher::new(HashVersion::Legacy, HashSeed::new([0; 4]));
     let mut by_hash: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     for n in 0..400_000u32 {
@@ -285,7 +285,7 @@ proptest! {
         major in any::<u32>(),
     ) {
         if dress {
-            // Past the first checks: a plausible head with random entries.
+            // Gets past the first checks: a plausible head with random entries.
             block[..8].copy_from_slice(&[0, 0, 0, 0, 0, 4, 0, 0]);
             let limit = u16::try_from(IndexKind::Node.limit(&LAYOUT)).unwrap();
             block[8..10].copy_from_slice(&limit.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The checksum of an inode: low half in the fixed part, high half where the slot has room for it.
+//! The checksum of an inode: low half in the fixed part, high half if the slot has room for it.
 
 use zerocopy::little_endian::U16;
 
@@ -32,7 +32,7 @@ impl Checksums {
         compare(matches || unused(), CorruptionKind::InodeChecksum).map_err(|found| found.in_inode(inode))
     }
 
-    /// Stores an inode's checksum; to be called after every change of the slot.
+    /// Stores an inode's checksum. Call it after every change of the slot.
     pub fn seal_inode<B: AsRef<[u8]> + AsMut<[u8]>>(&self, inode: InodeNr, slot: &mut InodeSlot<B>) {
         let Some(sum) = self.inode(inode, slot) else { return };
         slot.raw_mut().i_checksum_lo = U16::new(low16(sum));

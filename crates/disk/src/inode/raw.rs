@@ -1,4 +1,4 @@
-//! The inode's bytes, with accessors for the numbers that are split in halves.
+//! The inode's bytes, with accessors for numbers that are split in halves.
 
 use zerocopy::little_endian::{U16, U32};
 
@@ -59,7 +59,7 @@ on_disk! {
 }
 
 on_disk! {
-    /// What may follow the fixed part, from byte 128 of the slot; `i_extra_isize` says how much of
+    /// What may follow the fixed part, from byte 128 of the slot. `i_extra_isize` says how much of
     /// it is valid.
     pub struct RawInodeExtra[32] {
         /// Bytes in use from byte 128 on, this field included.
@@ -296,7 +296,7 @@ impl RawInode {
         self.i_file_acl_high = U16::new(low16(high32(block.raw())));
     }
 
-    /// `i_blocks` as stored, both halves: units of 512 bytes, or of file system blocks when the
+    /// `i_blocks` as stored, both halves: units of 512 bytes, or of file system blocks if the
     /// huge_file feature and [`InodeFlags::HUGE_FILE`] are set. Without huge_file the high half
     /// does not count.
     #[must_use]

@@ -1,9 +1,9 @@
 //! One slot of an inode table: the fixed inode, its extra fields, and the rest that holds
 //! attributes.
 //!
-//! Invariant: the slot has at least 128 bytes. Whether an extra field exists is decided by
-//! `i_extra_isize` of this inode, never by the superblock; absent fields read as zero and setting
-//! them does nothing.
+//! Invariant: the slot has at least 128 bytes. `i_extra_isize` of this inode decides whether an
+//! extra field exists, never the superblock. Absent fields read as zero, and setting them does
+//! nothing.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
@@ -12,7 +12,7 @@ use super::raw::{RawInode, RawInodeExtra};
 use crate::num::{high32, join32, low32};
 use crate::timestamp::Timestamp;
 
-/// A view of one inode slot of 128 bytes to a block; owns or borrows its bytes.
+/// A view of one inode slot, from 128 bytes up to one block. Owns or borrows its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeSlot<B> {
     bytes: B,
@@ -75,7 +75,7 @@ impl<B: AsRef<[u8]>> InodeSlot<B> {
         }
     }
 
-    /// The extra fields with those beyond `i_extra_isize` zero; `None` for a slot of 128 bytes.
+    /// The extra fields, with those beyond `i_extra_isize` zero; `None` for a slot of 128 bytes.
     #[must_use]
     pub fn extra(&self) -> Option<RawInodeExtra> {
         let there = self.bytes().get(RawInode::SIZE..).filter(|rest| !rest.is_empty())?;
@@ -85,8 +85,8 @@ impl<B: AsRef<[u8]>> InodeSlot<B> {
         Some(extra)
     }
 
-    /// The bytes behind the extra fields, which hold in-inode attributes; empty when there are none
-    /// or when `i_extra_isize` reaches past the slot.
+    /// The bytes behind the extra fields, which hold in-inode attributes. Empty if there are none,
+    /// or if `i_extra_isize` reaches past the slot.
     #[must_use]
     pub fn attribute_area(&self) -> &[u8] {
         if self.bytes().len() <= RawInode::SIZE {
@@ -95,7 +95,7 @@ impl<B: AsRef<[u8]>> InodeSlot<B> {
         self.bytes().get(RawInode::SIZE + usize::from(self.extra_isize())..).unwrap_or(&[])
     }
 
-    /// A word of the extra fields by its offset in [`RawInodeExtra`], when it exists.
+    /// A word of the extra fields by its offset in [`RawInodeExtra`], if it exists.
     fn extra_word(&self, offset: usize) -> Option<u32> {
         if offset + 4 > usize::from(self.extra_isize()) {
             return None;
@@ -126,14 +126,14 @@ impl<B: AsRef<[u8]>> InodeSlot<B> {
         Some(Timestamp::from_disk(low, extra.unwrap_or(0)))
     }
 
-    /// Version, 64 bits where there is room.
+    /// Version: 64 bits if there is room.
     #[must_use]
     pub fn version(&self) -> u64 {
         let hi = self.extra_word(core::mem::offset_of!(RawInodeExtra, i_version_hi));
         join32(hi.unwrap_or(0), self.raw().i_version.get())
     }
 
-    /// Project; 0 where there is no room.
+    /// Project; 0 if there is no room.
     #[must_use]
     pub fn project(&self) -> u32 {
         self.extra_word(core::mem::offset_of!(RawInodeExtra, i_projid)).unwrap_or(0)
@@ -158,7 +158,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> InodeSlot<B> {
         }
     }
 
-    /// Sets a word of the extra fields and tells whether it exists.
+    /// Sets a word of the extra fields. Returns whether it exists.
     fn set_extra_word(&mut self, offset: usize, word: u32) -> bool {
         if offset + 4 > usize::from(self.extra_isize()) {
             return false;
@@ -194,13 +194,13 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> InodeSlot<B> {
         self.set_extra_word(core::mem::offset_of!(RawInodeExtra, i_crtime), low);
     }
 
-    /// Sets the version; the high half is lost where there is no room.
+    /// Sets the version. The high half is lost if there is no room.
     pub fn set_version(&mut self, version: u64) {
         self.raw_mut().i_version = U32::new(low32(version));
         self.set_extra_word(core::mem::offset_of!(RawInodeExtra, i_version_hi), high32(version));
     }
 
-    /// Sets the project; does nothing where there is no room.
+    /// Sets the project. Does nothing if there is no room.
     pub fn set_project(&mut self, project: u32) {
         self.set_extra_word(core::mem::offset_of!(RawInodeExtra, i_projid), project);
     }

@@ -1,5 +1,5 @@
-//! The verified inode: checksum right, type known, one way of mapping its content, size that this
-//! way can hold.
+//! The verified inode: checksum right, type known, one kind of mapping for its content, and a size
+//! that this mapping can hold.
 
 use super::raw::{FileType, InodeFlags};
 use super::slot::InodeSlot;
@@ -10,10 +10,10 @@ use crate::indirect;
 use crate::superblock::Superblock;
 use crate::units::{BlockNr, InodeNr};
 
-/// How an inode's content is found.
+/// How to find an inode's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InodeMap {
-    /// There is none: pipes and sockets.
+    /// No content: pipes and sockets.
     None,
     /// Devices: their number.
     Device(DeviceNumber),
@@ -81,7 +81,7 @@ impl Inode {
         self.number
     }
 
-    /// The whole slot: times, version, project and what else has no accessor here.
+    /// The whole slot: times, version, project and everything else without an accessor here.
     #[must_use]
     pub const fn slot(&self) -> &InodeSlot<Box<[u8]>> {
         &self.slot
@@ -111,7 +111,7 @@ impl Inode {
         self.size
     }
 
-    /// How the content is found.
+    /// How to find the content.
     #[must_use]
     pub const fn map(&self) -> InodeMap {
         self.map
@@ -171,7 +171,7 @@ fn check_extra_isize(slot: &InodeSlot<&[u8]>) -> Result<(), Corruption> {
     check(fits, CorruptionKind::InodeExtraIsize)
 }
 
-/// `i_size_high` counts for regular files, and for directories with large_dir; old directories kept
+/// `i_size_high` counts for regular files, and for directories with large_dir. Old directories kept
 /// something else in it.
 fn effective_size(sb: &Superblock, slot: &InodeSlot<&[u8]>, file_type: FileType) -> u64 {
     let large_dir = sb.features().incompat.contains(Incompat::LARGE_DIR);
@@ -219,14 +219,14 @@ fn check_symlink_size(sb: &Superblock, size: u64) -> Result<(), Corruption> {
     check(size > 0 && size <= longest, CorruptionKind::SymlinkTarget)
 }
 
-/// Whether a symbolic link without a map has its target in `i_block`. With ea_inode its length says
-/// so, as in Linux (observed on 6.18): values in inodes count as its blocks.
+/// Whether a symbolic link without a map has its target in `i_block`. With ea_inode its length
+/// decides, as in Linux (observed on 6.18): values in inodes count as its blocks.
 fn is_fast(sb: &Superblock, slot: &InodeSlot<&[u8]>, (size, sectors): (u64, u64)) -> bool {
     let counts_values = sb.features().incompat.contains(Incompat::EA_INODE);
     counts_values && size < BLOCK_FIELD_LEN || !has_data(sb, slot, sectors)
 }
 
-/// Whether an inode owns space beside its attribute block (one cluster).
+/// Whether an inode owns space besides its attribute block (one cluster).
 fn has_data(sb: &Superblock, slot: &InodeSlot<&[u8]>, sectors: u64) -> bool {
     let geometry = sb.geometry();
     let cluster_sectors = 1u64 << (geometry.block_bits() + geometry.cluster_ratio_bits() - 9);
@@ -234,7 +234,7 @@ fn has_data(sb: &Superblock, slot: &InodeSlot<&[u8]>, sectors: u64) -> bool {
     sectors > attributes
 }
 
-/// Bytes that a way of mapping can hold; keeps logical block numbers inside 32 bits.
+/// Bytes that a mapping can hold. Keeps logical block numbers inside 32 bits.
 fn size_limit(sb: &Superblock, slot: &InodeSlot<&[u8]>, map: InodeMap) -> u64 {
     let bits = sb.geometry().block_bits();
     match map {

@@ -9,7 +9,7 @@ use crate::layout::on_disk;
 use crate::units::TxnId;
 
 on_disk! {
-    /// The part of a commit block that carries anything; the rest of the block is zero.
+    /// The meaningful part of a commit block; the rest of the block is zero.
     pub struct RawCommit[60] {
         /// Head.
         0x00 header: RawHeader,
@@ -41,7 +41,7 @@ const CRC32_TYPE: u8 = 1;
 /// `h_chksum_size` of checksum v1.
 const CRC32_SIZE: u8 = 4;
 
-/// Time of a commit. Within one life of a journal it never goes backwards.
+/// Time of a commit. It never goes backwards within one use of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CommitTime {
     /// Unix seconds.
@@ -58,7 +58,7 @@ pub struct CommitBlock<'a> {
 }
 
 impl<'a> CommitBlock<'a> {
-    /// Views a block; its header is the caller's business.
+    /// Views a block. The caller checks its header.
     ///
     /// # Panics
     /// When the block is shorter than 60 bytes; log blocks have at least 1024.
@@ -80,8 +80,8 @@ impl<'a> CommitBlock<'a> {
         CommitTime { seconds: self.raw.h_commit_sec.get(), nanoseconds: self.raw.h_commit_nsec.get() }
     }
 
-    /// Compares the crc32c of v2 and v3. A block of which only the first 64 bytes arrived, and that
-    /// would match with zeroes behind them, is good: the rest carries nothing.
+    /// Compares the crc32c of v2 and v3. A block of which only the first 64 bytes arrived is good
+    /// if it matches with zeroes behind them: the rest carries nothing.
     #[must_use]
     pub fn verify(&self, format: &LogFormat) -> bool {
         let stored = self.raw.h_chksum[0].get();
@@ -94,7 +94,7 @@ impl<'a> CommitBlock<'a> {
         format.commit_checksum(&half) == stored
     }
 
-    /// Compares the crc32 of v1 with what was computed over the transaction; a block without
+    /// Compares the crc32 of v1 with the one computed over the transaction. A block without
     /// checksum passes.
     #[must_use]
     pub fn verify_v1(&self, computed: u32) -> bool {

@@ -7,8 +7,8 @@
 //! | none | 8 | block lo, checksum 16, flags 16 |
 //! | v2 checksums | 14 / 10 | as the two above and two unused bytes |
 //!
-//! A tag without `SAME_UUID` is followed by 16 bytes that hold a UUID on paper and zeroes in
-//! practice: they are skipped, never compared.
+//! A tag without `SAME_UUID` is followed by 16 bytes: a UUID on paper, zeroes in practice. They are
+//! skipped, never compared.
 
 use super::{BlockKind, JournalIncompat, LogFormat, MAGIC, RawHeader};
 use crate::num::{high32, join32, low16, low32, u32_from_usize};
@@ -66,7 +66,7 @@ pub enum TagLayout {
 }
 
 impl TagLayout {
-    /// The layout that the features ask for.
+    /// The layout that the features require.
     #[must_use]
     pub const fn of(features: JournalIncompat) -> Self {
         let is_64bit = features.contains(JournalIncompat::BIT64);
@@ -140,8 +140,8 @@ impl TagLayout {
     }
 }
 
-/// The tags of a descriptor block, up to the one marked last or to where no other fits. The block's
-/// header and checksum are the caller's business.
+/// The tags of a descriptor block, up to the one marked last, or until no other fits. The caller
+/// checks the block's header and checksum.
 pub fn tags<'a>(format: &LogFormat, block: &'a [u8]) -> impl Iterator<Item = Tag> + use<'a> {
     let layout = format.tag_layout();
     let mut rest = block.get(RawHeader::SIZE..format.records_end());
@@ -154,7 +154,7 @@ pub fn tags<'a>(format: &LogFormat, block: &'a [u8]) -> impl Iterator<Item = Tag
     })
 }
 
-/// Zeroes the first word of a block to be logged when it is the magic; true when the tag needs
+/// Zeroes the first word of a block to be logged if it is the magic. True if the tag needs
 /// [`TagFlags::ESCAPE`].
 pub fn escape(block: &mut [u8]) -> bool {
     let is_magic = block.get(..4).is_some_and(|word| word == MAGIC.to_be_bytes());
@@ -164,7 +164,7 @@ pub fn escape(block: &mut [u8]) -> bool {
     is_magic
 }
 
-/// Puts back what [`escape`] took.
+/// Restores what [`escape`] removed.
 pub fn unescape(block: &mut [u8]) {
     if let Some(word) = block.get_mut(..4) {
         word.copy_from_slice(&MAGIC.to_be_bytes());
@@ -189,14 +189,14 @@ impl DescriptorBuilder {
         Self { format, block, used: RawHeader::SIZE, last_tag: 0 }
     }
 
-    /// Whether no further tag is to be added (the rule by which Linux closes a descriptor).
+    /// Whether no further tag may be added, by Linux's rule for closing a descriptor.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let room = self.format.records_end() - self.used;
         self.last_tag != 0 && room < self.format.tag_layout().size() + UUID_BYTES
     }
 
-    /// Adds a tag; `SAME_UUID` and `LAST` are taken care of.
+    /// Adds a tag. Sets `SAME_UUID` and `LAST` as needed.
     ///
     /// # Panics
     /// When the block [`is_full`](Self::is_full).

@@ -1,7 +1,7 @@
 //! The fast-commit area: records that amend the last full commit. Little-endian, unlike the rest of
 //! the journal.
 //!
-//! Only what it takes to see whether the area holds records, and to name them.
+//! Only enough to see whether the area holds records, and to name them.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
@@ -87,8 +87,8 @@ impl RecordKind {
     }
 }
 
-/// The transaction that the area's first block says it amends; `None` when it does not begin with a
-/// `HEAD` record.
+/// The transaction that the area amends, according to its first block; `None` if that does not
+/// begin with a `HEAD` record.
 #[must_use]
 pub fn head_of(first_block: &[u8]) -> Option<TxnId> {
     let (record, value) = RawRecordHead::ref_from_prefix(first_block).ok()?;

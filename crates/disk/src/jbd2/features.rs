@@ -18,7 +18,7 @@ bitflags::bitflags! {
     /// `s_feature_incompat` of the journal.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct JournalIncompat: u32 {
-        /// Revoke blocks may exist. Recovery honours them also without the bit.
+        /// Revoke blocks may exist. Recovery honours them even without the bit.
         const REVOKE = 0x1;
         /// Block numbers have 64 bits.
         const BIT64 = 0x2;
@@ -56,7 +56,7 @@ const INCOMPAT_NAMES: [(JournalIncompat, &str); 6] = [
 ];
 
 impl JournalFeatures {
-    /// No feature at all.
+    /// No features.
     pub const NONE: Self =
         Self { compat: JournalCompat::empty(), incompat: JournalIncompat::empty(), ro_compat: 0 };
 
@@ -88,7 +88,7 @@ impl JournalFeatures {
 }
 
 impl fmt::Display for JournalFeatures {
-    /// The names that dumpe2fs prints, separated by spaces; `(none)` when there is none.
+    /// The names that dumpe2fs prints, separated by spaces; `(none)` if there are none.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names = Vec::new();
         for bit in (0..u32::BITS).filter(|bit| self.compat.bits() >> bit & 1 == 1) {

@@ -8,7 +8,7 @@ use crate::error::{Corruption, CorruptionKind};
 use crate::num::{low32, u32_from_usize, usize_from_u32};
 use crate::units::{BlockNr, TxnId};
 
-/// Offset of the first record; `r_count`, which counts these bytes too, stands before it.
+/// Offset of the first record. `r_count`, which also counts these bytes, precedes it.
 const RECORDS: usize = 16;
 
 /// A revoke block whose length was verified.
@@ -23,8 +23,7 @@ const fn record_size(is_64bit: bool) -> usize {
 }
 
 impl<'a> RevokeBlock<'a> {
-    /// Checks `r_count` against the room of the block. Header and checksum are the caller's
-    /// business.
+    /// Checks `r_count` against the room of the block. The caller checks header and checksum.
     ///
     /// # Errors
     /// [`CorruptionKind::JournalRevokeCount`].
@@ -35,7 +34,7 @@ impl<'a> RevokeBlock<'a> {
         if used > format.records_end() {
             return Err(bad);
         }
-        // A count that leaves the header out, 0 say, is of no records: e2fsck goes on with the
+        // A count too small for the header, such as 0, means no records: e2fsck continues with the
         // transaction.
         let records = block.get(RECORDS..used.max(RECORDS)).ok_or(bad)?;
         Ok(Self { records, is_64bit: format.is_64bit() })

@@ -21,7 +21,8 @@ on_disk! {
         0x010 s_maxlen: U32,
         /// First block of the ring.
         0x014 s_first: U32,
-        /// Transaction expected at `s_start`; of an empty log, the next to write or one before it.
+        /// Transaction expected at `s_start`. In an empty log, the next to write or the one before
+        /// it.
         0x018 s_sequence: U32,
         /// Log block of the oldest transaction; 0 when the log is empty.
         0x01C s_start: U32,
@@ -49,7 +50,7 @@ on_disk! {
         0x051 s_padding2: [u8; 3],
         /// Blocks of the fast-commit area; 0 means 256.
         0x054 s_num_fc_blks: U32,
-        /// Where an empty log goes on.
+        /// Where an empty log continues.
         0x058 s_head: U32,
         /// Padding.
         0x05C s_padding: [U32; 40],
@@ -104,7 +105,7 @@ impl RawJournalSuperblock {
         }
     }
 
-    /// Sets the feature words and the checksum type that they ask for; seal afterwards.
+    /// Sets the feature words and the checksum type that they require. Seal afterwards.
     pub fn set_features(&mut self, features: JournalFeatures) {
         self.s_feature_compat = U32::new(features.compat.bits());
         self.s_feature_incompat = U32::new(features.incompat.bits());
@@ -112,7 +113,7 @@ impl RawJournalSuperblock {
         self.s_checksum_type = if has_checksum(features) { CHECKSUM_TYPE_CRC32C } else { 0 };
     }
 
-    /// Stores the checksum where the features ask for one; to be called after every change.
+    /// Stores the checksum if the features require one. Call it after every change.
     pub fn seal(&mut self) {
         if has_checksum(self.features()) {
             self.s_checksum = U32::new(self.checksum());
@@ -179,7 +180,7 @@ impl Ring {
         block >= self.first && block < self.end
     }
 
-    /// The block `count` places on, around the end as often as it takes.
+    /// The block `count` positions further, around the end as often as needed.
     #[must_use]
     pub fn advance(&self, block: u32, count: u32) -> u32 {
         debug_assert!(self.contains(block), "block {block} outside the ring");
@@ -197,8 +198,8 @@ pub struct JournalSuperblock {
 }
 
 impl JournalSuperblock {
-    /// Verifies log block 0 of a journal in a file system with this block size; `blocks` is how
-    /// many blocks the journal's file or device has.
+    /// Verifies log block 0 of a journal in a file system with this block size. `blocks` is the
+    /// length of the journal's file or device in blocks.
     ///
     /// # Errors
     /// [`Error::UnsupportedFeatures`], or a corruption of a `Journal*` kind.
@@ -234,7 +235,7 @@ impl JournalSuperblock {
         &self.raw
     }
 
-    /// How the other blocks are laid out.
+    /// The layout of the other blocks.
     #[must_use]
     pub const fn format(&self) -> &LogFormat {
         &self.format
@@ -289,7 +290,7 @@ fn check(holds: bool, kind: CorruptionKind, offset: u32) -> Result<(), Corruptio
     if holds { Ok(()) } else { Err(Corruption::at_offset(kind, offset)) }
 }
 
-/// The ring ends where the fast-commit area begins, when there is one.
+/// The ring ends where the fast-commit area begins, if there is one.
 fn ring_of(raw: &RawJournalSuperblock, features: JournalFeatures) -> Result<Ring, Corruption> {
     let maxlen = raw.s_maxlen.get();
     let first = raw.s_first.get();

@@ -1,4 +1,4 @@
-//! The partition table of UEFI: a header with checksums, and an array of entries somewhere else.
+//! The partition table of UEFI: a header with checksums, and an array of entries elsewhere.
 
 use zerocopy::FromBytes;
 use zerocopy::IntoBytes;
@@ -22,7 +22,7 @@ on_disk! {
         0x10 header_crc32: U32,
         /// Zero.
         0x14 reserved: U32,
-        /// The sector in which this header stands.
+        /// The sector of this header.
         0x18 my_lba: U64,
         /// The sector of the other header.
         0x20 alternate_lba: U64,
@@ -34,7 +34,7 @@ on_disk! {
         0x38 disk_guid: [u8; 16],
         /// First sector of the entries.
         0x48 partition_entry_lba: U64,
-        /// How many entries there are, empty ones included.
+        /// Number of entries, empty ones included.
         0x50 number_of_partition_entries: U32,
         /// Bytes of an entry: 128, or a larger power of two.
         0x54 size_of_partition_entry: U32,
@@ -46,7 +46,7 @@ on_disk! {
 on_disk! {
     /// The first 128 bytes of an entry.
     pub struct RawGptEntry[128] {
-        /// What the partition is for; zero: the entry is empty.
+        /// What the partition is for; zero if the entry is empty.
         0x00 partition_type_guid: [u8; 16],
         /// GUID of the partition.
         0x10 unique_partition_guid: [u8; 16],
@@ -62,17 +62,17 @@ on_disk! {
 }
 
 const SIGNATURE: [u8; 8] = *b"EFI PART";
-/// Most bytes that the entries may take: 128 times what every tool makes.
+/// Most bytes that the entries may take: 128 times what every tool creates.
 const ENTRIES_BYTES_MAX: u64 = 2 << 20;
 
-/// The bytes of a GUID on the disk: three little-endian numbers, the rest as it is written.
+/// The on-disk bytes of a GUID: three little-endian numbers, the rest as written.
 pub(super) const fn guid(one: u32, two: u16, three: u16, rest: u64) -> [u8; 16] {
     let ([a, b, c, d], [e, f], [g, h]) = (one.to_le_bytes(), two.to_le_bytes(), three.to_le_bytes());
     let [i, j, k, l, m, n, o, p] = rest.to_be_bytes();
     [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
 }
 
-/// A header whose checksum is right, and whose entries have a size that can be read.
+/// A header with a right checksum, whose entries have a readable size.
 #[derive(Clone, Debug)]
 pub struct GptHeader {
     raw: RawGptHeader,
@@ -104,7 +104,7 @@ impl GptHeader {
         self.raw.partition_entry_lba.get()
     }
 
-    /// The sector that the header says it stands in.
+    /// The sector that the header gives as its own.
     #[must_use]
     pub const fn my_lba(&self) -> u64 {
         self.raw.my_lba.get()
@@ -117,9 +117,8 @@ impl GptHeader {
             * u64_from_u32(self.raw.size_of_partition_entry.get())
     }
 
-    /// The partitions that the entries tell of; `None` when their checksum is wrong. `sector_bytes`
-    /// is what the disk counts in. An entry that ends before it begins, or beyond 2^64 bytes, is
-    /// left out.
+    /// The partitions in the entries; `None` if their checksum is wrong. `sector_bytes` is the
+    /// disk's unit. An entry that ends before it begins, or beyond 2^64 bytes, is left out.
     #[must_use]
     pub fn partitions(&self, entries: &[u8], sector_bytes: u64) -> Option<Vec<Partition>> {
         let entries = entries.get(..usize_from_u64(self.entries_bytes()))?;

@@ -7,8 +7,7 @@ use zerocopy::little_endian::U32;
 use crate::layout::on_disk;
 
 on_disk! {
-    /// One entry of a boot sector. The addresses by cylinder, head and sector are of no use any
-    /// more.
+    /// One entry of a boot sector. The addresses by cylinder, head and sector are obsolete.
     pub struct RawMbrEntry[16] {
         /// 0x80 for the partition to boot from, else 0.
         0x00 status: u8,
@@ -31,9 +30,9 @@ const ENTRIES_AT: usize = 446;
 const ENTRIES: usize = 4;
 /// The last two bytes of a boot sector.
 const SIGNATURE: [u8; 2] = [0x55, 0xAA];
-/// The type of the one entry that only says that the disk has a GPT.
+/// The type of an entry that only says that the disk has a GPT.
 const KIND_PROTECTIVE: u8 = 0xEE;
-/// Types of the entry in which the logical partitions lie.
+/// Types of the entry that contains the logical partitions.
 const KINDS_EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];
 
 /// A boot sector that is a partition table.
@@ -45,7 +44,7 @@ pub struct BootSector {
 /// An entry that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MbrEntry {
-    /// Its place in the sector, from 0.
+    /// Its index in the sector, from 0.
     pub index: u32,
     /// Type.
     pub kind: u8,
@@ -56,7 +55,7 @@ pub struct MbrEntry {
 }
 
 impl MbrEntry {
-    /// Whether logical partitions lie in it.
+    /// Whether it contains logical partitions.
     #[must_use]
     pub fn is_extended(&self) -> bool {
         KINDS_EXTENDED.contains(&self.kind)
@@ -64,8 +63,8 @@ impl MbrEntry {
 }
 
 impl BootSector {
-    /// The table in the first 512 bytes of `sector`; `None` when there is none: boot code of a file
-    /// system has the same signature, but not four entries whose status is 0 or 0x80.
+    /// The table in the first 512 bytes of `sector`; `None` if there is none. Boot code of a file
+    /// system has the same signature, but not four entries with status 0 or 0x80.
     #[must_use]
     pub fn parse(sector: &[u8]) -> Option<Self> {
         if sector.get(510..512)? != SIGNATURE {

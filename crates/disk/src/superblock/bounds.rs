@@ -1,8 +1,8 @@
 //! The bounds of the superblock's numbers, one function for each thing that is built from them.
 //!
 //! [`Superblock::verify`](super::Superblock::verify) refuses an image at the first bound that does
-//! not hold. A checker asks in an order of its own and goes on where it can: so each bound says
-//! which field breaks it, and its value.
+//! not hold. A checker asks in its own order and continues where it can. So each bound names the
+//! field that breaks it, and its value.
 
 use core::fmt;
 
@@ -39,7 +39,7 @@ impl From<BrokenBound> for Error {
     }
 }
 
-/// What a bound gives.
+/// The result of a bound.
 pub type Bounded<T = ()> = Result<T, BrokenBound>;
 
 fn bound(holds: bool, kind: CorruptionKind, field: &'static str, value: impl Into<u64>) -> Bounded {
@@ -64,8 +64,8 @@ pub fn geometry(raw: &RawSuperblock) -> Bounded<Geometry> {
     let fits = inodes > 0 && inodes <= bits_per_bitmap;
     bound(fits, CorruptionKind::SuperblockInodesPerGroup, "s_inodes_per_group", inodes)?;
     let first = raw.s_first_data_block.get();
-    // A cluster ratio of 1 (-C equal to the block size) still is bigalloc: its first data block
-    // is 0.
+    // A cluster ratio of 1 (-C equal to the block size) is still bigalloc: its first data block is
+    // 0.
     let same = first == u32::from(log_block == 0 && !bigalloc);
     bound(same, CorruptionKind::SuperblockFirstDataBlock, "s_first_data_block", first)?;
     let blocks = raw.blocks_count();
@@ -81,7 +81,7 @@ pub fn geometry(raw: &RawSuperblock) -> Bounded<Geometry> {
         inode_size: inode_size(raw, log_block)?,
         flex_bits: flex_bits(raw)?,
     };
-    // What is left for Geometry to refuse is a total of inodes beyond 32 bits.
+    // Geometry can still refuse a total of inodes beyond 32 bits.
     Geometry::new(fields).map_err(|_| BrokenBound {
         kind: CorruptionKind::SuperblockInodesCount,
         field: "s_inodes_per_group",
@@ -128,7 +128,7 @@ pub fn desc_size(raw: &RawSuperblock) -> Bounded<usize> {
     Ok(usize::from(size))
 }
 
-/// The blocks reserved for descriptors are no more than one indirect block can list.
+/// Checks that the blocks reserved for descriptors are no more than one indirect block can list.
 ///
 /// # Errors
 /// They are more.
@@ -138,7 +138,7 @@ pub fn reserved_gdt(raw: &RawSuperblock, geometry: &Geometry) -> Bounded {
     bound(fits, CorruptionKind::SuperblockReservedGdt, "s_reserved_gdt_blocks", reserved)
 }
 
-/// The first meta group is not beyond the blocks of descriptors.
+/// Checks that the first meta group is not beyond the descriptor blocks.
 ///
 /// # Errors
 /// It is, with meta_bg set.
@@ -148,7 +148,7 @@ pub fn first_meta_bg(raw: &RawSuperblock, descriptor_blocks: u32) -> Bounded {
     bound(holds, CorruptionKind::SuperblockFirstMetaBg, "s_first_meta_bg", first)
 }
 
-/// The inode count is groups times inodes per group.
+/// Checks that the inode count is groups times inodes per group.
 ///
 /// # Errors
 /// It is not.
@@ -158,7 +158,7 @@ pub fn inodes_count(raw: &RawSuperblock, geometry: &Geometry) -> Bounded {
     bound(same, CorruptionKind::SuperblockInodesCount, "s_inodes_count", count)
 }
 
-/// The first ordinary inode exists and lies behind the reserved ones.
+/// Checks that the first ordinary inode exists and lies behind the reserved ones.
 ///
 /// # Errors
 /// It does not.
@@ -169,7 +169,8 @@ pub fn first_inode(raw: &RawSuperblock, geometry: &Geometry) -> Bounded {
     bound(holds, CorruptionKind::SuperblockFirstInode, "s_first_ino", first)
 }
 
-/// A size of the extra part of inodes (`s_min_extra_isize`, `s_want_extra_isize`) fits the inode.
+/// Checks that a size of the extra part of inodes (`s_min_extra_isize`, `s_want_extra_isize`) fits
+/// the inode.
 ///
 /// # Errors
 /// It does not.

@@ -1,4 +1,4 @@
-//! The superblock's checksum, and how it says that everything else is protected.
+//! The superblock's checksum, and how the superblock says that everything else is protected.
 
 use zerocopy::little_endian::U32;
 use zerocopy::transmute_ref;

@@ -1,5 +1,4 @@
-//! The superblock's bytes: all 1024 of them, with accessors for the numbers that are split in
-//! halves.
+//! The superblock's bytes: all 1024 of them, with accessors for numbers that are split in halves.
 
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -9,7 +8,7 @@ use crate::num::{high32, join32, low8, low32};
 use crate::units::{BlockCount, InodeNr};
 
 on_disk! {
-    /// One copy of the superblock as it stands on disk; nothing in it is verified.
+    /// One copy of the superblock as stored; nothing in it is verified.
     pub struct RawSuperblock[1024] {
         /// Inodes in the file system.
         0x000 s_inodes_count: U32,
@@ -65,7 +64,7 @@ on_disk! {
         0x054 s_first_ino: U32,
         /// Bytes of one inode.
         0x058 s_inode_size: U16,
-        /// Group that this copy stands in.
+        /// Group of this copy.
         0x05A s_block_group_nr: U16,
         /// [`Compat`] bits.
         0x05C s_feature_compat: U32,
@@ -251,16 +250,16 @@ bitflags::bitflags! {
 /// `s_errors`: what a mount does when it finds an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorPolicy {
-    /// Go on.
+    /// Continue.
     Continue,
-    /// Turn read-only.
+    /// Become read-only.
     RemountReadOnly,
     /// Halt the machine.
     Panic,
 }
 
 impl ErrorPolicy {
-    /// The policy of a raw `s_errors`; `None` when it is none of the three.
+    /// The policy of a raw `s_errors`; `None` if it is none of the three.
     #[must_use]
     pub const fn from_raw(raw: u16) -> Option<Self> {
         match raw {
@@ -407,7 +406,7 @@ impl RawSuperblock {
         self.s_hash_seed = seed.map(U32::new);
     }
 
-    /// `s_last_orphan`, `None` when the list is empty.
+    /// `s_last_orphan`; `None` if the list is empty.
     #[must_use]
     pub fn last_orphan(&self) -> Option<InodeNr> {
         Some(InodeNr::new(self.s_last_orphan.get())).filter(|inode| *inode != InodeNr::ZERO)

@@ -1,4 +1,4 @@
-//! The verified superblock: features known, geometry consistent, every bound checked that later
+//! The verified superblock: features known, geometry consistent, and every bound checked that later
 //! arithmetic needs.
 
 use zerocopy::FromBytes;
@@ -76,7 +76,7 @@ impl Superblock {
         Self::verify(raw)
     }
 
-    /// As [`Self::parse`], of a raw superblock.
+    /// As [`Self::parse`], for a raw superblock.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -98,7 +98,7 @@ impl Superblock {
         Ok(Self { raw, features, geometry, heads, checksums })
     }
 
-    /// The bytes, with fields that have no accessor here.
+    /// The bytes, for fields that have no accessor here.
     #[must_use]
     pub const fn raw(&self) -> &RawSuperblock {
         &self.raw
@@ -110,8 +110,8 @@ impl Superblock {
         &self.features
     }
 
-    /// The read-only-compatible features that are not known: such an image may be read and must not
-    /// be written.
+    /// The unknown read-only-compatible features: an image with any may be read but must not be
+    /// written.
     #[must_use]
     pub fn unknown_ro_compat(&self) -> RoCompat {
         self.features.ro_compat.difference(RO_COMPAT_KNOWN)
@@ -123,7 +123,7 @@ impl Superblock {
         &self.geometry
     }
 
-    /// Where superblock copies and descriptors stand.
+    /// Positions of superblock copies and descriptors.
     #[must_use]
     pub const fn heads(&self) -> &HeadLayout {
         &self.heads
@@ -159,8 +159,8 @@ impl Superblock {
         self.heads.descriptor_place(&self.geometry, group)
     }
 
-    /// Free blocks as the superblock says; after a crash the sum over the descriptors is right, not
-    /// this.
+    /// Free blocks according to the superblock. After a crash the sum over the descriptors is
+    /// right, not this.
     #[must_use]
     pub fn free_blocks_count(&self) -> BlockCount {
         self.raw.free_blocks_count()
@@ -182,8 +182,8 @@ impl Superblock {
         })
     }
 
-    /// Hash of an attribute value that lies in an inode of its own. Its seed is that of the
-    /// checksums, also where there are none.
+    /// Hash of an attribute value that lies in an inode of its own. Uses the seed of the checksums,
+    /// even if there are none.
     #[must_use]
     pub fn value_hash(&self, value: &[u8]) -> u32 {
         let seed = self.checksums().fs_seed().unwrap_or_else(|| crc32c_raw(!0, &self.raw.s_uuid));
@@ -210,7 +210,7 @@ impl Superblock {
         self.raw.state()
     }
 
-    /// Whether the journal holds transactions that are not at home yet.
+    /// Whether the journal holds transactions that are not home yet.
     #[must_use]
     pub const fn needs_recovery(&self) -> bool {
         self.features.incompat.contains(Incompat::RECOVER)
@@ -260,7 +260,7 @@ fn heads_of(raw: &RawSuperblock, features: &FeatureSet, geometry: &Geometry) -> 
 }
 
 /// Whether the descriptor table lies inside the file system: the classic part behind the superblock
-/// of group 0, and for meta_bg the block of the last meta group (each earlier one lies below it).
+/// of group 0, and with meta_bg the block of the last meta group (all earlier ones lie below it).
 fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
     let end = geometry.blocks_count().raw();
     let classic = heads.head(geometry, GroupNr::new(0)).descriptors.end.raw();
@@ -272,7 +272,7 @@ fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
 fn check_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
     bounds::inodes_count(raw, geometry)?;
     bounds::first_inode(raw, geometry)?;
-    // Without its feature nobody reads the number of a file.
+    // Without its feature nobody reads a file's inode number.
     let quota = raw.ro_compat().contains(RoCompat::QUOTA);
     let numbers = [
         (true, raw.s_journal_inum),

@@ -9,7 +9,7 @@ const VERSION_POSIX: u32 = 2;
 /// Tags with an id: a named user, a named group.
 const TAG_USER: u16 = 0x02;
 const TAG_GROUP: u16 = 0x08;
-/// Tags without: owner, owning group, mask, others.
+/// Tags without an id: owner, owning group, mask, others.
 const TAGS_PLAIN: [u16; 4] = [TAG_OWNER, TAG_OWNING_GROUP, TAG_MASK, TAG_OTHERS];
 const TAG_OWNER: u16 = 0x01;
 const TAG_OWNING_GROUP: u16 = 0x04;
@@ -17,7 +17,7 @@ const TAG_MASK: u16 = 0x10;
 const TAG_OTHERS: u16 = 0x20;
 /// Bytes of the version.
 const LEN_OF_VERSION: usize = 4;
-/// The id where there is none.
+/// The id of entries without one.
 const ID_NONE: u32 = u32::MAX;
 
 fn tag_has_id(tag: u16) -> Option<bool> {
@@ -38,7 +38,7 @@ fn split_le32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_le_bytes(*head), rest))
 }
 
-/// The system-call form of an ACL as it stands on disk; `None` when that is damaged.
+/// The system-call form of an on-disk ACL; `None` if that is damaged.
 #[must_use]
 pub fn acl_to_posix(disk: &[u8]) -> Option<Vec<u8>> {
     let (version, mut rest) = split_le32(disk)?;
@@ -58,20 +58,20 @@ pub fn acl_to_posix(disk: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Why a list as system calls give it is none.
+/// Why a list from a system call is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclDefect {
-    /// Its version is not the one of system calls.
+    /// Its version is not that of system calls.
     Version,
     /// It ends inside an entry, or an entry has no known tag or names nobody.
     Entry,
 }
 
-/// The on-disk form of an ACL as system calls give it; `None` for one without entries, which stands
-/// for no list.
+/// The on-disk form of an ACL from a system call; `None` for one without entries, which means no
+/// list.
 ///
 /// # Errors
-/// What makes it no list. Whether its entries belong together is [`acl_is_whole`]'s question.
+/// Why the list is invalid. [`acl_is_whole`] decides whether its entries belong together.
 pub fn acl_from_posix(posix: &[u8]) -> Result<Option<Vec<u8>>, AclDefect> {
     if posix.is_empty() {
         return Ok(None);
@@ -87,7 +87,7 @@ pub fn acl_from_posix(posix: &[u8]) -> Result<Option<Vec<u8>>, AclDefect> {
     Ok((out.len() > LEN_OF_VERSION).then_some(out))
 }
 
-/// Adds the first entry to a list on disk; gives what is behind it.
+/// Adds the first entry to an on-disk list. Returns the rest behind it.
 fn entry_from_posix<'a>(entries: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     let (tag, after) = split_le16(entries)?;
     let (permissions, after) = split_le16(after)?;
@@ -102,9 +102,9 @@ fn entry_from_posix<'a>(entries: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]
     }
 }
 
-/// Whether the entries of a list on disk are one owner, named users, one owning group, named
-/// groups, a mask if somebody is named (or without that, too) and others, in this order, with the
-/// permissions that there are. Named users and groups come in any order.
+/// Whether an on-disk list has one owner, named users, one owning group, named groups, a mask
+/// (required if somebody is named, otherwise optional) and others, in this order and with valid
+/// permissions. Named users and groups may be in any order.
 #[must_use]
 pub fn acl_is_whole(disk: &[u8]) -> bool {
     fn is_whole(disk: &[u8]) -> Option<bool> {
@@ -115,8 +115,7 @@ pub fn acl_is_whole(disk: &[u8]) -> bool {
             let (permissions, after) = split_le16(after)?;
             let has_id = tag_has_id(tag)?;
             rest = if has_id { split_le32(after)?.1 } else { after };
-            // Tags are in the order of their numbers. Owner, owning group and others cannot be left
-            // out.
+            // Tags ascend. Owner, owning group and others are required.
             let follows = match tag {
                 TAG_OWNER => last == 0,
                 TAG_USER => matches!(last, TAG_OWNER | TAG_USER),
@@ -136,7 +135,7 @@ pub fn acl_is_whole(disk: &[u8]) -> bool {
     is_whole(disk) == Some(true)
 }
 
-/// Where the permissions stand that a list, in its form on disk, shares with the mode.
+/// Positions of the permissions that an on-disk list shares with the mode.
 #[derive(Default)]
 struct Shared {
     owner: Option<usize>,
@@ -168,15 +167,15 @@ impl Shared {
         Some(shared)
     }
 
-    /// With the shift of each in the mode. The group's bits of the mode are the mask, where there
-    /// is one.
+    /// With the shift of each in the mode. The group bits of the mode are the mask, if there is
+    /// one.
     fn places(&self) -> [(Option<usize>, u32); 3] {
         [(self.owner, 6), (self.mask.or(self.owning_group), 3), (self.others, 0)]
     }
 }
 
-/// The nine bits of the mode that a list on disk stands for; `None` when it is damaged or says
-/// nothing of one of the three.
+/// The nine mode bits that an on-disk list stands for; `None` if it is damaged or lacks one of the
+/// three.
 #[must_use]
 pub fn acl_mode(disk: &[u8]) -> Option<u16> {
     let mut mode = 0;
@@ -187,16 +186,17 @@ pub fn acl_mode(disk: &[u8]) -> Option<u16> {
     Some(mode)
 }
 
-/// Whether a list on disk says more than its [`acl_mode`]: it names users or groups, or has a mask.
+/// Whether an on-disk list says more than its [`acl_mode`]: it names users or groups, or has a
+/// mask.
 #[must_use]
 pub fn acl_exceeds_mode(disk: &[u8]) -> bool {
-    // Version, and three entries without an id.
+    // The version, and three entries without an id.
     const LEN_OF_MODE: usize = LEN_OF_VERSION + 3 * 4;
     disk.len() != LEN_OF_MODE || Shared::of(disk).is_none_or(|shared| shared.mask.is_some())
 }
 
-/// A list on disk after a change of the mode: owner, mask (or owning group) and others are as
-/// `mode` says. `None` when it is damaged.
+/// An on-disk list after a change of the mode: owner, mask (or owning group) and others as in
+/// `mode`. `None` if it is damaged.
 #[must_use]
 pub fn acl_with_mode(disk: &[u8], mode: u16) -> Option<Vec<u8>> {
     let mut changed = disk.to_vec();

@@ -23,7 +23,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The inode that holds the value, where one does.
+    /// The inode that holds the value, if one does.
     #[must_use]
     pub const fn inode(&self) -> Option<u32> {
         match self {
@@ -71,7 +71,7 @@ impl From<&RawEntry<'_>> for Attribute {
     }
 }
 
-/// A set of attributes with distinct names, sorted as a block sorts them.
+/// A set of attributes with distinct names, sorted as in a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AttributeList(Vec<Attribute>);
 
@@ -101,13 +101,13 @@ impl AttributeList {
         self.0.binary_search_by(|attribute| attribute.key().cmp(&(index, name.len(), name)))
     }
 
-    /// The attribute with a name.
+    /// The attribute with this name.
     #[must_use]
     pub fn find(&self, index: u8, name: &[u8]) -> Option<&Attribute> {
         self.position(index, name).ok().map(|at| &self.0[at])
     }
 
-    /// Adds or replaces an attribute; gives the one it replaced.
+    /// Adds or replaces an attribute. Returns the replaced one.
     ///
     /// # Panics
     /// When the name is longer than 255 bytes or the value than 64 KiB: the caller refuses those by
@@ -126,19 +126,20 @@ impl AttributeList {
         }
     }
 
-    /// Removes an attribute; gives it back.
+    /// Removes an attribute and returns it.
     pub fn remove(&mut self, index: u8, name: &[u8]) -> Option<Attribute> {
         self.position(index, name).ok().map(|at| self.0.remove(at))
     }
 
-    /// Bytes that an area of this kind needs for the list, header and end mark included.
+    /// Bytes that an area of this kind needs for the list, with header and end mark.
     #[must_use]
     pub fn area_len(&self, home: Home) -> usize {
         home.entries_at() + 4 + self.0.iter().map(Attribute::stored_len).sum::<usize>()
     }
 
-    /// Writes the list into the spare area of an inode (which may be longer than needed); `false`,
-    /// and nothing written, when it does not fit. An empty list leaves zeroes without a magic word.
+    /// Writes the list into the spare area of an inode (which may be longer than needed). If it
+    /// does not fit, returns `false` and writes nothing. An empty list leaves zeroes without a
+    /// magic word.
     #[must_use]
     pub fn write_inode_area(&self, area: &mut [u8]) -> bool {
         if self.0.is_empty() {
@@ -154,8 +155,8 @@ impl AttributeList {
         true
     }
 
-    /// Writes the list as a block with a reference count; checksum unset. `false`, and nothing
-    /// written, when it does not fit.
+    /// Writes the list as a block with a reference count; checksum unset. If it does not fit,
+    /// returns `false` and writes nothing.
     #[must_use]
     pub fn write_block(&self, block: &mut [u8], refcount: u32) -> bool {
         if self.area_len(Home::Block) > block.len() {
@@ -171,11 +172,12 @@ impl AttributeList {
         true
     }
 
-    /// Writes entries upwards and values downwards into a zeroed area that is known to be large
-    /// enough; gives the hashes written.
+    /// Writes entries upwards and values downwards into a zeroed area that must be large enough.
+    /// Returns the hashes written.
     fn write_entries(&self, area: &mut [u8], home: Home) -> Vec<u32> {
         let mut at = home.entries_at();
-        // Offsets are multiples of 4 from their base, which is itself one from the area's start.
+        // Offsets are multiples of 4 from their base, which is itself a multiple of 4 from the
+        // area's start.
         let mut value_at = area.len() & !3;
         let mut hashes = Vec::with_capacity(self.0.len());
         for attribute in &self.0 {

@@ -1,8 +1,8 @@
 //! Names of attributes: the prefix is a number on disk.
 
-/// (index, prefix) of the prefixes that are followed by a name.
+/// (index, prefix) of prefixes that a name follows.
 const PREFIXES: [(u8, &str); 4] = [(1, "user."), (4, "trusted."), (6, "security."), (7, "system.")];
-/// (index, name) of the names that are all prefix.
+/// (index, name) of names that consist of the prefix.
 const WHOLE: [(u8, &str); 3] =
     [(2, "system.posix_acl_access"), (3, "system.posix_acl_default"), (8, "system.richacl")];
 

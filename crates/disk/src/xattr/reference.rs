@@ -1,10 +1,10 @@
-//! Whether an inode holds the value that an attribute refers to, as for Linux (observed on 6.18).
+//! Whether an inode holds the value that an attribute refers to, as in Linux (observed on 6.18).
 
 use super::{entry_hash_of_inode_value, entry_hash_of_inode_value_signed};
 use crate::InodeNr;
 use crate::inode::RawInode;
 
-/// What an attribute and its inode say of a value in another inode.
+/// What an attribute and its inode say about a value in another inode.
 #[derive(Clone, Copy, Debug)]
 pub struct ValueReference<'a> {
     /// The attribute's name, without its prefix.
@@ -19,7 +19,7 @@ pub struct ValueReference<'a> {
 
 impl ValueReference<'_> {
     /// Whether the value in `holder`, whose hash is `hash`, is the one that was set: both hashes
-    /// are right; or the holder names its owner, as values of before there were hashes do.
+    /// are right, or the holder names its owner, as values from before there were hashes do.
     #[must_use]
     pub fn is_to(&self, holder: &RawInode, hash: u32) -> bool {
         let is_entrys = [entry_hash_of_inode_value, entry_hash_of_inode_value_signed]

@@ -37,7 +37,7 @@ fn a_block_of_the_kernel_reads_with_equal_hashes() {
     let header = BlockHeader::read(&block).unwrap();
     assert_eq!((header.refcount, header.checksum), (1, 0xC5B1_2EED));
     assert_eq!(header.hash, block_hash(entries.iter().map(|entry| entry.hash)));
-    // Block 660 of that image; its seed is not kept here, so only the shape of the ACL is compared
+    // Block 660 of that image. Its seed is not kept here, so only the shape of the ACL is compared
     // further.
     let posix = acl_to_posix(names[3].2).unwrap();
     assert_eq!(posix.len(), 4 + 6 * 8);
@@ -47,8 +47,8 @@ fn a_block_of_the_kernel_reads_with_equal_hashes() {
 
 #[test]
 fn an_entry_without_index_and_name_is_refused() {
-    // Found by fuzzing: only its value offset told it from the end mark, and writing the list back
-    // lost it.
+    // Found by fuzzing: only its value offset distinguished it from the end mark, and writing the
+    // list back lost it.
     let mut area = vec![0; 64];
     area[..4].copy_from_slice(&MAGIC.to_le_bytes());
     area[6] = 8;

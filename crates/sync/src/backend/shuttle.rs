@@ -1,5 +1,5 @@
-//! A systematic scheduler: tests run under it with every lock and atomic access a point where
-//! another thread may go.
+//! A systematic scheduler: tests run under it, and every lock and atomic access is a point where
+//! another thread may run.
 //!
 //! Values of this backend must be made and used inside `shuttle::check_*`. Timed waits never time
 //! out.

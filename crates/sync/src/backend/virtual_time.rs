@@ -1,21 +1,21 @@
-//! Logical CPUs in virtual time on one core: what a machine with many CPUs would spend on locks and
-//! cache lines.
+//! Logical CPUs in virtual time on one core: how much a machine with many CPUs would spend on locks
+//! and cache lines.
 //!
-//! [`simulate`] runs one program a CPU as coroutines. Each CPU has a clock; the CPU that is
-//! furthest behind runs, and every access to a lock or an atomic adds what [`Costs`] says. Who
-//! holds which lock and which CPU's cache has which line is kept in a side table, so code under
+//! [`simulate`] runs one program per CPU as coroutines. Each CPU has a clock. The CPU that is
+//! furthest behind runs, and every access to a lock or an atomic adds its cost from [`Costs`]. A
+//! side table keeps who holds which lock and which CPU's cache has which line. So the code under
 //! test is the code that ships, with [`Virtual`] as its backend.
 //!
 //! The model, and what it leaves out:
 //! - A line is in the caches that read it since it was last written, or in the writer's alone.
-//!   Reading it elsewhere, or writing it when another cache has it, moves it, at the cost of the
+//!   Reading it elsewhere, or writing it while another cache has it, moves it, at the cost of the
 //!   distance between the two CPUs. Moves of one line queue up behind each other; moves of
-//!   different lines do not meet. There is no capacity and no prefetching.
-//! - Each lock and atomic has a line of its own, unless it was made inside [`Backend::on_line`].
+//!   different lines are independent. There is no capacity and no prefetching.
+//! - Each lock and atomic has its own line, unless it was created inside [`Backend::on_line`].
 //! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody
 //!   sleeps.
 //! - Plain memory and computation cost nothing, except what a program states with [`Virtual::work`]
-//!   and what [`Section`] says of a lock's holder.
+//!   and what [`Section`] says about a lock's holder.
 //! - CPUs may run ahead of each other by [`Costs::slack_ns`]; with 0 every access happens in the
 //!   order of virtual time.
 //!
@@ -42,11 +42,10 @@ use scheduler::Scheduler;
 
 pub use costs::{Costs, Level, Section, Tick};
 
-/// Words of stack for each CPU.
+/// Words of stack per CPU.
 const STACK_WORDS: usize = 1 << 15;
 
-/// Logical CPUs of a [`simulate`] call. Outside of one, operations work as natively and cost
-/// nothing.
+/// Logical CPUs of a [`simulate`] call. Outside of one, operations work natively and cost nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Virtual;
 
@@ -57,7 +56,7 @@ pub struct CpuFigures {
     pub finished_ns: u64,
     /// Lines moved here from another CPU's cache.
     pub lines_moved: u64,
-    /// Time spent on lines that were moved here, queueing included.
+    /// Time spent on lines that were moved here, including queueing.
     pub lines_moved_ns: u64,
     /// Locks waited for.
     pub lock_waits: u64,
@@ -65,7 +64,7 @@ pub struct CpuFigures {
     pub lock_wait_ns: u64,
 }
 
-/// What happened on all lines of one name, and to the locks that lie on them.
+/// Figures of all lines with one name, and of the locks on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineFigures {
     /// The name.
@@ -76,11 +75,11 @@ pub struct LineFigures {
     pub waits: u64,
     /// Time spent waiting for them.
     pub wait_ns: u64,
-    /// Time of the sections under these locks, as [`Section`] says.
+    /// Time of the sections under these locks, see [`Section`].
     pub section_ns: u64,
-    /// Lines moved from another CPU's cache, without those handed over with a lock.
+    /// Lines moved from another CPU's cache, except those handed over with a lock.
     pub moved: u64,
-    /// Time spent on that, queueing included.
+    /// Time spent on that, including queueing.
     pub moved_ns: u64,
 }
 
@@ -89,7 +88,7 @@ pub struct LineFigures {
 pub struct Report {
     /// Each CPU, in order.
     pub cpus: Vec<CpuFigures>,
-    /// What was waited for, by name.
+    /// Waits, by name.
     pub lines: Vec<LineFigures>,
 }
 
@@ -116,10 +115,10 @@ impl Report {
 /// What one logical CPU runs.
 pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// Runs each program on a logical CPU of its own, all from time 0, to their ends.
+/// Runs each program on its own logical CPU, all from time 0, to the end.
 ///
 /// # Panics
-/// When a program panics, when programs wait for each other in a circle, for more than 1,088
+/// When a program panics, when programs wait for each other in a cycle, for more than 1,088
 /// programs, and inside another simulation.
 #[must_use]
 pub fn simulate(costs: &Costs, programs: Vec<Program<'_>>) -> Report {
@@ -127,7 +126,7 @@ pub fn simulate(costs: &Costs, programs: Vec<Program<'_>>) -> Report {
     let _installed = scheduler::install(&scheduler);
     let mut coroutines: Vec<_> =
         programs.into_iter().map(|program| Gn::<()>::new_opt(STACK_WORDS, program)).collect();
-    // Dropped before the coroutines: those that did not finish unwind without taking turns.
+    // Dropped before the coroutines, so that unfinished ones unwind without taking turns.
     let _end = scheduler::EndOfTime(&scheduler);
     while let Some(cpu) = scheduler.next() {
         coroutines[cpu].resume();
@@ -139,7 +138,7 @@ pub fn simulate(costs: &Costs, programs: Vec<Program<'_>>) -> Report {
 }
 
 impl Virtual {
-    /// Lets the calling CPU's clock advance: the time of computation that the model does not see.
+    /// Advances the calling CPU's clock by the time of computation that the model does not see.
     pub fn work(ns: u64) {
         if let Some(scheduler) = scheduler::current() {
             scheduler.work(ns);
@@ -170,7 +169,7 @@ impl Backend for Virtual {
     type AtomicUsize = atomics::VirtualUsize;
 
     fn thread_id() -> u64 {
-        // Threads outside count from above all CPUs.
+        // Threads outside are numbered above all CPUs.
         Self::cpu().map_or_else(|| Native::thread_id() + (1 << 32), |cpu| u64::from(cpu.raw()))
     }
 

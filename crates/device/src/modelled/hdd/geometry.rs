@@ -1,20 +1,20 @@
-//! Where bytes are on a disk: zones of equal width, in which tracks hold more the further out they
-//! are.
+//! Positions of bytes on a disk: zones of equal width, in which tracks hold more the further out
+//! they are.
 
 use std::time::Duration;
 
 use super::super::{share, transfer};
 
-/// A place on the disk.
+/// A position on the disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Place {
     /// From 0, the outermost track, to 1.
     pub radius: f64,
-    /// The part of a turn after the index, from 0 to 1.
+    /// The fraction of a rotation after the index, from 0 to 1.
     pub angle: f64,
     /// Number of the track among all.
     pub track: u64,
-    /// Bytes a second that pass under the head there.
+    /// Bytes per second that pass under the head there.
     pub rate: u64,
 }
 
@@ -28,15 +28,15 @@ struct Zone {
     track_bytes: u64,
 }
 
-/// The zones, outermost first, which hold the first bytes.
+/// The zones, outermost first; that one holds the first bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Geometry {
     zones: Vec<Zone>,
 }
 
 impl Geometry {
-    /// A disk of `bytes` in `count` zones whose rates fall evenly from `outer` to `inner` bytes a
-    /// second; a turn takes `turn`.
+    /// A disk of `bytes` in `count` zones whose rates fall evenly from `outer` to `inner` bytes per
+    /// second. A rotation takes `turn`.
     pub(super) fn new(bytes: u64, count: u64, (outer, inner): (u64, u64), turn: Duration) -> Self {
         assert!(count > 0 && inner > 0 && outer >= inner, "zones, slower towards the middle");
         let rate = |zone: u64| outer - (outer - inner) * (2 * zone + 1) / (2 * count);
@@ -57,7 +57,7 @@ impl Geometry {
         Self { zones }
     }
 
-    /// Where a byte is; what lies behind the end is at the end.
+    /// Position of a byte. A byte behind the end is at the end.
     pub(super) fn place(&self, byte: u64) -> Place {
         let index = self.zones.partition_point(|zone| zone.first_byte <= byte).saturating_sub(1);
         let zone = &self.zones[index];

@@ -1,4 +1,4 @@
-//! Atomics whose every access is charged and happens in its turn.
+//! Atomics whose every access is charged and happens in virtual-time order.
 
 use std::sync::atomic;
 

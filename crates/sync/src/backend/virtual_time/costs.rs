@@ -1,6 +1,6 @@
-//! What accesses cost, and how far CPUs are from each other.
+//! What accesses cost, and how far apart CPUs are.
 
-/// CPUs that are close to each other: the numbers from a multiple of `cpus` on, up to the next.
+/// CPUs close to each other: the numbers from one multiple of `cpus` up to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     /// CPUs in one such set.
@@ -9,48 +9,48 @@ pub struct Level {
     pub move_ns: u64,
 }
 
-/// What holding a lock costs that the model does not see: computation, and plain data that moves
-/// with the lock.
+/// Costs of holding a lock that the model does not see: computation, and plain data that moves with
+/// the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
     /// The line the lock lies on (see [`crate::Backend::on_line`]).
     pub name: &'static str,
     /// Computation each time the lock is held, in nanoseconds.
     pub work_ns: u64,
-    /// Lines of plain data that follow the lock when another CPU takes it, each moved after the
+    /// Lines of plain data that follow the lock when another CPU takes it, moved one after the
     /// other.
     pub lines: u64,
 }
 
-/// Interrupts of the clock: a CPU loses time at each, whatever it holds.
+/// Clock interrupts: a CPU loses time at each, whatever it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// From one to the next, in nanoseconds.
+    /// Period in nanoseconds.
     pub every_ns: u64,
-    /// What is lost at each, in nanoseconds.
+    /// Time lost at each, in nanoseconds.
     pub costs_ns: u64,
 }
 
 /// What accesses cost, in nanoseconds of virtual time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// An access to a line that is in the CPU's own cache, in picoseconds: there are many, and each
-    /// takes about a nanosecond.
+    /// An access to a line in the CPU's own cache, in picoseconds: there are many, and each takes
+    /// about a nanosecond.
     pub hit_ps: u64,
     /// Bringing a line that no cache has.
     pub miss_ns: u64,
-    /// From the nearest to the widest set of CPUs; each size divides the next.
+    /// From the nearest to the widest set of CPUs. Each size divides the next.
     pub levels: Vec<Level>,
     /// Moving a line between CPUs that are in no common set.
     pub move_ns: u64,
-    /// From the release of a contended lock to the next holder's continuing, beside the move of its
-    /// line.
+    /// From the release of a contended lock until the next holder continues, besides the move of
+    /// its line.
     pub hand_over_ns: u64,
     /// How far a CPU may run ahead of the slowest before it lets that one run.
     pub slack_ns: u64,
-    /// What holding a lock costs, by the line it lies on; locks on other lines cost nothing more.
+    /// Costs of holding a lock, by the line it lies on. Other locks cost nothing more.
     pub sections: Vec<Section>,
-    /// Interrupts of the clock, if there are any.
+    /// Clock interrupts, if any.
     pub tick: Option<Tick>,
 }
 

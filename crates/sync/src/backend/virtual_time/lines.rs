@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::place::{ByNumber, LineId};
 use super::{Costs, CpuFigures, LineFigures};
 
-/// CPUs a line's record has room for.
+/// Most CPUs in a line's record.
 pub(super) const CPUS_MAX: usize = 1088;
 const WORDS: usize = CPUS_MAX / 64;
 
@@ -13,7 +13,7 @@ const WORDS: usize = CPUS_MAX / 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
-    /// Also reading and writing at once.
+    /// Includes reading and writing at once.
     Write,
 }
 
@@ -24,7 +24,7 @@ enum Holders {
     Nobody,
     /// In one cache.
     One(usize),
-    /// In several, one bit a CPU.
+    /// In several, one bit per CPU.
     Many(Box<[u64; WORDS]>),
 }
 
@@ -34,7 +34,7 @@ struct Line {
     holders: Holders,
     /// When the last move that writes it ends.
     busy_until: u64,
-    /// Its name's place among the figures.
+    /// Its name's index in the figures.
     name: usize,
 }
 
@@ -61,8 +61,8 @@ impl Line {
         }
     }
 
-    /// What it takes to bring the line: a reader is served by the nearest cache, a writer waits for
-    /// the farthest.
+    /// The time to move the line: the nearest cache serves a reader; a writer waits for the
+    /// farthest.
     fn move_ns(&self, costs: &Costs, access: Access, cpu: usize) -> u64 {
         match &self.holders {
             Holders::Nobody => costs.miss_ns,
@@ -87,7 +87,7 @@ fn zeros(bits: u64) -> usize {
     usize::try_from(bits.trailing_zeros()).unwrap_or(64)
 }
 
-/// All lines that were used.
+/// All lines in use.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: HashMap<u64, Line, ByNumber>,
@@ -105,7 +105,7 @@ impl Lines {
         })
     }
 
-    /// One access at `now`; gives the time after it, `None` for a line that is there.
+    /// One access at `now`. Returns the time after it, or `None` for a line that is in the cache.
     pub(super) fn access(
         &mut self,
         costs: &Costs,
@@ -141,12 +141,12 @@ impl Lines {
         Some(end)
     }
 
-    /// A lock's line goes to its next holder with the hand-over.
+    /// Moves a lock's line to its next holder, with the hand-over.
     pub(super) fn hand_over(&mut self, id: LineId, cpu: usize) {
         self.line(id).holders = Holders::One(cpu);
     }
 
-    /// The figures of what lies on a line.
+    /// The figures of the line with a name.
     pub(super) fn figures_of(&mut self, name: &'static str) -> &mut LineFigures {
         let place = place_of(&mut self.figures, name);
         &mut self.figures[place]

@@ -1,6 +1,6 @@
 //! Locks and condition variables whose waiting happens in virtual time.
 //!
-//! Who holds a lock is in the scheduler's side table; the value lies in a real lock that is
+//! The scheduler's side table says who holds a lock. The value lies in a real lock, which is
 //! therefore always free when it is taken inside a simulation. Outside of one the real lock does
 //! the work.
 
@@ -13,7 +13,7 @@ use super::place::LockId;
 use super::scheduler;
 use crate::backend::{RawCondvar, RawMutex, RawMutexGuard, RawRwLock};
 
-/// Releases the place in the side table when dropped.
+/// Releases the entry in the side table when dropped.
 struct Hold {
     lock: LockId,
     access: Access,
@@ -57,7 +57,7 @@ pub struct VirtualMutex<T>(parking_lot::Mutex<T>, LockId);
 
 /// Access to the value of a [`VirtualMutex`].
 pub struct VirtualMutexGuard<'a, T> {
-    // Before the hold: the real lock is free before anybody else can want it.
+    // Declared before the hold: the real lock is free before anybody else can want it.
     real: parking_lot::MutexGuard<'a, T>,
     _hold: Hold,
     lock: &'a VirtualMutex<T>,

@@ -1,5 +1,5 @@
-//! Which cache line a primitive lies on, decided when it is made and not by its address, so that a
-//! run does not depend on where the heap puts things.
+//! The cache line of a primitive. It is decided at creation and not by address, so a run does not
+//! depend on where the heap puts things.
 
 use std::cell::Cell;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,7 +21,7 @@ pub(super) struct LineId {
 }
 
 impl LineId {
-    /// The line that the caller is placing things on, else one of its own.
+    /// The line on which the caller is creating primitives, else a new one.
     pub(super) fn of_new() -> Self {
         SHARED.get().unwrap_or_else(|| Self::fresh("other"))
     }
@@ -31,7 +31,7 @@ impl LineId {
     }
 }
 
-/// One lock, and the line it lies on.
+/// One lock, and its line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LockId {
     pub(super) number: u64,
@@ -49,7 +49,7 @@ fn fresh_number() -> u64 {
     MADE.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Everything that `f` makes lies on one line.
+/// Puts everything that `f` creates on one line.
 pub(super) fn on_line<R>(name: &'static str, f: impl FnOnce() -> R) -> R {
     let before = SHARED.replace(Some(LineId::fresh(name)));
     let made = f();
@@ -57,7 +57,7 @@ pub(super) fn on_line<R>(name: &'static str, f: impl FnOnce() -> R) -> R {
     made
 }
 
-/// Spreads numbers that follow each other; they need no more.
+/// Spreads consecutive numbers; nothing more is needed.
 #[derive(Debug, Default)]
 pub(super) struct NumberHasher(u64);
 

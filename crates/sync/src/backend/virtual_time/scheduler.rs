@@ -1,6 +1,6 @@
-//! The clocks, who runs next, and who waits for which lock.
+//! The clocks, which CPU runs next, and which CPUs wait for which lock.
 //!
-//! Everything here happens on one thread; a borrow of the state never lasts over a switch to
+//! Everything here happens on one thread. A borrow of the state never lasts over a switch to
 //! another CPU.
 
 use std::cell::{Cell, RefCell};
@@ -17,7 +17,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Scheduler>>> = const { RefCell::new(None) };
 }
 
-/// The simulation the caller runs in, unless that is being torn down.
+/// The simulation in which the caller runs, unless that is being torn down.
 pub(super) fn current() -> Option<Rc<Scheduler>> {
     let scheduler = CURRENT.with_borrow(Clone::clone)?;
     (!scheduler.over.get() && scheduler.running.get().is_some()).then_some(scheduler)
@@ -49,13 +49,13 @@ impl Drop for EndOfTime<'_> {
     }
 }
 
-/// Holders of a lock and those who wait for it, in order of arrival.
+/// The holders of a lock and the CPUs waiting for it, in order of arrival.
 #[derive(Debug, Default)]
 struct Lock {
     writer: bool,
     readers: u32,
     queue: VecDeque<(usize, Access)>,
-    /// Who had it last: plain data under it is in that CPU's cache.
+    /// The last holder: plain data under the lock is in that CPU's cache.
     last: Option<usize>,
 }
 
@@ -80,10 +80,10 @@ struct Cpu {
     clock: u64,
     /// Picoseconds beyond the clock, below 1,000.
     beyond_ps: u64,
-    /// Counts wake-ups: entries of the queue for an earlier one are stale.
+    /// Counts wake-ups: queue entries for an earlier one are stale.
     wake: u64,
     waiting: bool,
-    /// A condition variable woke it, not the time.
+    /// Woken by a condition variable, not by the time.
     notified: bool,
     done: bool,
     held: HeldSet,
@@ -110,7 +110,7 @@ struct State {
 }
 
 impl State {
-    /// Lets a CPU run from `clock` on.
+    /// Makes a CPU ready to run from `clock` on.
     fn make_ready(&mut self, cpu: usize, clock: u64) {
         let record = &mut self.cpus[cpu];
         record.clock = record.clock.max(clock);
@@ -144,7 +144,7 @@ impl State {
         }
     }
 
-    /// A lock was taken: what it guards comes along, and is worked on.
+    /// A lock was taken: moves what it guards, and adds the work of the section.
     fn begin_section(&mut self, costs: &Costs, cpu: usize, lock: LockId) {
         let figures = self.lines.figures_of(lock.line.name);
         figures.taken += 1;
@@ -186,7 +186,7 @@ impl Scheduler {
                 done: false,
                 held: HeldSet::new(),
                 figures: CpuFigures::default(),
-                // Spread over the period, as kernels do: not all CPUs at once.
+                // Spread over the period, as in kernels: not all CPUs at once.
                 next_tick: costs.tick.map_or(0, |tick| tick.every_ns * u64_of(cpu) / u64_of(cpus).max(1)),
             });
             state.make_ready(cpu, 0);
@@ -206,7 +206,7 @@ impl Scheduler {
         let Reverse((clock, cpu, _)) = state.ready.pop()?;
         let record = &mut state.cpus[cpu];
         record.clock = record.clock.max(clock);
-        // Further entries for this wake-up are stale from now on.
+        // Other entries for this wake-up are stale from now on.
         record.wake += 1;
         record.waiting = false;
         self.running.set(Some(cpu));
@@ -256,7 +256,7 @@ impl Scheduler {
         }
     }
 
-    /// Goes behind every CPU that could run now.
+    /// Moves behind every CPU that could run now.
     pub(super) fn let_others_run(&self) {
         let cpu = self.cpu();
         let mut state = self.state.borrow_mut();
@@ -267,7 +267,7 @@ impl Scheduler {
         switch();
     }
 
-    /// One access to a line, in its turn.
+    /// One access to a line, in virtual-time order.
     pub(super) fn access(&self, line: LineId, access: Access) {
         self.take_turn();
         self.state.borrow_mut().access(&self.costs, self.cpu(), line, access);
@@ -298,8 +298,8 @@ impl Scheduler {
         state.begin_section(&self.costs, cpu, id);
     }
 
-    /// Takes a lock if that needs no waiting. A try looks first, and leaves the line where it is
-    /// when the lock is held.
+    /// Takes a lock if that needs no waiting. A try looks first, and leaves the line where it is if
+    /// the lock is held.
     pub(super) fn try_acquire(&self, id: LockId, access: Access) -> bool {
         self.access(id.line, Access::Read);
         if !self.state.borrow_mut().locks.entry(id.number).or_default().admits(access) {
@@ -324,7 +324,7 @@ impl Scheduler {
         state.locks.get(&id.number).is_some_and(|lock| lock.writer || lock.readers > 0)
     }
 
-    /// Releases a lock and hands it to who comes next.
+    /// Releases a lock and hands it to the next in line.
     pub(super) fn release(&self, id: LockId, access: Access) {
         self.access(id.line, Access::Write);
         let from = self.cpu();
@@ -355,7 +355,7 @@ impl Scheduler {
         }
     }
 
-    /// Waits for a condition variable, having released a lock with `release`; true when `limit_ns`
+    /// Waits for a condition variable, after releasing a lock with `release`. True if `limit_ns`
     /// ran out.
     pub(super) fn wait_for_condition(
         &self,
@@ -404,7 +404,7 @@ impl Scheduler {
         }
     }
 
-    /// Leaves the CPU until somebody makes it ready.
+    /// Leaves the CPU until it is made ready.
     fn wait(&self, mut state: std::cell::RefMut<'_, State>) {
         state.cpus[self.cpu()].waiting = true;
         drop(state);
@@ -416,10 +416,10 @@ fn u64_of(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// Back to the loop in `simulate`, until it resumes this CPU.
+/// Returns to the loop in `simulate`, until it resumes this CPU.
 ///
-/// The generator's newer interface passes a token down to whoever yields; a lock deep in code under
-/// test has none.
+/// The generator's newer interface passes a token down to the code that yields. A lock deep in code
+/// under test has none.
 #[allow(deprecated)]
 fn switch() {
     generator::yield_with(());
