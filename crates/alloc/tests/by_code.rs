@@ -1,5 +1,5 @@
-//! Policies whose decisions are code of another crate: each of the three parts keeps to what every
-//! policy must, also when it answers nonsense, and is asked what its documentation says.
+//! Policies whose decisions are code of another crate: each of the three parts obeys the rules of
+//! every policy, even if its answers are nonsense, and is called as its documentation says.
 
 #![allow(clippy::unwrap_used)]
 
@@ -49,7 +49,7 @@ impl ExtentChoice for EndOfLongest {
     }
 }
 
-/// Answers with places outside, used ones, and nothing.
+/// Answers with positions outside, with used ones, and with nothing.
 struct Nonsense(AtomicU32);
 
 impl Nonsense {
@@ -74,7 +74,7 @@ impl SearchEngine for Nonsense {
     fn search(&self, wish: &Wish<'_>, finder: &mut dyn Finder) {
         for nr in [u32::MAX, wish.groups, 0, wish.groups - 1] {
             let _ = finder.look(GroupNr::new(nr));
-            // Goes on after the search is over, too.
+            // Continues even after the search is over.
             finder.take(GroupNr::new(nr), &mut |_| self.run(wish));
         }
     }

@@ -1,6 +1,6 @@
-//! What every policy must keep to: no cluster to two owners, no "no space" that is not true, the
-//! same answers for the same requests, and books that balance. A preset without a line here is run
-//! all the same.
+//! The rules of every policy: no cluster goes to two owners, "no space" is never false, the same
+//! requests get the same answers, and the books balance. A preset without a line here is run all
+//! the same.
 
 #![allow(clippy::unwrap_used, reason = "a test binary")]
 

@@ -182,7 +182,8 @@ fn space_ends_only_when_every_cluster_is_used() {
     }
 }
 
-/// Switch h: after so many bytes a cursor moves on by one group, whether or not the group is full.
+/// Switch h: after this many bytes a cursor moves on by one group, whether or not the group is
+/// full.
 #[test]
 fn a_cursor_moves_on_after_so_many_bytes() {
     let bench = Bench::new("rralloc-v2:sticky_inode=off:advance=per-bytes:advance_bytes=262144");

@@ -1,5 +1,5 @@
-//! Where blocks of directories go on a device without seek times, where no linear walk comes before
-//! the index.
+//! Where blocks of directories go on a device without seek times: no linear walk precedes the
+//! index.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,10 +10,10 @@ use blockyard_sync::CpuSlot;
 
 /// Groups, in flex groups of 16.
 const GROUPS: u32 = 64;
-/// Groups whose free space is in pieces: each has a used cluster after every three.
+/// Groups with fragmented free space: one used cluster after every three.
 const IN_PIECES: [u32; 3] = [21, 37, 53];
 
-/// The groups of single blocks that 300 directories in flex group 1 ask for in turns, and how many
+/// The groups of single blocks that 300 directories in flex group 1 request in turns, and how many
 /// runs they make.
 fn places(policy: &str) -> (Vec<u32>, usize) {
     let mut config = AllocConfig::new(MemoryBitmaps::plain_geometry(GROUPS, 4));
@@ -23,7 +23,7 @@ fn places(policy: &str) -> (Vec<u32>, usize) {
         (100..30_000).step_by(4).for_each(|at| disk.write(group, at, 1, true));
     }
     let allocator: Allocator = Allocator::open(&config, disk.clone(), &disk.facts()).unwrap();
-    // As when files were allocated there before: the indexes know the groups.
+    // As if files had been allocated there before: the indexes know the groups.
     allocator.initialise(0, GROUPS).unwrap();
     let mut blocks = Vec::new();
     for number in 0..300 {

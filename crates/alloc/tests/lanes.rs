@@ -1,4 +1,4 @@
-//! Writers in turns that truncate and write again keep to their lanes, also when a lane's group is
+//! Writers that take turns truncating and writing keep to their lanes, even if a lane's group is
 //! full of clusters that wait for a commit. They used to meet there: the index knew only the groups
 //! of others, and with both in one group each request of one lay between two of the other.
 
@@ -91,8 +91,8 @@ impl Bench {
         }
     }
 
-    /// Two writers in turns, with a commit each time both wrote more than a group holds. Most
-    /// extents of a file, and groups that both wrote to.
+    /// Two writers in turns, with a commit each time both have written more than a group holds.
+    /// Returns the most extents of a file, and the groups that both wrote to.
     fn write_in_turns(&self) -> (usize, Vec<GroupNr>) {
         let mut writers = [0, 1].map(|cpu| Writer {
             cpu: CpuSlot::new(cpu),
@@ -124,7 +124,7 @@ fn writers_do_not_meet_where_clusters_wait_for_a_commit() {
     assert_eq!(Bench::new("yard").write_in_turns(), (1, Vec::new()));
 }
 
-/// Each of the two ideas is needed: alone, or with none, they meet or begin in leftovers.
+/// Both ideas are needed: with one alone, or with none, they meet or begin in leftovers.
 #[test]
 fn without_lanes_that_go_on_writers_meet() {
     let (most, shared) = Bench::new("yard:overflow=index").write_in_turns();

@@ -1,5 +1,5 @@
 //! Inode numbers against the running kernel: a seeded stream of creates and removals on a mounted
-//! image, repeated by the allocator in step; every number must be equal, and after the unmount
+//! image, repeated by the allocator in step. Every number must be equal, and after the unmount
 //! every descriptor too.
 //!
 //! The stream runs on one CPU, because the kernel's totals lag by CPU
@@ -21,7 +21,7 @@ use stream::Stream;
 
 const NEEDS: [&str; 7] = ["root", "mke2fs", "dumpe2fs", "debugfs", "mount", "chattr", "filefrag"];
 
-/// A large image on flex groups of 16: every group stays roomy, directories spread and files
+/// A large image with flex groups of 16: every group stays roomy, directories spread and files
 /// follow.
 #[test]
 fn flex_groups_of_sixteen() {
@@ -39,7 +39,7 @@ fn flex_groups_of_sixteen() {
     }
 }
 
-/// Until no inode is left, then removals and creates at the limit.
+/// Runs until no inode is left, then removes and creates at the limit.
 #[test]
 fn flex_groups_of_eight_to_the_last_inode() {
     if require(&NEEDS) {
@@ -56,8 +56,8 @@ fn flex_groups_of_eight_to_the_last_inode() {
     }
 }
 
-/// Block groups are their own units: the quadratic probe for files, free blocks counted for them
-/// too.
+/// Block groups are their own units: the quadratic probe for files, with free blocks counted for
+/// them too.
 #[test]
 fn no_flex_groups_to_the_last_inode() {
     if require(&NEEDS) {
@@ -105,7 +105,7 @@ fn recently_deleted_numbers_without_a_journal() {
     }
 }
 
-/// One item with its number by default, all of them in full.
+/// Each item with its default number of runs; all runs in full.
 fn runs<T: Copy>(items: &[T]) -> impl Iterator<Item = (u64, T)> {
     let count = if full_matrix() { items.len() } else { 1 };
     (0..).zip(items.iter().copied()).take(count)

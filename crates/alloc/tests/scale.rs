@@ -15,7 +15,7 @@ use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 
 const GROUPS: u32 = 131_072;
 
-/// Bitmaps that remember one used cluster a group.
+/// Bitmaps that remember one used cluster per group.
 struct OneEach(Vec<AtomicU32>);
 
 impl GroupSource for OneEach {

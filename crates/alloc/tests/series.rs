@@ -20,8 +20,8 @@ const S15: &str = "linux-6.16:scan=optimized:full_groups=drop:order_index=by-gro
 const S16: &str = "linux-6.18:scan=optimized:sweep=per-set";
 const S17: &str = "linux-6.18:scan=optimized";
 
-/// A file system whose groups have the given free clusters in the given number of equal runs;
-/// groups not named are full.
+/// A file system whose groups have the given free clusters in the given number of equal runs.
+/// Groups not named are full.
 struct Stage {
     allocator: Allocator,
     rings: Arc<EventRings>,
@@ -54,8 +54,8 @@ impl Stage {
         Self { allocator, rings }
     }
 
-    /// An exact request in the goal group, not a stream: the event, and groups considered by the
-    /// last criterion.
+    /// An exact request in the goal group, not a stream. Returns the event, and the groups
+    /// considered by the last criterion.
     fn ask(&self, goal: u32, clusters: u32) -> (AllocEvent, u64) {
         self.ask_with(goal, clusters, RequestFlags::METADATA)
     }
@@ -211,8 +211,8 @@ fn e7_best_available_length() {
     assert_eq!((group, len), (7, 256));
 }
 
-/// E9: holds of the file-system-wide lock for three frees of one transaction, the last bridging the
-/// others.
+/// E9: how often the file-system-wide lock is taken for three frees of one transaction, the last
+/// bridging the others.
 #[test]
 fn e9_holds_of_the_md_lock_when_freeing() {
     let holds = |policy: &str, with_commit: bool| {
@@ -237,8 +237,8 @@ fn e9_holds_of_the_md_lock_when_freeing() {
     assert_eq!((holds("yard", false), holds("yard", true)), (0, 0));
 }
 
-/// Holds of shared locks by one stream allocation that searches, by switch: which patch removes
-/// which.
+/// How often shared locks are taken by one stream allocation that searches, by switch: shows which
+/// patch removes which.
 #[test]
 fn the_lock_census_of_one_allocation() {
     let layout: Vec<_> = (0..8).map(|group| (group, 32768, 1)).collect();

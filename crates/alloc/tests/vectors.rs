@@ -32,7 +32,7 @@ impl Bench {
         Self { allocator, disk, rings }
     }
 
-    /// Serves a request; the place and the event.
+    /// Serves a request. Returns the position and the event.
     fn ask(&self, request: &BlockRequest, inode: &InodeAlloc) -> ((u32, u32, u32), AllocEvent) {
         let claim = self.allocator.allocate(request, inode).unwrap();
         let extent = self.disk.commit(claim);

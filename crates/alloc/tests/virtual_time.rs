@@ -1,5 +1,5 @@
-//! Allocation on many logical CPUs in virtual time: the shared locks of the state before the
-//! scalability series cost what the census counts, and the state after it does without them.
+//! Allocation on many logical CPUs in virtual time: before the scalability series the shared locks
+//! cost what the census counts; after it they are gone.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
 
@@ -12,7 +12,8 @@ use blockyard_sync::{CpuSlot, Virtual};
 const CPUS: u32 = 16;
 const REQUESTS: u32 = 60;
 
-/// Every CPU appends 64-block pieces to its own stream; what else a write costs is one constant.
+/// Every CPU appends 64-block pieces to its own stream. One constant stands for all other costs of
+/// a write.
 fn append(policy: &str) -> (Report, u64) {
     let geometry = MemoryBitmaps::plain_geometry(64, 4);
     let disk = MemoryBitmaps::new(geometry, 100);

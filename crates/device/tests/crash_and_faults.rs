@@ -1,5 +1,5 @@
 //! Recorder and faulty device: rebuilt images equal what was written, crash states are exactly the
-//! legal ones, and faults strike where they were put.
+//! legal ones, and faults strike where they were placed.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -97,7 +97,7 @@ fn torn_writes_keep_whole_sectors() {
     recorder.write_at(512, &[7; 4 * 512]).unwrap();
     let plan = CrashPlan { torn: 200, ..CrashPlan::default() };
     let seen = images(&base, &recorder.log(), &plan);
-    // All 16 combinations of four sectors, nothing else touched.
+    // All 16 combinations of four sectors, and nothing else.
     assert_eq!(seen.len(), 16);
     assert!(seen.iter().all(|image| image[0] == 0 && image[5..].iter().all(|&byte| byte == 0)));
     let log = recorder.log();

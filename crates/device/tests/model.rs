@@ -51,7 +51,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Bytes that differ from place to place, so that a shifted copy is seen.
+/// Bytes that differ by position, so that a shifted copy is detected.
 fn payload(offset: usize, length: usize, byte: u8) -> Vec<u8> {
     (offset..offset + length).map(|at| if byte == 0 { 0 } else { byte ^ (at / 7) as u8 }).collect()
 }
@@ -244,7 +244,7 @@ fn two_writers_never_meet() {
     first.write_at(0, b"kept").unwrap();
     let second = FileDevice::open(&path);
     assert!(matches!(second, Err(DeviceError::Open { .. })), "{second:?}");
-    // Making the file anew must not drop its content before the lock is held.
+    // Recreating the file must not drop its content before the lock is held.
     assert!(FileDevice::create(&path, 10).is_err());
     let reader = FileDevice::open_read_only(&path).unwrap();
     let mut buf = [0; 4];
@@ -255,7 +255,7 @@ fn two_writers_never_meet() {
     FileDevice::open(&path).unwrap();
 }
 
-/// Threads own interleaved pieces of the same pages: nobody's bytes may be lost or torn by a
+/// Threads own interleaved pieces of the same pages: no thread's bytes may be lost or torn by a
 /// neighbour.
 fn hammer(device: &dyn BlockDevice) {
     const THREADS: usize = 8;
@@ -290,7 +290,7 @@ fn neighbours_in_a_page_do_not_disturb_each_other() {
     let base = MemoryDevice::from_bytes(&vec![0x5A; SIZE]);
     let overlay = OverlayDevice::new(&base);
     hammer(&overlay);
-    // Slots that no thread owned still show what lies below.
+    // Slots that no thread owned still show the device below.
     assert_eq!(content(&overlay)[9 * 100], 0x5A);
     assert!(content(&base).iter().all(|&byte| byte == 0x5A));
 }

@@ -1,5 +1,5 @@
-//! Devices that take time: figures of their class that are no parameters come out, content is never
-//! touched, the same requests take the same time, and what every queue obeys holds.
+//! Devices that take time: they reproduce figures of their class that are no parameters, never
+//! touch content, take the same time for the same requests, and obey the laws of every queue.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -91,7 +91,8 @@ fn random_reads_of_the_ssd_come_out() {
     assert!(is_near(rate, 560.0) && rate < 560.01, "the link is the limit: {rate}");
 }
 
-/// A fixed time and a depth: as many a second as places by time, until the line is full.
+/// A fixed time and depth: as many requests per second as slots divided by time, until the line is
+/// full.
 #[test]
 fn the_network_disk_is_its_time_and_depth() {
     let requests = random_reads(1 << 30, 10_000, KIB4);
@@ -102,13 +103,13 @@ fn the_network_disk_is_its_time_and_depth() {
     assert!(is_near(rate, 250.0) && rate < 250.01, "{rate}");
 }
 
-/// Little's law, and that more in flight is never slower in all nor faster for one.
+/// Little's law; and more requests in flight are never slower in total nor faster for one.
 #[test]
 fn queues_obey_their_laws() {
     for (name, _) in MODELS {
         let bytes = 8 << 30;
         let mut requests = random_reads(bytes, 1500, KIB4);
-        // Programs go beside reads in flash.
+        // Flash serves programs beside reads.
         requests.iter_mut().step_by(5).for_each(|request| request.kind = RequestKind::Write);
         let mut before: Option<Figures> = None;
         for depth in [1, 2, 4, 8, 16, 32] {
@@ -116,7 +117,7 @@ fn queues_obey_their_laws() {
             assert_eq!(now.requests, 1500, "{name}: every request ends");
             let in_flight = now.latency_total.as_secs_f64() / now.elapsed.as_secs_f64();
             let most = f64::from(u32::try_from(depth).unwrap());
-            // A request comes when there is room, and room is full but for the end.
+            // A request comes as soon as there is room, so the room is full except at the end.
             assert!(in_flight <= most * 1.001 + 1.0, "{name}: {in_flight} in flight of {depth}");
             assert!(now.latency_max >= now.latency_total / 1500, "{name}");
             if let Some(before) = before {
@@ -130,10 +131,11 @@ fn queues_obey_their_laws() {
     }
 }
 
-/// The elevator and the queue serve those first that are on their way, but nobody waits for ever.
+/// The elevator and the queue first serve requests that are on their way, but no request waits for
+/// ever.
 #[test]
 fn nobody_starves() {
-    // One far away, all others in a crowd that is always there.
+    // One request far away, all others in a crowd that is always there.
     let mut requests = vec![Request::read(DISK - KIB4, KIB4)];
     let mut chance = Chance(3);
     requests.extend((0..6000).map(|_| Request::read(chance.below(1 << 17) * KIB4, KIB4)));
@@ -158,9 +160,9 @@ fn operation() -> impl Strategy<Value = Request> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Content is what a device without a model has; times repeat; the kept trace is what was
-    /// asked; and played one at a time on the model it was kept on it ends when nothing else is
-    /// waited for.
+    /// Content is that of a device without a model; times repeat; the recorded trace is what was
+    /// requested; and played one at a time on its own model it ends at the same time if nothing
+    /// else is waited for.
     #[test]
     fn content_is_the_devices_and_times_repeat(operations in prop::collection::vec(operation(), 1..60)) {
         for (name, _) in MODELS {
@@ -193,9 +195,9 @@ proptest! {
         }
     }
 
-    /// The flash beside a simple map: what a page holds is what was written last, a block is erased
-    /// before it is programmed again and holds nothing then, the emptiest block is collected, and
-    /// wear sums to programs.
+    /// The flash against a simple map: a page holds what was written last; a block is erased before
+    /// it is programmed again, and then holds nothing; the emptiest block is collected; and wear
+    /// sums to programs.
     #[test]
     fn the_translation_layer_never_loses_a_page(
         spare in 2_u32..6,
@@ -261,7 +263,7 @@ fn carry_out(device: &dyn BlockDevice, request: &Request, number: usize) {
     .unwrap();
 }
 
-/// Greedy means that the block with the fewest pages in use is taken.
+/// Greedy means that the block with the fewest pages in use is collected.
 #[test]
 fn the_emptiest_block_is_collected() {
     let mut ftl = Ftl::new(FtlShape { pages: 256, block_pages: 16, blocks: 19 });
@@ -279,7 +281,7 @@ fn the_emptiest_block_is_collected() {
         });
         let Some(block) = erased else { continue };
         collected += 1;
-        // As the write found them: its old page is garbage already. Blocks without a program since
+        // As the write found them: its old page is already garbage. Blocks without a program since
         // are full or free.
         let used = |index: usize| before[index] - u32::from(was == Some(index));
         let full = (0..19).filter(|index| {
@@ -291,8 +293,8 @@ fn the_emptiest_block_is_collected() {
     assert!(collected > 1000, "{collected}");
 }
 
-/// Overwriting in order leaves whole blocks of garbage; at random more spare flash means fewer
-/// copies; and trim is spare flash.
+/// Overwriting in order leaves whole blocks of garbage. At random, more spare flash means fewer
+/// copies. Trim counts as spare flash.
 #[test]
 fn write_amplification_follows_the_spare_flash() {
     let pages = 1 << 14;
@@ -321,7 +323,7 @@ fn write_amplification_follows_the_spare_flash() {
     );
     let random: Vec<f64> = [70, 150, 280, 600].map(|spare| amplification(spare, pages, false)).to_vec();
     assert!(random.windows(2).all(|pair| pair[1] < pair[0] * 0.9), "{random:?}");
-    // Published for greedy collection of random writes: about (1 + s) / 2s for a spare share s of
+    // Published for greedy collection with random writes: about (1 + s) / 2s for a spare share s of
     // what is in use.
     for (spare, found) in [0.07, 0.15].iter().zip(&random) {
         let known = (1.0 + spare) / (2.0 * spare);
@@ -332,8 +334,8 @@ fn write_amplification_follows_the_spare_flash() {
     println!("{random:.2?}, a quarter trimmed {trimmed:.2}");
 }
 
-/// A trace that was kept on one model is played on another; and a disk tells Linux's defaults that
-/// it turns.
+/// A trace recorded on one model is played on another; and a disk reports that it rotates, which
+/// sets Linux's defaults.
 #[test]
 fn a_trace_moves_to_another_model() {
     let disk =
@@ -355,7 +357,7 @@ fn a_trace_moves_to_another_model() {
     assert!(!ssd.is_rotational());
 }
 
-/// Writes go into the queue and are served in a better order; a flush waits for them.
+/// Writes go into the queue and are served in a better order. A flush waits for them.
 #[test]
 fn writes_are_not_waited_for_but_by_a_flush() {
     let parameters = ModelParameters::named("desktop-7200-2009").unwrap();

@@ -1,6 +1,5 @@
 //! Each check of superblock, group descriptor, bitmap, inode, extent node, block map, orphan file
-//! and MMP block: a valid structure with one thing wrong gives exactly the kind that is documented
-//! for it.
+//! and MMP block: a valid structure with one thing wrong gives exactly the kind documented for it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -52,7 +51,7 @@ fn verified(mut raw: RawSuperblock) -> Result<Superblock, Error> {
     Superblock::verify(raw)
 }
 
-/// What a superblock with one change is refused for.
+/// Why a superblock with one change is refused.
 fn refused(change: impl FnOnce(&mut RawSuperblock)) -> Kind {
     let mut raw = raw_superblock();
     change(&mut raw);
@@ -118,7 +117,7 @@ fn without_extents_but_bigalloc(raw: &mut RawSuperblock) {
     raw.set_incompat(Incompat::FILETYPE);
 }
 
-/// Asserts that found and expected are the same, and gives them.
+/// Asserts that found and expected are equal, and returns them.
 fn agree(pairs: &[(Kind, Kind)]) -> Vec<Kind> {
     for (number, (found, expected)) in pairs.iter().enumerate() {
         assert_eq!(found, expected, "case {number}");
@@ -183,7 +182,7 @@ fn without_flex_bg_a_group_keeps_its_own_metadata() {
 
 type Slot = InodeSlot<Vec<u8>>;
 
-/// What an inode with one change is refused for.
+/// Why an inode with one change is refused.
 fn inode_refused(sb: &Superblock, change: impl FnOnce(&mut Slot)) -> Kind {
     let number = InodeNr::new(12);
     let mut slot = InodeSlot::new(vec![0; 256]);
@@ -330,7 +329,7 @@ fn other_kinds() -> Vec<Kind> {
 }
 
 /// Kinds that only a walk over an image can find; the tests of the reader, of recovery and of check
-/// have them.
+/// cover them.
 fn needs_an_image(kind: Kind) -> bool {
     let name = format!("{kind:?}");
     name.starts_with("Journal")

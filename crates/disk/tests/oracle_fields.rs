@@ -1,5 +1,5 @@
 //! Every field of superblock, group descriptor and inode against debugfs: debugfs sets a field by
-//! its name, and exactly the bytes of our field of that name change, to that value.
+//! its name, and exactly the bytes of our field with that name change, to that value.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,14 +24,14 @@ enum Kind {
     Element(usize, usize),
 }
 
-/// One comparison: our field, and how debugfs calls it.
+/// One comparison: our field, and debugfs's name for it.
 struct Case {
     place: FieldPlace,
     name: String,
     kind: Kind,
 }
 
-/// An image, and where one structure of it stands.
+/// An image, and the position of one structure in it.
 struct Subject {
     image: PathBuf,
     pristine: Vec<u8>,
@@ -191,7 +191,7 @@ fn superblock_fields_are_where_debugfs_sets_them() {
         ("s_encrypt_algos", Kind::Element(2, 1)),
     ]);
     let names = [("s_mmp_update_interval", "mmp_interval")];
-    // What debugfs has no name for. The high bytes of times and the error codes are compared
+    // Fields that debugfs has no name for. The high bytes of times and the error codes are compared
     // through dumpe2fs.
     let unset = [
         "s_magic",
@@ -210,7 +210,7 @@ fn superblock_fields_are_where_debugfs_sets_them() {
         // Set by debugfs itself on every write: compared through dumpe2fs.
         "s_wtime",
         "s_kbytes_written",
-        // debugfs writes 0 into the primary, whatever was set.
+        // debugfs writes 0 into the primary, whatever the value.
         "s_block_group_nr",
         // Takes names, not numbers.
         "s_def_hash_version",

@@ -1,6 +1,6 @@
-//! Makes an image in memory, writes files from eight threads, saves it: `eight_writers IMAGE`.
+//! Makes an image in memory, writes files from eight threads, and saves it: `eight_writers IMAGE`.
 //!
-//! Look at the result with `e2fsck -fn IMAGE` or mount it.
+//! Check the result with `e2fsck -fn IMAGE`, or mount it.
 
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::InodeNr;
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// One thread: a directory of its own, files of 1 to 100 KiB.
+/// One thread: its own directory, with files of 1 to 100 KiB.
 fn write_files(fs: &FileSystem, number: u32) -> Result<(), &'static str> {
     let ctx = OpContext::system().on(CpuSlot::new(number));
     let directory = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };

@@ -2,8 +2,8 @@
 //! [on|off]`.
 //!
 //! Each worker allocates a file of 1 MiB in steps of 8 KiB, truncates it to nothing, and begins
-//! again. Prints operations a second; a truncate counts as one. The last argument: whether changes
-//! go through the journal (off).
+//! again. Prints operations per second; a truncate counts as one. The last argument says whether
+//! changes go through the journal (default off).
 
 use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, MemoryDevice};

@@ -2,22 +2,22 @@
 //! [IMAGE-GIB] [JOURNAL] [BESIDE]`.
 //!
 //! NAMING is how names are made: `counted` (file0000001, in order), `scattered` (eight hexadecimal
-//! digits in no order), or `any` (sixteen of them), or `long` (46 bytes, in order). JOURNAL is
-//! `ignored` (what is not said) or `used`.
+//! digits in no order), `any` (sixteen of them), or `long` (46 bytes, in order). JOURNAL is
+//! `ignored` (the default) or `used`.
 //!
-//! Makes files in one directory of a memory image after another and prints how many names a second
-//! of CPU time were made and looked up among 10,000 names, and at the end of a directory of NAMES
-//! (1,000,000), and the ratio of the two. Creates are counted over 200,000 each time, with the
-//! commits that fall into them (one in 60,000 to 200,000): those of twenty directories from 10,000
-//! names to 20,000, and the last fifth of the large one. Look-ups are the median of 20 rounds all
-//! over the names. Times are CPU time of this thread, so that other work on the machine counts
-//! little.
+//! Creates files in one directory of a memory image, one after the other. Prints how many names
+//! were created and looked up per second of CPU time: among 10,000 names, and at the end of a
+//! directory of NAMES (1,000,000), and the ratio of the two. Creates are counted over 200,000 each
+//! time, with the commits that fall into them (one in 60,000 to 200,000): those of twenty
+//! directories from 10,000 names to 20,000, and the last fifth of the large one. Lookups are the
+//! median of 20 rounds over all the names. Times are CPU time of this thread, so that other work on
+//! the machine counts little.
 //!
-//! BESIDE is a directory of a mounted file system: the same is then done there by system calls
-//! (mknod and stat), and our rates are printed as multiples of its.
+//! BESIDE is a directory of a mounted file system. The same is then done there by system calls
+//! (mknod and stat), and our rates are printed as multiples of its rates.
 //!
-//! Beside it stands what a `HashMap` in memory makes of the same names: how much of the ratio is
-//! the machine's caches.
+//! Also prints the rates of a `HashMap` in memory with the same names: this shows how much of the
+//! ratio is due to the machine's caches.
 
 use blockyard_device::MemoryDevice;
 use blockyard_disk::InodeNr;
@@ -30,13 +30,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names of a small directory when the figures begin, and names made for one of them.
+/// Names in a small directory when measuring begins, and names created for one figure.
 const SAMPLE: u32 = 10_000;
 /// Small directories.
 const DIRECTORIES: u32 = 20;
-/// Names looked up for one figure: over and over in a small directory.
+/// Lookups for one figure; repeated in a small directory.
 const LOOKUPS: u32 = 200_000;
-/// Rounds of which the median counts.
+/// Rounds of which the median is taken.
 const ROUNDS: u32 = 20;
 
 /// How names are made of numbers.
@@ -117,10 +117,10 @@ fn main() -> Answer<()> {
     Ok(())
 }
 
-/// Creates and look-ups a second of CPU time.
+/// Creates and lookups per second of CPU time.
 type Rates = (f64, f64);
 
-/// What a mounted file system does with the same names: among [`SAMPLE`] to twice as many, and at
+/// The rates of a mounted file system with the same names: from [`SAMPLE`] to twice as many, and at
 /// `names`.
 fn beside_rates(root: &Path, naming: Naming, names: u32) -> Answer<(Rates, Rates)> {
     let at = |what: &str, held: u32, counted: u32| -> Answer<Rates> {
@@ -143,7 +143,7 @@ fn beside_rates(root: &Path, naming: Naming, names: u32) -> Answer<(Rates, Rates
     Ok((at("small", 2 * SAMPLE, SAMPLE)?, at("large", names, SAMPLE.max(names / 5))?))
 }
 
-/// An argument that is a number, or what it is where nothing is said.
+/// An argument that is a number, or its default.
 fn number_or<N: std::str::FromStr>(argument: Option<String>, what: &str, default: N) -> Answer<N> {
     let Some(text) = argument else { return Ok(default) };
     text.parse().map_err(|_| {
@@ -154,7 +154,7 @@ fn number_or<N: std::str::FromStr>(argument: Option<String>, what: &str, default
 impl Naming {
     fn name(self, number: u32) -> String {
         const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
-        // With room from the start: what the heap makes of strings that grow would be a part of
+        // With room from the start: otherwise the heap's cost for growing strings would be part of
         // every figure.
         let mut name = String::with_capacity(48);
         match self {
@@ -171,7 +171,7 @@ impl Naming {
     }
 }
 
-/// Makes files and gives the seconds of CPU time that it took.
+/// Creates files. Returns the seconds of CPU time.
 fn make(fs: &FileSystem, naming: Naming, dir: InodeNr, numbers: std::ops::Range<u32>) -> Answer<f64> {
     let ctx = OpContext::system();
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
@@ -182,18 +182,18 @@ fn make(fs: &FileSystem, naming: Naming, dir: InodeNr, numbers: std::ops::Range<
     Ok(cpu_seconds() - begin)
 }
 
-/// Look-ups a second among the `held` names of a directory.
+/// Lookups per second among the `held` names of a directory.
 fn lookups(fs: &FileSystem, naming: Naming, dir: InodeNr, held: u32) -> Answer<f64> {
     median_lookups(naming, held, |name| fs.lookup(dir, name.as_bytes()).is_ok())
 }
 
-/// Look-ups a second in a map of `held` names.
+/// Lookups per second in a map of `held` names.
 fn map_lookups(naming: Naming, held: u32) -> Answer<f64> {
     let map: HashMap<String, u32> = (0..held).map(|number| (naming.name(number), number)).collect();
     median_lookups(naming, held, |name| map.contains_key(name))
 }
 
-/// Look-ups a second of CPU time of names all over the `held` ones: the median of the rounds.
+/// Lookups per second of CPU time, over all the `held` names: the median of the rounds.
 fn median_lookups(naming: Naming, held: u32, find: impl Fn(&str) -> bool) -> Answer<f64> {
     let mut rates = Vec::new();
     for round in 0..ROUNDS {

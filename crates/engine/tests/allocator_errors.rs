@@ -1,7 +1,7 @@
-//! What the allocators refuse, and the errno that it is for callers of the engine: every variant is
-//! made by an allocator.
+//! What the allocators refuse, and the errno for callers of the engine: an allocator produces every
+//! variant.
 //!
-//! A double free, and a group whose bitmap contradicts its descriptor, were invalid arguments
+//! A double free, and a group whose bitmap contradicts its descriptor, once were invalid arguments
 //! (EINVAL).
 
 #![allow(clippy::unwrap_used)]
@@ -96,7 +96,7 @@ fn no_space_and_a_device_that_fails_stay_what_they_are() {
     assert_eq!(errno(failed), EIO);
 }
 
-/// A source whose device fails, or whose bitmaps do.
+/// A source whose device fails, or whose bitmaps are damaged.
 #[derive(Debug)]
 struct Broken;
 

@@ -1,5 +1,4 @@
-//! Direct writes: what is asked for, what becomes of data that waits, and that content and image
-//! are right.
+//! Direct writes: their requests, what happens to dirty data, and that content and image are right.
 
 #![allow(clippy::unwrap_used)]
 
@@ -53,7 +52,7 @@ impl World {
         Self { device, fs, requests, inode }
     }
 
-    /// Gives what was asked for.
+    /// Returns the requests.
     fn direct(&self, block: u64, blocks: u64, byte: u8) -> Vec<(u32, u32)> {
         self.requests.0.lock().unwrap().clear();
         let bytes = vec![byte; usize::try_from(blocks * BLOCK).unwrap()];
@@ -69,7 +68,7 @@ impl World {
     }
 }
 
-/// The requests of 6.18 for the same writes (tracepoints); preallocated blocks are found without a
+/// The requests of 6.18 for the same writes (tracepoints). Preallocated blocks are found without a
 /// search.
 #[test]
 fn what_lies_in_a_hole_is_asked_for_at_once_and_what_has_a_place_not() {
@@ -112,8 +111,8 @@ fn the_folios_of_the_range_are_written_before_and_others_go_on_waiting() {
     }
 }
 
-/// Seen on 6.18: each piece is converted by itself, so a write over two holes and what lies between
-/// them may need a tree block that goes back at once.
+/// Seen on 6.18: each piece is converted separately. So a write over two holes and the blocks
+/// between them may need a tree block that is freed again at once.
 #[test]
 fn pieces_are_entries_of_their_own_until_they_are_converted() {
     let world = World::new();

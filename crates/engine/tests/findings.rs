@@ -1,4 +1,4 @@
-//! What long random runs found, each in its smallest form, with one line of story.
+//! Bugs found by long random runs, each in its smallest form, with one line of story.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -68,8 +68,8 @@ fn flags_are_for_files_and_directories() {
     fs.set_flags(&ctx, file, IMMUTABLE).unwrap();
 }
 
-/// Flags that nobody may set were passed over, as if they had been set. Those that an inode has
-/// anyway may be asked for.
+/// Flags that nobody may set were ignored, as if they had been set. Flags that an inode has anyway
+/// may be passed.
 #[test]
 fn flags_that_nobody_may_set_are_refused() {
     const PROJECTS: u32 = 0x2000_0000;
@@ -89,7 +89,7 @@ fn flags_that_nobody_may_set_are_refused() {
     assert_eq!(fs.attributes(file).unwrap().flags, before, "the map's flag is not the user's");
 }
 
-/// Any name of the system could be set, which Linux does not show.
+/// Any system name could be set, which Linux does not show.
 #[test]
 fn names_of_attributes_are_those_that_linux_serves() {
     let fs = plain();
@@ -106,7 +106,7 @@ fn names_of_attributes_are_those_that_linux_serves() {
     }
 }
 
-/// A time beyond what an inode can tell kept its nanoseconds; Linux gives the first or last second.
+/// A time beyond an inode's range kept its nanoseconds; Linux stores the first or last second.
 #[test]
 fn times_end_where_inodes_end() {
     let ctx = context();
@@ -122,7 +122,7 @@ fn times_end_where_inodes_end() {
     }
 }
 
-/// An append-only file refused to be touched.
+/// An append-only file refused a touch.
 #[test]
 fn append_only_files_take_the_present_as_their_times() {
     let fs = plain();
@@ -140,7 +140,7 @@ fn append_only_files_take_the_present_as_their_times() {
     assert!(matches!(fs.set_attributes(&ctx, file, &touch), Err(Error::NotPermitted)));
 }
 
-/// Inodes of creations that were undone for want of space had no deletion time; deletions early in
+/// Inodes of creations that were undone for lack of space had no deletion time; deletions early in
 /// 1970 had one that e2fsck takes for a link of the orphan list.
 #[test]
 fn what_is_deleted_has_a_deletion_time() {
@@ -159,8 +159,8 @@ fn what_is_deleted_has_a_deletion_time() {
     judge(fs, &device);
 }
 
-/// The reasons to refuse came in another order than Linux's, append-only directories lost names,
-/// and allocating inside a file left its time of modification.
+/// The reasons for refusals came in another order than Linux's, append-only directories lost names,
+/// and allocating inside a file left its modification time.
 #[test]
 fn refusals_come_in_the_order_of_linux() {
     let fs = plain();
@@ -198,7 +198,7 @@ fn space_for_the_mapping_is_promised_with_the_data() {
     for features in ["^has_journal,^extents,^64bit", "^has_journal"] {
         let (device, fs) = open(&mkfs::Options::ext4().block_size(1024).features(features), 1 << 20);
         let ctx = context();
-        // The directory keeps what it grew by.
+        // The directory keeps the blocks that it grew by.
         let spare = || fs.statistics().blocks_free + fs.attributes(ROOT).unwrap().sectors / 2;
         let free = spare();
         let mut made = 0;
@@ -208,7 +208,7 @@ fn space_for_the_mapping_is_promised_with_the_data() {
                 made = number;
                 break;
             };
-            // Blocks behind as many indirect blocks.
+            // Blocks below as many indirect blocks.
             for block in (12..2000u64).step_by(256) {
                 if fs.write(&ctx, file, block * 1024, &[1; 1024]).is_err() {
                     made = number + 1;
@@ -226,8 +226,7 @@ fn space_for_the_mapping_is_promised_with_the_data() {
     }
 }
 
-/// Zeroing a range that did not fit dropped the dirty blocks in it and kept their reservations for
-/// ever.
+/// Zeroing a range that did not fit dropped its dirty blocks but kept their reservations for ever.
 #[test]
 fn what_a_refused_zero_range_dropped_is_given_back() {
     let (device, fs) = open(&mkfs::Options::ext4().block_size(1024).features("^has_journal"), 2 << 20);
@@ -240,7 +239,7 @@ fn what_a_refused_zero_range_dropped_is_given_back() {
     judge(fs, &device);
 }
 
-/// A read behind the end of a file that lies in its inode was no read of nothing but a panic; and
+/// A read behind the end of a file that lies in its inode panicked instead of reading nothing. And
 /// its content was taken for the root of an extent tree when space was promised for leaving the
 /// inode.
 #[test]
@@ -268,7 +267,7 @@ fn content_in_the_inode_ends_and_is_no_tree() {
     judge(fs, &device);
 }
 
-/// Cutting a file to the size that it has changes its times (observed on Linux 6.18, by path and by
+/// Truncating a file to its present size changes its times (observed on Linux 6.18, by path and by
 /// descriptor).
 #[test]
 fn truncation_to_the_same_size_is_a_change() {
@@ -281,7 +280,7 @@ fn truncation_to_the_same_size_is_a_change() {
     assert_eq!((seen.size, seen.modified, seen.changed), (700, later, later));
 }
 
-/// "No space" sent users looking for blocks when it was inodes that had run out.
+/// "No space" sent users looking for blocks when the inodes had run out.
 #[test]
 fn running_out_of_inodes_is_told_apart_from_running_out_of_blocks() {
     let mut options = mkfs::Options::ext4().block_size(1024).features("^has_journal");
@@ -296,8 +295,7 @@ fn running_out_of_inodes_is_told_apart_from_running_out_of_blocks() {
     fs.close(&ctx).unwrap();
 }
 
-/// A slash behind the name of a file said nothing, and one behind a symbolic link did not follow
-/// it.
+/// A slash behind the name of a file was ignored, and one behind a symbolic link did not follow it.
 #[test]
 fn a_slash_at_the_end_of_a_path_means_a_directory() {
     let (device, fs) = open(&mkfs::Options::ext4().block_size(4096), 32 << 20);

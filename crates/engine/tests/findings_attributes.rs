@@ -1,5 +1,5 @@
-//! What adversaries found in attributes, access control lists and their inheritance, each in its
-//! smallest form, with one line of story; a kernel mount says what is right.
+//! Bugs that adversarial testing found in attributes, access control lists and their inheritance,
+//! each in its smallest form, with one line of story. A kernel mount says what is right.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use trial::{FILE, debugged, ext4, formatted, fresh, full, judge, open_on};
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
-/// A list as system calls give it; entries are a tag, permissions and whose they are.
+/// A list in the form of system calls. Entries are a tag, permissions and an id.
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut value = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
@@ -34,7 +34,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     value
 }
 
-/// A list of owner, owning group, mask and others with so many named users.
+/// A list of owner, owning group, mask and others with this many named users.
 fn list_of(users: u32, [owner, group, mask, others]: [u16; 4]) -> Vec<u8> {
     let none = u32::MAX;
     let mut entries = vec![(1, owner, none)];
@@ -50,7 +50,7 @@ fn saved(device: &MemoryDevice, scratch: &Path) -> std::path::PathBuf {
     image
 }
 
-/// What names of a directory have: mode and both lists.
+/// What the names of a directory have: mode and both lists.
 type Seen = Vec<(String, u16, Option<Vec<u8>>, Option<Vec<u8>>)>;
 
 fn seen(fs: &FileSystem, dir: &str) -> Seen {
@@ -82,7 +82,7 @@ const KINDS: [FileType; 7] = [
 
 const MODES: [u16; 4] = [0o666, 0o777, 0o640, 0o4755];
 
-/// One of each kind, with each mode, made by us.
+/// One of each kind with each mode, created by us.
 fn make_ours(fs: &FileSystem, dir: InodeNr) {
     for (number, kind) in KINDS.into_iter().enumerate() {
         for permissions in MODES {
@@ -106,7 +106,7 @@ fn make_ours(fs: &FileSystem, dir: InodeNr) {
     }
 }
 
-/// The same, made by the kernel.
+/// The same, created by the kernel.
 fn make_kernels(dir: &Path) {
     use rustix::fs::{AtFlags, CWD, mkdirat, mknodat};
     let mode = |permissions: u16| Mode::from_raw_mode(permissions.into());
@@ -133,14 +133,14 @@ fn make_kernels(dir: &Path) {
     }
 }
 
-/// New inodes took nothing of their directory's default list; each kind on each size of inode,
-/// lists of all sizes.
+/// New inodes inherited nothing from their directory's default list. Tries each kind on each size
+/// of inode, with lists of all sizes.
 #[test]
 fn default_lists_are_inherited_as_by_linux() {
     if !require(&["root", "e2fsck"]) {
         return;
     }
-    // The kernel makes nodes with the mask of the process.
+    // Otherwise the kernel creates nodes with the process's umask.
     rustix::process::umask(Mode::empty());
     let none = u32::MAX;
     let lists = [
@@ -201,7 +201,8 @@ fn default_lists_are_inherited_as_by_linux() {
     }
 }
 
-/// Values for lists: whole ones, such as say no more than the mode, none, and such as are no lists.
+/// Values for lists: complete ones, some that say no more than the mode, an empty one, and invalid
+/// ones.
 fn values_for_lists() -> Vec<Vec<u8>> {
     let none = u32::MAX;
     let (owner, group, others, mask) = ((1, 6, none), (4, 4, none), (32, 1, none), (16, 2, none));
@@ -246,11 +247,11 @@ fn values_for_lists() -> Vec<Vec<u8>> {
     values
 }
 
-/// What is left of a call on an inode: its answer, the mode, both lists, and whether the time of
-/// change is another one.
+/// The result of a call on an inode: its answer, the mode, both lists, and whether the change time
+/// changed.
 type Left = (i32, u16, [Option<Vec<u8>>; 2], bool);
 
-/// Sets an attribute as the kernel does it.
+/// Sets an attribute through the kernel.
 fn set_by_kernel(path: &Path, name: &str, value: Option<&[u8]>) -> Left {
     use std::os::unix::fs::MetadataExt;
     let before = path.symlink_metadata().unwrap();
@@ -275,7 +276,7 @@ fn set_by_kernel(path: &Path, name: &str, value: Option<&[u8]>) -> Left {
     )
 }
 
-/// The same as we do it, at a time of its own.
+/// The same through our engine, at a different time.
 fn set_by_us(fs: &FileSystem, inode: InodeNr, name: &str, value: Option<&[u8]>) -> Left {
     let before = fs.attributes(inode).unwrap().changed;
     let mut later = context();
@@ -290,8 +291,8 @@ fn set_by_us(fs: &FileSystem, inode: InodeNr, name: &str, value: Option<&[u8]>) 
     (answer, now.permissions, [ACCESS, DEFAULT].map(read), now.changed != before)
 }
 
-/// Lists that say what the mode says were stored, which Linux puts into the mode, and so were lists
-/// that it refuses.
+/// Lists that say no more than the mode were stored, although Linux puts them into the mode; and so
+/// were lists that it refuses.
 #[test]
 fn lists_are_set_and_refused_as_by_linux() {
     if !require(&["root", "e2fsck"]) {
@@ -315,7 +316,7 @@ fn lists_are_set_and_refused_as_by_linux() {
     for (name, inode) in names.into_iter().zip([file, dir, link]) {
         for attribute in [ACCESS, DEFAULT] {
             for value in values_for_lists() {
-                // Without a list before and with one, then as it was.
+                // Without a list first, then with one, then as before.
                 both(name, inode, attribute, Some(&value));
                 both(name, inode, attribute, Some(&full));
                 both(name, inode, attribute, Some(&full));
@@ -328,7 +329,7 @@ fn lists_are_set_and_refused_as_by_linux() {
     judge(fs, &device);
 }
 
-/// What finds no room takes back what it inherited.
+/// A creation that finds no room takes back what it inherited.
 #[test]
 fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
     for (features, users) in [("", 30), ("ea_inode", 300)] {
@@ -344,7 +345,7 @@ fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
         fs.sync(&context()).unwrap();
         let (mut made, mut refused) = (0, 0);
         for number in 0..400 {
-            // A little room each time: for some of what a name takes.
+            // A little room each time: enough for some of what a name needs.
             let size = fs.attributes(filler).unwrap().size;
             fs.truncate(&context(), filler, size - 1024).unwrap();
             fs.commit(&context()).unwrap();
@@ -362,7 +363,7 @@ fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
     }
 }
 
-/// Modes did not change where the access list lies in an inode of its own; Linux changes both.
+/// Modes did not change if the access list lies in an inode of its own; Linux changes both.
 #[test]
 fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
     if !require(&["root", "e2fsck"]) {
@@ -433,14 +434,14 @@ fn a_short_link_with_a_value_in_an_inode_is_read() {
     }
 }
 
-/// Damage to a value's inode, by debugfs, and whether Linux 6.18 gives the value all the same.
+/// Damage to a value's inode, by debugfs, and whether Linux 6.18 returns the value all the same.
 const DAMAGES: [(&[&str], bool); 7] = [
     (&[], true),
     (&["set_inode_field <N> flags 0x80000"], false),
     (&["set_inode_field <N> size 8999"], false),
     (&["set_inode_field <N> size 10000"], false),
     (&["set_inode_field <N> atime 0x12345678"], false),
-    // A value of before hashes were kept: it names its owner.
+    // A value from before hashes were kept: it names its owner.
     (
         &[
             "set_inode_field <N> atime 0x12345678",
@@ -459,8 +460,8 @@ const DAMAGES: [(&[&str], bool); 7] = [
     ),
 ];
 
-/// An attribute whose entry was damaged gave the content of any file, and one whose value was
-/// damaged gave that.
+/// An attribute with a damaged entry returned the content of any file, and one with a damaged value
+/// returned that.
 #[test]
 fn a_value_comes_from_an_inode_of_values_only_and_is_the_one_that_was_set() {
     if !require(&["root", "debugfs", "e2fsck"]) {
@@ -499,14 +500,14 @@ fn a_value_comes_from_an_inode_of_values_only_and_is_the_one_that_was_set() {
     }
 }
 
-/// Where bytes stand.
+/// Offset of some bytes.
 fn place_of(device: &MemoryDevice, bytes: &[u8]) -> u64 {
     let mut all = vec![0; 32 << 20];
     device.read_at(0, &mut all).unwrap();
     u64::try_from(all.windows(bytes.len()).position(|found| found == bytes).unwrap()).unwrap()
 }
 
-/// Asserts that the kernel and we give the value of `user.large`, or both refuse it.
+/// Asserts that the kernel and we both return the value of `user.large`, or both refuse it.
 fn assert_value(device: &MemoryDevice, is_given: bool, what: &str) {
     let scratch = tempfile::tempdir().unwrap();
     let image = saved(device, scratch.path());
@@ -539,8 +540,8 @@ fn assert_value(device: &MemoryDevice, is_given: bool, what: &str) {
     }
 }
 
-/// Content in an inode whose rest an attribute said to lie in another inode was shown cut off, and
-/// made longer; Linux refuses it.
+/// If an attribute said that the rest of an inode's content lay in another inode, the content was
+/// shown cut off, and made longer. Linux refuses it.
 #[test]
 fn the_rest_of_inline_content_lies_in_no_other_inode() {
     if !require(&["root", "mke2fs"]) {
@@ -563,7 +564,7 @@ fn the_rest_of_inline_content_lies_in_no_other_inode() {
     let device = MemoryDevice::load(&image).unwrap();
     let mut word = [0; 4];
     device.read_at(place_of(&device, b"large\0\0\0") - 12, &mut word).unwrap();
-    // Entries of `system.data` stand in inodes only.
+    // Entries of `system.data` occur only in inodes.
     let mut all = vec![0; 32 << 20];
     device.read_at(0, &mut all).unwrap();
     let entries = all.windows(8).enumerate().filter(|(_, bytes)| bytes.starts_with(&[4, 7]));

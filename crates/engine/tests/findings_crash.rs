@@ -1,5 +1,5 @@
-//! What adversaries found after failed calls and power cuts, each in its smallest form, with one
-//! line of story.
+//! Bugs that adversarial testing found after failed calls and power cuts, each in its smallest
+//! form, with one line of story.
 
 #![allow(clippy::unwrap_used)]
 
@@ -51,8 +51,8 @@ fn a_write_that_fails_leaves_nothing_behind_the_size() {
     judge_image(device.below());
 }
 
-/// A direct write into blocks that were allocated behind the end made them written in one
-/// transaction and raised the size in the next.
+/// A direct write into blocks allocated behind the end made them written in one transaction and
+/// raised the size in the next.
 #[test]
 fn a_direct_write_and_its_size_are_one_transaction() {
     let (device, fs) = fresh(&ext4(4096), 64 << 20);
@@ -61,7 +61,7 @@ fn a_direct_write_and_its_size_are_one_transaction() {
     fs.fallocate(&context(), inode, Fallocate::AllocateKeepSize, 0, 1 << 20).unwrap();
     fs.close(&context()).unwrap();
     let direct = |fs: &FileSystem| {
-        // Behind the end, in a hole behind that, over the end, and past what was allocated.
+        // Behind the end, in a hole behind that, over the end, and past the allocated blocks.
         for (block, blocks) in [(4, 2), (6, 1), (2, 3), (255, 4), (300, 2), (298, 8)] {
             let bytes = vec![9; blocks * 4096];
             assert_eq!(fs.write_direct(&context(), inode, block * 4096, &bytes).unwrap(), bytes.len());
@@ -105,8 +105,8 @@ fn a_truncation_that_fails_is_finished_before_the_file_grows_and_at_close() {
     }
 }
 
-/// A truncation that failed midway left what waited behind the new end in its block, and a write
-/// behind it showed that.
+/// A truncation that failed midway left dirty bytes behind the new end in its block, and a write
+/// behind it showed them.
 #[test]
 fn a_truncation_that_fails_cuts_the_block_that_waits() {
     let (device, fs) = fresh(&ext4(1024), 32 << 20);
@@ -124,8 +124,8 @@ fn a_truncation_that_fails_cuts_the_block_that_waits() {
     });
 }
 
-/// A deletion that failed midway left an inode without links in use when there was no journal to
-/// note it in.
+/// A deletion that failed midway left an inode without links in use if there was no journal in
+/// which to record it.
 #[test]
 fn a_deletion_that_fails_is_finished_at_close() {
     for features in ["^has_journal", "has_journal"] {
@@ -137,9 +137,9 @@ fn a_deletion_that_fails_is_finished_at_close() {
     }
 }
 
-/// A read that failed while the values of an inode's attributes lost their references left some of
-/// them without, but referred to: nothing could be done with that inode any more, its deletion
-/// included.
+/// A read failed while the values of an inode's attributes lost their references. Some values then
+/// had no references but were still referred to, and nothing could be done with that inode any
+/// more, not even delete it.
 #[test]
 fn references_to_values_go_all_or_none() {
     type Change = fn(&FileSystem, InodeNr) -> Result<(), Error>;
@@ -165,8 +165,8 @@ fn references_to_values_go_all_or_none() {
     }
 }
 
-/// Where the last block waited to be written, only what waited was zeroed, and the larger size was
-/// committed before it.
+/// If the last block was dirty, only the dirty copy was zeroed, and the larger size was committed
+/// before it.
 #[test]
 fn what_lies_behind_the_end_does_not_show_after_a_crash() {
     for data in [DataMode::Ordered, DataMode::Journal] {
@@ -184,7 +184,7 @@ fn what_lies_behind_the_end_does_not_show_after_a_crash() {
     }
 }
 
-/// A read that failed amid an insertion left the file half moved; amid a collapse it ended the
+/// A read that failed during an insertion left the file half moved; during a collapse it ended the
 /// instance.
 #[test]
 fn a_tail_that_can_not_be_read_is_not_moved() {
@@ -212,7 +212,7 @@ fn a_tail_that_can_not_be_read_is_not_moved() {
     });
 }
 
-/// Content that had to leave its inode was in memory only while a transaction committed that the
+/// Content that had to leave its inode was only in memory while a transaction committed that the
 /// inode had lost it.
 #[test]
 fn content_of_an_inode_is_not_lost_on_its_way_to_a_block() {
@@ -241,7 +241,7 @@ fn content_of_an_inode_is_not_lost_on_its_way_to_a_block() {
     }
 }
 
-/// A crash amid the deletion of a long symbolic link on an image without extents left one that
+/// A crash during the deletion of a long symbolic link on an image without extents left one that
 /// looked short: the image could not be opened any more.
 #[test]
 fn a_crash_amid_the_deletion_of_a_long_link_leaves_an_image_that_opens() {
@@ -252,7 +252,7 @@ fn a_crash_amid_the_deletion_of_a_long_link_leaves_an_image_that_opens() {
     after_each_write(&device, &committing(), unlink, |_| {});
 }
 
-/// On a device that refuses data, writers went on without bound: what could not be written stayed
+/// On a device that refuses data, writers continued without bound: what could not be written stayed
 /// in memory.
 #[test]
 fn dirty_data_is_bounded_on_a_device_that_refuses_it() {
@@ -267,7 +267,7 @@ fn dirty_data_is_bounded_on_a_device_that_refuses_it() {
     assert!(refused.is_some_and(|at| at <= 8), "{refused:?}");
 }
 
-/// A journal that had given up was passed over: changes went on as if nothing was to be checked.
+/// An aborted journal was ignored: changes continued as if nothing had to be checked.
 #[test]
 fn a_journal_that_gave_up_is_told_to_the_superblock() {
     let (device, fs) = fresh(&ext4(1024).features("^metadata_csum"), 32 << 20);
@@ -286,8 +286,8 @@ fn a_journal_that_gave_up_is_told_to_the_superblock() {
     assert_eq!(state[0] & 2, 2);
 }
 
-/// The log of the file system that was there before is no part of the new one, even when both have
-/// the same identity.
+/// The log of an earlier file system is no part of the new one, even if both have the same
+/// identity.
 #[test]
 fn the_log_of_an_older_file_system_is_not_replayed() {
     let device = Arc::new(formatted(&ext4(1024), 64 << 20));
@@ -307,8 +307,8 @@ fn the_log_of_an_older_file_system_is_not_replayed() {
     judge(fs, &device);
 }
 
-/// An inode that a name refers to and that lacks links was deleted at close when somebody had only
-/// looked at it.
+/// An inode with a name but without links was deleted at close after somebody had only looked at
+/// it.
 #[test]
 fn who_looks_at_an_inode_without_links_deletes_nothing() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -342,8 +342,8 @@ fn the_end_of_a_file_whose_write_back_failed_is_not_forgotten() {
     fs.write(&context(), inode, 0, &[3; 500]).unwrap();
     fs.sync(&context()).unwrap();
     let look_at_others = || others.iter().rev().for_each(|&other| assert!(fs.attributes(other).is_ok()));
-    // It grows inside of its block, so that only its end is to be told to the disk; its block of
-    // the inode table is not in memory.
+    // It grows inside its block, so that only its end must reach the disk. Its block of the inode
+    // table is not in memory.
     fs.write(&context(), inode, 500, &[3; 500]).unwrap();
     fs.commit(&context()).unwrap();
     look_at_others();
@@ -362,8 +362,7 @@ fn the_end_of_a_file_whose_write_back_failed_is_not_forgotten() {
     judge_image(device.below());
 }
 
-/// A writer that was under the limit of dirty data was told that the data of another could not be
-/// written.
+/// A writer under the limit of dirty data got the error of another file's data.
 #[test]
 fn a_writer_under_the_limit_is_not_told_of_others() {
     let device = Arc::new(FaultyDevice::new(formatted(&ext4(4096), 256 << 20)));
@@ -371,7 +370,7 @@ fn a_writer_under_the_limit_is_not_told_of_others() {
     let fs = open_on(&device, options);
     let [refused, writer] = [b"refused".as_slice(), b"writer"].map(|name| file(&fs, ROOT, name));
     fs.fallocate(&context(), refused, Fallocate::Allocate, 0, 900 << 10).unwrap();
-    // Its place is known by its content.
+    // Its position is found by its content.
     fs.write(&context(), refused, 0, &[0xA7; 4096]).unwrap();
     fs.sync(&context()).unwrap();
     let mut block = vec![0; 4096];
@@ -382,7 +381,7 @@ fn a_writer_under_the_limit_is_not_told_of_others() {
     let when = When::Touching(place.unwrap());
     device.add(Fault { operation: Operation::Write, when, effect: Effect::Nothing });
     fs.write(&context(), refused, 0, &vec![1; 800 << 10]).unwrap();
-    // Beside it the rest of the limit; each time it is reached the writer's own data makes room.
+    // Beside it the rest of the limit. Each time it is reached, the writer's own data makes room.
     for number in 0..100 {
         fs.write(&context(), writer, number * (100 << 10), &vec![2; 100 << 10]).unwrap();
     }
@@ -390,8 +389,8 @@ fn a_writer_under_the_limit_is_not_told_of_others() {
     assert!(fs.fsync(&context(), refused).is_err());
 }
 
-/// A superblock of which one sector is old or torn is refused by a mount and by us, whichever
-/// sector; check goes by a backup.
+/// A superblock with one old or torn sector is refused by a mount and by us, whichever sector it
+/// is; check uses a backup.
 #[test]
 fn a_torn_superblock_is_refused_by_name() {
     let (base, fs) = fresh(&ext4(1024), 32 << 20);
@@ -401,7 +400,7 @@ fn a_torn_superblock_is_refused_by_name() {
         let device = Arc::new(base.duplicate());
         let mut bytes = [0; 512];
         device.read_at(1024 + sector * 512, &mut bytes).unwrap();
-        // Of another time: the time of the last write, or a field behind the first sector.
+        // From another time: the time of the last write, or a field behind the first sector.
         let field = if sector == 0 { 0x30 } else { 0x60 };
         bytes[field] ^= 1;
         device.write_at(1024 + sector * 512, &bytes).unwrap();

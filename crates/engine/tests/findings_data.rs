@@ -1,4 +1,6 @@
-//! What adversaries found in files' content, each in its smallest form, with one line of story.
+//! Bugs that adversarial testing found in files' content, each in its smallest form, with one line
+//! of story.
+//! story.
 
 #![allow(clippy::unwrap_used)]
 
@@ -42,8 +44,8 @@ fn a_range_inside_a_block_is_zeroed_wherever_it_begins() {
     }
 }
 
-/// With the page cache followed and blocks above 4 KiB, data that waited was written over what a
-/// direct write had written.
+/// With the page cache followed and blocks above 4 KiB, older dirty data was written over a direct
+/// write.
 #[test]
 fn a_direct_write_comes_after_the_data_that_waited() {
     for bits in [12, 13, 14, 16] {
@@ -66,8 +68,8 @@ fn a_direct_write_comes_after_the_data_that_waited() {
     }
 }
 
-/// Where space was short and the page cache was followed, the rest of a block of a block map showed
-/// what the device held before.
+/// When space was short and the page cache was followed, the rest of a block of a block map showed
+/// old content of the device.
 #[test]
 fn a_block_that_is_placed_at_once_is_zeroes_but_for_what_was_written() {
     let device = Arc::new(formatted(&mkfs::Options::ext3().block_size(4096), 64 << 20));
@@ -82,7 +84,7 @@ fn a_block_that_is_placed_at_once_is_zeroes_but_for_what_was_written() {
     fs.sync(&context()).unwrap();
     fs.unlink(&context(), ROOT, b"old").unwrap();
     fs.sync(&context()).unwrap();
-    // All but 32 blocks or so.
+    // All but about 32 blocks.
     for at in (0..at - (192 << 10)).step_by(64 << 10) {
         fs.write(&context(), filler, at, &[1; 64 << 10]).unwrap();
     }
@@ -111,8 +113,8 @@ fn what_lies_behind_the_end_never_shows() {
     }
 }
 
-/// Each freed block of logged data takes a revoke record: those of a large file were more than the
-/// log holds. A part may end inside of a cluster.
+/// Each freed block of logged data takes a revoke record: those of a large file exceeded the log. A
+/// part may end inside a cluster.
 #[test]
 fn a_large_file_of_logged_data_is_deleted_in_parts() {
     let image = ext4(1024).journal_mib(1);
@@ -136,7 +138,7 @@ fn a_large_file_of_logged_data_is_deleted_in_parts() {
     }
 }
 
-/// An insertion that was refused after its write-back lost the size that only memory knew.
+/// An insertion refused after its write-back lost the size that only memory knew.
 #[test]
 fn a_refused_insertion_keeps_the_size() {
     let device = Arc::new(formatted(&ext4(4096), 32 << 20));
@@ -158,8 +160,8 @@ fn a_refused_insertion_keeps_the_size() {
     judge(fs, &device);
 }
 
-/// Transactions of the smallest size have no room for the frees of a collapse beside its move; they
-/// need none.
+/// Transactions of the smallest size have no room for the frees of a collapse beside its move. They
+/// do not need any.
 #[test]
 fn a_tail_is_moved_in_the_smallest_transactions() {
     let device = Arc::new(formatted(&ext4(1024), 64 << 20));
@@ -177,7 +179,7 @@ fn a_tail_is_moved_in_the_smallest_transactions() {
     judge(fs, &device);
 }
 
-/// On a full image a write to a file in its inode answered "no space", and the content was gone.
+/// On a full image a write to a file in its inode returned "no space", and the content was gone.
 #[test]
 fn a_write_that_finds_no_room_leaves_the_content_of_an_inode() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -213,9 +215,9 @@ fn a_write_that_finds_no_room_leaves_the_content_of_an_inode() {
     judge(fs, &device);
 }
 
-/// Direct writes put entries between those that waited, which had been promised room behind all
-/// others: with the rest of the space written full, what `write` had taken could not be written
-/// back, and was lost at close.
+/// Direct writes put entries between dirty ones, which had been promised room behind all others.
+/// With the remaining space filled, data that `write` had accepted could not be written back, and
+/// was lost at close.
 #[test]
 fn direct_writes_leave_room_for_what_waits_beside_them() {
     let (block, cluster) = (1024_u64, 16_u64 << 10);
@@ -244,8 +246,8 @@ fn direct_writes_leave_room_for_what_waits_beside_them() {
     judge(fs, &device);
 }
 
-/// Linux gives equal values of one file one inode: when one of two attributes went, both references
-/// stayed.
+/// Linux puts equal values of one file into one inode: when one of two attributes was removed, both
+/// references stayed.
 #[test]
 fn a_value_that_two_attributes_share_loses_one_reference() {
     if !blockyard_testkit::require(&["e2fsck", "mke2fs", "root"]) {

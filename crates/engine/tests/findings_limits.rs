@@ -1,5 +1,5 @@
-//! What adversaries found at the limits of sizes, names and arguments, each in its smallest form,
-//! with one line of story.
+//! Bugs that adversarial testing found at the limits of sizes, names and arguments, each in its
+//! smallest form, with one line of story.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use trial::{
     part,
 };
 
-/// At the end of the largest files sums went past 32 and 64 bits: a punch that reached it panicked.
+/// At the end of the largest files sums exceeded 32 and 64 bits: a punch that reached it panicked.
 #[test]
 fn everything_works_at_the_end_of_the_largest_files() {
     for bits in [10, 11, 12, 16] {
@@ -61,8 +61,8 @@ fn everything_works_at_the_end_of_the_largest_files() {
     }
 }
 
-/// A range whose insertion would make a file too large was refused with the times as they were;
-/// Linux changes them.
+/// An insertion that would make a file too large was refused with unchanged times; Linux changes
+/// them.
 #[test]
 fn an_insertion_that_is_too_large_changes_the_times() {
     let (_, fs) = fresh(&ext4(1024), 64 << 20);
@@ -81,7 +81,7 @@ fn an_insertion_that_is_too_large_changes_the_times() {
     assert_eq!(times(), [true; 2]);
 }
 
-/// The last cluster of the largest file ends behind the last block: a sum went past 32 bits.
+/// The last cluster of the largest file ends behind the last block: a sum exceeded 32 bits.
 #[test]
 fn the_last_cluster_of_the_largest_file_is_shared() {
     let (device, fs) = fresh(&ext4(2048).features("bigalloc").cluster_size(32 << 10), 256 << 20);
@@ -94,7 +94,7 @@ fn the_last_cluster_of_the_largest_file_is_shared() {
     judge(fs, &device);
 }
 
-/// Without huge_file the sectors of a file have 32 bits: sizes beyond that were taken.
+/// Without huge_file the sectors of a file have 32 bits: larger sizes were accepted.
 #[test]
 fn without_huge_file_files_end_where_their_sectors_can_be_counted() {
     for (features, least, most) in
@@ -114,8 +114,7 @@ fn without_huge_file_files_end_where_their_sectors_can_be_counted() {
     }
 }
 
-/// The content of a file in its inode took sizes that the block map to come could not hold: its
-/// data was lost.
+/// A file in its inode accepted sizes that its later block map could not hold: its data was lost.
 #[test]
 fn a_file_in_its_inode_ends_where_its_block_map_will() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -133,7 +132,7 @@ fn a_file_in_its_inode_ends_where_its_block_map_will() {
     judge(fs, &device);
 }
 
-/// Names beyond what the kernel's calls take were stored, where nobody could list or remove them.
+/// Names beyond what the kernel's calls accept were stored, and nobody could list or remove them.
 #[test]
 fn names_of_attributes_end_where_the_kernels_do() {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
@@ -147,7 +146,7 @@ fn names_of_attributes_end_where_the_kernels_do() {
     judge(fs, &device);
 }
 
-/// Nanoseconds of a second and more became other seconds.
+/// Nanoseconds of a second or more became other seconds.
 #[test]
 fn nanoseconds_of_a_second_are_refused() {
     let (_, fs) = fresh(&ext4(4096), 32 << 20);
@@ -160,7 +159,7 @@ fn nanoseconds_of_a_second_are_refused() {
     }
 }
 
-/// A release too many made the count of references wrap: the file was never deleted.
+/// One release too many made the reference count wrap: the file was never deleted.
 #[test]
 fn only_what_is_open_is_released() {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
@@ -193,7 +192,7 @@ fn encrypted_directories_take_no_names() {
     assert!(matches!(fs.create(&context(), dir, b"x", &support::regular()), Err(Error::NotPermitted)));
     assert!(matches!(fs.link(&context(), inode, dir, b"x"), Err(Error::NotPermitted)));
     assert!(matches!(fs.symlink(&context(), dir, b"x", b"y"), Err(Error::NotPermitted)));
-    // A name that is there already took a plain file.
+    // An existing name accepted a plain file.
     let (plain, secret) = ((ROOT, FILE), (dir, &b"secret"[..]));
     for (from, to, mode) in [
         (plain, secret, RenameMode::Replace),
@@ -237,7 +236,7 @@ fn a_directory_that_changes_without_dir_index_has_no_index() {
     judge(fs, &device);
 }
 
-/// A device number with too many bits was another one after the image was opened again.
+/// A device number with too many bits was a different one after the image was opened again.
 #[test]
 fn device_numbers_end_where_the_format_does() {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
@@ -253,8 +252,8 @@ fn device_numbers_end_where_the_format_does() {
     judge(fs, &device);
 }
 
-/// The walk to the root went round in a loop of `..` as often as there are inodes, minutes on a
-/// large image.
+/// The walk to the root followed a loop of `..` as often as there are inodes: minutes on a large
+/// image.
 #[test]
 fn a_loop_of_directories_ends_the_walk_to_the_root_at_once() {
     const DEEP: usize = 300;
@@ -273,7 +272,7 @@ fn a_loop_of_directories_ends_the_walk_to_the_root_at_once() {
         block.starts_with(&own)
     });
     device.write_at(at.unwrap() + 12, &chain[DEEP - 1].raw().to_le_bytes()).unwrap();
-    // Little stays in memory: reads tell how far the walk goes.
+    // Little stays in memory, so reads show how far the walk goes.
     let device = Arc::new(FaultyDevice::new(device.duplicate()));
     let fs = open_on(&device, OpenOptions { cache_bytes: 16 << 10, inodes_max: 1, ..OpenOptions::default() });
     let before = device.counts().reads;
@@ -284,8 +283,7 @@ fn a_loop_of_directories_ends_the_walk_to_the_root_at_once() {
     assert_eq!(fs.lookup(ROOT, b"moved").unwrap(), moved);
 }
 
-/// A direct write of nothing panicked, and one to a file that may only be appended to went where it
-/// was told.
+/// An empty direct write panicked, and one to an append-only file went to the given offset.
 #[test]
 fn direct_writes_respect_append_only_files_and_may_be_empty() {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
@@ -299,7 +297,7 @@ fn direct_writes_respect_append_only_files_and_may_be_empty() {
     judge(fs, &device);
 }
 
-/// A file without a name that got one while it was deleted was both.
+/// A file without a name that got one during its deletion was both named and deleted.
 #[test]
 fn a_name_and_a_deletion_do_not_meet() {
     let (device, fs) = fresh(&ext4(1024), 32 << 20);
@@ -384,8 +382,8 @@ fn hashes_of_values_have_all_their_bits() {
     }
 }
 
-/// The first attribute block on an image without ext_attr left the feature off: e2fsck took the
-/// attribute away.
+/// The first attribute block on an image without ext_attr left the feature off: e2fsck removed the
+/// attribute.
 #[test]
 fn the_first_attribute_block_brings_its_feature() {
     for features in ["", "^has_journal"] {
@@ -408,7 +406,8 @@ fn the_first_attribute_block_brings_its_feature() {
     }
 }
 
-/// The first file of 2 GiB on an image without large_file left the feature off, an error to e2fsck.
+/// The first file of 2 GiB on an image without large_file left the feature off, which e2fsck
+/// reports as an error.
 #[test]
 fn the_first_large_file_brings_its_feature() {
     type Grow = fn(&blockyard_engine::FileSystem, blockyard_disk::InodeNr);
@@ -438,8 +437,8 @@ fn the_first_large_file_brings_its_feature() {
     }
 }
 
-/// An index that had been switched off was overwritten by the first name, and the directory still
-/// said that it had one.
+/// A disabled index was overwritten by the first name, and the directory still said that it had
+/// one.
 #[test]
 fn a_change_takes_the_mark_of_an_index_that_is_switched_off() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -480,7 +479,7 @@ fn a_change_takes_the_mark_of_an_index_that_is_switched_off() {
     }
 }
 
-/// New files and directories had no project, and names crossed the borders of projects.
+/// New files and directories had no project, and names crossed project borders.
 #[test]
 fn projects_are_inherited_and_keep_their_names() {
     let Some(base) = changed(
@@ -514,7 +513,7 @@ fn projects_are_inherited_and_keep_their_names() {
     crossing((dir, b"ours"), (ROOT, FILE), RenameMode::Exchange);
     fs.link(&context(), ours, sub, b"l").unwrap();
     fs.rename(&context(), (dir, b"ours"), (sub, b"m"), RenameMode::Replace).unwrap();
-    // Out of a project a name may go: where it goes to, nothing is inherited.
+    // A name may leave a project if nothing is inherited where it goes.
     fs.rename(&context(), (sub, b"m"), (plain_dir, b"m"), RenameMode::Replace).unwrap();
     judge(fs, &device);
     let reader = blockyard_inspect::reader::Reader::open(device).unwrap();
@@ -523,7 +522,7 @@ fn projects_are_inherited_and_keep_their_names() {
     }
 }
 
-/// A mode said less than the access control list granted: a change of one left the other as it was.
+/// A mode and the access control list disagreed: a change of one left the other as it was.
 #[test]
 fn a_mode_and_its_access_control_list_agree() {
     const NAME: &[u8] = b"system.posix_acl_access";
@@ -557,7 +556,7 @@ fn a_mode_and_its_access_control_list_agree() {
     }
 }
 
-/// A write that may be short was refused where it crossed the largest size; Linux writes what fits.
+/// A write that may be short was refused if it crossed the largest size; Linux writes what fits.
 #[test]
 fn a_write_that_crosses_the_largest_size_is_short() {
     for bits in [10, 12] {
@@ -577,7 +576,7 @@ fn a_write_that_crosses_the_largest_size_is_short() {
     }
 }
 
-/// On an instance that was opened to be read, fsync said that it may not write; on Linux there is
+/// On an instance opened read-only, fsync failed because it may not write; on Linux there is
 /// nothing to do.
 #[test]
 fn an_instance_that_is_only_read_is_always_durable() {

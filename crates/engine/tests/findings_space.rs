@@ -1,5 +1,5 @@
-//! What adversaries found on full images and in directories that lie in their inodes, each in its
-//! smallest form, with one line of story.
+//! Bugs that adversarial testing found on full images and in directories that lie in their inodes,
+//! each in its smallest form, with one line of story.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use support::{ROOT, context, directory, file};
 use trial::{FILE, changed, content, ext4, fill, formatted, fresh, full, judge, open_on, part};
 
-/// On a full image writes into space that was allocated ahead found none: its promise had to come
-/// from what was ordinary.
+/// On a full image writes into preallocated space found no space: their reservation had to come
+/// from the ordinary pool.
 #[test]
 fn space_allocated_ahead_takes_writes_on_a_full_image() {
     let (device, fs) = fresh(&full(), 8 << 20);
@@ -33,8 +33,8 @@ fn space_allocated_ahead_takes_writes_on_a_full_image() {
     judge(fs, &device);
 }
 
-/// On a full image an insertion and a zeroed range found no node for the split, which the file
-/// system's own reserve is for.
+/// On a full image an insertion and a zeroed range found no node for the split, although the file
+/// system's own reserve is for that.
 #[test]
 fn ranges_of_a_full_image_find_a_node() {
     for what in [Fallocate::InsertRange, Fallocate::ZeroRange, Fallocate::CollapseRange, Fallocate::PunchHole]
@@ -73,8 +73,8 @@ fn a_write_that_does_not_fit_leaves_the_file_as_it_was() {
     judge(fs, &device);
 }
 
-/// On a full image no name left a directory in its inode, and a move that did not find the block
-/// for that ended the instance.
+/// On a full image no name could be removed from a directory in its inode, and a move that did not
+/// find the block for that ended the instance.
 #[test]
 fn directories_in_inodes_change_without_a_block() {
     for features in ["inline_data", "inline_data,^has_journal"] {
@@ -110,8 +110,8 @@ fn directories_in_inodes_change_without_a_block() {
     }
 }
 
-/// Names that a directory in its inode has no room for take a block; those it has room for take
-/// none, and all stay through both.
+/// Names for which a directory in its inode has no room take a block; others take none. All stay
+/// through both.
 #[test]
 fn a_directory_leaves_its_inode_when_it_is_full() {
     let Some(base) = changed(&ext4(1024).inode_size(256).features("inline_data"), &["mkdir d"]) else {
@@ -134,8 +134,8 @@ fn a_directory_leaves_its_inode_when_it_is_full() {
     judge(fs, &device);
 }
 
-/// On a full image a block that had been punched could not be written again: its node had to come
-/// from what was ordinary.
+/// On a full image a punched block could not be written again: its node had to come from the
+/// ordinary pool.
 #[test]
 fn a_punched_block_of_a_full_image_is_written_again() {
     let (base, fs) = fresh(&full(), 8 << 20);
@@ -168,7 +168,7 @@ fn a_punched_block_of_a_full_image_is_written_again() {
             Err(error) => panic!("{error}"),
         })
         .count();
-    // All that is not the file system's own.
+    // All except the file system's own reserve.
     assert_eq!(fs.statistics().blocks_free, free);
     judge(fs, &device);
     if !blockyard_testkit::require(&["root"]) {
@@ -179,11 +179,11 @@ fn a_punched_block_of_a_full_image_is_written_again() {
     base.save(&image).unwrap();
     let mount = blockyard_testkit::LoopMount::new(&image, "").unwrap();
     let kernels = punch_and_write(&mount.path().join("file"));
-    // The rest are nodes, of which the two trees have a few more or less.
+    // The rest are nodes; the two trees may differ by a few.
     assert!(written + 8 >= kernels, "{written} of 300, by Linux {kernels}");
 }
 
-/// How many of 300 punched blocks of a full image Linux writes again, when all were punched first.
+/// How many of 300 punched blocks of a full image Linux writes again, if all were punched first.
 fn punch_and_write(path: &std::path::Path) -> usize {
     use rustix::fs::{FallocateFlags, fallocate, fsync};
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -224,7 +224,7 @@ fn a_directory_in_a_large_inode_changes_there() {
             assert_eq!(blocks_of(&dir), 0);
         }
         let device = Arc::new(MemoryDevice::load(&image).unwrap());
-        // How many names Linux puts beside them before the directory leaves its inode.
+        // How many more names fit before the directory leaves its inode under Linux.
         let kernels = {
             let mount = blockyard_testkit::LoopMount::new(&image, "").unwrap();
             let dir = mount.path().join("d");

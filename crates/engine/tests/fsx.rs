@@ -1,8 +1,8 @@
-//! One file under random operations against plain bytes, after the manner of fsx: what is read is
-//! what was written, through write-back, commits and reopening; at the end e2fsck finds nothing.
+//! One file under random operations against plain bytes, in the manner of fsx: reads return what
+//! was written, through write-back, commits and reopening. At the end e2fsck finds nothing.
 //!
-//! Every operation takes its range from `blockyard_ranges`: random offsets never met the edges of
-//! blocks, clusters, folios and maps.
+//! Every operation takes its range from `blockyard_ranges`, because random offsets never met the
+//! edges of blocks, clusters, folios and maps.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -30,10 +30,10 @@ const EINVAL: i32 = 22;
 const EFBIG: i32 = 27;
 const EOPNOTSUPP: i32 = 95;
 
-/// Bytes from the begin of a device that are poison: what nobody wrote must not be read.
+/// Bytes from the start of a device that are poison: unwritten bytes must not be read.
 const POISON: u64 = 32 << 20;
 
-/// Operations that a failure shows.
+/// Operations that a failure prints.
 const SHOWN: usize = 12;
 
 const MODES: [Fallocate; 9] = [
@@ -87,7 +87,7 @@ impl World {
         self.fs.as_ref().unwrap()
     }
 
-    /// Closes the image; what worked on it is kept.
+    /// Closes the image, and keeps the list of what worked on it.
     fn close(&mut self) {
         let fs = self.fs.take().unwrap();
         self.worked.extend(fs.done());
@@ -105,7 +105,7 @@ impl World {
         self.done.drain(..old);
     }
 
-    /// Whether the answer is the one that is due; an errno is due where it is refused.
+    /// Checks the answer: an errno if it must be refused.
     fn answers<T>(&self, got: Result<T, Error>, refused: Option<i32>) -> Option<T> {
         let errno = got.as_ref().err().map(Error::errno);
         let text = got.as_ref().err().map_or_else(|| "Ok".to_owned(), ToString::to_string);
@@ -117,7 +117,7 @@ impl World {
         (end > self.kind.edges.largest()).then_some(EFBIG)
     }
 
-    /// Begins anew when space gets short, so that no operation runs out of it.
+    /// Starts over when space gets short, so that no operation runs out of it.
     fn make_room(&mut self) {
         let seen = self.fs().statistics();
         if seen.blocks_available < seen.blocks / 2 {
@@ -160,7 +160,7 @@ impl World {
         let _ = self.answers(odd, Some(EINVAL));
     }
 
-    /// Bytes of a write: few of them as large as the largest folio.
+    /// Bytes of a write: only a few are as large as the largest folio.
     fn longest(&mut self) -> u64 {
         let block = self.kind.edges.block();
         if self.rng.random_range(0..24) == 0 { (2 << 20) + 2 * block } else { (8 * block).max(32 << 10) }
@@ -228,7 +228,7 @@ impl World {
         if self.answers(got, self.too_large(size)).is_some() {
             let edge = self.bytes.len().min(size);
             self.bytes.resize(size);
-            // What was allocated ahead stays when a file grows.
+            // Preallocated blocks stay when a file grows.
             if size == edge {
                 self.mapped_end = self.mapped_end.min(size.next_multiple_of(self.kind.edges.cluster()));
             }
@@ -250,7 +250,7 @@ impl World {
         } else {
             self.ranges.range(&mut self.rng, size, longest)
         };
-        // Beyond what is drawn from only as far as the largest file.
+        // Beyond the usual range only as far as the largest file.
         let len = range.end - range.start;
         if what == Fallocate::InsertRange
             && size + len > self.kind.edges.reach()
@@ -271,7 +271,7 @@ impl World {
         }
     }
 
-    /// The reason to refuse a range, in the order in which Linux looks for one.
+    /// The reason to refuse a range, in Linux's order of checks.
     fn refused(&self, what: Fallocate, range: &Range<u64>) -> Option<i32> {
         let (size, unit) = (self.bytes.len(), self.kind.edges.cluster());
         let whole = range.start.is_multiple_of(unit) && range.end.is_multiple_of(unit);
@@ -313,7 +313,7 @@ impl World {
         self.compare_around(range);
     }
 
-    /// Brings data out, in one of the ways that there are.
+    /// Writes data out, in one of the possible ways.
     fn settle(&mut self) {
         let ctx = context();
         let (fs, inode) = (self.fs(), self.inode);
@@ -341,7 +341,7 @@ impl World {
         self.compare_all();
     }
 
-    /// Compares both ends of a range, and what it holds when that is little.
+    /// Compares both ends of a range, and its content if that is small.
     fn compare_around(&self, range: Range<u64>) {
         let beside = 2 * self.kind.edges.block().max(4096);
         let (first, last) = (range.start.saturating_sub(beside), range.end + beside);
@@ -352,7 +352,7 @@ impl World {
         self.compare(range.end.saturating_sub(beside)..last);
     }
 
-    /// Compares all that was written, and a little beside it; all there is of a small file.
+    /// Compares everything that was written, and a little beside it; all of a small file.
     fn compare_all(&self) {
         let (size, block) = (self.bytes.len(), self.kind.edges.block());
         if size <= 8 << 20 {
@@ -379,7 +379,7 @@ impl World {
 }
 
 impl Drop for World {
-    /// A failure shows what led to it.
+    /// A failure prints what led to it.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let done: Vec<&str> = self.done.iter().map(String::as_str).collect();
@@ -399,7 +399,7 @@ fn open(kind: &Kind, device: &Arc<MemoryDevice>) -> Watched {
     Watched::new(FileSystem::open(shared, options, &context()).unwrap())
 }
 
-/// Gives what worked.
+/// Returns what worked.
 fn run(kind: &Kind, steps: u32) -> BTreeSet<&'static str> {
     let first = seed(20_261_121);
     let rng = ChaCha8Rng::seed_from_u64(first ^ kind.edges.block());
@@ -432,7 +432,7 @@ fn run_all(kind: fn(u64) -> Kind, sample: u32) {
         coverage::assert_done_within("fsx", &[kind.label()], here.iter().copied());
         worked.extend(here);
     }
-    // A short run meets some of it only.
+    // A short run covers only some of it.
     if steps >= sample {
         coverage::assert_done("fsx", &[kind(kinds::BLOCKS[0]).label()], worked);
     }
@@ -443,14 +443,14 @@ fn extents() {
     run_all(kinds::extents, 1_000);
 }
 
-/// Direct writes over dirty data met parts of folios where blocks are larger than pages, and older
-/// data won.
+/// With blocks larger than pages, direct writes over dirty data met parts of folios, and older data
+/// won.
 #[test]
 fn the_page_cache_followed() {
     run_all(kinds::page_cache, 1_000);
 }
 
-/// A cache of clean data between it and the device, both so small that what waits and what is kept
+/// A cache of clean data between the file and the device, both so small that dirty and kept data
 /// come and go.
 #[test]
 fn clean_data_is_kept() {
@@ -489,7 +489,7 @@ fn largest_files_of_indirect_blocks() {
     run_all(kinds::largest_indirect, 800);
 }
 
-/// docs/testing.md says which images there are.
+/// docs/testing.md must list the images.
 #[test]
 fn the_images_are_told() {
     let kinds: [fn(u64) -> Kind; 9] = [

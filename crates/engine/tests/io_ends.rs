@@ -1,5 +1,5 @@
-//! Conversions that wait for the end of their I/O, as somebody tells it: what that does to the
-//! tree, and that nothing of the content is lost or hidden meanwhile.
+//! Conversions that wait for the reported end of their I/O: the effect on the tree, and that no
+//! content is lost or hidden meanwhile.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,9 +33,9 @@ struct Watched {
     /// Of each request: whether it is for data, was reserved, and may use the file system's own
     /// reserve.
     asked: Vec<(bool, bool, bool)>,
-    /// Clusters of preallocations that had gone back after each piece that write-back mapped.
+    /// Clusters of preallocations that had been given back after each piece that write-back mapped.
     given_back: Vec<u64>,
-    /// After so many requests for data: inode and blocks.
+    /// After this many requests for data: inode and blocks.
     ends: Vec<(usize, InodeNr, Range<u32>)>,
 }
 
@@ -96,8 +96,8 @@ fn content(pieces: u32) -> Vec<u8> {
     (0..pieces * PIECE).flat_map(|block| [block.to_le_bytes()[0] | 1; 4096]).collect()
 }
 
-/// The pieces of a file keep entries of their own until they are converted: with five of them the
-/// tree grows, unless two have been converted, and joined, before the fifth is mapped.
+/// The pieces of a file keep entries of their own until they are converted. With five of them the
+/// tree grows, unless two have been converted and joined before the fifth is mapped.
 #[test]
 fn a_tree_grows_or_not_with_the_time_at_which_io_ends() {
     for (after, grows) in [(2, false), (4, false), (5, true), (99, true)] {
@@ -112,7 +112,7 @@ fn a_tree_grows_or_not_with_the_time_at_which_io_ends() {
     }
 }
 
-/// Without anybody who tells, the device has the data when a write returns: all are converted when
+/// Without an observer, the device has the data when a write returns: all pieces are converted when
 /// the last is mapped.
 #[test]
 fn without_being_told_the_pieces_are_converted_together() {
@@ -126,7 +126,7 @@ fn without_being_told_the_pieces_are_converted_together() {
 }
 
 /// A write-back whose I/O has not ended: its data is read, changed in part, zeroed, cut off and
-/// moved like any other, and it is there after fsync and closing.
+/// moved like any other, and is there after fsync and closing.
 #[test]
 fn what_waits_for_the_end_of_its_io_is_content_all_the_same() {
     let (device, fs, _watch) = world(true);
@@ -166,9 +166,8 @@ fn what_waits_for_the_end_of_its_io_is_content_all_the_same() {
     }
 }
 
-/// Nobody may write the file any more, and its last reserved cluster gets its place: what was
-/// preallocated with that goes back at once, so that the tree block which a later piece needs may
-/// lie there.
+/// Nobody may write the file any more, and its last reserved cluster is allocated. The remaining
+/// preallocation is given back at once, so that the tree block for a later piece may use it.
 #[test]
 fn preallocations_go_back_in_the_middle_of_a_write_back() {
     let (_, fs, watch) = world(true);
@@ -190,9 +189,8 @@ fn preallocations_go_back_in_the_middle_of_a_write_back() {
     assert!(before < after[0] && after[0] == after[1], "{before} {after:?}");
 }
 
-/// As Linux asks: allocating ahead where data waits takes what was reserved for it, and nothing
-/// else; what a conversion splits takes from the file system's own reserve, and was reserved by
-/// nobody.
+/// As in Linux: preallocating where data is delayed takes its reservation and nothing else. A split
+/// by a conversion takes from the file system's own reserve, and was reserved by nobody.
 #[test]
 fn whose_clusters_are_asked_for_follows_from_what_waits() {
     let (_, fs, watch) = world(true);
@@ -201,7 +199,7 @@ fn whose_clusters_are_asked_for_follows_from_what_waits() {
     fs.fallocate(&context(), inode, Fallocate::Allocate, 0, 40 * BLOCK).unwrap();
     let data = |is_reserved| (true, is_reserved, false);
     assert_eq!(std::mem::take(&mut watch.0.lock().unwrap().asked), [false, true, false].map(data));
-    // Each of them parts the extent in two more: the root is full at the second.
+    // Each of them splits off two more extents: the root is full at the second.
     for block in [20, 30] {
         fs.write(&context(), inode, block * BLOCK, &[7; 4096]).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A file system of 16 TiB: opening it costs little time and memory.
+//! A file system of 16 TiB: opening it takes little time and memory.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use blockyard_testkit::full_matrix;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Held by a test while it measures: the process has one resident size.
+/// Held by a test while it measures: the process has only one resident size.
 static MEASURING: Mutex<()> = Mutex::new(());
 
 /// Resident memory of this process in bytes.

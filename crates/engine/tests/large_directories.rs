@@ -1,5 +1,5 @@
-//! Directories of hundreds of blocks with caches that hold few of them: names, listings, the image
-//! after it, and that who looks decides nothing.
+//! Directories of hundreds of blocks with caches that hold only a few: names, listings, the
+//! resulting image, and that mere reading changes no decision.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 const FIFO: NewInode = NewInode { kind: FileType::Fifo, permissions: 0o644, device: None };
 const DIRECTORY: NewInode = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
 const THREADS: u32 = 4;
-/// Directories that all threads use; each has one more of its own.
+/// Directories used by all threads. Each thread also has its own.
 const SHARED: usize = 3;
 /// Names that a thread may have in one directory.
 const NAMES: u32 = 1700;
@@ -37,7 +37,7 @@ fn open(device: &Arc<MemoryDevice>, options: &OpenOptions) -> FileSystem {
     FileSystem::open(shared, options.clone(), &context(0)).unwrap()
 }
 
-/// What one thread has made: in the shared directories, and in its own.
+/// What one thread has created: in the shared directories, and in its own.
 struct Made {
     own: InodeNr,
     names: [BTreeMap<Vec<u8>, InodeNr>; SHARED + 1],
@@ -59,8 +59,8 @@ impl Made {
     }
 }
 
-/// Makes, removes, looks up and lists names. The thread's own directory dies now and then, and
-/// comes back by the same name.
+/// Creates, removes, looks up and lists names. The thread's own directory is removed now and then,
+/// and created again under the same name.
 fn work(fs: &FileSystem, shared: &[InodeNr], thread: u32, steps: u32, seed: u64) -> Made {
     let ctx = context(thread);
     let mut rng = ChaCha8Rng::seed_from_u64(seed * 100 + u64::from(thread));
@@ -177,7 +177,7 @@ fn threads_agree_without_a_journal() {
     stress(OpenOptions { cache_bytes: 300_000, journal, ..OpenOptions::default() }, seed(4));
 }
 
-/// Commits, and the image, after the same changes in small directories.
+/// The number of commits, and the image, after the same changes in small directories.
 fn changes_beside(look: bool, name_cache_bytes: usize) -> (u64, Vec<u8>) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let format = mkfs::Options::ext4().block_size(1024).journal_mib(8).identity(7, 1_700_000_000);
@@ -228,8 +228,8 @@ fn changes_beside(look: bool, name_cache_bytes: usize) -> (u64, Vec<u8>) {
     (commits, image)
 }
 
-/// Commits, and the image after it, of changes in a large directory and a small one, between which
-/// `reads` push inodes out of memory.
+/// The number of commits, and the image, after changes in a large directory and a small one,
+/// between which `reads` push inodes out of memory.
 fn changes_between(reads: bool, journal_mib: u32) -> (u64, Vec<u8>) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let format = mkfs::Options::ext4().block_size(1024).journal_mib(journal_mib).identity(7, 1_700_000_000);
@@ -275,8 +275,8 @@ fn reads_that_push_a_large_directory_out_of_memory_decide_nothing() {
     }
 }
 
-/// Reads leave things in memory. When transactions end, and so what is on disk, does not depend on
-/// them.
+/// Reads leave things in memory. The ends of transactions, and so the disk content, do not depend
+/// on them.
 #[test]
 fn who_looks_into_a_large_directory_decides_nothing() {
     let (commits, image) = changes_beside(false, 64 << 20);

@@ -1,6 +1,6 @@
-//! What decides which blocks are asked for, when, and in which pieces: each mechanism that was
-//! found by comparing operations with Linux 6.18 (docs/behaviour/page-cache.md) by itself, without
-//! a kernel.
+//! What decides which blocks are requested, when, and in which pieces. Each mechanism that was
+//! found by comparing operations with Linux 6.18 (docs/behaviour/page-cache.md), separately and
+//! without a kernel.
 
 #![allow(clippy::unwrap_used)]
 
@@ -71,12 +71,12 @@ impl World {
         self.fs.fallocate(&context(), inode, what, from, to - from).unwrap();
     }
 
-    /// What was asked for since the last call.
+    /// The requests since the last call.
     fn taken(&self) -> Vec<Request> {
         std::mem::take(&mut self.requests.0.lock().unwrap())
     }
 
-    /// The inodes that data was asked for by a sync, each once, in order.
+    /// The inodes for which a sync requested data, each once, in order.
     fn synced(&self) -> Vec<u32> {
         self.taken();
         self.fs.sync(&context()).unwrap();
@@ -106,7 +106,7 @@ fn fsync_leaves_a_file_its_place_in_the_order() {
     world.fs.fsync(&context(), b).unwrap();
     world.write(b, 4, 1);
     assert_eq!(world.synced(), [b, a].map(InodeNr::raw));
-    // Writing back everything takes it away.
+    // Writing back everything removes it.
     world.write(a, 8, 1);
     world.write(b, 8, 1);
     assert_eq!(world.synced(), [a, b].map(InodeNr::raw));
@@ -158,7 +158,7 @@ fn a_file_that_was_cut_to_nothing_is_written_back_when_it_is_closed() {
     world.fs.truncate(&context(), inode, 0).unwrap();
     world.write(inode, 0, 3);
     assert_eq!(close(), 1);
-    // Once: the next close is an ordinary one again.
+    // Only once: the next close is an ordinary one again.
     world.fs.open_inode(inode, true).unwrap();
     world.write(inode, 8, 3);
     assert_eq!(close(), 0);
@@ -168,7 +168,7 @@ fn a_file_that_was_cut_to_nothing_is_written_back_when_it_is_closed() {
     assert_eq!(close(), 0, "it was not cut to nothing");
 }
 
-/// 2048 blocks are asked for at most; the rest of the folio that they end in comes alone.
+/// At most 2048 blocks are requested. The rest of the folio in which they end comes alone.
 #[test]
 fn a_run_that_ends_inside_a_folio_goes_on_with_the_rest_of_it() {
     let world = World::new();
@@ -180,9 +180,9 @@ fn a_run_that_ends_inside_a_folio_goes_on_with_the_rest_of_it() {
     assert_eq!(data, [(number, 100, 2048), (number, 2148, 412), (number, 2560, 540)]);
 }
 
-/// The part of a block that zero range touches brings its page in, also behind the end of the file
-/// and where no whole block is zeroed: the write behind makes its folios from the next page on, and
-/// asks for them at once.
+/// Zero range loads the page of a partly touched block, even behind the end of the file, and even
+/// if no whole block is zeroed. The write behind it makes its folios from the next page on, and
+/// requests them at once.
 #[test]
 fn zeroing_a_part_of_a_block_brings_its_page_in() {
     let world = World::new();
@@ -195,7 +195,7 @@ fn zeroing_a_part_of_a_block_brings_its_page_in() {
 }
 
 /// Five pieces of a write-back are five entries until all are converted: a root of four grows,
-/// though one entry is left.
+/// although one entry is left.
 #[test]
 fn pieces_of_a_write_back_are_entries_of_their_own_until_all_are_mapped() {
     for (blocks, grows) in [(4 * 2048, false), (5 * 2048, true)] {
@@ -218,7 +218,7 @@ fn fallocate_asks_for_delayed_blocks_alone() {
     assert_eq!(world.taken(), [(number, 0, 4), (number, 4, 2), (number, 6, 4)]);
 }
 
-/// Seen on 6.18: the times change before the range is looked at, and fsync has something to commit.
+/// Seen on 6.18: the times change before the range is checked, and fsync has something to commit.
 #[test]
 fn a_refused_range_changes_the_times() {
     let world = World::new();
@@ -232,8 +232,8 @@ fn a_refused_range_changes_the_times() {
     }
 }
 
-/// Whether fdatasync and fsync of a file commit what was freed elsewhere, after `change` of it at a
-/// later time.
+/// Whether fdatasync and fsync of a file commit frees elsewhere, after `change` of it at a later
+/// time.
 fn commits(change: impl Fn(&World, &OpContext, InodeNr)) -> [bool; 2] {
     [true, false].map(|data_only| {
         let world = World::new();
@@ -290,8 +290,8 @@ fn fdatasync_commits_changes_of_content_and_fsync_those_of_times_too() {
     assert_eq!(commits(|world, _, f| overwrite(world, &context(), f)), [false, false], "at the same time");
 }
 
-/// Seen on 6.18: the size on disk grows with a write inside the last block, so write-back has
-/// nothing to commit.
+/// Seen on 6.18: a write inside the last block raises the size on disk, so write-back has nothing
+/// to commit.
 #[test]
 fn a_write_inside_the_last_block_raises_the_size_on_disk_at_once() {
     let appends = |len: usize| {
@@ -308,8 +308,8 @@ fn a_write_inside_the_last_block_raises_the_size_on_disk_at_once() {
     assert_eq!(appends(2000), [true, true], "another block");
 }
 
-/// Truncation to the same size forgets what lies behind, so the punched hole is remembered by
-/// itself.
+/// Truncation to the same size forgets what lies behind, so the punched hole is remembered
+/// separately.
 #[test]
 fn fallocate_asks_up_to_where_a_punched_hole_ends() {
     for (punches, pieces) in [(true, vec![(6, 10), (16, 6)]), (false, vec![(16, 6)])] {
@@ -328,8 +328,8 @@ fn fallocate_asks_up_to_where_a_punched_hole_ends() {
     }
 }
 
-/// Reading the mapping for a block elsewhere brings in the hole at block 1; what is cut off behind
-/// it is not known with it.
+/// Reading the mapping for a block elsewhere also learns the hole at block 1. The part cut off
+/// behind it is not known.
 #[test]
 fn fallocate_asks_up_to_where_a_hole_ended_that_was_read_with_its_extents() {
     for (reads, pieces) in [(true, vec![(1, 1), (2, 4)]), (false, vec![(1, 5)])] {
@@ -353,7 +353,7 @@ fn fallocate_asks_up_to_where_a_hole_ended_that_was_read_with_its_extents() {
 fn collapsing_writes_back_the_folio_of_its_start_and_what_lies_behind_it() {
     let world = World::new();
     let inode = world.open("f");
-    // Page by page: a folio each.
+    // Page by page: one folio each.
     (0..16).for_each(|block| world.write(inode, block, 1));
     world.allocate(inode, Fallocate::CollapseRange, 4 * BLOCK, 6 * BLOCK);
     let number = inode.raw();
@@ -362,8 +362,8 @@ fn collapsing_writes_back_the_folio_of_its_start_and_what_lies_behind_it() {
     assert_eq!(world.taken(), [(number, 0, 4)]);
 }
 
-/// A file of four written blocks with holes between: its root is full. It is large, so what it gets
-/// is laid out like the file.
+/// A file of four written blocks with holes between: its root is full. It is large, so its requests
+/// follow the file's layout.
 fn four_pieces(world: &World) -> InodeNr {
     let inode = world.open("f");
     world.fs.truncate(&context(), inode, 1 << 20).unwrap();
@@ -375,7 +375,7 @@ fn four_pieces(world: &World) -> InodeNr {
     inode
 }
 
-/// From extent to extent the new block joins the converted one before it; when all is allocated
+/// Extent by extent, the new block joins the converted one before it. If everything is allocated
 /// first, it cannot.
 #[test]
 fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
@@ -388,8 +388,8 @@ fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
     }
 }
 
-/// What is converted first joins its neighbours, so that the tree is pulled into the inode;
-/// splitting what is converted next makes it grow once more.
+/// The first conversion joins its neighbours, so the tree is pulled into the inode. Splitting for
+/// the next conversion makes it grow once more.
 #[test]
 fn a_tree_may_be_pulled_in_and_grow_again_while_a_range_is_converted() {
     let world = World::new();
@@ -405,7 +405,7 @@ fn a_tree_may_be_pulled_in_and_grow_again_while_a_range_is_converted() {
     assert_eq!(grew, 2);
 }
 
-/// Removing leaves a tree that would fit the inode; only what converts something pulls it in.
+/// Removing leaves a tree that would fit the inode. Only a conversion pulls it in.
 #[test]
 fn a_tree_stays_when_what_is_to_be_converted_is_so_already() {
     let world = World::new();
@@ -420,8 +420,8 @@ fn a_tree_stays_when_what_is_to_be_converted_is_so_already() {
     assert_eq!(blocks(), 1 + 4);
 }
 
-/// Seen on 6.18 in a trace: the block that the end of the file lies in is freed, though the hole
-/// ends inside it.
+/// Seen on 6.18 in a trace: the block with the end of the file is freed, although the hole ends
+/// inside it.
 #[test]
 fn a_hole_that_reaches_the_end_of_the_file_takes_its_last_block() {
     for (end, freed) in [(22_451, true), (22_388, false)] {
@@ -436,7 +436,7 @@ fn a_hole_that_reaches_the_end_of_the_file_takes_its_last_block() {
     }
 }
 
-/// The end of a hole splits the extent there, before the head of it goes: for a moment there are
+/// The end of a hole splits the extent there before its head is removed: for a moment there are
 /// five.
 #[test]
 fn punching_splits_the_extent_at_the_end_of_the_hole() {
@@ -457,7 +457,7 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
     let inode = world.open("f");
     world.fs.truncate(&context(), inode, 100 * BLOCK).unwrap();
     world.allocate(inode, Fallocate::Allocate, 50 * BLOCK, 60 * BLOCK);
-    // Looks for block 17, then remembers the hole up to block 60.
+    // Looks up block 17, then remembers the hole up to block 60.
     world.allocate(inode, Fallocate::PunchHole, 17 * BLOCK + 100, 19 * BLOCK);
     world.allocate(inode, Fallocate::PunchHole, 50 * BLOCK, 60 * BLOCK);
     world.taken();
@@ -472,11 +472,11 @@ fn the_edges_of_a_zeroed_range_are_looked_at_behind_all_requests() {
     world.fs.truncate(&context(), inode, 100 * BLOCK).unwrap();
     world.allocate(inode, Fallocate::Allocate, 5 * BLOCK, 10 * BLOCK);
     world.allocate(inode, Fallocate::Allocate, 50 * BLOCK, 60 * BLOCK);
-    // Of the hole from 10 to 60 only what lies before block 30 is remembered then.
+    // Of the hole from 10 to 60 only the part before block 30 is remembered then.
     world.allocate(inode, Fallocate::InsertRange, 30 * BLOCK, 40 * BLOCK);
     world.taken();
     world.allocate(inode, Fallocate::ZeroRange, 20 * BLOCK + 100, 40 * BLOCK + 100);
-    // A look at block 40 would make one hole of it all.
+    // A lookup of block 40 would make one hole of it all.
     assert_eq!(world.taken(), [(inode.raw(), 20, 10), (inode.raw(), 30, 11)]);
 }
 

@@ -1,6 +1,6 @@
-//! What decides as which clusters count while space gets short: the mechanisms found by comparing
-//! with Linux 6.18 on images of clusters aged to their limits (docs/behaviour/page-cache.md, "When
-//! space gets short"), each by itself, without a kernel.
+//! What decides which clusters count when space gets short: the mechanisms found by comparing with
+//! Linux 6.18 on images with clusters, aged to their limits (docs/behaviour/page-cache.md, "When
+//! space gets short"), separately and without a kernel.
 
 #![allow(clippy::unwrap_used)]
 
@@ -57,8 +57,7 @@ fn lag(fs: &FileSystem) -> i64 {
     exact - fs.allocator().free_clusters_approximate().cast_signed()
 }
 
-/// An image of clusters on which the next cluster that is freed makes the counter of free ones
-/// exact.
+/// An image with clusters on which the next freed cluster makes the counter of free ones exact.
 fn clusters_about_to_count(prepare: impl FnOnce(&FileSystem)) -> FileSystem {
     let image = mkfs::Options::ext4().features("bigalloc").cluster_size(65_536);
     let (fs, _) = world(1 << 30, image, OpenOptions::default());
@@ -156,8 +155,8 @@ fn a_tree_block_for_splitting_what_is_unwritten_comes_from_the_reserve_also_at_w
     assert_eq!(flags, [RequestFlags::USE_RESERVED.bits()]);
 }
 
-/// Clusters are taken one by one, so that their counter lags by up to 31: it shows more before a
-/// folio is tried than after what was placed for it came back in one go.
+/// Clusters are taken one by one, so their counter lags by up to 31. It shows more before a folio
+/// is tried than after the folio's allocations came back in one go.
 #[test]
 fn whether_a_folio_is_delayed_is_asked_once_however_often_it_is_tried() {
     let mut refused = 0;
@@ -185,7 +184,7 @@ fn whether_a_folio_is_delayed_is_asked_once_however_often_it_is_tried() {
     assert!(refused > 20, "{refused} folios did not fit");
 }
 
-/// Leaves `left` clusters free, in a file of its own.
+/// Leaves `left` clusters free, using a separate file.
 fn fill(fs: &FileSystem, left: u64) {
     let filler = file(fs, ROOT, "filler");
     let mut at = 0;
@@ -215,7 +214,7 @@ fn what_found_a_place_but_no_room_in_the_mapping_comes_back_with_the_commit() {
     assert_eq!((fs.allocator().free_clusters().free, fs.allocator().pending_clusters()), (1, 0));
 }
 
-/// Both folios of a file wait; only after a commit there is a place for the end of the first.
+/// Both folios of a file are dirty. Only after a commit is there room for the end of the first.
 #[test]
 fn what_is_tried_again_after_a_commit_is_all_that_follows_not_the_rest_of_a_folio() {
     let (fs, decisions) =
@@ -233,7 +232,7 @@ fn what_is_tried_again_after_a_commit_is_all_that_follows_not_the_rest_of_a_foli
     assert_eq!(made, [(0, 20), (10, 6), (10, 10)]);
 }
 
-/// Ten blocks and one come free with the first commit; the one finds no room in the mapping.
+/// Ten blocks and one become free with the first commit. The one finds no room in the mapping.
 #[test]
 fn whoever_got_something_tries_again_as_often_as_before() {
     let (fs, decisions) = world(64 << 20, mkfs::Options::ext4(), OpenOptions::default());

@@ -1,5 +1,5 @@
-//! mkfs against devices that watch it: what is refused leaves no trace, every block is written
-//! once, the superblock comes last, a failed device never holds a file system.
+//! mkfs against devices that observe it: a refusal leaves no trace, every block is written once,
+//! the superblock comes last, and a failed device never holds a file system.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -11,7 +11,7 @@ use blockyard_device::{
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_engine::mkfs::{self, Amount, Error, Options, UuidChoice};
 
-/// A device that keeps no content, only what was done to it.
+/// A device that keeps no content, only a record of what was done to it.
 struct Witness {
     size: u64,
     log: Mutex<Log>,
@@ -65,8 +65,8 @@ impl BlockDevice for Witness {
     }
 }
 
-/// Asserts ascending writes that do not overlap, the superblock after them, one flush; gives the
-/// bytes written.
+/// Asserts ascending writes that do not overlap, the superblock after them, and one flush. Returns
+/// the bytes written.
 fn assert_written_once(device: &Witness) -> u64 {
     let log = device.log.lock().unwrap();
     let (superblock, pieces) = log.writes.split_last().unwrap();
@@ -122,7 +122,7 @@ fn a_device_that_fails_holds_no_file_system() {
     assert!(counts.writes > 5, "{counts:?}");
     for nth in 1..=counts.writes {
         let device = FaultyDevice::new(MemoryDevice::new(64 << 20));
-        // An older file system must not shine through either.
+        // An older file system must not show through either.
         mkfs::format(device.below(), &Options::ext2()).unwrap();
         device.add(Fault { operation: Operation::Write, when: When::Nth(nth), effect: Effect::Short(512) });
         let error = mkfs::format(&device, &options).unwrap_err();
@@ -284,7 +284,8 @@ fn sizes_that_cannot_be_are_refused() {
     let error = mkfs::plan(0, &Options::ext4()).unwrap_err();
     assert_eq!(error.to_string(), "0 blocks are too few for a file system; ask for more");
     for kib in 0..300 {
-        // Too small is an error, never a crash; what is accepted has its root directory.
+        // A size that is too small is an error, never a crash. An accepted one has its root
+        // directory.
         let device = MemoryDevice::new(kib << 10);
         if let Ok(summary) = mkfs::format(&device, &Options::ext4()) {
             assert!(summary.inodes >= 11 && summary.blocks <= kib, "{kib} KiB: {summary:?}");

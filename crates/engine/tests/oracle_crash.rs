@@ -1,8 +1,8 @@
 //! Power cuts: every prefix of the writes of a workload, and samples of what a volatile cache may
-//! leave of the last epoch, recovered by us, by e2fsck and by the kernel to the same content.
+//! leave of the last epoch. We, e2fsck and the kernel must recover the same content.
 //!
-//! A *fact* is a mark in the log of writes, put there when an fsync or a sync returned; from then
-//! on what it says must be found after any cut.
+//! A *fact* is a mark in the log of writes, put there when an fsync or a sync returned. From then
+//! on any cut must preserve what it says.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ fn regular() -> NewInode {
     NewInode { kind: FileType::Regular, permissions: 0o644, device: None }
 }
 
-/// A file system whose device records, and the facts that it promised.
+/// A file system on a recording device, and the facts it promised.
 struct Stage {
     fs: Watched,
     device: Arc<Recorder>,
@@ -54,19 +54,19 @@ impl Stage {
         self.fs.create(&context(), InodeNr::ROOT, name.as_bytes(), &new).unwrap()
     }
 
-    /// Makes a file durable and notes that it is there with this content.
+    /// Makes a file durable and records that it is there with this content.
     fn promise(&self, inode: InodeNr, path: &str, content: &[u8]) {
         self.fs.fsync(&context(), inode).unwrap();
         self.allow(path, &[Some(content)]);
     }
 
-    /// From here on a path holds one of these, or (`None`) is not there.
+    /// From here on a path holds one of these, or (`None`) does not exist.
     fn allow(&self, path: &str, contents: &[Option<&[u8]>]) {
         let words: Vec<String> = contents.iter().map(|content| content.map_or(0, hash).to_string()).collect();
         self.device.mark(&format!("{path} {}", words.join(" ")));
     }
 
-    /// Nothing is promised about a path.
+    /// Promises nothing about a path any more.
     fn release(&self, path: &str) {
         self.device.mark(path);
     }
@@ -78,13 +78,13 @@ fn hash(bytes: &[u8]) -> u64 {
     hash.finish()
 }
 
-/// The image before the workload and what was written then.
+/// The image before the workload, and what was written then.
 struct Recording {
     base: MemoryDevice,
     log: WriteLog,
 }
 
-/// Runs `work` on a new image; `name` is what docs/testing.md calls it.
+/// Runs `work` on a new image; `name` is its name in docs/testing.md.
 fn record(
     name: &str,
     size: u64,
@@ -109,7 +109,7 @@ fn record_on(name: &str, device: MemoryDevice, options: OpenOptions, work: impl 
     Recording { base, log: device.take_log() }
 }
 
-/// Paths with what they hold: the hash of a file's bytes, 0 for anything else.
+/// Paths with their content: the hash of a file's bytes, 0 for anything else.
 type Tree = BTreeMap<String, u64>;
 
 fn tree_of(fs: &FileSystem) -> blockyard_engine::Result<Tree> {
@@ -145,7 +145,7 @@ impl Recording {
         device
     }
 
-    /// What may be found after a cut: the last word on each path.
+    /// What may be found after a cut: the last fact about each path.
     fn facts(&self, state: &CrashState) -> BTreeMap<&str, Vec<u64>> {
         let mut facts = BTreeMap::new();
         for (_, mark) in self.log.marks().take_while(|(at, _)| *at < state.point) {
@@ -155,7 +155,7 @@ impl Recording {
         facts
     }
 
-    /// Recovers with our code and checks structure and facts; gives the content.
+    /// Recovers with our code and checks structure and facts. Returns the content.
     fn recover(&self, state: &CrashState) -> Result<Tree, String> {
         let device = Arc::new(self.image(state));
         let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
@@ -195,9 +195,9 @@ impl Recording {
         assert_eq!(&after(text), ours, "{state}: kernel");
     }
 
-    /// The superblock spans two sectors and is written directly at open and close: torn, its
-    /// checksum is wrong, and only a backup helps. That is so for Linux as well. A checkpoint may
-    /// write it together with what lies behind it.
+    /// The superblock spans two sectors and is written directly at open and close. If it is torn,
+    /// its checksum is wrong and only a backup helps, with Linux as well. A checkpoint may write it
+    /// together with what lies behind it.
     fn tears_superblock(&self, state: &CrashState) -> bool {
         state.steps.iter().any(|step| {
             let Event::Write { offset, .. } = &self.log.events()[step.event] else { return false };
@@ -210,8 +210,8 @@ impl Recording {
         })
     }
 
-    /// A sample of the states by our recovery, one in `others` of them also by e2fsck and the
-    /// kernel.
+    /// Checks a sample of the states with our recovery, and one in `others` of them also with
+    /// e2fsck and the kernel.
     fn check(&self, plan: &CrashPlan, ours: usize, others: usize) {
         let directory = tempfile::tempdir().unwrap();
         let mut states = 0;
@@ -249,13 +249,13 @@ fn long_name(n: u32) -> String {
     format!("{}-{n}", "a-rather-long-name-".repeat(8))
 }
 
-/// Blocks go from directories to file data and back, files are replaced, cut and deleted, and the
-/// log goes round. Of data that is `logged` the block that a file ended in comes in a handle of its
-/// own, which raises the size up to its end.
+/// Blocks go from directories to file data and back, files are replaced, truncated and deleted, and
+/// the log wraps around. If data is `logged`, the block in which a file ended comes in a separate
+/// handle, which raises the size to its end.
 fn recycle(stage: &Stage, logged: bool) {
     let ctx = context();
     let fs = &stage.fs;
-    // Little is left free, so that blocks are used again.
+    // Little is left free, so that blocks are reused.
     let ballast = stage.make("ballast");
     let free = fs.statistics().blocks_free;
     fs.fallocate(&ctx, ballast, Fallocate::Allocate, 0, (free - 500) * 1024).unwrap();
@@ -272,7 +272,7 @@ fn recycle(stage: &Stage, logged: bool) {
         stage.release("/doomed");
         let doomed = stage.file("doomed", &old);
         stage.promise(doomed, "/doomed", &old);
-        // What is appended and not written back must not show as a size.
+        // Appended data that is not written back must not show as a size.
         let tail = vec![round + 100; 7000];
         let grown: Vec<u8> = [9; 2000].iter().chain(&tail).copied().collect();
         let begun = [Some(&grown[..2048])].into_iter().filter(|_| logged);
@@ -281,7 +281,7 @@ fn recycle(stage: &Stage, logged: bool) {
         fs.write(&ctx, steady, 2000, &tail).unwrap();
         let other = stage.file("other", &[round; 100]);
         stage.promise(other, "/other", &[round; 100]);
-        // Deleted: whole or gone, whatever takes its place.
+        // Deleted: complete or gone, whatever takes its place.
         stage.allow("/doomed", &[Some(&old), None]);
         fs.unlink(&ctx, InodeNr::ROOT, b"doomed").unwrap();
         for n in 0..40 {
@@ -309,8 +309,8 @@ fn recycle(stage: &Stage, logged: bool) {
     }
 }
 
-/// Handles between two commits: never, and often enough that operations of more than one handle are
-/// cut in two.
+/// Handles between two commits: never, and often enough that operations with more than one handle
+/// are cut in two.
 const HANDLES: [u64; 2] = [u64::MAX, 23];
 
 fn recycled(broken_rule: Option<BrokenRule>, commit_point_handles: u64) -> Recording {
@@ -358,7 +358,7 @@ fn recycled_blocks_keep_their_owners() {
     }
 }
 
-/// One of several threads: files of its own in a directory of its own, and names in the root.
+/// One of several threads: its own files in its own directory, and names in the root.
 fn race(stage: &Stage, number: u32, rounds: u32) {
     let ctx = context().on(CpuSlot::new(number));
     let fs = &stage.fs;
@@ -392,7 +392,7 @@ fn race(stage: &Stage, number: u32, rounds: u32) {
     }
 }
 
-/// What every kind of image can do: no fallocate, so that block maps are among them.
+/// What every kind of image supports: no fallocate, so block maps are included.
 fn plain(stage: &Stage) {
     let ctx = context();
     for round in 0..3u8 {
@@ -414,8 +414,8 @@ fn plain(stage: &Stage) {
     }
 }
 
-/// A file that is about to be cut at `size`: the rest of the last block (of any size) is zeroed in
-/// place first.
+/// A file that is about to be truncated at `size`: the rest of the last block (of any size) is
+/// zeroed in place first.
 fn cut(content: &[u8], size: usize) -> Vec<u8> {
     let mut cut = content.to_vec();
     cut[size..size.next_multiple_of(1024)].fill(0);
@@ -479,15 +479,15 @@ fn writeback_keeps_the_structure() {
     let options = OpenOptions { data: DataMode::Writeback, ..OpenOptions::default() };
     let recording = record("writeback", 8 << 20, &small(), options, |stage| recycle(stage, false));
     for state in recording.sample(&plan(), 11) {
-        // Contents of files whose removal did not commit may be anything.
+        // The content of files whose removal did not commit is arbitrary.
         if let Err(error) = recording.recover(&state) {
             assert!(error.contains("/doomed holds"), "{error}");
         }
     }
 }
 
-/// Where memory holds few images and the log is large, an emptied log begins anew long before its
-/// end, and what it held there is never replayed.
+/// If memory holds few images and the log is large, an emptied log starts over long before its end,
+/// and its earlier content is never replayed.
 #[test]
 fn a_log_that_begins_anew_recovers() {
     if !require(&["root", "e2fsck"]) {
@@ -527,8 +527,8 @@ fn a_log_that_begins_anew_recovers() {
     recording.check(&plan(), ours, others);
 }
 
-/// Directories of hundreds of blocks are made, filled and removed beside a small cache:
-/// transactions get larger and smaller, and what they free becomes files.
+/// Directories of hundreds of blocks are created, filled and removed with a small cache:
+/// transactions grow and shrink, and the blocks they free become files.
 #[test]
 fn transactions_that_grow_with_a_directory_recover() {
     if !require(&["root", "e2fsck"]) {
@@ -578,7 +578,7 @@ fn transaction_numbers_wrap() {
     assert!(end.raw() < 0x8000_0000, "{end}: the numbers did not wrap");
 }
 
-/// The journal as if it had seen many transactions.
+/// Makes the journal look as if it had seen many transactions.
 fn set_next_transaction(device: &MemoryDevice, tid: TxnId) {
     let place = blockyard_recovery::Session::open(device).unwrap().into_journal().unwrap();
     let mut raw = *place.superblock().raw();
@@ -635,7 +635,7 @@ fn an_ignored_journal_stays_empty() {
     assert_eq!((status.state, status.start), (blockyard_recovery::JournalState::Clean, None));
 }
 
-/// docs/testing.md says which images there are.
+/// docs/testing.md must list the images.
 #[test]
 fn the_images_are_told() {
     let formats = ["32-bit tags", "64-bit tags", "ext3", "orphan file", "clusters"];

@@ -1,4 +1,4 @@
-//! Extent trees deeper than files grow in a test's time, made by hand; directories with more
+//! Extent trees deeper than files can grow during a test, made by hand; and directories with more
 //! subdirectories than can be counted.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
@@ -25,7 +25,7 @@ fn block(device: &MemoryDevice, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Where debugfs finds an inode: byte offset on the device.
+/// Byte offset on the device where debugfs finds an inode.
 fn inode_offset(image: &Path, inode: InodeNr) -> u64 {
     let output = run("debugfs", &["-R", &format!("imap <{inode}>"), image.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -46,7 +46,7 @@ fn index_node(depth: u16, max: u16, child: u64) -> Vec<u8> {
 }
 
 /// Puts index nodes with one entry each between the root and the only leaf of a tree of depth 1, in
-/// the blocks of its last extent, which goes.
+/// the blocks of its last extent, which is removed.
 fn deepen(image: &Path, inode: InodeNr, levels: u16) {
     let device = MemoryDevice::load(image).unwrap();
     let place = inode_offset(image, inode);
@@ -113,7 +113,7 @@ fn trees_of_depth_four_and_five_are_read_written_and_truncated() {
             read
         };
         assert!(read(&fs, content.len()) == content);
-        // Into holes, over data, and so many pieces that leaves and the nodes above them split.
+        // Into holes, over data, and in so many pieces that leaves and the nodes above them split.
         content.resize(4000 * BLOCK, 0);
         for n in (0..2000).map(|n| n * 7 % 2000 * 2) {
             let bytes = &mut content[n * BLOCK..(n + 1) * BLOCK];

@@ -1,13 +1,13 @@
-//! Each call to the device fails in turn, for a moment or from then on: during every kind of
-//! operation, on every kind of image, in one thread and beside seven others.
+//! Each call to the device fails in turn, once or from then on: during every kind of operation, on
+//! every kind of image, in one thread and beside seven others.
 //!
-//! After an error the answer, the names, sizes and contents are judged: each file has what it had
-//! before or after the operation, byte by byte, and nothing behind its end. The image that is
-//! closed passes `e2fsck -fn`; if the instance ended, the image that our recovery makes does.
+//! After an error the answer, the names, sizes and contents are judged: each file has its content
+//! from before or after the operation, byte by byte, and nothing behind its end. The closed image
+//! passes `e2fsck -fn`. If the instance ended, the image after our recovery does.
 //!
-//! A failing write once left blocks behind the size, mapped by write-back and never told to
-//! anybody: tests that fail one call in a long run, and ask only whether the image can be mended,
-//! did not see it.
+//! A failing write once left blocks behind the size, which write-back mapped without anybody
+//! noticing. Tests that fail one call in a long run, and ask only whether the image can be
+//! repaired, did not see it.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use trial::{Base, Moments, WORKERS, alone, fault_at, together};
 
-/// The calls that can fail, with how many there were.
+/// The calls that can fail, and the number of each.
 fn counts(of: &OperationCounts) -> [(Operation, u64); 5] {
     [
         (Operation::Read, of.reads),
@@ -52,7 +52,7 @@ fn calls_between(first: &OperationCounts, last: &OperationCounts) -> Vec<(Operat
     pairs.flat_map(|((kind, from), (_, to))| (from + 1..=to).map(move |nth| (kind, nth))).collect()
 }
 
-/// One call to fail: mostly one of the operation itself, and a read, where there are any.
+/// Picks one call to fail: mostly one of the operation itself, and a read, if there are any.
 fn draw(moments: &Moments, random: &mut ChaCha8Rng) -> Option<Fault> {
     let during = calls_between(&moments.begun, &moments.done);
     let later = calls_between(&moments.seen, &moments.closed);
@@ -68,7 +68,7 @@ fn draw(moments: &Moments, random: &mut ChaCha8Rng) -> Option<Fault> {
     Some(fault_at(kind, last.or_else(|| calls.choose(random).copied())?, random))
 }
 
-/// How many things to try in the sample; `TRIALS=n` draws `n`.
+/// How many trials in the sample; `TRIALS=n` sets it.
 fn trials(usual: usize) -> usize {
     std::env::var("TRIALS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
@@ -102,7 +102,7 @@ fn images() -> impl Iterator<Item = &'static images::Image> {
     IMAGES.iter().filter(move |image| wanted.as_ref().is_none_or(|name| name == image.name))
 }
 
-/// docs/testing.md says what is in the tables of this test.
+/// docs/testing.md must list what is in this test's tables.
 #[test]
 fn the_tables_are_told() {
     let blocks = IMAGES.iter().map(|image| (image.name, image.block()));

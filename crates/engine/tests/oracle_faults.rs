@@ -1,10 +1,9 @@
 //! A device that fails at the n-th read or write: nothing panics, no answer is wrong, and the image
-//! can be mended.
+//! can be repaired.
 //!
-//! After a failed read the instance goes on, and the image that it closes is clean. After a failed
-//! write of metadata the instance is read-only, and what is on the device recovers from the
-//! journal: by us and by e2fsck, with every file that an fsync made durable and nobody touched
-//! since.
+//! After a failed read the instance continues, and the image it closes is clean. After a failed
+//! write of metadata the instance is read-only, and the device recovers from the journal, by us and
+//! by e2fsck. It has every file that an fsync made durable and nobody touched since.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -29,7 +28,7 @@ fn operations() -> u32 {
     if full_matrix() { 2_000 } else { 400 }
 }
 
-/// Bytes to which collapse and insert range keep.
+/// Alignment of collapse and insert range, in bytes.
 const UNIT: u64 = 1024;
 
 type Faulty = FaultyDevice<MemoryDevice>;
@@ -54,7 +53,7 @@ fn image() -> MemoryDevice {
     device.duplicate()
 }
 
-/// What is known of the files: a name whose last operation failed is not known any more.
+/// What is known about the files. A name whose last operation failed is unknown.
 struct Script<'a> {
     fs: &'a Watched,
     rng: ChaCha8Rng,
@@ -84,7 +83,7 @@ impl Script<'_> {
         }
     }
 
-    /// One operation on a file; gives its content after it, `None` when it is gone.
+    /// One operation on a file. Returns its content afterwards, or `None` if it is gone.
     fn change(
         &mut self,
         inode: InodeNr,
@@ -123,7 +122,7 @@ impl Script<'_> {
         Ok(Some(content))
     }
 
-    /// One operation on what a file holds, done to `content` too.
+    /// One operation on a file's content, applied to `content` too.
     fn change_content(
         &self,
         choice: u32,
@@ -180,7 +179,7 @@ impl Script<'_> {
         Ok(())
     }
 
-    /// Removes a directory, or makes it and moves the file `name` into it and out again.
+    /// Removes a directory, or creates it and moves the file `name` into it and out again.
     fn remove_or_visit_directory(&self, dir: &str, name: &str) -> Result<()> {
         let ctx = context();
         match self.fs.lookup(InodeNr::ROOT, dir.as_bytes()) {
@@ -234,8 +233,8 @@ fn trial(image: &MemoryDevice, fault: Option<Fault>) -> Left {
     Left { device, closed, failed, durable }
 }
 
-/// Our own recovery of what is on the device, in memory: every durable file is there. (To write, an
-/// image that notes errors wants a check first.)
+/// Runs our own recovery of the device, in memory: every durable file is there. (Writing to an
+/// image that records errors needs a check first.)
 fn recover(left: &Left, nth: u64) {
     let device: Arc<dyn BlockDevice> = Arc::new(left.device.below().duplicate());
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
@@ -251,8 +250,7 @@ fn recover(left: &Left, nth: u64) {
     }
 }
 
-/// What e2fsck has to mend is what any recovery mends, except when the superblock itself was cut in
-/// two.
+/// e2fsck repairs only what any recovery repairs, except if the superblock itself was cut in two.
 fn mend(device: &Faulty, nth: u64) {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("image");
@@ -278,7 +276,8 @@ fn clean(device: &Faulty) {
     e2fsck_clean(&path);
 }
 
-/// Which operations to fail: all of them in full, a seeded sample otherwise; `FAULTS=n` draws `n`.
+/// Which operations to fail: all of them in full, a seeded sample otherwise; `FAULTS=n` sets its
+/// size.
 fn sample(total: u64, rng: &mut ChaCha8Rng) -> Vec<u64> {
     let count: Option<usize> = std::env::var("FAULTS").ok().and_then(|count| count.parse().ok());
     match count {
@@ -329,7 +328,7 @@ fn failed_writes_can_be_mended() {
     }
 }
 
-/// docs/testing.md says which image there is.
+/// docs/testing.md must list the image.
 #[test]
 fn the_image_is_told() {
     coverage::assert_images("oracle_faults", [("1k", UNIT)]);

@@ -38,7 +38,7 @@ fn pattern(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|n| ((n * 31 + n / 255 + salt) % 251) as u8).collect()
 }
 
-/// Everything a file can go through; gives the names and the content that must be read back.
+/// Everything that can happen to a file. Returns the names and the content that must be read back.
 fn exercise(fs: &FileSystem) -> Vec<(String, Vec<u8>)> {
     let ctx = context();
     let mut expected = Vec::new();

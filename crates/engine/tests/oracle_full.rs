@@ -1,7 +1,7 @@
-//! Eight threads on a nearly full image of each kind: a write may be refused, write-back never, and
-//! e2fsck finds nothing.
+//! Eight threads on a nearly full image of each kind: writes may be refused, but write-back never,
+//! and e2fsck finds nothing.
 //!
-//! `RUNS=n` sets the runs of each kind (2, in full 40), `STEPS=n` the operations of a thread; seeds
+//! `RUNS=n` sets the runs of each kind (2, in full 40), `STEPS=n` the operations of a thread. Seeds
 //! are `SEED` and those after it.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const THREADS: u32 = 8;
 const FILES: u32 = 12;
 
-/// What images are made: name, MiB, options.
+/// The images: name, MiB, options.
 fn kinds() -> Vec<(&'static str, u64, mkfs::Options)> {
     let ext4 = |block_size| mkfs::Options::ext4().block_size(block_size).identity(1, 1);
     vec![

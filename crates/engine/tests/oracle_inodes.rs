@@ -1,4 +1,4 @@
-//! Which inodes are used and what that does to groups, beside the kernel's: uninitialised bitmaps,
+//! Which inodes are used and the effect on groups, compared with the kernel: uninitialised bitmaps,
 //! recent deletions.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
@@ -81,8 +81,8 @@ fn inodes_initialise_the_same_groups_as_the_kernels() {
     }
 }
 
-/// Deletes one of three files, waits, makes another; gives the numbers of the three and of the new
-/// one.
+/// Deletes one of three files, waits, and creates another. Returns the numbers of the three and of
+/// the new one.
 fn replace_one(fs: &FileSystem, wait: i64) -> (Vec<u32>, u32) {
     let at = |seconds| OpContext::root_at(Timestamp::from_seconds(1_700_000_000 + seconds));
     let old: Vec<u32> = ["a", "b", "c"].iter().map(|name| file(fs, ROOT, name).raw()).collect();
@@ -124,7 +124,7 @@ fn a_number_just_deleted_is_passed_over_without_a_journal() {
         let scratch = tempfile::tempdir().unwrap();
         let image = scratch.path().join("image");
         make(options, "64M", &image);
-        // The kernel looks at the old inode only while its block is in memory: a machine that
+        // The kernel looks at the old inode only while its block is in memory. A machine that
         // writes everything and drops its caches meanwhile spoils an attempt.
         let mut by_kernel = replace_one_on_the_kernel(&image, scratch.path());
         for _ in 0..4 {

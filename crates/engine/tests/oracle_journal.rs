@@ -1,5 +1,5 @@
-//! The journal while nothing fails: operations larger than a transaction, commits that are shared,
-//! a journal on a device of its own.
+//! The journal without failures: operations larger than a transaction, shared commits, and a
+//! journal on a separate device.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ fn clean(device: &MemoryDevice) {
     }
 }
 
-/// A file of more extents than the smallest journal has blocks, changed over its whole length in
+/// A file with more extents than the smallest journal has blocks, changed over its whole length in
 /// every way.
 #[test]
 fn operations_larger_than_a_transaction_go_in_steps() {
@@ -49,7 +49,7 @@ fn operations_larger_than_a_transaction_go_in_steps() {
     }
     fs.write(&ctx, file, 0, &vec![7; (BLOCKS as usize) << 10]).unwrap();
     fs.fsync(&ctx, file).unwrap();
-    // Alternately written and unwritten: one extent a block.
+    // Alternately written and unwritten: one extent per block.
     for block in (0..BLOCKS).step_by(2) {
         fs.fallocate(&ctx, file, Fallocate::ZeroRange, block << 10, 1024).unwrap();
     }

@@ -1,6 +1,6 @@
-//! The kernel stopped under load: what our recovery makes of the image equals what Linux and e2fsck
-//! make of it, block for block where nobody has orphans to finish, and as trees with every time and
-//! attribute in any case.
+//! The kernel stopped under load. The image after our recovery equals that of Linux and of e2fsck:
+//! block for block if no orphans have to be finished, and in any case as trees with every time and
+//! attribute.
 //!
 //! Sampled: a few kinds of image. With `BLOCKYARD_FULL=1` every kind, each stopped in every way.
 //! `CASE=name` picks one. A failure keeps its dirty image in the directory for temporary files.
@@ -24,8 +24,8 @@ struct Case {
     mke2fs: &'static [&'static str],
     mount: &'static str,
     is_external: bool,
-    /// Whether our engine finishes the orphans. It keeps values of attributes in inodes of their
-    /// own when their file is deleted.
+    /// Whether our engine finishes the orphans. It deletes a file's attribute values in separate
+    /// inodes with the file.
     by_engine: bool,
 }
 
@@ -66,7 +66,7 @@ const SAMPLE: usize = 4;
 
 const UUID: &str = "6a6a6a6a-1111-2222-3333-444444444444";
 
-/// A dirty file system with what belongs to it.
+/// A dirty file system with everything that belongs to it.
 struct Dirty {
     image: PathBuf,
     journal: Option<PathBuf>,
@@ -129,7 +129,7 @@ impl Dirty {
         }
     }
 
-    /// Mounts read-only, which replays and finishes orphans; gives what the kernel shows.
+    /// Mounts read-only, which replays and finishes orphans. Returns what the kernel shows.
     fn mounted(&self) -> BTreeMap<Vec<u8>, Node> {
         let device = LoopDevice::new(&self.image);
         let journal = self.journal.as_deref().map(LoopDevice::new);
@@ -152,8 +152,8 @@ impl Dirty {
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Clean, but for the two totals in the superblock, which nobody logs, the number of a loop
-    /// device, and trees that could be smaller.
+    /// Checks that it is clean, except for the two totals in the superblock, which nobody logs, the
+    /// number of a loop device, and trees that could be smaller.
     fn assert_clean(&self, what: &str) {
         let (_, text) = self.e2fsck(&["-fn"]);
         let is_harmless = |line: &str| {
@@ -214,7 +214,7 @@ fn finish_orphans(dirty: &Dirty) {
     fs.close(&context).unwrap();
 }
 
-/// A truncation that is finished sets the times of the file to the present; directories are read at
+/// Finishing a truncation sets the times of the file to the present, and directories are read at
 /// different times.
 fn comparable(mut tree: BTreeMap<Vec<u8>, Node>, with_times: bool) -> BTreeMap<Vec<u8>, Node> {
     for node in tree.values_mut() {
@@ -225,15 +225,14 @@ fn comparable(mut tree: BTreeMap<Vec<u8>, Node>, with_times: bool) -> BTreeMap<V
     tree
 }
 
-/// Inodes of which e2fsck says that it finished their truncation.
+/// Inodes whose truncation e2fsck reports as finished.
 fn truncated_by_e2fsck(text: &str) -> BTreeSet<u64> {
     let lines = text.lines().filter_map(|line| line.trim().strip_prefix("Truncating orphaned inode "));
     lines.map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect()
 }
 
-/// When e2fsck 1.47.0 finishes a truncation, it frees the file's block of attributes too, and so
-/// loses what is in it. Takes exactly that back: the attributes that are missing, and the one
-/// block.
+/// When e2fsck 1.47.0 finishes a truncation, it also frees the file's attribute block, and so loses
+/// its content. Restores exactly that: the missing attributes, and the one block.
 fn restore_attributes(
     tree: &mut BTreeMap<Vec<u8>, Node>,
     kernel: &BTreeMap<Vec<u8>, Node>,
@@ -258,7 +257,7 @@ fn assert_same_tree(ours: &BTreeMap<Vec<u8>, Node>, theirs: &BTreeMap<Vec<u8>, N
     }
 }
 
-/// What became of an image.
+/// The result for an image.
 struct Outcome {
     report: Option<Report>,
     has_orphans: bool,
@@ -282,10 +281,10 @@ fn judge(case: &Case, dirty: &Dirty) -> Outcome {
         assert_eq!(ours.differences(&kernel), [], "pieces in which the kernel's replay differs");
         ours.assert_clean("ours");
     }
-    // e2fsck 1.47.0 gives up on journals with a fast-commit area ("Invalid argument"), and leaves
-    // the inodes that hold attributes of orphans to lost+found, where Linux cannot list them. Of an
-    // orphan cut to nothing it leaves all but the first block of a cluster, and lets the attributes
-    // go.
+    // e2fsck 1.47.0 gives up on journals with a fast-commit area ("Invalid argument"), and moves
+    // the inodes with attribute values of orphans to lost+found, where Linux cannot list them. Of
+    // an orphan truncated to nothing it keeps all but the first block of a cluster, and drops the
+    // attributes.
     let beyond_e2fsck =
         case.name.starts_with("fast-commit") || matches!(case.name, "ea-inode" | "bigalloc") && has_orphans;
     if !beyond_e2fsck {
@@ -295,7 +294,7 @@ fn judge(case: &Case, dirty: &Dirty) -> Outcome {
         if !has_orphans && !case.mke2fs.iter().any(|option| option.contains("meta_bg")) {
             assert_eq!(ours.differences(&checker), [], "pieces in which e2fsck's replay differs");
         }
-        // Trees that could be smaller stay: neither Linux nor we make them smaller.
+        // Trees that could be smaller stay: neither Linux nor we shrink them.
         let (code, repairs) = checker.e2fsck(&["-fy", "-E", "no_optimize_extents"]);
         assert!(code <= 1, "{code} {repairs}");
         let mut tree = comparable(checker.mounted(), !has_orphans);
@@ -366,8 +365,8 @@ fn a_stopped_kernel_leaves_what_all_recover_alike() {
     assert!(transactions > 0 && replayed >= selected.len() - selected.len() / 4);
 }
 
-/// Fast commits are made by fsync of plain files after a full commit. They are refused, the image
-/// stays as it was, and the kernel finds what was synced.
+/// fsync of plain files after a full commit makes fast commits. They are refused, the image stays
+/// as it was, and the kernel finds what was synced.
 #[test]
 fn fast_commits_are_refused_by_name() {
     if !require(&["root", "mke2fs", "losetup", "perl"]) {
@@ -406,8 +405,8 @@ fn fast_commits_are_refused_by_name() {
     }
 }
 
-/// docs/testing.md says which images there are, and what the kernel does on them. Where no size of
-/// blocks is asked for, they have 1 KiB, as images of less than 512 MiB do.
+/// docs/testing.md must list the images and what the kernel does on them. Without an explicit block
+/// size they have 1 KiB, as images below 512 MiB do.
 #[test]
 fn the_cases_are_told() {
     let block = |case: &Case| {

@@ -1,9 +1,9 @@
 //! Parameter sets of mke2fs x random runs of eight threads over every operation, judged by all who
 //! can read the result: e2fsck, our checker, our reader, ext4-view and the kernel. Each run goes
-//! through several lives of the image, opened each time with other options. And the other way
-//! round: what the kernel filled is read, changed and judged.
+//! through several lives of the image, opened each time with other options. And the reverse: images
+//! filled by the kernel are read, changed and judged.
 //!
-//! `cargo test -p blockyard-engine --test oracle_matrix` takes a sample that turns with the seed;
+//! `cargo test -p blockyard-engine --test oracle_matrix` takes a sample that changes with the seed;
 //! `BLOCKYARD_FULL=1` runs every set at 20,000 operations. `SET=name` picks one set, `THREADS=1`
 //! makes a run repeatable, `OPERATIONS=n` sets the size.
 
@@ -29,7 +29,7 @@ use std::path::Path;
 use std::sync::Arc;
 use work::{Answers, Plan, Worker};
 
-/// A way of making an image, and who can judge it.
+/// A kind of image, and who can judge it.
 #[derive(Clone, Copy)]
 struct Set {
     name: &'static str,
@@ -43,13 +43,13 @@ const fn set(name: &'static str, mib: u64, options: &'static [&'static str]) -> 
     Set { name, options, mib, kernel: true, view: true }
 }
 
-/// ext4-view 0.9 does not read clusters, data or values in inodes, small inodes, meta groups, large
+/// ext4-view 0.9 cannot read clusters, data or values in inodes, small inodes, meta groups, large
 /// directories, or directories that record no types.
 const fn unseen(set: Set) -> Set {
     Set { view: false, ..set }
 }
 
-/// The kernel mounts blocks up to the size of a page only.
+/// The kernel mounts only blocks up to the page size.
 const fn unmounted(set: Set) -> Set {
     Set { kernel: false, ..set }
 }
@@ -107,7 +107,7 @@ fn number(variable: &str) -> Option<u32> {
     std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
-/// The sets of this run: all in full, otherwise `sampled` of them, others with each seed.
+/// The sets of this run: all in full, otherwise `sampled` of them, chosen by the seed.
 fn chosen(seed: u64, sampled: usize) -> Vec<Set> {
     if let Ok(name) = std::env::var("SET") {
         return SETS.iter().filter(|set| set.name == name).copied().collect();
@@ -151,14 +151,14 @@ fn options_of(life: u32) -> OpenOptions {
     }
 }
 
-/// What came of all lives.
+/// The sum of all lives.
 #[derive(Default)]
 struct Sum {
     answers: Answers,
     done: BTreeSet<&'static str>,
 }
 
-/// One life: all threads work, everything is synced and looked at, the image is closed.
+/// One life: all threads work, everything is synced and checked, and the image is closed.
 fn live(device: &Arc<MemoryDevice>, life: u32, seed: u64, sum: &mut Sum) -> Tree {
     let threads = number("THREADS").unwrap_or(8);
     let fs = Watched::new(open(device, options_of(life)));
@@ -182,7 +182,7 @@ fn live(device: &Arc<MemoryDevice>, life: u32, seed: u64, sum: &mut Sum) -> Tree
     tree
 }
 
-/// Everybody looks at the image and sees `expected`.
+/// All judges look at the image and must see `expected`.
 fn judge(set: &Set, device: &Arc<MemoryDevice>, image: &Path, expected: &Tree) {
     device.save(image).unwrap();
     e2fsck_clean(image);
@@ -205,7 +205,7 @@ fn judge(set: &Set, device: &Arc<MemoryDevice>, image: &Path, expected: &Tree) {
     }
 }
 
-/// Gives what worked.
+/// Returns what worked.
 fn run(set: &Set, device: &Arc<MemoryDevice>, image: &Path, seed: u64) -> BTreeSet<&'static str> {
     let mut sum = Sum::default();
     for life in 0..LIVES {
@@ -235,14 +235,14 @@ fn random_runs_leave_what_everybody_reads_the_same() {
         let device = Arc::new(MemoryDevice::load(&image).unwrap());
         done.extend(run(set, &device, &image, seed));
     }
-    // One set, or few operations, meet some of it only.
+    // One set, or few operations, cover only some of it.
     if ["SET", "OPERATIONS"].iter().all(|variable| std::env::var_os(variable).is_none()) {
         let names: Vec<&str> = sets.iter().map(|set| set.name).collect();
         coverage::assert_done("oracle_matrix", &names, done);
     }
 }
 
-/// Everything that the kernel can make on this kind of image, within its size.
+/// Everything that the kernel can create on this kind of image, within its size.
 fn fill_by_the_kernel(set: &Set, image: &Path) -> Tree {
     let mount = LoopMount::new(image, "").unwrap();
     let root = mount.path();
@@ -286,8 +286,8 @@ fn what_the_kernel_filled_is_read_and_changed() {
     }
 }
 
-/// docs/testing.md says which images there are. Where no size of blocks is asked for, they have 1
-/// KiB, as images of less than 512 MiB do.
+/// docs/testing.md must list the images. Without an explicit block size they have 1 KiB, as images
+/// below 512 MiB do.
 #[test]
 fn the_sets_are_told() {
     let block = |set: &Set| {

@@ -1,4 +1,4 @@
-//! Images that the library makes, judged by e2fsck: the defaults of each profile, straight from
+//! Images made by the library, judged by e2fsck: the defaults of each profile, straight from
 //! memory.
 
 use blockyard_device::MemoryDevice;

@@ -1,10 +1,10 @@
-//! Sequences of operations against a model of what Linux answers: every return value, and at the
-//! end the whole tree, as the engine shows it before and after the image is closed; then e2fsck. A
-//! sequence that fails is shrunk by proptest.
+//! Sequences of operations against a model of Linux's answers: every return value, and at the end
+//! the whole tree, as the engine shows it before and after the image is closed; then e2fsck.
+//! proptest shrinks a failing sequence.
 //!
-//! Arguments are small numbers that are turned into inodes and names when the operation runs, so
-//! that a shorter sequence still means something. Ranges are drawn then, too, by a number of their
-//! own: they meet the edges of blocks, clusters and maps and the end of the file that the operation
+//! Arguments are small numbers that become inodes and names when the operation runs, so that a
+//! shorter sequence still means something. Ranges are drawn then too, from a number of their own:
+//! they meet the edges of blocks, clusters and maps, and the end of the file that the operation
 //! finds.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
@@ -35,7 +35,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tree::{APPEND, Answer, Body, ENOSPC, IMMUTABLE, Id, Limits, Model, ROOT, Who};
 
-/// Something that is there, chosen when the operation runs.
+/// Something that exists, chosen when the operation runs.
 type Pick = u16;
 
 /// What a range is drawn with, when the operation runs.
@@ -100,7 +100,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Ordinary names of several lengths, then such as are refused.
+/// Ordinary names of several lengths, then names that are refused.
 fn name_of(number: u8) -> Vec<u8> {
     match number {
         10 => vec![b'x'; 256],
@@ -175,7 +175,7 @@ impl World {
         self.fs.as_ref().unwrap()
     }
 
-    /// Closes the image; what worked on it is kept.
+    /// Closes the image, and keeps the list of what worked on it.
     fn close(&mut self, ctx: &OpContext) {
         let fs = self.fs.take().unwrap();
         self.done.extend(fs.done());
@@ -189,7 +189,7 @@ impl World {
         (Who { now: self.now, uid, gid }, ctx)
     }
 
-    /// Any inode: with the highest bit one that is likely of the wanted type, else any.
+    /// Any inode. With the highest bit set, probably one of the wanted type.
     fn pick(&self, pick: Pick, likely: impl Fn(&tree::Node) -> bool) -> Id {
         let wanted: Vec<Id> = self
             .model
@@ -217,7 +217,7 @@ impl World {
         blockyard_testkit::fill::pattern(self.now.cast_unsigned(), length as usize)
     }
 
-    /// A range of a file, whole units where a unit is given; one in eight is anywhere up to the
+    /// A range of a file, in whole units if a unit is given. One in eight is anywhere up to the
     /// largest file.
     fn range(&mut self, draw: Draw, id: Id, longest: u64, unit: Option<u64>) -> Range<u64> {
         let mut rng = ChaCha8Rng::seed_from_u64(draw.into());
@@ -230,13 +230,13 @@ impl World {
         self.drawn.clone()
     }
 
-    /// Bytes of a write at most.
+    /// Most bytes of a write.
     fn longest(&self) -> u64 {
         (3 * self.kind.block).max(20_000)
     }
 
-    /// Compares an answer with the model's, which has already been changed: when space ran out it
-    /// is taken back.
+    /// Compares an answer with the model's, which has already been changed. If space ran out, the
+    /// change is undone.
     fn agree<T>(&mut self, op: &Op, got: Result<T, Error>, expected: Answer, before: Model) -> Outcome {
         let got = got.map(drop);
         if let Err(Error::NoSpace | Error::NoInodes) = got
@@ -442,7 +442,7 @@ impl World {
         }
     }
 
-    /// What a direct write answers is how much of it fitted.
+    /// A direct write returns how much of it fitted.
     fn write_direct(
         &mut self,
         op: &Op,
@@ -483,7 +483,7 @@ impl World {
         let got = self.fs().fallocate(&ctx, number, what, range.start, range.end - range.start);
         let placed_end = self.model.node(id).placed_end;
         if expected.is_ok() && matches!(got, Err(Error::FileTooLarge)) && what == Fallocate::InsertRange {
-            // What lies behind the end of the file would move too far.
+            // Blocks behind the end of the file would move too far.
             prop_assert!(placed_end >= self.model.limits.largest, "{:?} of {:?}", op, range);
             self.model = before;
             self.take_times(id);
@@ -543,7 +543,7 @@ impl World {
         self.compare()
     }
 
-    /// Every inode of the model against what the engine shows of it.
+    /// Compares every inode of the model with what the engine shows.
     fn compare(&self) -> Outcome {
         for (&id, node) in &self.model.nodes {
             let number = self.number(id);
@@ -601,7 +601,7 @@ impl World {
         Ok(())
     }
 
-    /// Gives what worked.
+    /// Returns what worked.
     fn finish(mut self) -> Result<BTreeSet<&'static str>, TestCaseError> {
         self.compare()?;
         self.reopen()?;
@@ -655,7 +655,7 @@ fn every_answer_is_the_models() {
             let device = Arc::clone(&world.device);
             done.borrow_mut().extend(world.finish()?);
             sampled.set(sampled.get() + 1);
-            // A process for each case would cost more than the case: our checker sees all, e2fsck
+            // One process per case would cost more than the case: our checker sees all, e2fsck
             // every tenth.
             if sampled.get() % 10 == 1 && have_tool("e2fsck") {
                 let scratch = tempfile::tempdir().unwrap();
@@ -677,14 +677,14 @@ fn every_answer_is_the_models() {
             coverage::assert_done("oracle_model", &[name], done.iter().copied());
         }
     }
-    // A handful of cases meets some of it only, and less on images that are full.
+    // A handful of cases covers only some of it, and less on full images.
     if cases.is_none_or(|cases| cases >= 16) {
         let names: Vec<&str> = done_on.keys().copied().collect();
         coverage::assert_done("oracle_model", &names, done_on.into_values().flatten());
     }
 }
 
-/// docs/testing.md says which images there are.
+/// docs/testing.md must list the images.
 #[test]
 fn the_images_are_told() {
     coverage::assert_images("oracle_model", kinds::kinds().iter().map(|kind| (kind.name, kind.block)));

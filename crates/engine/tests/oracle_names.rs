@@ -1,9 +1,9 @@
 //! Large directories whose blocks keep tables of their names, and which remember names and inodes
-//! beside their blocks: whatever is made, linked, removed, renamed and exchanged, also in a
-//! directory that died and came back, a look-up says what a map says, with caches that hold the
-//! directory and with some that do not, by the instance that changed it and by a fresh one. In
-//! debug builds every search that a table answers is repeated by a walk over the block, and every
-//! answer from memory by a search of the blocks.
+//! beside their blocks. Names are created, linked, removed, renamed and exchanged, also in a
+//! directory that was removed and created again. A lookup always agrees with a map: with caches
+//! that hold the directory and with smaller ones, by the instance that changed it and by a fresh
+//! one. In debug builds every search answered by a table is repeated by a walk over the block, and
+//! every answer from memory by a search of the blocks.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What the directories must hold: name to inode, of each of the two.
+/// What the two directories must hold: name to inode.
 type Model = [BTreeMap<Vec<u8>, InodeNr>; 2];
 
 const DIRS: [&[u8]; 2] = [b"one", b"other"];
@@ -47,7 +47,7 @@ fn name(number: u32) -> Vec<u8> {
     format!("{number:0>width$}", width = [4, 13, 60][number as usize % 3]).into_bytes()
 }
 
-/// Names that no rule makes, of as many lengths as there are and with any bytes.
+/// Names that follow no rule, of all lengths and with any bytes.
 fn odd_name(number: u32) -> Vec<u8> {
     let mut rng = ChaCha8Rng::seed_from_u64(u64::from(number));
     let mut name = format!("{number}").into_bytes();
@@ -73,7 +73,7 @@ fn create(fs: &FileSystem, dir: InodeNr, name: &[u8]) -> Result<InodeNr, Error> 
     fs.create(&context(), dir, name, &NewInode { kind: FileType::Fifo, permissions: 0o644, device: None })
 }
 
-/// One random change, or a look-up of a name that may or may not be there.
+/// One random change, or a lookup of a name that may or may not exist.
 fn step(fs: &FileSystem, dirs: [InodeNr; 2], model: &mut Model, spelling: Spelling, rng: &mut ChaCha8Rng) {
     let ctx = context();
     let (which, other) = (rng.random_range(0..2), rng.random_range(0..2));
@@ -121,7 +121,7 @@ fn step(fs: &FileSystem, dirs: [InodeNr; 2], model: &mut Model, spelling: Spelli
     }
 }
 
-/// Empties a directory, removes it and makes it again: nothing that was known of it may come back.
+/// Empties a directory, removes it and creates it again: nothing known about it may come back.
 fn renew(fs: &FileSystem, dirs: &mut [InodeNr; 2], model: &mut Model, which: usize) {
     for name in std::mem::take(&mut model[which]).into_keys() {
         fs.unlink(&context(), dirs[which], &name).unwrap();
@@ -200,7 +200,7 @@ fn tables_and_blocks_never_disagree() {
     }
 }
 
-/// Sets its flag when it goes, also because of a panic: who waits for the flag ends, too.
+/// Sets its flag when dropped, also by a panic, so that a thread waiting for the flag ends too.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -209,8 +209,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Readers find every name that stays, and none that never was, while a writer fills, splits and
-/// empties the blocks.
+/// Readers find every name that stays, and none that never existed, while a writer fills, splits
+/// and empties the blocks.
 #[test]
 fn readers_beside_a_writer_find_what_stays() {
     let device = format(1024, "");

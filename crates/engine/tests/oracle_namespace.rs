@@ -1,5 +1,5 @@
-//! Names on images of mke2fs: large directories, links, renames; after each scenario e2fsck finds
-//! nothing and the kernel lists what we made.
+//! Names on images of mke2fs: large directories, links, renames. After each scenario e2fsck finds
+//! nothing and the kernel lists what we created.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ fn names(fs: &FileSystem, dir: InodeNr) -> BTreeMap<Vec<u8>, InodeNr> {
     names
 }
 
-/// What a name stands for: enough to compare with the kernel.
+/// The properties of an inode that are compared with the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     inode: u32,
@@ -231,7 +231,7 @@ fn rename_in_every_case() {
     judge(&device, fs, &image, "rename");
 }
 
-/// A random run of every operation by name, in parallel on eight threads, each in its own part and
+/// A random run of every operation by name, on eight threads in parallel, each in its own part and
 /// all in a shared one.
 #[test]
 fn random_runs_from_eight_threads() {

@@ -1,5 +1,5 @@
-//! Images whose blocks and inodes were placed as ext3 and the first ext4 did: e2fsck finds nothing,
-//! the kernel reads what was written, and goes on writing; and the layouts are those of the time.
+//! Images with blocks and inodes placed as by ext3 and the first ext4: e2fsck finds nothing, the
+//! kernel reads what was written and continues writing, and the layouts are those of the time.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use support::{ROOT, context, directory, file, make, open_with};
 
-/// An image of a time and the policies that serve it.
+/// An image of a time, and the policies that serve it.
 const TIMES: &[(&[&str], &[&str])] = &[
     (&["-t", "ext3"], &["ext3", "ext3:inode=oldalloc", "ext3:when=write-back:debt=on"]),
     (&["-t", "ext3", "-b", "1024", "-g", "2048", "-O", "^dir_index"], &["ext3", "ext4-2008"]),
@@ -42,10 +42,10 @@ fn options(policy: &str) -> OpenOptions {
     OpenOptions { policy: Policy::parse(policy).unwrap(), ..OpenOptions::default() }
 }
 
-/// What was made by the path of each file.
+/// Inode and content of each file, by path.
 type Files = BTreeMap<String, (InodeNr, Vec<u8>)>;
 
-/// Files that grow in turns, are cut and removed, in directories that are made meanwhile.
+/// Files that grow in turns, are truncated and removed, in directories that are created meanwhile.
 fn churn(fs: &FileSystem, run: &str, random: &mut ChaCha8Rng) -> Files {
     let mut folders = vec![(String::new(), ROOT)];
     let mut files = Files::new();
@@ -140,8 +140,8 @@ fn e2fsck_and_the_kernel_accept_what_was_placed_as_of_old() {
     }
 }
 
-/// What debugfs tells of the blocks of a file: `(0-11):1545-1556, (IND):1557, ...`, as pairs of
-/// what and first block.
+/// What debugfs says about the blocks of a file: `(0-11):1545-1556, (IND):1557, ...`, as pairs of
+/// kind and first block.
 fn blocks(image: &Path, path: &str) -> Vec<(String, u64)> {
     let output = run("debugfs", &["-R", &format!("stat {path}"), image.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -154,7 +154,7 @@ fn blocks(image: &Path, path: &str) -> Vec<(String, u64)> {
     line.split(", ").map(pair).collect()
 }
 
-/// A file that is written in order: 12 blocks, an indirect block, what it maps, and so on, in one
+/// A file written in order: 12 blocks, an indirect block, the blocks it maps, and so on, in one
 /// run.
 #[test]
 fn under_ext3_indirect_blocks_lie_where_the_file_goes_on() {
@@ -221,7 +221,7 @@ fn images_of_a_later_time_are_refused_by_name() {
     }
 }
 
-/// A flag of a directory whose subdirectories are spread: until 2.6.28 they took it over.
+/// The flag of a directory whose subdirectories are spread. Until 2.6.28 these inherited it.
 #[test]
 fn the_flag_of_a_top_is_inherited_where_it_was() {
     use blockyard_disk::inode::InodeFlags;

@@ -1,4 +1,5 @@
-//! Orphans made by the kernel, by debugfs and by us: whoever finishes them comes to the same image.
+//! Orphans made by the kernel, by debugfs and by us: the resulting image is the same whoever
+//! finishes them.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -34,7 +35,7 @@ fn free_space(image: &Path) -> Vec<String> {
         .lines()
         .map(str::trim)
         .filter(|line| line.to_lowercase().contains("free"))
-        // Who raises the number of never-used inodes again is a matter of taste.
+        // Implementations differ in whether they raise the number of never-used inodes again.
         .map(|line| line.split(" directories,").next().unwrap_or(line).to_owned())
         .collect()
 }
@@ -51,8 +52,8 @@ fn copy(from: &Path, name: &str) -> PathBuf {
     to
 }
 
-/// An image cut off under the kernel with unlinked files still open: fragmented, with attributes, a
-/// directory.
+/// An image cut off under the kernel with unlinked files still open: fragmented, with attributes,
+/// and a directory.
 fn kernel_orphans(options: &[&str], directory: &Path) -> PathBuf {
     let live = directory.join("live");
     make(options, "64M", &live);
@@ -82,7 +83,7 @@ fn kernel_orphans(options: &[&str], directory: &Path) -> PathBuf {
     copy(&live, "orphans")
 }
 
-/// Asserts that two lists are equal; shows only where they differ.
+/// Asserts that two lists are equal. Shows only the differences.
 fn assert_equal(ours: &[String], theirs: &[String]) {
     let differences: Vec<_> = ours.iter().zip(theirs).filter(|(ours, theirs)| ours != theirs).collect();
     assert!(differences.is_empty() && ours.len() == theirs.len(), "ours, theirs: {differences:#?}");
@@ -141,7 +142,7 @@ fn a_list_made_by_hand_is_finished_as_the_kernel_and_e2fsck_do() {
         let image = scratch.path().join("image");
         make(options, "32M", &image);
         let (device, fs) = open(&image);
-        // One deleted, two longer than their size says, one of them not at a block's end.
+        // One deleted, two longer than their size says, one of these not at a block's end.
         let numbers: Vec<u32> = (0..3)
             .map(|n| {
                 let inode = file(&fs, ROOT, format!("file-{n}"));
@@ -203,7 +204,7 @@ fn a_damaged_list_is_refused_before_anything_is_written() {
     }
 }
 
-/// What a crash leaves: e2fsck, the kernel and we come to the same image.
+/// After a crash, e2fsck, the kernel and we come to the same image.
 fn assert_finished_alike(image: &Path) {
     let ours = finished_by_us(image);
     assert_equal(&ours, &finished_by_kernel(image));
@@ -280,8 +281,8 @@ fn an_unlinked_open_file_stays_readable_and_is_noted() {
     }
 }
 
-/// A truncation that an unreadable block stops half way is noted, and finished by whoever comes
-/// next.
+/// A truncation that stops midway at an unreadable block is recorded, and finished by the next
+/// opener.
 #[test]
 fn a_truncation_that_stops_half_way_is_noted() {
     if !require(&["mke2fs", "e2fsck", "dumpe2fs"]) {

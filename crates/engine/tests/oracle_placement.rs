@@ -30,7 +30,7 @@ enum Step {
     Allocate(usize, Fallocate, u64, u64),
 }
 
-/// How many files a script uses at most.
+/// Most files that a script uses.
 const FILES: usize = 4;
 
 struct Kernel {
@@ -86,7 +86,7 @@ impl Ours<'_> {
     }
 }
 
-/// What debugfs tells of each file: every extent with its tree block, or every block and indirect
+/// What debugfs says about each file: every extent with its tree block, or every block and indirect
 /// block.
 fn layout(image: &Path) -> Vec<String> {
     let mut lines = Vec::new();
@@ -112,11 +112,11 @@ fn layout(image: &Path) -> Vec<String> {
     lines
 }
 
-/// Plays a script on both sides and asserts that the layouts are equal; names the first step that
+/// Plays a script on both sides and asserts that the layouts are equal. Names the first step that
 /// makes a difference.
 ///
-/// The kernel is not alone: a commit that somebody else's sync brings about frees blocks earlier,
-/// and a slow machine lets its flusher in. So a difference counts when it is there each time.
+/// The kernel is not alone: a commit caused by another process's sync frees blocks earlier, and on
+/// a slow machine the flusher runs. So a difference counts only if it occurs each time.
 fn compare(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) {
     let mut tries = (0..3).map(|_| play(name, mkfs, size, mount, script));
     let Err(all) = tries.find(Result::is_ok).unwrap_or_else(|| play(name, mkfs, size, mount, script)) else {
@@ -134,7 +134,7 @@ fn compare(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) 
     panic!("{name} {mkfs:?}{mount}, step {}: {:?}\n{shown}", bad - 1, &script[bad.saturating_sub(8)..bad]);
 }
 
-/// Plays a script on both sides; the lines that differ.
+/// Plays a script on both sides. Returns the lines that differ.
 fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> Result<(), String> {
     stay_on_one_cpu();
     let scratch = tempfile::tempdir().unwrap();
@@ -163,8 +163,7 @@ fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> 
     files.iter().for_each(|inode| fs.open_inode(*inode, true).unwrap());
     let mut ours = Ours { fs: &fs, ctx, files };
     for (number, step) in script.iter().enumerate() {
-        // A clock that moves: what changes nothing but times must have something to commit at
-        // fsync.
+        // A clock that advances: a change of nothing but times must give fsync something to commit.
         ours.ctx.now.nanoseconds += 1;
         assert_eq!(ours.step(*step), accepted[number], "{name}, step {number}: {step:?}");
     }
@@ -185,8 +184,8 @@ fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> 
 
 const KIB: u64 = 1024;
 
-/// Appends in pieces, two files taking turns, everything synced at once: many short extents, split
-/// at the end.
+/// Appends in pieces, two files in turns, everything synced at once: many short extents, split at
+/// the end.
 fn appends() -> Vec<Step> {
     let mut script = Vec::new();
     for n in 0..if full_matrix() { 800 } else { 250 } {
@@ -246,7 +245,7 @@ fn mixed(seed: u64, steps: usize, extents: bool) -> Vec<Step> {
     script
 }
 
-/// All files grow in turn; everything is written back at once, now and then.
+/// All files grow in turns. Everything is written back at once, now and then.
 fn together(seed: u64) -> Vec<Step> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut script = Vec::new();
@@ -288,7 +287,7 @@ fn scattered_writes_grow_the_same_trees() {
     }
 }
 
-/// One seed: where a write-back begins inside a large folio, Linux writes the whole folio
+/// One seed: if a write-back begins inside a large folio, Linux writes the whole folio
 /// (docs/behaviour/page-cache.md).
 #[test]
 fn mixed_operations_leave_the_same_extents() {

@@ -1,5 +1,5 @@
-//! Eight threads at once on one image: what each wrote is there, e2fsck finds nothing, the kernel
-//! reads the same.
+//! Eight threads at once on one image: everything written is there, e2fsck finds nothing, and the
+//! kernel reads the same.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -25,8 +25,7 @@ fn context(slot: u32) -> OpContext {
 
 type Files = BTreeMap<String, (InodeNr, Vec<u8>)>;
 
-/// One thread's share: files of its own in a directory of its own, and short-lived names in a
-/// shared one.
+/// One thread's share: its own files in its own directory, and short-lived names in a shared one.
 struct Worker<'a> {
     fs: &'a Watched,
     ctx: OpContext,
@@ -73,7 +72,7 @@ impl Worker<'_> {
             9 => {
                 match self.fs.fallocate(&self.ctx, inode, Fallocate::Allocate, at, len) {
                     Ok(()) => content.resize(content.len().max((at + len) as usize), 0),
-                    // What was allocated before space ran out stays, and the size over it.
+                    // Blocks allocated before space ran out stay, and the size covers them.
                     Err(Error::NoSpace) => content.resize(self.fs.attributes(inode)?.size as usize, 0),
                     Err(error) => return Err(error),
                 }
@@ -111,7 +110,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Makes and removes a name where everybody does, and looks at all names.
+    /// Creates and removes a name where all threads do, and lists all names.
     fn visit_shared(&mut self) -> Result<()> {
         self.made += 1;
         let name = format!("shared-{}-{}", self.number, self.made);
@@ -231,7 +230,7 @@ fn block_maps() {
     run("ext3", &mkfs::Options::ext3().block_size(1024).identity(1, 1), defaults(), 128 << 20);
 }
 
-/// docs/testing.md says which images there are.
+/// docs/testing.md must list the images.
 #[test]
 fn the_images_are_told() {
     let images = [("4k", 4096), ("1k", 1024), ("full", 1024), ("bigalloc", 4096), ("ext3", 1024)];

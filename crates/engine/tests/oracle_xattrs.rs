@@ -91,7 +91,8 @@ fn attributes_cross_over_both_ways() {
     }
 }
 
-/// Four files with equal attributes made by the kernel: large values are in inodes that they share.
+/// Four files with equal attributes, created by the kernel: large values are in inodes that they
+/// share.
 fn have_kernel_share(image: &Path, big: &[u8], other: &[u8]) {
     let mount = LoopMount::new(image, "").unwrap();
     for name in ["one", "two", "three", "four"] {
@@ -103,8 +104,8 @@ fn have_kernel_share(image: &Path, big: &[u8], other: &[u8]) {
     }
 }
 
-/// Values in inodes: those that the kernel made and shares lose references, ours are made,
-/// everybody counts.
+/// Values in inodes: those that the kernel made and shares lose references, ours are made, and
+/// everybody counts them.
 #[test]
 fn values_in_inodes_are_made_shared_and_released() {
     if !require(&["root", "mke2fs", "e2fsck"]) {
@@ -127,7 +128,7 @@ fn values_in_inodes_are_made_shared_and_released() {
             let report = blockyard_check::check(&*device, &blockyard_check::Options::default()).unwrap();
             assert!(report.is_clean(), "{options:?}: {:?}", report.findings);
         };
-        // One reference less each time, the last ones with the value.
+        // One reference less each time; the value goes with the last ones.
         fs.unlink(&ctx, InodeNr::ROOT, b"one").unwrap();
         judge(&fs);
         fs.remove_xattr(&ctx, find("two"), b"user.big").unwrap();
@@ -142,7 +143,7 @@ fn values_in_inodes_are_made_shared_and_released() {
             fs.set_xattr(&ctx, ours, name.as_bytes(), &value(length, 8), XattrMode::Create).unwrap();
             assert_eq!(fs.xattr(ours, name.as_bytes()).unwrap(), value(length, 8));
         }
-        // Refused because it is there: what was written for it is gone again.
+        // Refused because it exists: what was written for it is gone again.
         let refused = fs.set_xattr(&ctx, ours, b"user.a", &value(50_000, 9), XattrMode::Create);
         assert!(matches!(refused, Err(Error::Exists)));
         fs.remove_xattr(&ctx, ours, b"user.b").unwrap();
@@ -161,7 +162,7 @@ fn values_in_inodes_are_made_shared_and_released() {
             assert_eq!(kernel_value(&at("three"), "user.other"), value(20_000, 7));
             assert_eq!(kernel_value(&at("ours"), "user.a"), value(65_536, 8));
             assert_eq!(kernel_value(&at("ours"), "user.c"), value(5000, 8));
-            // The kernel may let go of what we made.
+            // The kernel can release what we made.
             std::fs::remove_file(at("ours")).unwrap();
             std::fs::remove_file(at("three")).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Who reads a file does not wait for who writes elsewhere in it, and sees its bytes whole.
+//! A reader of a file does not wait for a writer elsewhere in it, and sees its bytes whole.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -11,14 +11,14 @@ use std::sync::{Arc, Condvar, Mutex};
 
 const FILE: NewInode = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
 
-/// A device whose writes of data do not come back while it is shut. Data is what begins with 0xDA.
+/// A device whose writes of data do not return while it is shut. Data begins with 0xDA.
 struct Gated {
     device: MemoryDevice,
     shut: Mutex<bool>,
     opened: Condvar,
     /// A write waits.
     waits: AtomicBool,
-    /// Calls that read, and their bytes.
+    /// Read calls, and their bytes.
     reads: [AtomicU64; 2],
 }
 
@@ -77,7 +77,7 @@ fn made() -> Arc<Gated> {
     Arc::new(Gated::new(device))
 }
 
-/// A write-back holds the content lock while the device writes: readers of the same file waited for
+/// A write-back holds the content lock during device I/O: readers of the same file used to wait for
 /// that.
 #[test]
 fn a_device_that_does_not_answer_a_writer_holds_up_no_reader() {
@@ -97,7 +97,7 @@ fn a_device_that_does_not_answer_a_writer_holds_up_no_reader() {
         let mut clean = [0; 5000];
         assert_eq!(fs.read(&ctx, file, 30_000, &mut clean).unwrap(), 5000);
         assert!(clean.iter().all(|&byte| byte == 1));
-        // What is on its way is read from memory.
+        // Data on its way is read from memory.
         let mut written = [0; 6000];
         assert_eq!(fs.read(&ctx, file, 42_000, &mut written).unwrap(), 6000);
         assert!(written.iter().all(|&byte| byte == 0xDA));
@@ -107,14 +107,14 @@ fn a_device_that_does_not_answer_a_writer_holds_up_no_reader() {
     fs.close(&ctx).unwrap();
 }
 
-/// Writers append, overwrite and cut, others write back, and blocks that a file lost go to another
-/// at once: readers see bytes of their file only, and no zeroes where there was data.
+/// Writers append, overwrite and truncate, others write back, and freed blocks go to another file
+/// at once. Readers see only bytes of their file, and no zeroes where there was data.
 #[test]
 fn readers_see_their_file_whatever_others_do() {
     read_beside_changes(0);
 }
 
-/// As above; what was kept of a block must not outlive it.
+/// As above. What is kept of a block must not outlive it.
 #[test]
 fn readers_of_kept_data_see_their_file_whatever_others_do() {
     read_beside_changes(256 << 10);
@@ -140,7 +140,7 @@ fn read_beside_changes(clean_data_bytes: usize) {
                 fs.fallocate(&ctx, mine, Fallocate::CollapseRange, 4096, 8192).unwrap();
                 fs.truncate(&ctx, mine, 10_000 + round * 13).unwrap();
                 fs.sync(&ctx).unwrap();
-                // What was freed is used again.
+                // Freed blocks are reused.
                 fs.write(&ctx, other, 0, &[9; 100_000]).unwrap();
                 fs.write_back_file(&ctx, other).unwrap();
                 fs.truncate(&ctx, other, 0).unwrap();
@@ -167,7 +167,7 @@ fn read_beside_changes(clean_data_bytes: usize) {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
-/// A file that is read in order in small steps is read from the device in large ones, once.
+/// A file read in order in small steps is read from the device in large ones, once.
 #[test]
 fn what_is_read_in_order_is_read_ahead_and_kept() {
     let device = made();
@@ -191,12 +191,12 @@ fn what_is_read_in_order_is_read_ahead_and_kept() {
     let [reads, read] = read_all(&fs, &mut buf);
     assert!(reads < 20 && read < 9 << 20, "{reads} reads of {read} bytes");
     assert_eq!(read_all(&fs, &mut buf), [0, 0]);
-    // Past what is kept.
+    // Bypasses what is kept.
     let mut block = [0; 4096];
     let before = device.reads[0].load(Ordering::Relaxed);
     assert_eq!(fs.read_direct(&ctx, file, 4096, &mut block).unwrap(), 4096);
     assert_eq!(device.reads[0].load(Ordering::Relaxed) - before, 1);
-    // What is written is kept, too, and a direct write seen.
+    // Written data is kept too, and a direct write is seen.
     fs.write(&ctx, file, 10_000, &[3; 5000]).unwrap();
     fs.fsync(&ctx, file).unwrap();
     fs.write_direct(&ctx, file, 4096, &[4; 4096]).unwrap();

@@ -1,4 +1,4 @@
-//! Sound images that are not opened as they are asked for: each is refused by its kind.
+//! Sound images that cannot be opened as requested: each is refused by its kind.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn plain() -> MemoryDevice {
     formatted(&ext4(1024).features("^metadata_csum"), SIZE)
 }
 
-/// An image whose power went before it was closed: the log is in use.
+/// An image that lost power before it was closed: the log is in use.
 fn cut_off() -> MemoryDevice {
     let device = Arc::new(plain());
     let fs = open_on(&device, OpenOptions::default());
@@ -38,8 +38,7 @@ fn flip(device: &MemoryDevice, (at, bit): (u64, u8)) {
     device.write_at(at, &[byte[0] ^ bit]).unwrap();
 }
 
-/// Opens an image to be written; it must be refused with what a system call calls an invalid
-/// argument.
+/// Opens an image for writing. It must be refused with EINVAL, a system call's invalid argument.
 fn refusal(device: MemoryDevice, recovery: Recovery) -> Refusal {
     let options = OpenOptions { recovery, ..OpenOptions::default() };
     match FileSystem::open(Arc::new(device), options, &context()) {

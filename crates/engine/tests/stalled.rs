@@ -29,7 +29,7 @@ fn fresh(options: OpenOptions) -> (Device, Arc<FileSystem>) {
     (device, Arc::new(FileSystem::open(shared, options, &at(0)).unwrap()))
 }
 
-/// A file that is durable: what else is done there finds its group's bitmaps in memory.
+/// A durable file: other operations there find its group's bitmaps in memory.
 fn known(fs: &FileSystem) -> InodeNr {
     let known = file(fs, "known");
     fs.write(&at(0), known, 0, &[5; 5000]).unwrap();
@@ -42,8 +42,8 @@ fn file(fs: &FileSystem, name: &str) -> InodeNr {
     fs.create(&at(0), ROOT, name.as_bytes(), &new).unwrap()
 }
 
-/// The device is told to be silent. Then a thread writes directly into a hole, and others fsync:
-/// half of them wait with their data, half for a commit.
+/// Silences the device. Then a thread writes directly into a hole, and others fsync: half of them
+/// wait with their data, half for a commit.
 fn waiting(device: &Device, fs: &Arc<FileSystem>, files: &[InodeNr]) -> Vec<JoinHandle<()>> {
     for (number, inode) in files.iter().enumerate() {
         if number % 2 == 0 {
@@ -59,7 +59,7 @@ fn waiting(device: &Device, fs: &Arc<FileSystem>, files: &[InodeNr]) -> Vec<Join
         let fs = Arc::clone(fs);
         thread::spawn(move || assert_eq!(fs.write_direct(&at(1), direct, 0, &[3; 8192]).unwrap(), 8192))
     }];
-    // Before somebody commits.
+    // Before any thread commits.
     wait_until("it waits", || device.waiting() == 1);
     let sync = |inode: &InodeNr| {
         let (fs, inode) = (Arc::clone(fs), *inode);
@@ -69,7 +69,7 @@ fn waiting(device: &Device, fs: &Arc<FileSystem>, files: &[InodeNr]) -> Vec<Join
     threads
 }
 
-/// Every kind of operation that needs nothing of the device, at a time when the transaction is old.
+/// Every kind of operation that needs nothing from the device, while the transaction is old.
 fn others(fs: &FileSystem, files: &[InodeNr], known: InodeNr) {
     let now = at(100);
     for (number, inode) in files.iter().enumerate() {
@@ -93,10 +93,10 @@ fn others(fs: &FileSystem, files: &[InodeNr], known: InodeNr) {
         fs.create(&now, ROOT, name.as_bytes(), &directory).unwrap();
         fs.rmdir(&now, ROOT, name.as_bytes()).unwrap();
     }
-    // Whole blocks: of others what stays would have to be read.
+    // Whole blocks: of a partial one the rest would have to be read.
     fs.write(&now, known, 0, &[9; 8192]).unwrap();
     assert!(fs.statistics().blocks_free > 0);
-    // Of those that hang none has ended.
+    // None of the hanging operations has ended.
     assert_eq!(fs.commits(), 1);
 }
 
@@ -105,8 +105,8 @@ fn trial(options: OpenOptions, someone_commits: bool) {
     let files: Vec<InodeNr> = (0..WAITING).map(|number| file(&fs, &format!("{number}"))).collect();
     let known = known(&fs);
     let mut threads = waiting(&device, &fs, &files);
-    // Who has data waits for the device, who writes directly, and one of the others, whose turn it
-    // is to commit.
+    // Waiting for the device: the threads with data, the direct writer, and the one of the others
+    // whose turn it is to commit.
     let asking = usize::try_from(WAITING / 2).unwrap() + 2;
     wait_until("all wait", || device.waiting() == asking);
     if someone_commits {
@@ -142,7 +142,7 @@ fn operations_go_on_beside_a_timer_that_waits_for_such_a_commit() {
     trial(OpenOptions { has_timer: true, ..OpenOptions::default() }, true);
 }
 
-/// Nobody commits, and the transaction is old: with a timer no operation does either.
+/// Nobody commits, and the transaction is old: with a timer, operations do not commit either.
 #[test]
 fn where_a_timer_commits_no_operation_does() {
     let (device, fs) = fresh(OpenOptions { has_timer: true, ..OpenOptions::default() });

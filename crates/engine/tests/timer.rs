@@ -1,4 +1,4 @@
-//! The timer of a mount under a clock of the test's own: what is on the device after each tick.
+//! The timer of a mount, with the test's own clock: what is on the device after each tick.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,8 +12,7 @@ fn at(seconds: i64) -> OpContext {
     OpContext::root_at(Timestamp::from_seconds(1_700_000_000 + seconds))
 }
 
-/// What a crash now would leave: the sizes of the files that can be found, and whether they hold
-/// `with`.
+/// What a crash now would leave: the sizes of the files found, and whether they hold `with`.
 fn after_a_crash(device: &MemoryDevice, names: &[&str], with: u8) -> Vec<Option<(u64, bool)>> {
     let copy: Arc<dyn BlockDevice> = Arc::new(device.duplicate());
     let fs =
@@ -65,7 +64,7 @@ fn data_goes_at_thirty_seconds_and_metadata_at_five() {
     fs.close(&at(60)).unwrap();
 }
 
-/// Files are written back in the order in which they became dirty, not in that of their numbers.
+/// Files are written back in the order in which they became dirty, not by number.
 #[test]
 fn the_file_that_became_dirty_first_gets_the_first_blocks() {
     let device = Arc::new(MemoryDevice::new(64 << 20));

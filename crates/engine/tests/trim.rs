@@ -1,5 +1,4 @@
-//! Free blocks told to the device: on a device that destroys what is discarded, nothing that is
-//! needed is gone.
+//! Trimming free blocks: on a device that destroys discarded data, nothing needed is lost.
 
 #![allow(clippy::unwrap_used)]
 
@@ -72,8 +71,8 @@ fn content(seed: u8, blocks: u64) -> Vec<u8> {
     vec![seed; usize::try_from(blocks * BLOCK).unwrap()]
 }
 
-/// As on Linux 6.18 (docs/behaviour/block-allocation.md): what was trimmed is passed over until
-/// something becomes free in its group.
+/// As on Linux 6.18 (docs/behaviour/block-allocation.md): a trimmed group is passed over until
+/// something becomes free in it.
 #[test]
 fn free_blocks_are_trimmed_once() {
     let (device, fs) = world(&mkfs::Options::ext4().block_size(4096).identity(1, 1), 256 << 20);
@@ -115,8 +114,8 @@ fn runs_are_cut_to_the_range_and_short_ones_left_out() {
     assert!(matches!(fs.trim(&context(), 0..u64::MAX, 0), Err(Error::ReadOnly)));
 }
 
-/// Small blocks with the first one apart, and clusters whose last one is cut off by the end of the
-/// file system.
+/// Small blocks, where the first one is separate, and clusters, where the end of the file system
+/// cuts the last one off.
 #[test]
 fn blocks_of_every_geometry() {
     let kinds = [
@@ -145,7 +144,7 @@ fn blocks_of_every_geometry() {
     }
 }
 
-/// One writer less, also when it panics.
+/// Counts one writer less, even after a panic.
 struct Done<'a>(&'a AtomicU64);
 
 impl Drop for Done<'_> {
@@ -154,8 +153,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Four writers fill and empty files while a fifth trims without end: each file holds what was
-/// written into it.
+/// Four writers fill and empty files while a fifth trims endlessly: each file holds what was
+/// written to it.
 #[test]
 fn files_survive_trimming_beside_them() {
     let (device, fs) = world(&mkfs::Options::ext4().block_size(4096).identity(1, 1), 64 << 20);

@@ -1,4 +1,4 @@
-//! Ranks are checked at run time in debug builds, for every kind of lock and backend.
+//! Debug builds check ranks at run time, for every kind of lock and backend.
 
 #![cfg(debug_assertions)]
 

@@ -40,7 +40,7 @@ fn on_each(cpus: u32, program: impl Fn(CpuSlot) + Sync) -> Report {
 fn an_uncontended_lock_is_brought_once_and_then_in_cache() {
     let lock = CachePadded::new(Mutex::<u64, Virtual>::new(rank::GROUP, 0));
     let report = on_each(1, |_| (0..10).for_each(|_| *lock.lock() += 1));
-    // The first acquisition brings the line, the other 19 accesses hit.
+    // The first acquisition loads the line; the other 19 accesses hit.
     assert_eq!(report.elapsed_ns(), 100 + 19);
     assert_eq!((report.total().lines_moved, report.total().lock_waits), (0, 0));
 }
@@ -64,8 +64,8 @@ fn a_contended_lock_is_handed_over_in_order_at_the_stated_cost() {
     assert_eq!(*lock.lock(), [0, 1, 2]);
     let total = report.total();
     assert_eq!(total.lock_waits, 2);
-    // CPU 0: line 100, work 1000, and the line back from the last waiter (50) to release. Each
-    // hand-over then costs 60, each holder works 1000 and releases with the line already there.
+    // CPU 0: line 100, work 1000, and the line back from the last waiter (50) for the release. Each
+    // hand-over then costs 60. Each holder works 1000 and releases with the line already there.
     assert_eq!(report.cpus[0].finished_ns, 100 + 1000 + 50);
     assert_eq!(report.cpus[1].finished_ns, 1150 + 60 + 1000 + 1);
     assert_eq!(report.cpus[2].finished_ns, 2211 + 60 + 1000 + 1);
@@ -98,8 +98,8 @@ fn one_shared_counter_serialises_and_a_sharded_one_does_not() {
     assert!(together.elapsed_ns() >= 799 * 50, "{}", together.elapsed_ns());
 }
 
-/// CPUs 0 and 1 share a cluster, 2 is elsewhere: a move costs by the distance, and what lies on a
-/// line by its name.
+/// CPUs 0 and 1 share a cluster, 2 is elsewhere: a move costs by distance, and data on a line by
+/// the line's name.
 #[test]
 fn distance_sections_and_ticks_cost_what_they_say() {
     let costs = Costs {
@@ -221,7 +221,7 @@ fn waiting_in_a_circle_is_reported() {
     });
     let text = result.expect_err("a deadlock").downcast_ref::<String>().cloned().unwrap_or_default();
     assert!(text.contains("wait for each other"), "{text}");
-    // The next simulation starts afresh.
+    // The next simulation starts from scratch.
     assert_eq!(on_each(1, |_| Virtual::work(3)).elapsed_ns(), 3);
 }
 

@@ -1,4 +1,4 @@
-//! Images that mke2fs makes, and what dumpe2fs says of them.
+//! Images made by mke2fs, and what dumpe2fs says about them.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use blockyard_disk::geometry::GeometryFields;
 use blockyard_disk::{BlockCount, BlockNr, Geometry};
 use blockyard_testkit::run;
 
-/// How to make and mount an image.
+/// How to create and mount an image.
 pub(crate) struct Layout<'a> {
     pub(crate) size: &'a str,
     pub(crate) arguments: Vec<&'a str>,
@@ -19,7 +19,7 @@ pub(crate) struct Layout<'a> {
 /// The hash seed of every image.
 pub(crate) const HASH_SEED: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
-/// An image file in a directory of its own.
+/// An image file in its own directory.
 pub(crate) struct Image {
     _directory: tempfile::TempDir,
     pub(crate) path: PathBuf,

@@ -1,5 +1,6 @@
-//! Random operations against a set of numbers: no number twice, "no inodes" only when there is
-//! none, and bitmaps and descriptors that say what was committed, whatever claims are open.
+//! Random operations against a set of numbers: no number is handed out twice, "no inodes" comes
+//! only when there is none, and bitmaps and descriptors say what was committed, whatever claims are
+//! open.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -46,8 +47,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Inodes in use by number: whether each is a directory; and the highest index ever used in each
-/// group.
+/// Inodes in use by number, with whether each is a directory; and the highest index ever used in
+/// each group.
 struct Model {
     used: BTreeMap<u32, bool>,
     prefix: Vec<u32>,

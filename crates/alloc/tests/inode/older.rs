@@ -1,4 +1,4 @@
-//! The placements of ext3 and of ext4's first releases, each where it shows.
+//! The placements of ext3 and of ext4's first releases, each in a case where it differs.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const GROUPS: u32 = 16;
 const PER_GROUP: u32 = 128;
 const BLOCKS: u32 = 8192;
 
-/// What a group has at first.
+/// Initial state of a group.
 #[derive(Clone, Copy)]
 struct Group {
     free_inodes: u32,
@@ -59,11 +59,11 @@ fn group_of(inode: u32) -> u32 {
     (inode - 1) / PER_GROUP
 }
 
-/// The published fault: the parent's flex group has inodes and a tenth of its blocks; all others
-/// are out of inodes.
+/// The published bug: the parent's flex group has inodes and a tenth of its blocks; all others are
+/// out of inodes.
 #[test]
 fn the_first_ext4_says_no_inodes_while_there_are() {
-    // The parent is the last inode that flex group 2 gives before the others are full.
+    // The parent is the last inode that flex group 2 hands out before the others are full.
     let scene = |nr: u32| match nr {
         8 => Group { free_inodes: 101, free_blocks: 8192 * 4 / 10 },
         9..12 => Group { free_inodes: 0, free_blocks: 0 },
@@ -93,7 +93,7 @@ fn the_first_ext4_says_no_inodes_while_there_are() {
     }
 }
 
-/// Where all flex groups that have inodes are out of blocks, not even an empty file could be made.
+/// When all flex groups with inodes are out of blocks, not even an empty file could be created.
 #[test]
 fn the_first_ext4_wants_blocks_for_empty_files() {
     let full = |nr: u32| Group { free_blocks: 0, free_inodes: if nr == 4 { 5 } else { 0 } };
@@ -115,7 +115,8 @@ fn the_first_ext4_packs_everything_into_flex_groups_from_the_front() {
 
 #[test]
 fn the_first_ext4_leaves_a_flex_group_that_is_nine_tenths_full_for_the_one_before_or_the_lowest() {
-    // Flex group 2 has exactly a tenth, flex group 1 and 0 what is said, flex group 3 all.
+    // Flex group 2 has exactly a tenth, flex groups 1 and 0 have the arguments, flex group 3 has
+    // all.
     let place = |first: u32, second: u32| {
         let scene = move |nr: u32| Group {
             free_inodes: PER_GROUP,
@@ -175,7 +176,7 @@ fn files_that_have_no_room_beside_their_directory_go_to_one_other_group() {
     replica.allocator.set_goal(None);
     let files: BTreeSet<u32> =
         (0..9).map(|n| group_of(replica.create(parent, &format!("{n}"), false).unwrap())).collect();
-    // From the parent's group as many groups on as its number says, and one more.
+    // As many groups after the parent's as its number says, and one more.
     assert_eq!(files, BTreeSet::from([(5 + parent + 1) % GROUPS]));
 }
 
@@ -199,8 +200,8 @@ fn oldalloc_takes_the_group_with_most_free_blocks() {
     assert_eq!(file.map(group_of).unwrap(), 9, "files stay with their directory");
 }
 
-/// ext2 passed over groups that got many directories and few files; ext3 computed the same and
-/// never looked.
+/// ext2 passed over groups that got many directories and few files. ext3 computed the same and
+/// never used it.
 #[test]
 fn a_debt_of_directories_is_paid_by_files() {
     let place = |debt, files: u32| {

@@ -1,8 +1,9 @@
-//! A file system of names only, placed by the inode allocator: what the tests compare with numbers
+//! A file system of names only, placed by the inode allocator: the tests compare it with numbers
 //! from elsewhere.
 //!
-//! Bitmaps and descriptors "on disk" are kept the way an engine would: they change only through the
-//! updates that commits and frees report, and the allocator reads them back after an eviction.
+//! Bitmaps and descriptors "on disk" are kept as an engine would keep them: they change only
+//! through the updates that commits and frees report, and the allocator reads them back after an
+//! eviction.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -94,7 +95,7 @@ struct Directory {
     blocks: Vec<GroupNr>,
 }
 
-/// The whole of it.
+/// All of it.
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) allocator: InodeAllocator,
@@ -134,7 +135,7 @@ impl Replica {
         }
     }
 
-    /// Creates an inode; the blocks of a directory are the caller's to charge.
+    /// Creates an inode. The caller charges the blocks of a directory.
     pub(crate) fn create(&mut self, parent: u32, name: &str, directory: bool) -> Result<u32, InodeError> {
         self.operations += 1;
         let entry = self.directories.get_mut(&parent).expect("a parent that exists");
@@ -172,7 +173,7 @@ impl Replica {
         geometry.group_of(goal_for_inode(geometry, own, false, DirBlocks::FlexFirst, None))
     }
 
-    /// Says where all clusters of a directory lie; those that are new are charged.
+    /// Sets where all clusters of a directory lie. New ones are charged.
     pub(crate) fn charge(&mut self, inode: u32, groups: Vec<GroupNr>) {
         let directory = self.directories.get_mut(&inode).expect("a directory");
         let mut known = std::mem::replace(&mut directory.blocks, groups);
@@ -185,12 +186,12 @@ impl Replica {
         assert!(known.is_empty(), "directory {inode} lost clusters in {known:?}");
     }
 
-    /// Says where the clusters of a directory lie that was there before.
+    /// Sets where the clusters of an existing directory lie.
     pub(crate) fn adopt(&mut self, inode: u32, groups: Vec<GroupNr>) {
         self.directories.get_mut(&inode).expect("a directory").blocks = groups;
     }
 
-    /// Makes a directory a top (or ends that), as `chattr +T` does.
+    /// Sets or clears a directory's top flag, as `chattr +T` does.
     pub(crate) fn set_top(&mut self, inode: u32, top: bool) {
         self.directories.get_mut(&inode).expect("a directory").top = top;
     }

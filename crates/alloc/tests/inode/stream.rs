@@ -18,10 +18,10 @@ use rand_chacha::ChaCha8Rng;
 use crate::image::{Descriptors, HASH_SEED, Image, Layout};
 use crate::replica::Replica;
 
-/// Operations to go on with after the first "no space".
+/// Operations to continue with after the first "no space".
 const AFTER_FULL: u32 = 300;
 
-/// What a name is made as.
+/// The kind of inode created for a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Directory,
@@ -43,7 +43,7 @@ struct Entry {
 pub(crate) struct Stream {
     random: ChaCha8Rng,
     replica: Replica,
-    /// Everything made, by inode number.
+    /// Everything created, by inode number.
     entries: BTreeMap<u32, Entry>,
     names: u64,
     sectors_per_cluster: u64,
@@ -51,14 +51,14 @@ pub(crate) struct Stream {
     refused: u32,
     /// Whether deletion times matter.
     without_journal: bool,
-    /// The file of the tunable `inode_goal`, where it is used.
+    /// The file of the tunable `inode_goal`, if it is used.
     goal: Option<PathBuf>,
-    /// Directories with a block of extents, and where it is taken to lie.
+    /// Directories with a block of extents, and where that is assumed to lie.
     guessed: BTreeMap<u32, GroupNr>,
 }
 
 impl Stream {
-    /// Makes an image, runs until `creates` inodes were made or the file system was full for a
+    /// Makes an image, runs until `creates` inodes were created or the file system was full for a
     /// while, and compares.
     pub(crate) fn run(layout: &Layout<'_>, seed: u64, creates: u32) {
         let image = Image::make(layout);
@@ -128,8 +128,8 @@ impl Stream {
         stream
     }
 
-    /// Sets the clock, after a pause of over a second if asked: a number deleted in an earlier
-    /// second is recent, one deleted in this second is not. Stays clear of the second's edges,
+    /// Sets the clock, after a pause of over a second if requested. A number deleted in an earlier
+    /// second is recent; one deleted in this second is not. Stays clear of the second's edges,
     /// where the kernel's clock may differ.
     fn keep_time(&mut self, pause: bool) {
         if pause {
@@ -199,8 +199,8 @@ impl Stream {
         self.charge_growth(parent);
     }
 
-    /// Charges what a directory takes more than before, where it lies: not always in the goal's
-    /// group, which may be full, busy, or waiting for a commit.
+    /// Charges a directory's growth where it lies: not always in the goal's group, which may be
+    /// full, busy, or waiting for a commit.
     fn charge_growth(&mut self, inode: u32) {
         let entry = self.entries.get_mut(&inode).unwrap();
         let sectors = fs::symlink_metadata(&entry.path).unwrap().blocks();
@@ -211,8 +211,8 @@ impl Stream {
         }
     }
 
-    /// Group of every cluster of a directory. A cluster that no extent names holds extents: it was
-    /// wanted beside the last one, and is taken to lie there until the image can be asked.
+    /// Group of every cluster of a directory. A cluster that no extent names holds extents. It was
+    /// requested beside the last one, and is assumed to lie there until the image can be asked.
     fn cluster_groups(&mut self, inode: u32) -> Vec<GroupNr> {
         let entry = &self.entries[&inode];
         let mut groups = data_groups(self.replica.allocator.geometry(), &entry.path);
@@ -239,7 +239,7 @@ impl Stream {
         self.replica.remove(inode);
     }
 
-    /// Makes a directory a top; its later children are spread.
+    /// Makes a directory a top: its later children are spread.
     fn toggle_top(&mut self) {
         if self.random.random_bool(0.9) {
             return;
@@ -252,7 +252,7 @@ impl Stream {
         }
     }
 
-    /// Sets the tunable `inode_goal`, sometimes beyond the last inode, or ends that.
+    /// Sets the tunable `inode_goal`, sometimes beyond the last inode, or unsets it.
     fn toggle_goal(&mut self) {
         let Some(file) = &self.goal else { return };
         let last = self.replica.allocator.geometry().inodes_count();

@@ -1,4 +1,5 @@
-//! Differences between kernel versions, each where it shows, and the placement with the parent.
+//! Differences between kernel versions, each in a case where it shows, and the placement with the
+//! parent.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +50,7 @@ fn group_of(inode: u32) -> u32 {
     (inode - 1) / PER_GROUP
 }
 
-/// Directories below one parent until the search leaves the parent's flex group.
+/// Directories created below one parent until the search leaves the parent's flex group.
 fn directories_before_moving(config: InodeConfig) -> usize {
     let mut replica = replica(0, |_| 8000, config);
     let parent = replica.create(Replica::ROOT, "parent", true).unwrap();
@@ -96,8 +97,8 @@ fn an_average_in_blocks_refused_every_unit_with_clusters() {
     };
     assert!(place(InodeConfig::default()).len() > 4, "spread over flex groups");
     let before = place(with(Switches { average_in_blocks: true, ..Switches::default() }));
-    // The fallback starts at the root's group, which has less than the average of free inodes; two
-    // a group are enough to fall below it.
+    // The fallback starts at the root's group, which has less than the average of free inodes. Two
+    // per group are enough to fall below it.
     assert_eq!(before, BTreeSet::from([1, 2, 3]));
 }
 

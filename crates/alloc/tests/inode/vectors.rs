@@ -1,4 +1,4 @@
-//! Numbers that Linux 6.18 gave on two images whose initial state is written here
+//! Numbers from Linux 6.18 on two images whose initial state is given here
 //! (docs/behaviour/inode-allocation.md).
 
 use blockyard_alloc::inode::{InodeConfig, InodeGroupFacts, top_name_hash};
@@ -30,7 +30,7 @@ fn names_hash_as_the_kernel_hashes_them() {
 #[test]
 fn the_whole_vector_on_flex_groups_of_eight() {
     let per_flex = [64073, 65131, 65392, 48486, 65392, 65392, 65131, 65391];
-    // Only the sums count with flex groups.
+    // With flex groups only the sums count.
     let free: Vec<u32> =
         per_flex.iter().flat_map(|&sum| [sum / 8 + sum % 8].into_iter().chain([sum / 8; 7])).collect();
     check(
@@ -121,7 +121,7 @@ fn check(flex_bits: u32, free: &[u32], expected: &Expected) {
     assert_eq!(files, runs(expected.srv));
 }
 
-/// A new directory with its one block where its goal lies.
+/// A new directory with its one block at its goal.
 fn directory(replica: &mut Replica, parent: u32, name: &str) -> u32 {
     let inode = replica.create(parent, name, true).unwrap();
     replica.charge(inode, vec![replica.goal_group(inode)]);

@@ -26,7 +26,7 @@ const POLICIES: [&str; 5] = [
     "linux-6.18:locks=hashed",
 ];
 
-/// Reading takes its time: others may change, commit and evict before and after it.
+/// Reading takes time: others may change, commit and evict before and after it.
 struct Slow(Arc<MemoryBitmaps>);
 
 impl GroupSource for Slow {
@@ -40,7 +40,7 @@ impl GroupSource for Slow {
 
 type Body = crate::explore::Body<Yard>;
 
-/// A small file system, and who owns which cluster of it.
+/// A small file system, with the owner of each cluster.
 struct Yard {
     allocator: Allocator<Shuttle>,
     disk: Arc<MemoryBitmaps>,
@@ -116,7 +116,7 @@ impl Yard {
         }
     }
 
-    /// Frees an extent; the owner marks stay until the caller or the commit takes them away.
+    /// Frees an extent. The owner marks stay until the caller or the commit removes them.
     fn free(&self, extent: FreedExtent, txn: Option<u32>, who: u32) {
         let first = self.allocator.geometry().block_at(extent.group, ClusterOffset::new(extent.start));
         let context =
@@ -178,7 +178,7 @@ fn the_last_clusters_go_to_those_who_ask() {
     });
 }
 
-/// Claims that are released while others search come back; groups are evicted meanwhile.
+/// Claims released while others search come back; groups are evicted meanwhile.
 #[test]
 fn released_claims_and_evictions() {
     explore(400, || {
@@ -213,8 +213,8 @@ fn released_claims_and_evictions() {
     });
 }
 
-/// A bitmap that was read before an eviction is stale after it: what was allocated in between is
-/// not in it.
+/// A bitmap that was read before an eviction is stale after it: allocations in between are not in
+/// it.
 #[test]
 fn stale_bitmaps_are_not_installed() {
     explore(1000, || {
@@ -254,8 +254,8 @@ fn preallocations_are_taken_and_dropped() {
     });
 }
 
-/// Frees of a transaction that runs, while the one before commits and others allocate: nothing
-/// comes back early, and all of it in the end.
+/// Frees of the running transaction, while the previous one commits and others allocate: nothing
+/// comes back early, and everything in the end.
 #[test]
 fn frees_wait_for_their_own_commit() {
     explore(400, || {
@@ -288,7 +288,7 @@ fn frees_wait_for_their_own_commit() {
     });
 }
 
-/// Without a transaction freed clusters are handed out again at once, and never while their bits
+/// Without a transaction freed clusters are handed out again at once, but never while their bits
 /// are still set.
 #[test]
 fn frees_without_a_transaction_race_with_evictions() {
@@ -312,8 +312,8 @@ fn frees_without_a_transaction_race_with_evictions() {
     });
 }
 
-/// What is told to the device belongs to nobody meanwhile, nobody is refused for it, and no free is
-/// missed.
+/// Clusters being trimmed belong to nobody meanwhile, no request is refused because of them, and no
+/// free is missed.
 #[test]
 fn trimmed_clusters_are_nobodys() {
     const DEVICE: u32 = 9;
@@ -337,7 +337,7 @@ fn trimmed_clusters_are_nobodys() {
             };
             let trimmer: Body = Box::new(move |yard| _ = trim(yard));
             let user: Body = Box::new(|yard| {
-                // Also while the device has all of it.
+                // Even while the device has all of it.
                 let extent = yard.ask(1, 0, 3, EXACT).unwrap();
                 yard.disown(extent);
                 yard.free(extent, None, 1);

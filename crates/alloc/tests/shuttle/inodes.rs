@@ -28,7 +28,7 @@ impl InodeSource for Disk {
         group: GroupNr,
         bits: &mut [u8],
     ) -> Result<BitmapLoad, Box<dyn std::error::Error + Send + Sync>> {
-        // The read takes its time: others may commit, free and evict before and after it.
+        // The read takes time: others may commit, free and evict before and after it.
         shuttle::thread::yield_now();
         for (&(_, index), _) in self.0.lock().unwrap().range((group.raw(), 0)..(group.raw() + 1, 0)) {
             bits[index as usize / 8] |= 1 << (index % 8);
@@ -146,7 +146,7 @@ fn the_last_inodes() {
     });
 }
 
-/// A claim that is dropped is there for the other thread, and pins its group meanwhile.
+/// A dropped claim is available to the other thread, and pins its group until then.
 #[test]
 fn dropped_claims() {
     explore(1500, || {

@@ -1,10 +1,10 @@
-//! What is there when the device fails, and what is being done.
+//! The initial state when the device fails, and the operation in progress.
 
 use super::images::Image;
 use super::operations::{Op, Path};
 use blockyard_engine::{Fallocate, RenameMode};
 
-/// An operation, and what is done before it on a device that works.
+/// An operation, and what is done before it on a working device.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) first: Vec<Op>,
@@ -39,9 +39,10 @@ fn rename(from: Path, to: Path, mode: RenameMode) -> Op {
     Op::Rename { from, to, mode }
 }
 
-/// Files of every shape, made before the device fails. In blocks: `plain` has five and a part,
-/// `even` exactly four, `sparse` holes between single ones, `ahead` two and others allocated behind
-/// its end, `unwritten` one inside such that are allocated, `many` extents enough for a tree.
+/// Files of every shape, created before the device fails. In blocks: `plain` has five and a part,
+/// `even` exactly four, `sparse` has holes between single ones, `ahead` has two and others
+/// allocated behind its end, `unwritten` has a written one among unwritten ones, `many` has enough
+/// extents for a tree.
 pub(crate) fn scene(image: &Image) -> Vec<Op> {
     let block = image.block();
     let first = |file, at, len| Op::Write { file, at, len, version: 1 };
@@ -65,7 +66,7 @@ pub(crate) fn scene(image: &Image) -> Vec<Op> {
         ops.push(set_xattr("values", "value", 2000, 4));
     }
     ops.push(first("unwritten", 3 * block, block));
-    // Each piece is mapped before the next one comes, so that they do not lie together.
+    // Each piece is mapped before the next one comes, so they are not contiguous.
     for piece in 0..9 {
         ops.extend([first("many", piece * 2 * block, block), Op::Fsync("many")]);
     }
@@ -73,7 +74,7 @@ pub(crate) fn scene(image: &Image) -> Vec<Op> {
     ops
 }
 
-/// All cases that an image can have.
+/// All cases that are possible on an image.
 pub(crate) fn cases(image: &Image) -> Vec<Case> {
     let mut all = writes(image);
     all.extend(truncations(image));
@@ -216,7 +217,7 @@ fn attributes(image: &Image) -> Vec<Case> {
         case("set flags", Op::SetFlags("plain")),
     ];
     if image.has("ea_inode") {
-        // Values whose hashes have the highest bit, and such without.
+        // Values whose hashes have the highest bit set, and others.
         all.extend([
             case("set a large attribute", set_xattr("plain", "new", 3000, 1)),
             case("set another large attribute", set_xattr("plain", "new", 5000, 2)),

@@ -1,18 +1,18 @@
 //! What a directory may hold: a model of the operations, and every state that an error leaves
 //! possible.
 //!
-//! An operation that ended with an error has happened or not, so that both states stay possible;
-//! its file holds, byte by byte, what one of them has. What was not synced may be lost, too, where
-//! data could not be written or the instance ended. Under `data=writeback` freed blocks are used
-//! again at once, as in Linux: when the instance ended, a file that was cut or removed and comes
-//! back may hold what others wrote.
+//! An operation that ended with an error has either happened or not, so both states stay possible;
+//! its file holds, byte by byte, the content of one of them. Unsynced data may be lost too, if data
+//! could not be written or the instance ended. Under `data=writeback` freed blocks are reused at
+//! once, as in Linux: if the instance ended, a truncated or removed file that comes back may hold
+//! what others wrote.
 
 use super::images::Image;
 use super::operations::Op;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// One file of whatever kind, in one state.
+/// One file of any kind, in one state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) body: Body,
@@ -21,8 +21,8 @@ pub(crate) struct Node {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// `moved`: how often its content was moved as a whole. Bytes from before and after such a move
-    /// do not mix.
+    /// `moved`: how often its whole content was moved. Bytes from before and after such a move do
+    /// not mix.
     File {
         bytes: Vec<u8>,
         moved: u32,
@@ -37,8 +37,8 @@ pub(crate) enum Body {
 pub(crate) struct State {
     pub(crate) names: BTreeMap<String, u32>,
     pub(crate) nodes: BTreeMap<u32, Arc<Node>>,
-    /// The number of the next node: of the operation that makes it, so that it is the same in all
-    /// states.
+    /// The number of the next node. It is the number of the operation that creates it, so it is the
+    /// same in all states.
     next: u32,
 }
 
@@ -65,7 +65,7 @@ impl State {
         Some(())
     }
 
-    /// The directory that a path is in is there.
+    /// Checks that the directory of a path exists.
     pub(crate) fn check_parent(&self, path: &str) -> Option<()> {
         let Some((parent, _)) = path.split_once('/') else { return Some(()) };
         self.is_directory(parent)?.then_some(())
@@ -91,7 +91,7 @@ impl State {
         }
     }
 
-    /// Takes a name away, and the node with its last one.
+    /// Removes a name, and the node with its last one.
     pub(crate) fn drop_name(&mut self, path: &str) -> Option<u32> {
         let id = self.names.remove(path)?;
         if !self.names.values().any(|other| *other == id) {
@@ -101,7 +101,7 @@ impl State {
     }
 }
 
-/// What was seen of one node.
+/// What was observed of one node.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) inode: u32,
@@ -109,7 +109,7 @@ pub(crate) struct Seen {
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What was seen of a directory, by path.
+/// What was observed of a directory, by path.
 pub(crate) type View = BTreeMap<String, Seen>;
 
 /// How much may be gone.
@@ -117,34 +117,34 @@ pub(crate) type View = BTreeMap<String, Seen>;
 pub(crate) enum Loss {
     /// Nothing.
     None,
-    /// Data that was written and could not be stored.
+    /// Written data that could not be stored.
     Data,
-    /// Whatever was not synced.
+    /// Everything that was not synced.
     All,
 }
 
-/// All that a directory may hold, by what was done and answered.
+/// Everything that a directory may hold, given the operations and their answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
-    /// The states that may be now.
+    /// The possible present states.
     now: Vec<State>,
     /// All states since the last sync.
     since_sync: Vec<State>,
     /// Data could not be written.
     lost_data: bool,
-    /// Nodes whose size may lie between those of the states: of operations that go piece by piece,
+    /// Nodes whose size may lie between those of the states: their operations go piece by piece,
     /// and stopped on the way.
     between: BTreeSet<u32>,
     /// Operations so far.
     noted: u32,
-    /// A write goes folio by folio.
+    /// Writes go folio by folio.
     by_folio: bool,
-    /// Blocks that a file no longer has are another's before that is durable.
+    /// Blocks that a file no longer has may belong to another file before that is durable.
     reuses_at_once: bool,
 }
 
 impl Expected {
-    /// Of an empty directory on a kind of image.
+    /// For an empty directory on a kind of image.
     pub(crate) fn empty(image: &Image) -> Self {
         let (now, since_sync) = (vec![State::default()], vec![State::default()]);
         Self {
@@ -158,8 +158,8 @@ impl Expected {
         }
     }
 
-    /// Whether an operation can be done, whatever happened before, and it is known what it changes:
-    /// nobody knows where appending to a file begins whose size lies between two states.
+    /// Whether an operation can be done whatever happened before, and its effect is known. If a
+    /// file's size lies between two states, nobody knows where an append begins.
     pub(crate) fn allows(&self, op: &Op) -> bool {
         let is_known = |state: &State| {
             let id = state.names.get(op.path());
@@ -184,7 +184,7 @@ impl Expected {
             self.now = after.clone();
         }
         if let Op::Unnamed { name, .. } = *op {
-            // It has its name before its content is stored.
+            // The name exists before its content is stored.
             let mut empty = after.clone();
             empty.iter_mut().filter_map(|state| state.file(name)).for_each(|(bytes, _)| bytes.clear());
             self.since_sync.extend(empty);
@@ -196,8 +196,7 @@ impl Expected {
         assert!(!self.now.is_empty(), "{op:?} can not have succeeded");
     }
 
-    /// As [`Self::note`], beside other threads: what a sync of theirs meets is not told to this
-    /// one.
+    /// As [`Self::note`], beside other threads: errors of their syncs are not reported to this one.
     pub(crate) fn note_beside_others(&mut self, op: &Op, happened: bool) {
         let since_sync = self.since_sync.clone();
         self.note(op, happened);
@@ -206,17 +205,17 @@ impl Expected {
         }
     }
 
-    /// Everything is durable.
+    /// Notes that everything is durable.
     pub(crate) fn note_synced(&mut self) {
         self.since_sync = self.now.clone();
     }
 
-    /// Data that was written before could not be stored.
+    /// Notes that data written earlier could not be stored.
     pub(crate) fn note_lost_data(&mut self) {
         self.lost_data = true;
     }
 
-    /// Whether a directory is one of those that may be.
+    /// Checks that a directory is one of the possible ones.
     pub(crate) fn judge(&self, view: &View, loss: Loss) -> Result<(), String> {
         let names: Vec<&State> = match loss {
             Loss::None | Loss::Data => self.now.iter().collect(),
@@ -270,7 +269,7 @@ fn lengths(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<(String, usize)> {
     xattrs.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.len())).collect()
 }
 
-/// Names, kinds, and which names are one file.
+/// Checks names, kinds, and which names are one file.
 fn fits(state: &State, view: &View) -> Result<(), String> {
     let (wanted, found): (Vec<_>, Vec<_>) = (state.names.keys().collect(), view.keys().collect());
     if wanted != found {
@@ -289,16 +288,16 @@ fn fits(state: &State, view: &View) -> Result<(), String> {
     if distinct.len() == inodes.len() { Ok(()) } else { Err("two files are one".to_owned()) }
 }
 
-/// How far a file may be from its versions.
+/// How far a file may differ from its versions.
 #[derive(Clone, Copy)]
 struct Bounds {
     /// Data that was not synced may be missing.
     is_loose: bool,
     /// Its size may lie between those of the versions.
     is_between: bool,
-    /// It may have been removed, and its blocks may be another file's: it holds anything.
+    /// It may have been removed and its blocks reused by another file: it may hold anything.
     is_reused: bool,
-    /// So may the blocks that one of its versions does not have.
+    /// The same for the blocks that one of its versions does not have.
     may_be_reused: bool,
 }
 
@@ -333,7 +332,7 @@ fn content_fits(versions: &[&Node], found: &Body, bounds: Bounds) -> Result<(), 
     Err(why.join(", or "))
 }
 
-/// Each byte is one of those that the versions have there, zeroes behind their ends.
+/// Each byte is the one that some version has there; zeroes behind their ends.
 fn mix_fits(versions: &[&[u8]], found: &[u8], bounds: Bounds) -> Result<(), String> {
     let sizes: BTreeSet<usize> = versions.iter().map(|bytes| bytes.len()).collect();
     let (least, most) = (sizes.first().copied().unwrap_or(0), sizes.last().copied().unwrap_or(0));

@@ -18,7 +18,7 @@ pub(crate) struct Image {
     delayed: bool,
 }
 
-/// With blocks of 1 KiB, which make the deepest maps of the smallest files.
+/// With blocks of 1 KiB: these make the deepest maps for the smallest files.
 const SMALL: Image = Image {
     name: "1k",
     block: 1024,
@@ -65,8 +65,8 @@ impl Image {
         device
     }
 
-    /// How it is opened. `eager`: every handle commits what was changed before it. Transactions may
-    /// be as large as the log allows, so that a checkpoint, which reads the log, is due often.
+    /// The options to open it with. `eager`: every handle commits earlier changes. Transactions may
+    /// be as large as the log allows, so that a checkpoint, which reads the log, is often due.
     pub(crate) fn open_options(&self, eager: bool) -> OpenOptions {
         OpenOptions {
             data: self.data,
@@ -92,7 +92,8 @@ impl Image {
         self.folios
     }
 
-    /// Whether blocks that a file no longer has are another's before that is durable, as in Linux.
+    /// Whether blocks that a file no longer has may belong to another file before that is durable,
+    /// as in Linux.
     pub(crate) fn reuses_at_once(&self) -> bool {
         self.data == DataMode::Writeback
     }
@@ -110,7 +111,7 @@ impl Image {
         self.block.into()
     }
 
-    /// Bytes to which collapse and insert range keep.
+    /// Alignment of collapse and insert range, in bytes.
     pub(crate) fn cluster(&self) -> u64 {
         self.cluster.max(self.block).into()
     }

@@ -1,4 +1,4 @@
-//! Who looks at what is left: the tree itself, e2fsck, and our own recovery.
+//! The judges of what is left: the tree itself, e2fsck, and our own recovery.
 
 use super::expected::{Body, Seen, View};
 use crate::support::context;
@@ -54,12 +54,12 @@ fn look(fs: &FileSystem, inode: InodeNr) -> Result<Seen> {
         let value = fs.xattr(inode, &name)?;
         xattrs.insert(name, value);
     }
-    // What a small file keeps in its inode is no attribute of its user.
+    // The rest of a small file's content in its inode is no attribute of its user.
     xattrs.remove(&b"system.data"[..]);
     Ok(Seen { inode: inode.raw(), body, xattrs })
 }
 
-/// A place for images that other programs look at.
+/// A directory for images that other programs look at.
 pub(crate) struct Bench(tempfile::TempDir);
 
 impl Bench {
@@ -92,7 +92,7 @@ pub(crate) fn is_whole(device: &MemoryDevice) -> bool {
 }
 
 /// What our recovery makes of an image whose instance ended. The mark that it must be checked is
-/// taken off first: everybody who sees it clears the list of orphans instead of finishing them.
+/// removed first: everybody who sees it clears the orphan list instead of finishing it.
 pub(crate) fn recovered(device: &MemoryDevice) -> std::result::Result<Arc<MemoryDevice>, String> {
     let device = Arc::new(device.duplicate());
     blockyard_recovery::replay_to_device(&*device, &blockyard_recovery::Options::default())
@@ -115,7 +115,7 @@ fn clear_mark(device: &MemoryDevice) {
     device.write_at(PRIMARY_OFFSET, raw.as_bytes()).unwrap();
 }
 
-/// Behind the end of a file are zeroes: what growing shows.
+/// Checks that zeroes lie behind the end of a file: growing shows them.
 pub(crate) fn nothing_behind_the_end(fs: &FileSystem, dir: InodeNr) -> std::result::Result<(), String> {
     let view = view(fs, dir).map_err(|error| error.to_string())?;
     for (path, seen) in &view {

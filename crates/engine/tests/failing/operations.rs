@@ -92,10 +92,10 @@ pub(crate) enum Op {
     Sync,
 }
 
-/// Values of attributes that are larger have inodes of their own.
+/// Attribute values above this size have inodes of their own.
 const LARGE: usize = 1024;
 
-/// What a version of a file holds: no byte of it is 0, and versions differ everywhere.
+/// The content of a version of a file: no byte of it is 0, and versions differ everywhere.
 pub(crate) fn stamp(version: u8, at: u64, len: u64) -> Vec<u8> {
     (at..at + len).map(|byte| 1 + (version % 15) + 16 * ((byte / 128 % 15) as u8)).collect()
 }
@@ -119,7 +119,7 @@ fn find(fs: &FileSystem, dir: InodeNr, path: &str) -> Result<InodeNr> {
 }
 
 impl Op {
-    /// Does it, in a directory.
+    /// Does the operation, in a directory.
     pub(crate) fn run(&self, fs: &FileSystem, ctx: &OpContext, dir: InodeNr) -> Result<()> {
         let find = |path: &str| find(fs, dir, path);
         let place = |path: Path| place(fs, dir, path);
@@ -175,7 +175,7 @@ impl Op {
         }
     }
 
-    /// What a directory holds after it; `None` where it cannot be done.
+    /// What a directory holds after the operation; `None` if it cannot be done.
     pub(crate) fn after(&self, state: &State) -> Option<State> {
         let mut after = state.clone();
         match *self {
@@ -227,7 +227,7 @@ impl Op {
         Some(after)
     }
 
-    /// The file that it changes; for those that name two, the first.
+    /// The file that it changes; the first one if it names two.
     pub(crate) fn path(&self) -> Path {
         match *self {
             Self::Write { file, .. }
@@ -312,7 +312,7 @@ impl Op {
         }
     }
 
-    /// Whether it brings to the device what was written earlier.
+    /// Whether it writes earlier data to the device.
     pub(crate) fn stores_data(&self) -> bool {
         match self {
             Self::WriteDirect { .. }
@@ -410,7 +410,7 @@ fn rename(state: &mut State, from: &str, to: &str, mode: RenameMode) -> Option<(
     exchange_inside(state, from, to)
 }
 
-/// What is in directories goes with them.
+/// The content of directories moves with them.
 fn exchange_inside(state: &mut State, one: &str, other: &str) -> Option<()> {
     let (one, other) = (format!("{one}/"), format!("{other}/"));
     let moved = |path: &str| match (path.strip_prefix(&one), path.strip_prefix(&other)) {

@@ -1,4 +1,4 @@
-//! One run on a device of which a call fails: what is done, what is answered, and what is left.
+//! One run on a device that fails one call: what is done, what is answered, and what is left.
 
 use super::cases::{Case, cases, scene};
 use super::expected::{Expected, Loss};
@@ -24,41 +24,41 @@ pub(crate) type Verdict<T = ()> = Result<T, String>;
 
 type Faulty = FaultyDevice<MemoryDevice>;
 
-/// How a run goes apart from its operations.
+/// How a run goes, apart from its operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     /// Every handle commits what was changed before it.
     pub(crate) eager: bool,
-    /// Commits before the first operation: they bring the next checkpoint nearer.
+    /// Commits before the first operation; they bring the next checkpoint nearer.
     pub(crate) warm: u32,
-    /// What comes before the operation is durable before it begins.
+    /// What precedes the operation is durable before it begins.
     pub(crate) synced: bool,
-    /// The device is whole again after the operation.
+    /// The device works again after the operation.
     pub(crate) heals: bool,
     /// There is a sync between the operation and the end.
     pub(crate) syncs: bool,
 }
 
-/// Calls up to some moments of a run.
+/// Numbers of calls at some moments of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moments {
     /// The operation begins.
     pub(crate) begun: OperationCounts,
     /// It has ended.
     pub(crate) done: OperationCounts,
-    /// What is to be seen was looked at.
+    /// The visible state was checked.
     pub(crate) seen: OperationCounts,
     /// The instance is closed.
     pub(crate) closed: OperationCounts,
 }
 
-/// An image of a kind with a directory for each worker, in which the same files are.
+/// An image of a kind, with the same files in a directory for each worker.
 pub(crate) struct Base {
     pub(crate) image: Image,
     pub(crate) cases: Vec<Case>,
     device: MemoryDevice,
     expected: Expected,
-    /// Commits after which a checkpoint comes; lazy and eager.
+    /// Commits until a checkpoint comes; lazy and eager.
     pub(crate) checkpoint: [u32; 2],
 }
 
@@ -70,8 +70,8 @@ fn directory_of(fs: &FileSystem, worker: u16) -> blockyard_engine::Result<InodeN
     fs.lookup(InodeNr::ROOT, format!("worker-{worker}").as_bytes())
 }
 
-/// Directories that what is committed only to fill the log goes into: each commit has a block that
-/// no later one has, so that a checkpoint must read it.
+/// Directories for the commits that only fill the log. Each commit has a block that no later one
+/// has, so a checkpoint must read it.
 const FILLED: u32 = 64;
 
 /// Something to commit, and a commit.
@@ -144,7 +144,7 @@ impl Base {
     }
 }
 
-/// The answer that an operation may get when a call of the device failed.
+/// Checks the answer of an operation after a call of the device failed.
 fn check_answer(op: &Op, error: &Error, strikes: u64, has_failed: bool) -> Verdict {
     let fits = match error {
         Error::Device(_) | Error::LostData(_) => strikes > 0,
@@ -154,7 +154,7 @@ fn check_answer(op: &Op, error: &Error, strikes: u64, has_failed: bool) -> Verdi
     if fits { Ok(()) } else { Err(format!("{op:?} answers {error:?} after {strikes} failed calls")) }
 }
 
-/// A run of one thread; `fault` strikes from the operation on. Gives the calls.
+/// A run of one thread; `fault` strikes from the operation on. Returns the calls.
 pub(crate) fn alone(
     bench: &Bench,
     base: &Base,
@@ -199,7 +199,7 @@ fn device_fails(device: &Faulty, fault: Option<Fault>) {
     }
 }
 
-/// Does one operation and notes its answer.
+/// Does one operation and records its answer.
 fn do_one(
     fs: &FileSystem,
     device: &Faulty,
@@ -214,10 +214,10 @@ fn do_one(
     Ok(())
 }
 
-/// An instance that goes on shows what was answered.
+/// Checks that an instance that continues shows what it answered.
 fn look_at(fs: &FileSystem, device: &Faulty, expected: &Expected, dir: InodeNr) -> Verdict {
     match view(fs, dir) {
-        // What is in memory may be ahead then.
+        // Memory may be ahead then.
         _ if fs.has_failed() => Ok(()),
         Ok(view) => expected.judge(&view, Loss::None).map_err(|why| format!("open: {why}")),
         Err(_) if device.strikes() > 0 => Ok(()),
@@ -264,8 +264,8 @@ struct Left {
 }
 
 impl Left {
-    /// An image that says that it is clean is clean; another one is, after recovery. It holds what
-    /// was promised.
+    /// Checks that an image marked clean is clean, and any other one after recovery, and that it
+    /// holds what was promised.
     fn judge(&self, bench: &Bench, image: &Image) -> Verdict {
         let device = self.device.below();
         if !is_whole(device) {
@@ -314,7 +314,7 @@ pub(crate) const WORKERS: u16 = 8;
 const STEPS: usize = 6;
 
 /// A run of eight threads, each in its own directory; `fault` strikes from the moment they start.
-/// Gives the calls.
+/// Returns the calls.
 pub(crate) fn together(bench: &Bench, base: &Base, seed: u64, fault: Option<Fault>) -> Verdict<Moments> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let manner = base.manner(&mut random);
@@ -335,7 +335,7 @@ pub(crate) fn together(bench: &Bench, base: &Base, seed: u64, fault: Option<Faul
     });
     let mut expected = expected?;
     if device.strikes() > 0 {
-        // What one thread could not store may be another one's.
+        // Data that one thread could not store may belong to another thread.
         expected.iter_mut().for_each(Expected::note_lost_data);
     }
     let done = device.counts();
@@ -382,7 +382,7 @@ fn work(fs: &FileSystem, device: &Faulty, base: &Base, worker: u16, seed: u64) -
     Ok(expected)
 }
 
-/// The fault of one call, and how it shows.
+/// A fault of one call, and its effect.
 pub(crate) fn fault_at(operation: Operation, nth: u64, random: &mut ChaCha8Rng) -> Fault {
     let when = if random.random() { When::Nth(nth) } else { When::From(nth) };
     let effect = match random.random_range(0..6) {

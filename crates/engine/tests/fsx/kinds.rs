@@ -1,15 +1,14 @@
-//! The images that a file is tried on, by block size.
+//! The images on which a file is tried, by block size.
 
 use blockyard_engine::mkfs;
 use blockyard_ranges::Edges;
 
 pub(crate) const BLOCKS: [u64; 5] = [1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10];
 
-/// How far a file goes that is small enough to be compared as a whole: over two of the largest
-/// folios.
+/// Size of a file that is small enough to be compared as a whole: over two of the largest folios.
 const SMALL: u64 = 5 << 20;
 
-/// An image, and what is drawn on it.
+/// An image, and its parameters.
 #[derive(Clone)]
 pub(crate) struct Kind {
     pub(crate) name: String,
@@ -19,16 +18,16 @@ pub(crate) struct Kind {
     pub(crate) edges: Edges,
     pub(crate) extents: bool,
     pub(crate) follow_page_cache: bool,
-    /// Bytes that are allocated ahead at once, at most.
+    /// Most bytes preallocated at once.
     pub(crate) ahead: u64,
-    /// Bytes of data that may wait.
+    /// Bytes of data that may be dirty.
     pub(crate) dirty: usize,
     /// Bytes of clean data to keep.
     pub(crate) clean: usize,
 }
 
 impl Kind {
-    /// Its name without the size of blocks.
+    /// Its name without the block size.
     pub(crate) fn label(&self) -> &str {
         self.name.split(", blocks").next().unwrap()
     }
@@ -59,7 +58,7 @@ pub(crate) fn page_cache(block: u64) -> Kind {
     Kind { follow_page_cache: true, ..kind("page cache followed", block, "", edges) }
 }
 
-/// So little is kept that much of it has to go.
+/// So little is kept that much of it must be evicted.
 pub(crate) fn clean_data(block: u64) -> Kind {
     let edges = Edges::extents(block).up_to(SMALL);
     Kind { dirty: 1 << 20, clean: 1 << 20, ..kind("clean data kept", block, "", edges) }

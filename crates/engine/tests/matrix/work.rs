@@ -1,9 +1,8 @@
-//! One thread of a random run over every operation that the engine offers.
+//! One thread of a random run over every operation of the engine.
 //!
-//! Threads share one tree: whatever an operation finds may be gone, or something else, a moment
-//! later. So any answer that POSIX allows is accepted here; what may never be answered is
-//! corruption, a failure of the device or a file system that turned read-only. What the run left is
-//! judged afterwards.
+//! Threads share one tree: whatever an operation finds may be gone, or changed, a moment later. So
+//! any answer that POSIX allows is accepted here. Never allowed are corruption, a failure of the
+//! device, or a file system that became read-only. The result of the run is judged afterwards.
 
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;
@@ -26,12 +25,12 @@ const FLAGS: [u32; 5] = [0x20, 0x10, 0x40, 0x80, 0x2_0000];
 /// 2310-04-04: e2fsck takes later times for times before 1970.
 const LATEST: i64 = 10_737_418_239;
 
-/// What the threads of a run have in common.
+/// What the threads of a run share.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan<'a> {
     pub(crate) fs: &'a Watched,
     pub(crate) seed: u64,
-    /// Bytes of an allocation unit: ranges that are collapsed or inserted are multiples of it.
+    /// Bytes of an allocation unit: collapsed or inserted ranges are multiples of it.
     pub(crate) unit: u64,
     /// Names in one directory.
     pub(crate) names: u32,
@@ -39,7 +38,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) steps: u32,
 }
 
-/// A thread, its random numbers, and the files that it holds open.
+/// A thread, its random numbers, and the files it holds open.
 pub(crate) struct Worker<'a> {
     plan: Plan<'a>,
     rng: ChaCha8Rng,
@@ -58,7 +57,7 @@ pub(crate) type Answers = BTreeMap<&'static str, (u64, u64)>;
 impl<'a> Worker<'a> {
     pub(crate) fn new(plan: Plan<'a>, slot: u32) -> Self {
         let rng = ChaCha8Rng::seed_from_u64(plan.seed ^ (u64::from(slot) << 32));
-        // Half of the threads think of block maps: their edges are as good as others on files with
+        // Half of the threads choose edges for block maps: these are as good as any on files with
         // extents.
         let block = plan.fs.geometry().block_size() as u64;
         let edges = if slot.is_multiple_of(2) { Edges::extents(block) } else { Edges::indirect(block) };
@@ -81,7 +80,7 @@ impl<'a> Worker<'a> {
                     | Error::ReadOnly
                     | Error::Refused(_)),
                 ) => panic!("thread {} step {step}: {name}: {error}", self.slot),
-                // Who wrote was told that there is space.
+                // The writer was told that there is space.
                 Err(error @ Error::NoSpace) if matches!(name, "sync" | "write_back") => {
                     panic!("thread {} step {step}: {name}: {error}", self.slot)
                 }
@@ -132,12 +131,12 @@ impl<'a> Worker<'a> {
         dir
     }
 
-    /// Where something may be made, or may be.
+    /// A name that may exist or be created.
     fn place(&mut self) -> (InodeNr, Vec<u8>) {
         (self.dir(), self.name())
     }
 
-    /// Something that is there, if a few attempts find it.
+    /// Something that exists, if a few attempts find it.
     fn existing(&mut self) -> Result<(InodeNr, Vec<u8>, InodeNr)> {
         if self.chance(3) {
             return self.listed();
@@ -151,7 +150,7 @@ impl<'a> Worker<'a> {
         Err(Error::NotFound)
     }
 
-    /// Any entry of a directory, also one that another program made, by a walk over what is listed.
+    /// Any entry of a directory, also one created by another program, found by listing.
     fn listed(&mut self) -> Result<(InodeNr, Vec<u8>, InodeNr)> {
         let mut dir = InodeNr::ROOT;
         loop {
@@ -186,14 +185,14 @@ impl<'a> Worker<'a> {
         Err(Error::NotFound)
     }
 
-    /// A range of a file, mostly near its begin, at the edges of blocks, maps and files.
+    /// A range of a file, mostly near its start, at the edges of blocks, maps and files.
     fn range(&mut self, inode: InodeNr, longest: u64) -> Range<u64> {
         let size = self.plan.fs.attributes(inode).map_or(0, |seen| seen.size);
         let ranges = if self.rng.random_range(0..10) == 0 { &mut self.far } else { &mut self.near };
         ranges.range(&mut self.rng, size, longest)
     }
 
-    /// The longest that a write or an allocation gets.
+    /// The most bytes that a write or an allocation gets.
     fn longest(&mut self) -> u64 {
         match self.rng.random_range(0..10) {
             0..4 => 200,
@@ -326,7 +325,7 @@ impl<'a> Worker<'a> {
         self.plan.fs.write(&ctx, inode, range.start, &bytes)
     }
 
-    /// Whole blocks past the data that waits.
+    /// Whole blocks, past the dirty data.
     fn write_direct(&mut self) -> Result<()> {
         let (inode, longest) = (self.file()?, self.longest());
         let block = self.plan.fs.geometry().block_size() as u64;
@@ -432,7 +431,7 @@ impl<'a> Worker<'a> {
         self.plan.fs.set_attributes(&ctx, inode, &changes)
     }
 
-    /// Mostly none: what is immutable stays in everybody's way.
+    /// Mostly none: immutable files get in everybody's way.
     fn set_flags(&mut self) -> Result<()> {
         let (_, _, inode) = self.existing()?;
         let flags = if self.chance(3) { *FLAGS.choose(&mut self.rng).unwrap() } else { 0 };

@@ -1,11 +1,11 @@
-//! The images that sequences run on.
+//! The images on which sequences run.
 
 use blockyard_engine::mkfs;
 use blockyard_ranges::Edges;
 
 const BLOCKS: [u64; 5] = [1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10];
 
-/// Bytes that most ranges stay in, unless that is few clusters.
+/// Bytes within which most ranges stay, unless that is only a few clusters.
 const NEAR: u64 = 400_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,8 @@ impl Kind {
     }
 }
 
-/// Every way of storing content on every block size, and what else changes the way of a write.
+/// Every way of storing content on every block size, and other settings that change how a write
+/// goes.
 pub(crate) fn kinds() -> Vec<Kind> {
     let each = BLOCKS.into_iter().flat_map(|block| {
         let inline = Kind::new("inline", block, "inline_data");

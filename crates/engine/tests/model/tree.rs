@@ -1,6 +1,5 @@
-//! What a file system should be: a tree in memory with the answers that Linux gives, in the order
-//! in which it looks for reasons to refuse. Errors are errno numbers. Nothing here knows how
-//! anything is stored.
+//! What a file system should be: a tree in memory with Linux's answers, and Linux's order of
+//! reasons to refuse. Errors are errno numbers. Nothing here knows how anything is stored.
 
 use blockyard_engine::{Fallocate, RenameMode, XattrMode};
 use blockyard_testkit::SparseBytes;
@@ -13,7 +12,7 @@ pub(crate) type Answer<T = ()> = Result<T, i32>;
 pub(crate) const ROOT: Id = 0;
 pub(crate) const IMMUTABLE: u32 = 0x10;
 pub(crate) const APPEND: u32 = 0x20;
-/// The one of the flags used here that is inherited.
+/// The only flag used here that is inherited.
 const NO_DUMP: u32 = 0x40;
 
 pub(crate) const EPERM: i32 = 1;
@@ -29,7 +28,7 @@ pub(crate) const ENOTEMPTY: i32 = 39;
 pub(crate) const ENODATA: i32 = 61;
 pub(crate) const EOPNOTSUPP: i32 = 95;
 
-/// What an inode is.
+/// The content of an inode.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     File(SparseBytes),
@@ -51,11 +50,11 @@ pub(crate) struct Node {
     pub(crate) modified: i64,
     pub(crate) changed: i64,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Nothing of a file has a place at or behind this byte.
+    /// Nothing of a file is allocated at or behind this byte.
     pub(crate) placed_end: u64,
 }
 
-/// Who asks, and when.
+/// Who calls, and when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who {
     pub(crate) now: i64,
@@ -63,7 +62,7 @@ pub(crate) struct Who {
     pub(crate) gid: u32,
 }
 
-/// What the image can do.
+/// What the image supports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) extents: bool,
@@ -156,13 +155,13 @@ impl Model {
         self.entries(dir)?.get(name).copied().ok_or(ENOENT)
     }
 
-    /// Whether a name may be made in a directory, which does not have it.
+    /// Checks that a name, which a directory does not have, may be created in it.
     fn may_create(&self, dir: Id) -> Answer {
         check(self.node(dir).links > 0, ENOENT)?;
         check(!self.node(dir).has(IMMUTABLE), EPERM)
     }
 
-    /// Whether a name of `child` may be taken out of a directory.
+    /// Checks that a name of `child` may be removed from a directory.
     fn may_delete(&self, dir: Id, child: Id) -> Answer {
         check(!self.node(dir).has(IMMUTABLE | APPEND), EPERM)?;
         check(!self.node(child).has(IMMUTABLE | APPEND), EPERM)
@@ -369,7 +368,7 @@ impl Model {
         }
     }
 
-    /// Bytes of a file; 0 for what is none.
+    /// Bytes of a file; 0 for anything else.
     pub(crate) fn size(&self, id: Id) -> u64 {
         match &self.node(id).body {
             Body::File(content) => content.len(),
@@ -408,7 +407,7 @@ impl Model {
         self.writable(id)?;
         check(!self.node(id).has(APPEND), EPERM)?;
         self.check_size(size)?;
-        // What was allocated ahead stays when a file grows.
+        // Preallocated blocks stay when a file grows.
         let end = if size > self.size(id) { u64::MAX } else { size.next_multiple_of(self.limits.cluster) };
         self.content_mut(id).resize(size);
         let node = self.node_mut(id);
@@ -430,7 +429,7 @@ impl Model {
         let allocates = matches!(what, Fallocate::Allocate | Fallocate::AllocateKeepSize);
         check(allocates || !self.node(id).has(APPEND), EPERM)?;
         check(self.limits.extents || what == Fallocate::PunchHole, EOPNOTSUPP)?;
-        // A range that is refused for its place changes the times, too.
+        // A range refused for its position changes the times, too.
         self.node_mut(id).touch(who);
         self.check_place(id, what, &range)?;
         let content = self.content_mut(id);
@@ -453,7 +452,7 @@ impl Model {
         Ok(())
     }
 
-    /// What is moved up or down begins and ends with clusters and inside the file.
+    /// Checks that a moved range begins and ends with clusters and lies inside the file.
     fn check_place(&self, id: Id, what: Fallocate, range: &Range<u64>) -> Answer {
         let (cluster, size) = (self.limits.cluster, self.size(id));
         let aligned = range.start.is_multiple_of(cluster) && range.end.is_multiple_of(cluster);

@@ -1,4 +1,4 @@
-//! What the engine's oracle tests share: a fixed context, images on a memory device, short forms of
+//! Shared by the engine's oracle tests: a fixed context, images on a memory device, short forms of
 //! common operations.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
@@ -28,8 +28,8 @@ pub(crate) fn make(options: &[&str], size: &str, path: &Path) {
     blockyard_testkit::mke2fs(path, &all, size);
 }
 
-/// Options under which decisions are those of the kernel: whether its device has seek times is
-/// asked from it.
+/// Options under which decisions equal the kernel's. Asks the kernel whether its device has seek
+/// times.
 pub(crate) fn like_the_kernel(mount: &Path) -> OpenOptions {
     let device = rustix::fs::stat(mount).unwrap().st_dev;
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));

@@ -1,5 +1,5 @@
-//! What the tests of findings share: fresh images, a device that fails at each read, the images
-//! that a power cut leaves, and the judges.
+//! Shared by the tests of findings: fresh images, a device that fails at each read, the images that
+//! a power cut leaves, and the judges.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -36,15 +36,15 @@ pub(crate) fn fresh(options: &mkfs::Options, size: u64) -> (Arc<MemoryDevice>, F
     (device, fs)
 }
 
-/// An image of which root, too, may use all but the file system's own reserve.
+/// An image on which root, too, may use all but the file system's own reserve.
 pub(crate) fn full() -> mkfs::Options {
     let mut options = ext4(1024);
     options.reserved_percent = Some(0.0);
     options
 }
 
-/// Writes files until nothing is left of the space that is for all: the last blocks go to files
-/// that need none for their mapping.
+/// Writes files until nothing is left of the ordinary space. The last blocks go to files that need
+/// none for their mapping.
 pub(crate) fn fill(fs: &FileSystem) {
     let fillers = (0..7).map(|number| file(fs, ROOT, format!("filler{number}")));
     for (filler, len) in fillers.collect::<Vec<_>>().into_iter().zip([64 << 10].into_iter().chain([1024; 6]))
@@ -57,7 +57,7 @@ pub(crate) fn fill(fs: &FileSystem) {
     }
 }
 
-/// Every operation finds the transaction too old: each is committed by itself.
+/// Every operation finds the transaction too old, so each is committed separately.
 pub(crate) fn committing() -> OpenOptions {
     OpenOptions { commit_interval_seconds: 0, ..OpenOptions::default() }
 }
@@ -67,7 +67,7 @@ pub(crate) fn assert_sound(device: &dyn BlockDevice) {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
-/// Closes; our check and e2fsck must find nothing.
+/// Closes. Our check and e2fsck must find nothing.
 pub(crate) fn judge(fs: FileSystem, device: &MemoryDevice) {
     fs.close(&context()).unwrap();
     judge_image(device);
@@ -97,8 +97,8 @@ pub(crate) fn part(fs: &FileSystem, inode: InodeNr, at: u64, len: usize) -> Vec<
     bytes
 }
 
-/// Runs `work` on a copy of an image, then opens what each prefix of its writes leaves, after a
-/// power cut, and shows it to `look`; each must be sound when it is closed.
+/// Runs `work` on a copy of an image, then opens the image that each prefix of its writes leaves
+/// after a power cut, and shows it to `look`. Each must be sound when it is closed.
 pub(crate) fn after_each_write(
     base: &MemoryDevice,
     options: &OpenOptions,
@@ -122,8 +122,8 @@ pub(crate) fn after_each_write(
     }
 }
 
-/// Fails each read of `work` in turn, once, on a cold copy of an image, until there is none left to
-/// fail; shows each outcome to `look`, and the closed image must be sound.
+/// Fails each read of `work` in turn, once, on a cold copy of an image. Shows each outcome to
+/// `look`; the closed image must be sound.
 pub(crate) fn with_each_read_failing(
     base: &MemoryDevice,
     options: &OpenOptions,
@@ -175,7 +175,7 @@ pub(crate) fn debugged(device: &MemoryDevice, scratch: &Path, commands: &[String
     MemoryDevice::load(&image).unwrap()
 }
 
-/// Ways to make a file of a few bytes grow over more than its first block, by zeroes.
+/// Ways to grow a file of a few bytes beyond its first block, with zeroes.
 pub(crate) type Grow = fn(&FileSystem, InodeNr) -> Result<(), Error>;
 pub(crate) const GROWTHS: [(&str, Grow); 6] = [
     ("truncate", |fs, inode| fs.truncate(&context(), inode, 9000)),
@@ -186,7 +186,7 @@ pub(crate) const GROWTHS: [(&str, Grow); 6] = [
     ("direct", |fs, inode| fs.write_direct(&context(), inode, 8192, &[0; 4096]).map(drop)),
 ];
 
-/// A file of 26 bytes, behind which its block holds others.
+/// A file of 26 bytes, with other bytes behind them in its block.
 pub(crate) fn file_with_more_behind_its_end() -> (Arc<MemoryDevice>, InodeNr) {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
     let inode = file(&fs, ROOT, FILE);
@@ -201,7 +201,7 @@ pub(crate) fn file_with_more_behind_its_end() -> (Arc<MemoryDevice>, InodeNr) {
     (device, inode)
 }
 
-/// An image that debugfs has changed; none where there is no debugfs.
+/// An image changed by debugfs; `None` without debugfs.
 pub(crate) fn changed(options: &mkfs::Options, commands: &[&str]) -> Option<MemoryDevice> {
     if !blockyard_testkit::require(&["debugfs"]) {
         return None;

@@ -1,4 +1,5 @@
-//! The tree of a file system as an open instance shows it: to compare with what the kernel shows.
+//! The tree of a file system as an open instance shows it, for comparing with what the kernel
+//! shows.
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
@@ -6,7 +7,7 @@ use blockyard_engine::{FileSystem, OpContext};
 use blockyard_testkit::tree::{Content, Node, Tree, hash_of, join, time};
 use std::collections::BTreeMap;
 
-/// What an open file system shows. Allocated space includes what is only reserved.
+/// What an open file system shows. Allocated space includes reservations.
 pub(crate) fn of_engine(fs: &FileSystem) -> Tree {
     let mut tree = Tree::new();
     // A file with many names is read once.
