@@ -122,18 +122,17 @@ slot! {
     }
 }
 slot! {
-    /// `overflow`: where data goes when the group of its goal has no place for it.
+    /// `overflow`: where data goes when the group of its goal has no room.
     Overflow {
-        /// Where the index has one, among the groups that were ever loaded.
+        /// Where the index finds room, among the groups that were ever loaded.
         Index = "index",
-        /// To the groups of the same lane in other flex groups first; a file that goes on stays in
-        /// its lane.
+        /// To the groups of the same lane in other flex groups first; a file that continues stays
+        /// in its lane.
         Lane = "lane",
     }
 }
 slot! {
-    /// `room`: the free run in which data begins whose final size nobody knows (what fallocate asks
-    /// for), near its goal.
+    /// `room`: in which free run near its goal data of unknown final size begins (fallocate).
     Room {
         /// Any that holds the request.
         Any = "any",
@@ -144,12 +143,12 @@ slot! {
 slot! {
     /// `goal_group`: how an index walk treats the group of its goal.
     GoalGroup {
-        /// As any other: it is met where the index has it, if it was ever loaded.
+        /// Like any other: visited at its position in the index, if it was ever loaded.
         Indexed = "indexed",
         /// Visited first for data, and loaded for that.
         First = "first",
-        /// As first, also for directories and metadata: single blocks lie behind each other, not
-        /// where space is most in pieces.
+        /// As first, and also for directories and metadata: single blocks follow one another and do
+        /// not go to the most fragmented groups.
         All = "all",
     }
 }
@@ -378,24 +377,25 @@ slot! {
         /// Orlov's spreading over block groups: top directories at random, files with their
         /// directory (ext3).
         OrlovExt3 = "orlov-ext3",
-        /// A directory where most blocks are free, files with their directory (ext3 with oldalloc).
+        /// A directory to the group with most free blocks, files with their directory (ext3 with
+        /// oldalloc).
         OldAlloc = "oldalloc",
         /// Everything in the parent's flex group while it has space, then the lowest that has (ext4
         /// of 2.6.27 and 2.6.28): may say that there are no inodes while there are.
         Flex2008 = "flex-2008",
-        /// As flex-2008, and where that finds none as ext3 places files (2.6.29).
+        /// As flex-2008; if that finds none, as ext3 places files (2.6.29).
         Flex2008Fallback = "flex-2008-fallback",
         /// With the parent.
         Parent = "parent",
     }
 }
 slot! {
-    /// `top_flag`: what becomes of the flag of a top directory (chattr +T) in directories that are
-    /// made below it.
+    /// `top_flag`: what happens to the flag of a top directory (chattr +T) in directories created
+    /// below it.
     TopFlag {
         /// Only the directory itself has it.
         Stays = "stays",
-        /// They take it over, and spread theirs in turn (until 2.6.28).
+        /// They inherit it, and spread theirs in turn (until 2.6.28).
         Inherited = "inherited",
     }
 }
@@ -409,7 +409,7 @@ slot! {
     }
 }
 slot! {
-    /// `goal_base`: where the first block of an inode is sought.
+    /// `goal_base`: where the first block of an inode is searched for.
     GoalBase {
         /// In its flex group: the first group for directories (see dir_blocks), the second for
         /// data.
@@ -423,14 +423,14 @@ slot! {
     GoalColour {
         /// Where blocks are chosen at the write.
         Undelayed = "undelayed",
-        /// Always; with delayed allocation all data has the colour of who writes back (until
+        /// Always; with delayed allocation all data has the write-back thread's colour (until
         /// 2.6.29).
         Always = "always",
     }
 }
 slot! {
-    /// `goal_logical`: whether the number of the block in its file moves the goal of an inode
-    /// without blocks near.
+    /// `goal_logical`: whether a block's number in its file moves the goal of an inode without
+    /// blocks nearby.
     GoalLogical {
         /// It does not.
         Ignored = "ignored",
@@ -507,14 +507,14 @@ slot! {
 slot! {
     /// `small_files`: which files are small.
     SmallFiles {
-        /// Up to mb_stream_req blocks, a started block counted.
+        /// Up to mb_stream_req blocks; a partial block counts.
         UpTo = "up-to",
-        /// Below mb_stream_req blocks, a started block of the file not counted (2008).
+        /// Below mb_stream_req blocks; a partial block of the file does not count (2008).
         Below = "below",
     }
 }
 slot! {
-    /// `closed_files`: how the last blocks of a file that nobody writes any more are asked for.
+    /// `closed_files`: how the last blocks of a file without open writers are requested.
     ClosedFiles {
         /// Exactly those.
         Exact = "exact",
@@ -523,7 +523,7 @@ slot! {
     }
 }
 slot! {
-    /// `merge_goal`: where a request is tried whose window touches the file's blocks.
+    /// `merge_goal`: where a request is tried if its window touches the file's blocks.
     MergeGoal {
         /// Right beside those blocks.
         Neighbour = "neighbour",
