@@ -556,7 +556,7 @@ mod tests {
             seen.push((at, run));
             at += run;
         }
-        // Worked example c2 of the allocator's specification.
+        // Worked example c2, see tests/vectors.rs.
         assert_eq!(
             seen,
             [

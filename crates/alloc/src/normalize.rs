@@ -159,8 +159,7 @@ mod tests {
         window(g, &request, (logical, len), OwnBorders::default(), None)
     }
 
-    /// Windows seen on Linux 6.18 (the specification's examples n2 to n20), as (length, logical,
-    /// exact try).
+    /// Windows seen on Linux 6.18 (worked examples n2 to n20), as (length, logical, exact try).
     #[test]
     fn windows_are_those_of_the_kernel() {
         let g = geometry(12, 0, 32768);

@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Example E9 of the specification: free [0,10), [20,30), [10,20) in one transaction.
+    /// Worked example E9: free [0,10), [20,30), [10,20) in one transaction.
     #[test]
     fn the_bridging_free_of_the_example() {
         let txn = TxnId::new(4);

@@ -7,9 +7,8 @@
 //! A directory starts as one linear block. When that is full and the file system has `dir_index`,
 //! it becomes an index root, and names live in leaves chosen by the hash of the name ([`tree`]).
 //! Without `dir_index` the directory grows by linear blocks ([`linear`]). Blocks are never freed
-//! while the directory lives. A block that was walked far keeps a table of its names ([`names`])
-//! while it is cached. A directory of more than one block remembers names and their inodes
-//! ([`known`]), so most lookups need none of its blocks.
+//! while the directory lives. A directory of more than one block remembers names and their inodes
+//! ([`dentries`]), so most lookups need none of its blocks.
 //!
 //! Failure discipline: blocks are read and appended before the first change of a name, and several
 //! blocks are appended all or none. So running out of space leaves the directory as it was.

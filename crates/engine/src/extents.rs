@@ -117,8 +117,8 @@ pub(crate) struct Lookup {
     pub(crate) right: Option<Extent>,
     /// The block that holds the leaf, when it is not the root.
     pub(crate) leaf: Option<BlockNr>,
-    /// The first entry of the leaf: the goal's base if nothing lies to the left (journal of goals,
-    /// mballoc 3.3).
+    /// The first entry of the leaf: the goal's base if nothing lies to the left
+    /// (docs/behaviour/block-allocation.md, "Requests").
     pub(crate) first_in_leaf: Option<Extent>,
 }
 

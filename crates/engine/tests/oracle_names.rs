@@ -1,9 +1,8 @@
-//! Large directories whose blocks keep tables of their names, and which remember names and inodes
-//! beside their blocks. Names are created, linked, removed, renamed and exchanged, also in a
-//! directory that was removed and created again. A lookup always agrees with a map: with caches
-//! that hold the directory and with smaller ones, by the instance that changed it and by a fresh
-//! one. In debug builds every search answered by a table is repeated by a walk over the block, and
-//! every answer from memory by a search of the blocks.
+//! Large directories, which remember names and inodes beside their blocks. Names are created,
+//! linked, removed, renamed and exchanged, also in a directory that was removed and created again.
+//! A lookup always agrees with a map: with caches that hold the directory and with smaller ones, by
+//! the instance that changed it and by a fresh one. Debug builds check every answer from memory by
+//! a search of the blocks.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

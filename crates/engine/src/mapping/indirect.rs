@@ -69,7 +69,7 @@ struct Way<'a> {
 }
 
 impl Mapping {
-    /// See [`FileSystem::lookup_block`]. An extent found starts at the requested block.
+    /// See [`Mapping::lookup_block`]. An extent found starts at the requested block.
     pub(crate) fn lookup_indirect(&self, core: &InodeCore, logical: u32) -> Result<Lookup> {
         let nothing = Lookup { found: None, left: None, right: None, leaf: None, first_in_leaf: None };
         let array = match self.walk(core, logical)? {

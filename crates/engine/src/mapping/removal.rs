@@ -2,7 +2,7 @@
 //! lags, which decides whether writes are delayed when space gets short.
 //!
 //! Extents go from right to left, each tree block after the extents that it held (observed on
-//! 6.18). See [`FileSystem::free_piece`] for clusters that several extents share.
+//! 6.18). See [`Mapping::free_piece`] for clusters that several extents share.
 
 use crate::extents::Extent;
 use crate::inode::{Inode, InodeCore};

@@ -1,5 +1,5 @@
 //! Handles, commits, checkpoints and frees under a systematic scheduler. Transactions, cache, ring
-//! and committed images are the real ones; a commit does what `FileSystem` does with buffers. (The
+//! and committed images are the real ones; a commit does what `Volume` does with buffers. (The
 //! allocator's tests cover that clusters wait for their commit.)
 
 #![allow(clippy::as_conversions, clippy::unwrap_used, reason = "tests")]
@@ -124,7 +124,7 @@ impl World {
         buffer.write(|bytes| bytes[at] = number);
     }
 
-    /// Does what `FileSystem::end_transaction` does with buffers.
+    /// Does what `Volume::end_transaction` does with buffers.
     fn commit(&self, needed: impl Fn() -> bool) -> Option<Written> {
         let mut turn = self.txns.turn.wait(needed)?;
         let closed = self.txns.gate.close();

@@ -228,7 +228,8 @@ impl Xattrs {
         self.volume.sb.value_hash(bytes)
     }
 
-    /// Gives a new value its first reference, and the owner and group of `owner`, whose core is held.
+    /// Gives a new value its first reference, and the user and group of `owner`. The caller holds
+    /// `owner`'s core.
     pub(super) fn adopt_value(
         &self,
         handle: &Handle<'_>,
