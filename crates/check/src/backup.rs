@@ -1,10 +1,9 @@
-//! The file system as a backup describes it, when the superblock or the descriptors cannot be used.
+//! The file system as a backup describes it, when the superblock or the descriptors are unusable.
 //!
-//! Like e2fsck, this takes the backup of group 1: where the superblock says that it is when only
-//! the descriptors are bad, else at the place that groups of the usual size give it, for each block
-//! size in turn. What is found is laid over the device in memory: nothing is written. That a backup
-//! was needed is a note, again as in e2fsck, which then calls a file system clean if nothing else
-//! is wrong.
+//! Like e2fsck, this takes the backup of group 1. If only the descriptors are bad, the superblock
+//! says where that backup is. Otherwise the place follows from groups of the usual size, for each
+//! block size in turn. What is found is laid over the device in memory: nothing is written. Needing
+//! a backup is a note, as in e2fsck, which then calls a file system clean if nothing else is wrong.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
@@ -20,7 +19,7 @@ const BLOCK_BITS: std::ops::RangeInclusive<u32> = 10..=16;
 
 /// Bytes read at a time while looking for copies.
 const CHUNK: usize = 1 << 20;
-/// Copies that are worth trying.
+/// Most copies that are tried.
 const COPIES_MAX: usize = 16;
 
 /// A backup of the superblock that can be read.
@@ -33,12 +32,12 @@ pub(crate) struct Backup {
     kind: Kind,
 }
 
-/// What stands behind a copy of the superblock.
+/// Where a copy of the superblock lies, which says what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// Descriptors: it is where a backup belongs.
+    /// Where a backup belongs: descriptors follow.
     Backup,
-    /// Something else: it is a copy in a journal, or what an old journal left.
+    /// Elsewhere: a copy in a journal, or what an old journal left.
     Loose,
 }
 
@@ -48,7 +47,7 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Option<Backup> {
     bits.find_map(|bits| read(device, (8 << bits) + u64::from(bits == 10), bits))
 }
 
-/// Every backup in groups of the usual size, in the order in which they are worth trying.
+/// Every backup in groups of the usual size, in the order in which they are tried.
 pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
     let groups = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
     BLOCK_BITS
@@ -57,7 +56,7 @@ pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
         .collect()
 }
 
-/// The superblock that a user asks for.
+/// The superblock at the place that the user gave.
 pub(crate) fn at(device: &dyn BlockDevice, place: Place) -> Option<Backup> {
     let mut bits = BLOCK_BITS.filter(|bits| place.block_size.is_none_or(|size| size == 1 << bits));
     bits.find_map(|bits| read(device, place.block, bits))
@@ -83,9 +82,9 @@ fn read(device: &dyn BlockDevice, block: u64, bits: u32) -> Option<Backup> {
     (same_size && sound).then_some(Backup { block: BlockNr::new(block), bits, sb, kind: Kind::Backup })
 }
 
-/// Every copy of a superblock on the device but the primary one, wherever it lies: backups in
-/// groups of any size first, then copies that a journal left, the latest first. Reads the whole
-/// device.
+/// The copies of a superblock on the device, except the primary one, wherever they lie. Backups in
+/// groups of any size come first, then copies that a journal left, each kind newest first. Reads
+/// the whole device.
 pub(crate) fn scattered(device: &dyn BlockDevice) -> Vec<Backup> {
     let mut found = Vec::new();
     let mut buffer = vec![0; CHUNK];
@@ -112,7 +111,7 @@ fn keep_best(copies: &mut Vec<Backup>) {
     copies.truncate(COPIES_MAX);
 }
 
-/// The superblock in 1024 bytes of the device, when it is one and lies where a copy can.
+/// Reads 1024 bytes of the device as a superblock; `None` unless they are one where a copy may lie.
 fn copy_at(offset: u64, bytes: &[u8]) -> Option<Backup> {
     let sb = RawSuperblock::read_from_bytes(bytes).ok()?;
     let bits = sb.s_log_block_size.get().checked_add(10)?;
@@ -140,7 +139,7 @@ impl Backup {
         &self.sb
     }
 
-    /// The device with the backup in the place of the superblock; `None` when that cannot be read.
+    /// The device with the backup in place of the primary; `None` when that place cannot be read.
     pub(crate) fn laid_over<'a>(
         &self,
         device: &'a dyn BlockDevice,
@@ -152,7 +151,7 @@ impl Backup {
     /// Writes the backup to the place of the primary superblock; false when it cannot be written.
     pub(crate) fn write_over(&self, device: &dyn BlockDevice) -> bool {
         let mut sb = self.sb;
-        // The primary says 0 here, and whether a journal waits is a matter of the primary alone.
+        // The primary has 0 here, and only the primary knows whether the journal needs recovery.
         sb.s_block_group_nr.set(0);
         let incompat = sb.incompat().difference(Incompat::RECOVER);
         sb.s_feature_incompat.set(incompat.bits());
@@ -160,9 +159,8 @@ impl Backup {
         device.write_at(PRIMARY_OFFSET, sb.as_bytes()).is_ok()
     }
 
-    /// Copies the descriptors behind the backup, and the second copies in meta groups, to the
-    /// places of the first ones. `volume` was read through `overlay`. What cannot be read stays
-    /// what it is.
+    /// Copies the descriptors behind the backup, and the second copies in meta groups, over the
+    /// first ones. `volume` was read through `overlay`. What cannot be read is left as it is.
     pub(crate) fn lay_descriptors(&self, volume: &Volume<'_>, overlay: &dyn BlockDevice) {
         if self.kind == Kind::Loose {
             return;

@@ -1,4 +1,4 @@
-//! Pass 5: bitmaps and counters against what was found.
+//! Pass 5: compares bitmaps and counters with what the earlier passes found.
 
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
@@ -24,7 +24,7 @@ struct Totals {
     free_inodes: u64,
 }
 
-/// Compares all bitmaps and counters; gives the blocks and the inodes that are free in truth.
+/// Compares all bitmaps and counters; returns how many blocks and inodes are really free.
 pub(crate) fn check(volume: &Volume<'_>, map: &BlockMap, facts: &Facts, ledger: &mut Ledger) -> (u64, u64) {
     let groups: Vec<GroupNr> = volume.geometry.all_groups().collect();
     let mut totals = Totals::default();
@@ -70,7 +70,7 @@ fn check_group(volume: &Volume<'_>, map: &BlockMap, facts: &GroupFacts, nr: Grou
     (totals, sink)
 }
 
-/// Compares the block bitmap and free count of a group; gives the clusters that are free in truth.
+/// Compares the block bitmap and free count of a group; returns how many clusters are really free.
 fn check_blocks(volume: &Volume<'_>, map: &BlockMap, nr: GroupNr, sink: &mut Sink) -> u64 {
     let group = volume.group_of(nr);
     let clusters = volume.geometry.clusters_in_group(nr);
@@ -84,7 +84,7 @@ fn check_blocks(volume: &Volume<'_>, map: &BlockMap, nr: GroupNr, sink: &mut Sin
             sink.add(Code::BLOCK_UNINIT_USED, Site::group(nr), format!("{used} clusters in use"));
         }
         if clusters < volume.geometry.clusters_per_group() {
-            // What stands for the bitmap then has no padding.
+            // The bitmap that the flag implies has no padding.
             sink.add(Code::BLOCK_BITMAP_PADDING, Site::group(nr), "BLOCK_UNINIT in the last group");
         }
     } else if group.block_bitmap_ok {
@@ -106,8 +106,7 @@ fn metadata_clusters(volume: &Volume<'_>, nr: GroupNr) -> u64 {
     let bits = geometry.cluster_ratio_bits();
     let group = volume.group_of(nr);
     let mut ranges = volume.backup_area(nr);
-    // Tables of other groups may lie here too, but a group with such is never marked BLOCK_UNINIT
-    // by mke2fs.
+    // Tables of other groups may lie here too, but mke2fs never marks such a group BLOCK_UNINIT.
     ranges.push((group.desc.block_bitmap(), 1));
     ranges.push((group.desc.inode_bitmap(), 1));
     ranges.push((group.desc.inode_table(), geometry.inode_table_blocks()));
@@ -157,9 +156,9 @@ fn compare_block_bitmap(volume: &Volume<'_>, nr: GroupNr, found: &[u64], sink: &
     }
 }
 
-/// The bitmap with the metadata of BLOCK_UNINIT groups of the same flex group set: what e2fsck
-/// makes of it when it reads it, so that such bits (and the checksum without them) may be missing
-/// on disk unnoticed.
+/// The bitmap with the metadata of BLOCK_UNINIT groups of the same flex group set. e2fsck sets
+/// these bits when it reads a bitmap, and then verifies the checksum. So it does not notice that
+/// they are missing on disk.
 fn with_uninit_metadata(volume: &Volume<'_>, nr: GroupNr, bitmap: &[u8]) -> Vec<u8> {
     let geometry = &volume.geometry;
     let flex = geometry.flex_of(nr);
@@ -187,7 +186,7 @@ fn with_uninit_metadata(volume: &Volume<'_>, nr: GroupNr, bitmap: &[u8]) -> Vec<
     filled
 }
 
-/// Compares the inode bitmap and counts of a group; gives the inodes that are free in truth.
+/// Compares the inode bitmap and counts of a group; returns how many inodes are really free.
 fn check_inodes(volume: &Volume<'_>, facts: &GroupFacts, nr: GroupNr, sink: &mut Sink) -> u64 {
     let group = volume.group_of(nr);
     let ipg = volume.geometry.inodes_per_group();
@@ -205,7 +204,7 @@ fn check_inodes(volume: &Volume<'_>, facts: &GroupFacts, nr: GroupNr, sink: &mut
         sink.add(Code::INODE_UNINIT_USED, Site::group(nr), detail);
     }
     if group.flags.contains(GroupFlags::INODE_UNINIT) {
-        // Not on disk.
+        // There is no bitmap on disk.
     } else if group.inode_bitmap_ok {
         compare_inode_bitmap(volume, nr, &found, sink);
     }
@@ -247,14 +246,14 @@ fn compare_inode_bitmap(volume: &Volume<'_>, nr: GroupNr, found: &[u64], sink: &
     }
 }
 
-/// Ranges of bits in which a stored bitmap and the one found differ.
+/// Ranges of bits in which a stored bitmap differs from the one found.
 #[derive(Debug, Default)]
 struct Differences {
     only_stored: Ranges,
     only_found: Ranges,
 }
 
-/// Ranges of bits, the first of them and how many bits in all.
+/// The first [`RANGES_MAX`] ranges of bits, and how many bits there are in all.
 #[derive(Debug, Default)]
 struct Ranges {
     ranges: Vec<(u32, u32)>,

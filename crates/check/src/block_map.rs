@@ -1,14 +1,13 @@
-//! Which clusters are claimed, and which more than once: bit pages per group, set by all threads at
-//! once.
+//! Which clusters are claimed, and which more than once: a page of bits per group. All threads set
+//! bits at the same time.
 //!
-//! A claim is an atomic `fetch_or`; bits that were set already go to the second map. Both maps end
-//! up the same in whatever order claims come: a bit of `found` is the "or" of all claims, a bit of
-//! `twice` says that at least two claims met there. Who the owners are is found by a second walk
-//! (`shared.rs`).
+//! A claim is an atomic `fetch_or`; bits that were set already go to the second map. The order of
+//! claims does not matter: a bit of `found` is the "or" of all claims, and a bit of `twice` says
+//! that at least two claims met there. A second walk finds the owners (`shared.rs`).
 //!
-//! A page exists only once something was claimed in its group, so that an empty 16 TiB file system
-//! costs a pointer a group. All operations are relaxed: the maps are read only after the threads
-//! were joined, which orders them.
+//! A page exists only once something was claimed in its group, so an empty 16 TiB file system costs
+//! one pointer per group. All operations are relaxed: the maps are read only after the threads were
+//! joined, which orders them.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -87,7 +86,7 @@ impl BlockMap {
         }
     }
 
-    /// Claims clusters; gives whether some were claimed before. The range must lie in the file
+    /// Claims clusters; returns whether some were claimed before. The range must lie in the file
     /// system.
     pub(crate) fn claim(&self, cluster: u64, count: u64) -> bool {
         let mut met = false;
@@ -104,8 +103,7 @@ impl BlockMap {
         met
     }
 
-    /// Claims clusters that may be shared with other claims of the same kind (metadata objects in
-    /// one cluster).
+    /// Claims clusters without a look at earlier claims: metadata objects may share a cluster.
     pub(crate) fn mark(&self, cluster: u64, count: u64) {
         self.words(cluster, count, |group, word, mask| {
             self.found.page(group)[word].fetch_or(mask, Ordering::Relaxed);
@@ -145,8 +143,8 @@ impl BlockMap {
         None
     }
 
-    /// Runs of blocks that nobody claims, from the end of the file system on, up to `wanted`
-    /// blocks.
+    /// Runs of blocks that nobody claims, from the end of the file system backwards, `wanted`
+    /// blocks at most.
     pub(crate) fn free_at_end(&self, wanted: u64) -> Vec<Range<u64>> {
         let (mut runs, mut found) = (Vec::new(), 0);
         let groups = self.clusters.div_ceil(self.clusters_per_group);

@@ -1,11 +1,10 @@
-//! The codes of findings: those of e2fsck where it has one for the same fault, and a range of our
-//! own.
+//! The codes of findings: e2fsck's where it has one for the fault, and a range of our own.
 //!
-//! e2fsck's are `0xPPNNNN` with the pass in the high byte (0 to 6). Ours are `0xF0PPNN`, again with
-//! the pass that they belong to. A code is an error when e2fsck -n calls a file system with it
-//! unclean, a note otherwise: that is so for questions to which "no" is a fine answer, for most of
-//! what is found before its first pass (it forgets those by the end), and for what it does not look
-//! at. The verdict depends on errors only.
+//! e2fsck's codes are `0xPPNNNN`, with the pass (0 to 6) in the high byte. Ours are `0xF0PPNN`,
+//! again with the pass that they belong to. A code is an error when `e2fsck -n` calls a file system
+//! with it unclean, and a note otherwise. Notes are questions to which "no" is a fine answer, most
+//! of what e2fsck finds before its first pass (it forgets those by the end), and what it does not
+//! look at. The verdict depends on errors only.
 
 /// Whether a finding makes the file system unclean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +43,7 @@ macro_rules! codes {
     };
 }
 
-/// What e2fsck -p mends without asking: what costs nothing that anybody wants. Ascending.
+/// What `e2fsck -p` repairs without asking, because nothing of value is lost. Ascending.
 #[rustfmt::skip]
 const SAFE: &[u32] = &[
     0x00_000a, 0x00_000f, 0x00_0015, 0x00_0016, 0x00_0017, 0x00_001a, 0x00_0031, 0x00_0032, 0x00_0033,
@@ -65,7 +64,7 @@ const SAFE: &[u32] = &[
 ];
 
 impl Code {
-    /// Whether `-p` mends it without asking.
+    /// Whether `-p` repairs it without asking.
     #[must_use]
     pub fn is_safe(self) -> bool {
         SAFE.binary_search(&self.0).is_ok() || matches!(self, Self::ORPHAN_UNFINISHED | Self::EXTENT_DEPTH)

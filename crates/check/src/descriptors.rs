@@ -1,5 +1,5 @@
-//! Pass 0, the group descriptors: checksums, places, flags and counts; and the backups of
-//! superblock and descriptors.
+//! Pass 0, the group descriptors: checksums, places, flags and counts. Also the backups of the
+//! superblock and the descriptors.
 
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::num::{u64_from_u32, usize_from_u32, usize_from_u64};
@@ -11,13 +11,13 @@ use crate::code::Code;
 use crate::finding::{Sink, Site};
 use crate::volume::{Group, Volume};
 
-/// Reads and checks all descriptors into [`Volume::groups`], which stay empty when some cannot be
-/// read at all. Gives false when e2fsck would look for a backup: they cannot be read, or a bitmap
-/// or table lies where it cannot.
+/// Reads and checks all descriptors into [`Volume::groups`], which stays empty when some cannot be
+/// read at all. Returns false when e2fsck would look for a backup: they cannot be read, or a bitmap
+/// or table lies where it cannot or overlaps other metadata.
 pub(crate) fn load(volume: &mut Volume<'_>, sink: &mut Sink) -> bool {
     let per_block = volume.descs_per_block();
     let groups = volume.geometry.groups();
-    // Grows as descriptors are read: their number is the superblock's word alone.
+    // Grows as descriptors are read: their number is only a claim of the superblock.
     let mut list = Vec::new();
     let mut block = vec![0; volume.block_size()];
     for index in 0..volume.desc_blocks() {
@@ -58,7 +58,7 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
         if flags.intersects(uninit) || desc.itable_unused() != 0 {
             sink.add(Code::UNINIT_WITHOUT_FEATURE, site, "");
-            // e2fsck heeds the number all the same, in a calculation that overflows.
+            // e2fsck uses the number all the same, in a calculation that overflows.
             let unused = u64_from_u32(desc.itable_unused());
             let end = u64_from_u32(ipg) * (u64_from_u32(nr.raw()) + 1);
             believed =
@@ -73,17 +73,16 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         believed = believed.saturating_sub(desc.itable_unused());
     }
     if nr.raw() + 1 == volume.geometry.groups() && flags.contains(GroupFlags::BLOCK_UNINIT) {
-        // What the bitmap on disk says does not count then either, which is an error unless the
-        // group is empty.
+        // The bitmap on disk does not count then, which is an error unless the group is empty.
         sink.add(Code::LAST_GROUP_UNINIT, site, "");
     }
     if !sound {
-        // Bitmaps are read from the disk then, as e2fsck does.
+        // Bitmaps are then read from the disk, as in e2fsck.
         flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
     }
     let group = place_bitmaps(volume, nr, desc, sink);
-    // Where the descriptor is not to be believed the whole table is scanned, unless it may hold
-    // anything.
+    // When the descriptor is in doubt, the whole table is scanned, unless it was never zeroed and
+    // may hold anything.
     let filled = !has_flags || desc.flags().contains(GroupFlags::ITABLE_ZEROED);
     let inodes_used = if doubtful && filled { ipg } else { believed };
     assert!(believed <= inodes_used && inodes_used <= ipg, "{believed} and {inodes_used} inodes of {ipg}");
@@ -115,8 +114,8 @@ fn place_bitmaps(volume: &Volume<'_>, nr: GroupNr, desc: RawGroupDesc, sink: &mu
     }
 }
 
-/// Compares the backups with the primary copies: only what never changes after mkfs and growth.
-/// Notes, not errors: e2fsck does not look at backups while the primary is good.
+/// Compares the backups with the primary copies, as far as they never change after mkfs and growth.
+/// Differences are notes: e2fsck does not look at backups while the primary is good.
 pub(crate) fn check_backups(volume: &Volume<'_>, sink: &mut Sink) {
     for group in volume.superblock_groups().into_iter().filter(|group| group.raw() != 0) {
         let site = Site::group(group).at_block(volume.geometry.group_first_block(group));
@@ -131,7 +130,7 @@ pub(crate) fn check_backups(volume: &Volume<'_>, sink: &mut Sink) {
             && backup.s_log_block_size == primary.s_log_block_size
             && backup.blocks_count() == primary.blocks_count()
             && backup.s_inodes_count == primary.s_inodes_count
-            // A 16-bit field: mke2fs writes something else into copies in groups beyond.
+            // A 16-bit field: mke2fs writes something else into copies in later groups.
             && (group.raw() > 0xFFFF || u32::from(backup.s_block_group_nr.get()) == group.raw());
         if !same {
             sink.add(Code::BACKUP_SUPERBLOCK, site, "constants differ");
@@ -151,8 +150,8 @@ pub(crate) struct SystemRange {
 }
 
 impl SystemRange {
-    /// Whether moving this object costs less than moving another: a bitmap is counted anew, a table
-    /// holds the inodes, and superblocks and descriptors have set places.
+    /// Whether moving this object costs less than moving the other. A bitmap can be recounted, a
+    /// table holds the inodes, and superblocks and descriptors have fixed places.
     fn is_cheaper_than(&self, other: &Self) -> bool {
         let cost = |range: &Self| match range.conflict {
             Code::METADATA_CONFLICT => 2,
@@ -247,8 +246,8 @@ fn report_overlaps(ranges: &[SystemRange], sink: &mut Sink) {
 /// Whether a range of blocks touches static metadata; `ranges` as from [`system_ranges`].
 pub(crate) fn touches(ranges: &[SystemRange], first: BlockNr, count: u64) -> bool {
     let end = first.raw().saturating_add(count);
-    // Ranges of a sound image do not overlap, so the one before the end decides; a damaged one was
-    // reported already.
+    // Ranges of a sound image do not overlap, so the last one that begins before the end decides.
+    // Overlaps of a damaged image were reported already.
     let after = ranges.partition_point(|range| range.first.raw() < end);
     after > 0 && ranges[after - 1].first.raw() + ranges[after - 1].count > first.raw()
 }
@@ -293,8 +292,8 @@ pub(crate) fn check_resize_inode(volume: &Volume<'_>, words: &[u32; 15], sink: &
     }
 }
 
-/// Observed of e2fsck 1.47.0: it looks at the first quarter of the reserved blocks, and there at no
-/// more than should be listed. What it does not look at has a code of ours.
+/// As observed, e2fsck 1.47.0 checks the first quarter of the reserved blocks, and in each only as
+/// many entries as should be listed. What it does not check has a code of ours.
 fn resize_structure(volume: &Volume<'_>, words: &[u32; 15]) -> Result<(), (Code, String)> {
     let per_block = u64_from_u32(blockyard_disk::num::u32_from_usize(volume.block_size() / 4));
     let double = BlockNr::new(u64_from_u32(words[13]));

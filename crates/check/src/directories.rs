@@ -1,7 +1,7 @@
 //! Pass 2: the walk over all directories, with everything about inodes known.
 //!
-//! A directory is a unit of work. It reports what is wrong with its blocks, names and index, counts
-//! references to inodes, and tells which directories it names, for connectivity.
+//! Each directory is visited on its own. The visit reports what is wrong with blocks, names and
+//! index, counts references to inodes, and records for pass 3 which directories it names.
 
 mod block;
 mod fetch;
@@ -47,7 +47,7 @@ pub(crate) struct Tree {
     pub(crate) lost_found: Option<u32>,
 }
 
-/// What one directory tells.
+/// What the visit of one directory tells the rest of the walk.
 #[derive(Debug, Default)]
 struct Told {
     dotdot: u32,
@@ -55,7 +55,7 @@ struct Told {
     lost_found: Option<u32>,
 }
 
-/// What the walk of one directory looks at.
+/// What the visit of one directory reads.
 struct Visit<'a, 'v> {
     volume: &'a Volume<'v>,
     facts: &'a Facts,
@@ -91,8 +91,8 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
         volume.watch.tell(Part::Directories, 1, count);
         visited
     };
-    // More directory blocks than blocks means that directories share them, which was reported; the
-    // rest is skipped, so that time stays bounded.
+    // Directories that map more than twice the blocks of the file system share them, which was
+    // reported. The rest is skipped, so that time stays bounded.
     let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);
     let is_affordable = |fact: &&DirFact| {
         let cost = mapped_blocks(fact);

@@ -18,23 +18,23 @@ use crate::facts::Policy;
 use crate::finding::{Sink, Site};
 use crate::superblock::is_hidden;
 
-/// The detail of a finding about a block that is the root of an index in a directory without one.
+/// Detail of a finding: in a directory without an index, the block is the root of one.
 pub(crate) const ROOT_OF_AN_INDEX: &str = "it is the root of an index";
 
 /// Bytes of the shortest encrypted name: one block of the cipher.
 const ENCRYPTED_NAME_MIN: usize = 16;
 
-/// What is known of the names of a directory over all its blocks: those of one without an index, to
-/// find repetitions, and the hashes of one with.
+/// What is known of the names of a directory over all its blocks. Without an index these are the
+/// names, to find repetitions. With one these are the hashes below each node.
 pub(super) struct Names {
     hasher: DirHasher,
     seen: Option<HashSet<u64>>,
-    /// Of a directory with an index.
+    /// Filled only in a directory with an index.
     pub(super) spans: Spans,
 }
 
 impl Names {
-    /// Names above which repetitions are no longer looked for.
+    /// Number of names after which repetitions are no longer looked for.
     const LIMIT: usize = 4 << 20;
 
     pub(super) fn new(wanted: bool) -> Self {
@@ -67,7 +67,7 @@ pub(super) fn check(
     match role {
         Role::Node => return,
         Role::Unreferenced => sink.add(Code::HTREE_UNREFERENCED, site, ""),
-        // Where leaves have checksums its lack of one is reported instead.
+        // Where leaves have checksums, the missing one is reported instead.
         Role::Leaf(..) if !visit.layout.tail && looks_like_node(visit, bytes) => {
             sink.add(Code::HTREE_LEAF_DEPTH, site, "an index node in the place of a leaf");
         }
@@ -105,19 +105,19 @@ pub(super) fn check(
     check_names(visit, &entries, role, site, names, told, sink);
 }
 
-/// Whether a block has what an index root has behind `..`: four zeroes, a hash version, and its own
+/// Whether a block has what an index root has after `..`: four zeroes, a hash version, and its own
 /// length of 8.
 fn looks_like_root(bytes: &[u8]) -> bool {
     bytes[24..28] == [0; 4] && bytes[29] == 8
 }
 
-/// Whether a block is an index node: e2fsck takes it for one wherever it lies. An empty leaf has no
-/// limit and no count.
+/// Whether a block is an index node: e2fsck takes it for one wherever it lies. An empty leaf is not
+/// one: it has no limit and no count.
 fn looks_like_node(visit: &Visit<'_, '_>, bytes: &[u8]) -> bool {
     bytes[..4] == [0; 4] && Index::checked(bytes, IndexKind::Node, &visit.layout).is_ok()
 }
 
-/// Checks entries in an area that is no block (inline directories).
+/// Checks entries in an area that is not a block (inline directories).
 pub(super) fn check_area(visit: &Visit<'_, '_>, area: &[u8], site: Site, told: &mut Told, sink: &mut Sink) {
     let entries = collect(Entries::in_area(area, visit.layout), site, sink);
     check_names(visit, &entries, Role::Linear, site, &mut Names::new(false), told, sink);
@@ -235,7 +235,7 @@ fn printable(name: &[u8]) -> String {
     name.escape_ascii().to_string()
 }
 
-/// Checks what one entry names; counts the reference when it stands.
+/// Checks what one entry names, and counts the reference if it is valid.
 fn check_entry(visit: &Visit<'_, '_>, entry: &Entry<'_>, site: Site, told: &mut Told, sink: &mut Sink) {
     let volume = visit.volume;
     let own = visit.fact.inode;

@@ -1,10 +1,10 @@
-//! Blocks of directories, read in the order of the disk: neighbours in one request, and requests
-//! side by side.
+//! Blocks of directories, read in disk order: neighbours share a request, and requests run in
+//! parallel.
 //!
-//! A unit of small directories is read before it is looked at, by the thread that looks at it: so
-//! it is still in a CPU's cache. A large directory is read as it is walked, many blocks at a time.
-//! Where a request fails its blocks are read one by one, so that an error is told of the block that
-//! has it.
+//! A unit of small directories is read by the thread that checks it, just before the check, so that
+//! it is still in that CPU's cache. A large directory is read as it is walked, many blocks at a
+//! time. When a request fails, its blocks are read one by one, so that the error names the right
+//! block.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::BlockNr;
@@ -13,17 +13,17 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use super::{DirBody, DirFact, mapped_blocks};
 use crate::volume::Volume;
 
-/// Bytes that a unit of directories maps.
+/// Most bytes that the directories of a unit map.
 const UNIT_BYTES: u64 = 1 << 18;
 /// Most directories of a unit.
 const UNIT_MAX: usize = 64;
-/// Units that there should be for each thread, at least.
+/// Fewest units for each thread.
 const UNITS_PER_THREAD: usize = 4;
 /// Bytes of the longest request.
 const REQUEST_BYTES: u64 = 1 << 18;
-/// Bytes between two blocks that are read along: fewer than a request more would cost.
+/// Longest gap between two blocks that is read along, in bytes: another request would cost more.
 const GAP_BYTES: u64 = 1 << 14;
-/// Blocks of a directory that is read as it is walked.
+/// Most blocks of a directory that is read with its unit.
 const LARGE_BLOCKS: u64 = 64;
 
 /// Blocks that were read, by their first block ascending.
@@ -33,7 +33,7 @@ pub(super) struct Fetched {
     block_size: usize,
 }
 
-/// Parts directories into units of work; a large one is a unit of its own.
+/// Splits directories into units of work; a large one is a unit of its own.
 pub(super) fn units<'f, 'a>(volume: &Volume<'_>, mut facts: &'f [&'a DirFact]) -> Vec<&'f [&'a DirFact]> {
     let size = u64_from_usize(volume.block_size());
     let most = (facts.len() / (UNITS_PER_THREAD * rayon::current_num_threads())).clamp(1, UNIT_MAX);
@@ -104,8 +104,8 @@ impl Fetched {
     }
 }
 
-/// The blocks of one directory: those of its unit, and for a large one a buffer of the blocks to
-/// come.
+/// The blocks of one directory: those read with its unit, or for a large one a buffer of blocks
+/// read ahead.
 pub(super) struct Window<'a, 'v> {
     volume: &'a Volume<'v>,
     fetched: &'a Fetched,
@@ -118,7 +118,7 @@ impl<'a, 'v> Window<'a, 'v> {
         Self { volume, fetched, first: 0, bytes: Vec::new() }
     }
 
-    /// A block, of which `following` more come next.
+    /// Returns a block. The `following` blocks after it will be asked for next.
     pub(super) fn block(&mut self, place: BlockNr, following: u64) -> Result<&[u8], DeviceError> {
         if let Some(block) = self.fetched.block(place) {
             return Ok(block);

@@ -15,18 +15,18 @@ use crate::code::Code;
 use crate::finding::{Finding, Sink, Site};
 use crate::map::Run;
 
-/// Ends the detail of a finding that makes e2fsck drop an index while nodes of it are still to be
-/// read: it takes those for leaves.
+/// Ends the detail of a finding for which e2fsck drops an index while nodes of it are still unread:
+/// it then takes those nodes for leaves.
 pub(crate) const NODES_BEHIND: &str = "index nodes lie behind it";
 
-/// Hashes that a block may hold, all ends included.
+/// Hashes that a block may hold, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) low: u32,
-    /// Above this Linux looks in another leaf.
+    /// Above this, Linux looks in another leaf.
     pub(super) high: u32,
-    /// Up to this e2fsck does not mind: the key of the next leaf itself; anything in the last leaf
-    /// of a node, as long as the next node begins above ([`DirIndex::check_spans`]).
+    /// e2fsck accepts hashes up to this: the key of the next leaf itself, or anything in the last
+    /// leaf of a node, as long as the next node begins above it ([`DirIndex::check_spans`]).
     pub(super) tolerated: u32,
     /// The node that refers to the block, counted from the left.
     pub(super) node: u32,
@@ -54,9 +54,9 @@ pub(super) struct DirIndex {
     leaves: HashMap<u64, Bounds>,
     /// The nodes above the leaves (or the root), from the left.
     lowest: Vec<u64>,
-    /// Whether some part could not be read: then blocks that nothing refers to are no wonder.
+    /// Whether some part could not be read. Then unreferenced blocks are not reported.
     damaged: bool,
-    /// Faults of root and nodes for which e2fsck drops the index, with the logical block of each.
+    /// Faults of root and nodes that make e2fsck drop the index, with the logical block of each.
     dropping: Vec<(u64, Finding)>,
 }
 
@@ -98,8 +98,8 @@ impl DirIndex {
         }
     }
 
-    /// Holds each node to the next one: its highest hash must not be above that one's lowest. The
-    /// keys between nodes say only where a node may begin at the lowest.
+    /// Compares each node with the next: its highest hash must not be above the other's lowest. The
+    /// keys between nodes give only the lowest hash at which a node may begin.
     pub(super) fn check_spans(&self, visit: &Visit<'_, '_>, spans: &Spans, sink: &mut Sink) {
         let spans: Vec<_> = spans.iter().collect();
         for pair in spans.windows(2) {
@@ -117,7 +117,7 @@ impl DirIndex {
 /// left.
 pub(super) type Spans = BTreeMap<u32, (u32, u32)>;
 
-/// What a block is for when the index cannot be read, as far as its bytes tell.
+/// What a block is for, judged by its bytes alone, when the index cannot be read.
 pub(super) fn role_without_index(visit: &Visit<'_, '_>, logical: u64, bytes: &[u8]) -> Role {
     let size = visit.volume.block_size();
     let rec_len = decode_rec_len(u16::from_le_bytes([bytes[4], bytes[5]]), size);
@@ -176,7 +176,7 @@ pub(super) fn read(
     let first = Pending { logical: 0, levels_below: info.indirect_levels, bounds: all };
     let blocks = u32_from_u64(runs_len(runs).min(u64::from(u32::MAX)));
     let mut pending = vec![first];
-    // Ends: every block is entered once.
+    // Terminates: every block is entered once.
     while let Some(next) = pending.pop() {
         let bytes = physical(runs, next.logical).and_then(|place| {
             let bytes = window.block(place, 0).ok()?;
@@ -241,7 +241,7 @@ fn read_block(
             pending.push(Pending { logical, levels_below: at.levels_below - 1, bounds });
         }
     }
-    // Taken from the end: so the leftmost is the next.
+    // Popped from the end, so the leftmost comes next.
     pending[first_pending..].reverse();
 }
 
