@@ -1,8 +1,8 @@
 //! What the walk over the inode tables remembers for the passes after it.
 //!
-//! Facts are kept for the part of each table that may be in use; everything is plain data, written
-//! by the one unit of work that scanned the group. Only the counts of references are written later,
-//! by all threads (`facts/counts.rs`).
+//! Facts are kept for the part of each table that may be in use. They are plain data, written by
+//! the one unit of work that scanned the group. Only the counts of references are written later, by
+//! all threads (`facts/counts.rs`).
 
 mod counts;
 
@@ -16,8 +16,8 @@ use crate::map::Run;
 use crate::vitals::Vitals;
 pub(crate) use counts::{Counts, Links};
 
-/// What is known about an inode, in one byte: type in the low bits (as directory entries number
-/// it), flags above.
+/// What is known about an inode, in one byte: the type in the low bits (numbered as in directory
+/// entries), flags above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Kind(u8);
 
@@ -57,7 +57,7 @@ impl Kind {
         self.0 & Self::EA_INODE != 0
     }
 
-    /// Nothing would be lost with this inode: no content, no attributes.
+    /// No content and no attributes: nothing would be lost with this inode.
     pub(crate) fn with_empty(self, set: bool) -> Self {
         Self(self.0 | if set { Self::EMPTY } else { 0 })
     }
@@ -105,22 +105,22 @@ pub(crate) struct InlineBody {
     pub(crate) tail: Vec<u8>,
 }
 
-/// How an encrypted inode is encrypted: what its context says but for the nonce.
+/// How an encrypted inode is encrypted: its context without the nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// Two sound policies are the same or not.
+    /// Can be compared with other known policies.
     Known([u8; Policy::LEN]),
-    /// Of a later version: not the same as any other.
+    /// Of a later version: equal to no other.
     Unknown,
-    /// There is none, or it is damaged; reported.
+    /// Missing or damaged, which was reported.
     Unusable,
 }
 
 impl Policy {
     const LEN: usize = 24;
-    /// Bytes at the end of a context that are of the inode's own.
+    /// Bytes at the end of a context that differ from inode to inode.
     const NONCE: usize = 16;
-    /// Bytes of the longest context that is known.
+    /// Length of the longest known context, in bytes.
     const CONTEXT_MAX: usize = 40;
 
     /// Reads a context; `None` when it is damaged.
@@ -158,7 +158,8 @@ pub(crate) struct ValueRef {
     pub(crate) size: u32,
     pub(crate) entry_hash: u32,
     pub(crate) name: Vec<u8>,
-    /// How many times the reference counts: an attribute block counts once for all that share it.
+    /// The attribute block that holds the reference, which counts once for all that share it;
+    /// `None` for an attribute in the inode.
     pub(crate) in_block: Option<BlockNr>,
 }
 
@@ -185,13 +186,13 @@ pub(crate) struct GroupFacts {
     pub(crate) bad_blocks: BTreeSet<u64>,
     /// Encrypted inodes by their index in the group, ascending.
     pub(crate) policies: Vec<(usize, Policy)>,
-    /// What is counted for people to read.
+    /// Counts for people to read.
     pub(crate) vitals: Vitals,
     /// What users, groups and projects use; empty without the feature.
     pub(crate) usages: Usages,
 }
 
-/// What is used by number: of users, of groups and of projects, as in
+/// Usage by id: of users, of groups and of projects, as in
 /// [`QuotaType::ALL`](blockyard_disk::quota::QuotaType::ALL).
 pub(crate) type Usages = [BTreeMap<u32, Usage>; 3];
 
@@ -238,8 +239,8 @@ impl Facts {
         self.groups[group].references.add_one(index);
     }
 
-    /// Holds what was gathered to what the passes after rely on: facts of each group, of as many
-    /// inodes as were scanned, in order.
+    /// Asserts what the later passes rely on: facts of each group, for as many inodes as were
+    /// scanned, in order.
     pub(crate) fn assert_complete(&self, groups: u32, inodes: u64) {
         assert_eq!(self.groups.len(), usize_from_u32(groups), "facts of each group");
         let scanned: u64 = self.groups.iter().map(|group| u64_from_usize(group.kinds.len())).sum();
@@ -252,8 +253,8 @@ impl Facts {
         }
     }
 
-    /// What all groups counted, and what only the whole shows: names, bad blocks, and what is in
-    /// use. `free` are the blocks and inodes that are free in truth.
+    /// The vitals of all groups, and what only the whole shows: names, bad blocks, and what is in
+    /// use. `free` says how many blocks and inodes are really free.
     pub(crate) fn vitals(&self, geometry: &Geometry, free: (u64, u64)) -> Vitals {
         let (blocks, inodes) = (geometry.blocks_count().raw(), u64_from_u32(geometry.inodes_count()));
         let mut all = Vitals {

@@ -1,14 +1,14 @@
-//! Findings: what the checker says, in an order that no thread changes.
+//! Findings: what the checker reports, in an order that does not depend on threads.
 //!
 //! A finding is a [`Code`], a [`Site`] and a sentence. They sort by (pass, site, code, sentence);
 //! two runs over the same image give the same list whatever the number of threads. Memory is
-//! bounded: a [`Sink`] keeps so many findings for each unit of work and counts the rest.
+//! bounded: a [`Sink`] keeps a limited number of findings per unit of work and counts the rest.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 
 use crate::code::{Code, Severity};
 
-/// Where something was found; coordinates that do not apply are absent.
+/// Where something was found. Coordinates that do not apply are absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Site {
     /// Block group.
@@ -89,12 +89,12 @@ pub struct Finding {
     pub pass: u8,
     /// Where.
     pub site: Site,
-    /// What, as a number shared with e2fsck where it has one.
+    /// What: e2fsck's number where it has one.
     pub code: Code,
     /// Particulars: values found and expected.
     pub detail: String,
-    /// The path of the inode, as its bytes, where it was cheap to find; it begins at the root, or
-    /// at `<NUMBER>` for a directory that has no name.
+    /// The path of the inode, as bytes, where it was cheap to find. It begins at the root, or at
+    /// `<NUMBER>` for a directory that has no name.
     pub path: Option<Vec<u8>>,
 }
 
@@ -112,7 +112,7 @@ impl Finding {
     }
 }
 
-/// Takes the findings of one unit of work.
+/// Collects the findings of one unit of work.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     findings: Vec<Finding>,
@@ -170,7 +170,7 @@ pub(crate) struct Ledger {
     findings: Vec<Finding>,
     suppressed: u64,
     errors: u64,
-    /// What could not be judged: without errors there is no verdict then.
+    /// What could not be judged: if there are no errors, there is no verdict then.
     unjudged: Option<&'static str>,
 }
 
@@ -190,7 +190,7 @@ impl Ledger {
         assert!(self.errors <= counted(&self.findings, self.suppressed), "more errors than findings");
     }
 
-    /// Notes that something could not be judged.
+    /// Records that something could not be judged.
     pub(crate) fn leave_unjudged(&mut self, what: &'static str) {
         self.unjudged = self.unjudged.or(Some(what));
     }

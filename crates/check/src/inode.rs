@@ -1,8 +1,8 @@
 //! Pass 1, one inode: whether it is used, what its flags and fields may be, its map, size and block
 //! count.
 //!
-//! The order follows what decides what: use, then type and flags, then the map, then the sums. A
-//! fault that makes the sums meaningless suppresses the findings about them.
+//! Each step depends on those before it: use, type and flags, the map, the sums. A fault that makes
+//! the sums meaningless suppresses the findings about them.
 
 mod attributes;
 mod content;
@@ -26,7 +26,7 @@ use crate::superblock::{is_hidden, is_used_by_name, quota_inodes};
 use crate::vitals::blocks_per_group;
 use crate::volume::Volume;
 
-/// What every unit of work looks at.
+/// What every unit of work reads.
 pub(crate) struct Scan<'a, 'v> {
     pub(crate) volume: &'a Volume<'v>,
     pub(crate) system: &'a [SystemRange],
@@ -34,18 +34,18 @@ pub(crate) struct Scan<'a, 'v> {
     pub(crate) orphans: &'a std::collections::BTreeSet<u32>,
 }
 
-/// One inode being examined: where findings and claims go.
+/// One inode being examined, and where its findings and claims go.
 pub(crate) struct Examination<'a, 's, 'v> {
     pub(crate) scan: &'a Scan<'s, 'v>,
     pub(crate) inode: InodeNr,
     pub(crate) sink: &'a mut Sink,
     pub(crate) claims: &'a mut dyn Claims,
     pub(crate) budget: &'a mut Budget,
-    /// What fields should say, where that was found out.
+    /// What the fields should hold, where that is known.
     pub(crate) expected: Expected,
 }
 
-/// What the content of an inode says that its fields should be.
+/// What the fields of an inode should hold, judged by its content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Expected {
     /// `i_blocks`, in the unit of the flags.
@@ -82,8 +82,8 @@ pub(crate) enum Role {
 fn role(scan: &Scan<'_, '_>, inode: InodeNr) -> Role {
     let volume = scan.volume;
     let sb = &volume.sb;
-    // Also without the feature: a journal that the superblock names is one, and the contradiction
-    // is reported there.
+    // Even without the feature, an inode that the superblock names is the journal. The
+    // contradiction is reported with the journal.
     let journal = sb.s_journal_inum.get() == inode.raw();
     let orphan_file =
         volume.compat.contains(Compat::ORPHAN_FILE) && sb.s_orphan_file_inum.get() == inode.raw();
@@ -118,7 +118,7 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
     let raw = slot.raw();
     let orphan = cx.scan.orphans.contains(&cx.inode.raw());
     if is_stale_orphan_file(cx, raw, role) {
-        // Not in use for anyone who counts: directories that name it are wrong too.
+        // Counts as unused, so entries that name it are wrong too.
         return cx.add(Code::ORPHAN_FILE_IN_USE, "s_orphan_file_inum names it");
     }
     facts.links.set(index, raw.i_links_count.get());
@@ -149,8 +149,8 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
     facts.kinds[index] = examine_used(cx, &slot, role, facts).with_orphan(orphan);
 }
 
-/// Whether an inode holds something although it is the orphan file of a file system without that
-/// feature.
+/// Whether the superblock names an orphan file without having the feature, and this inode, which it
+/// names, holds something.
 fn is_stale_orphan_file(cx: &Examination<'_, '_, '_>, raw: &RawInode, role: Role) -> bool {
     let volume = cx.scan.volume;
     !volume.compat.contains(Compat::ORPHAN_FILE)
@@ -159,7 +159,8 @@ fn is_stale_orphan_file(cx: &Examination<'_, '_, '_>, raw: &RawInode, role: Role
         && raw.i_mode.get() != 0
 }
 
-/// An inode of zeroes was never written; e2fsck looks at the old 128 bytes for that.
+/// An inode of zeroes was never written and has no checksum. Like e2fsck, this looks only at the
+/// first 128 bytes.
 fn check_checksum(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) {
     let was_written = slot.bytes().iter().take(RawInode::SIZE).any(|byte| *byte != 0);
     if was_written && cx.scan.volume.checksums.verify_inode(cx.inode, slot).is_err() {
@@ -167,7 +168,7 @@ fn check_checksum(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) {
     }
 }
 
-/// An inode without links: it must say when it was deleted.
+/// An inode without links must say when it was deleted.
 fn check_unused(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     if raw.i_mode.get() != 0 && raw.i_dtime.get() == 0 && cx.inode.raw() >= cx.scan.volume.first_inode() {
         cx.add(Code::UNUSED_NO_DTIME, "");
@@ -175,7 +176,7 @@ fn check_unused(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     check_low_deletion_time(cx, raw);
 }
 
-/// An inode in use was not deleted. Reserved inodes other than the root are not asked.
+/// An inode in use has no deletion time. Reserved inodes other than the root are not checked.
 fn check_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
     let ordinary = cx.inode.raw() >= cx.scan.volume.first_inode() && role != Role::OrphanFile;
     let is_asked = role == Role::Root || ordinary;
@@ -188,7 +189,7 @@ fn check_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: R
     }
 }
 
-/// A deletion time that is the number of an inode is a link of an orphan list that is none.
+/// A deletion time that could be an inode number is a stray link of an orphan list.
 fn check_low_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     let dtime = raw.i_dtime.get();
     if dtime != 0 && dtime < cx.scan.volume.geometry.inodes_count() {
@@ -233,8 +234,8 @@ fn examine_used(
         facts.vitals.note_pieces(raw, content.laid, blocks_per_group(cx.scan.volume));
     }
     facts.vitals.note_map(raw, content.laid, ordinary);
-    // A directory whose deletion is to be finished names nobody: its parent has lost the link
-    // already.
+    // A directory whose deletion must be finished is not walked: its parent has already lost the
+    // link.
     let is_deleted = raw.i_links_count.get() == 0 && cx.scan.orphans.contains(&cx.inode.raw());
     if kind == Some(FileType::Directory) && !is_deleted {
         facts.directories.push(directory(cx, raw, content.runs, &attributes));
@@ -286,15 +287,15 @@ fn check_content(
     content::Content::default()
 }
 
-/// What the walk over the directories needs to know of one.
+/// What the walk over the directories needs to know about one of them.
 fn directory(cx: &Examination<'_, '_, '_>, raw: &RawInode, runs: Vec<Run>, attributes: &InInode) -> DirFact {
     let flags = raw.flags();
     let body = if flags.contains(InodeFlags::INLINE_DATA) {
         let tail = attributes.inline_tail.clone().unwrap_or_default();
         DirBody::Inline(Box::new(InlineBody { head: raw.i_block, tail }))
     } else {
-        // A copy of its own size, as there is one of each directory: where a long vector is cut in
-        // place, what is left of its memory is too short for the next one.
+        // Copied to its exact size, because there is one per directory. Shrinking a long vector in
+        // place would leave a gap that is too short for the next one.
         DirBody::Blocks { runs: runs.as_slice().into() }
     };
     DirFact {
@@ -307,8 +308,8 @@ fn directory(cx: &Examination<'_, '_, '_>, raw: &RawInode, runs: Vec<Run>, attri
     }
 }
 
-/// What an inode that holds an attribute's value keeps in fields of other names: the count of
-/// references in the change time and version, the hash in the access time.
+/// What an inode that holds an attribute's value says about itself, in fields of other names: the
+/// count of references in the change time and version, the hash in the access time.
 fn value_inode(inode: InodeNr, raw: &RawInode) -> ValueInode {
     let low = u64::from(raw.i_version.get());
     let refcount = u64::from(raw.i_ctime.get()) << 32 | low;
@@ -390,7 +391,7 @@ fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, kind: Option<Fi
     wrong(InodeFlags::APPEND, special, Code::SPECIAL_IMMUTABLE);
 }
 
-/// `i_size` in bytes as an index, saturating: sizes of inline content are compared with small
+/// `i_size` in bytes as an index, at most 2^32: sizes of inline content are compared with small
 /// buffers.
 pub(crate) fn small(size: u64) -> usize {
     usize_from_u64(size.min(1 << 32))

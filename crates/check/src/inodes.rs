@@ -1,7 +1,7 @@
-//! Pass 1: the walk over the inode tables, a group a unit of work.
+//! Pass 1: the walk over the inode tables. A unit of work is a group.
 //!
-//! Groups are done in batches, so that findings can be taken over in order with a limit on memory.
-//! A group marked INODE_UNINIT costs nothing.
+//! Groups are done in batches, so that findings are taken over in order and memory stays bounded. A
+//! group marked INODE_UNINIT costs nothing.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
@@ -15,7 +15,7 @@ use crate::finding::{Ledger, Sink, Site};
 use crate::inode::{Examination, Expected, Scan, examine};
 use crate::map::{Budget, Claims};
 
-/// Bytes of inode table read at a time: they stay in a CPU's cache until they are looked at.
+/// Bytes of inode table read at a time: few enough to stay in a CPU's cache until they are used.
 const CHUNK: u64 = 1 << 18;
 /// Groups handed to the threads at a time.
 const BATCH: usize = 512;

@@ -1,5 +1,5 @@
-//! The journal: that it exists where the superblock says, can be used, and is empty when the file
-//! system is clean.
+//! The journal: that it is where the superblock says, is usable, and is empty when the file system
+//! is clean.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
@@ -15,13 +15,13 @@ use crate::map::Run;
 use crate::orphans::file_runs;
 use crate::volume::Volume;
 
-/// Smallest journal, and smallest part of one for full commits.
+/// Smallest journal, and smallest part of one for full commits, in blocks.
 const BLOCKS_MIN: u64 = 1024;
 /// `s_checksum_type` of crc32c.
 const CRC32C: u8 = 4;
 
-/// Checks the superblock's word about the journal, the journal's inode, and its superblock.
-/// `external` is the device that a user gave.
+/// Checks what the superblock says about the journal, the journal's inode, and its superblock.
+/// `external` is the journal device that the user gave.
 pub(crate) fn check(volume: &Volume<'_>, external: Option<&dyn BlockDevice>, sink: &mut Sink) {
     let sb = &volume.sb;
     let recover = volume.incompat.contains(Incompat::RECOVER);
@@ -52,8 +52,8 @@ pub(crate) fn check(volume: &Volume<'_>, external: Option<&dyn BlockDevice>, sin
     }
 }
 
-/// A journal on a device of its own, which must name this file system and be empty when that is
-/// clean.
+/// Checks a journal on a device of its own. It must be the one that the superblock names, and be
+/// empty when the file system is clean.
 fn check_external(volume: &Volume<'_>, journal: Option<&dyn BlockDevice>, recover: bool, sink: &mut Sink) {
     let Some(journal) = journal else {
         let detail = "give its device with --journal-device";
@@ -68,7 +68,7 @@ fn check_external(volume: &Volume<'_>, journal: Option<&dyn BlockDevice>, recove
     }
 }
 
-/// The journal superblock of an external journal. It stands behind a superblock that names the
+/// The journal superblock of an external journal. It follows a superblock that identifies the
 /// device.
 fn external_superblock(
     volume: &Volume<'_>,
@@ -97,7 +97,7 @@ fn external_superblock(
     Ok(raw)
 }
 
-/// The map of the journal's inode, and how many blocks of log it has room for.
+/// The map of the journal's inode, and how many blocks of log it has.
 fn journal_runs(volume: &Volume<'_>) -> Result<(Vec<Run>, u64), String> {
     let inode = InodeNr::new(volume.sb.s_journal_inum.get());
     let known = inode.raw() >= 1 && inode.raw() <= volume.geometry.inodes_count();
@@ -112,7 +112,7 @@ fn journal_runs(volume: &Volume<'_>) -> Result<(Vec<Run>, u64), String> {
     let blocks = raw.size() >> volume.geometry.block_bits();
     let mapped: u64 = runs.iter().map(|run| run.length).sum();
     let size_max = raw.size().div_ceil(blockyard_disk::num::u64_from_usize(volume.block_size()));
-    // e2fsck asks this of extents only, and not above.
+    // e2fsck requires this only of extents, and only below this size.
     let asked = raw.flags().contains(InodeFlags::EXTENTS) && raw.size() < 1 << 31;
     if blocks < BLOCKS_MIN || (asked && mapped < size_max) {
         return Err(format!("{} bytes of size, {mapped} blocks mapped", raw.size()));
@@ -139,7 +139,7 @@ fn check_superblock(volume: &Volume<'_>, runs: &[Run], blocks: u64, recover: boo
     }
 }
 
-/// What makes a journal unusable.
+/// Fails with what makes a journal unusable.
 fn verify(volume: &Volume<'_>, block: &[u8], blocks: u64) -> Result<(), String> {
     debug_assert_eq!(block.len(), volume.block_size(), "the journal's superblock is a block");
     let (raw, _) = RawJournalSuperblock::read_from_prefix(block).expect("a block has 1024 bytes");
@@ -164,7 +164,7 @@ fn verify(volume: &Volume<'_>, block: &[u8], blocks: u64) -> Result<(), String> 
     })?;
     if features.incompat.contains(JournalIncompat::FAST_COMMIT) {
         let fast = raw.fast_commit_area();
-        // As e2fsck subtracts: an area larger than the journal passes.
+        // Wraps as in e2fsck: an area larger than the journal passes.
         let rest = u64::from(raw.s_maxlen.get().wrapping_sub(fast));
         require(rest >= BLOCKS_MIN, format!("{fast} blocks for fast commits leave {rest} of {maxlen}"))?;
     }

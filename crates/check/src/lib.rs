@@ -60,16 +60,16 @@ use superblock::Opened;
 pub struct Options {
     /// Worker threads; `None` for one per CPU.
     pub threads: Option<usize>,
-    /// Reads in flight; `None` for one a worker. Each takes a thread while it waits.
+    /// Reads in flight; `None` for one per worker. Each blocks a thread while it waits.
     pub io_depth: Option<usize>,
     /// The superblock to use instead of the primary one, with the descriptors behind it.
     pub superblock: Option<Place>,
-    /// Told how far the check is.
+    /// Receives the progress of the check.
     pub watch: Watch,
 }
 
 impl Options {
-    /// The threads that a check or a repair works with: a read waits in the one that asks for it.
+    /// The threads of a check or a repair. A read blocks the thread that asks for it.
     fn pool(&self) -> Result<rayon::ThreadPool, Error> {
         let threads = match (self.threads, self.io_depth) {
             (threads, None) => threads.unwrap_or(0),
@@ -92,15 +92,15 @@ pub enum Part {
     Groups,
 }
 
-/// Whom a check tells how far it is: a part, how many more of it are done, and how many there are.
-/// Called often, and from many threads at once; by default nobody.
+/// Receives the progress of a check: a part, how many more of it are done, and how many there are.
+/// Called often, and from many threads at once. The default does nothing.
 #[derive(Clone, Default)]
 pub struct Watch(Option<Told>);
 
 type Told = std::sync::Arc<dyn Fn(Part, u64, u64) + Send + Sync>;
 
 impl Watch {
-    /// Calls `told`.
+    /// A watch that calls `told`.
     #[must_use]
     pub fn new(told: impl Fn(Part, u64, u64) + Send + Sync + 'static) -> Self {
         Self(Some(std::sync::Arc::new(told)))
@@ -119,12 +119,12 @@ impl std::fmt::Debug for Watch {
     }
 }
 
-/// Where a superblock stands.
+/// Where a superblock is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The block that it begins.
+    /// The block that begins with it.
     pub block: u64,
-    /// Bytes of a block; every size that there is when `None`.
+    /// Bytes of a block; `None` to try every size.
     pub block_size: Option<u32>,
 }
 
@@ -134,7 +134,7 @@ pub enum Error {
     /// The image has features that change what metadata means.
     #[error("the file system has features that cannot be checked: {0}")]
     Unsupported(String),
-    /// The superblock that was asked for is none.
+    /// The block that was asked for holds no superblock.
     #[error("block {block} holds no superblock{}", .block_size.map_or(String::new(), |size| format!(" of a file system with blocks of {size} bytes")))]
     NoSuperblock {
         /// The block.
@@ -159,8 +159,8 @@ pub struct Report {
     pub errors: u64,
     /// Findings that were counted and not kept.
     pub suppressed: u64,
-    /// Whether the file system could be examined. If not, its superblock is unusable, and so are
-    /// the backups that were tried, or its external journal is; e2fsck gives exit code 8 then.
+    /// Whether the file system could be examined. If not, its superblock and the backups that were
+    /// tried are unusable, or its external journal is; e2fsck gives exit code 8 then.
     pub examined: bool,
     /// What the file system holds; `None` when it could not be examined.
     pub vitals: Option<Vitals>,
@@ -182,7 +182,7 @@ pub fn check(device: &dyn BlockDevice, options: &Options) -> Result<Report, Erro
     measure(device, None, options).map(|(report, _)| report)
 }
 
-/// As [`check`], of a file system whose journal is on a device of its own.
+/// As [`check`], for a file system whose journal is on a device of its own.
 ///
 /// # Errors
 /// As [`check`].
@@ -194,7 +194,7 @@ pub fn check_with_journal(
     measure(device, Some(journal), options).map(|(report, _)| report)
 }
 
-/// As [`check`], and says what each pass cost. A journal on a device of its own is given with it.
+/// As [`check`], and says what each pass cost. `journal` is the external journal, if there is one.
 ///
 /// # Errors
 /// As [`check`].
@@ -211,13 +211,13 @@ pub fn measure(
     Ok((report, passes.costs))
 }
 
-/// What is checked: only read.
+/// What is checked. Both devices are only read.
 #[derive(Clone, Copy)]
 struct Devices<'a> {
     image: &'a dyn BlockDevice,
     /// The external journal.
     journal: Option<&'a dyn BlockDevice>,
-    /// Whether both are what a replay of the journal leaves.
+    /// Whether both show the state after a replay of the journal.
     is_replayed: bool,
     watch: &'a Watch,
 }
@@ -259,8 +259,8 @@ struct Course<'a, 'm> {
     vitals: Option<Vitals>,
 }
 
-/// Examines a file system by its primary superblock, or by a backup when that is no use. False when
-/// neither is.
+/// Examines a file system by its primary superblock, or by a backup when that is unusable. False
+/// when neither works.
 fn run_on(devices: Devices<'_>, mut sink: Sink, course: &mut Course<'_, '_>) -> Result<bool, Error> {
     let mut found = Sink::default();
     let (volume, backup) = match superblock::open(devices.image, &mut found)? {
@@ -290,7 +290,7 @@ fn run_on(devices: Devices<'_>, mut sink: Sink, course: &mut Course<'_, '_>) -> 
     examine(volume.as_deref(), devices.journal, sink, course)
 }
 
-/// Examines a file system by a backup. False when that is no better than the primary.
+/// Examines a file system by a backup. False when that works no better than the primary.
 fn run_on_backup(
     devices: Devices<'_>,
     backup: &backup::Backup,
@@ -329,7 +329,7 @@ fn examine(
     Ok(usable)
 }
 
-/// Everything after the superblock and the descriptors could be read.
+/// The passes after the superblock and the descriptors were read.
 fn passes(volume: &volume::Volume<'_>, course: &mut Course<'_, '_>) {
     let Course { ledger, passes, vitals } = course;
     let groups = blockyard_disk::num::usize_from_u32(volume.geometry.groups());
@@ -373,7 +373,7 @@ fn passes(volume: &volume::Volume<'_>, course: &mut Course<'_, '_>) {
     passes.end(5);
 }
 
-/// Names what e2fsck judges and this does not.
+/// Records what e2fsck judges and this checker does not.
 fn leave_unjudged(facts: &facts::Facts, ledger: &mut Ledger) {
     if facts.groups.iter().flat_map(|group| &group.directories).any(|fact| fact.casefold) {
         ledger.leave_unjudged("casefold: hashes and repetitions of names");

@@ -61,7 +61,7 @@ impl Budget {
     }
 }
 
-/// What a walk of a map needs and sums up.
+/// What a walk of a map needs, and what it sums up.
 pub(crate) struct Walk<'a, 'v> {
     pub(crate) volume: &'a Volume<'v>,
     pub(crate) system: &'a [SystemRange],
@@ -71,10 +71,9 @@ pub(crate) struct Walk<'a, 'v> {
     pub(crate) claims: &'a mut dyn Claims,
     pub(crate) budget: &'a mut Budget,
     /// The resize inode maps static metadata on purpose: that is neither claimed nor a fault. Only
-    /// its double-indirect block is claimed: where the others should be is checked by
-    /// `check_resize_inode`.
+    /// its double-indirect block is claimed; `check_resize_inode` checks where the others are.
     pub(crate) owns_metadata: bool,
-    /// Whether data blocks that are static metadata are passed over: a bad block may be one.
+    /// Whether data blocks that are static metadata are not claimed: a bad block may be one.
     pub(crate) skips_metadata: bool,
     /// Whether runs are kept.
     pub(crate) keep_runs: bool,
@@ -87,9 +86,10 @@ pub(crate) struct Walk<'a, 'v> {
     pub(crate) end_written: u64,
     /// Whether the map is too damaged for its sums to mean anything.
     pub(crate) damaged: bool,
-    /// Whether the blocks do not follow one another, those of an indirect map among them.
+    /// Whether the blocks are not contiguous in the file's order, blocks of an indirect map
+    /// included.
     pub(crate) split: bool,
-    /// The last block in their order.
+    /// The last block in that order.
     last_block: Option<u64>,
     visited: HashSet<u64>,
     /// Logical and physical cluster that the last data run ended in.
@@ -138,7 +138,7 @@ impl<'a, 'v> Walk<'a, 'v> {
         Site::inode(self.inode)
     }
 
-    /// Notes the blocks that come next in the file's order.
+    /// Records the blocks that come next in the file's order.
     fn follow(&mut self, first: u64, count: u64) {
         debug_assert!(count > 0, "no block at {first}");
         self.split |= self.last_block.is_some_and(|last| last + 1 != first);
@@ -150,11 +150,11 @@ impl<'a, 'v> Walk<'a, 'v> {
         self.sink.add(code, site, detail);
     }
 
-    /// Enters a block of the map: claims and reads it. `None` when it must not be looked at.
+    /// Enters a block of the map: claims and reads it. `None` when it must not be used.
     fn enter(&mut self, block: BlockNr) -> Option<Vec<u8>> {
         assert!(self.volume.contains(block), "map block {block} is outside the file system");
         let site = self.site().at_block(block);
-        // The resize inode is counted as it is read; what it should hold is compared elsewhere.
+        // The resize inode may enter a block twice: what it should hold is compared elsewhere.
         if !self.visited.insert(block.raw()) && !self.owns_metadata {
             self.fault(Code::MAP_LOOP, site, "");
             return None;
@@ -168,7 +168,7 @@ impl<'a, 'v> Walk<'a, 'v> {
             self.fault(Code::MAP_IN_METADATA, site, "");
         }
         self.blocks += u64_from_u32(self.volume.geometry.cluster_ratio());
-        // Of the resize inode only the double-indirect block, which is the first to be entered.
+        // Of the resize inode only the double-indirect block is claimed, which is entered first.
         if !self.owns_metadata || (self.visited.len() == 1 && !metadata) {
             let cluster = self.volume.geometry.cluster_of(block).raw();
             self.claims.claim(cluster, 1);
@@ -182,7 +182,7 @@ impl<'a, 'v> Walk<'a, 'v> {
         }
     }
 
-    /// Claims the block of a translator (the Hurd's, where Linux keeps `i_version`), which is no
+    /// Claims the block of a translator (the Hurd's, where Linux keeps `i_version`), which is not
     /// part of the content.
     pub(crate) fn translator(&mut self, block: BlockNr) {
         if block == BlockNr::ZERO {

@@ -9,7 +9,7 @@ use blockyard_disk::num::u64_from_usize;
 /// What one pass cost, or a whole check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassCost {
-    /// The pass: 0 for superblock, descriptors and journal; those of e2fsck after it.
+    /// The pass: 0 for superblock, descriptors and journal, then those of e2fsck.
     pub pass: u8,
     /// Reads of the image.
     pub reads: u64,
@@ -17,12 +17,11 @@ pub struct PassCost {
     pub bytes: u64,
     /// Reads that do not begin where the one before them ended, whichever thread made it.
     pub seeks: u64,
-    /// Time on the clock.
+    /// Wall-clock time.
     pub real: Duration,
-    /// Time of all threads in the program, to a hundredth of a second; zero where the system does
-    /// not tell.
+    /// User time of all threads, to a hundredth of a second; zero where the system does not tell.
     pub user: Duration,
-    /// Time of all threads in the system.
+    /// System time of all threads.
     pub system: Duration,
 }
 
@@ -100,7 +99,7 @@ impl Meter {
 /// User and system time of this process from the text of `/proc/self/stat`, which counts in
 /// hundredths of a second.
 fn cpu_times(text: &str) -> (Duration, Duration) {
-    // Fields 14 and 15; the second is in parentheses and may hold blanks.
+    // Fields 14 and 15; the second field is in parentheses and may hold blanks.
     let (_, fields) = text.rsplit_once(") ").unwrap_or_default();
     let mut times = fields.split(' ').skip(11).map(|ticks| ticks.parse().unwrap_or(0));
     let mut next = || Duration::from_millis(times.next().unwrap_or(0u64) * 10);
@@ -111,7 +110,7 @@ fn cpu_times(text: &str) -> (Duration, Duration) {
 pub(crate) struct Passes<'a> {
     meter: &'a Meter,
     begun: Reading,
-    /// Those that ended.
+    /// Costs of the passes that ended.
     pub(crate) costs: Vec<PassCost>,
 }
 

@@ -1,17 +1,17 @@
-//! Link counts and counts of references, a byte an inode: nearly all are small, and a group with a
-//! larger one pays for it.
+//! Link counts and counts of references, one byte per inode. Nearly all are small; only a group
+//! with a larger one needs more.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-/// How many references were met to each inode of a group: `low + 256 * high`. All threads count at
-/// once; all operations are relaxed, because counts are read only after the threads were joined,
-/// which orders them.
+/// How many references to each inode of a group were found: `low + 256 * high`. All threads count
+/// at the same time. All operations are relaxed: counts are read only after the threads were
+/// joined, which orders them.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     low: Box<[AtomicU8]>,
-    /// How often each low byte went round.
+    /// How often each low byte wrapped.
     high: OnceLock<Box<[AtomicU32]>>,
 }
 
@@ -24,13 +24,13 @@ impl Counts {
         self.low.len()
     }
 
-    /// Counts one more reference; to none that lies beyond.
+    /// Counts one more reference; ignores an index out of range.
     pub(super) fn add_one(&self, index: usize) {
         let Some(low) = self.low.get(index) else { return };
         if low.fetch_add(1, Ordering::Relaxed) == u8::MAX {
             let high = self.high.get_or_init(|| (0..self.low.len()).map(|_| AtomicU32::new(0)).collect());
             debug_assert_eq!(high.len(), self.low.len(), "counts of the same inodes");
-            // Never full: 2^32 references need 48 GiB of directory entries at least.
+            // Cannot overflow: 2^32 references need at least 48 GiB of directory entries.
             high[index].fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -46,12 +46,12 @@ impl Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     low: Box<[u8]>,
-    /// Those of [`Self::MANY`] and more.
+    /// Counts of [`Self::MANY`] and more.
     many: BTreeMap<usize, u16>,
 }
 
 impl Links {
-    /// Says that the count stands in `many`.
+    /// Says that the count is in `many`.
     const MANY: u8 = u8::MAX;
 
     pub(super) fn new(inodes: usize) -> Self {

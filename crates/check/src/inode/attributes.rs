@@ -11,8 +11,8 @@ use crate::code::Code;
 use crate::facts::{GroupFacts, Policy, ValueRef, XattrBlockRef};
 use crate::superblock::is_hidden;
 
-/// Name of the attribute that encryption keeps. Its index is 9; e2fsck takes any for it that stands
-/// for no prefix.
+/// Name of the attribute with the encryption context. Its index is 9; e2fsck accepts any index that
+/// stands for no prefix.
 const CONTEXT: &[u8] = b"c";
 /// Name indexes that stand for prefixes.
 const PREFIXES: std::ops::RangeInclusive<u8> = 1..=8;
@@ -22,13 +22,13 @@ const PREFIXES: std::ops::RangeInclusive<u8> = 1..=8;
 pub(super) struct InInode {
     /// The value of `system.data`, the tail of inline data.
     pub(super) inline_tail: Option<Vec<u8>>,
-    /// The value of the attribute that encryption keeps.
+    /// The value of the attribute with the encryption context.
     pub(super) context: Option<Vec<u8>>,
     /// How many attributes there are.
     pub(super) count: usize,
     /// Attributes whose values are in inodes of their own.
     pub(super) values: u64,
-    /// Blocks that values kept in inodes add to `i_blocks` of the owner.
+    /// Blocks that values in inodes of their own add to `i_blocks` of the owner.
     pub(super) value_blocks: u64,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn check_in_inode(
     found
 }
 
-/// Whether an entry of the attribute block keeps e2fsck from finding any attribute of the inode.
+/// Whether an entry of the attribute block stops e2fsck from finding any attribute of the inode.
 fn block_hides(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let volume = cx.scan.volume;
     let block = Some(volume.file_acl(raw)).filter(|block| *block != BlockNr::ZERO);
@@ -99,13 +99,12 @@ fn block_hides(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     entries.iter().any(|entry| entry.value_inode != 0 && stored_offset(&bytes, entry) != 0)
 }
 
-/// Whether an entry is `system.data`. NUL behind the name is not held against it: e2fsck does not
-/// see it either.
+/// Whether an entry is `system.data`. NUL after the name is ignored: e2fsck does not see it either.
 fn is_inline_data(entry: &RawEntry<'_>) -> bool {
     (entry.name_index, trimmed(entry.name)) == (XATTR_INDEX, XATTR_NAME) && entry.value_inode == 0
 }
 
-/// A name without the NUL behind it.
+/// A name without trailing NUL.
 fn trimmed(name: &[u8]) -> &[u8] {
     &name[..name.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)]
 }
@@ -114,7 +113,7 @@ fn is_context(entry: &RawEntry<'_>) -> bool {
     !PREFIXES.contains(&entry.name_index) && trimmed(entry.name) == CONTEXT && entry.value_inode == 0
 }
 
-/// The policy of an encrypted inode: its context stands in the inode or in the attribute block.
+/// The policy of an encrypted inode. Its context is in the inode or in the attribute block.
 pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode: &InInode) -> Policy {
     let volume = cx.scan.volume;
     let context = in_inode.context.clone().or_else(|| {
@@ -133,8 +132,8 @@ pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode:
     })
 }
 
-/// Whether the offset of a value lies in the area, even that of an empty one, and is 0 where the
-/// value has an inode: where that of any attribute is another one, e2fsck finds none of them.
+/// Whether the offset of a value is possible: inside the area, even for an empty value, or 0 if the
+/// value has an inode of its own. If that of any attribute is not, e2fsck finds none of them.
 fn offset_is_possible(area: &[u8], entry: &RawEntry<'_>) -> bool {
     let stored = stored_offset(area, entry);
     if entry.value_inode == 0 { xattr::INODE_HEADER_LEN + stored <= area.len() } else { stored == 0 }
@@ -145,7 +144,7 @@ fn stored_offset(area: &[u8], entry: &RawEntry<'_>) -> usize {
     usize::from(u16::from_le_bytes([area[entry.at + 2], area[entry.at + 3]]))
 }
 
-/// What a strict reader holds against names and e2fsck does not.
+/// Reports what a strict reader rejects in names and e2fsck accepts.
 fn report_names(cx: &mut Examination<'_, '_, '_>, area: &[u8]) {
     let (code, at) = match xattr::parse(area, Home::Inode) {
         Err(XattrDefect::Name { at }) => (Code::XATTR_NAME_NUL, at),
@@ -173,8 +172,8 @@ fn in_inode_code(area: &[u8], defect: XattrDefect) -> (Code, usize) {
     }
 }
 
-/// Blocks that a value kept in an inode adds to `i_blocks` of its owner: those of its size, in
-/// whole clusters.
+/// Blocks that a value in an inode of its own adds to `i_blocks` of its owner: its size in whole
+/// clusters.
 fn value_blocks(cx: &Examination<'_, '_, '_>, entry: &RawEntry<'_>) -> u64 {
     if entry.value_inode == 0 {
         return 0;
@@ -184,7 +183,7 @@ fn value_blocks(cx: &Examination<'_, '_, '_>, entry: &RawEntry<'_>) -> u64 {
     u64_from_u32(entry.value_size).div_ceil(1 << cluster_bits) << geometry.cluster_ratio_bits()
 }
 
-/// Checks one entry's hash, and notes the inode of its value.
+/// Checks one entry's hash, and records the inode of its value.
 fn check_entry(cx: &mut Examination<'_, '_, '_>, entry: &RawEntry<'_>, facts: &mut GroupFacts) {
     if entry.value_inode != 0 {
         facts.values.push(ValueRef {
@@ -202,14 +201,14 @@ fn check_entry(cx: &mut Examination<'_, '_, '_>, entry: &RawEntry<'_>, facts: &m
 }
 
 /// Whether the hash of an entry with its value beside it is right, in either signedness of names.
-/// Like e2fsck, this takes the bytes that pad the value as they are.
+/// Like e2fsck, this hashes the padding of the value as it is.
 pub(crate) fn hash_matches(entry: &RawEntry<'_>) -> bool {
     [xattr::entry_hash, xattr::entry_hash_signed]
         .into_iter()
         .any(|hash| entry.hash == hash(entry.name, entry.padded_value))
 }
 
-/// Checks `i_file_acl` and notes the reference; gives the blocks that it adds to `i_blocks`.
+/// Checks `i_file_acl` and records the reference; returns the blocks that it adds to `i_blocks`.
 pub(super) fn check_block_field(
     cx: &mut Examination<'_, '_, '_>,
     raw: &RawInode,
@@ -221,7 +220,7 @@ pub(super) fn check_block_field(
         return 0;
     }
     if !volume.contains(block) {
-        // e2fsck does not ask this of the inodes that no directory names.
+        // e2fsck does not check this for inodes that no directory names.
         if is_hidden(volume, cx.inode) {
             return 0;
         }
@@ -234,8 +233,8 @@ pub(super) fn check_block_field(
     if !volume.incompat.contains(Incompat::EA_INODE) {
         return own;
     }
-    // The block is checked elsewhere, once for all inodes that share it; here only its values
-    // count.
+    // The block is checked elsewhere, once for all inodes that share it. Only its values count
+    // here.
     let bytes = volume.block(block).unwrap_or_default();
     let entries = xattr::parse(&bytes, Home::Block).unwrap_or_default();
     own + entries.iter().map(|entry| value_blocks(cx, entry)).sum::<u64>()

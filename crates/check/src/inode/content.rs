@@ -14,12 +14,12 @@ use crate::vitals::Laid;
 /// Bytes that fit in `i_block`.
 const FAST_SYMLINK_MAX: u64 = 60;
 
-/// What the content of an inode is, for the passes after.
+/// What later passes need to know about the content of an inode.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     /// The map of a directory.
     pub(super) runs: Vec<Run>,
-    /// Whether there is none.
+    /// Whether there is no content.
     pub(super) empty: bool,
     /// How its blocks lie.
     pub(super) laid: Laid,
@@ -41,7 +41,7 @@ fn walk_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, role: Rol
     let seed = if has_tree_blocks(raw) {
         volume.checksums.inode_seed(cx.inode, raw.i_generation.get())
     } else {
-        // Only blocks of a tree have checksums that begin with it.
+        // Only blocks of a tree have checksums, and only those begin with the seed.
         None
     };
     let mut walk = Walk::new(volume, cx.scan.system, cx.inode, seed, cx.sink, cx.claims, cx.budget);
@@ -108,7 +108,7 @@ pub(super) fn check_mapped(
     Content { runs: if directory { sums.runs } else { Vec::new() }, empty, laid }
 }
 
-/// Checks the map of a link whose size is not held to anything.
+/// Checks the map of a link whose size is not checked.
 pub(super) fn check_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, file_acl: u64) {
     let sums = walk_map(cx, slot, Role::Reserved, false);
     if !sums.damaged {
@@ -116,7 +116,7 @@ pub(super) fn check_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]
     }
 }
 
-/// `i_blocks` must be the allocated blocks in its unit.
+/// `i_blocks` must be the number of allocated blocks, in its unit.
 pub(super) fn check_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, blocks: u64) {
     let volume = cx.scan.volume;
     if volume.is_hurd() {
@@ -137,7 +137,7 @@ fn check_directory_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: 
     let bits = cx.scan.volume.geometry.block_bits();
     let size = raw.size();
     if is_to_be_finished(cx) && raw.i_links_count.get() == 0 {
-        // Its deletion gives the blocks back before the inode.
+        // Its deletion frees the blocks before the inode.
         return;
     }
     if sums.end == 0 {
@@ -154,7 +154,7 @@ fn check_directory_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: 
     }
 }
 
-/// Whether a deletion or truncation waits on the orphan list for the next mount.
+/// Whether the next mount must finish a deletion or truncation of the inode.
 fn is_to_be_finished(cx: &Examination<'_, '_, '_>) -> bool {
     cx.scan.volume.is_replayed && cx.scan.orphans.contains(&cx.inode.raw())
 }
@@ -162,7 +162,7 @@ fn is_to_be_finished(cx: &Examination<'_, '_, '_>) -> bool {
 fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums) {
     let volume = cx.scan.volume;
     if is_to_be_finished(cx) {
-        // Its truncation is still to be finished: what lies behind the end goes then.
+        // The truncation that must be finished frees what lies past the end.
         return check_size_limit(cx, raw);
     }
     let bits = volume.geometry.block_bits();
@@ -175,8 +175,8 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
             format!("written to logical block {}, the size ends before {blocks}", sums.end_written - 1);
         cx.add(Code::EXTENT_BEYOND_PARENT, detail);
     } else if sums.end_written > 0 && size < (sums.end_written - 1) << bits && !verity {
-        // Without tree blocks, one block that is written and begins past the end is tolerated: a
-        // crash between allocation and the new size.
+        // Without tree blocks, one written block past the end is tolerated: it is what a crash
+        // between allocation and the new size leaves.
         cx.add(Code::SIZE_WRONG, format!("{size}, the last written block is {}", sums.end_written - 1));
     }
     check_size_limit(cx, raw);
@@ -186,7 +186,7 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
     }
 }
 
-/// No size is beyond what the map can hold.
+/// Checks that the size is not beyond what the map can hold.
 pub(super) fn check_size_limit(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     let volume = cx.scan.volume;
     let blocks = raw.size().div_ceil(1 << volume.geometry.block_bits());
@@ -195,7 +195,7 @@ pub(super) fn check_size_limit(cx: &mut Examination<'_, '_, '_>, raw: &RawInode)
     }
 }
 
-/// Whether extents lie in blocks of their own: then e2fsck holds the last of them to the size.
+/// Whether extents lie in blocks of their own. Then e2fsck compares the last of them with the size.
 fn has_tree_blocks(raw: &RawInode) -> bool {
     let [_, _, _, _, _, _, low, high, ..] = raw.i_block;
     raw.flags().contains(InodeFlags::EXTENTS) && (low, high) != (0, 0)
@@ -210,7 +210,7 @@ fn blocks_max(raw: &RawInode, block_size: usize) -> u64 {
     12 + per + per * per + per * per * per
 }
 
-/// Whether a link's target stands in `i_block`.
+/// Whether a link's target is in `i_block`.
 fn is_fast_symlink(raw: &RawInode, file_acl: u64, cx: &Examination<'_, '_, '_>) -> bool {
     let volume = cx.scan.volume;
     let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);
@@ -236,8 +236,8 @@ fn check_slow_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &S
     let volume = cx.scan.volume;
     let size = raw.size();
     let one_block = matches!(sums.runs[..], [Run { logical: 0, length: 1, unwritten: false, .. }]);
-    // One that would fit in the inode must be there.
-    // Nor may it fill the block: it ends with a zero.
+    // A target that fits in the inode must be there. A target in a block ends with a zero, so it
+    // cannot fill the block.
     if !one_block || size < FAST_SYMLINK_MAX || size >= u64_from_usize(volume.block_size()) {
         cx.expected.size = if one_block { target_length(cx, &sums.runs[0]) } else { None };
         cx.add(Code::SYMLINK, format!("{size} bytes, {} runs of blocks", sums.runs.len()));
@@ -259,14 +259,14 @@ fn check_slow_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &S
     }
 }
 
-/// Bytes of the target in the block of a link, when they need a block.
+/// Length of the target in the block of a link, in bytes, if it needs a block.
 fn target_length(cx: &Examination<'_, '_, '_>, run: &Run) -> Option<u64> {
     let block = cx.scan.volume.block(BlockNr::new(run.physical)).ok()?;
     let length = block.iter().position(|&byte| byte == 0)?;
     Some(u64_from_usize(length)).filter(|&length| length >= FAST_SYMLINK_MAX)
 }
 
-/// An encrypted target is opaque; its length stands before it.
+/// An encrypted target is opaque; its length comes before it.
 fn check_encrypted_target(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, target: &[u8]) {
     let length = u64::from(u16::from_le_bytes([target[0], target[1]]));
     if length + 2 != raw.size() {
@@ -318,7 +318,7 @@ pub(super) fn check_inline(
     let room = u64_from_usize(60 + tail.len());
     let size = raw.size();
     cx.expected.size = Some(room);
-    // e2fsck holds a file only to what a block map could hold.
+    // e2fsck limits a file only to what a block map could hold.
     let largest = blocks_max(raw, cx.scan.volume.block_size()) << cx.scan.volume.geometry.block_bits();
     if (directory && size != room) || size > largest {
         cx.add(Code::SIZE_WRONG, format!("{size}, there is room for {room}"));
@@ -328,8 +328,8 @@ pub(super) fn check_inline(
     check_blocks(cx, raw, file_acl + attributes.value_blocks);
 }
 
-/// Checks a symbolic link with inline data, as mke2fs -d makes it (Linux does not): it must be as
-/// long as the data, and no more is asked.
+/// Checks a symbolic link with inline data, as `mke2fs -d` makes it (Linux does not). It must be as
+/// long as the data; nothing else is checked.
 pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, attributes: &InInode) {
     match &attributes.inline_tail {
         None => cx.add(Code::INLINE_NO_ATTRIBUTE, ""),
@@ -341,8 +341,7 @@ pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawIn
     }
 }
 
-/// Claims what the bad-blocks inode maps, and gives it. e2fsck is not surprised when that is
-/// metadata, so neither is this.
+/// Claims and returns what the bad-blocks inode maps. Like e2fsck, this accepts metadata there.
 pub(super) fn claim_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) -> Vec<Run> {
     let volume = cx.scan.volume;
     let mut walk = Walk::new(volume, cx.scan.system, cx.inode, None, cx.sink, cx.claims, cx.budget);

@@ -1,8 +1,8 @@
 //! Pass 1, the inodes below the first ordinary one that have no purpose here, and the list of bad
 //! blocks.
 //!
-//! Observed of e2fsck: it looks at these whatever their link counts say, at little of each, and not
-//! at all at what it asks only of inodes that directories name.
+//! As observed, e2fsck looks at these whatever their link counts say. It checks little of each, and
+//! nothing that it checks only for inodes that directories name.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use crate::facts::{GroupFacts, Kind};
 
 /// The boot loader's inode: any type but a directory.
 const BOOT_LOADER: InodeNr = InodeNr::new(5);
-/// Where quota files are as a rule.
+/// Where quota files usually are.
 const QUOTA: [InodeNr; 2] = [InodeNr::new(3), InodeNr::new(4)];
 
-/// Checks a reserved inode; gives what the passes after need to know.
+/// Checks a reserved inode; returns what later passes need to know.
 pub(super) fn check(
     cx: &mut Examination<'_, '_, '_>,
     slot: &InodeSlot<&[u8]>,
@@ -42,7 +42,7 @@ pub(super) fn check(
             let role = if cx.inode == InodeNr::RESIZE { Role::Resize } else { Role::Reserved };
             content::check_mapped(cx, slot, role, file_acl, &InInode::default());
         }
-        // A link's size is not held to anything.
+        // The size of a link is not checked.
         Some(FileType::Symlink) if is_mapped_link(cx, raw) => content::check_map(cx, slot, file_acl),
         Some(FileType::Symlink) => {
             content::check_blocks(cx, raw, file_acl);
@@ -56,21 +56,21 @@ pub(super) fn check(
     Kind::RESERVED
 }
 
-/// Whether a flag says of an inode that no block numbers map it. e2fsck does not ask whether the
-/// file system has the feature.
+/// Whether a flag says that no block numbers map the inode. e2fsck does not check whether the file
+/// system has the feature.
 fn is_unmapped(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let extents = cx.scan.volume.incompat.contains(Incompat::EXTENTS);
     let flags = raw.flags();
     flags.contains(InodeFlags::INLINE_DATA) || (flags.contains(InodeFlags::EXTENTS) && !extents)
 }
 
-/// A link with attributes is not a short one: e2fsck reads its map.
+/// A link with attributes is not a short one, so e2fsck reads its map.
 fn is_mapped_link(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let has_attributes = cx.scan.volume.file_acl(raw) != BlockNr::ZERO;
     has_attributes && raw.size() != 0 && !is_unmapped(cx, raw)
 }
 
-/// A link with attributes is not a short one, and e2fsck breaks off at its inline data.
+/// A link with attributes is not a short one, and e2fsck stops at its inline data.
 fn check_inline_link(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     let attributes = cx.scan.volume.file_acl(raw);
     let inline = raw.flags().contains(InodeFlags::INLINE_DATA);
@@ -85,7 +85,7 @@ fn check_inline_link(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     }
 }
 
-/// An inode kept for a journal or quota that the file system does not have.
+/// Checks an inode reserved for a journal or quota that the file system does not have.
 fn check_purposeless(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     if raw.i_links_count.get() != 0 || raw.i_blocks_lo.get() != 0 || raw.block_words()[0] != 0 {
         let journal = cx.inode == InodeNr::JOURNAL;
@@ -93,7 +93,7 @@ fn check_purposeless(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     }
 }
 
-/// The few flags that e2fsck looks at here.
+/// Checks the few flags that e2fsck looks at here.
 fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     let flags = raw.flags();
     let volume = cx.scan.volume;
@@ -143,7 +143,7 @@ pub(super) fn check_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode,
     for (name, value) in fields.into_iter().filter(|field| field.1 != 0) {
         cx.add(Code::BAD_BLOCKS_INODE, format!("{name} = {value}"));
     }
-    // Its high half is not looked at.
+    // The high half is not checked.
     if raw.i_file_acl_lo.get() != 0 {
         cx.add(Code::BAD_BLOCKS_INODE, format!("i_file_acl_lo = {}", raw.i_file_acl_lo));
     }

@@ -56,11 +56,11 @@ impl Node<'_> {
 /// Walks the tree in `i_block`.
 pub(crate) fn walk_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
     let Some(root) = open_node(walk, Cow::Borrowed(i_block), None, None, LOGICAL_END) else { return };
-    // The logical block that the next entry must not be below; one sweep over the whole tree from
+    // The next entry must not begin below this logical block, in one sweep over the whole tree from
     // left to right.
     let mut floor = 0;
     if root.depth == 0 {
-        // As nearly all are.
+        // Nearly all trees are this shallow.
         let (site, end) = (root.site(walk), root.end);
         return (0..root.entries)
             .for_each(|index| leaf_entry(walk, &root.extent(index), site, end, &mut floor));
@@ -84,9 +84,9 @@ pub(crate) fn walk_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
     }
 }
 
-/// Takes what is sound of a tree whose keys contradict one another: the most extents that lie in
-/// order, whatever the keys above them say. So an extent whose own key is wrong goes alone, and not
-/// with all behind it.
+/// Salvages a tree whose keys contradict one another: takes the most extents that lie in order,
+/// whatever the keys above them say. So only an extent whose own key is wrong is lost, and not all
+/// those after it.
 pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
     let Some(root) = open_node(walk, Cow::Borrowed(i_block), None, None, LOGICAL_END) else { return };
     let mut runs = Vec::new();
@@ -127,10 +127,10 @@ fn possible_run(walk: &Walk<'_, '_>, extent: &RawExtent) -> Option<Run> {
     Some(run).filter(|_| inside && logical + length <= LOGICAL_END)
 }
 
-/// The most runs of a list that follow one another without overlapping, in their order.
+/// The most runs of a list that follow one another without overlapping, in the list's order.
 fn most_in_order(runs: &[Run]) -> Vec<Run> {
-    // For each length of a chain, the run that ends it soonest; and for each run the one before it
-    // in its chain.
+    // For each length of a chain, the run that ends such a chain soonest. For each run, the one
+    // before it in its chain.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(runs.len());
     let end_of = |nth: usize| runs[nth].logical + runs[nth].length;
