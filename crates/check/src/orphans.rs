@@ -1,5 +1,5 @@
-//! Inodes that wait for their deletion or truncation to be finished: the list through the
-//! superblock and the file.
+//! Inodes whose deletion or truncation must be finished: the list through the superblock, and the
+//! orphan file.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,14 @@ use crate::finding::{Sink, Site};
 use crate::map::{Budget, Claims, Run, Walk, walk_extents, walk_indirect};
 use crate::volume::Volume;
 
-/// Claims that go nowhere: what is walked here is claimed by the walk over the inode tables.
+/// Claims that go nowhere: the walk over the inode tables claims what is walked here.
 struct NoClaims;
 
 impl Claims for NoClaims {
     fn claim(&mut self, _: u64, _: u64) {}
 }
 
-/// Reads list and file. The inodes they name are reported, and excused from the rules about
+/// Reads the list and the file. The inodes they name are reported, and excused from the rules about
 /// deletion times and names.
 pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
     let mut orphans = BTreeSet::new();
@@ -32,9 +32,9 @@ pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
     orphans
 }
 
-/// Whether an inode on the list is in use: then it is reported, and excused from what would follow.
-/// One whose deletion or truncation has begun makes the file system unclean; one that was only put
-/// on the list does not.
+/// Whether an inode on the list is in use; if so, it is excused from what would follow. One whose
+/// deletion or truncation has begun makes the file system unclean. One that was only put on the
+/// list does not.
 fn is_pending(volume: &Volume<'_>, inode: InodeNr, sink: &mut Sink) -> bool {
     let Ok(slot) = volume.inode(inode) else { return false };
     let raw = InodeSlot::new(&slot[..]);
@@ -42,7 +42,7 @@ fn is_pending(volume: &Volume<'_>, inode: InodeNr, sink: &mut Sink) -> bool {
     let linked = raw.i_links_count.get() > 0;
     let deleting = !linked && raw.i_mode.get() != 0 && is_allocated(volume, inode);
     let begun = deleting || linked && raw.i_dtime.get() != 0;
-    // Whoever replays the journal finishes them in the same breath.
+    // Whoever replays the journal also finishes them.
     let code = if begun && !volume.is_replayed { Code::ORPHAN_UNFINISHED } else { Code::ORPHAN_PENDING };
     sink.add(code, Site::inode(inode), "");
     linked || deleting
@@ -55,7 +55,7 @@ fn is_allocated(volume: &Volume<'_>, inode: InodeNr) -> bool {
     bitmap.get(usize_from_u32(index / 8)).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
 }
 
-/// Whether a number can be an orphan.
+/// Whether an inode with this number can be an orphan.
 fn plausible(volume: &Volume<'_>, inode: u32) -> bool {
     inode >= volume.first_inode() && inode <= volume.geometry.inodes_count()
 }
@@ -63,7 +63,7 @@ fn plausible(volume: &Volume<'_>, inode: u32) -> bool {
 fn walk_list(volume: &Volume<'_>, orphans: &mut BTreeSet<u32>, sink: &mut Sink) {
     let mut next = volume.sb.s_last_orphan.get();
     let mut code = Code::ORPHAN_HEAD;
-    // Ends: every inode is entered once.
+    // Terminates: every inode is entered once.
     while next != 0 {
         if !plausible(volume, next) || !orphans.insert(next) {
             sink.add(code, Site::NOWHERE, format!("inode {next}"));
@@ -114,7 +114,7 @@ fn walk_file(volume: &Volume<'_>, orphans: &mut BTreeSet<u32>, sink: &mut Sink) 
             slots += read_block(volume, seed, BlockNr::new(run.physical + index), site, orphans, sink);
         }
     }
-    // A replayed image is one in use, where the mark may stand before and after there are orphans.
+    // A replayed image was in use, so the mark may be set while there are no orphans.
     if present && slots == 0 && !volume.is_replayed {
         sink.add(Code::ORPHAN_PRESENT_EMPTY, site, "");
     }
@@ -123,7 +123,7 @@ fn walk_file(volume: &Volume<'_>, orphans: &mut BTreeSet<u32>, sink: &mut Sink) 
     }
 }
 
-/// Reads one block; gives how many slots are in use.
+/// Reads one block; returns how many slots are in use.
 fn read_block(
     volume: &Volume<'_>,
     seed: Option<u32>,
@@ -156,7 +156,7 @@ fn read_block(
     slots
 }
 
-/// The map of a file, walked without findings and claims.
+/// The map of a file, walked without findings or claims.
 pub(crate) fn file_runs(volume: &Volume<'_>, inode: InodeNr, slot: &InodeSlot<&[u8]>) -> Vec<Run> {
     let raw = slot.raw();
     let seed = volume.checksums.inode_seed(inode, raw.i_generation.get());

@@ -1,6 +1,6 @@
 //! Paths of the inodes that findings are about, as e2fsck prints them.
 //!
-//! Names are not kept while directories are walked: only when something was found are directories
+//! Names are not kept while directories are walked. Only when something was found are directories
 //! read again, for the inodes in question and the directories above them. The first name in the
 //! order of directories counts, so that the answer does not depend on threads.
 
@@ -17,14 +17,14 @@ use crate::facts::{DirBody, DirFact, Facts};
 use crate::finding::Ledger;
 use crate::volume::Volume;
 
-/// Inodes that get a path; those beyond go without.
+/// Most inodes that get a path.
 const INODES_MAX: usize = 10_000;
-/// Components of a path; what lies above is cut off.
+/// Most components of a path; what lies above is cut off.
 const COMPONENTS_MAX: usize = 1024;
 /// Directories read at a time: bounds the names in memory.
 const BATCH: usize = 64;
 
-/// One name of each inode: the directory it stands in, and the bytes.
+/// One name of each inode: the directory that has it, and its bytes.
 type NameOf = BTreeMap<u32, (u32, Vec<u8>)>;
 
 /// Gives every finding about a named inode its path.
@@ -44,12 +44,12 @@ fn names_of(volume: &Volume<'_>, facts: &Facts, tree: &Tree, wanted: &BTreeSet<u
     let files: BTreeSet<u32> = wanted.iter().copied().filter(|nr| !parents.contains_key(nr)).collect();
     let all = facts.groups.iter().flat_map(|group| &group.directories).collect();
     let mut names = if files.is_empty() { NameOf::new() } else { read_names(volume, all, files) };
-    // The directories above: which one lies in which is known already.
+    // The directories above; their parents are known already.
     let mut above = BTreeSet::new();
     let starts = names.values().map(|name| name.0).chain(wanted.iter().copied());
     for start in starts {
         let mut at = start;
-        // Ends: every directory is entered once.
+        // Terminates: every directory is entered once.
         while let Some(&parent) = parents.get(&at).filter(|_| above.insert(at)) {
             at = parent;
         }
@@ -67,7 +67,7 @@ fn directory<'a>(volume: &Volume<'_>, facts: &'a Facts, nr: u32) -> Option<&'a D
     list.get(at)
 }
 
-/// Reads directories until every inode has a name, or the blocks that are worth reading are spent.
+/// Reads directories until every inode has a name, or as many blocks were read as are worth it.
 fn read_names(volume: &Volume<'_>, directories: Vec<&DirFact>, mut wanted: BTreeSet<u32>) -> NameOf {
     let mut names = NameOf::new();
     let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);

@@ -1,8 +1,8 @@
 //! After the passes: quota files must say what is used.
 //!
-//! Observed of e2fsck: every record in the tree is compared, whatever path leads to it, and each
-//! user, group or project that uses anything must have one. The magic number, times of grace and
-//! the heads of blocks of records are not looked at.
+//! As observed, e2fsck compares every record in the tree, whatever path leads to it. Each user,
+//! group or project that uses anything must have one. It does not look at the magic number, times
+//! of grace and the heads of blocks of records.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub(crate) fn check(scan: &Scan<'_, '_>, facts: &Facts, ledger: &mut Ledger) {
     ledger.absorb(sink);
 }
 
-/// The quota files that the superblock names, with what they count; none without the feature.
+/// The quota files that the superblock names, with their types; none without the feature.
 pub(crate) fn files(scan: &Scan<'_, '_>) -> Vec<(QuotaType, InodeNr)> {
     let volume = scan.volume;
     if !volume.ro_compat.contains(RoCompat::QUOTA) {
@@ -51,7 +51,7 @@ pub(crate) fn files(scan: &Scan<'_, '_>) -> Vec<(QuotaType, InodeNr)> {
     QuotaType::ALL.into_iter().zip(numbers).filter(|(_, inode)| possible(inode)).collect()
 }
 
-/// The place of a type among all.
+/// The index of a type among all types.
 pub(crate) fn index_of(kind: QuotaType) -> usize {
     match kind {
         QuotaType::User => 0,
@@ -60,7 +60,7 @@ pub(crate) fn index_of(kind: QuotaType) -> usize {
     }
 }
 
-/// Reads a quota file; `None` when its inode is no regular file.
+/// Reads a quota file; `None` when its inode is not a regular file.
 pub(crate) fn read(scan: &Scan<'_, '_>, inode: InodeNr) -> Option<QuotaFile> {
     let volume = scan.volume;
     let slot = InodeSlot::new(volume.inode(inode).ok()?);

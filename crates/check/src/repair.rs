@@ -1,13 +1,13 @@
-//! Repair: what is wrong is set right in memory, pass by pass, and the blocks that differ in the
-//! end are the plan.
+//! Repair: errors are put right in memory, pass by pass. The blocks that differ in the end are the
+//! plan.
 //!
 //! Design: the passes of the check run over an overlay of the image. The first one that finds
-//! errors hands them to its folder of repairs, which writes to the overlay; then the passes run
-//! again, and each sees what the ones before wrote. Passes gather in parallel and decide nothing;
-//! repairs are decided one after another in the order of sorted findings, so that the plan is the
+//! errors hands them to its folder of repairs, which writes to the overlay. Then the passes run
+//! again, and each sees what the ones before wrote. Passes gather in parallel and decide nothing.
+//! Repairs are decided one after another in the order of sorted findings, so that the plan is the
 //! same for any number of threads. It ends when a whole run finds nothing.
 //!
-//! Nothing reaches the device before [`Plan::apply`]. Memory is what the check needs and a page of
+//! Nothing reaches the device before [`Plan::apply`]. A repair needs the memory of a check, and
 //! 4 KiB for each page of metadata that changes.
 
 mod apply;
@@ -67,34 +67,34 @@ const ROUNDS_MAX: usize = 60;
 #[derive(Debug)]
 pub struct Plan<'a> {
     overlay: OverlayDevice<&'a dyn BlockDevice>,
-    /// The journal that has a device of its own.
+    /// The overlay of an external journal.
     journal: Option<OverlayDevice<&'a dyn BlockDevice>>,
     /// What was found before.
     pub before: Report,
     /// What each pass of the check that found it cost.
     pub costs: Vec<PassCost>,
-    /// What is decided, in order.
+    /// What was decided, in order.
     pub actions: Vec<Action>,
-    /// What a check finds after it; `None` when nothing can be examined, or when there is no
-    /// verdict.
+    /// What a check finds after the repair; `None` when nothing can be examined, or when there is
+    /// no verdict.
     pub after: Option<Report>,
-    /// Blocks that were free before: written first.
+    /// Blocks that were free before; they are written first.
     fresh: Vec<u64>,
-    /// Blocks that are free afterwards, where what is to be written is kept first.
+    /// Blocks that are free afterwards; they hold the redo log.
     spare: Vec<Range<u64>>,
     block_bits: u32,
     is_replayed: bool,
-    /// A repair that a power cut ended is finished first.
+    /// Whether the plan first finishes a repair that a power cut ended.
     is_resumed: bool,
-    /// An inode in a block of a table most of which is garbage.
+    /// An inode in a block of an inode table that is mostly garbage.
     garbage: Option<InodeNr>,
-    /// That the primary superblock counts other inodes than its groups have, when that alone is
-    /// wrong with it.
+    /// Set when the primary superblock counts other inodes than its groups have, and nothing else
+    /// is wrong with it.
     miscounted: Option<Finding>,
 }
 
 impl<'a> Plan<'a> {
-    /// Nothing to do.
+    /// A plan that does nothing.
     fn empty(overlay: OverlayDevice<&'a dyn BlockDevice>, (before, costs): Found) -> Self {
         let after = Some(before.clone());
         Self {
@@ -116,7 +116,7 @@ impl<'a> Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Whether the file system is clean after it.
+    /// Whether the file system is clean after the repair.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.after.as_ref().is_some_and(|after| after.examined && after.is_clean())
@@ -134,7 +134,7 @@ impl Plan<'_> {
         self.is_replayed
     }
 
-    /// The file system as it would be: to be read only.
+    /// The file system as it would be after the repair. For reading only.
     #[must_use]
     pub fn result(&self) -> &dyn BlockDevice {
         &self.overlay
@@ -146,16 +146,16 @@ impl Plan<'_> {
 pub struct RepairOptions {
     /// How to check.
     pub check: Options,
-    /// The time in seconds since 1970 that deletions and the superblock get.
+    /// The time for deletions and the superblock, in seconds since 1970.
     pub now: u64,
-    /// Findings that are left as they are.
+    /// Findings that are not repaired.
     pub declined: BTreeSet<Code>,
-    /// What is done besides.
+    /// What is done in addition.
     pub wishes: BTreeSet<Wish>,
 }
 
-/// Bytes that the file system on a device has by its superblock, or by its backups where those say
-/// less and the device is too short; `None` when its superblock is no use.
+/// Size of the file system on a device in bytes, by its superblock, or by its backups where those
+/// say less and the device is too short; `None` when its superblock is unusable.
 #[must_use]
 pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     match crate::superblock::open(device, &mut crate::finding::Sink::default()) {
@@ -172,7 +172,7 @@ pub fn plan<'a>(device: &'a dyn BlockDevice, options: &RepairOptions) -> Result<
     plan_with_journal(device, None, options)
 }
 
-/// As [`plan`], of a file system whose journal is on a device of its own, which is only read, too.
+/// As [`plan`], for a file system with an external journal, which is only read, too.
 ///
 /// # Errors
 /// As [`plan`].
@@ -195,10 +195,10 @@ pub fn plan_with_journal<'a>(
     pool.install(|| decide(devices, options, redo.as_ref(), before))
 }
 
-/// What was found before a repair, and what finding it cost.
+/// What was found before a repair, and the cost of finding it.
 type Found = (Report, Vec<PassCost>);
 
-/// A file system, and its journal where that has a device of its own.
+/// A file system, and its external journal if there is one.
 #[derive(Clone, Copy)]
 struct Pair<'a> {
     device: &'a dyn BlockDevice,
@@ -213,7 +213,7 @@ fn decide<'a>(
 ) -> Result<Plan<'a>, Error> {
     let is_external = before.findings.iter().any(|finding| finding.code.is_about_external_journal());
     if is_external && !head::names_no_journal_device(device) {
-        // What may wait in it is part of the file system.
+        // The journal may hold part of the file system.
         return Ok(Plan::empty(OverlayDevice::new(device), (before, costs)));
     }
     let mut sink = crate::finding::Sink::default();
@@ -226,7 +226,7 @@ fn decide<'a>(
         replay::asks_for_recovery(&overlay) && replay::replay_over(&overlay, log_device.as_ref(), &mut sink);
     if !is_replayed {
         log_device = journal.map(OverlayDevice::new);
-        // Without what was replayed before it failed.
+        // Drop what was replayed before the replay failed.
         log.actions.clear();
         overlay = head::overlay(device, redo, &before, &mut log)?;
     }
@@ -275,7 +275,7 @@ fn decide<'a>(
     Ok(plan)
 }
 
-/// Gives actions the paths that the findings before had.
+/// Gives actions the paths of the findings from before the repair.
 fn name_inodes(plan: &mut Plan<'_>) {
     let paths: BTreeMap<_, _> = plan
         .before

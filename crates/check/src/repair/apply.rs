@@ -1,15 +1,19 @@
-//! A plan is written: what nobody refers to yet first, the superblock last.
+//! Writes a plan: first what nothing refers to yet, last the superblock.
 //!
-//! The order, with a flush after each: the journal is replayed as a mount would; fresh blocks, and
-//! a redo log of all others in blocks that are free (`redo.rs`); the superblock loses its mark of
-//! being clean and names the log; all other blocks; the superblock, which makes the file system
-//! clean. A second run after a cut before the log is named finds what the first one found; after
-//! it, it finishes what the first one began.
+//! The order, with a flush after each step:
+//! 1. The journal is replayed as a mount would.
+//! 2. Fresh blocks, and a redo log of all others in blocks that are free (`redo.rs`).
+//! 3. The superblock loses its mark of being clean and names the log.
+//! 4. All other blocks.
+//! 5. The superblock, which makes the file system clean.
+//!
+//! If a cut comes before the log is named, a second run finds what the first one found. After that
+//! it finishes what the first one began.
 //!
 //! Where too little is free for a log, or where the plan leaves something wrong, blocks are written
-//! without one: what refers to fresh blocks is written after them, and what lost its name in
-//! between is found as an inode without one. Content that changes places with other content can be
-//! lost by a cut then.
+//! without one. What refers to fresh blocks is then written after them, and an inode that lost its
+//! name in between is found as one without a name. A cut can then lose content that changes places
+//! with other content.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +40,7 @@ pub struct Applied {
 }
 
 impl Plan<'_> {
-    /// The blocks that differ from what `device` has, by number.
+    /// The numbers of the blocks that differ from those of `device`.
     ///
     /// # Errors
     /// Those of the devices.
@@ -61,15 +65,15 @@ impl Plan<'_> {
         Ok(changed)
     }
 
-    /// Carries the plan out on the device that it was made for.
+    /// Carries out the plan on the device that it was made for.
     ///
     /// # Errors
-    /// Those of the device; a second repair goes on where this one stopped.
+    /// Those of the device; a second repair continues where this one stopped.
     pub fn apply(&self, device: &dyn BlockDevice) -> Result<Applied, DeviceError> {
         self.apply_with_journal(device, None)
     }
 
-    /// As [`apply`](Self::apply), of a plan that was made with a journal on a device of its own.
+    /// As [`apply`](Self::apply), for a plan that was made with an external journal.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -115,8 +119,8 @@ impl Plan<'_> {
         Ok(Applied { blocks: u64_from_usize(changed.len()) })
     }
 
-    /// What `-p` writes where it stops: the journal is replayed, as a mount would do it, too, and
-    /// the superblock says that there are errors.
+    /// What `-p` writes where it stops: it replays the journal, as a mount would, and records in
+    /// the superblock that there are errors.
     ///
     /// # Errors
     /// Those of the device.
@@ -133,7 +137,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Replays the journal where the plan does that.
+    /// Replays the journal if the plan does so.
     fn replay(&self, device: &dyn BlockDevice, journal: Option<&dyn BlockDevice>) {
         if !self.is_replayed {
             return;
@@ -143,12 +147,12 @@ impl Plan<'_> {
             Some(journal) => Session::open_with_journal(device, journal),
             None => Session::open(device),
         };
-        // What was possible in memory is possible here; if it is not, the journal still waits, and
-        // the blocks of the plan say the same.
+        // What worked in memory should work here. If it does not, the journal still needs recovery,
+        // and the blocks of the plan say the same.
         let _ = session.and_then(|session| session.replay(&options));
     }
 
-    /// Gives up the space that is free after the plan was carried out, where the result is clean.
+    /// Discards the space that is free after the plan was carried out, if the result is clean.
     ///
     /// # Errors
     /// Those of the device.
@@ -160,7 +164,7 @@ impl Plan<'_> {
         let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return Ok(()) };
         descriptors::load(&mut volume, &mut sink);
         let geometry = &volume.geometry;
-        // Of the file system: a plan without a change knows no size of blocks.
+        // Taken from the file system: a plan without a change does not know the block size.
         let bits = geometry.block_bits();
         for (group, known) in geometry.all_groups().zip(&volume.groups) {
             if known.flags.contains(GroupFlags::BLOCK_UNINIT) {
@@ -176,8 +180,8 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Writes what is new in the journal that has a device of its own: it was emptied, once what it
-    /// held is durable.
+    /// Writes what changed in an external journal: it was emptied. Called once the journal's
+    /// content is durable.
     fn write_journal(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
         let Some(journal) = &self.journal else { return Ok(()) };
         assert_eq!(journal.size(), device.size(), "the journal that the plan was made with");
@@ -198,9 +202,9 @@ impl Plan<'_> {
     }
 }
 
-/// Whether nothing has to be checked: the superblock says that the file system was closed cleanly,
-/// no errors are noted, no journal is to be replayed; and the descriptors and the journal's head,
-/// which e2fsck looks at all the same, are sound.
+/// Whether nothing has to be checked. The superblock must say that the file system was closed
+/// cleanly, without errors and without a journal to replay. The descriptors and the journal's head,
+/// which e2fsck checks all the same, must be sound.
 #[must_use]
 pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
     let Some(sb) = sound_superblock(device) else { return false };
@@ -213,7 +217,7 @@ pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
         && has_sound_head(device)
 }
 
-/// Whether nothing is wrong with superblock, descriptors and the journal's head.
+/// Whether superblock, descriptors and the journal's head are sound.
 fn has_sound_head(device: &dyn BlockDevice) -> bool {
     let mut sink = Sink::default();
     let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return false };
@@ -221,14 +225,14 @@ fn has_sound_head(device: &dyn BlockDevice) -> bool {
     if !loaded || !superblock::check_values(&volume, &mut sink).unwrap_or(false) {
         return false;
     }
-    // An external journal is looked at when it is named.
+    // An external journal is checked only when it is given.
     if volume.sb.s_journal_uuid == [0; 16] {
         journal::check(&volume, None, &mut sink);
     }
     sink.into_findings().iter().all(|finding| !finding.is_error() && finding.code != Code::GROUP_CHECKSUM)
 }
 
-/// Takes the mark of a clean file system off a superblock that is one.
+/// Removes the mark of a clean file system from the superblock, if that is sound.
 fn mark_unclean(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     if sound_superblock(device).is_some() {
         change_superblock(device, |sb| sb.set_state(sb.state().difference(FsState::VALID)))?;

@@ -1,4 +1,4 @@
-//! Attributes of one inode: entries that are sound stay, the others go; hashes are computed again.
+//! Attributes of one inode: sound entries stay, the others go, and hashes are computed anew.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::extent;
@@ -13,9 +13,9 @@ use super::log::{Cost, Outcome};
 use crate::code::Code;
 use crate::finding::{Finding, Site};
 
-/// Indexes of names that are whole without a suffix: access and default list.
+/// Name indexes that need no suffix: access list and default list.
 const ACCESS_LISTS: [u8; 2] = [2, 3];
-/// Index and name of the attribute that encryption keeps.
+/// Index and name of the attribute with the encryption context.
 const CONTEXT: (u8, &[u8]) = (9, b"c");
 /// Bytes of extra fields that Linux knows.
 const EXTRA_USUAL: u16 = 32;
@@ -40,7 +40,7 @@ fn area_at(slot: &Slot) -> Option<usize> {
     xattr::inode_area_at(slot.bytes().len(), slot.extra_isize())
 }
 
-/// Whether the slot has the attribute that inline data needs.
+/// Whether the slot has the attribute that goes with inline data.
 pub(crate) fn has_inline_data(slot: &Slot) -> bool {
     area_at(slot)
         .is_some_and(|at| salvage(&slot.bytes()[at..], Home::Inode).find(XATTR_INDEX, XATTR_NAME).is_some())
@@ -81,7 +81,7 @@ pub(crate) fn mend(
     Ok(Outcome::Kept)
 }
 
-/// The size of the extra fields behind which attributes begin, or the usual one.
+/// The size of the extra fields after which attributes begin, or the usual one.
 fn likely_extra_isize(slot: &Slot) -> u16 {
     let room = slot.bytes().len() - RawInode::SIZE;
     let usual = EXTRA_USUAL.min(low16(u32_from_usize(room)));
@@ -93,8 +93,7 @@ fn likely_extra_isize(slot: &Slot) -> u16 {
     candidates.iter().find(begins).copied().unwrap_or(usual)
 }
 
-/// Says which attributes of an area are not among those that are kept, as far as their names can be
-/// read.
+/// Lists the attributes of an area that are not kept, as far as their names can be read.
 pub(crate) fn lost(area: &[u8], home: Home, kept: &AttributeList) -> String {
     let names = names(area, home).into_iter().filter(|(index, name)| kept.find(*index, name).is_none());
     let names: Vec<String> = names.map(|(index, name)| printable(index, &name)).collect();
@@ -109,7 +108,7 @@ pub(crate) fn printable(index: u8, name: &[u8]) -> String {
     }
 }
 
-/// The names of all entries in an area, whatever becomes of their values.
+/// The names of all entries in an area, whatever happens to their values.
 fn names(area: &[u8], home: Home) -> Vec<(u8, Vec<u8>)> {
     let mut names = Vec::new();
     if !xattr::has_magic(area) {
@@ -124,7 +123,7 @@ fn names(area: &[u8], home: Home) -> Vec<(u8, Vec<u8>)> {
     names
 }
 
-/// The entries of an area that are sound by themselves and do not overlap those before.
+/// The entries of an area that are sound in themselves and do not overlap earlier ones.
 pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
     let mut list = AttributeList::default();
     if !xattr::has_magic(area) {
@@ -155,7 +154,7 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
             inode => Some(Value::Inode { inode, size: word(at + 8), entry_hash: word(at + 12) }),
         };
         let index = area[at + 1];
-        // Access lists have no name but their index.
+        // Access lists have only an index, no name.
         let legal = index != 0 && (home == Home::Inode || name_len > 0 || ACCESS_LISTS.contains(&index));
         if let Some(value) = value.filter(|_| legal && list.find(index, &name).is_none()) {
             if inode == 0 && size > 0 {
@@ -165,7 +164,7 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
         }
         at = end;
     }
-    // What lies over the entries is none of their values.
+    // If a value overlaps the entries, no value in the area is trusted.
     let entries_end = at + 4;
     if taken.iter().any(|range| range.0 < entries_end.min(area.len())) {
         let outside = |attribute: &&Attribute| matches!(&attribute.value, Value::Inode { .. });
@@ -178,8 +177,8 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
     list
 }
 
-/// Writes the list of an inode anew where it has the attribute that was not found: another entry
-/// hid it. False where there is none, or nothing that hides it.
+/// Rewrites the list of an inode if it has the attribute that was not found because another entry
+/// hid it. False if it has none, or nothing hides it.
 pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> bool {
     let (index, name) = match code {
         Code::INLINE_NO_ATTRIBUTE => (XATTR_INDEX, XATTR_NAME),
@@ -198,8 +197,8 @@ pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, 
     true
 }
 
-/// An inode with inline data lost the attribute that goes with it: what stands in the inode stays,
-/// as far as it can.
+/// Repairs an inode with inline data that lost the attribute that goes with it: what is in the
+/// inode stays, as far as it can.
 pub(crate) fn without_inline_data(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Outcome {
     let site = Site::inode(inode);
     let size = slot.raw().size();
@@ -257,7 +256,7 @@ pub(crate) fn remove_inline_tail(slot: &mut Slot) {
     debug_assert!(fits, "fewer attributes fit");
 }
 
-/// Keeps the attributes in a slot that a condition holds for; gives the names of the others.
+/// Keeps the attributes of a slot for which `keep` holds; returns the names of the others.
 pub(crate) fn retain(slot: &mut Slot, keep: impl Fn(&Attribute) -> bool) -> Vec<(u8, Vec<u8>)> {
     let Some(at) = area_at(slot) else { return Vec::new() };
     let list = salvage(&slot.bytes()[at..], Home::Inode);

@@ -1,5 +1,5 @@
-//! Copies of superblock and descriptors that do not say what the first ones say: they are written
-//! anew once the rest is clean. e2fsck leaves them until it needs them.
+//! Rewrites copies of superblock and descriptors that differ from the first ones, once the rest is
+//! clean. e2fsck leaves them until it needs them.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::group_desc::RawGroupDesc;
@@ -13,7 +13,7 @@ use crate::descriptors;
 use crate::finding::{Sink, Site};
 use crate::volume::Volume;
 
-/// Writes anew the copies that differ in what never changes.
+/// Rewrites the copies that differ in what never changes.
 pub(super) fn refresh(volume: &Volume<'_>, log: &mut Log) -> Result<(), DeviceError> {
     let mut sink = Sink::default();
     descriptors::check_backups(volume, &mut sink);
@@ -47,7 +47,7 @@ fn write_superblock(volume: &Volume<'_>, group: GroupNr) -> Result<(), DeviceErr
     volume.device.write_at(first << volume.geometry.block_bits(), sb.as_bytes())
 }
 
-/// Copies a block of descriptors when a copy names other places.
+/// Rewrites a copy of a block of descriptors if it names other places.
 fn refresh_descriptors(
     volume: &Volume<'_>,
     index: u32,

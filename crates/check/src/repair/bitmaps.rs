@@ -15,7 +15,7 @@ use crate::facts::{Facts, GroupFacts};
 use crate::finding::{Finding, Site};
 use crate::volume::Volume;
 
-/// Writes what the groups with findings should have, and the totals.
+/// Writes what the groups with findings should have, and the totals of the superblock.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     facts: &Facts,
@@ -160,8 +160,8 @@ fn put_if_changed(
     if ed.volume().block(place).is_ok_and(|old| old == block) { Ok(()) } else { ed.put_block(place, block) }
 }
 
-/// The part of a table that a descriptor calls never used holds inodes that directories name: then
-/// it is read whole.
+/// Directories name inodes in the part of a table that the descriptor calls never used: the whole
+/// table is read from now on.
 pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -> Result<(), DeviceError> {
     for &group in groups {
         let mut desc = ed.volume().group_of(group).desc;
@@ -175,7 +175,7 @@ pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -
     Ok(())
 }
 
-/// Takes the first inodes of a table for used, which its descriptor calls never used.
+/// Marks the first `used` inodes of a table as used, although its descriptor calls them never used.
 pub(crate) fn open_table(ed: &Editor<'_, '_>, group: GroupNr, used: u32) -> Result<(), DeviceError> {
     let per_group = ed.volume().geometry.inodes_per_group();
     assert!(0 < used && used <= per_group, "{used} inodes of {per_group}");
@@ -187,7 +187,7 @@ pub(crate) fn open_table(ed: &Editor<'_, '_>, group: GroupNr, used: u32) -> Resu
     put_descriptor(ed, group, &desc)
 }
 
-/// Descriptors from a backup: no group is taken for never used.
+/// Descriptors from a backup: no group counts as never used.
 pub(crate) fn forget_uninit(volume: &Volume<'_>) -> Result<(), DeviceError> {
     let uninit = GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
     for group in volume.geometry.all_groups() {

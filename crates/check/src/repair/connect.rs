@@ -1,4 +1,4 @@
-//! Pass 3: the root, lost+found, and every directory on exactly one name.
+//! Pass 3: the root, lost+found, and exactly one name for every directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::facts::Facts;
 use crate::finding::{Finding, Site};
 use crate::superblock::is_hidden;
 
-/// What connectivity looks at.
+/// What connectivity is judged by.
 pub(crate) struct Connected<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) tree: &'a Tree,
@@ -35,7 +35,7 @@ impl Changes {
     }
 }
 
-/// Mends what the pass found. One round makes what is missing, the next one uses it.
+/// Repairs what the pass found. One round makes what is missing, and the next one uses it.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,
@@ -44,7 +44,7 @@ pub(crate) fn repair(
     if findings.iter().any(|finding| finding.code == Code::NO_ROOT) {
         let first = GroupNr::new(0);
         if ed.volume().group_of(first).inodes_used < InodeNr::ROOT.raw() {
-            // It was not looked at: the descriptor calls that part of the table unused.
+            // It was not scanned: the descriptor calls that part of the table unused.
             return bitmaps::open_tables(ed, &[first].into());
         }
         let made = directory::make(ed, InodeNr::ROOT, InodeNr::ROOT.raw(), Vec::new())?;
@@ -93,7 +93,7 @@ fn carry_out(ed: &mut Editor<'_, '_>, at: &Connected<'_>, changes: Changes) -> R
     Ok(())
 }
 
-/// Keeps the name in the directory that `..` names, else the first.
+/// Keeps the name in the directory that `..` names, or else the first.
 fn drop_second_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut: &mut BTreeSet<u32>) {
     let parents: Vec<u32> =
         at.tree.children.iter().filter(|name| name.child == child).map(|name| name.parent).collect();
@@ -103,7 +103,7 @@ fn drop_second_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut:
     for &parent in parents.iter().filter(|parent| Some(**parent) != keeper) {
         changes.of(parent, Code::SECOND_LINK).less.insert(child);
     }
-    // Two names in the same directory: both go, and the next round connects it.
+    // Two names in the same directory: both go, and the next round reconnects it.
     if parents.iter().filter(|parent| Some(**parent) == keeper).count() > 1
         && let Some(keeper) = keeper
     {
@@ -119,7 +119,7 @@ fn drop_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut: &mut B
     cut.insert(child);
 }
 
-/// Gives inodes without a name one in lost+found, which is made when it is missing.
+/// Gives inodes without a name one in lost+found, which is made if it is missing.
 pub(crate) fn attach(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,
@@ -156,9 +156,9 @@ pub(crate) fn attach(
     directory::repair(ed, &mending, &Change { more, ..Change::default() }, Writing::InPlace)
 }
 
-/// What an inode without a name is called: its number, and what is known of where it came from.
-/// That is the name which a directory lost in this repair, else the directory that `..` of a
-/// directory names, else what the content begins with.
+/// The new name of an inode without one: its number, and what is known of where it came from. That
+/// is the name that a directory lost in this repair, or else the directory that its `..` names, or
+/// else what the first bytes of its content say about it.
 fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<u8> {
     let mut name = format!("#{inode}").into_bytes();
     let parent = at.tree.directories.iter().find(|entry| entry.0 == inode.raw()).map(|entry| entry.1);
@@ -176,7 +176,7 @@ fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<
     name
 }
 
-/// Makes lost+found in the root; what goes by that name and is no directory loses it.
+/// Makes lost+found in the root. Anything else with that name loses it.
 fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<(), DeviceError> {
     let Some(inode) = unused_inode(ed, at.facts)? else {
         ed.add(Code::LOST_FOUND_MISSING, Site::NOWHERE, Cost::Nothing, "no inode for lost+found");
@@ -186,7 +186,7 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<(), De
         ed.add(Code::LOST_FOUND_MISSING, Site::NOWHERE, Cost::Nothing, "no space for lost+found");
         return Ok(());
     }
-    // The names are judged by what the walk knew: so the new one is entered behind the judgement.
+    // Names are judged by what the walk knew, so the new one is entered after the judgement.
     let file_type = if ed.volume().dir_layout().file_types { 2 } else { 0 };
     let name = Name { bytes: b"lost+found".to_vec(), inode: inode.raw(), file_type };
     let less = at.tree.lost_found.into_iter().collect();
@@ -198,8 +198,8 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<(), De
 }
 
 /// The first ordinary inode that is not in use, in the scanned part of a table: mke2fs puts
-/// lost+found there too. Where all of these are in use, the first behind that part of a table,
-/// which takes it in then.
+/// lost+found there too. If all of these are in use, the first inode after the scanned part of a
+/// table, which then includes it.
 fn unused_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Result<Option<InodeNr>, DeviceError> {
     let scanned = unused_scanned_inode(ed, facts);
     if scanned.is_some() {

@@ -1,5 +1,5 @@
-//! Constants of a superblock that cannot be, where no copy of it is left: the values that mke2fs
-//! would choose beside the others. Whether they are right shows in the descriptors and bitmaps.
+//! Impossible constants of a superblock of which no copy is left. They get the values that mke2fs
+//! would choose beside the others. Whether those are right shows in the descriptors and bitmaps.
 
 use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
 use blockyard_disk::group_desc::GroupFlags;
@@ -17,10 +17,10 @@ use crate::superblock::{self, Opened};
 const FIRST_INODE: u32 = 11;
 /// Logarithm of the largest block size in KiB.
 const LOG_BLOCK_MAX: u32 = 6;
-/// What mke2fs takes for groups in a flex group, as a logarithm.
+/// Logarithm of the number of groups in a flex group, as mke2fs chooses it.
 const LOG_FLEX: u8 = 4;
 
-/// Replaces what cannot be.
+/// Replaces impossible values.
 pub(super) fn make_possible(sb: &mut RawSuperblock, device_size: u64) {
     let log = sb.s_log_block_size.get();
     if log > LOG_BLOCK_MAX {
@@ -88,11 +88,11 @@ fn make_inodes_possible(sb: &mut RawSuperblock, block_size: u32) {
     }
 }
 
-/// Decides between the number of inodes a group that was stored and the one that the total led to.
-/// The bits of a bitmap behind its group's last inode are set: the smaller number is right when
-/// that holds for most bitmaps, and the larger one else.
+/// Chooses between two numbers of inodes per group: the stored one, and the one that the total led
+/// to. The bits of a bitmap after its group's last inode are set. If that holds for most bitmaps,
+/// the smaller number is right, otherwise the larger one.
 pub(super) fn weigh_inodes_per_group(device: &dyn BlockDevice, stored: u32) -> Result<(), DeviceError> {
-    // Garbage has features that are not known.
+    // A superblock that is garbage has unknown features.
     let Ok(Opened::Volume(volume)) = superblock::open(device, &mut Sink::default()) else {
         return Ok(());
     };
@@ -118,7 +118,7 @@ pub(super) fn weigh_inodes_per_group(device: &dyn BlockDevice, stored: u32) -> R
     Ok(())
 }
 
-/// Whether most inode bitmaps have the bits behind the last inode set.
+/// Whether most inode bitmaps have the bits after the last inode set.
 fn are_padded(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
     let mut sink = Sink::default();
     let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return Ok(false) };
@@ -133,8 +133,8 @@ fn are_padded(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
     }
     Ok(padded * 2 > all)
 }
-/// Whether a superblock says revision 0, whose inodes have 128 bytes, and has the features and the
-/// inode size of a later one.
+/// Whether a superblock says revision 0, whose inodes have 128 bytes, but has the features and the
+/// inode size of a later revision.
 pub(super) fn has_lost_revision(sb: &RawSuperblock) -> bool {
     let inode_size = u64::from(sb.s_inode_size.get());
     let block_size = 1024u64.checked_shl(sb.s_log_block_size.get()).unwrap_or(0);

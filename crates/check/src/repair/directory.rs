@@ -1,8 +1,8 @@
-//! One directory: its names read as far as they can be told, judged, and written back.
+//! One directory: its names are read as far as possible, judged, and written back.
 //!
-//! Names stay in their blocks where they can. Where the index is broken or more room is needed the
-//! directory is written anew: into fresh blocks, so that the old ones stand until the inode refers
-//! to the new ones.
+//! Names stay in their blocks where they can. If the index is broken or more room is needed, the
+//! directory is written anew. It goes into fresh blocks, so that the old ones stay valid until the
+//! inode refers to the new ones.
 
 mod build;
 mod names;
@@ -29,17 +29,17 @@ use crate::map::Run;
 
 pub(crate) use super::entries::Name;
 
-/// Rounds after which a directory is emptied of what cannot be kept.
+/// Rounds after which a directory that cannot be repaired is cleared.
 const TRIES_MAX: u32 = 4;
 
-/// What is to be changed in a directory besides what is wrong with it.
+/// Changes to a directory besides the repair of what is wrong with it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
     /// What `..` is to name.
     pub(crate) parent: Option<u32>,
     /// Names to be entered.
     pub(crate) more: Vec<Name>,
-    /// Inodes whose names go.
+    /// Inodes whose names are removed.
     pub(crate) less: BTreeSet<u32>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Writing {
     Anew,
 }
 
-/// Whether a finding about a directory means that its blocks cannot stay what they are for.
+/// Whether a finding about a directory means that it must be written anew.
 pub(crate) fn needs_rebuilding(code: Code) -> bool {
     matches!(
         code,
@@ -86,14 +86,14 @@ pub(crate) fn needs_rebuilding(code: Code) -> bool {
     )
 }
 
-/// A directory as it is being mended.
+/// A directory under repair.
 pub(crate) struct Mending<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) inode: InodeNr,
     pub(crate) code: Code,
 }
 
-/// Mends a directory and changes it.
+/// Repairs a directory and changes it.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Mending<'_>,
@@ -210,7 +210,7 @@ fn pack<'n>(
     fits
 }
 
-/// Mends a directory that is kept in its inode.
+/// Repairs a directory that is kept in its inode.
 fn repair_inline(
     ed: &mut Editor<'_, '_>,
     at: &Mending<'_>,
@@ -252,7 +252,7 @@ fn repair_inline(
     Ok(())
 }
 
-/// Lists what was done to a directory, and to each name that changed or went.
+/// Records what was done to a directory, and to each name that changed or was removed.
 fn note(ed: &mut Editor<'_, '_>, at: &Mending<'_>, judged: names::Judged, what: &str) {
     ed.add(at.code, Site::inode(at.inode), judged.cost, what);
     for change in judged.changes {
@@ -263,7 +263,7 @@ fn note(ed: &mut Editor<'_, '_>, at: &Mending<'_>, judged: names::Judged, what: 
     }
 }
 
-/// A name like another one that is none of those in a directory.
+/// Each wanted name, changed where needed so that the directory does not have it yet.
 pub(crate) fn unlike_any(
     ed: &Editor<'_, '_>,
     at: &Mending<'_>,
@@ -285,7 +285,7 @@ pub(crate) fn unlike_any(
     Ok(apart.collect())
 }
 
-/// Gives an inline directory a block.
+/// Moves an inline directory into a block.
 fn leave_inode(
     ed: &mut Editor<'_, '_>,
     at: &Mending<'_>,

@@ -1,8 +1,8 @@
-//! Reads and writes of one round: through an overlay, so that the image is only read.
+//! Reads and writes of one round. Writes go to an overlay, so that the image is only read.
 //!
-//! Free space is what nobody claimed in the walk over all inodes, not what bitmaps say. What is
-//! taken here is claimed at once, and remembered as fresh: it is written before anything that
-//! refers to it.
+//! Space is free if the walk over all inodes did not claim it, whatever the bitmaps say. Space that
+//! is allocated here is claimed at once, and remembered as fresh: it is written before anything
+//! that refers to it.
 
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::group_desc::GroupFlags;
@@ -18,7 +18,7 @@ use crate::finding::Site;
 use crate::inode::Scan;
 use crate::volume::Volume;
 
-/// The slot of an inode as an own buffer.
+/// The slot of an inode in a buffer of its own.
 pub(crate) type Slot = InodeSlot<Vec<u8>>;
 
 /// One round of repair.
@@ -27,13 +27,13 @@ pub(crate) struct Editor<'a, 'v> {
     pub(crate) log: &'a mut Log,
     /// Seconds since 1970, for deletion times and the superblock.
     pub(crate) now: u64,
-    /// The journal that has a device of its own.
+    /// The external journal.
     pub(crate) journal: Option<&'a dyn BlockDevice>,
     next_free: u64,
     marked: Marked,
 }
 
-/// The block bitmap that was looked at last.
+/// The block bitmap that was read last.
 #[derive(Default)]
 struct Marked {
     group: Option<GroupNr>,
@@ -86,7 +86,7 @@ impl<'a, 'v> Editor<'a, 'v> {
         volume.device.write_at(at, slot.bytes())
     }
 
-    /// Changes the superblock and seals it. What it says counts from the next round on.
+    /// Changes the superblock and seals it. The change takes effect in the next round.
     pub(crate) fn change_superblock(
         &self,
         change: impl FnOnce(&mut RawSuperblock),
@@ -101,10 +101,10 @@ impl<'a, 'v> Editor<'a, 'v> {
         volume.device.write_at(block.raw() << volume.geometry.block_bits(), bytes)
     }
 
-    /// Takes a free cluster; gives its first block, or `None` when there is none.
+    /// Allocates a cluster; returns its first block, or `None` when none is free.
     ///
-    /// What a damaged inode maps may not be claimed yet. So clusters that the bitmaps call free,
-    /// too, come first.
+    /// What a damaged inode maps may not be claimed yet. So clusters that the bitmaps also call
+    /// free come first.
     pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
         let geometry = &self.volume().geometry;
         let mut at = self.next_free;

@@ -14,7 +14,7 @@ pub(crate) struct Name {
     pub(crate) file_type: u8,
 }
 
-/// Every entry in use that can be told in a block or area.
+/// Every entry in use that can be made out in a block or area.
 pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> Vec<Name> {
     let layout = ed.volume().dir_layout();
     let has_tail = layout.tail && block.len() == layout.block_size && stored_checksum(block).is_some();
@@ -31,7 +31,7 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
         let length = DirLayout::entry_len(usize::from(block[at + 6]));
         let own = if length <= left { name_at(ed, block, at) } else { None };
         if fits && length <= rec_len {
-            // An entry for `.` that is too long hides those behind it, as no deletion does.
+            // An entry for `.` that is too long hides those after it: no deletion leaves that.
             let is_dot = own.as_ref().is_some_and(|own| own.bytes == b".");
             let hides = is_dot && rec_len > length && is_chain(ed, block, at + length, at + rec_len);
             names.extend(own);
@@ -40,7 +40,7 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
         }
         *broken = true;
         if fits {
-            // Only the length of the name is wrong: the entry says how long it can be.
+            // Only the length of the name is wrong: the entry limits how long it can be.
             names.extend(cut_name_at(ed, block, at, rec_len));
             at += rec_len;
             continue;
@@ -52,7 +52,7 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
     names
 }
 
-/// The next place from which a chain of entries leads to the end.
+/// The next offset from which a chain of entries leads to the end.
 fn resume(ed: &Editor<'_, '_>, block: &[u8], from: usize, end: usize) -> usize {
     (from..end).step_by(4).find(|&at| is_chain(ed, block, at, end)).unwrap_or(end)
 }
@@ -74,7 +74,7 @@ fn is_chain(ed: &Editor<'_, '_>, block: &[u8], from: usize, end: usize) -> bool 
     at == end && from < end
 }
 
-/// The entry at a place when it could be one in use.
+/// The entry at an offset, if it can be one in use.
 fn name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize) -> Option<Name> {
     let volume = ed.volume();
     let inode = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
@@ -85,7 +85,7 @@ fn name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize) -> Option<Name> {
     possible.then(|| Name { bytes: bytes.to_vec(), inode, file_type })
 }
 
-/// The entry at a place with a name that ends with it, padding left out.
+/// The entry at an offset, with a name that fills it, without padding.
 fn cut_name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize, rec_len: usize) -> Option<Name> {
     let inode = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
     let mut bytes = block[at + HEADER_LEN..at + rec_len].to_vec();

@@ -1,6 +1,5 @@
-//! Fields of the superblock that are set right before anything is read by it: one that is wrong
-//! there makes sound files look wrong, and their repair would lose them. e2fsck takes these fields
-//! at their word.
+//! Fields of the superblock that are corrected before anything else is read. If one of them is
+//! wrong, sound files look wrong, and their repair would lose them. e2fsck trusts these fields.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::inode::{FileType, InodeSlot};
@@ -18,11 +17,10 @@ use crate::finding::{Finding, Sink, Site};
 use crate::superblock::{self, Opened};
 use crate::{Error, Report, backup, descriptors};
 
-/// The first ordinary inode of all file systems that there are.
+/// The first ordinary inode of all known file systems.
 const FIRST_INODE: u32 = 11;
 
-/// An overlay of an image in which something is wrong, with what of its superblock is set right
-/// first.
+/// An overlay of an image in which something is wrong, with the fields of its superblock corrected.
 pub(super) fn overlay<'a>(
     device: &'a dyn BlockDevice,
     redo: Option<&Redo>,
@@ -72,9 +70,9 @@ pub(super) fn overlay<'a>(
     Ok(overlay)
 }
 
-/// That the primary superblock counts other inodes than its groups have, when this alone keeps it
-/// from being used. e2fsck -p stops at it, where the others take a backup: a number of blocks that
-/// cannot be has that effect, too, and no inodes at all.
+/// A finding if the primary superblock counts other inodes than its groups have, and only this
+/// makes it unusable. e2fsck -p stops at it, where e2fsck otherwise takes a backup. An impossible
+/// number of blocks and a count of zero inodes lead to the same finding, and do not count here.
 pub(super) fn miscounted(device: &dyn BlockDevice) -> Result<Option<Finding>, Error> {
     let mut sink = Sink::default();
     if matches!(superblock::open(device, &mut sink)?, Opened::Volume(_)) {
@@ -99,13 +97,13 @@ fn primary(device: &dyn BlockDevice) -> Option<RawSuperblock> {
     RawSuperblock::read_from_bytes(&bytes).ok().filter(|sb| sb.s_magic.get() == MAGIC)
 }
 
-/// Whether a device names one for its journal, which it does not have.
+/// Whether a superblock names a journal device that the file system does not have.
 pub(super) fn names_no_journal_device(device: &dyn BlockDevice) -> bool {
     primary(device).is_some_and(|sb| has_stray_journal_uuid(&sb))
 }
 
-/// Whether a superblock names a journal device although its journal has an inode: it keeps a copy
-/// of that inode's map.
+/// Whether a superblock names a journal device although its journal is in an inode: it then has a
+/// copy of that inode's map.
 fn has_stray_journal_uuid(sb: &RawSuperblock) -> bool {
     sb.compat().contains(Compat::HAS_JOURNAL)
         && sb.s_journal_uuid != [0; 16]
@@ -113,8 +111,8 @@ fn has_stray_journal_uuid(sb: &RawSuperblock) -> bool {
         && sb.s_jnl_blocks[0].get() != 0
 }
 
-/// Blocks as a backup of this very file system knows them, where the superblock claims more than
-/// the device has and the backup does not: then the field is wrong, and the device was not cut.
+/// The number of blocks by a backup of this very file system, if the superblock claims more than
+/// the device has and the backup does not. Then the field is wrong, and the device was not cut.
 fn blocks_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u64> {
     let room = device.size() >> 10u32.checked_add(sb.s_log_block_size.get()).filter(|bits| *bits <= 16)?;
     if sb.blocks_count().raw() <= room {
@@ -129,7 +127,7 @@ fn blocks_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u64
     (blocks > 0 && blocks <= room).then_some(blocks)
 }
 
-/// Bytes that a superblock claims, unless the backups say less.
+/// Size in bytes that a superblock claims, unless the backups say less.
 pub(super) fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     let sb = primary(device)?;
     let bits = 10u32.checked_add(sb.s_log_block_size.get()).filter(|bits| *bits <= 16)?;
@@ -137,9 +135,9 @@ pub(super) fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     blocks.checked_mul(1 << bits)
 }
 
-/// The first ordinary inode, and who says so, when it is a lower one than the superblock says: the
-/// files between would be taken for reserved inodes. Nothing changes the number after mkfs, and
-/// backups of this very file system know it; without one, the files that are there.
+/// The first ordinary inode, and who says so, if it is lower than the superblock says: otherwise
+/// files in between would count as reserved inodes. The number never changes after mkfs, and
+/// backups of this very file system have it. Without a backup, files in use decide.
 fn first_inode(
     device: &dyn BlockDevice,
     overlay: &dyn BlockDevice,
@@ -158,8 +156,8 @@ fn first_inode(
     Ok(is_lower.then_some((first, "the backups say")))
 }
 
-/// Whether an inode is in use that is ordinary in all file systems that there are, and below the
-/// first one of this superblock.
+/// Whether an inode is in use that all known file systems call ordinary, and that is below the
+/// first ordinary one of this superblock.
 fn has_files_below_first(device: &dyn BlockDevice, sb: &RawSuperblock) -> Result<bool, Error> {
     if sb.s_first_ino.get() <= FIRST_INODE {
         return Ok(false);
@@ -180,9 +178,9 @@ fn has_files_below_first(device: &dyn BlockDevice, sb: &RawSuperblock) -> Result
     Ok(known && (FIRST_INODE..end).map(InodeNr::new).any(is_file))
 }
 
-/// Blocks that are reserved for descriptors, where the superblock says so many that the first inode
-/// table would lie among them, with a root in it: what a backup says, or what there is room for
-/// before the bitmaps.
+/// The number of blocks reserved for descriptors, if the superblock claims so many that the first
+/// inode table, with a root in it, would lie among them. It is what a backup says, or what there is
+/// room for before the bitmaps.
 fn reserved_descriptors(
     device: &dyn BlockDevice,
     overlay: &dyn BlockDevice,
@@ -214,7 +212,7 @@ fn reserved_descriptors(
     Ok(is_root.then(|| copied.unwrap_or(low16(u32_from_u64(room)))))
 }
 
-/// The inodes of the orphan file and of quota files, those of features that are off.
+/// The fields that name the orphan file and quota files although their features are off.
 fn meaningless(sb: &mut RawSuperblock) -> impl Iterator<Item = &mut zerocopy::little_endian::U32> {
     let orphan_file = sb.compat().contains(Compat::ORPHAN_FILE);
     let quota = sb.ro_compat().contains(RoCompat::QUOTA);
@@ -227,7 +225,7 @@ fn meaningless(sb: &mut RawSuperblock) -> impl Iterator<Item = &mut zerocopy::li
     fields.into_iter().filter(|(meant, _)| !meant).map(|(_, field)| field)
 }
 
-/// Whether a field without a feature names an inode, which no directory may name then.
+/// Whether a field without its feature names an inode, which no directory may name then.
 fn names_files(sb: &RawSuperblock) -> bool {
     let mut sb = *sb;
     meaningless(&mut sb).any(|field| field.get() != 0)

@@ -1,13 +1,13 @@
-//! A superblock of which nothing and no copy is left, inferred from what it described.
+//! Infers a superblock from what it described, when nothing of it and no copy is left.
 //!
 //! The root names itself: a slot of a directory whose first block begins with entries for inode 2.
-//! Where both agree, the size of blocks and inodes and the place of the first table are known. The
+//! If both agree, the sizes of blocks and inodes and the place of the first table are known. The
 //! number of inodes follows from the padding of their bitmap, or from the block that comes after
-//! the table; features from the inodes. What cannot be known (name, hash seed, reserved blocks) is
-//! what mke2fs would choose, and indexes are made anew because of that. Checksums stay on where the
+//! the table; features follow from the inodes. What cannot be known (name, hash seed, reserved
+//! blocks) is what mke2fs would choose, and so indexes are made anew. Checksums stay on if the
 //! journal still knows the UUID.
 //!
-//! Only a file system of one group gets here as a rule: others have backups.
+//! As a rule only a file system of one group gets here: others have backups.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::checksum::crc32c_raw;
@@ -24,13 +24,13 @@ use zerocopy::{FromBytes, FromZeros};
 
 /// Bytes read at a time while looking for the root.
 const CHUNK: usize = 1 << 20;
-/// Roots that are compared: a journal holds many copies.
+/// Most roots that are compared: a journal holds many copies.
 const ROOTS_MAX: usize = 256;
-/// Slots of the table that are looked at for features.
+/// Most slots of the table that are searched for features.
 const SLOTS_MAX: u32 = 8192;
-/// Groups of large blocks have no more: counts of free blocks once had 16 bits.
+/// Most clusters of a group with large blocks: counts of free blocks once had 16 bits.
 const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
-/// Larger clusters than 2^15 blocks are not looked for.
+/// Logarithm of the largest cluster that is looked for, in blocks.
 const CLUSTER_POWER_MAX: u32 = 15;
 /// First ordinary inode.
 const FIRST_INODE: u32 = 11;
@@ -39,7 +39,7 @@ const CRC32C: u8 = 1;
 const ENCODING_UTF8: u16 = 1;
 const SLOT_MIN: usize = RawInode::SIZE;
 
-/// Where the first table lies.
+/// Where the first inode table lies.
 #[derive(Clone, Copy, Debug)]
 struct Table {
     bits: u32,
@@ -66,7 +66,7 @@ impl Table {
     }
 }
 
-/// A superblock that describes what is left on a device; `None` when no root is left.
+/// Infers a superblock from what is left on a device; `None` when no root is left.
 pub(super) fn superblock(device: &dyn BlockDevice, now: u64) -> Option<RawSuperblock> {
     let table =
         tables(device).into_iter().max_by_key(|table| (rate(device, table), std::cmp::Reverse(table.at)))?;
@@ -108,7 +108,7 @@ fn tables(device: &dyn BlockDevice) -> Vec<Table> {
     tables
 }
 
-/// The tables that would have a slot as their second one.
+/// The tables whose second slot would be this one.
 fn tables_around(device: &dyn BlockDevice, slot: &[u8], at: u64) -> Vec<Table> {
     let root = InodeSlot::new(slot);
     let raw = root.raw();
@@ -127,7 +127,7 @@ fn tables_around(device: &dyn BlockDevice, slot: &[u8], at: u64) -> Vec<Table> {
     tables
 }
 
-/// The physical block that an inode's map begins with, as far as the inode itself says it.
+/// The first physical block that an inode maps, as far as the inode itself says it.
 fn first_block(raw: &RawInode) -> Option<u64> {
     if raw.flags().contains(InodeFlags::INLINE_DATA) {
         return None;
@@ -158,7 +158,7 @@ fn names_root(device: &dyn BlockDevice, block: u64, bits: u32) -> bool {
         && head[20..22] == *b".."
 }
 
-/// How many of the first inodes are what they should be.
+/// A score: how many of the first inodes are what they should be.
 fn rate(device: &dyn BlockDevice, table: &Table) -> usize {
     let is = |inode: u32, kind: FileType| {
         table.slot(device, inode).is_some_and(|slot| slot.raw().file_type() == Some(kind))
@@ -186,7 +186,8 @@ fn first_descriptor(device: &dyn BlockDevice, table: &Table) -> Option<(RawGroup
     fits.then_some((desc, block))
 }
 
-/// Bytes of a descriptor: the wide ones of one group end with checksums, or are followed by zeroes.
+/// Bytes of a descriptor. A wide one ends with checksums; after a narrow one comes another one, or
+/// zeroes.
 fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
     let (_, block) = first_descriptor(device, table)?;
     let wide_sums = block[32..64].iter().any(|byte| *byte != 0);
@@ -195,8 +196,8 @@ fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
     Some(if wide_sums && !is_second { 64 } else { 32 })
 }
 
-/// From the padding of the inode bitmap, else from the first block behind the table that an inode
-/// has.
+/// Follows from the padding of the inode bitmap, or else from the first block after the table that
+/// an inode maps.
 fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) -> Option<u32> {
     let per_block = table.block_size() / table.inode_size;
     let fits = |count: usize| {
@@ -222,7 +223,7 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
 }
 
 /// Blocks of a cluster: the power of two that divides the allocated blocks of nearly all inodes,
-/// and of the root; 1 where no directory has more blocks than its size needs.
+/// and of the root; 1 if no directory has more blocks than its size needs.
 fn cluster_ratio(device: &dyn BlockDevice, table: &Table, per_group: u32) -> u32 {
     let sectors = u64_from_usize(table.block_size() / 512);
     let (mut powers, mut of_root, mut has_wide) = (Vec::new(), 0, false);
@@ -251,7 +252,7 @@ fn cluster_ratio(device: &dyn BlockDevice, table: &Table, per_group: u32) -> u32
     if has_wide && power <= CLUSTER_POWER_MAX { 1 << power } else { 1 }
 }
 
-/// Sets the size in blocks, inodes and groups: inodes of a group and blocks of a cluster are given.
+/// Sets the size in blocks, inodes and groups, given the inodes of a group and blocks of a cluster.
 fn put_geometry(
     sb: &mut RawSuperblock,
     size: u64,
@@ -261,7 +262,7 @@ fn put_geometry(
     let blocks = size >> table.bits;
     let clusters = (8u32 << table.bits).min(BLOCKS_PER_GROUP_MAX);
     let per_group = clusters.checked_mul(ratio)?;
-    // Clusters begin at block 0, also where the superblock is in block 1.
+    // Clusters begin at block 0, even where the superblock is in block 1.
     let first = if ratio > 1 { 0 } else { table.first_data_block() };
     let groups = (blocks - first).div_ceil(u64_from_u32(per_group));
     sb.s_magic = U16::new(MAGIC);
@@ -292,7 +293,7 @@ fn put_defaults(sb: &mut RawSuperblock, now: u64) {
     }
 }
 
-/// The features that the inodes of the first table have.
+/// Sets the features that the inodes of the first table use.
 fn put_features(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table, per_group: u32) {
     let mut compat = Compat::EXT_ATTR;
     let mut incompat = Incompat::empty();
@@ -349,13 +350,13 @@ fn put_features(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table,
     sb.set_ro_compat(ro_compat);
 }
 
-/// Whether a slot holds what no inode does: flags that nobody knows, or the address of a fragment.
+/// Whether a slot holds what no inode does: unknown flags, or the address of a fragment.
 fn is_garbage(raw: &RawInode) -> bool {
     let named = raw.flags().iter_names().fold(InodeFlags::empty(), |all, (_, flag)| all | flag);
     raw.flags() != named || raw.i_obso_faddr.get() != 0
 }
 
-/// The UUID from the journal, with checksums when they match it; else one that follows from the
+/// Sets the UUID of the journal, with checksums if they match it; else a UUID that follows from the
 /// root.
 fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table) {
     let root = table.slot(device, InodeNr::ROOT.raw());
@@ -381,7 +382,7 @@ fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table)
     }
 }
 
-/// Writes an inferred superblock; whether there is one.
+/// Writes an inferred superblock; false when there is none.
 pub(super) fn write(device: &dyn BlockDevice, now: u64) -> Result<bool, blockyard_device::DeviceError> {
     let Some(sb) = superblock(device, now) else { return Ok(false) };
     device.write_at(PRIMARY_OFFSET, zerocopy::IntoBytes::as_bytes(&sb))?;

@@ -1,8 +1,8 @@
-//! One inode: each finding of the walk over it has its remedy, and the inode is examined again
-//! until it is sound.
+//! One inode: each finding about it has its remedy, and the inode is examined again until it is
+//! sound.
 //!
-//! The remedies prefer what is left of the inode: entries of a map that are impossible go one by
-//! one, types are taken from the content where the mode has none. An inode that stays impossible is
+//! The remedies keep what is left of the inode. Impossible entries of a map go one by one, and a
+//! type is taken from the content where the mode has none. An inode that stays impossible is
 //! cleared.
 
 use std::collections::BTreeSet;
@@ -28,37 +28,37 @@ use crate::finding::{Finding, Sink, Site};
 use crate::inode::{Examination, Expected, examine};
 use crate::map::{Budget, NoClaims, Run};
 
-/// Times that an inode is examined and mended in a row.
+/// Times that an inode is examined and repaired in a row.
 const TURNS_MAX: usize = 24;
 /// Rounds after which an inode is cleared.
 const TRIES_MAX: u32 = 3;
 
-/// Whether the block of the table that an inode lies in is garbage: most inodes in it have wrong
-/// checksums.
+/// Whether the block of the inode table that holds an inode is garbage: most inodes in it have
+/// wrong checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Around {
     Sound,
     Garbage,
 }
 
-/// Whether something is to be done about a finding of the walk over the inodes: errors, and special
-/// files that cannot be.
+/// Whether a finding of the walk over the inodes is repaired: errors, impossible special files, and
+/// empty extent trees that are too deep.
 pub(crate) fn is_to_be_mended(finding: &Finding) -> bool {
     finding.is_error() || is_impossible_special(finding.code) || finding.code == Code::EXTENT_ROOT_DEPTH
 }
 
-/// Whether a special file has what none can have: e2fsck says nothing about it.
+/// Whether a special file has what none can have. e2fsck does not report that.
 pub(super) fn is_impossible_special(code: Code) -> bool {
     matches!(code, Code::CHAR_DEVICE | Code::BLOCK_DEVICE | Code::FIFO | Code::SOCKET)
 }
 
-/// Mends an inode that the walk found fault with.
+/// Repairs an inode in which the walk found a fault.
 pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) -> Result<(), DeviceError> {
     let mut slot = ed.slot(inode)?;
     let tries = ed.log.try_again(Tried::Inode, inode);
     let (first, _) = findings(ed, inode, &slot);
     let why = first.first().map_or(Code::INODE_GARBAGE, |finding| finding.code);
-    // Checksums that do not match say the same again: a seed that changed makes all of them wrong.
+    // Wrong checksums of extents are no further evidence: a changed seed makes all of them wrong.
     let is_checksum =
         |finding: &&Finding| matches!(finding.code, Code::INODE_CHECKSUM | Code::EXTENT_CHECKSUM);
     let checksums = first.iter().filter(is_checksum).count();
@@ -79,7 +79,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
             match mend(ed, inode, &mut slot, finding, expected)? {
                 Outcome::Kept => {}
                 Outcome::Lost => return clear(ed, inode, finding.code),
-                // What else was found may be gone with the old map.
+                // The other findings may be gone with the old map.
                 Outcome::Rewritten => break,
             }
         }
@@ -91,7 +91,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
     Ok(())
 }
 
-/// A map that begins as extents do is one, whatever its flag says.
+/// A map that begins like extents is one, whatever its flag says.
 fn restore_extents_flag(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) {
     let raw = slot.raw();
     let flags = raw.flags();
@@ -119,7 +119,7 @@ pub(crate) fn clear(ed: &mut Editor<'_, '_>, inode: InodeNr, why: Code) -> Resul
     Ok(())
 }
 
-/// What the walk would say about a slot: its errors, and what its fields should be.
+/// What the walk would say about a slot: its errors, and what its fields should hold.
 fn findings(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot) -> (Vec<Finding>, Expected) {
     let scan = ed.scan;
     let (group, index) = scan.volume.geometry.locate_inode(inode);
@@ -273,7 +273,7 @@ fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<bool, 
     Ok(true)
 }
 
-/// Whether the field of the map holds pointers of a file that inline data is too small for.
+/// Whether `i_block` holds pointers of a file that is too large for inline data.
 fn has_block_map(ed: &Editor<'_, '_>, raw: &RawInode) -> bool {
     let words = raw.block_words();
     let end = ed.volume().geometry.blocks_count().raw();
@@ -284,8 +284,8 @@ fn has_block_map(ed: &Editor<'_, '_>, raw: &RawInode) -> bool {
         && words.iter().all(|word| u64::from(*word) < end)
 }
 
-/// Puts back the zero behind the target of a link that is one byte longer than its size, and no
-/// more; false for others. Where a damaged size is too small, more of the target stands behind it.
+/// Puts back the zero after the target of a link that is exactly one byte longer than its size;
+/// false for others. If more of the target follows, the size itself is damaged and too small.
 fn end_target(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -309,7 +309,7 @@ fn end_target(
     Ok(true)
 }
 
-/// Finds out from its content what an inode is whose mode does not say it.
+/// Infers the type of an inode from its content when the mode does not say it.
 fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> Outcome {
     let raw = *slot.raw();
     let mapped = raw.flags().contains(InodeFlags::EXTENTS) && raw.i_block[..2] == extent::MAGIC.to_le_bytes();
@@ -338,7 +338,7 @@ fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Cod
     Outcome::Kept
 }
 
-/// Takes a map off a special file: nothing of it counts but the numbers of a device.
+/// Removes the map of a special file: only the numbers of a device count.
 fn clear_map(slot: &mut Slot) {
     let raw = slot.raw_mut();
     let mut words = raw.block_words();
@@ -367,8 +367,8 @@ fn is_inline(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
         && attributes::has_inline_data(slot)
 }
 
-/// Whether the inline data of an inode is a directory: a possible parent, and nothing but sound
-/// entries, of which there are some.
+/// Whether the inline data of an inode is a directory: a possible parent, and only sound entries,
+/// at least one of them in use.
 fn looks_like_inline_directory(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
     let volume = ed.volume();
     let tail = attributes::inline_tail(slot);
@@ -388,7 +388,7 @@ fn mend_bad_blocks(ed: &mut Editor<'_, '_>, slot: &mut Slot) {
     let raw = slot.raw_mut();
     let no_map = raw.flags().contains(InodeFlags::EXTENTS) && raw.i_block[..2] != extent::MAGIC.to_le_bytes();
     if raw.flags().contains(InodeFlags::INLINE_DATA) || no_map || is_map_damaged {
-        // It is no list.
+        // It is not a list.
         slot.bytes_mut().fill(0);
     } else {
         for field in [&mut raw.i_mode, &mut raw.i_uid, &mut raw.i_gid, &mut raw.i_links_count] {
@@ -403,7 +403,7 @@ fn mend_bad_blocks(ed: &mut Editor<'_, '_>, slot: &mut Slot) {
     ed.add(Code::BAD_BLOCKS_INODE, site, Cost::Nothing, "fields of the bad-blocks inode cleared");
 }
 
-/// Takes bitmaps off the list of bad blocks: they were read, so the list is wrong.
+/// Removes bitmaps from the list of bad blocks: they were read, so the list is wrong.
 fn mend_bad_list(ed: &mut Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<Outcome, DeviceError> {
     let groups = ed.volume().groups.iter();
     let bitmaps: BTreeSet<u64> =
@@ -415,7 +415,7 @@ fn mend_bad_list(ed: &mut Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result
     Ok(Outcome::Rewritten)
 }
 
-/// Takes blocks off the list of bad blocks in a slot; false where there is no space for the rest.
+/// Removes blocks from the list of bad blocks in a slot; false when there is no space for the rest.
 fn shorten_bad_list(
     ed: &mut Editor<'_, '_>,
     slot: &mut Slot,
@@ -427,8 +427,8 @@ fn shorten_bad_list(
     Ok(maps::write(ed, InodeNr::BAD_BLOCKS, slot, &kept)? != Err(NoSpace))
 }
 
-/// Takes blocks of inode tables off the list of bad blocks: inodes that have names were read from
-/// them, so the list is wrong.
+/// Removes blocks of inode tables from the list of bad blocks: inodes that have names were read
+/// from them, so the list is wrong.
 pub(crate) fn unlist_bad_blocks(ed: &mut Editor<'_, '_>, blocks: &BTreeSet<u64>) -> Result<(), DeviceError> {
     let mut slot = ed.slot(InodeNr::BAD_BLOCKS)?;
     if !shorten_bad_list(ed, &mut slot, blocks)? {
@@ -455,7 +455,7 @@ fn mend_node_checksum(
     Ok(())
 }
 
-/// Writes a map anew from what is sound of it.
+/// Rewrites a map with what is sound of it.
 fn mend_map(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -489,16 +489,16 @@ fn mend_map(
         let bits = ed.volume().geometry.block_bits();
         ed.log.set_ranges(maps::unmapped(&runs, bits, slot.raw().size()));
     }
-    // Nothing of a directory or link without its first block is left.
+    // A directory or link without its first block is lost.
     let needs_first = matches!(slot.raw().file_type(), Some(FileType::Directory | FileType::Symlink));
     Ok(if needs_first && runs.is_empty() { Outcome::Lost } else { Outcome::Rewritten })
 }
 
-/// Cuts what a directory maps behind its size off when that is no directory's: an extent whose
-/// length is wrong takes in what others have.
+/// Cuts off what a directory maps past its size, unless that is a block of a directory: an extent
+/// with a wrong length takes in blocks of others.
 fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Result<bool, DeviceError> {
     let end = slot.raw().size() >> ed.volume().geometry.block_bits();
-    // Nodes of an index are no leaves.
+    // Nodes of an index are not leaves, so they cannot be told.
     let indexed = slot.raw().flags().contains(InodeFlags::INDEX);
     if slot.raw().file_type() != Some(FileType::Directory) || end == 0 || indexed {
         return Ok(false);
@@ -523,14 +523,14 @@ fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> R
     Ok(true)
 }
 
-/// Whether a block is one of a directory: by its checksum where there are any, else by its entries.
+/// Whether a block is one of a directory: by its entries, and by its checksum where there is one.
 fn is_directory_block(ed: &Editor<'_, '_>, seed: Option<u32>, block: &[u8]) -> bool {
     let layout = DirLayout { inodes_count: u32::MAX, ..ed.volume().dir_layout() };
     let entries = Entries::new(block, layout).is_ok_and(|mut entries| entries.all(|entry| entry.is_ok()));
     entries && (seed.is_none() || verify_dir_leaf(seed, block).is_ok())
 }
 
-/// Sets the fixed fields of a root's header, and a count of entries that is possible.
+/// Sets the fixed fields of a root's header, and a possible count of entries.
 fn mend_header(raw: &mut RawInode) {
     let mut root = raw.i_block;
     root[..2].copy_from_slice(&extent::MAGIC.to_le_bytes());
@@ -547,8 +547,9 @@ fn mend_header(raw: &mut RawInode) {
     raw.i_block = root;
 }
 
-/// Lets the runs of a directory follow each other, for it has no holes, and puts the first one at
-/// the place that its logical number has in a cluster, where its first block lies there.
+/// Makes the runs of a directory follow one another, because it has no holes. If the first run does
+/// not begin a cluster, moves it to the start of its cluster or of the next one, if the first block
+/// of the directory is there.
 fn align_directory(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, runs: &mut [Run]) {
     if slot.raw().file_type() != Some(FileType::Directory) {
         return;
@@ -577,7 +578,7 @@ fn align_directory(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, runs: &mut 
     }
 }
 
-/// Leaves out runs whose place in a cluster differs from the logical one, or that split a cluster.
+/// Drops runs whose offset in a cluster differs from the logical one, or that split a cluster.
 fn drop_misaligned(ed: &Editor<'_, '_>, runs: &mut Vec<Run>) {
     let geometry = &ed.volume().geometry;
     let ratio = u64_from_usize(usize_from_u32(geometry.cluster_ratio()));

@@ -1,4 +1,4 @@
-//! Pass 4: link counts are what names add up to, and what has no name gets one.
+//! Pass 4: link counts become what the names add up to, and what has no name gets one.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,17 @@ use super::log::Cost;
 use crate::code::Code;
 use crate::finding::{Finding, Site};
 
-/// Links that a directory may count before it stores 1 for "many".
+/// Most links that a directory counts before it stores 1 for "many".
 const LINKS_MAX: u32 = 65_000;
 
-/// Mends what the pass found.
+/// Repairs what the pass found.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,
     findings: &[Finding],
 ) -> Result<(), DeviceError> {
     let mut lost = Vec::new();
-    // What lost something in this repair was not empty.
+    // An inode that lost something in this repair was not empty.
     let cut: BTreeSet<InodeNr> = ed
         .log
         .actions

@@ -1,4 +1,4 @@
-//! What a repair did and why, in the order in which it was decided: the same for any number of
+//! What a repair did and why, in the order of its decisions, which is the same for any number of
 //! threads.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,21 +10,21 @@ use super::wish::Wish;
 use crate::code::Code;
 use crate::finding::Site;
 
-/// Ranges of a file that an action names.
+/// Most ranges of a file that an action names.
 const RANGES_MAX: usize = 64;
 
 /// What a change costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cost {
-    /// Nothing: what is derived was derived again.
+    /// Nothing: only derived data changed.
     Nothing,
     /// A name or a place changed: everything is still there.
     Moved,
     /// Content may be another file's, or damaged.
     Doubtful,
-    /// A part of the content or of the attributes went.
+    /// A part of the content or of the attributes is lost.
     Cut,
-    /// A name or an inode went.
+    /// A name or an inode is lost.
     Removed,
 }
 
@@ -53,28 +53,28 @@ pub struct Action {
     pub what: String,
     /// What it costs.
     pub cost: Cost,
-    /// The path of the inode before the repair, or after it where there was none; of a name, the
-    /// name's own path, or the name alone where its directory has no path.
+    /// The path of the inode before the repair, or after it if there was none. If the action is
+    /// about a name, the name's own path, or the name alone if its directory has no path.
     pub path: Option<Vec<u8>>,
-    /// The name in the directory `site.inode` that it is about, when it is about one alone.
+    /// The name in the directory `site.inode`, if the action is about a single name.
     pub name: Option<Vec<u8>>,
-    /// The bytes of the file that it is about, ascending; what was cut may hold holes that were
-    /// there before. Empty where it is about no bytes, or where nobody can tell.
+    /// The bytes of the file that the action is about, ascending. What was cut may include holes
+    /// that were there before. Empty if it is about no bytes, or if nobody can tell.
     pub ranges: Vec<Range<u64>>,
 }
 
-/// What becomes of one name.
+/// What happens to one name.
 pub(crate) struct NameChange {
     pub(crate) name: Vec<u8>,
     pub(crate) what: String,
     pub(crate) cost: Cost,
 }
 
-/// Whether there is still an inode to write.
+/// What a remedy leaves of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Kept,
-    /// Its map is another one.
+    /// Its map is a new one.
     Rewritten,
     Lost,
 }
@@ -93,21 +93,21 @@ pub(crate) enum Tried {
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) actions: Vec<Action>,
-    /// Blocks that nobody used before the repair: written first.
+    /// Blocks that nobody used before the repair; they are written first.
     pub(crate) fresh: BTreeSet<u64>,
     tries: BTreeMap<(Tried, u32), u32>,
-    /// Bitmaps and counts of every group are written, because their descriptors were replaced.
+    /// Whether bitmaps and counts of every group are written, because descriptors were replaced.
     pub(crate) rewrite_all: RewriteAll,
-    /// A broken journal was taken off, and is made again when the rest is clean.
+    /// Whether a broken journal was removed, to be made again when the rest is clean.
     pub(crate) journal_dropped: JournalDropped,
-    /// Findings that are left as they are.
+    /// Findings that are not repaired.
     pub(crate) declined: BTreeSet<Code>,
-    /// The first inode that was met in a block of a table most of which is garbage.
+    /// The first inode found in a block of an inode table that is mostly garbage.
     pub(crate) garbage: Option<InodeNr>,
-    /// What is still to be done when nothing is wrong.
+    /// What remains to be done when nothing is wrong.
     pub(crate) wishes: BTreeSet<Wish>,
-    /// Blocks that are free in the end, from the end of the file system on: what is to be written
-    /// can be kept there.
+    /// Blocks that are free in the end, from the end of the file system backwards: room for the
+    /// redo log.
     pub(crate) spare: Vec<Range<u64>>,
     /// Names that directories lost, by inode.
     remembered: BTreeMap<u32, Vec<u8>>,
@@ -116,7 +116,7 @@ pub(crate) struct Log {
 /// Whether a journal is to be made again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum JournalDropped {
-    /// None was taken off.
+    /// None was removed.
     #[default]
     No,
     /// It is to be made.
@@ -161,7 +161,7 @@ impl Log {
         });
     }
 
-    /// Says which bytes of a file the last action is about. The last range takes in all beyond
+    /// Says which bytes of a file the last action is about. The last range includes all beyond
     /// [`RANGES_MAX`].
     pub(crate) fn set_ranges(&mut self, mut ranges: Vec<Range<u64>>) {
         debug_assert!(ranges.is_sorted_by_key(|range| range.start), "ranges out of order");
@@ -173,22 +173,22 @@ impl Log {
         last.ranges = ranges;
     }
 
-    /// Remembers what an inode was called in a directory that loses the name.
+    /// Remembers the name of an inode in a directory that loses it.
     pub(crate) fn remember(&mut self, inode: u32, name: &[u8]) {
         self.remembered.entry(inode).or_insert_with(|| name.to_vec());
     }
 
-    /// What an inode was called, where a directory lost its name in this repair.
+    /// The name of an inode that a directory lost in this repair.
     pub(crate) fn remembered(&self, inode: u32) -> Option<&[u8]> {
         self.remembered.get(&inode).map(Vec::as_slice)
     }
 
-    /// Whether a finding is to be mended at all.
+    /// Whether a finding is to be repaired at all.
     pub(crate) fn accepts(&self, code: Code) -> bool {
         !self.declined.contains(&code)
     }
 
-    /// Counts one more try at something; gives how many there were before.
+    /// Counts one more try at something; returns how many there were before.
     pub(crate) fn try_again(&mut self, what: Tried, inode: InodeNr) -> u32 {
         let tries = self.tries.entry((what, inode.raw())).or_default();
         *tries += 1;

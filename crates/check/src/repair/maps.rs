@@ -1,7 +1,7 @@
-//! Maps of inodes: read as far as they are sound, and written anew.
+//! Maps of inodes: their sound parts are read, and maps are written anew.
 //!
-//! A map that is written anew takes fresh blocks for its nodes, so that the old one stands until
-//! the inode refers to the new one.
+//! A new map takes fresh blocks for its nodes, so that the old one stays valid until the inode
+//! refers to the new one.
 
 use std::ops::Range;
 
@@ -60,7 +60,7 @@ pub(crate) fn blocks_of(run: &Run) -> impl Iterator<Item = Run> + use<> {
     })
 }
 
-/// The bytes below `size` that runs leave out. Both ascending.
+/// The ranges of bytes below `size` that runs leave out. Runs and ranges ascend.
 pub(crate) fn unmapped(runs: &[Run], block_bits: u32, size: u64) -> Vec<Range<u64>> {
     let mut left = Vec::new();
     let mut at = 0;
@@ -77,7 +77,7 @@ pub(crate) fn unmapped(runs: &[Run], block_bits: u32, size: u64) -> Vec<Range<u6
     left
 }
 
-/// Bytes of single blocks, joined where they touch. Both ascending.
+/// The ranges of bytes of single blocks, joined where they touch. Blocks and ranges ascend.
 pub(crate) fn bytes_of(blocks: &[u64], block_bits: u32) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for block in blocks {
@@ -90,7 +90,7 @@ pub(crate) fn bytes_of(blocks: &[u64], block_bits: u32) -> Vec<Range<u64>> {
     ranges
 }
 
-/// Reads a map by a walk of its kind.
+/// Reads a map with the walk of its kind.
 fn read_by(
     ed: &Editor<'_, '_>,
     inode: InodeNr,
@@ -112,7 +112,7 @@ fn read_by(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSpace;
 
-/// What writing can end with: done, or no space for it.
+/// How writing can end: done, no space, or an error of the device.
 pub(crate) type Written = Result<Result<(), NoSpace>, DeviceError>;
 
 /// Writes a map of these runs into the slot of an inode, of the kind that its flags name. The

@@ -1,4 +1,4 @@
-//! What a file is by its first bytes: the end of a name for a file that lost its own.
+//! What a file is, judged by its first bytes: a suffix for a file that lost its name.
 
 use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::num::usize_from_u64;
@@ -7,10 +7,10 @@ use blockyard_disk::{BlockNr, InodeNr};
 use super::editor::Editor;
 use super::maps;
 
-/// Bytes that are looked at.
+/// Bytes that are read.
 const LOOKED_AT: usize = 512;
 
-/// First bytes, where they stand, and the usual end of such a file's name.
+/// First bytes, their offset, and the usual suffix of such a file's name.
 const KINDS: &[(usize, &[u8], &str)] = &[
     (0, b"\x7fELF", ".elf"),
     (0, b"\x89PNG\r\n", ".png"),
@@ -33,7 +33,7 @@ const KINDS: &[(usize, &[u8], &str)] = &[
     (257, b"ustar", ".tar"),
 ];
 
-/// The end that a regular file's first bytes ask for; `None` where they say nothing.
+/// The suffix for a regular file by its first bytes; `None` where they say nothing.
 pub(super) fn ending(ed: &Editor<'_, '_>, inode: InodeNr) -> Option<&'static str> {
     let slot = ed.slot(inode).ok()?;
     let raw = slot.raw();
@@ -50,11 +50,11 @@ pub(super) fn ending(ed: &Editor<'_, '_>, inode: InodeNr) -> Option<&'static str
     ending_of(&block[..length])
 }
 
-/// The end for some first bytes; that of a text where all of them are one.
+/// The suffix for some first bytes; `.txt` if all of them are text.
 fn ending_of(bytes: &[u8]) -> Option<&'static str> {
     let known =
         KINDS.iter().find(|(at, magic, _)| bytes.get(*at..).is_some_and(|rest| rest.starts_with(magic)));
-    // A character may be cut at the end.
+    // The last character may be cut off.
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => Some(text),
         Err(error) if error.error_len().is_none() => std::str::from_utf8(&bytes[..error.valid_up_to()]).ok(),

@@ -1,4 +1,4 @@
-//! Deletions and truncations that were begun are finished, as a mount would.
+//! Finishes deletions and truncations that were begun, as a mount would.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use super::maps;
 use crate::code::Code;
 use crate::finding::Site;
 
-/// Finishes what waits and empties the list and the file.
+/// Finishes what is pending, and empties the list and the file.
 pub(crate) fn finish(ed: &mut Editor<'_, '_>, orphans: &BTreeSet<u32>) -> Result<(), DeviceError> {
     for &number in orphans {
         let number = InodeNr::new(number);

@@ -1,5 +1,5 @@
-//! Bitmaps whose descriptors say an impossible place, and no backup knows better: they are computed
-//! anyway, so that any free block does.
+//! Bitmaps whose descriptors name an impossible place, when no backup knows better. Bitmaps are
+//! computed anyway, so any free block will do.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::num::u64_from_u32;
@@ -22,7 +22,7 @@ pub(super) fn groups_with(before: &[Finding], codes: [Code; 2]) -> Vec<GroupNr> 
     groups
 }
 
-/// Gives every bitmap a place; true when some got one.
+/// Allocates a block for every such bitmap; true when there are any.
 pub(crate) fn place_bitmaps(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, DeviceError> {
     let blocks = groups_with(before, [Code::BLOCK_BITMAP_PLACE, Code::BLOCK_BITMAP_CONFLICT]);
     let inodes = groups_with(before, [Code::INODE_BITMAP_PLACE, Code::INODE_BITMAP_CONFLICT]);
@@ -52,7 +52,7 @@ fn move_bitmap(ed: &mut Editor<'_, '_>, group: GroupNr, code: Code) -> Result<()
     Ok(())
 }
 
-/// A free block of the group itself: without flex_bg it must lie there.
+/// A free block in the group itself: without flex_bg the bitmap must lie there.
 fn near(ed: &mut Editor<'_, '_>, group: GroupNr) -> Option<BlockNr> {
     let geometry = &ed.volume().geometry;
     let first = ed.scan.map.cluster(geometry.group_first_block(group));

@@ -1,5 +1,5 @@
-//! What `-p` makes of a plan: it carries out what costs nothing that anybody wants, or nothing at
-//! all.
+//! What `-p` does with a plan: it carries the plan out if that loses nothing of value, and leaves
+//! it undone otherwise.
 
 use std::collections::BTreeSet;
 
@@ -20,15 +20,15 @@ use crate::finding::Finding;
 pub enum Preening<'p> {
     /// Nothing: there is nothing to do.
     Clean,
-    /// It carries the plan out.
+    /// It carries out the plan.
     Mends,
-    /// It replays the journal and marks errors: this finding is for somebody who looks at it.
+    /// It replays the journal and marks errors: somebody must look at this finding.
     Stops(&'p Finding),
     /// Nothing: the file system cannot be examined by its own superblock.
     Unusable,
 }
 
-/// How a repair ends, as exit codes tell it.
+/// How a repair ends, which gives the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// There was nothing to correct.
@@ -37,7 +37,7 @@ pub enum Ending {
     Corrected,
     /// Errors are left.
     Uncorrected,
-    /// Nobody can tell: there is no verdict afterwards.
+    /// Unknown: there is no verdict afterwards.
     Unusable,
 }
 
@@ -103,9 +103,9 @@ impl Plan<'_> {
 }
 
 impl Plan<'_> {
-    /// Whether e2fsck -p gives up before it asks anything: descriptors are lost from the first
+    /// Whether e2fsck -p gives up before it asks anything. Descriptors are lost from the first
     /// group on, so that the journal's inode cannot be read, and its copy in the superblock is a
-    /// block map (one that begins as extents do is just taken off).
+    /// block map. (A copy that begins like extents is just removed.)
     fn has_lost_journal(&self) -> bool {
         let lost = self.before.findings.iter().any(|finding| {
             finding.code == Code::DESCRIPTORS_BACKUP
@@ -120,8 +120,8 @@ impl Plan<'_> {
         })
     }
 
-    /// Whether nothing that e2fsck counts as a correction is done: it does not count what it mends
-    /// before the first pass, nor a block with a type that it filled in, nor that it replayed a log
+    /// Whether nothing is done that e2fsck counts as a correction. It does not count what it
+    /// repairs before the first pass, a block in which it filled in a type, or the replay of a log
     /// up to a corrupt transaction.
     fn is_uncounted(&self) -> bool {
         let findings = &self.before.findings;
@@ -131,7 +131,7 @@ impl Plan<'_> {
             finding.code == Code::LEAF_CHECKSUM
                 && filled.contains(&(finding.site.inode, finding.site.logical))
         };
-        // It clears both flags of such a group before it looks at the table.
+        // It clears both flags of such a group before it reads the table.
         let flags = |code| matches!(code, Code::ITABLE_UNUSED | Code::UNINIT_WITHOUT_FEATURE);
         let unused = findings.iter().filter(|finding| flags(finding.code));
         let opened: BTreeSet<_> = unused.map(|finding| finding.site.group).collect();
@@ -141,13 +141,14 @@ impl Plan<'_> {
         let is_fields = |finding: &Finding| {
             finding.code == Code::JOURNAL_SUPERBLOCK && finding.detail.starts_with("s_nr_users")
         };
-        // It begins again once tables are read further, and what it found before counts no more.
+        // It starts over to read more of the tables, and what it found before no longer counts.
         let late: Vec<Code> =
             self.actions.iter().map(|action| action.code).filter(|code| code.pass() > 0).collect();
         if !late.is_empty() && late.iter().all(|&code| restarts(code)) {
             return self.is_complete();
         }
-        // It counts blocks that it passes over and descriptors that it does not read.
+        // Of corrupt logs it counts those with blocks that it skips or descriptors that it does not
+        // read.
         let unread = CorruptionKind::JournalCommitChecksum.to_string();
         let is_unread =
             |finding: &Finding| finding.code == Code::LOG_CORRUPT && finding.detail.ends_with(&unread);
@@ -164,20 +165,20 @@ impl Plan<'_> {
         let is_minor = |code| match code {
             Code::LEAF_CHECKSUM => !filled.is_empty(),
             Code::INODE_UNINIT_USED => !opened.is_empty(),
-            // It does not look at these, nor has it what only follows from mending them.
+            // It does not look at these, so it does not find what only follows from their repair.
             code => {
                 let is_found = || findings.iter().any(|finding| finding.code == code);
                 !code.is_e2fsck() || is_impossible_special(code) || (is_strict && !is_found())
             }
         };
-        // Of what it mends before the first pass it counts the revision and the head of the list.
+        // Of what it repairs before the first pass it counts the revision and the head of the list.
         let is_counted = self.actions.iter().any(|action| action.code == Code::REVISION_LOW)
             || findings.iter().any(|finding| finding.code == Code::ORPHAN_HEAD);
         self.is_complete() && minor && !is_counted && late.iter().copied().all(is_minor)
     }
 }
 
-/// Whether the first descriptor says where a table lies.
+/// Whether the first descriptor names a possible place for its table.
 fn names_first_table(device: &dyn BlockDevice, sb: &RawSuperblock) -> bool {
     let Ok(geometry) = bounds::geometry(sb) else { return false };
     let mut raw = [0; 64];
@@ -190,29 +191,29 @@ fn names_first_table(device: &dyn BlockDevice, sb: &RawSuperblock) -> bool {
     (1..geometry.blocks_count().raw()).contains(&table)
 }
 
-/// Whether a finding makes e2fsck read tables further and begin again.
+/// Whether a finding makes e2fsck read more of the tables and start over.
 fn restarts(code: Code) -> bool {
     matches!(code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE)
 }
 
-/// What e2fsck -p looks at besides a finding itself, to go on or to stop at it.
+/// What e2fsck -p considers, besides a finding itself, to go on or to stop at it.
 struct Beside {
     /// Directories whose index it drops at the root.
     dropped: BTreeSet<InodeNr>,
-    /// Attribute blocks that it lets go because of a hash.
+    /// Attribute blocks that it drops because of a hash.
     let_go: BTreeSet<BlockNr>,
     /// Directories whose root has a wrong checksum.
     unsealed_roots: BTreeSet<InodeNr>,
-    /// Inodes of which it lets attributes go because of where a value is.
+    /// Inodes whose attributes it drops because of where a value is.
     without_values: BTreeSet<InodeNr>,
     /// Whether metadata has checksums.
     checksums: bool,
-    /// Directories with a name of an inode that nobody had looked at, and that is not in use.
+    /// Directories that name an inode which was never looked at and turns out to be unused.
     hollow: BTreeSet<InodeNr>,
-    /// What is done after the second pass, where it begins again before it gets there.
+    /// What is done after the second pass, if it starts over before it gets there.
     left: Option<BTreeSet<Code>>,
-    /// Findings about inodes that got the flag of their map back, and that nothing had to be done
-    /// about then.
+    /// Findings about inodes that got their extents flag back, which then needed no repair of their
+    /// own.
     gone: BTreeSet<(InodeNr, Code)>,
 }
 
@@ -236,7 +237,7 @@ impl Beside {
         }
     }
 
-    /// Whether e2fsck -p goes on at a finding, as was observed of it.
+    /// Whether e2fsck -p goes on at a finding, as observed.
     fn lets_pass(&self, finding: &Finding) -> bool {
         let dropped = finding.site.inode.is_some_and(|inode| self.dropped.contains(&inode));
         if finding.site.inode.is_some_and(|inode| self.gone.contains(&(inode, finding.code))) {
@@ -246,10 +247,10 @@ impl Beside {
             return true;
         }
         match finding.code {
-            // It says that the type of such a name is not the one of an inode that is none.
+            // It stops at the type of such a name: an unused inode has none.
             code if restarts(code) => finding.site.inode.is_none_or(|inode| !self.hollow.contains(&inode)),
-            // Descriptors from a backup, a log that nobody asked for, what it asks about the
-            // superblock, the resize inode.
+            // Descriptors from a backup, a log without the recovery flag, what it asks about the
+            // superblock, and the resize inode.
             Code::DESCRIPTORS_BACKUP
             | Code::LOG_NOT_EMPTY
             | Code::QUOTA_INODE
@@ -260,20 +261,20 @@ impl Beside {
             Code::JOURNAL_SUPERBLOCK => {
                 !finding.detail.starts_with("unknown features") && !finding.detail.starts_with("type")
             }
-            // The list of bad blocks is read before the first pass, by who does not mend.
+            // The list of bad blocks is read before the first pass, by code that does not repair.
             Code::INODE_CHECKSUM if finding.site.inode == Some(InodeNr::BAD_BLOCKS) => false,
-            // What is sound before it is replayed, and what is left is checked.
+            // The sound part before the corruption is replayed, and the rest is checked.
             Code::LOG_CORRUPT => true,
-            // The file is emptied when nothing waits in it.
+            // The file is emptied when it holds no orphans.
             Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,
             Code::XATTR_CHECKSUM => {
                 finding.site.block.is_some_and(|block| self.let_go.contains(&block))
                     || finding.site.inode.is_some_and(|inode| self.without_values.contains(&inode))
             }
-            // What is left of the index is read as leaves then, which have checksums.
+            // What is left of the index is then read as leaves, which have checksums.
             _ if self.checksums && finding.detail.ends_with(NODES_BEHIND) => false,
-            // Dropped before it looks at blocks: then it takes the root for a leaf, unless that has
-            // no right checksum either.
+            // The index is dropped before blocks are read. The root then counts as a leaf, unless
+            // its own checksum is wrong, too.
             Code::HTREE_VERSION
             | Code::HTREE_FLAGS
             | Code::HTREE_DEPTH
@@ -283,9 +284,9 @@ impl Beside {
             {
                 finding.site.inode.is_some_and(|inode| self.unsealed_roots.contains(&inode))
             }
-            // It is taken for a leaf whose entries are broken.
+            // It is taken for a leaf with broken entries.
             Code::LEAF_NO_TAIL if finding.detail == ROOT_OF_AN_INDEX => false,
-            // It is no node, so that it is read as a leaf.
+            // It is not a node, so it is read as a leaf.
             Code::HTREE_LEAF_DEPTH if self.checksums => false,
             Code::HTREE_UNREFERENCED
             | Code::HTREE_OUTSIDE
@@ -298,9 +299,9 @@ impl Beside {
     }
 }
 
-/// What was found because an inode without the flag of its extents was read as a block map, and is
-/// gone once it has it back. e2fsck -p gives it back where it meets the inode, before it looks for
-/// shared blocks and at directories.
+/// Findings that came up because an inode without its extents flag was read as a block map, and
+/// that are gone once it has the flag back. e2fsck -p restores the flag when it meets the inode,
+/// before it looks for shared blocks and at directories.
 fn gone(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
     let done = plan.actions.iter().filter_map(|action| Some((action.site.inode?, action.code)));
     let done: BTreeSet<(InodeNr, Code)> = done.collect();
@@ -309,7 +310,7 @@ fn gone(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
     if remapped.is_empty() || !plan.is_complete() {
         return BTreeSet::new();
     }
-    // A leaf without a checksum may be the root of an index whose flag went as well.
+    // A leaf without a checksum may be the root of an index whose flag was lost as well.
     let is_risky = |code: Code| !code.is_safe() || code == Code::LEAF_NO_TAIL;
     let risky: BTreeSet<InodeNr> =
         done.iter().filter(|(_, code)| is_risky(*code)).map(|(inode, _)| *inode).collect();
@@ -320,8 +321,8 @@ fn gone(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
         .collect()
 }
 
-/// Directories that named inodes of a part of a table that was not read, which is read then and has
-/// none there, where names have types.
+/// Directories that named inodes in an unread part of a table, where names have types. That part is
+/// then read, and the inodes are not in use.
 fn hollow(plan: &Plan<'_>) -> BTreeSet<InodeNr> {
     let typed = sound_superblock(&plan.overlay).is_some_and(|sb| sb.incompat().contains(Incompat::FILETYPE));
     let found = |inode: InodeNr, code: Code| {
@@ -332,7 +333,7 @@ fn hollow(plan: &Plan<'_>) -> BTreeSet<InodeNr> {
     named.filter(|inode| !found(*inode, Code::ENTRY_UNUSED)).collect()
 }
 
-/// What is done in the passes after the second one, where e2fsck begins again: what else was found
+/// What is done in the passes after the second one, if e2fsck starts over. Whatever else was found
 /// there followed from parts of tables that were not read.
 fn left(plan: &Plan<'_>) -> Option<BTreeSet<Code>> {
     let begins_again = plan.before.findings.iter().any(|finding| restarts(finding.code));
@@ -340,7 +341,7 @@ fn left(plan: &Plan<'_>) -> Option<BTreeSet<Code>> {
     (begins_again && plan.is_complete()).then(|| codes.filter(|code| code.pass() > 2).collect())
 }
 
-/// Whether a finding makes e2fsck -p drop an index before it looks at the rest of it.
+/// Whether a finding makes e2fsck -p drop an index before it reads the rest of it.
 fn drops_index(finding: &Finding) -> bool {
     matches!(
         finding.code,

@@ -1,7 +1,7 @@
-//! Quota files are written anew from what was counted: limits stay.
+//! Quota files are rewritten from what was counted; limits stay.
 //!
-//! The new content goes to fresh blocks, so that a cut leaves the old file; only where there is no
-//! space it is written over it.
+//! The new content goes to fresh blocks, so that a cut leaves the old file. It overwrites the old
+//! content only when there is no space.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::{FileType, InodeFlags};
@@ -28,7 +28,7 @@ pub(super) fn is_about_quota(code: Code) -> bool {
     matches!(code, Code::QUOTA_USAGE | Code::QUOTA_MAGIC)
 }
 
-/// Writes the quota files that findings name; gives whether one was written.
+/// Writes the quota files that findings name; returns whether one was written.
 pub(super) fn repair(
     ed: &mut Editor<'_, '_>,
     facts: &Facts,
@@ -91,8 +91,8 @@ fn put_content(ed: &mut Editor<'_, '_>, inode: InodeNr, content: &[u8]) -> Resul
     Ok(true)
 }
 
-/// Fields of a quota file as mke2fs makes one. Blocks of the map, if it gets any, are counted by
-/// the next walk.
+/// Sets the fields of a quota file as mke2fs does. If its map gets blocks, the next walk counts
+/// them.
 fn make_file(ed: &Editor<'_, '_>, slot: &mut Slot, size: u64, runs: &[Run]) {
     let volume = ed.volume();
     let extents = volume.incompat.contains(Incompat::EXTENTS);

@@ -1,11 +1,12 @@
-//! What a repair is about to write, kept in free blocks until it is written: a cut in the middle
-//! loses nothing, also of content that changes places with other content.
+//! The redo log: what a repair is about to write, kept in free blocks until it is written. A cut in
+//! the middle then loses nothing, not even content that changes places with other content.
 //!
-//! The log is a chain of index blocks, each with entries (block, where its new content is kept,
-//! checksum of that content). The last words of the superblock's reserved space name the first one
-//! by its kibibyte. The log counts only while the superblock is, to the byte, the one that was
-//! written with it: who mounts, checks or tunes the file system in between changes a time or a
-//! state there, and so drops the log. The superblock that makes the file system clean names none.
+//! The log is a chain of index blocks. Each has entries: a block, where its new content is kept,
+//! and the checksum of that content. The last words of the superblock's reserved space name the
+//! first index block by its kibibyte. The log is valid only while the superblock is, to the byte,
+//! the one that was written with it. Whoever mounts, checks or tunes the file system in between
+//! changes a time or a state there, and so drops the log. The superblock that makes the file system
+//! clean names no log.
 //!
 //! Index block: magic (16 bytes), kibibyte of the next one (0 for none), crc32c of the superblock,
 //! number of entries, bits of the block size, entries, and in the last 4 bytes crc32c of what is
@@ -26,11 +27,11 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::Plan;
 use super::editor::{change_superblock, sound_superblock};
 
-/// Most blocks of a log: a plan of more is written without one.
+/// Most blocks of a log: a larger plan is written without one.
 pub(super) const BLOCKS_MAX: u64 = 1 << 18;
 
 const MAGIC: &[u8; 16] = b"blockyard redo 1";
-/// What says that the words behind it name a log.
+/// Says that the words after it name a log.
 const NAMED: u32 = 0x6F64_6572;
 /// Words of the reserved space of the superblock: [`NAMED`], low and high half of a kibibyte.
 const WORDS: Range<usize> = 91..94;
@@ -53,7 +54,7 @@ pub(super) struct Redo {
     block_bits: u32,
 }
 
-/// Takes the name of a log off a superblock.
+/// Removes the name of a log from a superblock.
 pub(super) fn forget(sb: &mut RawSuperblock) {
     if sb.s_reserved[WORDS.start].get() == NAMED {
         sb.s_reserved[WORDS].fill(U32::new(0));
@@ -70,13 +71,14 @@ fn named(sb: &RawSuperblock) -> Option<u64> {
     (magic == NAMED).then(|| join32(high, low))
 }
 
-/// What of a superblock a log depends on: all but its checksum, which follows.
+/// Checksum of the superblock that a log depends on. It leaves out the superblock's own checksum,
+/// which follows from the rest.
 fn sum_of(sb: &RawSuperblock) -> u32 {
     crc32c_raw(!0, &sb.as_bytes()[..RawSuperblock::SIZE - 4])
 }
 
 impl Redo {
-    /// The log that counts on a device, with every checksum right.
+    /// The valid log on a device, if every checksum is right.
     pub(super) fn of(device: &dyn BlockDevice) -> Option<Self> {
         let sb = sound_superblock(device)?;
         let mut next = named(&sb)?;
@@ -102,7 +104,7 @@ impl Redo {
         1 << self.block_bits
     }
 
-    /// Takes the entries of an index block; gives where the next one is.
+    /// Takes the entries of an index block; returns where the next one is.
     fn read_index(&mut self, device: &dyn BlockDevice, at: u64, sb: &RawSuperblock) -> Option<u64> {
         debug_assert_ne!(at, 0, "0 says that there is none");
         let mut head = [0; HEAD];
@@ -119,7 +121,7 @@ impl Redo {
         let mut block = vec![0; self.block_size()];
         device.read_at(at, &mut block).ok()?;
         let (body, tail) = block.split_at(block.len() - TAIL);
-        // An index block without entries could lead round in a circle.
+        // Index blocks without entries could form a circle.
         let fits = count > 0 && count <= (body.len() - HEAD) / ENTRY;
         if !fits || crc32c_raw(!0, body) != word(tail, 0) {
             return None;
@@ -132,13 +134,13 @@ impl Redo {
         (u64_from_usize(self.entries.len()) <= BLOCKS_MAX).then_some(next)
     }
 
-    /// Reads the log from one device and writes what it says to another.
+    /// Reads the log from one device and writes its blocks to another.
     pub(super) fn carry_out(&self, from: &dyn BlockDevice, to: &dyn BlockDevice) -> Result<(), DeviceError> {
         self.carry_out_but(None, from, to)
     }
 
-    /// As [`carry_out`](Self::carry_out) on one device, durable in the end; the superblock stays,
-    /// which names the log.
+    /// As [`carry_out`](Self::carry_out) on one device, durable in the end. It leaves out the
+    /// superblock, which names the log.
     pub(super) fn carry_out_in_place(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
         self.carry_out_but(Some(PRIMARY_OFFSET >> self.block_bits), device, device)?;
         device.flush()
@@ -166,8 +168,8 @@ impl Plan<'_> {
         ((1 << self.block_bits) - HEAD - TAIL) / ENTRY
     }
 
-    /// Where a log of so many blocks and of the superblock goes; empty where it has no place, or
-    /// where the plan leaves something wrong: then nobody knows what is free.
+    /// Where a log of so many blocks and of the superblock goes. Empty if there is no room, or if
+    /// the plan leaves something wrong: then nobody knows what is free.
     pub(super) fn places(&self, blocks: usize) -> Vec<u64> {
         let wanted = if blocks == 0 { 0 } else { self.log_blocks(blocks + 1) };
         let places = self.places_up_to(wanted);
@@ -185,7 +187,7 @@ impl Plan<'_> {
         )
     }
 
-    /// Blocks of a log of so many entries.
+    /// Blocks of a log with so many entries, index blocks included.
     fn log_blocks(&self, entries: usize) -> usize {
         entries + entries.div_ceil(self.entries_per_index())
     }
@@ -207,7 +209,7 @@ impl Plan<'_> {
         spare.filter(|block| !dirty.contains(block)).take(wanted).collect()
     }
 
-    /// Writes the log and has the superblock name it; durable when it returns.
+    /// Writes the log and makes the superblock name it; durable when it returns.
     pub(super) fn keep(
         &self,
         device: &dyn BlockDevice,
@@ -240,8 +242,8 @@ impl Plan<'_> {
         device.flush()
     }
 
-    /// The superblock that names a log: the one that is there, or where that is no use the one that
-    /// is planned, not clean.
+    /// The superblock that names a log, not marked clean: the one on the device, or the planned one
+    /// if that is unusable.
     fn naming(&self, device: &dyn BlockDevice, kibibyte: u64) -> Result<RawSuperblock, DeviceError> {
         let scratch = OverlayDevice::new(device);
         let mut bytes = [0; RawSuperblock::SIZE];

@@ -1,4 +1,4 @@
-//! What is left of a directory whose inode goes: the names in it, by which its files are called in
+//! What is left of a directory whose inode is cleared: the names in it, which its files get in
 //! lost+found.
 
 use blockyard_disk::inode::InodeFlags;
@@ -10,10 +10,10 @@ use super::editor::{Editor, Slot};
 use super::entries::{Name, entries};
 use super::maps;
 
-/// Blocks that are read for names.
+/// Most blocks that are read for names.
 const BLOCKS_MAX: u64 = 4096;
 
-/// Remembers the names in a directory that is about to go.
+/// Remembers the names in a directory that is about to be cleared.
 pub(super) fn remember(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &Slot) {
     let raw = slot.raw();
     let names: Vec<Name> = if raw.flags().contains(InodeFlags::INLINE_DATA) {

@@ -1,5 +1,5 @@
-//! The resize inode: what it maps follows from the superblock alone, so that it is made anew where
-//! it is wrong.
+//! The resize inode. What it maps follows from the superblock alone, so it is made anew where it is
+//! wrong.
 //!
 //! One double-indirect block lists the reserved descriptor blocks of group 0; each of these lists
 //! its copies in the groups with a backup.
@@ -23,7 +23,7 @@ pub(crate) fn is_about_resize(code: Code) -> bool {
     matches!(code, Code::RESIZE_INODE | Code::RESIZE_REST | Code::RESIZE_WITHOUT_FEATURE)
 }
 
-/// Mends the resize inode when a finding asks for it; gives whether something was done.
+/// Repairs the resize inode when a finding asks for it; returns whether something was done.
 pub(super) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bool, DeviceError> {
     let Some(finding) = findings.iter().find(|finding| is_about_resize(finding.code)) else {
         return Ok(false);
@@ -48,11 +48,11 @@ pub(super) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bo
     Ok(true)
 }
 
-/// Writes inode and blocks; false when there is no block for the list.
+/// Writes the inode and its blocks; false when that is not possible.
 fn remake(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let geometry = &volume.geometry;
-    // Its words have 32 bits.
+    // Block numbers in the lists have 32 bits.
     let end = geometry.blocks_count().raw().saturating_add(geometry.blocks_per_group());
     if end > u64_from_u32(u32::MAX) {
         return Ok(false);

@@ -1,5 +1,5 @@
-//! One round: the passes in order over the overlay, up to the first that finds errors, which are
-//! mended.
+//! One round: the passes run in order over the overlay, up to the first that finds errors, which
+//! are repaired.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,14 +48,14 @@ const CRC32C: u8 = 1;
 /// What every round has.
 pub(super) struct Round<'a> {
     pub(super) device: &'a dyn BlockDevice,
-    /// The journal that has a device of its own.
+    /// The external journal.
     pub(super) journal: Option<&'a dyn BlockDevice>,
     pub(super) now: u64,
-    /// What was found before the first round, by the replay of the journal.
+    /// What the replay of the journal found before the first round.
     pub(super) findings: Vec<Finding>,
 }
 
-/// Notes that are worth a write of bitmaps and counts.
+/// Notes for which bitmaps and counts are written.
 const NOTES: [Code; 10] = [
     Code::BACKUP_SUPERBLOCK,
     Code::GROUP_CHECKSUM,
@@ -80,7 +80,7 @@ pub(super) fn is_mended(finding: &Finding) -> bool {
 }
 
 impl Round<'_> {
-    /// Runs the passes; true when something was mended and they are to run again.
+    /// Runs the passes; true when something was repaired and they must run again.
     pub(super) fn run(&mut self, log: &mut Log) -> Result<bool, Error> {
         let mut sink = Sink::default();
         let mut volume = match superblock::open(self.device, &mut sink)? {
@@ -139,7 +139,7 @@ impl Round<'_> {
         passes(&mut ed, &found)
     }
 
-    /// Takes a superblock that the user names.
+    /// Takes the superblock that the user names.
     pub(super) fn take_superblock(&self, place: Place, log: &mut Log) -> Result<(), Error> {
         let Place { block, block_size } = place;
         let backup = backup::at(self.device, place).ok_or(Error::NoSuperblock { block, block_size })?;
@@ -168,7 +168,7 @@ impl Round<'_> {
         self.infer(log)
     }
 
-    /// Writes a superblock that follows from what is left.
+    /// Writes a superblock inferred from what is left.
     fn infer(&self, log: &mut Log) -> Result<bool, Error> {
         if !infer::write(self.device, self.now)? {
             return Ok(false);
@@ -197,8 +197,8 @@ impl Round<'_> {
         descriptors::load(&mut volume, &mut sink)
     }
 
-    /// Without a backup: the primary superblock may be good but for magic, checksum or a constant.
-    /// Its descriptors must say so.
+    /// Without a backup: the primary superblock may be good except for magic, checksum or a
+    /// constant. Its descriptors must confirm that.
     fn seal_primary(&self, log: &mut Log) -> Result<bool, Error> {
         let (size, mut inodes_per_group) = (self.device.size(), 0);
         editor::change_superblock(self.device, |sb| {
@@ -216,7 +216,7 @@ impl Round<'_> {
         let usable = !volume.groups.is_empty() && superblock::check_values(&volume, &mut sink)?;
         let unsealed =
             sink.into_findings().iter().filter(|finding| finding.code == Code::GROUP_CHECKSUM).count();
-        // Checksums that are right speak for the constants, whatever a descriptor says.
+        // Correct checksums confirm the constants, whatever a descriptor says.
         let sealed = unsealed == 0 && volume.checksums.fs_seed().is_some();
         if !usable || !(sound || sealed) || unsealed * 2 > volume.groups.len() {
             return Ok(false);
@@ -227,13 +227,13 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Puts a backup in the place of superblock and descriptors. Its flags are of the day when it
-    /// was written: whole tables are read.
+    /// Replaces superblock and descriptors by a backup. Its flags are as old as the backup, so
+    /// whole tables are read.
     fn take(&self, backup: &Backup, log: &mut Log, code: Code) -> Result<bool, Error> {
         let is_usable = |device: &dyn BlockDevice| {
             matches!(superblock::open(device, &mut Sink::default()), Ok(Opened::Volume(_)))
         };
-        // A backup that is damaged itself must not take the place of anything.
+        // A backup that is itself damaged must not replace anything.
         let trial = backup.laid_over(self.device);
         if !trial.is_some_and(|trial| is_usable(&trial)) || !backup.write_over(self.device) {
             return Ok(false);
@@ -243,7 +243,7 @@ impl Round<'_> {
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
             return Ok(false);
         };
-        // Its descriptors may be damaged where those that every group uses are not.
+        // Its descriptors may be damaged while those that every group uses are not.
         let keeps_descriptors = !self.is_described(backup) && descriptors::load(&mut volume, &mut sink);
         if !keeps_descriptors {
             backup.lay_descriptors(&volume, self.device);
@@ -260,7 +260,7 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Replaces what no superblock can say, in a backup that is damaged itself.
+    /// Replaces impossible values in a backup that is itself damaged.
     fn make_possible(&self) -> Result<(), Error> {
         editor::change_superblock(self.device, |sb| {
             if constants::has_lost_revision(sb) {
@@ -297,7 +297,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Writes backups anew that differ, when the rest is clean.
+    /// Rewrites backups that differ, when the rest is clean.
     pub(super) fn refresh_backups(&self, log: &mut Log) -> Result<(), Error> {
         let mut sink = Sink::default();
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else { return Ok(()) };
@@ -311,7 +311,7 @@ impl Round<'_> {
         matches!(superblock::open(self.device, &mut Sink::default()), Ok(Opened::Volume(_)))
     }
 
-    /// The size of blocks as a power of two; that of the smallest when nobody knows it.
+    /// The block size as a power of two; the smallest one when nobody knows it.
     pub(super) fn block_bits(&self) -> u32 {
         match superblock::open(self.device, &mut Sink::default()) {
             Ok(Opened::Volume(volume)) => volume.geometry.block_bits(),
@@ -388,7 +388,8 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     after_links(ed, &facts, ledger, before)
 }
 
-/// What needs files and directories as they are to be: the journal, wishes, quota files, pass 5.
+/// The steps that need files and directories in their final state: the journal, wishes, quota
+/// files, pass 5.
 fn after_links(
     ed: &mut Editor<'_, '_>,
     facts: &Facts,
@@ -434,7 +435,7 @@ fn last_pass(
         return Ok(false);
     }
     bitmaps::repair(ed, facts, &found)?;
-    // Nothing comes after: what is still wrong with bitmaps stays so.
+    // Nothing comes after this: what is still wrong with bitmaps stays wrong.
     Ok(!found.is_empty())
 }
 

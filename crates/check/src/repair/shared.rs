@@ -1,8 +1,8 @@
 //! Passes 1B to 1D: blocks that are claimed twice. One owner keeps them, the others get copies.
 //!
-//! Metadata keeps its own; then the inodes that the superblock names; then others that were sound
-//! so far, those with the fewest shared blocks first. All of them are named as doubtful, the keeper
-//! too: whose content it is cannot be told.
+//! Metadata keeps its blocks; then the inodes that the superblock names; then others that needed no
+//! repair so far, those with the fewest shared blocks first. All of them are reported as doubtful,
+//! even the keeper: nobody can tell whose content it is.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ const TRIES_MAX: u32 = 3;
 #[derive(Default)]
 struct Owned(BTreeSet<u64>);
 
-/// Parts the inodes that share clusters.
+/// Separates the inodes that share clusters.
 pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<(), DeviceError> {
     let first = ed.volume().first_inode();
     let mut inodes: Vec<InodeNr> = findings
@@ -37,8 +37,8 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<()
         .collect();
     inodes.sort_unstable();
     inodes.dedup();
-    // Who was mended may claim what it never had, and so may who claims most of what others have,
-    // too.
+    // An inode that was repaired may claim what it never had, and so may one that shares many
+    // clusters with others.
     let mended: BTreeSet<InodeNr> = ed.log.actions.iter().filter_map(|action| action.site.inode).collect();
     let mut ranked = Vec::with_capacity(inodes.len());
     for inode in inodes {
@@ -53,7 +53,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<()
     Ok(())
 }
 
-/// How many clusters of an inode's content others claim, too.
+/// How many clusters of an inode's content are also claimed by others.
 fn shared_clusters(ed: &Editor<'_, '_>, inode: InodeNr) -> Result<u64, DeviceError> {
     let slot = ed.slot(inode)?;
     let shared = |run: &Run| {
@@ -65,7 +65,7 @@ fn shared_clusters(ed: &Editor<'_, '_>, inode: InodeNr) -> Result<u64, DeviceErr
 }
 
 /// Whether a block must be left to another owner: its cluster was claimed twice, and is metadata or
-/// has a keeper.
+/// already has a keeper.
 fn is_anothers(ed: &Editor<'_, '_>, block: BlockNr, mine: &BTreeSet<u64>, owned: &mut Owned) -> bool {
     let cluster = ed.scan.map.cluster(block);
     if ed.scan.map.shared_in(cluster, 1) == 0 || mine.contains(&cluster) {
@@ -130,7 +130,7 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<()
     Ok(())
 }
 
-/// Whether an inode is the journal's at another number: no file ever maps what the journal does.
+/// Whether an inode is a copy of the journal's: no file ever maps what the journal does.
 fn is_copy_of_journal(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let journal = InodeNr::new(volume.sb.s_journal_inum.get());
@@ -141,8 +141,8 @@ fn is_copy_of_journal(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Re
     Ok(ed.slot(journal)?.raw().i_block == raw.i_block)
 }
 
-/// A reserved inode that shares blocks in spite of all: what it maps is not content. The block with
-/// the list of the resize inode stays its own.
+/// Handles a reserved inode that shares blocks after all: what it maps is not content. The resize
+/// inode keeps the block with its list.
 fn give_up_reserved(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<(), DeviceError> {
     if inode == InodeNr::RESIZE {
         let slot = ed.slot(inode)?;
@@ -161,7 +161,7 @@ enum Placed {
     Dropped,
 }
 
-/// Decides on one block of data; a copy takes the place in its cluster that its logical number
+/// Decides about one block of data. A copy has the offset in its cluster that its logical number
 /// gives it.
 fn placed(
     ed: &mut Editor<'_, '_>,
@@ -186,7 +186,7 @@ fn placed(
         }
         return copy(ed, block, BlockNr::new(moved)).map(Placed::Copied);
     }
-    // A cluster that this file met already belongs to another part of it.
+    // A cluster that this file already uses belongs to another part of it.
     let again = mine.contains(&cluster);
     if !again && !is_anothers(ed, BlockNr::new(block.physical), mine, owned) {
         mine.insert(cluster);
@@ -219,7 +219,7 @@ fn push(runs: &mut Vec<Run>, block: Run) {
     }
 }
 
-/// Gives an inode an attribute block of its own when its block is something else too.
+/// Gives an inode an attribute block of its own when its block has another use, too.
 fn part_attributes(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<bool, DeviceError> {
     let mut slot = ed.slot(inode)?;
     let block = ed.volume().file_acl(slot.raw());

@@ -1,5 +1,4 @@
-//! A directory written anew: one block, a list of blocks, or an index over leaves in the order of
-//! hashes.
+//! A directory written anew: one block, a list of blocks, or an index over leaves in hash order.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::checksum::{seal_dir_leaf, seal_htree};
@@ -21,11 +20,11 @@ pub(super) struct Directory {
     pub(super) inode: InodeNr,
     pub(super) parent: u32,
     pub(super) names: Vec<Name>,
-    /// Blocks that it had: used again when there is no other space.
+    /// Blocks that it had: reused when there is no other space.
     pub(super) old: Vec<BlockNr>,
 }
 
-/// A leaf: the hash that it begins with, whether the leaf before ends with that too, and its names.
+/// A leaf: its first hash, whether the leaf before ends with the same hash, and its names.
 struct Leaf {
     hash: u32,
     continues: bool,
@@ -67,7 +66,7 @@ pub(super) fn write(
     if maps::write(ed, directory.inode, slot, &joined(&runs))?.is_err() {
         return Ok(false);
     }
-    // The walk over the inodes counts the blocks in the next round.
+    // The walk over the inodes sets the block count in the next round.
     ed.put_slot(directory.inode, slot)?;
     Ok(true)
 }
@@ -76,7 +75,7 @@ fn run(logical: u64, place: BlockNr) -> Run {
     Run { logical, physical: place.raw(), length: 1, unwritten: false }
 }
 
-/// Runs of blocks that follow each other as one.
+/// Joins runs of adjacent blocks.
 fn joined(runs: &[Run]) -> Vec<Run> {
     let mut joined: Vec<Run> = Vec::new();
     for run in runs {
@@ -93,8 +92,8 @@ fn joined(runs: &[Run]) -> Vec<Run> {
     joined
 }
 
-/// Where the blocks go: fresh ones, whole clusters each; the old ones when there is no space and
-/// they are enough.
+/// Where the blocks go: fresh ones, whole clusters each. If there is no space, the old ones, when
+/// there are enough of them.
 fn places(ed: &mut Editor<'_, '_>, directory: &Directory, count: usize) -> Option<Vec<BlockNr>> {
     if count == 1 && !directory.old.is_empty() && ed.volume().geometry.cluster_ratio() == 1 {
         return Some(directory.old[..1].to_vec());
@@ -127,7 +126,7 @@ fn linear(directory: &Directory, layout: DirLayout, seed: Option<u32>) -> Vec<Ve
     blocks
 }
 
-/// How many of the first names fit into so many bytes.
+/// How many of the first names fit into `room` bytes.
 fn that_fit(names: &[Name], room: usize) -> usize {
     let mut used = 0;
     names
@@ -196,7 +195,7 @@ fn indexed(
     Some(blocks)
 }
 
-/// Enters entries behind the first one, which stands already.
+/// Enters entries after the first one, which is there already.
 fn fill(block: &mut [u8], kind: IndexKind, layout: &DirLayout, entries: &[IndexEntry]) {
     let Ok(mut index) = IndexMut::parse(block, kind, layout, u32::MAX) else {
         unreachable!("the index was just made");
@@ -221,7 +220,7 @@ fn node(entries: &[IndexEntry], layout: &DirLayout, seed: Option<u32>) -> Vec<u8
     block
 }
 
-/// Names in the order of their hashes, cut into leaves that are not quite full.
+/// Names in hash order, cut into leaves.
 fn leaves(directory: &Directory, layout: &DirLayout, hasher: &DirHasher) -> Vec<Leaf> {
     let mut hashed: Vec<(u32, u32, &Name)> = directory
         .names

@@ -20,7 +20,7 @@ const ENCRYPTED_NAME_MIN: usize = 16;
 /// The names of a directory.
 #[derive(Debug, Default)]
 pub(super) struct Read {
-    /// What `..` names; the directory itself when nothing says it.
+    /// What `..` names; the root when nothing says it.
     pub(super) dotdot: u32,
     /// Names by the logical block that holds them.
     pub(super) blocks: BTreeMap<u64, Vec<Name>>,
@@ -67,7 +67,7 @@ pub(super) fn read_inline(ed: &Editor<'_, '_>, at: &Mending<'_>, head: [u8; 60],
 fn finish(ed: &Editor<'_, '_>, at: &Mending<'_>, mut read: Read) -> Read {
     let inodes = ed.volume().geometry.inodes_count();
     if at.inode == InodeNr::ROOT || read.dotdot == 0 || read.dotdot > inodes {
-        // Connectivity gives the directory its parent later.
+        // Pass 3 sets the right parent later.
         read.dotdot = InodeNr::ROOT.raw();
     }
     read
@@ -99,7 +99,7 @@ pub(super) struct Judged {
     pub(super) gone: Vec<Name>,
 }
 
-/// Drops the names that cannot be, and mends the types of the others.
+/// Drops impossible names, and corrects the types of the others.
 pub(super) fn judge(ed: &Editor<'_, '_>, at: &Mending<'_>, change: &Change, read: &mut Read) -> Judged {
     let cost = if read.broken { Cost::Doubtful } else { Cost::Nothing };
     let mut judged = Judged { cost, changes: Vec::new(), gone: Vec::new() };
@@ -123,7 +123,7 @@ pub(super) fn judge(ed: &Editor<'_, '_>, at: &Mending<'_>, change: &Change, read
     judged
 }
 
-/// A name that is another one now.
+/// The record of a name that was changed.
 fn renamed(old: Vec<u8>, new: &[u8]) -> NameChange {
     let what = format!("renamed to {}", new.escape_ascii());
     NameChange { name: old, what, cost: Cost::Moved }
@@ -178,8 +178,8 @@ fn stays(ed: &Editor<'_, '_>, at: &Mending<'_>, name: &mut Name) -> bool {
     true
 }
 
-/// Gives names that occur twice different ends; gives which. The greatest inode keeps the name, as
-/// observed of e2fsck: no other name changes, also none that looks like a new one.
+/// Makes names that occur twice differ by a suffix; returns which. As observed in e2fsck, the
+/// greatest inode keeps the name, and no other name changes, even one that looks like a new one.
 pub(super) fn separate(names: &mut [Name]) -> Vec<NameChange> {
     let mut holders: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
     for name in names.iter() {
@@ -196,7 +196,7 @@ pub(super) fn separate(names: &mut [Name]) -> Vec<NameChange> {
     changes
 }
 
-/// A name with an end that makes it none of those that there are.
+/// A name with a suffix, if needed, so that it is none of those taken.
 pub(super) fn unlike(name: &[u8], taken: &BTreeSet<Vec<u8>>) -> Vec<u8> {
     let mut number = 0;
     let mut bytes = name.to_vec();
