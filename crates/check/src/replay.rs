@@ -1,4 +1,4 @@
-//! A dirty journal is replayed in memory before anything is judged: the device stays as it is.
+//! Replays a dirty journal in memory before anything is judged. The device is not written.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::Incompat;
@@ -9,15 +9,15 @@ use zerocopy::FromBytes;
 use crate::code::Code;
 use crate::finding::{Sink, Site};
 
-/// A file system with its journal replayed into memory, and the journal as that leaves it when it
-/// has a device of its own.
+/// A file system with its journal replayed in memory, and the external journal, if there is one, as
+/// the replay leaves it.
 pub(crate) struct Replayed<'a> {
     pub(crate) image: OverlayDevice<&'a dyn BlockDevice>,
     pub(crate) journal: Option<OverlayDevice<&'a dyn BlockDevice>>,
 }
 
-/// Replays the journal into memory; `None` when the superblock does not ask for it or it cannot be
-/// done, which is a finding.
+/// Replays the journal in memory; `None` when the superblock does not ask for it, or when it fails,
+/// which is a finding.
 pub(crate) fn replayed<'a>(
     image: &'a dyn BlockDevice,
     journal: Option<&'a dyn BlockDevice>,
@@ -30,8 +30,8 @@ pub(crate) fn replayed<'a>(
     replay_over(&replayed.image, replayed.journal.as_ref(), sink).then_some(replayed)
 }
 
-/// Replays the journal of an image in its overlay; false, with anything written, when it cannot be
-/// done.
+/// Replays the journal of an image in its overlay. False when that fails; the overlay may then hold
+/// anything.
 pub(crate) fn replay_over(
     image: &OverlayDevice<&dyn BlockDevice>,
     journal: Option<&OverlayDevice<&dyn BlockDevice>>,
@@ -58,7 +58,7 @@ pub(crate) fn replay_over(
     }
 }
 
-/// Whether the superblock says that the journal holds what is to be replayed.
+/// Whether the superblock says that the journal needs recovery.
 pub(crate) fn asks_for_recovery(device: &dyn BlockDevice) -> bool {
     let mut bytes = [0; RawSuperblock::SIZE];
     device.read_at(PRIMARY_OFFSET, &mut bytes).is_ok_and(|()| {

@@ -26,8 +26,7 @@ impl Claims for SharedClaims<'_> {
     }
 }
 
-/// Reports every inode that maps a cluster which was claimed twice. Costs nothing when there is
-/// none.
+/// Reports every inode that maps a cluster which was claimed twice. Costs nothing if there is none.
 pub(crate) fn report(scan: &Scan<'_, '_>, xattr_blocks: &[XattrBlockRef], ledger: &mut Ledger) {
     if !scan.map.has_shared() {
         return;
@@ -45,7 +44,7 @@ pub(crate) fn report(scan: &Scan<'_, '_>, xattr_blocks: &[XattrBlockRef], ledger
 
 fn report_group(scan: &Scan<'_, '_>, group: GroupNr) -> Sink {
     let mut found = Sink::default();
-    // What the first walk reported already goes nowhere.
+    // What the first walk reported already is dropped.
     let mut facts = GroupFacts::new(scan.volume.group_of(group).inodes_used);
     let mut budget = Budget::of(scan.volume);
     let mut ignored = Sink::default();

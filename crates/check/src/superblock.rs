@@ -18,14 +18,14 @@ use crate::volume::Volume;
 const CRC32C: u8 = 1;
 /// The only `s_encoding`.
 const ENCODING_UTF8: u16 = 1;
-/// Features with names and without anybody who knows them.
+/// Features that have names but no known meaning.
 const UNKNOWN_COMPAT: Compat = Compat::LAZY_BG.union(Compat::SNAPSHOT_BITMAP);
 
-/// What became of reading the superblock.
+/// The result of reading the superblock.
 pub(crate) enum Opened<'a> {
     /// The file system can be checked.
     Volume(Box<Volume<'a>>),
-    /// It cannot, the findings say why; a backup of the superblock may help.
+    /// It cannot; the findings say why. A backup of the superblock may help.
     Corrupt,
     /// It cannot, and e2fsck does not look for a backup.
     Unusable,
@@ -34,8 +34,7 @@ pub(crate) enum Opened<'a> {
 /// Reads the superblock and checks every constant.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for features that are not known; a file system with them cannot be
-/// judged.
+/// [`Error::Unsupported`] for unknown features; a file system with them cannot be judged.
 pub(crate) fn open<'a>(device: &'a dyn BlockDevice, sink: &mut Sink) -> Result<Opened<'a>, Error> {
     let mut bytes = [0; 1024];
     if let Err(error) = device.read_at(PRIMARY_OFFSET, &mut bytes) {
@@ -79,7 +78,7 @@ pub(crate) fn open<'a>(device: &'a dyn BlockDevice, sink: &mut Sink) -> Result<O
     })))
 }
 
-/// Features that do not change where metadata is: asked for after the descriptors, as e2fsck does.
+/// Checks features that do not change where metadata is, after the descriptors, as in e2fsck.
 fn check_features(volume: &Volume<'_>) -> Result<(), Error> {
     let ro_compat = volume.ro_compat.unnamed() | (volume.ro_compat & RoCompat::REPLICA);
     if !ro_compat.is_empty() {
@@ -92,8 +91,7 @@ fn check_features(volume: &Volume<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether e2fsck opens a file system with such constants, and gives it up (or breaks down)
-/// afterwards.
+/// Whether e2fsck opens a file system with such constants, and then gives up or breaks down.
 fn is_beyond_help(sb: &RawSuperblock) -> bool {
     let first = u64_from_u32(sb.s_first_data_block.get());
     let moved = first > 1 || (first == 0 && sb.s_log_block_size.get() == 0);
@@ -101,8 +99,8 @@ fn is_beyond_help(sb: &RawSuperblock) -> bool {
     (moved && first < sb.blocks_count().raw()) || no_size
 }
 
-/// Every bound that [`Geometry`] and [`Volume`] rely on: gives the geometry and the bytes of a
-/// descriptor.
+/// Checks every bound that [`Geometry`] and [`Volume`] rely on; returns the geometry and the bytes
+/// of a descriptor.
 fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<(Geometry, usize)> {
     let before = sink.errors();
     let geometry = keep(bounds::geometry(sb), Code::SUPERBLOCK_CONSTANT, sink)?;
@@ -111,7 +109,7 @@ fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<(Geometry, usi
     let table_fits = geometry.inode_table_blocks() + 3 < geometry.blocks_per_group().max(8);
     let fills_a_block = ipg >= block_size / u32::from(geometry.inode_size());
     constant_check(sink, table_fits && fills_a_block, "s_inodes_per_group", ipg.into());
-    // Without flex_bg the field is not used, and still looked at.
+    // Without flex_bg the field is not used, but still checked.
     let flex = sb.s_log_groups_per_flex;
     constant_check(sink, flex <= 31, "s_log_groups_per_flex", flex.into());
     let desc_size = desc_size(sb, sink)?;
@@ -124,8 +122,8 @@ fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<(Geometry, usi
     (sink.errors() == before).then_some((geometry, desc_size))
 }
 
-/// Bytes of a descriptor. Like e2fsck this takes the old 32 although 64bit asks for 64: block
-/// numbers have 32 bits then.
+/// Bytes of a descriptor. Like e2fsck, this accepts the old 32 although 64bit asks for 64: block
+/// numbers then have 32 bits.
 fn desc_size(sb: &RawSuperblock, sink: &mut Sink) -> Option<usize> {
     if sb.incompat().contains(Incompat::BIT64) && sb.s_desc_size.get() == 32 {
         sink.add(Code::DESCRIPTORS_NARROW, Site::NOWHERE, "s_desc_size = 32");
@@ -134,12 +132,12 @@ fn desc_size(sb: &RawSuperblock, sink: &mut Sink) -> Option<usize> {
     keep(bounds::desc_size(sb), Code::SUPERBLOCK_CONSTANT, sink)
 }
 
-/// What a bound gives; a finding when it does not hold.
+/// The bounded value; a finding when the bound does not hold.
 fn keep<T>(bounded: Bounded<T>, code: Code, sink: &mut Sink) -> Option<T> {
     bounded.map_err(|broken| sink.add(code, Site::NOWHERE, broken.to_string())).ok()
 }
 
-/// Checks what e2fsck asks only when it has found the descriptors to be sound. Gives whether the
+/// Checks what e2fsck checks only after it found the descriptors to be sound. Returns whether the
 /// file system can be examined.
 ///
 /// # Errors
@@ -149,7 +147,7 @@ pub(crate) fn check_values(volume: &Volume<'_>, sink: &mut Sink) -> Result<bool,
     let before = sink.errors();
     let mut check = |ok: bool, field: &str, value: u64| constant_check(sink, ok, field, value);
     let desc_size = sb.s_desc_size.get();
-    // Without 64bit the field is not used, and still looked at.
+    // Without 64bit the field is not used, but still checked.
     check(
         desc_size == 0 || (desc_size <= 1024 && desc_size.is_power_of_two()),
         "s_desc_size",
@@ -180,7 +178,7 @@ fn constant_check(sink: &mut Sink, ok: bool, field: &str, value: u64) {
     }
 }
 
-/// Fields that can be wrong without making the rest unreadable.
+/// Checks fields that can be wrong without making the rest unreadable.
 fn check_fields(volume: &Volume<'_>, sink: &mut Sink) {
     let sb = &volume.sb;
     let mut add = |wrong: bool, code: Code, detail: String| {
@@ -230,7 +228,7 @@ fn check_fields(volume: &Volume<'_>, sink: &mut Sink) {
     }
 }
 
-/// The inode numbers that must not be named by a directory: reserved ones and hidden files.
+/// Whether no directory may name an inode: reserved ones and hidden files.
 pub(crate) fn is_hidden(volume: &Volume<'_>, inode: InodeNr) -> bool {
     let sb = &volume.sb;
     let nr = inode.raw();

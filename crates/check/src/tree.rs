@@ -1,5 +1,5 @@
-//! Passes 3 and 4: every directory hangs on the root by exactly one name, and link counts are what
-//! names add up to.
+//! Passes 3 and 4: exactly one name connects every directory to the root, and link counts match
+//! the names.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::volume::Volume;
 
 /// Groups handed to the threads at a time.
 const BATCH: usize = 4096;
-/// Links that a directory may count before it stores 1 for "many".
+/// Most links that a directory counts before it stores 1 for "many".
 const LINKS_MAX: u32 = 65_000;
 
 /// Checks connectivity, `..` and lost+found.
@@ -77,8 +77,8 @@ impl Parents {
     }
 }
 
-/// Directories that lead to themselves instead of the root: each loop is reported once, at its
-/// lowest inode.
+/// Reports directories that lead to themselves instead of the root: each loop once, at its lowest
+/// inode.
 fn report_loops(parents: &Parents, sink: &mut Sink) {
     // The walk that first met a directory; a walk that meets its own mark has found a loop.
     let mut met = vec![0; parents.0.len()];
@@ -155,7 +155,7 @@ fn check_links_of(
     assert_eq!(group.kinds.len(), group.links.len(), "link counts of group {nr}");
     for (index, kind) in group.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used()) {
         let (stored, counted) = (u32::from(group.links.get(index)), group.references.get(index));
-        // As nearly all are: a name, and the link for it.
+        // Nearly all inodes: one name, and the link for it.
         if stored == 1 && counted == 1 && !kind.is_directory() {
             continue;
         }

@@ -1,5 +1,5 @@
-//! Attribute values kept in inodes: the inode must exist, hold what the entry says, and count its
-//! references.
+//! Attribute values in inodes of their own: the inode must exist, hold what the entry says, and
+//! count its references.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use crate::facts::{Facts, ValueInode, ValueRef};
 use crate::finding::{Sink, Site};
 use crate::volume::Volume;
 
-/// Checks every reference against its inode, and every such inode against its references; gives the
-/// inodes that attributes refer to, which need no name.
+/// Checks every reference against its inode, and every such inode against its references; returns
+/// the inodes that attributes refer to, which need no name.
 pub(crate) fn check(
     volume: &Volume<'_>,
     facts: &Facts,
@@ -41,7 +41,7 @@ pub(crate) fn check(
         if count == 0 && !volume.incompat.contains(Incompat::EA_INODE) {
             continue;
         } else if count == 0 {
-            // Whether names refer to it is seen with the link counts.
+            // Its names are checked with the link counts.
             sink.add(Code::EA_FLAG_ON_FILE, Site::inode(value.inode), "");
         } else if count != value.refcount {
             let detail = format!("{}, counted {count}", value.refcount);

@@ -8,8 +8,7 @@ use blockyard_disk::num::u64_from_u32;
 
 use crate::volume::Volume;
 
-/// Words of `i_block` that hold direct blocks; behind them stand the roots of one, two and three
-/// levels.
+/// Words of `i_block` that hold direct blocks. The roots of one, two and three levels follow.
 const DIRECT: usize = 12;
 
 /// What an image holds, counted as `e2fsck -v` counts it.
@@ -17,12 +16,12 @@ const DIRECT: usize = 12;
 pub struct Vitals {
     /// Inodes in use, reserved ones included.
     pub inodes_used: u64,
-    /// Inodes that there are.
+    /// All inodes.
     pub inodes: u64,
-    /// Files, the journal included, whose blocks do not follow one another, and that have fewer of
-    /// them than a group.
+    /// Files, the journal included, whose blocks are not contiguous, if they have fewer blocks than
+    /// a group.
     pub fragmented_files: u64,
-    /// Directories like that.
+    /// Directories of that kind.
     pub fragmented_directories: u64,
     /// Inodes with an indirect, a double-indirect and a triple-indirect block.
     pub indirect: [u64; 3],
@@ -30,7 +29,7 @@ pub struct Vitals {
     pub extent_depths: [u64; 6],
     /// Blocks in use.
     pub blocks_used: u64,
-    /// Blocks that there are.
+    /// All blocks.
     pub blocks: u64,
     /// Blocks on the list of bad ones.
     pub bad_blocks: u64,
@@ -50,11 +49,11 @@ pub struct Vitals {
     pub links: u64,
     /// Symbolic links.
     pub symlinks: u64,
-    /// Symbolic links whose target stands in the inode.
+    /// Symbolic links whose target is in the inode.
     pub fast_symlinks: u64,
     /// Sockets.
     pub sockets: u64,
-    /// Inodes that hold a value of an attribute: among the regular files, and no names.
+    /// Inodes that hold a value of an attribute. They count as regular files, but have no name.
     pub value_inodes: u64,
 }
 
@@ -91,7 +90,7 @@ impl AddAssign<&Self> for Vitals {
 pub(crate) struct Laid {
     /// Whether there was a map to walk.
     pub(crate) mapped: bool,
-    /// Whether blocks that follow one another in the file do not on the device.
+    /// Whether blocks that are adjacent in the file are not so on the device.
     pub(crate) split: bool,
     /// Blocks allocated, those of the map included.
     pub(crate) blocks: u64,
@@ -119,11 +118,11 @@ impl Vitals {
         }
     }
 
-    /// Counts whether the blocks of an inode lie apart: of every inode but the resize inode, whose
-    /// blocks have set places.
+    /// Counts whether the blocks of an inode lie apart. This is for every inode but the resize
+    /// inode, whose blocks have fixed places.
     pub(crate) fn note_pieces(&mut self, raw: &RawInode, laid: Laid, blocks_per_group: u64) {
         debug_assert!(!laid.split || laid.mapped, "blocks that lie apart without a map");
-        // What fills a group cannot lie in one piece everywhere.
+        // A file that fills a group cannot be contiguous everywhere.
         if laid.split && laid.blocks < blocks_per_group {
             match raw.file_type() {
                 Some(FileType::Directory) => self.fragmented_directories += 1,
@@ -132,7 +131,7 @@ impl Vitals {
         }
     }
 
-    /// Counts size and map of an inode. Reserved ones count but for their indirect blocks.
+    /// Counts size and map of an inode. Indirect blocks of reserved inodes do not count.
     pub(crate) fn note_map(&mut self, raw: &RawInode, laid: Laid, ordinary: bool) {
         if !laid.mapped {
             return;
@@ -153,7 +152,7 @@ impl Vitals {
         }
     }
 
-    /// Levels of the deepest extent tree, and inodes by level up to that; empty when no inode has
+    /// Inodes by the depth of their extent tree, up to the deepest; empty when no inode has
     /// extents.
     #[must_use]
     pub fn extent_histogram(&self) -> &[u64] {

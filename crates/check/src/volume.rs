@@ -2,8 +2,8 @@
 //! blocks.
 //!
 //! Built by `superblock.rs` from constants that were checked there, so that all arithmetic here is
-//! safe. Where backups and descriptor blocks lie is computed here on purpose, apart from what
-//! writes them.
+//! safe. Where backups and descriptor blocks lie is computed here on purpose, independent of the
+//! code that writes them.
 
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::dirblock::DirLayout;
@@ -29,12 +29,12 @@ pub(crate) struct Volume<'a> {
     pub(crate) ro_compat: RoCompat,
     /// Bytes of a descriptor.
     pub(crate) desc_size: usize,
-    /// Whether superblock and descriptors are backups. The flags of those are of the day they were
-    /// written: like e2fsck, all bitmaps and whole tables are read then.
+    /// Whether superblock and descriptors are backups. Their flags are outdated, so all bitmaps and
+    /// whole tables are read, as in e2fsck.
     pub(crate) is_backup: bool,
     /// Whether the journal was replayed in memory.
     pub(crate) is_replayed: bool,
-    /// Who is told how far the check is.
+    /// Receives the progress of the check.
     pub(crate) watch: crate::Watch,
     /// Descriptors with their checked flags; filled by `descriptors.rs`.
     pub(crate) groups: Vec<Group>,
@@ -46,10 +46,10 @@ pub(crate) struct Group {
     pub(crate) desc: RawGroupDesc,
     /// Checked flags: cleared where the descriptor's checksum is wrong or the feature is off.
     pub(crate) flags: GroupFlags,
-    /// Inodes at the head of the table that may be in use: what is scanned.
+    /// Inodes at the head of the table that may be in use, and so are scanned.
     pub(crate) inodes_used: u32,
-    /// Inodes at the head of the table that may be in use as the descriptor says: less than what is
-    /// scanned where it breaks its own rules. What is in use beyond is an error.
+    /// Inodes at the head of the table that may be in use by the descriptor: fewer than are scanned
+    /// if it breaks its own rules. An inode in use beyond them is an error.
     pub(crate) inodes_believed: u32,
     /// Whether the bitmap or table lies inside the file system.
     pub(crate) block_bitmap_ok: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// Whether a bitmap is read although the descriptor calls it uninitialised, because the
-    /// descriptor's checksum is wrong. Nobody holds it to its own checksum then.
+    /// descriptor's checksum is wrong. The bitmap's own checksum is not verified then.
     pub(crate) fn is_read_in_doubt(&self, uninit: GroupFlags) -> bool {
         self.desc.flags().contains(uninit) && !self.flags.contains(uninit)
     }
@@ -75,13 +75,13 @@ impl Volume<'_> {
         if self.sb.s_rev_level.get() == 0 { 11 } else { self.sb.s_first_ino.get() }
     }
 
-    /// Whether the Hurd made the file system: its files may have a block for a translator, and
-    /// nobody holds their `i_blocks` to anything.
+    /// Whether the Hurd made the file system. Its files may have a block for a translator, and
+    /// their `i_blocks` are not checked.
     pub(crate) fn is_hurd(&self) -> bool {
         self.sb.s_creator_os.get() == CREATOR_HURD
     }
 
-    /// The attribute block of an inode: without 64bit the high half of its number does not count.
+    /// The attribute block of an inode. Without 64bit the high half of its number is ignored.
     pub(crate) fn file_acl(&self, raw: &RawInode) -> BlockNr {
         if self.incompat.contains(Incompat::BIT64) {
             raw.file_acl()
@@ -212,8 +212,8 @@ impl Volume<'_> {
         self.geometry.group_first_block(group) + self.superblock_blocks(group)
     }
 
-    /// Where the second copy of a block of descriptors in a meta group lies; `None` for those
-    /// behind the superblock and for meta groups of one group.
+    /// Where the second copy of a block of descriptors in a meta group lies; `None` for those after
+    /// the superblock and for meta groups of one group.
     pub(crate) fn second_meta_block(&self, index: u32) -> Option<BlockNr> {
         let group = index.checked_mul(self.descs_per_block())?.checked_add(1).map(GroupNr::new)?;
         let exists = index >= self.old_desc_blocks() && group.raw() < self.geometry.groups();

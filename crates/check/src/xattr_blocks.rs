@@ -15,7 +15,7 @@ use crate::volume::Volume;
 /// Blocks handed to the threads at a time.
 const BATCH: usize = 16 * 1024;
 
-/// Every reference to an attribute block, sorted: references to one block stand together.
+/// Every reference to an attribute block, sorted, so that references to one block are adjacent.
 pub(crate) fn references(facts: &Facts) -> Vec<XattrBlockRef> {
     let mut all: Vec<XattrBlockRef> =
         facts.groups.iter().flat_map(|group| group.xattr_blocks.iter().copied()).collect();
@@ -23,7 +23,7 @@ pub(crate) fn references(facts: &Facts) -> Vec<XattrBlockRef> {
     all
 }
 
-/// Checks and claims the blocks; gives the references to inodes that hold values.
+/// Checks and claims the blocks; returns the references to inodes that hold values.
 pub(crate) fn check(
     volume: &Volume<'_>,
     map: &BlockMap,
@@ -89,8 +89,8 @@ fn check_entries(bytes: &[u8], users: &[XattrBlockRef], site: Site, sink: &mut S
             return Vec::new();
         }
     };
-    // Whether names are in order and distinct is not e2fsck's concern; a search by order could miss
-    // them.
+    // e2fsck does not check that names are in order and distinct; a search by order could miss
+    // some.
     match xattr::parse(bytes, Home::Block) {
         Err(XattrDefect::Name { at }) => sink.add(Code::XATTR_NAME_NUL, site.at_offset(at), ""),
         Err(XattrDefect::Order { at }) => sink.add(Code::XATTR_ORDER, site.at_offset(at), ""),
@@ -128,7 +128,7 @@ fn code_of(defect: XattrDefect) -> Code {
     }
 }
 
-/// Attribute blocks whose cluster something else claims too.
+/// Reports attribute blocks whose cluster something else also claims.
 pub(crate) fn report_shared(map: &BlockMap, references: &[XattrBlockRef], sink: &mut Sink) {
     for users in references.chunk_by(|a, b| a.block == b.block) {
         if map.shared_in(map.cluster(users[0].block), 1) > 0 {

@@ -1,4 +1,4 @@
-//! Backups of the superblock and of descriptors that a repair writes anew: e2fsck can use them
+//! Backups of the superblock and of descriptors that a repair rewrites: e2fsck can use them
 //! afterwards.
 
 #![allow(clippy::unwrap_used)]
@@ -18,7 +18,7 @@ fn repair(image: &Path) -> usize {
     plan.actions.len()
 }
 
-/// What e2fsck says of a file system by the backup in group 1: 8 when it cannot use it.
+/// The exit code of e2fsck with the backup in group 1: 8 when it cannot use it.
 fn by_backup(image: &Path) -> Option<i32> {
     run("e2fsck", &["-fn", "-b", "8193", "-B", "1024", image.to_str().unwrap()]).status.code()
 }

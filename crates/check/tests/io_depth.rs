@@ -1,4 +1,4 @@
-//! Reads in flight: with `io_depth` a check asks a device for many blocks side by side, and finds
+//! Reads in flight: with `io_depth` a check reads many blocks of a device in parallel, and finds
 //! the same.
 //!
 //! `IMAGE=file` measures a check of that file where each read takes `MICROSECONDS=n` (1000), with
@@ -14,7 +14,7 @@ use blockyard_check::{Options, check};
 use blockyard_device::{BlockDevice, DeviceId, FileDevice, Result};
 use blockyard_testkit::{mke2fs, require, run};
 
-/// A device each read of which takes a while.
+/// A device whose reads take a while.
 struct Slow {
     below: FileDevice,
     time: Duration,
@@ -71,8 +71,8 @@ impl BlockDevice for Slow {
     }
 }
 
-/// Directories whose blocks lie apart, one of them large, in more than thirty groups; some bitmaps
-/// are wrong.
+/// Directories whose blocks lie apart, one of them large, in more than thirty groups. Some counts
+/// of free blocks are wrong.
 fn made(folder: &Path) -> std::path::PathBuf {
     let tree = folder.join("tree");
     for n in 0..200 {

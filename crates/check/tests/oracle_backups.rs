@@ -1,5 +1,4 @@
-//! The superblock or the descriptors destroyed: the same verdict as `e2fsck -fn`, by the same
-//! backup.
+//! Destroyed superblocks and descriptors: the verdict is that of `e2fsck -fn`, by the same backup.
 //!
 //! Two kinds of images by default, five with `BLOCKYARD_FULL=1`.
 
@@ -28,7 +27,7 @@ fn check_at(image: &Path, superblock: Option<Place>) -> Result<Report, Error> {
     check(&device, &Options { threads: Some(1), superblock, ..Options::default() })
 }
 
-/// Judges a damaged copy by both; gives whether a backup was taken.
+/// Judges a damaged copy with both checkers; returns whether a backup was used.
 fn judge(image: &Path, what: &str, edits: &[Edit]) -> bool {
     let copy = damaged(image, edits);
     let theirs = run("e2fsck", &["-fn", copy.to_str().unwrap()]);

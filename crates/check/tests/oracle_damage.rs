@@ -1,8 +1,8 @@
-//! Damage of whole blocks and files: verdict and exit code equal those of `e2fsck -fn`, also of
-//! what `e2fsck -fy` makes of some of them.
+//! Damage of whole blocks and files: verdict and exit code are those of `e2fsck -fn`, also for some
+//! images that `e2fsck -fy` has repaired.
 //!
-//! And images of a kernel that stopped in the middle of work: the verdict is that of e2fsck once
-//! Linux has mounted them.
+//! Also images of a kernel that stopped in the middle of its work: the verdict is that of e2fsck
+//! after Linux has mounted them.
 //!
 //! 60 damages of six images by default, 2,000 of all with `BLOCKYARD_FULL=1`; `DAMAGES=n` sets
 //! another number and `PROFILE=name` restricts the images.
@@ -23,7 +23,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// What `blockyard check -n` ends with, and what it finds.
+/// The exit code of `blockyard check -n`, and its findings.
 fn examine(image: &Path) -> (i32, Vec<Finding>) {
     let device = FileDevice::open_read_only(image).unwrap();
     match check(&device, &Options { threads: Some(2), ..Options::default() }) {
@@ -33,17 +33,17 @@ fn examine(image: &Path) -> (i32, Vec<Finding>) {
     }
 }
 
-/// Whether both say the same of an image; what differs is printed, and the image kept.
+/// Whether both say the same of an image. If not, prints what differs and keeps the image.
 fn agree(profile: &Profile, what: &str, image: &Path, theirs: &Verdict) -> bool {
     let (ours, findings) = examine(image);
-    // To e2fsck -n a file that was cut short is clean while no metadata is missing, and not to be
-    // checked where some is; nor is one without a place for an inode table. Here both are damaged,
-    // and checked.
+    // For e2fsck -n, a truncated image is clean while no metadata is missing, and cannot be checked
+    // otherwise. Nor can one without a place for an inode table. Here both are damaged, and are
+    // checked.
     let found = |code: Code| findings.iter().any(|finding| finding.code == code);
     let (is_cut, no_table) = (found(Code::DEVICE_SHORT), found(Code::INODE_TABLE_PLACE));
     let same = match (theirs.code, ours) {
         (Some(theirs), ours) if theirs == ours => true,
-        // e2fsck has found errors and gives up in the middle, where this goes on.
+        // e2fsck found errors and gave up in the middle, where this goes on.
         (Some(12), 4 | 8) => true,
         (Some(0), 4) => is_cut,
         (Some(8), 4) => is_cut || no_table,
@@ -71,8 +71,8 @@ fn wanted() -> usize {
     asked.unwrap_or(if full_matrix() { 2000 } else { 60 })
 }
 
-/// All in full, the one that is asked for, or a few: filling an image takes longer than checking
-/// many.
+/// All profiles in a full run, the one that is asked for, or a few: filling an image takes longer
+/// than checking many.
 fn profiles(random: &mut ChaCha8Rng) -> Vec<&'static Profile> {
     if let Ok(only) = std::env::var("PROFILE") {
         return vec![profile_named(&only)];
@@ -83,7 +83,7 @@ fn profiles(random: &mut ChaCha8Rng) -> Vec<&'static Profile> {
     PROFILES.choose_multiple(random, 6).collect()
 }
 
-/// A copy that e2fsck has repaired as far as it can in one run: file systems of unusual shape.
+/// A copy that e2fsck has repaired as far as it can in one run: such file systems look unusual.
 fn repaired(image: &Path) -> PathBuf {
     let copy = image.with_extension("repaired");
     std::fs::copy(image, &copy).unwrap();
@@ -169,7 +169,7 @@ fn crash_images_are_judged_as_after_a_mount() {
     assert_eq!(differing, 0);
 }
 
-/// Linux gives the blocks of a deleted directory back in one transaction and its inode in the next.
+/// Linux frees the blocks of a deleted directory in one transaction and its inode in the next.
 #[test]
 fn a_directory_whose_deletion_was_half_done_is_to_be_finished() {
     if !require(&["root", "mke2fs", "debugfs", "e2fsck", "timeout", "prlimit"]) {

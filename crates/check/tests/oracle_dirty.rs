@@ -1,12 +1,12 @@
-//! Repairs of images whose journal waits to be replayed, with each kind of checksums that a log has
-//! (none, those of commits, versions 2 and 3), damaged in a block of the log or anywhere else: a
-//! second check and `e2fsck -fn` find nothing, and every file is there that `e2fsck -fy` keeps of a
-//! copy, or that the damage did not touch; `-p` ends as `e2fsck -fp` does where the log is damaged.
+//! Repairs of images whose journal needs a replay, with each kind of checksums that a log has
+//! (none, those of commits, versions 2 and 3). The damage is in a block of the log or anywhere
+//! else. A second check and `e2fsck -fn` find nothing. Every file is there that `e2fsck -fy` keeps
+//! of a copy, or that the damage did not touch. Where the log is damaged, `-p` ends as `e2fsck -fp`
+//! does.
 //!
-//! The log is what debugfs writes of blocks that the kernel changed: three transactions. 16 damages
-//! of each kind by default, 500 with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another number,
-//! `KIND=name` one kind, `ONLY=n` one damage of each kind, `KEEP=folder` where images that fail are
-//! kept.
+//! debugfs writes the log from blocks that the kernel changed: three transactions. 16 damages of
+//! each kind by default, 500 with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another number, `KIND=name`
+//! one kind, `ONLY=n` one damage of each kind, `KEEP=folder` where failing images are kept.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +45,7 @@ struct Kind {
     profile: Profile,
     /// Options of debugfs's journal_open.
     open: &'static str,
-    /// How the log's features begin or go on.
+    /// What the features of the log must contain.
     feature: &'static str,
 }
 
@@ -67,7 +67,7 @@ static KINDS: [Kind; 5] = [
     kind("none", &["-t", "ext3", "-b", "1024"], "", ""),
 ];
 
-/// Kinds of the sampled run.
+/// How many kinds a sampled run has.
 const SAMPLE: usize = 3;
 
 /// Changes a file system with the kernel, one step a transaction.
@@ -119,9 +119,9 @@ fn differing(one: &[u8], other: &[u8]) -> BTreeSet<usize> {
 /// An image with a log of three transactions.
 struct Dirty {
     image: PathBuf,
-    /// What it is once the log was replayed.
+    /// The image after the log was replayed.
     whole: PathBuf,
-    /// Blocks of the journal, and of them those that debugfs wrote.
+    /// Blocks of the journal, and those of them that debugfs wrote.
     journal: BTreeSet<usize>,
     log: Vec<usize>,
 }
@@ -138,7 +138,7 @@ impl Dirty {
             step(&whole, nth);
             let after = fs::read(&whole).unwrap();
             let mut changed = differing(&before, &after);
-            // The superblock stays at home, as it mostly does; the kernel's own log is not ours.
+            // The superblock stays out of the log, as it mostly does; the kernel's log is not ours.
             changed.retain(|block| *block > 1 && !journal.contains(block));
             let data: Vec<u8> = changed
                 .iter()
@@ -162,7 +162,7 @@ impl Dirty {
         Self { image, whole, journal, log }
     }
 
-    /// For judges: the files are those of the whole, and each needs the log.
+    /// A base for judges: the files are those of `whole`, and each needs the log.
     fn base(&self, kind: &'static Kind) -> Base {
         let device = MemoryDevice::load(&self.image).unwrap();
         let mut base = Base::of(&kind.profile, device, &self.whole);
@@ -207,14 +207,14 @@ fn damage_log(base: &Base, log: &[usize], random: &mut ChaCha8Rng) -> Drawn {
             drawn.edits.push((u64_from_usize(other * BLOCK), std::mem::replace(&mut bytes, read(other))));
             "swapped"
         }
-        // Of descriptors and commits mostly the head says something.
+        // In descriptors and commits mostly the head matters.
         4 => {
             bytes[random.random_range(0..64)] ^= random.random_range(1..=255u8);
             "a byte of its head"
         }
         _ => {
-            // Behind its first bytes a commit block counts as half-written for Linux and us, and as
-            // wrong for e2fsck 1.47.0, which replays less then.
+            // Linux and this crate take a commit block that is damaged after its first bytes for
+            // half-written. e2fsck 1.47.0 takes it for wrong, and replays less.
             let is_commit = bytes[..8] == [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 2];
             let end = if is_commit { 64 } else { BLOCK };
             bytes[random.random_range(0..end)] ^= random.random_range(1..=255u8);
@@ -273,7 +273,7 @@ fn dirty_images_are_repaired_as_e2fsck_repairs_them() {
             let outcome = judge(&base, &drawn, &bench, Preen::Judged);
             all += 1;
             let mut wrong = if outcome.beyond_e2fsck { Vec::new() } else { outcome.faults };
-            // Of other damages `oracle_repair.rs` counts them.
+            // For other damages `oracle_repair.rs` counts these.
             wrong.extend(outcome.preened.filter(|_| drawn.class.starts_with("log")));
             if !wrong.is_empty() {
                 faults += 1;

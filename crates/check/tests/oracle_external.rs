@@ -1,5 +1,5 @@
-//! Journals on devices of their own: a dirty one is replayed in memory, one that is missing,
-//! damaged or another's is refused with the exit code of e2fsck.
+//! External journals: a dirty one is replayed in memory. One that is missing, damaged or another
+//! file system's is refused with the exit code of e2fsck.
 //!
 //! 60 changed fields of the journal device by default, 1,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n`
 //! sets another number.
@@ -67,12 +67,12 @@ impl Pair {
     }
 }
 
-/// Whether e2fsck ends with the same code. With 12 it has found errors and gives up.
+/// Whether e2fsck ends with the same code. 12 means that it found errors and gave up.
 fn same(report: &Result<Report, Error>, theirs: Option<i32>) -> bool {
     code(report) == theirs || theirs == Some(12) && code(report) != Some(0)
 }
 
-/// What `blockyard check -n` ends with.
+/// The exit code of `blockyard check -n`.
 fn code(report: &Result<Report, Error>) -> Option<i32> {
     Some(match report {
         Ok(report) if report.examined => {
@@ -137,7 +137,7 @@ fn a_dirty_journal_device_is_replayed_in_memory() {
     }
 }
 
-/// Repairs a pair, and gives back whether it came out clean; what was overwritten is kept.
+/// Repairs a pair and saves what is overwritten; returns whether it came out clean.
 fn repair(pair: &Pair, undo_files: &[PathBuf; 2]) -> bool {
     let image = FileDevice::open(&pair.image).unwrap();
     let journal = FileDevice::open(&pair.journal).unwrap();
@@ -156,10 +156,10 @@ fn a_repair_replays_a_journal_device_and_can_be_taken_back() {
     }
     let directory = tempfile::tempdir().unwrap();
     let undo_files = ["undo", "undo.journal"].map(|name| directory.path().join(name));
-    // A dirty journal; one that the superblock does not ask for; and damage besides.
+    // A dirty journal, one that the superblock does not ask for, and one with other damage.
     let changes = ["", "feature ^needs_recovery", "set_inode_field / links_count 99"];
     for (change, block_size) in changes.into_iter().zip(["1024", "4096", "1024"]) {
-        // A name of its own: the kernel may hold the one before for a moment.
+        // A new name each time: the kernel may hold the one before for a moment.
         let pair = Pair::make(directory.path(), &format!("dirty-{}", change.len()), block_size);
         pair.make_dirty(Stop::CutAfterCommit, seed(8));
         run("debugfs", &["-w", "-R", change, pair.image.to_str().unwrap()]);
@@ -195,8 +195,8 @@ fn nothing_is_repaired_without_the_journal_device() {
     assert_eq!((plan.ending().exit_code(), applied.blocks), (0, 0));
 }
 
-/// The fields of the two superblocks of a journal device: name, byte offset, bytes, and whether the
-/// first one holds it.
+/// The fields of the two superblocks of a journal device: name, byte offset, bytes, and whether it
+/// is in the first one.
 fn fields(pair: &Pair) -> Vec<(&'static str, u64, usize, bool)> {
     let journal_superblock = if pair.block_size == 1024 { 2048 } else { pair.block_size };
     let small = |size: usize| size <= 16;
@@ -210,7 +210,7 @@ fn fields(pair: &Pair) -> Vec<(&'static str, u64, usize, bool)> {
     head.chain(log).chain(users).collect()
 }
 
-/// Makes the checksum of one of the superblocks right again.
+/// Corrects the checksum of one of the superblocks.
 fn reseal(pair: &Pair, bytes: &mut [u8], is_head: bool) {
     if is_head {
         let mut raw = RawSuperblock::read_from_bytes(&bytes[1024..2048]).unwrap();

@@ -1,6 +1,6 @@
-//! Indexes of directories with nodes between root and leaves: keys between nodes, and names in the
-//! leaves beside the borders of nodes, are changed one by one, and the verdict stays that of
-//! `e2fsck -fn`.
+//! Indexes of directories with nodes between root and leaves. Keys between nodes, and names in the
+//! leaves next to the borders of nodes, are changed one by one. The verdict is that of `e2fsck
+//! -fn`.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -15,7 +15,7 @@ use blockyard_testkit::{LoopMount, e2fsck_bounded, full_matrix, mke2fs, require,
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Where the entries of a root and of a node begin: the limits first, then key and block in turn.
+/// Offsets of the entries in a root and in a node: the limits first, then key and block in turn.
 const ROOT_ENTRIES: usize = 32;
 const NODE_ENTRIES: usize = 8;
 

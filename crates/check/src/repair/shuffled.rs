@@ -1,9 +1,8 @@
-//! Blocks of inode tables that lie at each other's places, or over another one.
+//! Blocks of inode tables that lie at each other's places, or over another block.
 //!
-//! The checksum of an inode holds its number: so a block most of whose inodes are wrong where they
-//! are, and right at the numbers of another block, belongs there. It goes home when its home is
-//! wrong, too. Where its home is sound it is a copy, which is cleared: what it would keep is there
-//! twice.
+//! The checksum of an inode covers its number. So a block belongs elsewhere if most of its inodes
+//! are wrong where they are, and right at the numbers of another block. It goes home if its home is
+//! wrong, too. If its home is sound, it is a copy and is cleared: what it holds is there twice.
 
 use std::collections::BTreeSet;
 
@@ -17,12 +16,12 @@ use super::log::Cost;
 use crate::code::Code;
 use crate::finding::Site;
 
-/// Blocks that are compared with each other.
+/// Most blocks that are compared with each other.
 const BLOCKS_MAX: usize = 64;
-/// Places that are tried for a copy.
+/// Most places that are tried for a copy.
 const PLACES_MAX: u64 = 1 << 18;
 
-/// A block of a table: its group and its number in the table.
+/// A block of an inode table: its group and its number in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TableBlock {
     pub(super) group: GroupNr,
@@ -44,9 +43,9 @@ impl TableBlock {
     }
 }
 
-/// Blocks of tables with several inodes whose checksums are wrong, when the first block of all is
-/// one or holds nothing: what pass 0 looks at lies there. What belongs there may also lie among
-/// inodes that were never used, which nobody looks at.
+/// Blocks of tables with several inodes whose checksums are wrong, if the first block of all is one
+/// of them or is blank: pass 0 needs what lies there. The block that belongs there may also lie
+/// among inodes that were never used, which are not scanned.
 pub(super) fn wrong_with_first(ed: &Editor<'_, '_>) -> Vec<TableBlock> {
     let first = TableBlock { group: GroupNr::new(0), index: 0 };
     if ed.volume().checksums.fs_seed().is_none() || !(wrong_in(ed, first) > 1 || is_blank(ed, first)) {
@@ -68,7 +67,7 @@ pub(super) fn wrong_with_first(ed: &Editor<'_, '_>) -> Vec<TableBlock> {
     all.filter(|(block, used)| is_wrong(*block, *used)).map(|found| found.0).take(BLOCKS_MAX + 1).collect()
 }
 
-/// Whether a block holds zeroes alone.
+/// Whether a block holds only zeroes.
 fn is_blank(ed: &Editor<'_, '_>, block: TableBlock) -> bool {
     ed.volume().block(block.place(ed)).is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
 }
@@ -86,7 +85,7 @@ fn wrong_in(ed: &Editor<'_, '_>, block: TableBlock) -> usize {
     used.filter(|(slot, inode)| is_wrong(slot, *inode)).count()
 }
 
-/// Puts blocks home, and clears copies; gives whether something was done. `wrong` are blocks with
+/// Moves blocks home and clears copies; returns whether something was done. `wrong` are blocks with
 /// several inodes whose checksums are wrong.
 pub(super) fn repair(ed: &mut Editor<'_, '_>, wrong: &[TableBlock]) -> Result<bool, DeviceError> {
     if ed.volume().checksums.fs_seed().is_none() || wrong.len() > BLOCKS_MAX {
@@ -120,7 +119,7 @@ pub(super) fn repair(ed: &mut Editor<'_, '_>, wrong: &[TableBlock]) -> Result<bo
     Ok(!strays.is_empty())
 }
 
-/// Where most inodes of a block are right: among the blocks that are wrong, or anywhere.
+/// Where most inodes of a block are right: among the wrong blocks, or else anywhere.
 fn home_of(ed: &Editor<'_, '_>, bytes: &[u8], wrong: &[TableBlock]) -> Option<TableBlock> {
     if let Some(home) = wrong.iter().find(|home| belongs(ed, bytes, **home)) {
         return Some(*home);
@@ -140,7 +139,7 @@ fn site(ed: &Editor<'_, '_>, block: TableBlock) -> Site {
     Site::inode(block.first_inode(ed)).at_block(block.place(ed))
 }
 
-/// Whether most inodes of a block are right at another place.
+/// Whether most inodes of a block are right at the place `home`.
 fn belongs(ed: &Editor<'_, '_>, bytes: &[u8], home: TableBlock) -> bool {
     let volume = ed.volume();
     let size = usize::from(volume.geometry.inode_size());

@@ -22,7 +22,7 @@ use crate::finding::{Finding, Site};
 /// Smallest journal in blocks.
 const JOURNAL_MIN: u64 = 1024;
 
-/// Mends one finding.
+/// Repairs one finding.
 pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), DeviceError> {
     let code = finding.code;
     let mut what = "field set right";
@@ -90,7 +90,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
     Ok(())
 }
 
-/// Whether a note about the superblock is worth a write: e2fsck mends these too.
+/// Whether a note about the superblock is repaired, as in e2fsck.
 pub(crate) fn is_worth_mending(code: Code) -> bool {
     matches!(
         code,
@@ -108,8 +108,9 @@ pub(crate) fn is_worth_mending(code: Code) -> bool {
     )
 }
 
-/// Clears what no feature gives a meaning and Linux or a reader refuses all the same: inode numbers
-/// that cannot be, and mount options that are no text. Gives whether there was any.
+/// Clears fields that have no meaning without a feature, but that Linux or a reader refuses all the
+/// same: impossible inode numbers, and mount options that are not text. Returns whether there were
+/// any.
 pub(super) fn clear_meaningless(sb: &mut RawSuperblock) -> bool {
     let count = sb.s_inodes_count.get();
     let mut cleared = false;
@@ -134,7 +135,7 @@ pub(super) fn clear_meaningless(sb: &mut RawSuperblock) -> bool {
     cleared
 }
 
-/// Values of the superblock that can be wrong alone; false for other findings.
+/// Repairs values of the superblock that can be wrong alone; false for other findings.
 fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
     let (first, now) = (ed.volume().first_inode(), ed.now);
     let wide = ed.volume().geometry.inode_size() > 128;
@@ -159,7 +160,7 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
             sb.set_flags(sb.flags().difference(blockyard_disk::superblock::FsFlags::TEST_FILESYS));
         }
         Code::MOUNT_TIME_FUTURE => sb.set_mount_time(now),
-        // What revision 0 is without, as it has it.
+        // The values that revision 0 implies.
         Code::REVISION_LOW => {
             sb.s_rev_level = U32::new(1);
             (sb.s_first_ino, sb.s_inode_size) = (U32::new(11), U16::new(128));
@@ -169,7 +170,7 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Replays a log that the superblock does not ask for.
+/// Replays a log although the superblock does not ask for it.
 fn replay(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     let options =
         blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay };
@@ -197,8 +198,8 @@ fn write_mmp(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     ed.put_block(place, &block)
 }
 
-/// Names the reserved inode as the journal where it holds a log and the superblock names another:
-/// nothing is written to that one. Gives whether it does.
+/// Names the reserved inode as the journal if it holds a log and the superblock names another
+/// inode, which is not written. Returns whether it does.
 fn name_reserved_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let sb = ed.volume().sb;
     if sb.s_journal_uuid != [0; 16] || sb.s_journal_inum.get() == InodeNr::JOURNAL.raw() {
@@ -216,8 +217,8 @@ fn name_reserved_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Writes an empty log's superblock where the journal's inode has one; false when that inode is no
-/// use.
+/// Writes the superblock of an empty log where the journal's inode has one; false when that inode
+/// is unusable.
 fn empty_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let number = InodeNr::new(volume.sb.s_journal_inum.get());
@@ -244,8 +245,8 @@ fn empty_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Makes the journal's inode again: from the copy in the superblock, or as a new file of fresh
-/// blocks.
+/// Makes the journal's inode again from the copy in the superblock. Without a copy, the journal is
+/// dropped, and [`make_journal`] makes one of fresh blocks later.
 fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> {
     let volume = ed.volume();
     let sb = volume.sb;
@@ -276,7 +277,7 @@ fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> 
         ed.change_superblock(|sb| sb.s_journal_inum = U32::new(number.raw()))?;
         return Ok("journal inode taken from the copy in the superblock");
     }
-    // Without a journal first: what its blocks are is known when nobody claims them any more.
+    // The journal is dropped first: its old blocks are known to be free once nobody claims them.
     slot.bytes_mut().fill(0);
     ed.put_slot(number, &mut slot)?;
     ed.change_superblock(|sb| {
@@ -303,8 +304,8 @@ fn drop_orphan_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
     })
 }
 
-/// Makes a journal where the repair took a broken one off; so many blocks as mke2fs would. False
-/// where the file system is too small for one.
+/// Makes a journal where the repair removed a broken one, with as many blocks as mke2fs would.
+/// False when the file system is too small for one.
 pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let blocks = volume.geometry.blocks_count().raw();
@@ -366,7 +367,7 @@ pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError>
     Ok(true)
 }
 
-/// The passes run again, with the blocks free that were tried.
+/// Reports that there is no space. The passes run again, with the allocated blocks free.
 fn tell_no_space(ed: &mut Editor<'_, '_>) -> bool {
     ed.add(Code::JOURNAL_INODE, Site::inode(InodeNr::JOURNAL), Cost::Nothing, "no space for a journal");
     true

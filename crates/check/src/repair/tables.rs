@@ -1,9 +1,10 @@
-//! Inode tables whose descriptors say an impossible or a wrong place, and no backup knows better.
+//! Inode tables whose descriptors name an impossible or wrong place, when no backup knows better.
 //!
-//! A table is looked for: that of the first group by its root, which is a directory that names
-//! itself, or else by inodes whose checksums hold their numbers; the others where mke2fs puts them.
-//! Copies of table blocks lie in journals, and stale ones anywhere. So every candidate is rated by
-//! how many inodes in it are what they should be at their places, and the best is taken.
+//! Such a table is searched for. That of the first group is found by its root, which is a directory
+//! that names itself, or else by inodes whose checksums cover their numbers. The others are tried
+//! where mke2fs puts them. Copies of table blocks lie in journals, and stale ones anywhere. So
+//! every candidate is rated by how many inodes in it are what they should be at their places, and
+//! the best is taken.
 
 mod copies;
 mod numbered;
@@ -27,15 +28,15 @@ use crate::finding::{Finding, Site};
 
 /// Bytes read at a time while looking for a table.
 const CHUNK: u64 = 1 << 20;
-/// Inodes of a candidate that are looked at.
+/// Most inodes of a candidate that are rated.
 const RATED_MAX: u32 = 4096;
-/// What a reserved inode counts.
+/// Weight of a reserved inode in a rating.
 const RESERVED_WEIGHT: i64 = 64;
-/// Candidates for the first table that are rated: a journal holds many copies of its first block.
+/// Most candidates for the first table: a journal holds many copies of its first block.
 const CANDIDATES_MAX: usize = 1024;
 const FIRST: GroupNr = GroupNr::new(0);
 
-/// Gives every inode table a place; true when some got one.
+/// Finds a place for every inode table that needs one; true when some got one.
 pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, DeviceError> {
     if copies::take_places(ed)? {
         return Ok(true);
@@ -45,7 +46,7 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
         let tries = ed.log.try_again(Tried::Table, InodeNr::new(0));
         let here = ed.volume().group_of(FIRST).desc.inode_table();
         let found = if tries == 0 { find_first(ed) } else { None };
-        // A block of the table may have gone elsewhere alone: then what follows it did not.
+        // A single block of the table may have moved: then what follows it did not.
         let behind = ed.volume().geometry.block_size() / usize::from(ed.volume().geometry.inode_size());
         let rest = |place| rate_part(ed, FIRST, place, u32_from_usize(behind)..RATED_MAX);
         let is_better = |place| rate(ed, FIRST, place) > rate(ed, FIRST, here) && rest(place) >= rest(here);
@@ -76,22 +77,23 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
     Ok(!placed.is_empty())
 }
 
-/// Whether the first table begins without a root, and its reserved inodes are hardly any. Of the
-/// others no more can be told where their numbers do not stand in checksums.
+/// Whether the first table has no root, and hardly any of its reserved inodes are right. The other
+/// inodes tell nothing more if checksums do not cover their numbers.
 fn is_first_elsewhere(ed: &Editor<'_, '_>) -> bool {
     let Ok(root) = ed.slot(InodeNr::ROOT) else { return true };
     let here = ed.volume().group_of(FIRST).desc.inode_table();
     !is_root(ed, root.bytes()) && rate_part(ed, FIRST, here, 0..ed.volume().first_inode()) <= 0
 }
 
-/// Says in a descriptor where the table lies.
+/// Sets the place of the table in a descriptor.
 fn put_table(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> Result<(), DeviceError> {
     let mut desc = ed.volume().group_of(group).desc;
     desc.set_inode_table(place);
     put_places(ed, group, desc)
 }
 
-/// Writes a descriptor for its places. What else it says is as doubtful: the whole table is read.
+/// Writes a descriptor for its places. Its other fields are as doubtful, so the whole table is
+/// read.
 fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Result<(), DeviceError> {
     let mut flags = desc.flags();
     flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
@@ -100,8 +102,8 @@ fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Re
     put_descriptor(ed, group, &desc)
 }
 
-/// Where the table of a group lies: the best of the places where it could be. `placed` are those
-/// that were found before it.
+/// Where the table of a group lies: the best of the possible places. `placed` are the tables that
+/// were found before.
 fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>) -> Option<BlockNr> {
     if group == FIRST {
         return find_first(ed).or_else(|| numbered::find_first(ed));
@@ -125,14 +127,14 @@ fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>
     if let Some(before) = known(GroupNr::new(group.raw() - 1)) {
         candidates.push(before.raw() + table);
     }
-    // Behind two bitmaps, with or without superblock and descriptors before them.
+    // After two bitmaps, with or without superblock and descriptors before them.
     candidates.push(start + 2);
     candidates.extend(volume.backup_area(group).iter().map(|(block, count)| block.raw() + count + 2));
     let possible =
         candidates.into_iter().map(BlockNr::new).filter(|place| volume.contains_range(*place, table));
     let rated: Vec<(i64, BlockNr)> = possible.map(|place| (rate(ed, group, place), place)).collect();
     let best = rated.iter().map(|one| one.0).max()?;
-    // The first of the best; where none holds an inode the table is as good as made empty there.
+    // The first of the best. If none holds an inode, the table is made empty there.
     rated.into_iter().find(|one| one.0 == best && best >= 0).map(|one| one.1)
 }
 
@@ -141,7 +143,7 @@ fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     let volume = ed.volume();
     let bits = volume.geometry.block_bits();
     let size = usize::from(volume.geometry.inode_size());
-    // Where an inode fills a block the root lies in the second one.
+    // If an inode fills a block, the root is in the second one.
     let skipped = u64_from_usize(size >> bits);
     let slot_at = size - usize_from_u64(skipped << bits);
     let candidates = candidates(ed, |block, bytes| {
@@ -154,8 +156,8 @@ fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
     rated.into_iter().find(|one| one.0 == best).map(|one| one.1)
 }
 
-/// Where the first table may begin, as the blocks of the device tell: `begin` gets the number of
-/// each and its bytes, and gives the first block of a table that it would belong to.
+/// Blocks where the first table may begin. `begin` gets the number and the bytes of each block of
+/// the device, and returns the first block of the table that it would belong to.
 fn candidates(ed: &Editor<'_, '_>, begin: impl Fn(u64, &[u8]) -> Option<u64>) -> Vec<BlockNr> {
     let volume = ed.volume();
     let bits = volume.geometry.block_bits();
@@ -179,7 +181,7 @@ fn candidates(ed: &Editor<'_, '_>, begin: impl Fn(u64, &[u8]) -> Option<u64>) ->
 }
 
 /// How much a run of blocks looks like the table of a group: inodes that are right at their places,
-/// less those that are wrong.
+/// minus those that are wrong.
 fn rate(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> i64 {
     rate_part(ed, group, place, 0..RATED_MAX)
 }
@@ -198,7 +200,7 @@ fn rate_part(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr, inodes: Range<
     let slots = bytes.chunks_exact(size).enumerate().skip(usize_from_u32(inodes.start));
     let judged = slots.filter(|(_, slot)| slot.iter().any(|byte| *byte != 0)).map(|(index, slot)| {
         let inode = geometry.inode_at(group, u32_from_usize(index));
-        // Where the numbers do not stand in checksums, the reserved inodes say most.
+        // If checksums do not cover the numbers, the reserved inodes say most.
         let numbered = volume.checksums.fs_seed().is_some();
         let weight = if !numbered && inode.raw() <= volume.first_inode() { RESERVED_WEIGHT } else { 1 };
         if is_plausible(ed, inode, slot) { weight } else { -weight }
@@ -206,9 +208,9 @@ fn rate_part(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr, inodes: Range<
     judged.sum()
 }
 
-/// Whether a run that begins as the first table does is a copy: it lies in the journal that its own
-/// inode 8 maps, or the one here. A log holds single blocks of the table, and what follows there is
-/// something else.
+/// Whether a run that begins like the first table is a copy: it lies in the journal that its own
+/// inode 8 maps, or in the one here. A log holds single blocks of the table, and something else
+/// follows them.
 fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], place: BlockNr) -> bool {
     let size = usize::from(ed.volume().geometry.inode_size());
     let at = usize_from_u32(InodeNr::JOURNAL.raw() - 1) * size;
@@ -263,8 +265,8 @@ fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
     inline || block.is_some_and(|block| block[..4] == [2, 0, 0, 0] && block[8] == b'.')
 }
 
-/// The first run of blocks that is no metadata and in nobody's bitmap: for a table of which nothing
-/// is left.
+/// The first run of blocks that is neither metadata nor marked in a bitmap: for a table of which
+/// nothing is left.
 fn free_run(ed: &Editor<'_, '_>, count: u64) -> Option<BlockNr> {
     let volume = ed.volume();
     let blocks = volume.geometry.blocks_count().raw();

@@ -1,8 +1,8 @@
-//! What blocks held before they were written, durable before the first write, and the way back.
+//! The undo file: what blocks held before a repair wrote them, durable before the first write.
 //!
-//! The file: a head of 4096 bytes (magic, size of the image, number of records, checksum), then
-//! records: offset, length, checksum, old bytes. The head is written last, so that a file that was
-//! cut off is none, and nothing was written then.
+//! A head of 4096 bytes (magic, size of the image, number of records, checksum), then records:
+//! offset, length, checksum, old bytes. The head is written last. So a file that was cut off is not
+//! an undo file, and nothing was written to the image then.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -20,13 +20,13 @@ const MAGIC: &[u8; 16] = b"blockyard undo 1";
 /// Longest record.
 const RECORD_MAX: u64 = 1 << 20;
 
-/// Why there is no way back.
+/// Why an undo file could not be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum UndoError {
     /// The undo file cannot be read or written.
     #[error("undo file: {0}")]
     File(#[from] std::io::Error),
-    /// The undo file is none, or of another image.
+    /// The file is not an undo file, or is one of another image.
     #[error("undo file: {0}")]
     Format(&'static str),
     /// The image cannot be read or written.
@@ -35,7 +35,7 @@ pub enum UndoError {
 }
 
 impl Plan<'_> {
-    /// Keeps what [`apply`](Plan::apply) will overwrite in a new file; durable when it returns.
+    /// Saves what [`apply`](Plan::apply) will overwrite in a new file; durable when it returns.
     ///
     /// # Errors
     /// [`UndoError`], also when the file exists.
@@ -48,8 +48,8 @@ impl Plan<'_> {
         save(device, &ranges, path)
     }
 
-    /// As [`save_undo`](Self::save_undo), for the journal's own device; false, and no file, where
-    /// nothing of it changes.
+    /// As [`save_undo`](Self::save_undo), for an external journal. Makes no file and returns false
+    /// if nothing of the journal changes.
     ///
     /// # Errors
     /// As [`save_undo`](Self::save_undo).
@@ -62,7 +62,7 @@ impl Plan<'_> {
     }
 }
 
-/// Keeps ranges of a device in a new file.
+/// Saves ranges of a device in a new file.
 fn save(device: &dyn BlockDevice, ranges: &[Range<u64>], path: &Path) -> Result<(), UndoError> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     file.write_all(&[0; HEAD])?;
@@ -102,8 +102,8 @@ fn head(size: u64, records: u32) -> [u8; HEAD] {
     head
 }
 
-/// Brings an image back to what it was when the undo file was made. Every record is checked before
-/// the first write.
+/// Restores an image to what it was when the undo file was made; returns how many bytes were
+/// written. Every record is checked before the first write.
 ///
 /// # Errors
 /// [`UndoError`]; the image is unchanged after [`UndoError::Format`].

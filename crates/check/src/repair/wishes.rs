@@ -1,4 +1,4 @@
-//! What is done when nothing is wrong: wishes of the user.
+//! What is done when nothing is wrong: the user's wishes.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::{FileType, InodeFlags};

@@ -1,4 +1,4 @@
-//! Attribute blocks, and values that are kept in inodes.
+//! Attribute blocks, and values in inodes of their own.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::{InodeFlags, RawInode};
@@ -16,7 +16,7 @@ use crate::finding::{Finding, Site};
 use crate::inode::hash_matches;
 use crate::volume::Volume;
 
-/// Mends what the walk over the attribute blocks and values found.
+/// Repairs what the walk over the attribute blocks and values found.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     references: &[XattrBlockRef],
@@ -38,8 +38,8 @@ fn users_of(references: &[XattrBlockRef], block: BlockNr) -> &[XattrBlockRef] {
     &references[from..end]
 }
 
-/// Writes the attribute block of an inode anew where an entry of it hides the attribute that was
-/// not found in the inode; gives whether one did.
+/// Rewrites the attribute block of an inode if one of its entries hides the attribute that was not
+/// found in the inode; returns whether one did.
 pub(super) fn uncover(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -76,7 +76,7 @@ fn mend_block(
     let list =
         if bytes.is_empty() { AttributeList::default() } else { attributes::salvage(&bytes, Home::Block) };
     let mut new = vec![0; ed.volume().block_size()];
-    // A count of references that is wrong is the least of what a block can have.
+    // A wrong count of references is a small fault: everything else in the block stays.
     let count_only = matches!(finding.code, Code::XATTR_REFCOUNT | Code::XATTR_CHECKSUM);
     if list.is_empty() || !list.write_block(&mut new, u32_from_usize(users.len())) {
         let lost = attributes::lost(&bytes, Home::Block, &AttributeList::default());
@@ -107,9 +107,9 @@ fn mend_block(
     Ok(())
 }
 
-/// Mends entries whose values are in inodes: their offset is 0, and an impossible size becomes that
-/// of the inode, when it holds values. Where the hash says that the value lies in the block, the
-/// entry names no inode.
+/// Repairs entries whose values are in inodes. Their offset becomes 0, and an impossible size
+/// becomes that of the inode if it holds values. If the hash says that the value is in the block,
+/// the entry no longer names an inode.
 fn restore_values(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceError> {
     let volume = ed.volume();
     let mut at = Home::Block.entries_at();
@@ -140,7 +140,7 @@ fn restore_values(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceErr
     Ok(())
 }
 
-/// Whether the value of the entry at `at` lies in the block, by its hash, where it named no inode.
+/// Whether the value of the entry at `at`, by its hash, is in the block and not in an inode.
 fn is_value_beside(block: &[u8], at: usize) -> bool {
     let mut trial = block.to_vec();
     trial[at + 4..at + 8].fill(0);
@@ -148,7 +148,7 @@ fn is_value_beside(block: &[u8], at: usize) -> bool {
     entries.iter().any(|entry| entry.at == at && hash_matches(entry))
 }
 
-/// A value in an inode: its flag and count are set right; an entry whose inode is no value goes.
+/// Repairs a value in an inode: its flag and its count. Removes an entry whose inode is no value.
 fn mend_value(
     ed: &mut Editor<'_, '_>,
     references: &[XattrBlockRef],
@@ -197,7 +197,7 @@ fn value_inode(finding: &Finding) -> Option<InodeNr> {
     digits.parse().ok().map(InodeNr::new)
 }
 
-/// Removes the entries of an inode, in it and in its block, whose value is in another inode.
+/// Removes the entries of an inode, in it and in its block, whose value is in the inode `value`.
 fn drop_values(
     ed: &mut Editor<'_, '_>,
     references: &[XattrBlockRef],
@@ -218,7 +218,7 @@ fn drop_values(
     Ok(())
 }
 
-/// Removes the entries of a block whose value is in an inode; gives their names.
+/// Removes the entries of a block whose value is in an inode; returns their names.
 fn drop_from_block(
     ed: &Editor<'_, '_>,
     block: BlockNr,
@@ -227,7 +227,7 @@ fn drop_from_block(
 ) -> Result<Vec<(u8, Vec<u8>)>, DeviceError> {
     let volume: &Volume<'_> = ed.volume();
     let bytes = volume.block(block)?;
-    // What names the inode may be no attribute that can be kept for another reason, too.
+    // An entry that names the inode may be unfit for another reason, too.
     let entries = xattr::parse_entries(&bytes, Home::Block).unwrap_or_default().into_iter();
     let gone: Vec<(u8, Vec<u8>)> = entries
         .filter(|entry| entry.value_inode == value.raw())

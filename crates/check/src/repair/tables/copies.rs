@@ -1,6 +1,6 @@
-//! Descriptors that name another place than their copies do. No checksum may tell, and the place
-//! may be a possible one: what lies at both does. Inodes at a wrong place are another group's, or
-//! shifted by some numbers, and sound files would go.
+//! Descriptors that name another place than their copies do. There may be no checksum that tells
+//! which is right, and both places may be possible, so what lies there decides. At a wrong place
+//! lie inodes of another group, or inodes shifted by some numbers, and sound files would be lost.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::group_desc::RawGroupDesc;
@@ -34,23 +34,23 @@ impl Word {
         }
     }
 
-    /// Whether it is to be believed more than another one about the same group.
+    /// Whether it is more credible than another one for the same group.
     fn is_better_than(&self, other: &Self) -> bool {
         if self.is_sealed != other.is_sealed {
             return self.is_sealed && self.rating >= other.rating;
         }
-        // Garbage behind a shifted table may look like more inodes; the bitmap tells of each slot.
+        // Garbage after a shifted table may look like more inodes; the bitmap covers each slot.
         self.score() > other.score()
     }
 
-    /// Slots that speak for the place: as inodes that are right, and as their bitmap says.
+    /// Slots that speak for the place: inodes that are right, and slots that match their bitmap.
     fn score(&self) -> i64 {
         self.rating.saturating_add(i64::try_from(self.agreeing).unwrap_or(i64::MAX))
     }
 }
 
-/// Takes the places that copies of descriptors name where more speaks for them; gives whether there
-/// was one.
+/// Takes the places that copies of descriptors name if more speaks for them; returns whether any
+/// were taken.
 pub(super) fn take_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let mut taken = Vec::new();
@@ -98,8 +98,8 @@ fn is_possible(ed: &Editor<'_, '_>, table: BlockNr) -> bool {
     table.raw() > 0 && ed.volume().contains_range(table, ed.volume().geometry.inode_table_blocks())
 }
 
-/// Inodes of a table that are in use where the bitmap of the same descriptor says so, or free where
-/// it says that.
+/// Slots of a table that match the bitmap of the same descriptor: in use where it says so, or free
+/// where it says that.
 fn agreeing(ed: &Editor<'_, '_>, desc: &RawGroupDesc) -> usize {
     let volume = ed.volume();
     let (bitmap, table) = (desc.inode_bitmap(), desc.inode_table());
@@ -129,7 +129,7 @@ mod tests {
             rating,
             agreeing,
         };
-        // Seen on ext3: a table shifted by a block, and what lay behind it looked like inodes.
+        // Seen on ext3: a table shifted by a block, followed by what looked like inodes.
         let (right, shifted) = (word(2, 2048), word(4, 2043));
         assert!(right.is_better_than(&shifted) && !shifted.is_better_than(&right));
         assert!(!right.is_better_than(&word(2, 2048)), "nothing speaks for another place");
