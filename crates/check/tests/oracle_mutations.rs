@@ -1,9 +1,9 @@
 //! Seeded single-field corruptions: the verdict equals that of `e2fsck -fn`, and the damaged
 //! structure is named.
 //!
-//! 400 corruptions by default (of 100, half are harmless, and three that nobody can name are 5 % of
-//! the rest by chance), 2,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n` sets another number and
-//! `PROFILE=name` restricts the images, `KIND=Superblock` the structures.
+//! 400 corruptions by default, 2,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n` sets another number,
+//! `PROFILE=name` restricts the images, `KIND=Superblock` the structures. About half of the
+//! corruptions are harmless: of 100, three that nobody can name would be 5 % of the rest by chance.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use blockyard_testkit::{Verdict, e2fsck_bounded, full_matrix, require, seed};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// What became of one corruption.
+/// The result of one corruption.
 struct Outcome {
     profile: &'static str,
     mutation: Mutation,
@@ -56,7 +56,7 @@ fn examine(image: &Path) -> (Vec<Finding>, bool) {
             let clean = report.is_clean();
             (report.findings, clean)
         }
-        // Refused features: no verdict, which is not "clean".
+        // Refused features: no verdict, so not clean.
         Err(error) => {
             let finding =
                 Finding::new(Code::SUPERBLOCK_BAD, blockyard_check::Site::NOWHERE, error.to_string());

@@ -1,5 +1,6 @@
-//! Quota files beside e2fsck, the only other program here that knows them inside ext4: verdicts on
-//! what kernel and tools made, on single fields that are wrong, and what a repair keeps of limits.
+//! Quota files compared with e2fsck, the only other program here that knows them inside ext4:
+//! verdicts on what kernel and tools made, on single wrong fields, and what a repair keeps of
+//! limits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +22,7 @@ fn debugfs(image: &Path, request: &str) -> String {
     tool("debugfs", &["-w", "-R", request, image.to_str().unwrap()])
 }
 
-/// Gives every file an owner and a group that follow from its place in the list.
+/// Gives every file an owner and a group that follow from its number in the list.
 fn own(directory: &Path, next: &mut u32) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
@@ -34,8 +35,8 @@ fn own(directory: &Path, next: &mut u32) {
     }
 }
 
-/// An image of a profile with quota of users and groups, and of projects where inodes have room for
-/// their numbers.
+/// An image of a profile with quota of users and groups, and of projects if inodes have room for
+/// project numbers.
 fn with_quota(name: &str, folder: &Path) -> PathBuf {
     let image = make_filled(profile_named(name), folder);
     let mount = LoopMount::new(&image, "").unwrap();
@@ -88,7 +89,7 @@ fn sums_are_those_that_e2fsck_counts() {
     for name in few.iter().chain(more.iter().filter(|_| full_matrix())) {
         let image = with_quota(name, folder.path());
         assert_eq!(codes(&FileDevice::open_read_only(&image).unwrap()), Vec::<String>::new(), "{name}");
-        // A file changes hands: both files of sums are wrong, and are set right.
+        // A file changes its owner: both quota files are wrong, and are corrected.
         debugfs(&image, "set_inode_field one-mib uid 4711");
         debugfs(&image, "set_inode_field one-mib gid 4712");
         let found = codes(&FileDevice::open_read_only(&image).unwrap());
@@ -126,7 +127,7 @@ fn small(folder: &Path) -> PathBuf {
     image
 }
 
-/// The first record in the first block of records, which is block 5 of a file with one path.
+/// The first record in the first block of records, which is block 5 if the tree has one path.
 const RECORD: u64 = 5 * 1024 + 16;
 
 #[test]
@@ -184,7 +185,7 @@ fn limits_are_kept_and_lost_files_made_anew() {
     let image = small(folder.path());
     let base = place_of(&image, 3);
     let device = FileDevice::open(&image).unwrap();
-    // Limits of user 0, and of user 4711 who has nothing; and a sum that is wrong.
+    // Limits of user 0, and of user 4711, who has no files; and a wrong sum.
     device.write_at(base + RECORD + 8, &100u64.to_le_bytes()).unwrap();
     let new = base + RECORD + 4 * 72;
     device.write_at(new, &4711u64.to_le_bytes()).unwrap();
@@ -200,7 +201,7 @@ fn limits_are_kept_and_lost_files_made_anew() {
     };
     assert_eq!(row("0")[6], "100", "limit of inodes");
     assert_eq!(row("4711")[1..4], ["0", "0", "2048"], "nothing used, a limit of 2 MiB");
-    // The inode itself.
+    // Now the inode itself is damaged.
     for request in ["clri <4>", "set_inode_field <3> mode 0040600", "set_inode_field <3> links_count 0"] {
         debugfs(&image, request);
         let sound = e2fsck_bounded(&image).code == Some(0);
@@ -212,7 +213,7 @@ fn limits_are_kept_and_lost_files_made_anew() {
     assert!(debugfs(&image, "list_quota user").contains("2048"), "the limit is still there");
 }
 
-/// The root is examined whatever its number of links.
+/// The root is examined whatever its link count is.
 #[test]
 fn a_root_without_links_is_repaired() {
     if !require(&["root", "mke2fs", "debugfs", "e2fsck"]) {

@@ -1,11 +1,11 @@
-//! Repairs of seeded damages in memory, judged by a second check, by `e2fsck -fn`, by the files
-//! that nothing touched, and by what `e2fsck -fy` keeps of a copy; every fourth by `e2fsck -fp`
-//! beside `-p`, too.
+//! Repairs of seeded damages in memory. They are judged by a second check, by `e2fsck -fn`, by the
+//! files that the damage did not touch, and by what `e2fsck -fy` keeps of a copy. Every fourth also
+//! compares `-p` with `e2fsck -fp`.
 //!
 //! 64 damages of four images by default, 20,000 of all with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets
-//! another number, `PROFILE=name,name` the images, `ONLY=image:number,number` damages, and
-//! `KEEP=folder` where images that fail are kept. A damage depends on the seed, its image and its
-//! number alone. What e2fsck cannot repair either is counted apart.
+//! another number, `PROFILE=name,name` the images, `ONLY=image:number,number` single damages, and
+//! `KEEP=folder` where failing images are kept. A damage depends only on the seed, its image and
+//! its number. What e2fsck cannot repair either is counted separately.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,10 +28,10 @@ use support::judge::{Bench, Outcome, Preen, judge};
 /// Repairs at a time.
 const WORKERS: usize = 2;
 
-/// What came of all repairs.
+/// The results of all repairs.
 #[derive(Default)]
 struct Totals {
-    /// By class: all, and those that failed.
+    /// By class: how many there were, and how many failed.
     classes: BTreeMap<String, (usize, usize)>,
     all: usize,
     failed: usize,
@@ -74,7 +74,7 @@ fn profiles() -> Vec<&'static Profile> {
     ["ext4-1k", "ext3-1k", "ea_inode", "bigalloc"].map(profile_named).to_vec()
 }
 
-/// The damage with a number.
+/// The damage with this number.
 fn draw(base: &Base, seed: u64, number: usize) -> Drawn {
     let name = base.profile.name.bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31) + u64::from(byte));
     let number = u64::try_from(number).unwrap();
@@ -163,7 +163,7 @@ fn repaired_images_are_clean_and_hold_what_e2fsck_keeps() {
     );
     println!("-p: {} of {} differ", totals.preened_otherwise, totals.preened);
     assert_eq!(totals.failed, 0);
-    // Known to differ: the resize inode behind a checksum that e2fsck mends, and counts of
+    // Known differences: the resize inode behind a checksum that e2fsck repairs, and counts in
     // descriptors.
     assert!(totals.preened_otherwise <= 1 + totals.preened / 20, "-p differs too often");
 }

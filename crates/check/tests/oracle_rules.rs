@@ -1,5 +1,5 @@
-//! Rules found by comparing verdicts with `e2fsck -fn` 1.47, one table each: a change made by
-//! debugfs, and both verdicts.
+//! Rules found by comparing verdicts with `e2fsck -fn` 1.47. Each test is a table of changes made
+//! by debugfs, with both verdicts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ impl Image {
         require(&["mke2fs", "e2fsck", "debugfs"]).then_some(Self { folder, path })
     }
 
-    /// Makes it anew.
+    /// Makes the image anew.
     fn make(&self, options: &str, size: &str) {
         mke2fs(&self.path, &options.split(' ').collect::<Vec<_>>(), size);
     }
@@ -47,7 +47,8 @@ impl Image {
         format!("write {} {name}", content.display())
     }
 
-    /// Makes one change to a copy of the image and compares the verdicts; gives that of both.
+    /// Makes one change to a copy of the image and compares the verdicts; returns whether it is
+    /// clean.
     fn judge(&self, request: &str) -> bool {
         self.judge_all(&[request])
     }
@@ -76,8 +77,7 @@ fn debugfs(image: &Path, request: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// One written block beyond the end is tolerated where the extents lie in the inode, and only
-/// there.
+/// One written block past the end is tolerated if the extents are in the inode, and only then.
 #[test]
 fn sizes_before_the_last_extent() {
     let Some(image) = Image::new().filter(|_| require(&["root", "mount"])) else { return };
@@ -129,8 +129,8 @@ fn descriptor_blocks_that_are_no_longer_reserved() {
     }
 }
 
-/// Kinds of images whose reserved inodes differ: with every special file, with clusters, small
-/// inodes, next to none.
+/// Kinds of images whose reserved inodes differ: with every special file, with clusters, with small
+/// inodes, and with hardly any special file.
 const RESERVED: [&str; 4] = [
     "-t ext4 -b 1024 -O orphan_file",
     "-t ext4 -b 4096 -O bigalloc -C 16384",
@@ -185,7 +185,7 @@ fn fields_of_reserved_inodes() {
     }
 }
 
-/// The attribute that encryption keeps, without it the flag is an error.
+/// Without the attribute that encryption keeps, the flag is an error.
 #[test]
 fn encryption_without_its_attribute() {
     let Some(image) = Image::new() else { return };
@@ -200,12 +200,12 @@ fn encryption_without_its_attribute() {
     }
 }
 
-/// Old descriptors with 64bit, BLOCK_UNINIT of the last group, and what the Hurd does otherwise.
+/// Old descriptors with 64bit, BLOCK_UNINIT in the last group, and file systems of the Hurd.
 #[test]
 fn odd_file_systems() {
     let Some(image) = Image::new() else { return };
     let write = image.write("file");
-    // The first of several descriptors is the only one that is where it was.
+    // Of several descriptors, only the first is still where it was.
     for (size, clean) in [("16M", true), ("400M", false)] {
         image.make("-t ext4 -b 4096", size);
         assert_eq!(image.judge("ssv desc_size 32"), clean, "{size}");
@@ -227,12 +227,12 @@ fn odd_file_systems() {
     image.make("-t ext4 -b 1024", "16M");
     image.debugfs(&write);
     assert!(image.judge_all(&["sif file version 5000", "ssv creator_os 1"]));
-    // The list of bad blocks: only the low half of its attribute block.
+    // The list of bad blocks: only the low half of its attribute block counts.
     assert!(!image.judge("sif <1> file_acl 5"));
     assert!(image.judge("sif <1> file_acl 1099511627776"));
 }
 
-/// The boot loader's inode: what is no link is held to the sizes that a map can have.
+/// The boot loader's inode: unless it is a link, its size must be one that a map can have.
 #[test]
 fn sizes_of_the_boot_loader() {
     let Some(image) = Image::new() else { return };
@@ -251,7 +251,7 @@ fn sizes_of_the_boot_loader() {
     }
 }
 
-/// SipHash is the hash of encrypted directories with case folding alone.
+/// Only encrypted directories with case folding may have SipHash.
 #[test]
 fn hashes_of_indexes() {
     let Some(image) = Image::new() else { return };
@@ -272,7 +272,7 @@ fn hashes_of_indexes() {
     assert!(!image.judge("sif names flags 0x81800"));
 }
 
-/// A target that would fit in the inode must not lie in a block.
+/// A target that fits in the inode must not be in a block.
 #[test]
 fn short_links_in_blocks() {
     let Some(image) = Image::new() else { return };
@@ -285,7 +285,7 @@ fn short_links_in_blocks() {
     }
 }
 
-/// Reserved inodes, too, are mapped in one way; without extents nobody looks.
+/// Reserved inodes, too, have only one kind of map; without extents this is not checked.
 #[test]
 fn reserved_inodes_with_both_maps() {
     let Some(image) = Image::new() else { return };
@@ -298,8 +298,8 @@ fn reserved_inodes_with_both_maps() {
     }
 }
 
-/// Without extents, a reserved inode's flag counts where it has a link (and, for the lists of bad
-/// blocks and the journal, always). Its map is not looked at, nor that of inline data.
+/// Without extents, a reserved inode's flag counts only if it has a link (and always for the lists
+/// of bad blocks and the journal). Its map is not checked, nor that of inline data.
 #[test]
 fn reserved_inodes_with_flags_of_maps_that_nobody_has() {
     let Some(image) = Image::new() else { return };
@@ -320,8 +320,8 @@ fn reserved_inodes_with_flags_of_maps_that_nobody_has() {
     }
 }
 
-/// A link in the boot loader's inode, with attributes and the flag of inline data: e2fsck breaks
-/// off there.
+/// A link in the boot loader's inode, with attributes and the flag of inline data: e2fsck stops
+/// there.
 #[test]
 fn inline_links_of_reserved_inodes_with_attributes() {
     let Some(image) = Image::new() else { return };
@@ -330,7 +330,7 @@ fn inline_links_of_reserved_inodes_with_attributes() {
     assert!(!image.judge_all(&[&link[..], &["sif <5> size 70"]].concat()));
     assert!(image.judge_all(&[&link[..], &["sif <5> size 0"]].concat()));
     assert!(image.judge_all(&[&link[..2], &["sif <5> size 70"]].concat()));
-    // Without that flag its map is read, and only then.
+    // Without that flag its map is read, but only if it has attributes.
     for options in ["-t ext2", "-t ext4"] {
         image.make(options, "16M");
         let link = ["sif <5> mode 0120777", "sif <5> size 70", "sif <5> block[0] 99999999"];
@@ -339,13 +339,13 @@ fn inline_links_of_reserved_inodes_with_attributes() {
     }
 }
 
-/// A descriptor with a wrong checksum: bitmaps that it calls uninitialised are read, and their
+/// A descriptor with a wrong checksum: bitmaps that it calls uninitialised are read, but their
 /// checksums do not count.
 #[test]
 fn checksums_of_bitmaps_that_are_in_doubt() {
     let Some(image) = Image::new().filter(|_| require(&["tune2fs"])) else { return };
     image.make("-t ext4 -b 1024 -O ^metadata_csum", "64M");
-    // So that the bitmaps on disk are whole.
+    // This makes the bitmaps on disk complete.
     for program in [["tune2fs", "-O", "metadata_csum"], ["e2fsck", "-f", "-y"]] {
         run(program[0], &[program[1], program[2], image.path.to_str().unwrap()]);
     }
@@ -362,7 +362,7 @@ fn checksums_of_bitmaps_that_are_in_doubt() {
     }
 }
 
-/// Without the feature attributes may still refer to inodes with the flag.
+/// Without the feature, attributes may still refer to inodes with the flag.
 #[test]
 fn values_in_inodes_without_the_feature() {
     let Some(image) = Image::new().filter(|_| require(&["root", "mount"])) else { return };
@@ -373,8 +373,8 @@ fn values_in_inodes_without_the_feature() {
     assert!(image.judge("feature -ea_inode"));
 }
 
-/// Fast commits must leave 1024 blocks to full ones; an area larger than the journal is not
-/// noticed.
+/// Fast commits must leave 1024 blocks to full ones; an area larger than the journal goes
+/// unnoticed.
 #[test]
 fn areas_for_fast_commits() {
     let Some(image) = Image::new() else { return };
@@ -395,7 +395,7 @@ fn areas_for_fast_commits() {
     }
 }
 
-/// A free inode of zeroes but for one byte: its checksum counts when that byte is one of the
+/// A free inode with a single byte that is not zero: its checksum counts if that byte is one of the
 /// first 128.
 #[test]
 fn inodes_that_are_almost_empty() {

@@ -1,4 +1,4 @@
-//! What tune2fs, resize2fs, debugfs and e2fsck make of file systems: our verdict stays that of
+//! File systems that tune2fs, resize2fs, debugfs and e2fsck have changed: our verdict is that of
 //! `e2fsck -fn`. A third of the changes by default, all with `BLOCKYARD_FULL=1`.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
@@ -10,7 +10,7 @@ use blockyard_check::{Finding, Options, check};
 use blockyard_device::FileDevice;
 use blockyard_testkit::{e2fsck_bounded, full_matrix, require, run, seed};
 
-/// Options of mke2fs, and what is done to a file system made with them, apart: IMAGE stands for it.
+/// Options of mke2fs, and changes to a copy each of what they make: IMAGE stands for the copy.
 const CASES: &[(&str, &[&str])] = &[
     (
         "-t ext4 -b 1024",
@@ -124,7 +124,7 @@ fn fill(tree: &Path) {
     }
 }
 
-/// What `blockyard check -n` says: clean or not, `None` without a verdict; and the errors.
+/// The verdict of `blockyard check -n`: clean or not, `None` without a verdict; and the errors.
 fn examine(image: &Path) -> (Option<bool>, Vec<Finding>) {
     let device = FileDevice::open_read_only(image).unwrap();
     match check(&device, &Options { threads: Some(2), ..Options::default() }) {

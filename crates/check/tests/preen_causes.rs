@@ -1,5 +1,5 @@
-//! Exit codes of `-p` beside `e2fsck -fp`, one cause each that the runs of `oracle_repair.rs`
-//! found.
+//! Exit codes of `-p` compared with `e2fsck -fp`, for single causes that the runs of
+//! `oracle_repair.rs` found.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ fn made(folder: &Path, options: &[&str]) -> PathBuf {
     image
 }
 
-/// Exit codes of our -p and of e2fsck's, which adds 4 to 8 where it had found something.
+/// Exit codes of our -p and of e2fsck's, which adds 4 to 8 if it had found something.
 fn exits(image: &Path) -> (u8, Option<i32>) {
     let device = FileDevice::open_read_only(image).unwrap();
     let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
@@ -51,7 +51,7 @@ const EXT4: &[&str] = &["-t", "ext4"];
 const PLAIN: &[&str] = &["-t", "ext4", "-O", "^metadata_csum"];
 const UNINIT: &[&str] = &["-t", "ext4", "-O", "^metadata_csum,uninit_bg"];
 
-/// Damaged images of a theme, and both exit codes of each.
+/// Damaged images on one theme, with both exit codes of each.
 struct Judged {
     folder: tempfile::TempDir,
     all: Vec<(String, (u8, Option<i32>))>,
@@ -105,7 +105,7 @@ fn inodes_and_descriptors() {
         let block = stat.split("File ACL:").nth(1).unwrap().split_whitespace().next().unwrap();
         write(image, (block.parse::<u64>().unwrap() << 10) + 36, &[0xFF; 4]);
     });
-    // Without its flag the extent root is read as a block map, which claims blocks of others.
+    // Without its flag the extent root is read as a block map, which claims blocks of other files.
     for (name, options, flags) in [
         ("an inode without the flag of its extents", EXT4, "0"),
         ("an index without its flag", EXT4, "0x80000"),
@@ -121,7 +121,7 @@ fn inodes_and_descriptors() {
 fn indexes_of_directories() {
     let Some(mut judged) = Judged::start() else { return };
     for (with, options) in [("with checksums", EXT4), ("without", PLAIN)] {
-        // The last is the block of the second entry.
+        // The last change is to the block of the second entry.
         for (what, at, bytes) in [
             ("version of hashes", 0x1C, &[0xFF][..]),
             ("depth of an index", 0x1E, &[4]),
@@ -152,7 +152,7 @@ fn numbers_in_the_superblock() {
     }
 }
 
-/// A list of orphans that begins with what is no inode.
+/// An orphan list whose head is not an inode.
 #[test]
 fn heads_of_the_orphan_list() {
     let Some(mut judged) = Judged::start() else { return };
@@ -163,7 +163,7 @@ fn heads_of_the_orphan_list() {
     }
 }
 
-/// Features in a superblock of revision 0, which has none.
+/// Features in a superblock of revision 0, which cannot have any.
 #[test]
 fn revisions() {
     let Some(mut judged) = Judged::start() else { return };
@@ -174,7 +174,7 @@ fn revisions() {
     }
 }
 
-/// Names of inodes that no group has in use, or that one has where it says that there are none.
+/// Names of inodes that are not in use, or that are in use in a group that says it has none.
 #[test]
 fn names_of_inodes_that_are_none() {
     let Some(mut judged) = Judged::start() else { return };
@@ -182,7 +182,7 @@ fn names_of_inodes_that_are_none() {
     for options in [UNINIT, typeless] {
         judged.judge(format!("a name of an inode that is none, {options:?}"), options, |image| {
             debugfs(image, &format!("link many/{:0>200} one/name", 7));
-            // Behind `.`, `..` and `two`; the inode is one of the third group.
+            // After `.`, `..` and `two`; the inode is in the third group.
             write(image, place_of(image, "one") + 36, &5000u32.to_le_bytes());
         });
     }

@@ -1,5 +1,5 @@
-//! Causes that runs of `oracle_repair.rs` found in inodes, directories and attributes, each by
-//! itself.
+//! Causes that runs of `oracle_repair.rs` found in inodes, directories and attributes, one for each
+//! test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,8 +31,8 @@ fn a_directory_with_too_long_an_extent_stays() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// A block with an access list, which has no name, and another attribute: whichever of them says
-/// that its value is in an inode that cannot be, it goes, and the other one stays.
+/// A block with an access list, which has no name, and another attribute. If one of them says that
+/// its value is in an impossible inode, that one goes and the other stays.
 #[test]
 fn an_access_list_goes_or_stays_alone() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -74,8 +74,8 @@ fn an_access_list_goes_or_stays_alone() {
     }
 }
 
-/// An empty file without a name whose attributes could not be kept: there was something, so it gets
-/// a name.
+/// An empty file without a name, whose attributes could not be kept. It had something, so it gets a
+/// name.
 #[test]
 fn a_file_that_lost_its_attributes_is_not_empty() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -103,7 +103,7 @@ fn a_file_that_lost_its_attributes_is_not_empty() {
     assert!(debugfs(&image, "ls -p lost+found").contains(&format!("/#{inode}/")), "{stat}");
 }
 
-/// The zero behind the target of a link in a block is gone: it comes back, and the target stays.
+/// The zero after the target of a link in a block is lost: it comes back, and the target stays.
 #[test]
 fn a_target_ends_where_its_size_says() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -124,7 +124,7 @@ fn a_target_ends_where_its_size_says() {
     assert!(debugfs(&image, "stat link").contains("Size: 80"));
 }
 
-/// The flag of an index on a directory that lies in its inode: the flag goes, and the names stay.
+/// The flag of an index on an inline directory: the flag goes, and the names stay.
 #[test]
 fn an_inline_directory_has_no_index() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -141,7 +141,7 @@ fn an_inline_directory_has_no_index() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// An inline directory whose mode says nothing: its entries say what it is.
+/// An inline directory with an invalid mode: its entries say what it is.
 #[test]
 fn an_inline_directory_without_a_mode_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -154,8 +154,7 @@ fn an_inline_directory_without_a_mode_stays() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// The key of one extent in the middle is far too high: the extents behind it are none the worse
-/// for that.
+/// The key of one extent in the middle is far too high: the extents after it are not lost.
 #[test]
 fn an_extent_out_of_order_goes_alone() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -183,7 +182,7 @@ fn an_extent_out_of_order_goes_alone() {
     assert!(std::fs::read(copy).unwrap() == expected, "one piece is missing");
 }
 
-/// An impossible size of a value that is kept in an inode: that inode says how long it is.
+/// An impossible size of a value in an inode of its own: that inode says how long it is.
 #[test]
 fn the_size_of_a_value_comes_from_its_inode() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -207,9 +206,9 @@ fn the_size_of_a_value_comes_from_its_inode() {
     assert!(std::fs::read(copy).unwrap().starts_with(&[b'v'; 1024]), "the whole value");
 }
 
-/// A directory that only itself leads to keeps the name that it had there; another one says which
-/// directory `..` names, a file what it begins with; and a name that is taken gets an end. The
-/// names that went are listed.
+/// Names in lost+found. A directory that only leads to itself keeps the name that it had there. The
+/// name of another says which directory `..` names, that of a file what it begins with. A name that
+/// is taken gets a number. The names that were removed are listed.
 #[test]
 fn names_in_lost_found_say_where_files_came_from() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -226,7 +225,7 @@ fn names_in_lost_found_say_where_files_came_from() {
         stat.split("Inode:").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
     };
     let [one, three, four, unlinked] = ["one", "three", "three/four", "unlinked"].map(number);
-    // A circle: `one` is named below itself alone.
+    // A loop: `one` is named only below itself.
     for request in ["ln one one/two/back", "unlink one", "unlink three/four", "unlink unlinked"] {
         debugfs(&image, request);
     }
@@ -249,8 +248,8 @@ fn names_in_lost_found_say_where_files_came_from() {
     assert_eq!(gone, [b"back"], "{:?}", plan.actions);
 }
 
-/// The extent of a directory begins a block too early, in the device or in the directory, which no
-/// cluster does: it goes where its first block lies, and to the first logical block.
+/// The extent of a directory begins a block too early, on the device or in the directory, which no
+/// cluster does. It moves to where its first block lies, and to the first logical block.
 #[test]
 fn a_directory_beside_its_cluster_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -310,7 +309,7 @@ fn attributes_that_go_are_named() {
             let block = stat.split("File ACL:").nth(1).unwrap().split_whitespace().next().unwrap();
             block.parse::<u64>().unwrap() << 10
         };
-        // Where the value of the first entry is.
+        // The offset of the first entry's value.
         FileDevice::open(&image).unwrap().write_at(start + entry + 2, &[0xFF, 0xFF]).unwrap();
         let device = FileDevice::open(&image).unwrap();
         let plan = plan(&device, &RepairOptions::default()).unwrap();
@@ -322,8 +321,8 @@ fn attributes_that_go_are_named() {
     }
 }
 
-/// Which of two equal names stays cannot be told from the names: it is the one that e2fsck keeps,
-/// wherever it stands in the directory. A name that looks like the new one does not change.
+/// Nothing in two equal names tells which one to keep: it is the one that e2fsck keeps, wherever it
+/// is in the directory. A name that looks like the new one does not change.
 #[test]
 fn of_equal_names_the_one_of_the_greatest_inode_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -358,8 +357,8 @@ fn of_equal_names_the_one_of_the_greatest_inode_stays() {
     }
 }
 
-/// An entry of the attribute block whose value has an inode, with an offset: e2fsck finds no
-/// attribute of that inode then, not even the one that inline data needs.
+/// An entry of the attribute block whose value is in an inode, but with an offset. e2fsck then
+/// finds no attribute of the file, not even the one that inline data needs.
 #[test]
 fn an_offset_in_the_attribute_block_hides_no_inline_data() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -394,8 +393,8 @@ fn an_offset_in_the_attribute_block_hides_no_inline_data() {
     }
 }
 
-/// An attribute in the block that names an inode for its value, which lies in the block: the hash
-/// says so, and neither it nor the inline data of the file is lost.
+/// An attribute in the block that names an inode for its value, although the value is in the block.
+/// The hash says so, and neither the value nor the inline data of the file is lost.
 #[test]
 fn a_value_in_the_block_has_no_inode() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -424,7 +423,7 @@ fn a_value_in_the_block_has_no_inode() {
     }
 }
 
-/// An empty file whose extent tree says a depth that Linux does not read.
+/// An empty file whose extent tree has a depth that Linux does not read.
 #[test]
 fn an_empty_tree_has_no_depth() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -443,7 +442,7 @@ fn an_empty_tree_has_no_depth() {
     assert_eq!(root, [0x0A, 0xF3, 0, 0, 4, 0, 0, 0]);
 }
 
-/// An index node over a leaf, in a directory without checksums: it looks like an empty leaf, and
+/// An index node over a leaf, in a directory without checksums. It looks like an empty leaf, but
 /// e2fsck takes it for the node it was.
 #[test]
 fn an_index_node_in_the_place_of_a_leaf_is_found() {
@@ -483,7 +482,7 @@ fn an_index_node_in_the_place_of_a_leaf_is_found() {
     repair(&image);
 }
 
-/// Flags that are all set, on a file with a block map: the map says what it is.
+/// All flags are set on a file with a block map: the map says what it is.
 #[test]
 fn a_file_with_a_block_map_has_no_inline_data() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -1,5 +1,5 @@
-//! Plans that no number of threads changes, repairs that are taken back, and repairs that a power
-//! cut ends: a second repair ends clean, and no file that the uncut repair keeps is lost.
+//! Plans do not depend on the number of threads, and repairs can be undone. After a power cut, a
+//! second repair ends clean, and no file that the uncut repair keeps is lost.
 //!
 //! 6 repairs by default, 300 with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another number,
 //! `PROFILE=name,name` the images.
@@ -26,7 +26,7 @@ use support::kept::{Files, files_on};
 
 /// The time that repairs get.
 const NOW: u64 = 1_700_000_000;
-/// Cuts that are tried of one repair.
+/// Most cuts that are tried for one repair.
 const CUTS_MAX: usize = 24;
 
 fn options(threads: usize) -> Options {
@@ -37,7 +37,7 @@ fn how(threads: usize) -> RepairOptions {
     RepairOptions { check: options(threads), now: NOW, ..RepairOptions::default() }
 }
 
-/// Repairs a device; whether a second check finds nothing.
+/// Repairs a device; returns whether a second check finds nothing.
 fn repair(device: &dyn BlockDevice) -> bool {
     plan(device, &how(2)).is_ok_and(|plan| plan.apply(device).is_ok())
         && check(device, &options(2)).is_ok_and(|report| report.examined && report.is_clean())
@@ -46,7 +46,7 @@ fn repair(device: &dyn BlockDevice) -> bool {
 /// Decisions, and blocks with their new content.
 type Shape = (Vec<Action>, Vec<(u64, Vec<u8>)>);
 
-/// What a plan is.
+/// The plan for a device in a form that can be compared; `None` if there is none.
 fn shape(device: &dyn BlockDevice, threads: usize) -> Option<Shape> {
     let plan = plan(device, &how(threads)).ok()?;
     let blocks = plan.changed_blocks(device).unwrap();
@@ -88,7 +88,7 @@ fn same(one: &dyn BlockDevice, other: &dyn BlockDevice) -> bool {
     })
 }
 
-/// Cuts a repair at sampled places; gives what went wrong.
+/// Cuts a repair at sampled places; returns what went wrong.
 fn cut(damaged: &MemoryDevice, random: &mut ChaCha8Rng) -> Vec<String> {
     let recorder = RecorderDevice::new(damaged.duplicate());
     if !repair(&recorder) {

@@ -1,5 +1,5 @@
 //! Causes that runs of `oracle_repair.rs` found in superblocks, descriptors, tables, journals and
-//! other files of the file system's own, each by itself.
+//! other files of the file system's own, one for each test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -54,7 +54,7 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
     }
 }
 
-/// Flags that only garbage has, in a table whose superblock is lost: they are no features.
+/// Flags that only garbage has, in a table whose superblock is lost, say nothing about features.
 #[test]
 fn garbage_in_a_table_infers_no_feature() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -74,8 +74,8 @@ fn garbage_in_a_table_infers_no_feature() {
     assert!(!debugfs(&image, "features").contains("casefold"), "no names that differ in case only");
 }
 
-/// A bitmap at the first block of its group's inode table: the bitmap moves, for it can be counted
-/// anew.
+/// A bitmap at the first block of its group's inode table: the bitmap moves, because it can be
+/// recounted.
 #[test]
 fn a_bitmap_on_a_table_moves() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -90,8 +90,8 @@ fn a_bitmap_on_a_table_moves() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// Garbage over the first block of the inode table, and a sound copy of that block in the log, with
-/// other blocks behind it: the rest of the table stays where it is.
+/// Garbage over the first block of the inode table, and a sound copy of that block in the log,
+/// followed by other blocks: the rest of the table stays where it is.
 #[test]
 fn a_copy_in_the_log_is_no_table() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -110,14 +110,14 @@ fn a_copy_in_the_log_is_no_table() {
     device.write_at(table << 10, &[8; 1024]).unwrap();
     drop(device);
     repair(&image);
-    // Named by its number: the root was lost, and `one` with the name `two` was not.
+    // Named by number: the root was lost, but `one`, which has the name `two`, was not.
     let found = debugfs(&image, "ls -p lost+found");
     let names = found.split('/').filter(|name| name.starts_with('#')).count();
     assert!(names >= 2, "the directories one and three: {found}");
 }
 
-/// A descriptor of a single group, without a copy or a checksum, that says the table begins a block
-/// later: what lies there looks like inodes, and not like the reserved ones.
+/// A descriptor of a single group, without a copy or a checksum, says that the table begins a block
+/// later. What lies there looks like inodes, but not like the reserved ones.
 #[test]
 fn a_table_is_found_a_block_before() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -139,8 +139,8 @@ fn a_table_is_found_a_block_before() {
     assert!(debugfs(&image, "ls -p many").contains("/899/"), "its names are there");
 }
 
-/// A constant of the superblock and a place in the only descriptor, both wrong behind checksums
-/// that are right, and no backup: what the checksums speak for stays.
+/// A constant of the superblock and a place in the only descriptor are wrong, both behind correct
+/// checksums, and there is no backup. What the checksums confirm stays.
 #[test]
 fn a_sealed_descriptor_speaks_for_the_superblock() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -157,7 +157,7 @@ fn a_sealed_descriptor_speaks_for_the_superblock() {
     let (_, place) = stats.split_once("inode bitmap at ").unwrap();
     let place: String = place.chars().take_while(char::is_ascii_digit).collect();
     let script = folder.path().join("script");
-    // In one go: debugfs does not open what the first line makes.
+    // In one run: debugfs does not open what the first line makes.
     let lines = format!("set_block_group 0 block_bitmap {place}\nset_block_group 0 checksum calc\n");
     std::fs::write(&script, lines).unwrap();
     run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
@@ -174,7 +174,7 @@ fn a_sealed_descriptor_speaks_for_the_superblock() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// Revision 0 in the superblock of a file system with inodes of 256 bytes: nothing can be read by
+/// Revision 0 in the superblock of a file system with inodes of 256 bytes: nothing can be read with
 /// it.
 #[test]
 fn a_lost_revision_comes_back() {
@@ -190,8 +190,8 @@ fn a_lost_revision_comes_back() {
     }
 }
 
-/// No descriptor and no copy of them is left: where the first table lies says where the others of
-/// its flex group do.
+/// No descriptor and no copy of them is left: the place of the first table gives the places of the
+/// others in its flex group.
 #[test]
 fn tables_of_a_flex_group_are_found_behind_the_first() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -224,8 +224,7 @@ fn tables_of_a_flex_group_are_found_behind_the_first() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// Garbage in the inode of the bad blocks, with the flag of an extent tree that is none: it is no
-/// list.
+/// Garbage in the bad-blocks inode, with the extents flag but no extent tree: it is not a list.
 #[test]
 fn garbage_is_no_list_of_bad_blocks() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -241,7 +240,7 @@ fn garbage_is_no_list_of_bad_blocks() {
 }
 
 /// Fields of the superblock that make sound files look reserved: an inode number without its
-/// feature, and a first ordinary inode that no backup knows.
+/// feature, and a first ordinary inode that no backup has.
 #[test]
 fn files_that_the_superblock_takes_for_its_own_stay() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -256,7 +255,7 @@ fn files_that_the_superblock_takes_for_its_own_stay() {
     }
 }
 
-/// A descriptor is wrong, and so is the backup that would say better: the descriptor is mended
+/// A descriptor is wrong, and so is the backup that would correct it: the descriptor is repaired
 /// without it.
 #[test]
 fn a_damaged_backup_takes_no_place() {
@@ -307,7 +306,7 @@ fn a_backup_with_an_impossible_first_inode_is_taken_all_the_same() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode"]);
-    // All copies get it, the last one keeps its checksum.
+    // All copies get it; only the primary then loses its checksum.
     debugfs(&image, "set_super_value first_ino 262155");
     let device = FileDevice::open(&image).unwrap();
     let mut head = vec![0; 1024];
@@ -340,7 +339,7 @@ fn a_bitmap_on_the_list_of_bad_blocks_is_an_error() {
     repair(&image);
 }
 
-/// A file that the superblock names as the journal is none: the reserved inode holds the log.
+/// The superblock names a file as the journal, but the reserved inode holds the log.
 #[test]
 fn a_file_that_is_named_as_the_journal_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -417,7 +416,7 @@ fn a_table_is_found_by_its_second_block() {
     }
 }
 
-/// The inode of the journal at another number, too, where no checksum tells: the log is no content.
+/// The journal's inode is at another number, too, and no checksum tells: the log is not content.
 #[test]
 fn a_copy_of_the_journal_inode_is_no_file() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -442,7 +441,7 @@ fn a_copy_of_the_journal_inode_is_no_file() {
     }
 }
 
-/// A list of orphans that begins with what is no inode is emptied, or every mount would complain.
+/// An orphan list whose head is not an inode is emptied, or every mount would complain.
 #[test]
 fn a_head_of_the_orphan_list_that_is_no_inode_goes() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -459,8 +458,8 @@ fn a_head_of_the_orphan_list_that_is_no_inode_goes() {
     }
 }
 
-/// The superblock is lost, and the descriptors behind its backup, too: those in their own place are
-/// sound and stay.
+/// The superblock is lost, and so are the descriptors after its backup. Those in their own place
+/// are sound and stay.
 #[test]
 fn a_backup_without_descriptors_leaves_those_that_are_used() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -483,7 +482,7 @@ fn a_backup_without_descriptors_leaves_those_that_are_used() {
     }
 }
 
-/// A backup that says revision 0 has the features and inodes of a later one: files stay.
+/// A backup that says revision 0, but has the features and inodes of a later one: files stay.
 #[test]
 fn a_backup_of_revision_0_is_one_of_revision_1() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -493,7 +492,7 @@ fn a_backup_of_revision_0_is_one_of_revision_1() {
     let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
     let device = FileDevice::open(&image).unwrap();
     device.write_at((8193 << 10) + 76, &0u32.to_le_bytes()).unwrap();
-    // The table of the second group lies nowhere: descriptors come from the backup.
+    // The table of the second group is at an impossible place: descriptors come from the backup.
     device.write_at(2048 + 32 * 2 + 8, &[0xFF; 4]).unwrap();
     drop(device);
     repair(&image);

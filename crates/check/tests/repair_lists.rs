@@ -1,5 +1,5 @@
-//! Lists and tables that hide sound files where one of their entries is wrong, as runs of
-//! `oracle_repair.rs` found: each cause by itself.
+//! Lists and tables that hide sound files if one of their entries is wrong. Runs of
+//! `oracle_repair.rs` found these causes; there is one for each test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,14 +15,14 @@ use support::small::{debugfs, made, repair};
 /// Header of an attribute list in an inode.
 const ATTRIBUTES: [u8; 4] = 0xEA02_0000u32.to_le_bytes();
 
-/// The number behind some words, in what debugfs says.
+/// The number after some words in the output of debugfs.
 fn number_behind(text: &str, words: &str) -> u64 {
     let (_, rest) = text.split_once(words).unwrap_or_else(|| panic!("{words:?} in {text}"));
     let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap()
 }
 
-/// Where an inode lies: byte offset.
+/// Byte offset of an inode in the image.
 fn place_of(image: &Path, inode: &str, block_size: u64) -> u64 {
     let told = debugfs(image, &format!("imap {inode}"));
     let (_, offset) = told.split_once("offset 0x").unwrap();
@@ -35,10 +35,10 @@ fn codes(image: &Path) -> Vec<String> {
     report.findings.iter().map(|finding| finding.code.to_string()).collect()
 }
 
-/// One entry of an attribute list: index, offset of the value, name filled up with zeroes, value.
+/// One entry of an attribute list: name index, offset of the value, zero-padded name, value.
 type Entry<'a> = (u8, u16, &'a [u8; 4], &'a [u8]);
 
-/// An attribute list of two entries as it stands in an inode.
+/// An attribute list of two entries as it is in an inode.
 fn list(entries: [Entry<'_>; 2]) -> Vec<u8> {
     let mut area = ATTRIBUTES.to_vec();
     area.resize(96, 0);
@@ -58,7 +58,7 @@ fn list(entries: [Entry<'_>; 2]) -> Vec<u8> {
 }
 
 /// An empty attribute whose value would lie outside of the inode hides the one of inline data, and
-/// the one of encryption: e2fsck asks to cut the file, and to take the flag off.
+/// the one of encryption: e2fsck asks to truncate the file, and to remove the flag.
 #[test]
 fn an_attribute_outside_hides_the_others() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -102,7 +102,7 @@ fn an_attribute_outside_hides_the_others() {
 }
 
 /// The number of a journal without the feature, in a file system too small for one, and a bitmap
-/// whose padding is wrong: nothing is made, and the rest is looked at all the same.
+/// with wrong padding: no journal is made, but the rest is still checked.
 #[test]
 fn what_follows_a_journal_that_is_not_made_is_mended() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -119,7 +119,7 @@ fn what_follows_a_journal_that_is_not_made_is_mended() {
     repair(&image);
 }
 
-/// Blocks on the list of bad ones from which inodes were read that have names.
+/// The list of bad blocks has a block of inodes that have names.
 #[test]
 fn a_table_on_the_list_of_bad_blocks_keeps_its_inodes() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -137,8 +137,8 @@ fn a_table_on_the_list_of_bad_blocks_keeps_its_inodes() {
     assert!(names.contains("/one/") && names.contains("/three/"), "{names}");
 }
 
-/// The inode of the bad blocks with an owner, and a map that leads outside: what else it names is
-/// garbage, too.
+/// The bad-blocks inode has an owner, and a map that leads outside: its other blocks are garbage,
+/// too.
 #[test]
 fn a_map_that_leads_outside_is_no_list_of_bad_blocks() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -153,7 +153,7 @@ fn a_map_that_leads_outside_is_no_list_of_bad_blocks() {
     assert!(debugfs(&image, "testb 30000").contains("not in use"));
 }
 
-/// lost+found is to be made, and every inode of the part of a table that is in use has a file.
+/// lost+found must be made, but every inode in the used part of a table has a file.
 #[test]
 fn lost_found_takes_an_inode_that_was_never_used() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -166,8 +166,8 @@ fn lost_found_takes_an_inode_that_was_never_used() {
     assert!(debugfs(&image, "ls -p lost+found").contains("/#11"), "{}", debugfs(&image, "ls -p lost+found"));
 }
 
-/// The first block of the first table, with all reserved inodes, changed places with another one:
-/// what follows it did not, and stays.
+/// The first block of the first table, with all reserved inodes, was swapped with another one. What
+/// follows it was not, and stays.
 #[test]
 fn a_block_with_the_root_elsewhere_is_no_table() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -184,7 +184,7 @@ fn a_block_with_the_root_elsewhere_is_no_table() {
     let table = number_behind(&debugfs(&image, "imap <1>"), "located at block ");
     let device = FileDevice::open(&image).unwrap();
     let (mut first, mut other) = (vec![0; 4096], vec![0; 4096]);
-    // The other one is free.
+    // The other block is free.
     device.read_at(table << 12, &mut first).unwrap();
     device.read_at(8000 << 12, &mut other).unwrap();
     device.write_at(table << 12, &other).unwrap();
@@ -197,8 +197,8 @@ fn a_block_with_the_root_elsewhere_is_no_table() {
     assert!(names >= 160, "directories behind the block: {found}");
 }
 
-/// A first ordinary inode behind the first files, and no backup: a superblock with a right checksum
-/// takes them for reserved ones.
+/// The first ordinary inode is after the first files, and there is no backup: a superblock with a
+/// correct checksum takes these files for reserved ones.
 #[test]
 fn files_below_the_first_inode_stay() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -213,8 +213,8 @@ fn files_below_the_first_inode_stay() {
     }
 }
 
-/// More blocks reserved for descriptors than there are before the first table, in a superblock with
-/// a right checksum: the table stays where it is.
+/// More blocks are reserved for descriptors than there are before the first table, in a superblock
+/// with a correct checksum: the table stays where it is.
 #[test]
 fn a_table_is_not_among_reserved_descriptors() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -229,7 +229,7 @@ fn a_table_is_not_among_reserved_descriptors() {
     }
 }
 
-/// The total of inodes and their number in a group contradict each other behind a right checksum,
+/// The total of inodes and their number in a group contradict each other behind a correct checksum,
 /// and no backup is left: the bitmaps tell which is right.
 #[test]
 fn inodes_are_as_many_as_their_bitmaps_have() {
@@ -260,8 +260,8 @@ fn inodes_are_as_many_as_their_bitmaps_have() {
     }
 }
 
-/// A superblock of garbage, and backups where they are not looked for first: what it says of
-/// features that nobody knows does not end the search.
+/// The superblock is garbage, and backups are not where they are looked for first. The unknown
+/// features that it names do not end the search.
 #[test]
 fn garbage_in_the_superblock_does_not_end_the_search() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -274,7 +274,7 @@ fn garbage_in_the_superblock_does_not_end_the_search() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"));
 }
 
-/// The hash of an attribute is over the bytes that pad its value, whatever they are.
+/// The hash of an attribute covers the padding of its value, whatever that is.
 #[test]
 fn padding_of_a_value_is_in_its_hash() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -1,5 +1,4 @@
-//! A repair that moves content between places where both hold something: no power cut loses what
-//! was on its way.
+//! A repair that swaps content between two places: no power cut loses what is on its way.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -23,7 +22,7 @@ fn repair(device: &dyn BlockDevice) {
     assert!(check(device, &Options::default()).unwrap().is_clean());
 }
 
-/// An image, and a copy of it in which two blocks of inodes lie at each other's places.
+/// An image, and a copy of it in which two blocks of inodes are swapped.
 fn swapped(folder: &Path) -> (Base, MemoryDevice) {
     let base = Base::make(profile_named("ext4"), folder);
     let inodes = base.inventory.structures.iter().filter(|one| one.kind == Kind::Inode);
@@ -77,7 +76,7 @@ fn a_log_counts_only_while_nobody_else_changed_the_file_system() {
     let log = recorder.log();
     let flushes: Vec<usize> =
         (0..log.events().len()).filter(|at| matches!(log.events()[*at], Event::Flush)).collect();
-    // The log is named, nothing is in its place.
+    // The log is named, and nothing else is written yet.
     let [.., named, _, _] = flushes[..] else { panic!("{flushes:?}") };
     let device = damaged.duplicate();
     log.apply_prefix(named + 1, &device).unwrap();

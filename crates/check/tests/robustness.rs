@@ -87,7 +87,7 @@ fn areas(image: &Path) -> Vec<(u64, u64)> {
     structures.iter().map(|structure| (structure.at as u64, structure.length as u64)).collect()
 }
 
-/// An image copied while it was mounted; what is damaged is mostly its journal.
+/// An image copied while it was mounted; the damage is mostly to its journal.
 fn dirty_base(directory: &Path) -> Base {
     let path = make(profile_named("ext4-1k"), directory);
     let journal = areas(&path).into_iter().max_by_key(|area| area.0).unwrap();
@@ -123,7 +123,7 @@ fn damage_of_any_kind_is_survived() {
     let directory = tempfile::tempdir().unwrap();
     let mut bases: Vec<Base> = Vec::new();
     for profile in ["ext4-1k", "inline", "indirect", "bigalloc"].map(profile_named) {
-        // Without root nobody can fill the image; an empty one is better than nothing.
+        // Only root can fill the image; an empty one is better than nothing.
         let path =
             if is_root() { make_filled(profile, directory.path()) } else { make(profile, directory.path()) };
         bases.push((profile.name.into(), MemoryDevice::load(&path).unwrap(), areas(&path)));

@@ -1,5 +1,5 @@
-//! Blocks of inodes at each other's places go home, and copies over other blocks do not become
-//! files. Tables that only the first copy of a descriptor puts elsewhere stay where they are.
+//! Swapped blocks of inodes go home, and copies over other blocks do not become files. Tables stay
+//! where they are if only the first copy of a descriptor says otherwise.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -24,7 +24,7 @@ fn repaired(device: MemoryDevice) -> MemoryDevice {
     device
 }
 
-/// Writes one block over another; gives what was there.
+/// Writes one block over another; returns what was there.
 fn put(device: &MemoryDevice, at: u64, bytes: &[u8]) -> Vec<u8> {
     let mut old = vec![0; bytes.len()];
     device.read_at(at, &mut old).unwrap();
@@ -52,7 +52,7 @@ fn blocks_of_inodes_go_home() {
         let left = files_on(Arc::new(repaired(device)));
         assert_eq!(missing(&base.files, &left), Vec::<Vec<u8>>::new(), "{one:#x} and {other:#x}");
     }
-    // The first block has changed places with the last of its table, where no inode was ever used.
+    // The first block is swapped with the last of its table, where no inode was ever used.
     let device = base.device.duplicate();
     let field = |at: u64| {
         let mut bytes = [0; 4];

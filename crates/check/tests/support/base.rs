@@ -15,7 +15,7 @@ use blockyard_testkit::mutate::Inventory;
 use super::draw::Drawn;
 use super::kept::{Files, files_on};
 
-/// Bytes that something depends on: ranges in no order.
+/// Ranges of bytes that something depends on, in no order.
 type Ranges = Vec<Range<u64>>;
 
 /// An image before it is damaged.
@@ -24,7 +24,7 @@ pub(crate) struct Base {
     pub(crate) device: MemoryDevice,
     pub(crate) inventory: Inventory,
     pub(crate) files: Files,
-    /// The inode, its map and its blocks.
+    /// By inode: its own bytes, its map and its blocks.
     bytes_of: BTreeMap<u32, Ranges>,
 }
 
@@ -38,7 +38,7 @@ impl Base {
         base
     }
 
-    /// A device, and the valid image that it holds.
+    /// A base of a device, and of a valid image with the files that it should hold.
     pub(crate) fn of(profile: &'static Profile, device: MemoryDevice, image: &Path) -> Self {
         let inventory = Inventory::read(image);
         let whole = MemoryDevice::load(image).expect("the image was just made");
@@ -53,12 +53,12 @@ impl Base {
         Self { profile, device, inventory, files, bytes_of }
     }
 
-    /// Says that every file depends on some bytes.
+    /// Makes every file depend on these bytes.
     pub(crate) fn need_everywhere(&mut self, bytes: &[Range<u64>]) {
         self.bytes_of.values_mut().for_each(|ranges| ranges.extend_from_slice(bytes));
     }
 
-    /// The files of which a damage touches nothing: neither inode, blocks and map, nor those of the
+    /// The files that a damage does not touch: neither inode, blocks and map, nor those of the
     /// directories above.
     pub(crate) fn untouched(&self, damage: &Drawn) -> Files {
         let edits: Ranges =

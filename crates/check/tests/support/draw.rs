@@ -5,7 +5,7 @@ use blockyard_testkit::mutate::{Damage, Inventory, Mutation};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-/// One damage of an image, which may be of several places.
+/// One damage of an image, possibly in several places.
 #[derive(Debug, Default)]
 pub(crate) struct Drawn {
     /// Its class, for a table.

@@ -1,5 +1,5 @@
-//! Judges of one repair: a second check, `e2fsck -fn`, the files that nothing touched, and what
-//! e2fsck keeps of a copy.
+//! Judges of one repair: a second check, `e2fsck -fn`, the files that the damage did not touch, and
+//! what e2fsck keeps of a copy.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -15,21 +15,21 @@ use super::kept::{Files, Worse, compare, files, files_on, missing};
 
 /// The time that repairs get.
 const NOW: u64 = 1_700_000_000;
-/// Actions that a fault is told with.
+/// Most actions that are listed with a fault.
 const ACTIONS_TOLD: usize = 40;
 
-/// What came of one repair.
+/// The result of one repair.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// What is wrong with it.
     pub(crate) faults: Vec<String>,
-    /// Whether we keep a file better than e2fsck does, where that was looked at.
+    /// Whether we keep a file better than e2fsck does, if that was compared.
     pub(crate) better: bool,
     /// Whether e2fsck leaves it unclean, too.
     pub(crate) beyond_e2fsck: bool,
-    /// Files that e2fsck keeps better, all of them in the list of what was lost.
+    /// Files that e2fsck keeps better, all of them listed as lost.
     pub(crate) named_losses: usize,
-    /// How `-p` differs from e2fsck's; `None` where it does not, or was not looked at.
+    /// How our `-p` differs from e2fsck's; `None` if it does not, or was not compared.
     pub(crate) preened: Option<String>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Preen {
     Judged,
 }
 
-/// Where a judge puts the images that e2fsck looks at: one at a time.
+/// Where a judge puts the images that e2fsck reads, one at a time.
 #[derive(Debug)]
 pub(crate) struct Bench {
     ours: PathBuf,
@@ -113,7 +113,7 @@ pub(crate) fn judge(base: &Base, drawn: &Drawn, bench: &Bench, preen: Preen) -> 
     outcome
 }
 
-/// lost+found changes when something comes into it, and may be made anew with another number.
+/// lost+found changes when something moves into it, and may be made anew with another number.
 fn is_lost_found(path: &[u8]) -> bool {
     path == b"/lost+found"
 }
@@ -135,7 +135,7 @@ fn second_check(repaired: &MemoryDevice, outcome: &mut Outcome) {
     }
 }
 
-/// What e2fsck -fy keeps of a copy must be there, or in the list of what was lost.
+/// What `e2fsck -fy` keeps of a copy must be there, or be listed as lost.
 fn beside_e2fsck(
     base: &Base,
     damaged: &MemoryDevice,
@@ -169,7 +169,7 @@ fn beside_e2fsck(
     }
 }
 
-/// Whether the list of what a repair cost names a file, or a directory above it.
+/// Whether the list of losses names a file, or a directory above it.
 fn is_named(file: &Worse, actions: &[Action]) -> bool {
     actions.iter().filter(|action| action.cost > Cost::Nothing).any(|action| {
         action.site.inode.is_some_and(|inode| inode.raw() == file.inode)
@@ -180,7 +180,7 @@ fn is_named(file: &Worse, actions: &[Action]) -> bool {
     })
 }
 
-/// What `-p` would do, beside e2fsck -fp: the exit code, and what e2fsck -fn says afterwards.
+/// Compares `-p` with `e2fsck -fp`: the exit code, and what e2fsck -fn says afterwards.
 fn preened(
     damaged: &MemoryDevice,
     plan: Option<&Plan<'_>>,
@@ -202,7 +202,7 @@ fn preened(
     damaged.save(&bench.theirs).expect("space for an image");
     let theirs = bench.theirs.to_str().expect("test paths are UTF-8");
     let output = run("prlimit", &["--as=4294967296", "timeout", "60", "e2fsck", "-fp", theirs]);
-    // e2fsck adds 4 to 8 where it found errors before it gave up.
+    // e2fsck adds 4 to 8 if it found errors before it gave up.
     let their_code = output.status.code().map(|code| code.min(8));
     let their_verdict = e2fsck_bounded(&bench.theirs).code;
     let is_clean = |code: Option<i32>| code == Some(0);

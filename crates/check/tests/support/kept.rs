@@ -8,7 +8,7 @@ use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_disk::{FileType, Inode};
 use blockyard_inspect::reader::Reader;
 
-/// One file: what must be equal for it to be kept.
+/// One file: what must be equal for it to count as kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct File {
     pub(crate) inode: u32,
@@ -69,10 +69,10 @@ fn content(reader: &Reader, inode: &Inode) -> Option<u64> {
             add(&inode.size().to_le_bytes());
             let mut buffer = vec![0; 1 << 18];
             let mut at = 0u64;
-            // Sparse ends of gigabytes that a damaged size makes are nobody's content.
+            // A damaged size can add a sparse end of gigabytes, which is nobody's content.
             while at < inode.size().min(64 << 20) {
                 let read = reader.read(inode, at, &mut buffer).ok().filter(|read| *read > 0)?;
-                // Holes are many and long: a piece without content counts by its place alone.
+                // Holes are many and long, so only pieces with content count, each with its place.
                 for (piece, nth) in buffer[..read].chunks(4096).zip(0u64..) {
                     if piece.iter().any(|byte| *byte != 0) {
                         add(&(at + 4096 * nth).to_le_bytes());
@@ -89,7 +89,7 @@ fn content(reader: &Reader, inode: &Inode) -> Option<u64> {
     Some(hash)
 }
 
-/// How much of a file is left: 2 at its path, 1 anywhere by its inode, 0 nothing.
+/// How much of a file is left: 2 at its path, 1 anywhere under its inode, 0 nothing.
 fn score(path: &[u8], file: &File, left: &Left<'_>) -> u8 {
     if left.files.get(path) == Some(file) {
         return 2;
@@ -118,8 +118,7 @@ impl<'f> Left<'f> {
 pub(crate) struct Worse {
     pub(crate) path: Vec<u8>,
     pub(crate) inode: u32,
-    /// How much of it is left here and there, as in 2 for all, 1 for all at another path, 0 for
-    /// nothing.
+    /// How much of it is left here and there: 2 for all, 1 for all at another path, 0 for nothing.
     pub(crate) left: (u8, u8),
 }
 

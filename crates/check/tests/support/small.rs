@@ -16,13 +16,13 @@ pub(crate) fn made(folder: &Path, options: &[&str], size: &str) -> PathBuf {
     image
 }
 
-/// What debugfs says to a request; it may write.
+/// The answer of debugfs to a request, which may write.
 pub(crate) fn debugfs(image: &Path, request: &str) -> String {
     let output = run("debugfs", &["-w", "-R", request, image.to_str().expect("names here are text")]);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Repairs it; e2fsck finds nothing after.
+/// Repairs the image; e2fsck finds nothing afterwards.
 pub(crate) fn repair(image: &Path) {
     let device = FileDevice::open(image).expect("the image was just made");
     let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
@@ -32,7 +32,7 @@ pub(crate) fn repair(image: &Path) {
     e2fsck_clean(image);
 }
 
-/// Where an inode lies in its table, in bytes of the image; `inode` as debugfs takes it.
+/// Byte offset of an inode's slot in the image; `inode` as debugfs takes it.
 pub(crate) fn slot_at(image: &Path, inode: &str, block_size: u64) -> u64 {
     // located at block 43, offset 0x0080
     let said = debugfs(image, &format!("imap {inode}"));
@@ -42,7 +42,7 @@ pub(crate) fn slot_at(image: &Path, inode: &str, block_size: u64) -> u64 {
     block.zip(offset).map(|(block, offset)| block * block_size + offset).expect("debugfs knows the inode")
 }
 
-/// What stands in lost+found, as `(inode, name)`.
+/// The entries of lost+found, as `(inode, name)`.
 pub(crate) fn lost_found(image: &Path) -> Vec<(u32, String)> {
     let listed = debugfs(image, "ls -p lost+found");
     let entries = listed.lines().filter_map(|line| {
