@@ -1,8 +1,8 @@
-//! The read-only side: an image looked at, never written, by its verified structures.
+//! The read-only side: reads an image through its verified structures, and never writes it.
 //!
-//! [`reader`] reads; [`path`] is the one walk of paths, here and over any other tree; [`scan`]
-//! walks an image once for all that is counted; [`frag`] and [`map`] are the figures and the
-//! pictures of that; [`units`] and [`xml`] are how figures and labels are printed.
+//! [`reader`] reads; [`path`] is the one path walk, for images and for any other tree; [`scan`]
+//! walks an image once for everything that is counted; [`frag`] and [`map`] make figures and
+//! pictures of that; [`units`] and [`xml`] format figures and labels.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Allocation maps: an image as squares of clusters, group by group, and the figures that are read
-//! off such maps.
+//! Allocation maps: an image as squares of clusters, group by group, and the figures that such maps
+//! show.
 //!
 //! A group is a row of [`SQUARES_PER_GROUP`] squares (1,024 blocks each with 4 KiB blocks and full
 //! groups). A square knows how many of its clusters are used. The figures follow the published
@@ -30,7 +30,7 @@ pub struct AllocationMap {
     rows: Vec<GroupRow>,
 }
 
-/// What is read off one map.
+/// The figures of one map.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MapFigures {
     /// Changes between used and free squares in disk order.
@@ -76,7 +76,7 @@ impl AllocationMap {
         }
     }
 
-    /// Rows in disk order.
+    /// Number of groups, each of which is a row.
     #[must_use]
     pub fn groups(&self) -> usize {
         self.rows.len()
@@ -88,7 +88,7 @@ impl AllocationMap {
         self.rows[group].used.iter().copied().map(u64::from).sum()
     }
 
-    /// Used share (0..=1) of the squares of one group that exist.
+    /// Used share (0..=1) of each square of one group. A short last group has fewer squares.
     #[must_use]
     pub fn shares(&self, group: usize) -> Vec<f64> {
         let squares = self.squares_of(group);

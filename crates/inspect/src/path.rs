@@ -1,9 +1,9 @@
 //! Paths: components separated by `/`, symbolic links followed inside the image.
 //!
-//! A path is taken from the image's root whether it begins with `/` or not. Work is a queue of
+//! A path begins at the image's root whether it begins with `/` or not. Work is a queue of
 //! components; a link puts its target's components in front, at most [`SYMLINKS_MAX`] times. This
-//! is the one walk of paths: it goes over whatever is a [`Tree`], so that a reader and a file
-//! system that is open for changing understand the same.
+//! is the one path walk: it works on any [`Tree`], so that a reader and a file system that is open
+//! for writing understand the same.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use blockyard_disk::FileType;
 /// Symbolic links that one path may pass, as on Linux.
 pub const SYMLINKS_MAX: usize = 40;
 
-/// What can be walked: names are looked up, links are read.
+/// What can be walked: it looks up names and reads links.
 pub trait Tree {
     /// A file, directory or link that was found.
     type Node;
@@ -26,10 +26,10 @@ pub trait Tree {
     /// When it cannot be read.
     fn root(&self) -> Result<Self::Node, Self::Error>;
 
-    /// What a name in `directory` stands for.
+    /// What a name in `directory` refers to.
     ///
     /// # Errors
-    /// When there is no such name, or `directory` is none.
+    /// When there is no such name, or `directory` is not a directory.
     fn look_up(&self, directory: &Self::Node, name: &[u8]) -> Result<Self::Node, Self::Error>;
 
     /// The type of a node.
@@ -47,22 +47,21 @@ pub trait Tree {
     /// The error of a path that passes more links than [`SYMLINKS_MAX`].
     fn too_many_symlinks(&self) -> Self::Error;
 
-    /// The error of a path that means a directory where there is none.
+    /// The error of a path that needs a directory where there is none.
     fn not_directory(&self) -> Self::Error;
 
-    /// Whether an error of [`Self::look_up`] says that there is no such name, and nothing else is
-    /// wrong.
+    /// Whether an error of [`Self::look_up`] only says that there is no such name.
     fn is_missing(&self, error: &Self::Error) -> bool;
 }
 
-/// Where a path leads, also when its last name is not there.
+/// Where a path leads, even if its last name does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located<N> {
     /// The directory of the last name.
     pub directory: N,
     /// The last name, which may be that of a link's target; empty for the root.
     pub name: Vec<u8>,
-    /// What it names, if it names anything.
+    /// What the name refers to, if it exists.
     pub node: Option<N>,
 }
 
@@ -75,7 +74,7 @@ pub enum LastLink {
     Keep,
 }
 
-/// What a path names. A slash behind it says that a directory is meant: then a link at the end is
+/// Resolves a path. A slash at its end says that a directory is meant: then a link at the end is
 /// followed.
 ///
 /// # Errors
@@ -90,11 +89,11 @@ pub fn resolve<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<T::Node
     Ok(found)
 }
 
-/// As [`resolve`], also where the last name of the path, or of the links that it leads through, is
-/// missing: somebody may want to make it there.
+/// As [`resolve`], but the last name of the path, or of the links that it leads through, may be
+/// missing: the caller may want to create it there.
 ///
 /// # Errors
-/// Those of the tree, but for that.
+/// Those of the tree, except for a missing last name.
 pub fn locate<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<Located<T::Node>, T::Error> {
     let means_directory = names_directory(path);
     let last = if means_directory { LastLink::Follow } else { last };
@@ -105,7 +104,7 @@ pub fn locate<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<Located<
     }
 }
 
-/// What components name, one below the other, from the root.
+/// What components refer to, one below the other, from the root.
 ///
 /// # Errors
 /// Those of the tree.
@@ -118,7 +117,7 @@ pub fn walk<'p, T: Tree>(
     Ok(found.node.expect("a name that is missing is an error here"))
 }
 
-/// The walk. `may_miss` says of which errors of the last look-up the answer is a place without a
+/// The walk. `may_miss` says for which errors of the last look-up the result is a place without a
 /// node.
 fn descend<'p, T: Tree>(
     tree: &T,
@@ -159,7 +158,7 @@ fn descend<'p, T: Tree>(
     Ok(Located { directory: tree.root()?, name: Vec::new(), node: Some(at) })
 }
 
-/// The parts of a path that name something.
+/// The components of a path, without empty ones and `.`.
 pub fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".")
 }
@@ -176,8 +175,8 @@ pub fn last_name(path: &[u8]) -> Option<&[u8]> {
     components(path).next_back()
 }
 
-/// Whether the last part of a path is `.`: it names a directory from inside, which is neither moved
-/// nor removed.
+/// Whether the last component of a path is `.`. It names a directory from inside, which is neither
+/// moved nor removed.
 #[must_use]
 pub fn ends_in_dot(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty()) == Some(b".")
@@ -216,8 +215,8 @@ mod tests {
         }
     }
 
-    /// Nodes are full paths; what is in the map and no link is a file, `""` and what has something
-    /// below it a directory.
+    /// Nodes are full paths. What is in the map and is not a link is a file; `""` and what has
+    /// something below it is a directory.
     struct Paths(BTreeMap<&'static str, Option<&'static str>>);
 
     impl Tree for Paths {
@@ -302,8 +301,8 @@ mod tests {
         }
     }
 
-    /// Where something is to be made: behind a link that leads nowhere, in the directory that it
-    /// leads to.
+    /// Where something can be created: for a link that leads nowhere, in the directory that it
+    /// points to.
     #[test]
     fn places_are_found_where_nothing_is_yet() {
         let tree = Paths(BTreeMap::from([
@@ -331,7 +330,7 @@ mod tests {
         assert_eq!(place("/a/b/file/", LastLink::Follow), Err("not a directory"));
     }
 
-    /// As on Linux, forty links are passed and the next is one too many.
+    /// As on Linux, a path may pass forty links, and no more.
     #[test]
     fn forty_links_may_be_passed() {
         let names: Vec<&'static str> =

@@ -32,7 +32,7 @@ use blockyard_disk::{
 
 use cache::BlockCache;
 
-/// A file system opened for reading, by one thread: another opens its own, for the price of one
+/// A file system opened for reading by one thread. Another thread opens its own, which costs one
 /// read.
 pub struct Reader {
     device: Arc<dyn BlockDevice>,
@@ -79,7 +79,7 @@ impl Reader {
         &self.device
     }
 
-    /// One block, from the cache when it is there. Its content is not verified.
+    /// One block, from the cache if it is there. Its content is not verified.
     ///
     /// # Errors
     /// [`Error::Device`].

@@ -15,18 +15,18 @@ use crate::frag::free_space::{BadChunkSize, FreeSpace};
 use crate::map::AllocationMap;
 use crate::reader::{Error, Reader, Result};
 
-/// What a scan saw.
+/// What a scan found.
 #[derive(Clone, Debug)]
 pub struct ImageScan {
     /// Free extents in blocks.
     pub free: FreeSpace,
-    /// Totals of `e4defrag -c`, one name a directory entry.
+    /// Totals of `e4defrag -c`, with a name for each directory entry.
     pub defrag: DefragTotals,
     /// Contiguous runs of all regular files with blocks.
     pub runs: u64,
     /// Regular files with blocks.
     pub files: u64,
-    /// Blocks of them.
+    /// Their blocks.
     pub blocks: u64,
     /// Groups that hold data of regular files.
     pub groups_touched: u64,
@@ -38,13 +38,13 @@ pub struct ImageScan {
     pub block_size: u64,
 }
 
-/// What to look at beyond the usual.
+/// What to do beyond the usual.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScanOptions {
     /// Also count free aligned chunks of so many bytes (`e2freefrag -c`).
     pub chunk_bytes: Option<u64>,
     /// Read the bitmap of an image with clusters as e2freefrag 1.47 does: it divides by the cluster
-    /// size twice, and so looks at the first part of the bitmap only.
+    /// size twice, and so reads only the first part of the bitmap.
     pub as_e2freefrag: bool,
 }
 
@@ -76,7 +76,7 @@ impl ImageScan {
         Self::empty(reader, free).filled(reader, divide_twice, visit)
     }
 
-    /// With everything that the image has.
+    /// Filled with everything that the image has.
     fn filled<E: From<Error>>(
         mut self,
         reader: &Reader,
@@ -88,7 +88,7 @@ impl ImageScan {
         Ok(self)
     }
 
-    /// Nothing seen yet.
+    /// Nothing counted yet.
     fn empty(reader: &Reader, free: FreeSpace) -> Self {
         let geometry = *reader.superblock().geometry();
         let last = GroupNr::new(geometry.groups() - 1);
@@ -129,8 +129,8 @@ impl ImageScan {
                     self.map.add_used(usize_from_u32(group.raw()), at, start - at);
                 }
                 let end = bitmap::next_set(&bits, start..clusters).unwrap_or(clusters);
-                // Dividing twice, a bit of the bitmap stands for as many clusters as a cluster has
-                // blocks.
+                // When divided twice, a bit of the bitmap stands for as many clusters as a cluster
+                // has blocks.
                 let bits = if divide_twice { 2 * ratio_bits } else { ratio_bits };
                 let before = u64::from(group.raw()) * u64::from(geometry.clusters_per_group());
                 let run = match divide_twice {
@@ -199,7 +199,7 @@ impl ImageScan {
         self.free.share_in_runs_of(usize_from_u32(order))
     }
 
-    /// Mean contiguous runs a file; 0 without files.
+    /// Mean contiguous runs per file; 0 without files.
     #[must_use]
     pub fn extents_per_file(&self) -> f64 {
         if self.files == 0 { 0.0 } else { count_as_f64(self.runs) / count_as_f64(self.files) }
@@ -250,8 +250,8 @@ pub fn totals(reader: &Reader) -> DefragTotals {
     )
 }
 
-/// Calls `visit` with every regular file below a directory that has content and space, by all its
-/// names, in the order in which a walk of the mounted file system meets them.
+/// Calls `visit` for every name of every regular file below a directory that has content and space,
+/// in the order in which a walk of the mounted file system meets them.
 ///
 /// # Errors
 /// Errors of the device, for structures that fail a check, and what `visit` returns.
@@ -288,21 +288,19 @@ pub fn each_file<E: From<Error>>(
     Ok(())
 }
 
-/// Whether e4defrag passes a path of the image over: it lies in lost+found, or its name begins like
-/// it.
+/// Whether e4defrag skips a path of the image: it lies in lost+found, or its name begins like that.
 fn is_left_out(path: &[u8]) -> bool {
     path.starts_with(b"/lost+found")
 }
 
-/// Which files were looked at: a second look, by another name, finds the records that Linux
-/// remembers.
+/// Which files were read. A second look, by another name, finds the records that Linux remembers.
 #[derive(Debug, Default)]
 pub struct Looked {
     linked: BTreeSet<InodeNr>,
 }
 
 impl Looked {
-    /// The records that FIEMAP gives now: those of [`records`], joined at a second look.
+    /// The records that FIEMAP returns now: those of [`records`], joined at a second look.
     ///
     /// # Errors
     /// As [`records`].
@@ -322,7 +320,7 @@ impl Looked {
     }
 }
 
-/// Whether the instruments look at an inode: a regular file with content that lies somewhere.
+/// Whether the instruments look at an inode: a regular file whose content has a place.
 #[must_use]
 pub fn has_content(inode: &Inode) -> bool {
     inode.file_type() == FileType::Regular
@@ -330,8 +328,8 @@ pub fn has_content(inode: &Inode) -> bool {
         && (inode.sectors() > 0 || inode.map() == InodeMap::Inline)
 }
 
-/// The records that FIEMAP gives when a file is first looked at after a mount. Linux then maps
-/// extent by extent; the first extent of a tree node makes it remember the others of the node,
+/// The records that FIEMAP returns when a file is first looked at after a mount. Linux then maps
+/// extent by extent. The first extent of a tree node makes it remember the others of the node,
 /// joined where they are contiguous and alike. (Later looks find more joined.) Block maps are cut
 /// at the reach of each indirect block. Content in the inode is one record without blocks.
 ///

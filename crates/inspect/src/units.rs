@@ -1,8 +1,7 @@
-//! Figures as people read them: sizes, times and rates with their unit as a word, counts with their
-//! noun.
+//! Figures for people: sizes, times and rates with their unit as a word, counts with their noun.
 
-/// Bytes in a binary unit with about three digits: `512 bytes`, `4.00 KiB`, `1.79 GiB`; `-` for
-/// what is no number.
+/// Bytes in a binary unit with about three digits: `512 bytes`, `4.00 KiB`, `1.79 GiB`; `-` for a
+/// value that is not a number.
 #[must_use]
 pub fn bytes(count: f64) -> String {
     scaled(count, 1024.0, &["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"])
@@ -14,7 +13,7 @@ pub fn kib(count: f64) -> String {
     bytes(count * 1024.0)
 }
 
-/// As [`bytes`] a second, from MiB a second.
+/// As [`bytes`] per second, from MiB per second.
 #[must_use]
 pub fn mib_per_second(rate: f64) -> String {
     match bytes(rate * 1024.0 * 1024.0) {
@@ -29,7 +28,7 @@ pub fn micros(time: f64) -> String {
     scaled(time * 1e3, 1000.0, &["ns", "µs", "ms", "s"])
 }
 
-/// A time as the unit of a person's patience: `4.2 s`, `3 min 20 s`, `2 h 5 min`.
+/// A time that somebody waits: `4.2 s`, `3 min 20 s`, `2 h 5 min`.
 #[must_use]
 pub fn patience(time: std::time::Duration) -> String {
     let seconds = time.as_secs();
@@ -40,8 +39,7 @@ pub fn patience(time: std::time::Duration) -> String {
     }
 }
 
-/// A count and its noun, which takes its plural where the count is not one: `1 worker`,
-/// `2 entries`.
+/// A count and its noun, in the plural unless the count is one: `1 worker`, `2 entries`.
 #[must_use]
 pub fn counted(count: u64, noun: &str) -> String {
     if count == 1 {

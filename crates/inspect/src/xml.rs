@@ -1,6 +1,6 @@
 //! Text inside XML: titles and labels of pictures.
 
-/// Text made safe inside XML.
+/// Text escaped for XML.
 #[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")

@@ -1,4 +1,4 @@
-//! The reader against the kernel and against ext4-view, over images that the kernel filled.
+//! The reader compared with the kernel and with ext4-view, on images that the kernel filled.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -20,7 +20,7 @@ fn open(image: &Path) -> Reader {
     Reader::open(Arc::new(FileDevice::open_read_only(image).unwrap())).unwrap()
 }
 
-/// Makes an image, lets `fill` fill it through a mount, and gives the tree that a read-only mount
+/// Makes an image, lets `fill` fill it through a mount, and returns the tree that a read-only mount
 /// shows.
 fn filled(image: &Path, arguments: &[&str], size: &str, fill: impl FnOnce(&Path)) -> Tree {
     mke2fs(image, arguments, size);
@@ -31,8 +31,7 @@ fn filled(image: &Path, arguments: &[&str], size: &str, fill: impl FnOnce(&Path)
     read_tree(mount.path())
 }
 
-/// Looks up each name of the tree by path (so through the index of its directory), every `step`-th
-/// only.
+/// Looks up every `step`-th name of the tree by path, and so through the index of its directory.
 fn assert_paths_resolve(reader: &Reader, tree: &Tree, step: usize) {
     for (path, node) in tree.iter().step_by(step) {
         let inode = reader.resolve(path, LastLink::Keep).unwrap();

@@ -1,5 +1,5 @@
-//! The reader where the kernel of this machine cannot judge: 64 KiB blocks, the orphan file, and
-//! images that are damaged in ways that only a walk finds.
+//! The reader where the running kernel cannot judge: 64 KiB blocks, the orphan file, and damage
+//! that only a walk finds.
 
 #![allow(clippy::unwrap_used)]
 
@@ -156,7 +156,7 @@ fn a_directory_cannot_have_more_blocks_than_the_file_system() {
     let reader = open(&image);
     let (leaf, _) = first_extent(&reader, &reader.resolve(b"lost+found", LastLink::Keep).unwrap());
     drop(reader);
-    // Two levels of indirect blocks, all of whose pointers lead to one valid directory block.
+    // Two levels of indirect blocks whose pointers all lead to one valid directory block.
     patch(&image, block * 1024, &pointers(block + 1));
     patch(&image, (block + 1) * 1024, &pointers(leaf));
     debugfs(&image, &format!("set_inode_field lost+found block[DIND] {block}"));
@@ -202,18 +202,18 @@ fn damaged_attributes_are_named() {
     let reader = open(&image);
     let large = reader.resolve(b"large", LastLink::Keep).unwrap();
     let whole = reader.xattrs(&large).unwrap();
-    // debugfs takes no more than a few blocks of a value.
+    // debugfs stores no more than a few blocks of a value.
     assert!(whole[0].value.len() >= 1024 && fill::pattern(3, 5000).starts_with(&whole[0].value));
     let acl = reader.resolve(b"acl", LastLink::Keep).unwrap();
-    // Where the attribute list of the inode stands: behind 128 + 32 bytes and the magic.
+    // Where the attribute list of the inode begins: after 128 + 32 bytes and the magic.
     let place = |inode: &Inode| {
         let (group, index) = reader.superblock().geometry().locate_inode(inode.number());
         reader.group(group).unwrap().inode_table().raw() * 1024 + u64::from(index) * 256 + 164
     };
     let (large_at, acl_at) = (place(&large), place(&acl));
-    // The value of an attribute in an inode that does not hold values: in the file itself.
+    // The value is said to be in an inode that does not hold values: the file itself.
     patch(&image, large_at + 4, &large.number().raw().to_le_bytes());
-    // An access control list (name index 2) whose value is no such list.
+    // An access control list (name index 2) whose value is not such a list.
     patch(&image, acl_at + 1, &[2]);
     let reader = open(&image);
     let kind = |path: &[u8]| {
@@ -244,8 +244,7 @@ fn an_index_that_leads_into_a_hole_is_named() {
     let names = reader.resolve(b"names", LastLink::Keep).unwrap();
     let (root, _) = first_extent(&reader, &names);
     let mut block = reader.block(blockyard_disk::BlockNr::new(root)).unwrap().to_vec();
-    // The first leaf moves behind the mapped blocks, inside the new size; the checksum is made
-    // right.
+    // The first leaf moves past the mapped blocks, inside the new size; the checksum is corrected.
     block[36..40].copy_from_slice(&999u32.to_le_bytes());
     seal_htree(names.checksum_seed(), &mut block, 32);
     drop(reader);

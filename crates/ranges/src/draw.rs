@@ -4,14 +4,14 @@ use crate::Edges;
 use rand::Rng;
 use std::ops::Range;
 
-/// Ends of earlier ranges that are met again.
+/// How many ends of earlier ranges may be drawn again.
 const RECENT: usize = 16;
 
-/// Multiples of a step that count as near: at the begin of a file, and as a length.
+/// Multiples of a step that count as near: to the begin of a file, and as a length.
 const NEAR: u64 = 8;
 
-/// Draws ranges of one file. It remembers the ends of what it drew: a range begins or ends where
-/// another did.
+/// Draws ranges of one file. It remembers the ends of what it drew, so that a range may begin or
+/// end where another did.
 #[derive(Clone, Debug)]
 pub struct Ranges {
     edges: Edges,
@@ -40,7 +40,7 @@ impl Ranges {
         at
     }
 
-    /// A range of at least one and at most `longest` bytes, to do something to in a file of `size`
+    /// A range of at least one and at most `longest` bytes for an operation on a file of `size`
     /// bytes. It ends at most one byte beyond the reach of the edges.
     pub fn range(&mut self, rng: &mut impl Rng, size: u64, longest: u64) -> Range<u64> {
         let longest = longest.clamp(1, self.edges.reach() + 1);
@@ -53,8 +53,8 @@ impl Ranges {
         range
     }
 
-    /// As [`Ranges::range`], with both ends on multiples of `unit`, for what takes nothing else: at
-    /// least one unit, and all within the reach.
+    /// As [`Ranges::range`], with both ends on multiples of `unit`, for operations that need this:
+    /// at least one unit, and all within the reach.
     pub fn aligned(&mut self, rng: &mut impl Rng, size: u64, longest: u64, unit: u64) -> Range<u64> {
         let range = self.range(rng, size, longest.max(unit));
         let last = (self.edges.reach() / unit).max(1) * unit;
@@ -88,12 +88,12 @@ impl Ranges {
         beside(rng, edge.min(reach))
     }
 
-    /// A step: half the time the block.
+    /// A step: the block half the time.
     fn step(&self, rng: &mut impl Rng) -> u64 {
         if rng.random_range(0..2) == 0 { self.edges.block() } else { *pick(rng, self.edges.steps()) }
     }
 
-    /// A step, taken a few times.
+    /// A small multiple of a step.
     fn near_multiple(&self, rng: &mut impl Rng) -> u64 {
         self.step(rng) * rng.random_range(0..=NEAR)
     }
@@ -106,7 +106,7 @@ impl Ranges {
         step * rng.random_range(0..=count.min((2 << bits) - 1))
     }
 
-    /// The end of the file, or an edge before or behind it.
+    /// The end of the file, or an edge before or after it.
     fn near_end(&self, rng: &mut impl Rng, size: u64) -> u64 {
         let step = self.step(rng);
         match rng.random_range(0..4) {
@@ -116,7 +116,7 @@ impl Ranges {
         }
     }
 
-    /// The last byte that draws reach, or a block before it.
+    /// The end of the reach, or one or two blocks before it.
     fn far(&self, rng: &mut impl Rng) -> u64 {
         self.edges.reach().saturating_sub(self.edges.block() * rng.random_range(0..3))
     }
@@ -126,7 +126,7 @@ impl Ranges {
         let within = start % self.edges.block();
         let begin = start - within;
         match rng.random_range(0..12) {
-            // In the block that it begins in: any byte of it, its last one, the begin of the next.
+            // In the block where it begins: any byte of it, its last one, the begin of the next.
             0..3 => rng.random_range(start + 1..=begin + self.edges.block()),
             3 => beside(rng, begin + self.edges.block()),
             4 => start + 1,
@@ -136,7 +136,7 @@ impl Ranges {
         }
     }
 
-    /// A length: edges are as far apart, or any.
+    /// A length: a distance between edges, or any.
     fn length(&self, rng: &mut impl Rng, longest: u64) -> u64 {
         let len = match rng.random_range(0..8) {
             0 => rng.random_range(1..=self.edges.block()),
@@ -154,7 +154,7 @@ impl Ranges {
         if len > longest { rng.random_range(1..=longest) } else { len.max(1) }
     }
 
-    /// One end stays where it is, the other comes near enough.
+    /// Keeps one end where it is, and moves the other near enough.
     fn bounded(&self, rng: &mut impl Rng, range: Range<u64>, longest: u64) -> Range<u64> {
         let end = range.end.min(self.edges.reach() + 1);
         if end - range.start <= longest {
@@ -169,7 +169,7 @@ fn pick<'a>(rng: &mut impl Rng, from: &'a [u64]) -> &'a u64 {
     &from[rng.random_range(0..from.len())]
 }
 
-/// The byte before, the byte at, or the byte behind an edge; half the time the one at it.
+/// The byte before, at or after an edge; half the time the one at it.
 fn beside(rng: &mut impl Rng, edge: u64) -> u64 {
     match rng.random_range(0..4) {
         0 => edge.saturating_sub(1),
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// What even draws never met: each edge and its neighbours, as start and as end.
+    /// Even draws never met them: each edge and its neighbours, as start and as end.
     #[test]
     fn every_edge_is_met_on_both_sides() {
         let mut rng = ChaCha8Rng::seed_from_u64(2);

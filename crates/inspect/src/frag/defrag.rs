@@ -14,13 +14,13 @@ pub const RANKED: usize = 5;
 /// One file as the ranking shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankedFile {
-    /// The name that was given with it, as bytes.
+    /// The name that it was added with, as bytes.
     pub name: Vec<u8>,
     /// Its records.
     pub now: u64,
     /// The extents it would have at best.
     pub best: u64,
-    /// Average KiB an extent, cut to whole numbers.
+    /// Average KiB per extent, rounded down.
     pub kib_per_extent: u64,
     ratio: f32,
 }
@@ -39,8 +39,8 @@ pub struct DefragTotals {
 }
 
 impl DefragTotals {
-    /// Nothing counted yet. `block_size` in bytes; `blocks_per_group` in blocks; `groups_per_flex`
-    /// 1 without flex_bg.
+    /// Nothing counted yet. `block_size` is in bytes, `blocks_per_group` in blocks;
+    /// `groups_per_flex` is 1 without flex_bg.
     #[must_use]
     pub fn new(block_size: u64, blocks_per_group: u64, groups_per_flex: u64) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl DefragTotals {
     }
 
     /// Counts one name of a regular file that is not empty and has at least one block. Hard links
-    /// count once a name.
+    /// count once per name.
     pub fn add(&mut self, name: &[u8], records: &[Record]) {
         if records.is_empty() {
             return;
@@ -65,14 +65,14 @@ impl DefragTotals {
         self.files += 1;
         self.now += now;
         if blocks == 0 {
-            // Content in the inode: one record of no blocks, which the instrument counts as an
+            // Content in the inode: one record without blocks, which the instrument counts as one
             // extent too many.
             return;
         }
         let best = (blocks - 1) / self.blocks_per_best_extent + 1;
         self.best += best;
         self.blocks += blocks;
-        // What has fewer runs than are thought possible is not ranked.
+        // A file with fewer runs than its best count is not ranked.
         let Some(excess) = physical_runs(records).checked_sub(best) else { return };
         let file = RankedFile {
             name: name.to_owned(),
@@ -84,7 +84,7 @@ impl DefragTotals {
         self.rank(file);
     }
 
-    /// Insertion by ratio, descending; an equal ratio goes before the earlier one.
+    /// Inserts by ratio, descending; an equal ratio goes before the earlier one.
     fn rank(&mut self, file: RankedFile) {
         let place =
             self.ranked.iter().position(|other| file.ratio >= other.ratio).unwrap_or(self.ranked.len());
@@ -106,7 +106,7 @@ impl DefragTotals {
         (self.now, self.best)
     }
 
-    /// Average KiB an extent over all files, cut to whole numbers.
+    /// Average KiB per extent over all files, rounded down.
     #[must_use]
     pub fn kib_per_extent(&self) -> u64 {
         (self.blocks * (self.block_size / 1024)).checked_div(self.now).unwrap_or(0)
@@ -123,7 +123,7 @@ impl DefragTotals {
     }
 
     /// The text that `e4defrag -c` prints as root about a directory or device, from the table on.
-    /// `what` is "device", "directory" or "file"; names are written by `shown`.
+    /// `what` is "device", "directory" or "file"; `shown` formats a name.
     #[must_use]
     pub fn report(&self, what: &str, name: &[u8], shown: &dyn Fn(&[u8]) -> String) -> String {
         let names = Names { whole: shown(name), shown };
@@ -168,14 +168,14 @@ impl DefragTotals {
     }
 }
 
-/// Names as they are written.
+/// Names as they are printed.
 struct Names<'s> {
     whole: String,
     shown: &'s dyn Fn(&[u8]) -> String,
 }
 
-/// Records, in physical order, that are not both physically and logically followed by the next; the
-/// last counts.
+/// Records, in physical order, that the next one does not continue both physically and logically.
+/// The last one counts.
 fn physical_runs(records: &[Record]) -> u64 {
     let mut sorted = records.to_vec();
     sorted.sort_unstable_by_key(|record| record.physical);

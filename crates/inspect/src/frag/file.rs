@@ -1,8 +1,8 @@
-//! Counting the extents of one file: four counts that the field's tools give, which differ
+//! Counting the extents of one file: four counts by the field's tools, which differ
 //! (docs/format-notes.md).
 //!
-//! Input is the file's records in logical order, as FIEMAP gives them for an idle file: one a leaf
-//! extent, holes left out, numbers in blocks.
+//! Input is the file's records in logical order, as FIEMAP returns them for an idle file: one per
+//! leaf extent, without holes, in blocks.
 
 /// One mapped run of a file, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Record {
         self.physical + self.length
     }
 
-    /// Whether `next` goes on where this ends, in the file and on disk, in the same state.
+    /// Whether `next` continues this one, in the file and on disk, in the same state.
     pub(crate) fn joins(&self, next: &Self) -> bool {
         next.logical == self.logical_end()
             && next.physical == self.physical_end()
@@ -81,8 +81,8 @@ pub fn filefrag_line(name: &str, records: &[Record]) -> String {
     }
 }
 
-/// Whether `e2fsck` finds the sequence broken: some record begins elsewhere than right behind the
-/// previous one, logical holes and unwritten flags ignored. (Whether such a file is *counted* also
+/// Whether `e2fsck` finds the sequence broken: some record does not begin right after the previous
+/// one. Logical holes and unwritten flags are ignored. (Whether such a file is *counted* also
 /// depends on its size.)
 #[must_use]
 pub fn is_broken_on_disk(records: &[Record]) -> bool {

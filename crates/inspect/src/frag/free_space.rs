@@ -14,7 +14,7 @@ pub const BUCKETS: usize = 32;
 pub struct Bucket {
     /// Free extents whose length falls in this row.
     pub extents: u64,
-    /// Their blocks in all.
+    /// How many blocks they have.
     pub blocks: u64,
 }
 
@@ -37,13 +37,13 @@ struct Chunks {
     free: u64,
 }
 
-/// A chunk size that free space is not counted in.
+/// A chunk size that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "chunk size {chunk_bytes} bytes: give a power of two of at least the block size ({block_size} bytes)"
 )]
 pub struct BadChunkSize {
-    /// The size.
+    /// The size that was asked for, in bytes.
     pub chunk_bytes: u64,
     /// Bytes of a block.
     pub block_size: u64,
@@ -119,7 +119,8 @@ impl FreeSpace {
         self.longest * self.block_size / 1024
     }
 
-    /// The average free extent in KiB, cut to whole blocks before scaling as `e2freefrag` does.
+    /// The average free extent in KiB, rounded down to whole blocks before scaling, as in
+    /// `e2freefrag`.
     #[must_use]
     pub fn average_kib(&self) -> u64 {
         self.blocks.checked_div(self.extents).unwrap_or(0) * (self.block_size / 1024)
@@ -151,8 +152,7 @@ impl FreeSpace {
         writeln!(out, "Free blocks: {free} ({:.1}%)\n", percent(free, total))?;
         if let Some(chunks) = &self.chunks {
             let per_chunk = chunks.blocks_per_chunk;
-            // One too many when the total is a multiple of the chunk: the instrument's own
-            // rounding.
+            // One too many when the total is a multiple of the chunk, as the instrument rounds it.
             let all = (total + per_chunk) / per_chunk;
             writeln!(out, "Chunksize: {} bytes ({per_chunk} blocks)", per_chunk * self.block_size)?;
             writeln!(

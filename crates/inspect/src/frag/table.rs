@@ -31,7 +31,7 @@ pub struct FileTable<'a> {
     name: &'a str,
     size: u64,
     block_size: u64,
-    /// Blocks of the file system: how wide a block number may be.
+    /// Blocks of the file system, which limit how wide a block number is.
     blocks: u64,
     records: &'a [Record],
     map: InodeMap,
@@ -61,7 +61,7 @@ impl<'a> FileTable<'a> {
         })
     }
 
-    /// The flags behind a blank; nothing when there are none.
+    /// The flags after a blank; empty when there are none.
     fn flags(&self, record: &Record, is_last: bool) -> String {
         let is_inline = self.map == InodeMap::Inline;
         let end = (record.logical + record.length) * self.block_size;

@@ -1,8 +1,8 @@
 //! A map as a picture: SVG for a page.
 //!
-//! A row is a group, or some where there are too many for a picture; stretches in which nothing is
-//! to be seen are left out, with a line that says which groups they are. What files hold stands
-//! apart from metadata where that is known.
+//! A row is a group, or several if there are too many for a picture. A stretch of groups with
+//! nothing to see is replaced by a line that says which groups they are. Content of files has
+//! another colour than metadata, if it is known.
 
 use std::fmt::Write as _;
 
@@ -13,21 +13,21 @@ use super::{AllocationMap, SQUARES_PER_GROUP};
 use crate::units::counted;
 use crate::xml::escape;
 
-/// Colours that stay apart for readers with colour vision deficiencies (Okabe and Ito).
+/// Colours that readers with colour vision deficiencies can tell apart (Okabe and Ito).
 const METADATA: &str = "#d55e00";
 const BOTH: &str = "#cc79a7";
 
-/// Groups in a row that are worth a line instead.
+/// Fewest adjacent groups that are replaced by a line.
 const STRETCH: usize = 4;
-/// Rows of a picture; beyond, groups share rows.
+/// Most rows of a picture; beyond that, groups share rows.
 const ROWS_MAX: usize = 1600;
-/// Height of a column of rows, in pixels.
+/// Greatest height of a column of rows, in pixels.
 const COLUMN_HEIGHT: usize = 1000;
-/// Room for group numbers left of a row, for the line of a stretch, and for the legend.
+/// Pixels for group numbers left of a row, for the line of a stretch, and for the legend.
 const LEFT: usize = 56;
 const LINE: usize = 14;
 const LEGEND: usize = 44;
-/// Pixels between two numbers.
+/// Pixels between two group numbers.
 const NUMBERED: usize = 64;
 
 /// What a picture shows.
@@ -82,8 +82,8 @@ impl Picture<'_> {
 
     /// Rows and stretches from the first group to the last.
     fn strips(&self) -> Vec<Strip> {
-        // Where no content of files is, nothing is to be seen; where only use is known, where
-        // nothing is used.
+        // A group is empty if it has no content of files, or, if only use is known, if nothing is
+        // used.
         let files = self.files.filter(|files| files.figures().used_clusters > 0);
         let seen = files.unwrap_or(self.used);
         let empty: Vec<bool> = (0..self.used.groups()).map(|group| seen.used_in(group) == 0).collect();
@@ -159,7 +159,7 @@ impl Picture<'_> {
             "<rect class=\"free\" x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{side}\" fill=\"#f4f4f4\"/>",
             side * inks.len()
         );
-        // Neighbours of one colour are one rectangle: a map of a large image stays small.
+        // Neighbours of one colour share a rectangle, so that the map of a large image stays small.
         let mut at = 0;
         for run in inks.chunk_by(|one, other| one == other) {
             if run[0].step > 0 {
@@ -176,7 +176,7 @@ impl Picture<'_> {
         }
     }
 
-    /// A square of the groups of a row: as full as they are together.
+    /// A square of the groups that share a row: as full as they are together.
     fn ink(&self, first: usize, end: usize, square: usize) -> Ink {
         let of = |map: &AllocationMap| -> (u64, u64) {
             let groups = (first..end).filter(|&group| square < map.squares_of(group));
@@ -230,7 +230,7 @@ impl Strip {
     }
 }
 
-/// Pixels of a square: the fewer rows, the larger.
+/// Pixels of a square: larger when there are fewer rows.
 const fn side(rows: usize) -> usize {
     match rows {
         0..=16 => 18,
@@ -247,7 +247,7 @@ const fn height(strip: Strip, side: usize) -> usize {
     }
 }
 
-/// Strips in columns of about one height.
+/// Puts strips into columns of about one height.
 fn columns(strips: &[Strip], side: usize) -> Vec<Vec<Strip>> {
     let mut columns: Vec<Vec<Strip>> = vec![Vec::new()];
     let mut used = 0;
@@ -279,7 +279,7 @@ mod tests {
         (of("width").unwrap(), of("height").unwrap())
     }
 
-    /// Metadata had the colour of data, and hundreds of empty groups had a row each.
+    /// Metadata once had the colour of data, and hundreds of empty groups had a row each.
     #[test]
     fn metadata_stands_apart_and_empty_stretches_are_left_out() {
         let (mut used, mut files) = maps(818);
@@ -309,7 +309,7 @@ mod tests {
         assert!(plain.contains(">used</text>") && plain.contains("groups 17 to 699: free"), "{plain}");
     }
 
-    /// A picture of one group was 204 pixels wide and 22 high, one of 131,072 groups 51 MB.
+    /// A picture of one group was once 204 pixels wide and 22 high, one of 131,072 groups 51 MB.
     #[test]
     fn the_size_suits_the_image() {
         let (mut used, _) = maps(1);

@@ -7,7 +7,8 @@ use super::shades;
 use super::{AllocationMap, SQUARES_PER_GROUP};
 
 impl AllocationMap {
-    /// Lines of text, one a group, with runs of equal rows folded into one line that says how many.
+    /// Lines of text, one per group. Runs of equal rows are folded into one line that says where
+    /// they end.
     #[must_use]
     pub fn text(&self) -> String {
         let rows: Vec<String> = (0..self.groups()).map(|group| self.text_row(group)).collect();
@@ -34,11 +35,11 @@ impl AllocationMap {
         row
     }
 
-    /// The map as an `<svg>` element with its legend; content of files stands apart where their map
-    /// is given. The size follows the number of groups.
+    /// The map as an `<svg>` element with its legend. Content of files has a colour of its own if
+    /// their map is given. The size follows the number of groups.
     ///
-    /// Used squares let what is below shine through where they are not full, so that a page can
-    /// choose the colours of the classes `paper` and `free`.
+    /// Used squares that are not full are translucent, so that a page can choose the colours of the
+    /// classes `paper` and `free`.
     #[must_use]
     pub fn svg(&self, title: &str, files: Option<&Self>) -> String {
         Picture { title, used: self, files }.svg()

@@ -1,15 +1,15 @@
-//! How full a square is, as a character and as a strength of colour: text and pictures have the
+//! How full a square is, as a character and as a strength of colour. Text and pictures have the
 //! same extremes.
 
-/// The colour of what is used. With the others of a picture it stays apart for readers with colour
-/// vision deficiencies (Okabe and Ito).
+/// The colour of what is used. Readers with colour vision deficiencies can tell it from the other
+/// colours of a picture (Okabe and Ito).
 pub const DATA: &str = "#0072b2";
 
 /// Characters from empty to full.
 const SHADES: [char; 6] = [' ', '.', ':', '+', '#', '@'];
 
-/// The character of a used share (0..=1). Free stays blank and full is full only at exactly 1, so
-/// that the extremes can be told from almost.
+/// The character of a used share (0..=1). Only free is blank and only exactly 1 is full, so that
+/// the extremes differ from almost.
 #[must_use]
 pub fn character(share: f64) -> char {
     let step = match share {
@@ -23,7 +23,7 @@ pub fn character(share: f64) -> char {
     SHADES[step]
 }
 
-/// Steps of colour: 0 is free, anything used is at least 1, and only what is full is [`STEPS`].
+/// Steps of colour: 0 is free, anything used is at least 1, and only a full square is [`STEPS`].
 const STEPS: u8 = 12;
 
 /// The step of a used share (0..=1).
@@ -38,7 +38,7 @@ pub fn step(share: f64) -> u8 {
         .map_or(1, |step| if share >= 1.0 { STEPS } else { step })
 }
 
-/// How much of the colour shows, from a pale tint for anything used to 1.
+/// Opacity of the colour: from a pale tint for anything used to 1.
 #[must_use]
 pub fn opacity(step: u8) -> f64 {
     0.25 + 0.75 * f64::from(step) / f64::from(STEPS)

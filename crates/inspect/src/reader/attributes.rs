@@ -72,7 +72,7 @@ impl Reader {
         Ok(stored)
     }
 
-    /// A value that lies in an inode: it must be what was put there, as size and hashes say.
+    /// A value in an inode of its own, which must be what was put there, by its size and hashes.
     fn value_in_inode(&self, owner: &Inode, entry: &RawEntry<'_>) -> Result<Vec<u8>> {
         let damaged = || Corruption::new(CorruptionKind::XattrValueInode).in_inode(owner.number());
         let number = InodeNr::new(entry.value_inode);

@@ -1,4 +1,4 @@
-//! The bitmaps of a group, also of groups whose bitmaps were never written.
+//! The bitmaps of a group, even if they were never written.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use blockyard_disk::{BlockCount, BlockNr, Geometry, GroupDescriptor, bitmap};
 use super::{Reader, Result};
 
 impl Reader {
-    /// The block bitmap of a group, checksum compared. Where the group is flagged uninitialised,
-    /// what it would be: in use are the group's head and its own bitmaps and table as far as they
-    /// lie in the group, and what is past its end.
+    /// The block bitmap of a group, with its checksum verified. If the group is flagged
+    /// uninitialised, it is the bitmap that the flag implies: in use are the group's head, its own
+    /// bitmaps and table as far as they lie in the group, and what is past its end.
     ///
     /// # Errors
     /// [`super::Error::Device`], [`super::Error::Disk`].
@@ -51,8 +51,8 @@ impl Reader {
         bits
     }
 
-    /// The inode bitmap of a group, checksum compared; of a group flagged uninitialised, an empty
-    /// one.
+    /// The inode bitmap of a group, with its checksum verified; an empty one if the group is
+    /// flagged uninitialised.
     ///
     /// # Errors
     /// [`super::Error::Device`], [`super::Error::Disk`].
@@ -73,7 +73,7 @@ impl Reader {
     }
 }
 
-/// The bits of a group's bitmap for those of the blocks that lie in the group.
+/// The bits in a group's bitmap for the part of the blocks that lies in the group.
 fn clusters_inside(
     geometry: &Geometry,
     desc: &GroupDescriptor,

@@ -11,7 +11,7 @@ const SLOTS: usize = 256;
 
 type Slot = Option<(BlockNr, Arc<[u8]>)>;
 
-/// Blocks read lately; a block stays until another with the same remainder comes.
+/// Recently read blocks. A block stays until another with the same remainder replaces it.
 pub(super) struct BlockCache {
     slots: RefCell<Box<[Slot]>>,
 }

@@ -7,8 +7,8 @@ use blockyard_disk::{Corruption, CorruptionKind, FileType, Inode, InodeMap};
 use super::{Error, Reader, Result};
 
 impl Reader {
-    /// Fills `buf` from byte `offset` of an inode's content; the number of bytes is short only at
-    /// the end. Holes and unwritten blocks read as zeroes.
+    /// Fills `buf` from byte `offset` of an inode's content; returns fewer bytes only at the end.
+    /// Holes and unwritten blocks read as zeroes.
     ///
     /// # Errors
     /// [`Error::Device`], [`Error::Disk`].
@@ -48,7 +48,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`Error::Disk`] with [`CorruptionKind::SymlinkTarget`] when it holds a NUL byte or the inode
-    /// is no symbolic link; [`Error::Device`].
+    /// is not a symbolic link; [`Error::Device`].
     pub fn symlink_target(&self, inode: &Inode) -> Result<Vec<u8>> {
         let bad = || Error::from(Corruption::new(CorruptionKind::SymlinkTarget).in_inode(inode.number()));
         if inode.file_type() != FileType::Symlink {

@@ -1,9 +1,9 @@
 //! Directories: walking all entries, and finding one by name.
 //!
-//! A walk visits the mapped blocks in logical order; index blocks look like blocks without entries
-//! and need no special treatment beyond their checksum. A lookup goes by the index where there is
-//! one that can be used and by a walk otherwise. Without metadata_csum a damaged index falls back
-//! to the walk, as other readers do.
+//! A walk visits the mapped blocks in logical order. Index blocks look like blocks without entries
+//! and need no special treatment beyond their checksum. A lookup uses the index if there is a
+//! usable one, and a walk otherwise. Without metadata_csum a damaged index falls back to the walk,
+//! as in other readers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ impl Reader {
         })
     }
 
-    /// All entries of a directory in the order in which Linux lists them: by hash where the
-    /// directory has an index or may get one, else in disk order; `.` and `..` first.
+    /// All entries of a directory in the order in which Linux lists them: by hash if the directory
+    /// has an index or may get one, else in disk order; `.` and `..` first.
     ///
     /// # Errors
     /// As [`Self::entries`].
@@ -141,13 +141,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether names of this directory hash in a way that is known: not the keyed hash of encrypted
+    /// Whether names of this directory hash in a known way: not with the keyed hash of encrypted
     /// case-insensitive directories, and not by folded names.
     fn can_hash(&self, directory: &Inode) -> bool {
         !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
     }
 
-    /// One logical block of an indexed directory, its checksum compared.
+    /// One logical block of an indexed directory, with its checksum verified.
     pub(super) fn dir_block(&self, directory: &Inode, logical: u32) -> Result<Arc<[u8]>> {
         let at = LogicalBlock::new(logical);
         let extent = self.extents_from(directory, at).next().transpose()?;
@@ -283,7 +283,7 @@ impl Iterator for DirEntries<'_> {
     }
 }
 
-/// Bytes of names that a directory may be asked for; longer ones cannot exist.
+/// Whether a directory can have this name: it is neither empty nor too long.
 pub(super) fn is_possible_name(name: &[u8]) -> bool {
     !name.is_empty() && u64_from_usize(name.len()) <= u64_from_usize(dirblock::NAME_LEN_MAX)
 }

@@ -1,7 +1,7 @@
 //! Finding a name through the hash index of a directory.
 //!
-//! The way from the root to a leaf is kept, so that names whose hash is shared by two leaves are
-//! found by stepping to the next leaf. Bounded: each step moves forward in the keys of the index,
+//! The way from the root to a leaf is kept. If two leaves share the name's hash, the search steps
+//! from there to the next leaf. It is bounded: each step moves forward in the keys of the index,
 //! and the depth is that of the root.
 
 use std::sync::Arc;
@@ -83,8 +83,8 @@ impl<'r> Descent<'r> {
         }
     }
 
-    /// Goes from the last step of the way down to a leaf: by the hash, or always by the first entry
-    /// (the last step's entry is given then).
+    /// Goes from the last step of the way down to a leaf: by the hash, or by the entry of the last
+    /// step and then always by the first entry.
     fn descend(&mut self, by_hash: bool) -> Result<(Arc<[u8]>, u32)> {
         loop {
             let step = self.way.last().expect("the way holds at least the root");
@@ -100,7 +100,7 @@ impl<'r> Descent<'r> {
         }
     }
 
-    /// Moves to the next leaf when it may hold names of the same hash.
+    /// Moves to the next leaf if it may hold names of the same hash.
     fn advance(&mut self) -> Result<bool> {
         while let Some(step) = self.way.last() {
             let next = step.position + 1;

@@ -39,7 +39,7 @@ pub enum RunKind {
 }
 
 impl Reader {
-    /// The mapped extents of an inode from `first` on, ascending, those beyond its size included.
+    /// The mapped extents of an inode from `first` on, ascending, including those beyond its size.
     /// The first may begin before `first`. Empty for inodes without blocks.
     pub fn extents_from(&self, inode: &Inode, first: LogicalBlock) -> MapWalk<'_> {
         let walk = match inode.map() {
@@ -236,7 +236,7 @@ impl IndirectWalk {
         Ok(())
     }
 
-    /// Adds one block; gives back the run that it does not continue.
+    /// Adds one block; returns the run that it does not continue.
     fn join(&mut self, logical: u64, physical: BlockNr) -> Option<Extent> {
         let logical = u32_from_u64(logical);
         if let Some(run) = &mut self.joined {
@@ -266,8 +266,8 @@ impl Iterator for Runs<'_> {
         if self.at >= self.end {
             return None;
         }
-        // Extents wholly before the position are passed over: a block map yields joined runs that
-        // may begin early.
+        // Extents wholly before the position are skipped: a block map yields joined runs that may
+        // begin early.
         while self.next.is_none_or(|extent| u64::from(extent.end()) <= self.at) {
             match self.walk.next() {
                 Some(Ok(extent)) => self.next = Some(extent),
@@ -305,7 +305,7 @@ impl Runs<'_> {
 }
 
 impl Run {
-    /// Bytes into the run, as an offset on the device; `None` for what reads as zeroes.
+    /// The device offset of a byte of the run; `None` for what reads as zeroes.
     pub(super) fn device_offset(&self, block_bits: u32, within: u64) -> Option<u64> {
         match self.kind {
             RunKind::Data(physical) => Some((physical.raw() << block_bits) + within),

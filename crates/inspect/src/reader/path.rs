@@ -1,4 +1,4 @@
-//! Paths of an image that is read.
+//! Paths in an image that is read.
 
 use blockyard_disk::{FileType, Inode};
 
@@ -7,8 +7,8 @@ use super::{Error, Reader, Result};
 use crate::path::{self, LastLink, Tree};
 
 impl Reader {
-    /// The inode of a path. Links in the middle are followed; one at the end as `last` says, and
-    /// where a slash behind it says that a directory is meant.
+    /// The inode of a path. Links in the middle are followed. One at the end is followed if `last`
+    /// says so, or if a slash after it says that a directory is meant.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::TooManySymlinks`], [`Error::Device`],
@@ -18,7 +18,7 @@ impl Reader {
     }
 }
 
-/// The tree, for a walk of one path, which its errors name.
+/// The tree for a walk of one path, which its errors name.
 struct Walk<'a> {
     reader: &'a Reader,
     path: &'a [u8],

@@ -1,4 +1,4 @@
-//! A tree against ext4-view, a reader that nobody here wrote.
+//! A tree compared with ext4-view, a reader that is not ours.
 
 use blockyard_device::FileDevice;
 use blockyard_disk::{Incompat, InodeNr};
@@ -7,9 +7,9 @@ use blockyard_testkit::tree::{Content, ContentHash, Node, Tree};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Asserts that ext4-view reads an image as `tree` says, but for what ext4-view 0.9 is known to
-/// misread: it takes a hole of a block map for a damaged pointer, and reads what lies in blocks
-/// that are allocated and not written.
+/// Asserts that ext4-view reads an image as `tree` says, except for what ext4-view 0.9 is known to
+/// misread. It takes a hole of a block map for a damaged pointer, and it reads blocks that are
+/// allocated but not written.
 pub(crate) fn assert_same(image: &Path, tree: &Tree) {
     let reader = Reader::open(Arc::new(FileDevice::open_read_only(image).unwrap())).unwrap();
     let block_maps = !reader.superblock().features().incompat.contains(Incompat::EXTENTS);

@@ -1,4 +1,4 @@
-//! The tree of a file system as the reader shows it: to compare with what the kernel shows.
+//! The tree of a file system as the reader shows it, to be compared with the kernel's.
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{Inode, InodeMap};
