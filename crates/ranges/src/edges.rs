@@ -4,19 +4,19 @@
 const PAGE: u64 = 4096;
 const FOLIO: u64 = 2 << 20;
 
-/// Blocks of the longest written extent; one that is not written has one block less.
+/// Blocks of the longest written extent; an unwritten one has one block less.
 const EXTENT_MAX: u64 = 32_768;
 
 /// Extents that fit into an inode.
 const EXTENTS_IN_INODE: u64 = 4;
 
-/// Logical blocks that a file can have at most.
+/// Most logical blocks of a file.
 const BLOCKS_MAX: u64 = 0xffff_ffff;
 
 /// Blocks that an inode points to without an indirect block.
 const DIRECT: u64 = 12;
 
-/// Bytes of content in an inode: in place of the map, and what an attribute may add to it.
+/// Bytes of inline content in place of the map, and bytes of an inode that cannot hold more of it.
 const INLINE_IN_MAP: u64 = 60;
 const INLINE_OVERHEAD: u64 = 128 + 32 + 4 + 16 + 4;
 
@@ -25,7 +25,7 @@ const INLINE_OVERHEAD: u64 = 128 + 32 + 4 + 16 + 4;
 pub struct Edges {
     block: u64,
     cluster: u64,
-    /// Every multiple of one is an edge. The block comes first.
+    /// Every multiple of a step is an edge. The block comes first.
     steps: Vec<u64>,
     /// Where the map changes its form.
     points: Vec<u64>,
@@ -56,11 +56,12 @@ impl Edges {
     fn mapped(block: u64, edges: &[u64], blocks: u64) -> Self {
         assert!(block > 0, "a block has bytes");
         let largest = blocks * block;
-        // As mke2fs: a bit of one block for each, and no more than the counts of a descriptor hold.
+        // As in mke2fs: a bit in one block for each, and no more than the counts of a descriptor
+        // hold.
         let group = (8 * block).min(65_528) * block;
         let steps = vec![block, PAGE, FOLIO, group];
         let mut points: Vec<u64> = edges.iter().map(|&at| at.min(blocks) * block).collect();
-        // What must hold in 32 bits somewhere: bytes, pages, sectors.
+        // Limits of numbers with 32 bits: bytes, pages, sectors.
         points.extend([1 << 31, 1 << 32, 1 << 41, 1 << 44]);
         points.retain(|&at| at <= largest);
         Self { block, cluster: block, steps, points, largest, reach: largest }
@@ -77,7 +78,7 @@ impl Edges {
         self
     }
 
-    /// With content in inodes of `inode` bytes as long as it is short.
+    /// With inodes of `inode` bytes that hold short content themselves.
     #[must_use]
     pub fn inline_data(mut self, inode: u64) -> Self {
         let more = inode.saturating_sub(INLINE_OVERHEAD);
@@ -85,7 +86,7 @@ impl Edges {
         self
     }
 
-    /// Draws go no further than `bytes`, if the largest file does.
+    /// Draws go no further than `bytes`, or the largest file if that is smaller.
     #[must_use]
     pub fn up_to(mut self, bytes: u64) -> Self {
         self.reach = bytes.min(self.largest);
@@ -99,7 +100,7 @@ impl Edges {
         self.block
     }
 
-    /// Bytes of a cluster; a block where there are none.
+    /// Bytes of a cluster; those of a block without clusters.
     #[must_use]
     pub const fn cluster(&self) -> u64 {
         self.cluster
@@ -137,8 +138,7 @@ mod tests {
         assert_eq!(sizes[0], (4 << 40) - 1024);
         assert_eq!(sizes[2], (16 << 40) - 4096);
         assert_eq!(sizes[4], (256 << 40) - 65_536);
-        // 12 + 256 + 256^2 + 256^3 blocks of 1 KiB; with large blocks the number of a block ends
-        // first.
+        // 12 + 256 + 256^2 + 256^3 blocks of 1 KiB. With large blocks, block numbers run out first.
         assert_eq!(Edges::indirect(1024).largest(), (12 + 256 + (1 << 16) + (1 << 24)) << 10);
         assert_eq!(Edges::indirect(4096).largest(), (12 + 1024 + (1 << 20) + (1 << 30)) << 12);
         assert_eq!(Edges::indirect(65_536).largest(), (256 << 40) - 65_536);

@@ -4,7 +4,7 @@
 //!
 //! Offsets drawn evenly almost never lie on such edges, and faults live there. So a draw chooses an
 //! edge first and goes -1, 0 or +1 byte from it; a few draws are any byte at all. [`Edges`] says
-//! where the edges of a file are, [`Ranges`] draws. The same source of random numbers gives the
+//! where the edges of a file are, and [`Ranges`] draws. The same source of random numbers gives the
 //! same ranges.
 //!
 //! ```

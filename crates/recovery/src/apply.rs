@@ -1,5 +1,5 @@
-//! Writing: blocks home, then the journal superblock, then the superblock without RECOVER; each
-//! durable before the next begins.
+//! Writing: first blocks go home, then the journal superblock is written, then the superblock
+//! without RECOVER. Each step is durable before the next begins.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::jbd2::{JournalFeatures, JournalIncompat, unescape};
@@ -18,7 +18,7 @@ use crate::superblock_file;
 /// Bytes gathered into one write.
 const GATHER: usize = 1 << 20;
 
-/// The block as it belongs home.
+/// Reads a block as it belongs home.
 fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -> Result<()> {
     log.read(logged.log_block, block)?;
     if logged.is_escaped() {
@@ -27,8 +27,8 @@ fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -> Result<()
     Ok(())
 }
 
-/// Writes every copy of the plan. `superblock` takes the place of the logged superblock, and is
-/// written in any case.
+/// Writes every copy of the plan. `superblock` replaces the logged superblock, and is written in
+/// any case.
 pub(crate) fn write_home(
     device: &dyn BlockDevice,
     log: &Log<'_>,
@@ -53,8 +53,8 @@ pub(crate) fn write_home(
     Ok(device.flush()?)
 }
 
-/// Marks the log empty: the next transaction is `next`, and nothing is left of error codes and fast
-/// commits.
+/// Marks the log empty: the next transaction is `next`, and error codes and fast commits are
+/// cleared.
 pub(crate) fn empty_log(log: &Log<'_>, next: TxnId, head: Option<u32>) -> Result<()> {
     let ring = log.superblock.ring();
     assert!(head.is_none_or(|head| (ring.first()..ring.end()).contains(&head)), "the log's head lies in it");
@@ -83,7 +83,7 @@ pub(crate) fn clear_recover(device: &dyn BlockDevice, superblock: &RawSuperblock
     Ok(device.write_durable_at(PRIMARY_OFFSET, raw.as_bytes())?)
 }
 
-/// The superblock as it will be once the plan is carried out, errors of the present one included.
+/// The superblock after the plan is carried out, with the errors of the present one.
 pub(crate) fn superblock_after(log: &Log<'_>, plan: &Plan, present: &RawSuperblock) -> Result<RawSuperblock> {
     let block_size = log.superblock.format().block_size();
     let (block_nr, inside) = superblock_file::place(block_size);

@@ -12,7 +12,7 @@ pub enum Error {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The superblock or the journal is corrupt, or has features that are not known.
+    /// The superblock or the journal is corrupt, or has unknown features.
     #[error(transparent)]
     Disk(#[from] blockyard_disk::Error),
     /// The journal is on another device, which was not given.

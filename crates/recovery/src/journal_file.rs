@@ -1,7 +1,7 @@
 //! Finding the blocks of the journal: by its inode, or by the superblock's copy of the inode's map.
 //!
 //! The journal's inode is mapped by extents or indirect blocks. When the inode is unusable, the
-//! superblock's copy of its map and size is the second source.
+//! superblock's copy of its map and size replaces it.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ pub(crate) fn find(
         Err(Error::Device(error)) => Err(Error::Device(error)),
         Err(error) => {
             let Some(file) = file_map_of_superblock(sb) else { return Err(error) };
-            // The first error is the one to tell: the copy only stands in.
+            // The first error is the one to report: the copy only stands in.
             map(device, sb, &file).map(|found| (found, JournalSource::SuperblockBackup)).map_err(|_| error)
         }
     }
@@ -66,7 +66,7 @@ fn file_map_of_inode(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr)
 }
 
 /// The bytes of an inode. Of the group descriptor only the table's place is needed, and only that
-/// is checked: a descriptor with a wrong checksum may be waiting in the log.
+/// is checked: the log may hold the right version of a descriptor with a wrong checksum.
 fn read_slot(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Result<Vec<u8>> {
     let geometry = sb.geometry();
     if number.raw() == 0 || number.raw() > geometry.inodes_count() {
@@ -87,7 +87,7 @@ fn read_slot(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Resu
     Ok(slot)
 }
 
-/// The copy in the superblock. Tree blocks are not held against checksums: their seed needs the
+/// The copy in the superblock. Checksums of tree blocks are not verified: their seed needs the
 /// inode.
 fn file_map_of_superblock(sb: &Superblock) -> Option<FileMap> {
     let raw = sb.raw();
@@ -105,8 +105,7 @@ fn file_map_of_superblock(sb: &Superblock) -> Option<FileMap> {
 
 fn map(device: &dyn BlockDevice, sb: &Superblock, file: &FileMap) -> Result<JournalMap> {
     let blocks = file.size / u64_from_usize(sb.geometry().block_size());
-    // Each has a place of its own: so the runs gathered are no more than the file system has
-    // blocks.
+    // Log blocks have distinct places, so there are no more runs than the file system has blocks.
     if blocks == 0 || blocks > sb.geometry().blocks_count().raw().min(u64::from(u32::MAX)) {
         return Err(Corruption::new(CorruptionKind::JournalInode).into());
     }
@@ -158,7 +157,7 @@ impl Mapper<'_> {
     }
 
     /// Goes through the tree from left to right. Each tree block must begin with its parent's key,
-    /// so none is met twice.
+    /// so none is visited twice.
     fn walk_extents(&mut self, file: &FileMap) -> Result<()> {
         let geometry = self.sb.geometry();
         let mut waiting = Vec::new();
@@ -191,8 +190,8 @@ impl Mapper<'_> {
         Ok(())
     }
 
-    /// Follows the path of every block; each indirect block is read once and refused when it is met
-    /// again.
+    /// Follows the path of every block. Each indirect block is read once, and refused when it
+    /// appears again.
     fn walk_indirect(&mut self, file: &FileMap) -> Result<()> {
         let bits = self.sb.geometry().block_bits();
         let mut seen = BTreeSet::new();

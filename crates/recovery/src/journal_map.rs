@@ -1,5 +1,5 @@
-//! Where the blocks of the journal are: a map that is complete, distinct and fixed before the log
-//! is read.
+//! Where the blocks of the journal are: a map that is complete, without overlaps, and fixed before
+//! the log is read.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ impl Run {
 pub(crate) struct JournalMap {
     /// In the order of log blocks, without gaps from 0.
     runs: Vec<Run>,
-    /// The same by place.
+    /// The same runs by their place on the device.
     by_place: Vec<Run>,
 }
 
@@ -39,7 +39,7 @@ impl JournalMap {
         Self { by_place: runs.clone(), runs }
     }
 
-    /// Checks that the runs cover their blocks once, and sorts them by place.
+    /// Checks that no runs overlap on the device, and sorts them by place.
     pub(crate) fn new(runs: Vec<Run>) -> Result<Self, Corruption> {
         let mut by_place = runs.clone();
         by_place.sort_unstable_by_key(|run| run.physical);

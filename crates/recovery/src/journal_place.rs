@@ -1,4 +1,4 @@
-//! Where a journal is and what its superblock says: for those who write one.
+//! Where a journal is and what its superblock says, for code that writes a journal.
 
 use blockyard_disk::BlockNr;
 use blockyard_disk::jbd2::JournalSuperblock;

@@ -1,4 +1,4 @@
-//! jbd2 journal recovery: scan, revoke, replay; to the device or into memory. No transactions are
+//! jbd2 journal recovery: scan, revoke, replay, to the device or in memory. No transactions are
 //! written here.
 //!
 //! [`inspect`] tells what state the journal is in, [`replay_to_device`] brings committed blocks
@@ -6,12 +6,12 @@
 //! alone.
 //!
 //! Key decisions:
-//! * The log is walked once, collecting committed transactions; every copy is verified before
-//!   anything is written, and of each block only the last good copy is written, in ascending order.
-//!   What is collected is bounded by the blocks of the log that really hold records.
+//! * The log is walked once, and committed transactions are collected. Every copy is verified
+//!   before anything is written. Of each block only the last good copy is written, in ascending
+//!   order. What is collected is bounded by the blocks of the log that really hold records.
 //! * Order of writes: blocks at home and the superblock (with what must survive); flush; the
-//!   journal superblock, durable; the superblock without RECOVER, durable. A cut anywhere leaves
-//!   the log in place or not needed, so recovery can simply run again.
+//!   journal superblock, durable; the superblock without RECOVER, durable. After a cut anywhere the
+//!   log is still in place or no longer needed, so recovery can simply run again.
 //! * A damaged log is refused with nothing written, unless the caller asks for the good part
 //!   ([`OnDamage::ReplayGood`]); the file system is then marked as having errors.
 
@@ -39,7 +39,7 @@ pub use options::{OnDamage, Options, Unflagged};
 pub use report::{Damage, JournalSource, JournalState, JournalStatus, Report};
 pub use session::Session;
 
-/// Says what state the journal of a file system is in, without reading the log.
+/// The state of a file system's journal, without reading the log.
 ///
 /// # Errors
 /// [`Error::Disk`] when superblock or journal are corrupt, [`Error::ExternalJournal`],
@@ -59,8 +59,8 @@ pub fn replay_to_device(device: &dyn BlockDevice, options: &Options) -> Result<R
     Session::open(device)?.replay(options)
 }
 
-/// As [`replay_to_device`], into memory: the overlay shows the recovered file system, the device is
-/// only read.
+/// As [`replay_to_device`], but in memory: the overlay shows the recovered file system, and the
+/// device is only read.
 ///
 /// # Errors
 /// As [`replay_to_device`].

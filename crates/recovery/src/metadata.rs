@@ -1,5 +1,5 @@
 //! What a journal must not lie on: superblocks, descriptors, bitmaps and inode tables. A commit
-//! would overwrite them, a replay would read them as a log.
+//! would overwrite them, and a replay would read them as a log.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::group_desc::RawGroupDesc;
@@ -8,7 +8,7 @@ use blockyard_disk::{BlockCount, BlockNr, Corruption, CorruptionKind, GroupNr, S
 use crate::error::Result;
 use crate::journal_map::{JournalMap, read};
 
-/// Refuses a journal that shares a block with metadata of fixed place.
+/// Refuses a journal that shares a block with metadata in a fixed place.
 pub(crate) fn keep_off(device: &dyn BlockDevice, sb: &Superblock, map: &JournalMap) -> Result<()> {
     keep_off_heads(sb, map)?;
     keep_off_tables(device, sb, map)
@@ -35,8 +35,8 @@ fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Corruption> {
     Ok(())
 }
 
-/// No journal block may be in a bitmap or an inode table. A descriptor with a wrong checksum says
-/// nothing: the right one may be waiting in the log.
+/// No journal block may be in a bitmap or an inode table. A descriptor with a wrong checksum is not
+/// evidence: the right one may be in the log.
 fn keep_off_tables(device: &dyn BlockDevice, sb: &Superblock, map: &JournalMap) -> Result<()> {
     let geometry = sb.geometry();
     let table_blocks = BlockCount::new(geometry.inode_table_blocks());

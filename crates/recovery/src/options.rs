@@ -7,7 +7,7 @@ pub enum OnDamage {
     /// Write nothing and return [`Error::Damaged`](crate::Error::Damaged).
     #[default]
     Refuse,
-    /// Replay what is good, empty the log, and mark the file system as having errors: for a
+    /// Replay what is good, empty the log, and mark the file system as having errors. This is for a
     /// checker.
     ReplayGood,
 }

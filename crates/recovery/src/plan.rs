@@ -1,5 +1,5 @@
-//! From the committed transactions to the blocks to write: revokes applied, targets and checksums
-//! verified, the last good copy of each block.
+//! From the committed transactions to the blocks to write: applies revokes, verifies targets and
+//! checksums, and chooses the last good copy of each block.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -54,7 +54,7 @@ pub(crate) fn plan(log: &Log<'_>, scan: &Scan, is_possible: impl Fn(BlockNr) -> 
     plan
 }
 
-/// For each revoked block the last transaction that revoked it.
+/// For each revoked block, the last transaction that revoked it.
 fn revoke_table(scan: &Scan) -> HashMap<BlockNr, TxnId> {
     let mut table: HashMap<BlockNr, TxnId> = HashMap::new();
     for transaction in &scan.transactions {
@@ -68,8 +68,8 @@ fn revoke_table(scan: &Scan) -> HashMap<BlockNr, TxnId> {
     table
 }
 
-/// What is wrong with a copy. It is read in any case: one that cannot be read is damage before the
-/// first write, and no failure in the middle.
+/// What is wrong with a copy. It is read in any case, so that an unreadable copy is damage before
+/// the first write, and not a failure in the middle.
 fn verify(log: &Log<'_>, tid: TxnId, logged: &LoggedBlock, block: &mut [u8]) -> Option<CorruptionKind> {
     if log.read(logged.log_block, block).is_err() {
         return Some(CorruptionKind::JournalUnreadable);

@@ -11,8 +11,8 @@ pub enum JournalState {
     None,
     /// Nothing is outstanding.
     Clean,
-    /// RECOVER is set and the log is empty: a crash right after a checkpoint. Only the flag is to
-    /// be cleared.
+    /// RECOVER is set and the log is empty, after a crash right after a checkpoint. Only the flag
+    /// must be cleared.
     FlagOnly,
     /// Committed transactions may have to be replayed.
     NeedsReplay,
@@ -39,7 +39,7 @@ impl JournalState {
 pub enum JournalSource {
     /// By its inode.
     Inode,
-    /// By the copy of its inode's map in the superblock, the inode being unusable.
+    /// By the copy of its inode's map in the superblock, because the inode is unusable.
     SuperblockBackup,
     /// On the external device that was given.
     External,
@@ -85,7 +85,7 @@ pub struct Damage {
     pub tid: TxnId,
     /// The log block.
     pub log_block: u32,
-    /// Where the logged block belongs, when it is about one.
+    /// Where the logged block belongs, if the damage is about one.
     pub target: Option<BlockNr>,
 }
 
@@ -121,7 +121,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Findings that are kept.
+    /// Most findings that are kept.
     pub const DAMAGE_MAX: usize = 1000;
 
     pub(crate) fn new(before: JournalStatus) -> Self {

@@ -1,10 +1,10 @@
 //! The walk over the log: finds where it ends and collects what committed.
 //!
 //! A transaction counts once its commit block is good. The log ends at the first block that is not
-//! a record of the expected transaction. What tells a stale block of an older life of the log from
-//! damage is the commit time: it never goes backwards within one life.
+//! a record of the expected transaction. The commit time tells damage from a stale block of an
+//! older life of the log: it never goes backwards within one life.
 //!
-//! Bound: every step moves on by at least one block, and the walk stops when it has gone round the
+//! Bound: every step advances by at least one block, and the walk stops when it has gone round the
 //! ring once.
 
 use std::ops::ControlFlow;
@@ -50,7 +50,7 @@ pub(crate) struct Scan {
     pub(crate) transactions: Vec<Transaction>,
     /// First transaction not to be replayed.
     pub(crate) end: TxnId,
-    /// Log block behind the last good commit.
+    /// Log block after the last good commit.
     pub(crate) head: u32,
     pub(crate) damage: Vec<Damage>,
 }
@@ -76,7 +76,7 @@ pub(crate) fn scan(log: &Log<'_>, start: u32) -> Result<Scan> {
 struct Scanner<'a> {
     log: &'a Log<'a>,
     format: LogFormat,
-    /// Next block to look at.
+    /// Next block to read.
     at: u32,
     /// Blocks of the ring that were not passed yet.
     left: u32,
@@ -91,7 +91,8 @@ struct Scanner<'a> {
     transactions: Vec<Transaction>,
     head: u32,
     end: Option<TxnId>,
-    /// The bad commit that ended the log, while the walk goes on to see whether a good one follows.
+    /// The bad commit that ended the log, while the walk continues to see whether a good one
+    /// follows.
     doubtful: Option<Damage>,
     damage: Vec<Damage>,
 }
@@ -116,7 +117,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Looks at one record; breaks at the end of the log.
+    /// Reads one record; breaks at the end of the log.
     fn step(&mut self, block: &mut [u8]) -> Result<ControlFlow<()>> {
         let at = self.at;
         self.log.read(at, block)?;
@@ -168,7 +169,7 @@ impl<'a> Scanner<'a> {
         }
         match RevokeBlock::parse(&self.format, block) {
             Ok(revoke) => self.pending.revokes.extend(revoke.blocks()),
-            // Only a commit makes it count.
+            // It counts only if a commit follows.
             Err(_) => {
                 self.suspicious.get_or_insert(at);
             }
@@ -196,7 +197,7 @@ impl<'a> Scanner<'a> {
             return self.bad_commit(bad, is_older);
         }
         if let Some(bad) = self.doubtful.take() {
-            // A good commit behind a bad one: the bad one was no crash.
+            // A good commit after a bad one: the bad one does not come from a crash.
             note(&mut self.damage, bad);
             return ControlFlow::Break(());
         }
@@ -215,8 +216,8 @@ impl<'a> Scanner<'a> {
             note(&mut self.damage, bad);
             return ControlFlow::Break(());
         }
-        // The commit block may have been written before its blocks: no damage unless a later one is
-        // good.
+        // The commit block may have been written before its blocks, so it is damage only if a later
+        // one is good.
         self.doubtful.get_or_insert(bad);
         self.pending = Transaction::default();
         self.next_transaction();

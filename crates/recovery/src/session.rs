@@ -1,4 +1,4 @@
-//! One file system and its journal, found and verified; then replayed.
+//! One file system and its journal: found, verified, and then replayed.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::jbd2::{JournalSuperblock, RawJournalSuperblock, fast_commit};
@@ -17,7 +17,7 @@ use crate::report::{JournalSource, JournalState, JournalStatus, Report};
 use crate::scan::{self, Scan};
 use crate::{apply, superblock_file};
 
-/// A file system whose superblock and journal are verified. Nothing was written.
+/// A file system whose superblock and journal are verified. Nothing has been written.
 pub struct Session<'a> {
     device: &'a dyn BlockDevice,
     superblock: Superblock,
@@ -135,8 +135,8 @@ impl<'a> Session<'a> {
         Ok(report)
     }
 
-    /// A logged superblock may have made the file system larger: then its new blocks are targets,
-    /// too.
+    /// Plans the replay. A logged superblock may have made the file system larger: then its new
+    /// blocks are targets, too.
     fn plan(&self, log: &Log<'_>, scan: &Scan) -> Result<Plan> {
         let geometry = self.superblock.geometry();
         let on_device = self.device.size() / u64_from_usize(geometry.block_size());
@@ -167,7 +167,7 @@ impl<'a> Session<'a> {
         let sequence = log.superblock.sequence();
         let is_used = log.superblock.errno() != 0 || log.superblock.fast_commit_blocks().is_some();
         match scan {
-            // One number is left out, so that blocks of the unfinished transaction never match.
+            // One number is skipped, so that blocks of the unfinished transaction never match.
             Some(scan) => apply::empty_log(log, scan.end.next(), Some(scan.head))?,
             None if log.superblock.start().is_some() => apply::empty_log(log, sequence.next(), None)?,
             None if is_used => apply::empty_log(log, sequence, None)?,
@@ -219,7 +219,7 @@ fn refuse_fast_commits(log: &Log<'_>, expected: TxnId) -> Result<()> {
     }
     let ring_end = log.superblock.ring().end();
     let mut block = vec![0; log.superblock.format().block_size()];
-    // Current kernels leave one block between ring and area; others do not.
+    // Current kernels leave one block between ring and area, others do not.
     for at in [ring_end, ring_end + 1].into_iter().filter(|at| *at < log.superblock.blocks()) {
         log.read(at, &mut block)?;
         if fast_commit::head_of(&block) == Some(expected) {

@@ -1,4 +1,4 @@
-//! The file system's superblock during recovery: it may itself be replayed, and must not lose what
+//! The file system's superblock during recovery. It may itself be replayed, and must not lose what
 //! is written outside the journal.
 
 use std::ops::Range;
@@ -31,7 +31,7 @@ pub(crate) fn place(block_size: usize) -> (BlockNr, Range<usize>) {
     (BlockNr::new(u64::from(start == block_size)), inside..inside + RawSuperblock::SIZE)
 }
 
-/// Puts the error record and the ERROR state of `before` into `after`: they are written outside the
+/// Copies the error record and the ERROR state of `before` to `after`: they are written outside the
 /// journal, so a logged copy may lack them.
 pub(crate) fn carry_errors(before: &RawSuperblock, after: &mut RawSuperblock) {
     let has_error = before.state().contains(FsState::ERROR);
@@ -57,12 +57,12 @@ pub(crate) fn set_recover(sb: &mut RawSuperblock, needed: bool) {
     sb.set_incompat(incompat);
 }
 
-/// Stores the checksum; to be called after every change.
+/// Stores the checksum; call it after every change.
 pub(crate) fn seal(sb: &mut RawSuperblock) {
     Checksums::of(sb).seal_superblock(sb);
 }
 
-/// The superblock inside a whole block (of the place that [`place`] gives).
+/// The superblock inside a whole block, at the range that [`place`] returns.
 pub(crate) fn from_block(block: &[u8], inside: Range<usize>) -> Result<Superblock, blockyard_disk::Error> {
     let raw = RawSuperblock::read_from_bytes(&block[inside]).expect("the range has the size of a superblock");
     Superblock::verify(raw)

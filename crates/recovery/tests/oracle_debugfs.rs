@@ -1,4 +1,4 @@
-//! Journals that debugfs wrote, in every format it knows: our replay against e2fsck's.
+//! Journals that debugfs wrote, in every format it knows: our replay compared with e2fsck's.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,8 +10,8 @@ use blockyard_disk::CorruptionKind;
 use blockyard_recovery::{OnDamage, Options, inspect, replay_to_device};
 use blockyard_testkit::{e2fsck_clean, require, run};
 
-/// Options of mke2fs, options of debugfs's journal_open, and a feature that the journal must have
-/// then.
+/// Options of mke2fs, options of debugfs's journal_open, and a feature that the journal must then
+/// have.
 const CASES: &[(&[&str], &str, &str)] = &[
     (&["-b", "4096"], "-c -v 3", "journal_checksum_v3"),
     (&["-b", "1024"], "-c -v 3", "journal_64bit"),
@@ -70,8 +70,8 @@ fn journals_of_debugfs_replay_as_e2fsck_replays_them() {
         let device = FileDevice::open(&ours).unwrap();
         let status = inspect(&device).unwrap();
         assert!(status.features.contains(feature), "{options:?} {open}: {status:?}");
-        // The v1 checksum that debugfs writes for a transaction of revokes is wrong to everybody,
-        // e2fsck included.
+        // The v1 checksum that debugfs writes for a transaction of revokes is wrong, for e2fsck as
+        // well.
         let is_v1 = status.features.contains("journal_checksum ");
         let choice = if is_v1 { OnDamage::ReplayGood } else { OnDamage::Refuse };
         let report = replay_to_device(&device, &Options { on_damage: choice, ..Options::default() }).unwrap();
@@ -96,7 +96,7 @@ fn journals_of_debugfs_replay_as_e2fsck_replays_them() {
             .filter(|(_, (a, b))| a != b)
             .map(|(number, _)| number)
             .collect();
-        // The superblock's times and the journal's superblock are each recoverer's own.
+        // The superblock's times and the journal's superblock differ between the two.
         assert!(differing.len() <= 2, "{options:?} {open}: 1 KiB blocks {differing:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Recovery on a device that fails: whatever operation it is, the image can be recovered
+//! Recovery on a device that fails: whichever operation it is, the image can be recovered
 //! afterwards, by a second run and by e2fsck.
 
 #![allow(clippy::unwrap_used)]
@@ -30,8 +30,8 @@ fn loaded(features: blockyard_disk::jbd2::JournalFeatures) -> Image {
     image
 }
 
-/// One fault at each operation of each kind, each with each effect; then the same from that
-/// operation on.
+/// One fault at each operation of each kind, with each effect; then the same for all operations
+/// from that one on.
 fn faults(counts: [(Operation, u64); 3]) -> Vec<Fault> {
     let mut all = Vec::new();
     for (operation, count) in counts {
@@ -110,7 +110,7 @@ fn an_unreadable_copy_costs_only_its_block_when_asked() {
     }
 }
 
-/// A journal that debugfs wrote; e2fsck recovers what a fault left of our recovery.
+/// debugfs wrote the journal; e2fsck recovers what a fault left of our recovery.
 #[test]
 fn e2fsck_recovers_after_any_fault() {
     if !require(&["mke2fs", "e2fsck", "debugfs"]) {

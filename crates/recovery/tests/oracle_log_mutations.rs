@@ -1,6 +1,5 @@
-//! Dirty journals of the kernel with one field of the log changed, mostly with checksums made right
-//! again: what our recovery makes of the file system equals, byte for byte, what e2fsck makes of
-//! it.
+//! Dirty journals of the kernel with one field of the log changed, mostly with corrected checksums.
+//! Our recovery leaves the same file system as e2fsck, byte for byte.
 //!
 //! 60 changes of three journals by default, 3,000 of all with `BLOCKYARD_FULL=1`; `MUTATIONS=n`
 //! sets another number, `CASE=name` one journal.
@@ -52,13 +51,13 @@ const CASES: &[Case] = &[
 /// Cases of the sampled run: two formats of tags, and a journal on its own device.
 const SAMPLE: usize = 3;
 
-/// Where a checksum is that covers a field.
+/// Where the checksum that covers a field is.
 #[derive(Clone, Debug)]
 enum Seal {
     /// The end of a descriptor or revoke block.
     Tail(Range<usize>),
     Commit(Range<usize>),
-    /// A logged block: its tag, and then the tail of the descriptor.
+    /// A logged block: its tag, and also the tail of the descriptor.
     Data {
         block: Range<usize>,
         tag: usize,
@@ -90,12 +89,12 @@ impl Bytes {
     }
 }
 
-/// A dirty file system, and what of it can be changed.
+/// A dirty file system, and the fields that can be changed.
 struct Base {
     name: &'static str,
     bytes: Bytes,
     format: LogFormat,
-    /// The crc32c with which checksums of log blocks begin.
+    /// The crc32c that checksums of log blocks begin with.
     seed: u32,
     fields: Vec<Field>,
     /// Pieces of 1 KiB of the image that belong to the journal or the superblock.
@@ -266,7 +265,7 @@ fn tag_fields(layout: TagLayout) -> Vec<(&'static str, usize, usize)> {
     }
 }
 
-/// Makes the checksums over a changed field right again.
+/// Corrects the checksums that cover a changed field.
 fn reseal(base: &Base, log: &mut [u8], seal: &Seal) {
     let format = &base.format;
     match seal {
@@ -295,12 +294,12 @@ fn reseal(base: &Base, log: &mut [u8], seal: &Seal) {
 }
 
 impl Base {
-    /// One field changed: what was done, and the bytes afterwards.
+    /// Changes one field: returns what was done, and the bytes afterwards.
     fn mutate(&self, random: &mut ChaCha8Rng) -> (String, Bytes) {
         let mut bytes = self.bytes.clone();
         loop {
-            // A name first, so that the few fields of commits and revokes are met as often as the
-            // many tags.
+            // A name first, so that the few fields of commits and revokes are chosen as often as
+            // the many tags.
             let names: BTreeSet<&str> = self.fields.iter().map(|field| field.name).collect();
             let name = *names.into_iter().collect::<Vec<_>>().choose(random).unwrap();
             let named: Vec<&Field> = self.fields.iter().filter(|field| field.name == name).collect();
@@ -337,7 +336,7 @@ impl Base {
     }
 }
 
-/// Our recovery, as the checker asks for it: the report, and the image afterwards.
+/// Our recovery with the checker's options: the report, and the image afterwards.
 fn ours(bytes: &Bytes) -> (Result<Report, Error>, Vec<u8>) {
     let image = MemoryDevice::from_bytes(&bytes.image);
     let journal = bytes.journal.as_deref().map(MemoryDevice::from_bytes);
@@ -349,7 +348,7 @@ fn ours(bytes: &Bytes) -> (Result<Report, Error>, Vec<u8>) {
     (report, after)
 }
 
-/// e2fsck's: its exit code, what it says, and the image afterwards.
+/// e2fsck's recovery: its exit code, its output, and the image afterwards.
 fn theirs(bytes: &Bytes, directory: &Path) -> (Option<i32>, String, Vec<u8>) {
     let (image, journal) = (directory.join("theirs"), directory.join("theirs-journal"));
     fs::write(&image, &bytes.image).unwrap();
@@ -364,15 +363,15 @@ fn theirs(bytes: &Bytes, directory: &Path) -> (Option<i32>, String, Vec<u8>) {
     if ["orphan", "trying backup", "Corrupt group descriptor"].iter().any(|more| text.contains(more))
         && bytes.journal.is_none()
     {
-        // The replay stopped early, in the middle of deletions, and e2fsck has finished them, or it
-        // took other descriptors than those replayed: debugfs only replays. It reads the bitmaps
-        // before, which may not match their checksums then (-n).
+        // e2fsck did more than replay: the replay stopped early, in the middle of deletions, and
+        // e2fsck finished them, or it took other descriptors than those replayed. debugfs only
+        // replays. It reads the bitmaps first, which may not match their checksums then (-n).
         fs::write(&image, &bytes.image).unwrap();
         output = run("timeout", &["60", "debugfs", "-n", "-w", "-R", "jr", image.to_str().unwrap()]);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!errors.contains("Filesystem not open"), "{errors}");
     }
-    // It writes to targets behind the end of the image, too.
+    // It also writes to targets past the end of the image.
     let mut after = vec![0; bytes.image.len()];
     fs::File::open(image).unwrap().read_exact(&mut after).unwrap();
     (output.status.code(), text, after)
@@ -383,12 +382,12 @@ fn ends_the_log(report: &Report) -> bool {
     report.damage.iter().any(|damage| damage.kind == CorruptionKind::JournalTransactionChecksum)
 }
 
-/// Whether both recoveries agree; what differs is printed.
+/// Whether both recoveries agree; prints what differs.
 fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     let (report, our_image) = ours(bytes);
     let (code, text, their_image) = theirs(bytes, directory);
     let mut differing = base.differences(&our_image, &their_image);
-    // A target beyond all devices comes round to one inside for e2fsck.
+    // For e2fsck, a target beyond all devices wraps to one inside.
     let piece = |target: BlockNr| target.raw().wrapping_mul(base.format.block_size() as u64) / 1024;
     let round: Vec<u64> = report
         .iter()
@@ -401,25 +400,25 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     let has_written = !base.differences(&their_image, &bytes.image).is_empty();
     let same = match &report {
         _ if differing.is_empty() => true,
-        // What e2fsck says of a block that cannot be written or of orphans it finishes is no matter
-        // of the log.
+        // What e2fsck says about a block that cannot be written, or about orphans that it finishes,
+        // does not concern the log.
         _ if text.contains("Error writing block") || text.contains("orphan") && base.own.len() == 1 => true,
-        // Targets in the journal: e2fsck overwrites what it has not replayed yet, and sees it where
-        // there are checksums.
+        // Targets in the journal: e2fsck overwrites what it has not replayed yet, and notices that
+        // if there are checksums.
         Ok(report)
             if base.hits_journal(report)
                 && (text.contains("Invalid checksum recovering") || !base.format.has_block_checksums()) =>
         {
             true
         }
-        // A transaction with a bad checksum or an impossible revoke block: e2fsck replays nothing
-        // then, ours what was committed before.
+        // A transaction with a bad checksum or an impossible revoke block: e2fsck then replays
+        // nothing, ours what was committed before.
         Ok(report) if ends_the_log(report) => !has_written,
         Ok(_) => false,
-        // e2fsck writes a new journal superblock and goes on with the file system as it is, where
+        // e2fsck writes a new journal superblock and continues with the file system as it is, where
         // ours refuses.
         Err(Error::Disk(_)) => text.contains("Journal superblock is corrupt"),
-        // It replays the superblock too, and then cannot use the file system.
+        // It replays the superblock, too, and then cannot use the file system.
         Err(Error::LoggedSuperblock(_)) => code.is_some_and(|code| code & 8 != 0),
         Err(_) => false,
     };

@@ -1,5 +1,5 @@
-//! Journals that the kernel left dirty: our replay gives what e2fsck's gives, block for block, and
-//! a clean image.
+//! Journals that the kernel left dirty: our replay equals e2fsck's, block for block, and leaves a
+//! clean image.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -11,8 +11,8 @@ use blockyard_recovery::{JournalState, Options, inspect, replay_into_overlay, re
 use blockyard_testkit::images::{Profile, fill, make, profile_named};
 use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, require, run};
 
-/// An image as it would be after a power cut: copied while it is mounted, its last operations only
-/// in the journal.
+/// An image as after a power cut: copied while it is mounted, with its last operations only in the
+/// journal.
 fn dirty(profile: &Profile, directory: &Path) -> PathBuf {
     let path = make(profile, directory);
     let copy = directory.join("dirty.img");
@@ -92,7 +92,7 @@ fn a_replay_equals_that_of_e2fsck() {
 
         let output = run("e2fsck", &["-y", "-E", "journal_only", theirs.to_str().unwrap()]);
         assert!(output.status.code().unwrap() <= 1, "{output:?}");
-        // The superblock (times, state) and the journal's superblock are each recoverer's own.
+        // The superblock (times, state) and the journal's superblock differ between the two.
         let differing = differences(&ours, &theirs);
         assert!(differing.len() <= 3, "{}: 1 KiB blocks {differing:?} differ", profile.name);
         println!(

@@ -1,4 +1,4 @@
-//! One log for each rule of recovery, and exactly what must come of it.
+//! One log for each rule of recovery, and exactly what must come out.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -33,7 +33,7 @@ fn replay(image: &Image, options: &Options) -> Report {
     report
 }
 
-/// The kinds of damage that the default refuses, nothing being written.
+/// The kinds of damage that the default refuses, without writing anything.
 fn refused(image: &Image) -> Vec<CorruptionKind> {
     let before = content(&image.device);
     let result = replay_to_device(&image.device, &Options::default());
@@ -195,7 +195,7 @@ fn a_damaged_descriptor_with_a_commit_is_damage() {
 
 #[test]
 fn leftovers_of_an_older_life_are_no_damage() {
-    // The same with a commit time before that of the transaction in front of it.
+    // The same with a commit time before that of the preceding transaction.
     for offset in [900usize, 0x12] {
         let mut image = Image::new(v3(), 1, 7);
         image.transaction(&[(2000, 1)]);
@@ -239,7 +239,7 @@ fn impossible_targets_are_damage() {
 
 #[test]
 fn a_log_that_bites_its_tail_ends() {
-    // 1023 blocks of ring: descriptors of one transaction that fill it and arrive where they began.
+    // 1023 blocks of ring: descriptors of one transaction fill it and arrive where they began.
     let mut image = Image::new(NONE, 1, 7);
     let mut left = 1023usize;
     while left > 0 {
@@ -285,7 +285,7 @@ fn a_file_system_that_shrank_in_the_superblock_keeps_its_bounds() {
     let mut sb = superblock();
     sb.set_blocks_count(BlockCount::new(4000));
     image.write_superblock(&sb);
-    // The log makes it 5000 blocks: 4999 is a target then, 5000 is none.
+    // The log makes it 5000 blocks: then 4999 is a target, and 5000 is not.
     sb.set_blocks_count(BlockCount::new(5000));
     let (_, crc) =
         image.blocks(&[(1, sb.as_bytes().to_vec()), (4999, vec![1; BLOCK]), (5000, vec![2; BLOCK])], !0);
@@ -452,8 +452,8 @@ fn a_cut_during_recovery_is_harmless() {
     }
 }
 
-/// Seeded damage anywhere in journal, superblock, descriptor and inode: an answer in the end,
-/// whatever it is, and nothing written outside the bounds.
+/// Seeded damage anywhere in journal, superblock, descriptor and inode: recovery always ends with
+/// an answer, and writes nothing outside the bounds.
 #[test]
 fn mutated_journals_never_panic_or_hang() {
     let mut seed = blockyard_testkit::seed(0x7EC0);

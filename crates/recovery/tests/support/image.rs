@@ -1,5 +1,5 @@
-//! A small file system made by hand, and a writer of logs for it: every rule of recovery gets a log
-//! of its own.
+//! A small file system made by hand, and a writer of logs for it: every rule of recovery gets its
+//! own log.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, dead_code, unreachable_pub)]
 
@@ -119,7 +119,7 @@ impl Image {
         self.device.write_at(5 * BLOCK as u64 + 7 * 128, inode.as_bytes()).unwrap();
     }
 
-    /// Writes the next log block and gives its number.
+    /// Writes the next log block and returns its number.
     pub fn put(&mut self, block: &[u8]) -> u32 {
         let at = self.at;
         self.device.write_at((JOURNAL + u64::from(at)) * BLOCK as u64, block).unwrap();
@@ -135,8 +135,8 @@ impl Image {
         self.put(&builder.finish())
     }
 
-    /// One descriptor and its blocks; the content of a block is its byte all over. Gives the
-    /// descriptor's log block and the crc of checksum v1 so far.
+    /// One descriptor and its blocks, with their content. Returns the descriptor's log block and
+    /// the crc of checksum v1 so far.
     pub fn blocks(&mut self, blocks: &[(u64, Vec<u8>)], crc: u32) -> (u32, u32) {
         let mut builder = DescriptorBuilder::new(self.format, self.tid);
         let mut logged = Vec::new();
@@ -164,8 +164,8 @@ impl Image {
         self.put(&block)
     }
 
-    /// A whole transaction that fills blocks with bytes; gives the log blocks of its descriptor and
-    /// its commit.
+    /// A whole transaction that fills blocks with bytes; returns the log blocks of its descriptor
+    /// and its commit.
     pub fn transaction(&mut self, blocks: &[(u64, u8)]) -> (u32, u32) {
         let blocks: Vec<_> = blocks.iter().map(|&(target, byte)| (target, vec![byte; BLOCK])).collect();
         let (descriptor, crc) = self.blocks(&blocks, !0);
