@@ -1,8 +1,8 @@
 //! What has been tried: operations x features x block sizes x ways, and by which test.
 //!
-//! Each test of [`TRIED`] asserts that what is said of it here is what its own tables say
-//! ([`assert_images`], [`assert_operations`]), or what worked when it ran ([`assert_done`]). From
-//! it comes a part of docs/testing.md ([`page`]), which names what nobody has tried.
+//! Each test in [`TRIED`] asserts that its entry says what its own tables say ([`assert_images`],
+//! [`assert_operations`]), or what worked when it ran ([`assert_done`]). A part of docs/testing.md
+//! is made from it ([`page`]) and names what nobody has tried.
 
 mod page;
 mod tried;
@@ -26,10 +26,10 @@ pub enum Way {
 }
 
 impl Way {
-    /// All of them.
+    /// All ways.
     pub const ALL: [Self; 4] = [Self::Model, Self::Crash, Self::Faults, Self::Threads];
 
-    /// In one word.
+    /// The way in one word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -80,7 +80,7 @@ pub const OPERATIONS: [&str; 35] = [
     "write back",
 ];
 
-/// What images have, or how they are opened. `plain` has nothing else of these.
+/// Features of images, or ways to open them. `plain` has none of the others.
 pub const FEATURES: [&str; 14] = [
     "plain",
     "no journal",
@@ -98,36 +98,35 @@ pub const FEATURES: [&str; 14] = [
     "full",
 ];
 
-/// Sizes of blocks in KiB.
+/// Block sizes in KiB.
 pub const BLOCKS: [u32; 5] = [1, 2, 4, 16, 64];
 
-/// A kind of image of a test: its name there, the sizes of blocks in KiB that it is made with, and
-/// its features.
+/// A kind of image of a test: its name there, its block sizes in KiB, and its features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image(pub &'static str, pub &'static [u32], pub &'static [&'static str]);
 
 /// What a test has tried: each of its operations on each of its images.
 #[derive(Clone, Copy, Debug)]
 pub struct Tried {
-    /// By which the tables name it; tables of one test share it.
+    /// Names the test in the tables; entries of one test share it.
     pub letter: char,
     /// The test, and what part of it.
     pub test: &'static str,
     /// In which ways.
     pub ways: &'static [Way],
-    /// Of [`OPERATIONS`].
+    /// From [`OPERATIONS`].
     pub operations: &'static [&'static str],
-    /// With [`BLOCKS`] and [`FEATURES`].
+    /// With block sizes from [`BLOCKS`] and features from [`FEATURES`].
     pub images: &'static [Image],
 }
 
-/// What is said of a test: all of it, or a part of it (`test: part`).
+/// The entries of a test: one for all of it, or one for each part (`test: part`).
 fn said_of(test: &str) -> impl Iterator<Item = &'static Tried> {
     TRIED.iter().filter(move |tried| tried.test.split(':').next() == Some(test))
 }
 
-/// Asserts that [`TRIED`] says of a test what its own tables say: names of images with the sizes of
-/// their blocks in bytes.
+/// Asserts that [`TRIED`] says the same of a test as its own tables do: names of images with their
+/// block sizes in bytes.
 ///
 /// # Panics
 /// When it does not.
@@ -140,17 +139,17 @@ pub fn assert_images<'a>(test: &str, images: impl IntoIterator<Item = (&'a str, 
     assert_eq!(said, has, "coverage/tried.rs against the images of {test}");
 }
 
-/// As [`assert_images`], of the operations.
+/// As [`assert_images`], for operations.
 ///
 /// # Panics
-/// When they are others.
+/// When they differ.
 pub fn assert_operations<'a>(test: &str, operations: impl IntoIterator<Item = &'a str>) {
     let said: BTreeSet<&str> = said_of(test).flat_map(|tried| tried.operations).copied().collect();
     let has: BTreeSet<&str> = operations.into_iter().collect();
     assert_eq!(said, has, "coverage/tried.rs against the operations of {test}");
 }
 
-/// What [`TRIED`] says of a test's images by name: the operations that there can be on one of them.
+/// What [`TRIED`] says of a test's images by name: the operations that are possible on one of them.
 fn said_of_images(test: &str, images: &[&str]) -> BTreeSet<&'static str> {
     let mut said = BTreeSet::new();
     for tried in said_of(test) {
@@ -176,7 +175,7 @@ pub fn assert_done<'a>(test: &str, images: &[&str], done: impl IntoIterator<Item
     );
 }
 
-/// As [`assert_done`] of a run that is too short to do all that is said.
+/// As [`assert_done`], for a run that is too short to do everything.
 ///
 /// # Panics
 /// When something worked that is not said.
@@ -190,7 +189,7 @@ pub fn assert_done_within<'a>(test: &str, images: &[&str], done: impl IntoIterat
 }
 
 impl Image {
-    /// Whether an operation can work on it.
+    /// Whether an operation can work on this image.
     fn allows(&self, operation: &str) -> bool {
         match operation {
             "set large xattr" => self.2.contains(&"ea_inode"),
@@ -199,7 +198,7 @@ impl Image {
     }
 }
 
-/// Whether there can be such a thing at all.
+/// Whether an operation is possible on images with a feature.
 #[must_use]
 pub fn is_possible(operation: &str, feature: &str) -> bool {
     let needs_extents = ["allocate", "allocate keep", "zero", "zero keep", "collapse", "insert"];
@@ -210,7 +209,7 @@ pub fn is_possible(operation: &str, feature: &str) -> bool {
     }
 }
 
-/// Those who tried an operation on images with a feature and a size of blocks.
+/// The entries that tried an operation on images with a feature and a block size.
 pub fn who_tried(operation: &str, feature: &str, block_kib: u32) -> impl Iterator<Item = &'static Tried> {
     TRIED.iter().filter(move |tried| {
         tried.operations.contains(&operation)

@@ -1,8 +1,8 @@
-//! Images as the kernel leaves them when it stops in the middle of work: a loop mount under load by
-//! several threads, and three ways to stop it.
+//! Images as the kernel leaves them when it stops in the middle of its work: a loop mount under
+//! load by several threads, and three ways to stop it.
 //!
-//! The load is drawn from one seed; how its threads interleave is up to the machine, so an image is
-//! not repeatable, only its kind is. A failing test keeps the image instead.
+//! The load is drawn from one seed. How its threads interleave depends on the machine, so an image
+//! is not repeatable, only its kind is. A failing test keeps the image instead.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -49,12 +49,11 @@ pub struct CrashImage<'a> {
 /// Threads of the load.
 const THREADS: u64 = 3;
 
-/// The load must not take longer, however slow the machine.
+/// Longest time for the load, however slow the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl CrashImage<'_> {
-    /// Mounts the image, runs the load, stops the kernel. The dirty image takes the place of the
-    /// clean one.
+    /// Mounts the image, runs the load, stops the kernel. The dirty image replaces the clean one.
     ///
     /// # Panics
     /// When the kernel does not mount the image, or cannot be stopped.
@@ -85,7 +84,7 @@ impl CrashImage<'_> {
         }
     }
 
-    /// Gives the copies that are to take the place of the files once they are unmounted.
+    /// Stops the kernel; returns the copies that replace the files once they are unmounted.
     fn stop_kernel(&self, load: &Load, root: &Path) -> Vec<(PathBuf, PathBuf)> {
         match self.stop {
             Stop::Cut | Stop::CutAfterCommit => shutdown(root, self.stop),
@@ -112,8 +111,8 @@ fn sync(root: &Path) {
     rustix::fs::syncfs(&root).expect("the file system is synced");
 }
 
-/// The call that stops ext4 at once ([`Stop::Copy`] does not). Perl makes it, as there is no safe
-/// interface to it.
+/// Makes the call that stops ext4 at once ([`Stop::Copy`] makes none). Perl makes it, because there
+/// is no safe interface to it.
 ///
 /// # Panics
 /// When the call fails.
@@ -130,7 +129,7 @@ pub fn shutdown(root: &Path, stop: Stop) {
     assert!(output.status.success(), "shutdown: {output:?}");
 }
 
-/// What the threads and their master tell each other. Nothing else is synchronised by it.
+/// What the threads and their master tell each other. It synchronises nothing else.
 struct Load {
     done: AtomicU64,
     paused: AtomicBool,
@@ -146,11 +145,11 @@ impl Load {
     }
 }
 
-/// A part of the load.
+/// One kind of work in the load.
 struct Part {
-    /// Of all parts, so many are this one.
+    /// Its share of the sum of all weights.
     weight: u64,
-    /// Names of what it does, of `coverage::OPERATIONS`.
+    /// The operations that it does, from `coverage::OPERATIONS`.
     operations: &'static [&'static str],
     work: fn(&mut Worker) -> std::io::Result<()>,
 }
@@ -224,7 +223,7 @@ impl Worker {
         Self { draw, directory, shared, thread, orphans, held: Vec::new() }
     }
 
-    /// Works until told to stop. Errors are part of it: names are drawn, space runs out, the kernel
+    /// Works until told to stop. Errors are expected: names are drawn, space runs out, the kernel
     /// is stopped.
     fn run(&mut self, load: &Load) {
         while !load.stopped.load(Ordering::Relaxed) {
@@ -237,7 +236,7 @@ impl Worker {
         }
     }
 
-    /// A name in the worker's directory, now and then in the one that all use.
+    /// A name in the worker's directory, or now and then in the one that all use.
     fn name(&mut self) -> PathBuf {
         let directory = if self.draw.below(6) == 0 { &self.shared } else { &self.directory };
         let number = self.draw.below(40);
@@ -245,7 +244,7 @@ impl Worker {
         directory.join(format!("name-{number}{padding}"))
     }
 
-    /// Content that now and then begins with the journal's magic.
+    /// Content, which now and then begins with the journal's magic.
     fn content(&mut self, limit: u64) -> Vec<u8> {
         let length = self.draw.length(limit);
         let mut bytes = pattern(self.draw.next(), length);
@@ -349,7 +348,7 @@ impl Worker {
         sync_directory(&path)
     }
 
-    /// Names enough that the directory is split.
+    /// Enough names that the directory is split.
     fn many_names(&mut self) -> std::io::Result<()> {
         let first = self.draw.below(1000);
         for n in first..first + 25 {

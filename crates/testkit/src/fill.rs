@@ -1,7 +1,8 @@
 //! Filling a mounted file system with one of everything, the same on every run.
 //!
 //! Each function makes one kind of thing below a directory of its own, so that a test picks what
-//! the image's features and size allow. All need root (owners, devices, trusted attributes).
+//! the image's features and size allow. All of them need root (owners, devices, trusted
+//! attributes).
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -12,7 +13,7 @@ use rustix::fs::{
     lsetxattr, makedev, mknodat, utimensat,
 };
 
-/// Bytes that differ from block to block, so that a misplaced block is seen.
+/// Bytes that differ from block to block, so that a misplaced block is noticed.
 #[must_use]
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed ^ 0x9E37_79B9_7F4A_7C15;
@@ -35,7 +36,7 @@ fn write(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// Regular files around every size at which the way of storing them changes.
+/// Regular files around every size at which they are stored differently.
 pub fn sizes(root: &Path, block_size: usize) {
     let at = folder(root, "sizes");
     let edges = [0, 1, 4, 59, 60, 61, 100, 128, 150, 160, 161, 200];
@@ -65,7 +66,7 @@ pub fn sparse(root: &Path, size: u64) {
     fallocate_or_fill(&file, FallocateFlags::KEEP_SIZE, 0, 200_000);
 }
 
-/// Block-mapped files cannot hold unwritten space: there, zeroes are written.
+/// Block-mapped files cannot hold unwritten space: zeroes are written instead.
 fn fallocate_or_fill(file: &std::fs::File, flags: FallocateFlags, offset: u64, length: u64) {
     if fallocate(file, flags, offset, length).is_err() && flags.is_empty() {
         let zeroes = vec![0; usize::try_from(length).expect("small")];
@@ -82,8 +83,8 @@ pub fn fragmented(root: &Path, name: &str, block_size: usize, extents: u64) {
     }
 }
 
-/// One block behind each level of a block map: direct, single, double, and triple where the size
-/// allows.
+/// Blocks around the start of each level of a block map: direct, single, double, and triple where
+/// the size allows.
 pub fn indirect_levels(root: &Path, block_size: u64) {
     let file = std::fs::File::create(root.join("levels")).expect("a file is created");
     let pointers = block_size / 4;
@@ -144,9 +145,9 @@ pub fn owners(root: &Path) {
     }
 }
 
-/// Times at every edge of the extended range that the file system says it can keep. The first and
-/// the last second are whole: Linux stores no more of them, and a FUSE mount shows times of content
-/// as they were asked for.
+/// Times at every edge of the extended range that the file system can keep. The first and the last
+/// second are whole: Linux stores no more of them, and a FUSE mount shows times of content as they
+/// were asked for.
 pub fn times(root: &Path, wide: bool) {
     let at = folder(root, "times");
     let narrow = [-(1i64 << 31), -1, 0, 1, 1_000_000_000, (1 << 31) - 1];

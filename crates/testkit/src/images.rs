@@ -1,5 +1,5 @@
-//! Images that mke2fs made and the kernel filled, one profile for each combination of features
-//! worth a test.
+//! Images that mke2fs made and the kernel filled: one profile for each combination of features that
+//! is worth a test.
 
 mod rare;
 
@@ -18,22 +18,22 @@ pub use rare::RARE_PROFILES;
 /// How an image is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// Short name, also of the file.
+    /// Short name, also of the image file.
     pub name: &'static str,
     /// Arguments of mke2fs.
     pub options: &'static [&'static str],
     /// Size in MiB.
     pub size_mib: u64,
-    /// Shell commands that change it before it is filled; `IMAGE` stands for it.
+    /// Shell commands that change the image before it is filled; `IMAGE` stands for it.
     pub first: &'static [&'static str],
-    /// Shell commands that change it after that.
+    /// Shell commands that change the image afterwards.
     pub last: &'static [&'static str],
-    /// Whether it gets deep maps and indexes, too: that takes seconds.
+    /// Whether it also gets deep maps and indexes, which takes seconds.
     pub is_deep: bool,
 }
 
 impl Profile {
-    /// Whether its blocks are larger than a page, so that the kernel does not mount it.
+    /// Whether its blocks are larger than a page, which the kernel does not mount.
     fn is_beyond_a_page(&self) -> bool {
         let mut words = self.options.iter().skip_while(|option| **option != "-b").skip(1);
         words.next().and_then(|size| size.parse::<u32>().ok()).is_some_and(|size| size > 4096)
@@ -160,7 +160,7 @@ pub fn make_filled(profile: &Profile, directory: &Path) -> PathBuf {
     }
     let path = make(profile, directory);
     change(&path, profile.first);
-    // All that the kernel makes is encrypted then, where it can do that.
+    // Everything that the kernel makes is then encrypted, if it supports that.
     let encrypted = profile.has("encrypt");
     let dummy = if encrypted { LoopMount::new(&path, "test_dummy_encryption=v2").ok() } else { None };
     let plain = || LoopMount::new(&path, "").unwrap_or_else(|error| panic!("{}: {error}", profile.name));
@@ -228,7 +228,7 @@ fn fill_directories(root: &Path) {
         fs::write(tiny.join(name), b"").expect("write");
     }
     fs::create_dir(root.join("L".repeat(255))).expect("mkdir");
-    // With blocks of 1 KiB an index of three levels: long names of one file.
+    // Long names of one file: with 1 KiB blocks an index of three levels.
     let long = root.join("long-names");
     fs::create_dir(&long).expect("mkdir");
     fs::write(long.join("one"), b"").expect("write");
@@ -310,8 +310,8 @@ fn fill_attributes(root: &Path, values: bool) {
     if values {
         set("huge-1", "user.huge", &[b'h'; 9000]);
         set("huge-2", "user.huge", &[b'h'; 9000]);
-        // Too long a name to stand beside inline data: the entry is in a block, its value in an
-        // inode.
+        // The name is too long to be stored beside inline data: the entry is in a block, its value
+        // in an inode.
         set("hundred-bytes", "user.a-name-that-does-not-fit-there", &[b'i'; 9000]);
     }
 }

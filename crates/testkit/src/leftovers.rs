@@ -1,4 +1,4 @@
-//! What a program that was ended may have left in the system.
+//! What a program that was killed may have left in the system.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Support for oracle tests: whether external tools are present, running them, loop mounts with
 //! clean-up, seeds.
 //!
-//! An oracle that is missing prints one line `SKIPPED-ORACLE: why` and the test returns; with
+//! A missing oracle prints one line `SKIPPED-ORACLE: why`, and the test returns. With
 //! `BLOCKYARD_REQUIRE_ORACLE=1` (set in CI) it panics instead, so that a skip is a failure there.
 //! `BLOCKYARD_FULL=1` asks for full matrices instead of samples.
 

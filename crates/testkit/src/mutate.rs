@@ -1,6 +1,5 @@
-//! Single-field corruptions of a valid image: pick a structure, pick a field, write another value,
-//! and (or not) make the checksum right again, so that the structural check behind it is what must
-//! notice.
+//! Single-field corruptions of a valid image: pick a structure, pick a field, write another value.
+//! The checksum is mostly corrected, so that the structural check behind it must notice.
 //!
 //! [`Inventory`] lists the structures of a valid image. [`Inventory::mutate`] draws one corruption
 //! from a generator; the same seed gives the same corruption. A [`Mutation`] is a list of byte
@@ -23,7 +22,7 @@ use rand::seq::IndexedRandom;
 pub use damage::Damage;
 pub use inventory::{Inventory, Kind, Structure};
 
-/// What a structure belongs to: at least one of these should appear in what a checker says.
+/// What a structure belongs to: a checker should name at least one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// Inode.
@@ -43,7 +42,7 @@ pub struct Mutation {
     pub kind: Kind,
     /// What the structure belongs to.
     pub owner: Owner,
-    /// Whether checksums were made right again.
+    /// Whether checksums were corrected.
     pub resealed: bool,
     /// Byte offset, old and new bytes.
     pub edits: Vec<(u64, Vec<u8>, Vec<u8>)>,
@@ -126,7 +125,7 @@ impl Inventory {
     }
 
     fn pick_field(&self, structure: &Structure, random: &mut impl Rng) -> Option<Field> {
-        // Sometimes any bytes: also what no list of fields names.
+        // Sometimes any bytes, even those that no list of fields names.
         if random.random_bool(0.15) {
             let size = 1 << random.random_range(0..3);
             let at = random.random_range(0..structure.length / size) * size;
@@ -139,7 +138,7 @@ impl Inventory {
     }
 }
 
-/// Bytes of the image with edits that are visible to what is resealed after them.
+/// Bytes of the image with edits. Resealing sees the edits before it.
 pub(crate) struct Overlay<'a> {
     base: &'a [u8],
     edits: Vec<(usize, Vec<u8>)>,

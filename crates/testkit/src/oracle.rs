@@ -25,7 +25,7 @@ pub fn is_root() -> bool {
 /// Keeps the calling thread on the first CPU it may use.
 ///
 /// The kernel's allocators read per-CPU state (counters that lag, locality groups), so decisions
-/// repeat only then.
+/// are repeatable only then.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -41,7 +41,7 @@ pub fn stay_on_one_cpu() {
 ///
 /// # Panics
 /// When one is missing and `BLOCKYARD_REQUIRE_ORACLE=1`; otherwise prints `SKIPPED-ORACLE: ...` and
-/// gives false.
+/// returns false.
 #[must_use]
 pub fn require(needs: &[&str]) -> bool {
     let missing: Vec<&str> = needs
@@ -61,7 +61,7 @@ pub fn require(needs: &[&str]) -> bool {
     false
 }
 
-/// Runs a program to its end and gives its output; the exit status is the caller's to judge.
+/// Runs a program to its end and returns its output. The caller judges the exit status.
 ///
 /// # Panics
 /// When the program cannot be started.
@@ -123,8 +123,8 @@ impl Verdict {
 }
 
 /// Runs `e2fsck -fn` on a damaged image with at most 60 seconds and 4 GiB of address space: damaged
-/// directories of `large_dir` have made it ask for 20 GB. A run that ends at a limit has found the
-/// image damaged before, so that its code, which is not 0, says what counts.
+/// directories of `large_dir` have made it ask for 20 GB. A run that ends at a limit had found the
+/// image damaged before, so its code, which is not 0, is the verdict.
 ///
 /// # Panics
 /// When it cannot be started.
@@ -147,8 +147,7 @@ pub fn e2fsck_bounded_with(image: &Path, more: &[&str]) -> Verdict {
 
 /// A loop device that shows an image for reading and writing; detached when dropped.
 ///
-/// A mount with `ro` through it still replays the journal, which it cannot through
-/// `mount -o loop,ro`.
+/// A mount with `ro` through it still replays the journal, which `mount -o loop,ro` cannot.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: String,
@@ -251,8 +250,8 @@ fn is_shown(image: &Path) -> bool {
     })
 }
 
-/// Waits up to 5 s: the kernel detaches a loop device when the last process that looks at it (a
-/// scan of all devices, say) has closed it.
+/// Waits up to 5 s: the kernel detaches a loop device when the last process that has it open (a
+/// scan of all devices, say) closes it.
 fn wait_while(is_attached: impl Fn() -> bool) {
     for _ in 0..250 {
         if !is_attached() {
@@ -264,7 +263,7 @@ fn wait_while(is_attached: impl Fn() -> bool) {
 
 impl Drop for LoopMount {
     fn drop(&mut self) {
-        // A process that another thread of the test is just starting holds our files for a moment.
+        // A process that another thread of the test is just starting may hold our files briefly.
         for _ in 0..100 {
             let output = Command::new("umount").arg(self.directory.path()).output();
             if output.is_ok_and(|output| output.status.success()) {

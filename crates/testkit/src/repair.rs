@@ -1,13 +1,13 @@
-//! `e2fsck -fy` with the codes of the problems that it met.
+//! `e2fsck -fy` with the codes of the problems that it found.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-/// What a repair took.
+/// What a repair did.
 #[derive(Clone, Debug)]
 pub struct Repair {
-    /// Exit code: 0 for nothing to do, 1 for all mended.
+    /// Exit code: 0 for nothing to do, 1 for everything corrected.
     pub exit: Option<i32>,
     /// Codes of the problems, as `0x05000f`.
     pub codes: BTreeSet<String>,
@@ -17,8 +17,8 @@ pub struct Repair {
 
 impl Repair {
     /// Whether it did no more than recovery does: replay the journal, finish orphans, add up the
-    /// two totals in the superblock that nobody keeps exact, clear the mark of an orphan file that
-    /// is empty (Linux leaves all of these).
+    /// two totals in the superblock, which nobody keeps exact, and clear the mark of an empty
+    /// orphan file. Linux leaves all of these.
     #[must_use]
     pub fn is_recovery_only(&self) -> bool {
         let harmless = ["0x05000f", "0x05000d", "0x000020", "0x06000d"];
@@ -37,7 +37,7 @@ pub fn repair(image: &Path, journal: Option<&Path>) -> Repair {
     let text = format!("[options]\nproblem_log_filename = {}\n", log.display());
     std::fs::write(&config, text).expect("the scratch directory is writable");
     let mut command = Command::new("e2fsck");
-    // Linux leaves extent trees that could be lower, and so do we: making them so is no repair.
+    // Linux leaves extent trees that could be lower, and so do we: lowering them is not a repair.
     command.args(["-fy", "-E", "no_optimize_extents"]);
     if let Some(journal) = journal {
         command.arg("-j").arg(journal);

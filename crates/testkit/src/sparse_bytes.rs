@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
-/// What a file should hold. Only what was written takes memory; cloning shares it.
+/// What a file should hold. Only what was written takes memory; clones share it.
 ///
 /// Invariants: pieces do not overlap, are not empty, and end at or before `len`.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ impl SparseBytes {
         self.len == 0
     }
 
-    /// Puts bytes at `at`; what lies before them and was not there becomes zeroes.
+    /// Writes bytes at `at`; a gap before them becomes zeroes.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         let end = at + u64_from_usize(bytes.len());
         if at == end {
@@ -77,12 +77,12 @@ impl SparseBytes {
         self.len = len;
     }
 
-    /// Makes at least `len` bytes of them.
+    /// Grows to at least `len` bytes.
     pub fn grow(&mut self, len: u64) {
         self.len = self.len.max(len);
     }
 
-    /// Zeroes what there is of a range.
+    /// Zeroes a range, as far as it exists.
     pub fn zero(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -94,10 +94,10 @@ impl SparseBytes {
         self.pieces.extend(behind);
     }
 
-    /// Takes a range out: what follows moves down.
+    /// Removes a range: what follows moves down.
     ///
     /// # Panics
-    /// When it ends behind the last byte.
+    /// When the range ends past the last byte.
     pub fn collapse(&mut self, range: Range<u64>) {
         assert!(range.end <= self.len, "{range:?} is not inside");
         self.zero(range.clone());
@@ -107,10 +107,10 @@ impl SparseBytes {
         self.len -= gone;
     }
 
-    /// Puts `len` zeroes in at `at`: what follows moves up.
+    /// Inserts `len` zeroes at `at`: what follows moves up.
     ///
     /// # Panics
-    /// When `at` is behind the last byte.
+    /// When `at` is past the end.
     pub fn insert(&mut self, at: u64, len: u64) {
         assert!(at <= self.len, "{at} is not inside");
         self.cut(at);
@@ -119,7 +119,7 @@ impl SparseBytes {
         self.len += len;
     }
 
-    /// What a read of a range gives: short at the end.
+    /// The bytes of a range; fewer at the end.
     #[must_use]
     pub fn read(&self, range: Range<u64>) -> Vec<u8> {
         let end = range.end.min(self.len);
@@ -139,7 +139,7 @@ impl SparseBytes {
         bytes
     }
 
-    /// The ranges that were written, ascending; those that touch are one. The rest is zeroes.
+    /// The ranges that were written, ascending; adjacent ones are joined. The rest is zeroes.
     #[must_use]
     pub fn written(&self) -> Vec<Range<u64>> {
         let mut all: Vec<Range<u64>> = Vec::new();
@@ -152,7 +152,7 @@ impl SparseBytes {
         all
     }
 
-    /// Parts the piece that goes on over `at`.
+    /// Splits the piece that extends over `at`.
     fn cut(&mut self, at: u64) {
         let Some((&first, piece)) = self.pieces.range(..at).next_back() else { return };
         if first + piece.len() > at {

@@ -75,7 +75,7 @@ pub enum Content {
     Target(Vec<u8>),
 }
 
-/// Hash of a file's bytes, the same for any way of cutting them.
+/// Hash of a file's bytes, the same however they are cut into pieces.
 #[derive(Debug, Default)]
 pub struct ContentHash(std::hash::DefaultHasher);
 
@@ -188,8 +188,8 @@ pub fn time(at: Timestamp) -> Time {
     (at.seconds, at.nanoseconds)
 }
 
-/// Hash of what `read` gives from ascending offsets until it gives nothing. An odd size makes reads
-/// begin and end inside blocks.
+/// Hash of what `read` returns from ascending offsets, until it returns nothing. The odd buffer
+/// size makes reads begin and end inside blocks.
 pub fn hash_of(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> Content {
     let mut hash = ContentHash::default();
     let mut buf = vec![0; 177_777];

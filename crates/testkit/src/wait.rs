@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 /// Longest wait: far beyond what a loaded machine needs, so that a test that hangs ends with a
-/// word.
+/// message.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Time between two looks.
+/// Time between two checks.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Waits until something holds.

@@ -1,4 +1,4 @@
-//! docs/testing.md says what was tried as the tables of the tests do. `BLESS=1` writes it anew.
+//! docs/testing.md says what was tried, as the tables of the tests do. `BLESS=1` rewrites it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use std::path::Path;
 const BEGIN: &str = "<!-- coverage: begin (BLESS=1 cargo test -p blockyard-testkit --test coverage) -->\n";
 const END: &str = "<!-- coverage: end -->\n";
 
-/// A page that nobody makes anew says what once was.
+/// A page that nobody regenerates describes the past.
 #[test]
 fn the_page_says_what_the_tables_say() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/testing.md");
@@ -26,7 +26,7 @@ fn the_page_says_what_the_tables_say() {
     );
 }
 
-/// A name that is spelt otherwise would be an empty cell.
+/// A misspelt name would be an empty cell.
 #[test]
 fn tables_use_known_names() {
     for tried in TRIED {

@@ -4,7 +4,7 @@ use super::{BLOCKS, FEATURES, OPERATIONS, TRIED, Way, is_possible, who_tried};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Columns of the list of what is empty.
+/// Columns of the list of empty cells.
 const WIDTH: usize = 100;
 
 /// The whole part.
@@ -34,7 +34,7 @@ fn legend() -> String {
     text
 }
 
-/// Who tried what, on blocks of one size. `-` where there can be no such thing.
+/// Who tried what, for one block size. `-` where it is impossible.
 fn table(kib: u32) -> String {
     let cell = |operation: &str, feature: &str| -> String {
         if !is_possible(operation, feature) {
@@ -65,7 +65,7 @@ fn table(kib: u32) -> String {
     text
 }
 
-/// What was not tried in one way: features that lack the same operations together.
+/// What was not tried in one way. Features that lack the same operations are listed together.
 fn empty_cells(way: Way) -> String {
     let mut text = String::new();
     for kib in BLOCKS {

@@ -1,9 +1,9 @@
-//! What each test has tried. A test that gets an operation or an image, or loses one, fails until
-//! it is told here.
+//! What each test has tried. A test that gets or loses an operation or an image fails until this
+//! file says so.
 
 use super::{BLOCKS, Image, Tried, Way};
 
-/// What is done to one large file.
+/// Operations on one large file.
 const FSX: &[&str] = &[
     "create",
     "write",
@@ -25,7 +25,7 @@ const FSX: &[&str] = &[
     "write back",
 ];
 
-/// What the model of POSIX does.
+/// Operations of the model of POSIX.
 const MODEL: &[&str] = &[
     "create",
     "mkdir",
@@ -95,7 +95,7 @@ const MATRIX: &[&str] = &[
     "write back",
 ];
 
-/// During what each call fails.
+/// Operations in which each call fails.
 const FAILING: &[&str] = &[
     "create",
     "mkdir",
@@ -165,10 +165,10 @@ const fn crash(
     Tried { letter, test, ways, operations, images }
 }
 
-/// Sizes of blocks that `lab crash` is run with.
+/// Block sizes that `lab crash` is run with, in KiB.
 const LAB_BLOCKS: &[u32] = &[1, 4, 64];
 
-/// Workloads with large attributes, by size of inodes and data mode.
+/// Workloads with large attributes, by inode size and data mode.
 const VALUES_IMAGES: &[Image] = &[
     Image("values-128", LAB_BLOCKS, &["ea_inode", "inodes 128"]),
     Image("values-256", LAB_BLOCKS, &["ea_inode"]),
@@ -206,15 +206,15 @@ const LONG_RUN: &[&str] = &[
     "fsync",
 ];
 
-/// What eight threads do beside each other to files of their own.
+/// What eight threads do in parallel, each to files of its own.
 const THREADS: &[&str] =
     &["create", "mkdir", "unlink", "write", "read", "truncate", "allocate", "punch", "fsync", "write back"];
 
-/// Files and directories that change hands.
+/// Operations that reuse files and directories.
 const CRASH_RECYCLE: &[&str] =
     &["create", "mkdir", "unlink", "rmdir", "write", "truncate", "allocate", "fsync", "write back"];
 
-/// What every kind of log has to recover.
+/// What must be recovered from every kind of log.
 const EVERY_LOG: &[&str] = &["create", "mkdir", "unlink", "write", "truncate", "fsync"];
 
 /// What the kernel does before it is stopped.
@@ -262,7 +262,7 @@ const KERNEL_IMAGES: &[Image] = &[
     Image("fast-commit-1k", &[1], &["plain"]),
 ];
 
-/// Files that change hands.
+/// Operations that reuse files.
 const REUSE: &[&str] = &[
     "create",
     "mkdir",
@@ -276,7 +276,7 @@ const REUSE: &[&str] = &[
     "write back",
 ];
 
-/// Files that are deleted and cut while they are open.
+/// Operations on files that are deleted and truncated while they are open.
 const ORPHANS: &[&str] = &[
     "create",
     "write",
@@ -290,7 +290,7 @@ const ORPHANS: &[&str] = &[
     "sync",
 ];
 
-/// All that was tried.
+/// Everything that was tried.
 pub const TRIED: &[Tried] = &[
     Tried {
         letter: 'A',

@@ -1,5 +1,5 @@
-//! Images of rare shapes, for the long runs: deep maps and indexes, what tools change before or
-//! after the kernel filled them, block sizes that it does not mount.
+//! Images of rare shapes, for the long runs: deep maps and indexes, changes by tools before or
+//! after the kernel filled an image, and block sizes that the kernel does not mount.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ const fn rare(name: &'static str, options: &'static [&'static str]) -> Profile {
     profile(name, options)
 }
 
-/// Combinations that neither list of the common profiles has.
+/// Combinations that are in neither list of the common profiles.
 pub const RARE_PROFILES: &[Profile] = &[
     Profile {
         is_deep: true,
@@ -147,9 +147,8 @@ pub const RARE_PROFILES: &[Profile] = &[
     rare("large-journal", &["-t", "ext4", "-b", "1024", "-J", "size=20", "-O", "fast_commit,orphan_file"]),
 ];
 
-/// What makes maps and indexes deep with blocks of 1 KiB: an extent tree of depth 3 (a
-/// triple-indirect map without extents), an index of three levels where `large_dir` allows it, and
-/// names beyond ASCII.
+/// With 1 KiB blocks, makes maps and indexes deep: an extent tree of depth 3 (a triple-indirect map
+/// without extents), an index of three levels where `large_dir` allows it, and names beyond ASCII.
 pub(super) fn fill_deep(root: &Path) {
     let deep = fs::File::create(root.join("many-extents")).expect("create");
     for n in 0..29_000 {
@@ -167,7 +166,7 @@ pub(super) fn fill_deep(root: &Path) {
         name[..4].copy_from_slice(&(n | 0x8080_8080).to_le_bytes());
         name[4..8].copy_from_slice(&((n >> 7) | 0x8080_8080).to_le_bytes());
         let linked = fs::hard_link(names.join("one"), names.join(std::ffi::OsStr::from_bytes(&name)));
-        // Two levels are full at some time.
+        // An index of two levels gets full at some point.
         if linked.is_err() {
             assert!(n > 10_000, "{linked:?}");
             break;

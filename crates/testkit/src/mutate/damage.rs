@@ -1,6 +1,6 @@
-//! Damage as disks, cables and people do it: whole blocks zeroed, garbled, torn, swapped or written
-//! to the wrong place, and image files cut short. Mostly where the structures are, as elsewhere it
-//! is content.
+//! Damage as disks, cables and people cause it: whole blocks zeroed, garbled, torn, swapped or
+//! written to the wrong place, and image files cut short. It mostly hits structures, because
+//! everything else is content.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -51,7 +51,7 @@ impl Damage {
         }
     }
 
-    /// Makes the image what it was when the inventory was read.
+    /// Restores the image to what it was when the inventory was read.
     ///
     /// # Panics
     /// When the image cannot be written.
@@ -115,7 +115,7 @@ impl Inventory {
         self.edit("garbage", structure.kind, vec![(at, garbage)])
     }
 
-    /// 4 KiB of garbage wherever it falls.
+    /// 4 KiB of garbage anywhere.
     fn garble_anywhere(&self, random: &mut impl Rng) -> Damage {
         let mut garbage = vec![0; 4096];
         random.fill(&mut garbage[..]);

@@ -1,5 +1,5 @@
-//! Damage of what describes the whole: superblocks and descriptors, one copy of them or several at
-//! once.
+//! Damage of what describes the whole file system: superblocks and descriptors, one copy of them or
+//! several at once.
 
 use rand::Rng;
 use rand::seq::IndexedRandom;

@@ -53,7 +53,7 @@ pub enum Kind {
     BackupDesc,
     /// The target of a long symbolic link.
     SymlinkTarget,
-    /// A block of an attribute's value that has an inode of its own.
+    /// A block of an attribute value that has an inode of its own.
     Value,
     /// A block of a quota file.
     Quota,
@@ -117,8 +117,8 @@ impl Inventory {
         blocks.div_ceil(u64::from(self.sb.s_blocks_per_group.get())) as u32
     }
 
-    /// Byte offset of a group's descriptor; only tables behind the superblock (no image of ours is
-    /// larger than the first meta group, whose descriptors stand there with meta_bg too).
+    /// Byte offset of a group's descriptor: in the table after the superblock, or with meta_bg in
+    /// its meta group.
     pub(super) fn desc_at(&self, group: u32) -> usize {
         let size = self.block_size();
         let table = if size == 1024 { 2 * size } else { size };
@@ -167,8 +167,7 @@ impl Inventory {
         }
     }
 
-    /// Backups by the rule of sparse_super, which no image of ours lacks: a place that holds no
-    /// magic is none.
+    /// Lists backups of the superblock and the descriptors: where a group begins with the magic.
     fn list_backups(&mut self) {
         let per_group = self.sb.s_blocks_per_group.get() as usize;
         for group in 1..self.groups() {
@@ -236,7 +235,7 @@ impl Inventory {
                         structure.kind = Kind::ResizeMap;
                     }
                 }
-                // The data of the resize inode and the journal are structures of another kind.
+                // The data of the resize inode and of the journal is listed under other kinds.
                 if nr != 7 && nr != self.sb.s_journal_inum.get() {
                     self.list_map(nr, &slot);
                 }
@@ -319,7 +318,7 @@ impl Inventory {
                 } else {
                     let extent = RawExtent::read_from_bytes(entry).expect("12 bytes");
                     let (logical, start) = (u64::from(extent.ee_block.get()), extent.start().raw());
-                    // Only blocks of directories and the orphan file are looked at: they are small.
+                    // Only blocks of small files are used, such as directories and the orphan file.
                     data.extend((0..u64::from(extent.length()).min(512)).map(|n| (logical + n, start + n)));
                 }
             }
@@ -373,8 +372,8 @@ impl Inventory {
                 table(RawGroupDesc::FIELDS, 0).filter(|field| field.1 + field.2 <= structure.length).collect()
             }
             Kind::JournalSuperblock => {
-                // With s_errno set e2fsck -n tries to write, fails, and ends with whatever code
-                // that leads to.
+                // With s_errno set, e2fsck -n tries to write, fails, and ends with an arbitrary
+                // code.
                 let fields = table(RawJournalSuperblock::FIELDS, 0)
                     .filter(|field| field.2 <= 16 && field.0 != "s_errno");
                 let more = [
@@ -433,7 +432,7 @@ impl Inventory {
     }
 }
 
-/// Fields of blocks of a quota file: words of the header, references, and each field of records.
+/// Fields of blocks of a quota file: words of the header, and words in use.
 fn quota_fields(bytes: &[u8]) -> Vec<Field> {
     let mut fields: Vec<Field> = (0..32).step_by(4).map(|at| ("quota header", at, 4)).collect();
     for block in (0..bytes.len()).step_by(1024) {
@@ -443,7 +442,7 @@ fn quota_fields(bytes: &[u8]) -> Vec<Field> {
     fields
 }
 
-/// The pointers that are set and the first `zeroes` that are not.
+/// The pointers that are set, and the first `zeroes` that are not.
 fn pointer_fields(bytes: &[u8], mut zeroes: usize) -> Vec<Field> {
     let mut fields = Vec::new();
     for (at, word) in (0..).step_by(4).zip(bytes.chunks_exact(4)) {

@@ -1,4 +1,4 @@
-//! Making checksums right again after an edit.
+//! Corrects checksums after an edit.
 
 use blockyard_disk::checksum::object;
 use blockyard_disk::inode::InodeSlot;

@@ -20,7 +20,7 @@ pub(crate) fn dependencies(manifest: &str) -> BTreeSet<String> {
     lines
         .take_while(|line| !line.starts_with('['))
         .map(|line| line.split(['.', ' ', '=']).next().unwrap())
-        // The library is called as the whole.
+        // The library has the name of the whole project.
         .filter_map(|name| if name == "blockyard" { Some(name) } else { name.strip_prefix("blockyard-") })
         .map(str::to_owned)
         .collect()
@@ -31,7 +31,7 @@ pub(crate) fn allowed(workspace: &Path) -> BTreeMap<String, BTreeSet<String>> {
     table(&fs::read_to_string(workspace.join("docs/architecture.md")).unwrap())
 }
 
-/// The indented lines `name -> a, b   what it is` of a text; `all` is all above.
+/// The indented lines `name -> a, b   what it is` of a text; `all` means all names above.
 fn table(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut table: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut everything: Vec<String> = Vec::new();

@@ -6,11 +6,11 @@
 //! and names that a module re-exports or imports are followed to where they are defined. Methods
 //! and trait implementations leave no path and no arrow.
 //!
-//! What counts as a circle was decided so: the modules of one folder are compared with each other,
-//! folder by folder, from the crate's root down. A child stands for everything below it, so an
-//! arrow counts once, where the two ends part. A parent and what is below it are one part and never
-//! make a circle: the parent says what its children share (types, constants) and calls them.
-//! Children that use each other through the parent's imports do count.
+//! Circles are counted like this: the modules of one folder are compared with each other, folder by
+//! folder, from the crate's root down. A child stands for everything below it, so an arrow counts
+//! once, where the two ends part. A parent and what is below it are one part and never make a
+//! circle: the parent says what its children share (types, constants) and calls them. Children that
+//! use each other through the parent's imports do count.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::source::{self, Named, Source};
 
-/// Imports that one path may pass.
+/// Most imports that one path may pass.
 const IMPORTS_MAX: usize = 16;
 
 /// A module and what is below it.
@@ -52,7 +52,7 @@ impl Module {
         module
     }
 
-    /// The module at a path of names, which is there.
+    /// The module at a path of names, which must exist.
     pub(crate) fn at(&self, path: &[String]) -> &Self {
         path.iter().fold(self, |module, name| &module.children[name])
     }
@@ -70,8 +70,8 @@ impl Module {
         all
     }
 
-    /// The module that defines what a path names that stands in the module `from`; none when
-    /// another crate does. This is the crate's root.
+    /// The module that defines what a path in the module `from` names; none when another crate
+    /// does. `self` is the crate's root.
     pub(crate) fn definition(&self, from: &[String], path: &[String]) -> Option<Vec<String>> {
         self.follow(from, path, IMPORTS_MAX)
     }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::modules::Module;
 
-/// Places of one arrow that are printed.
+/// Most places of one arrow that are printed.
 const PLACES_SHOWN: usize = 4;
 
-/// Where an arrow stands.
+/// Where an arrow occurs.
 type Places = BTreeSet<(PathBuf, usize)>;
 /// Arrows between the modules of one folder.
 type Arrows = BTreeMap<(String, String), Places>;
@@ -17,7 +17,7 @@ type Arrows = BTreeMap<(String, String), Places>;
 /// Modules of one folder that use each other in a circle.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    /// The module whose children they are; nothing for the crate's root.
+    /// The module whose children they are; empty for the crate's root.
     folder: Vec<String>,
     pub(crate) modules: Vec<String>,
     arrows: Arrows,
@@ -45,7 +45,7 @@ fn arrows(root: &Module) -> BTreeMap<Vec<String>, Arrows> {
     arrows
 }
 
-/// The circles of one folder: sets of modules that reach each other, each as large as it is.
+/// The circles of one folder: the largest sets of modules that reach each other.
 fn rings_of(folder: &[String], arrows: &Arrows) -> Vec<Ring> {
     let names: BTreeSet<&String> = arrows.keys().flat_map(|(from, to)| [from, to]).collect();
     let reached: BTreeMap<&String, BTreeSet<&String>> =
@@ -83,7 +83,7 @@ fn reached_from<'a>(name: &'a String, arrows: &'a Arrows) -> BTreeSet<&'a String
 }
 
 impl Ring {
-    /// The circle, and each arrow of it with the places where it stands.
+    /// The circle, and each of its arrows with the places where it occurs.
     pub(crate) fn text(&self, workspace: &Path) -> String {
         let folder = if self.folder.is_empty() { "root".to_owned() } else { self.folder.join("::") };
         let mut text = format!("{} in {folder}\n", self.modules.join(", "));

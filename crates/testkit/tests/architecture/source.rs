@@ -3,7 +3,7 @@
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// A path as it is written, and the line it stands in.
+/// A path as it is written, and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) path: Vec<String>,
@@ -51,8 +51,8 @@ pub(crate) fn read(text: &str) -> Result<Source, proc_macro2::LexError> {
 }
 
 impl Source {
-    /// Goes through a list of tokens and the groups in it; imports of blocks are no names of the
-    /// module.
+    /// Goes through a list of tokens and the groups in it. Imports inside blocks are not names of
+    /// the module.
     fn items(&mut self, tokens: &[TokenTree], is_module: bool) {
         let (mut at, mut file) = (0, None);
         while at < tokens.len() {
@@ -122,8 +122,8 @@ impl Source {
     }
 }
 
-/// The leaves of a `use` tree: the name each brings, and its path. `*` brings no name but has a
-/// path.
+/// The leaves of a `use` tree: the name that each brings, and its path. `*` brings no name but has
+/// a path.
 fn use_tree(prefix: &[String], tokens: &[TokenTree], leaves: &mut Vec<(String, Named)>) {
     let mut path = prefix.to_vec();
     let mut at = 0;
@@ -133,7 +133,7 @@ fn use_tree(prefix: &[String], tokens: &[TokenTree], leaves: &mut Vec<(String, N
                 let name = word(tokens.get(at + 1)).unwrap_or_default();
                 return leaves.push((name, Named { path, line: line(&tokens[at]) }));
             }
-            // In braces, `self` is what stands before them.
+            // In braces, `self` is what comes before them.
             TokenTree::Ident(ident) if *ident == "self" && !prefix.is_empty() => {}
             TokenTree::Ident(ident) => path.push(ident.to_string()),
             TokenTree::Group(group) => {
@@ -151,7 +151,7 @@ fn use_tree(prefix: &[String], tokens: &[TokenTree], leaves: &mut Vec<(String, N
     }
 }
 
-/// The attribute that begins at a token, and what comes behind it.
+/// The attribute that begins at a token, and the index after it.
 fn attribute(tokens: &[TokenTree], at: usize) -> Option<(&Group, usize)> {
     if !is_mark(tokens.get(at), '#') {
         return None;
@@ -163,7 +163,7 @@ fn attribute(tokens: &[TokenTree], at: usize) -> Option<(&Group, usize)> {
     }
 }
 
-/// `#[test]`, `#[cfg(test)]`, and `cfg` of anything of which `test` is a condition (but not
+/// `#[test]`, `#[cfg(test)]`, and `cfg` of `all` conditions that begin with `test` (but not
 /// `not(test)`).
 fn is_of_tests(attribute: &Group) -> bool {
     let text: String = attribute.stream().to_string().split_whitespace().collect();
@@ -176,7 +176,7 @@ fn path_attribute(attribute: &Group) -> Option<String> {
     Some(value.trim_matches('"').to_owned())
 }
 
-/// What comes behind the item, field or statement that begins at a token.
+/// The index after the item, field or statement that begins at a token.
 fn behind_item(tokens: &[TokenTree], mut at: usize) -> usize {
     while let Some((_, behind)) = attribute(tokens, at) {
         at = behind;

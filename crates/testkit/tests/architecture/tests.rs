@@ -1,4 +1,4 @@
-//! The search for circles on small crates: a circle is found, and what is none is not.
+//! The search for circles, on small crates: it finds a circle, and nothing that is not one.
 
 use std::fs;
 use std::path::Path;
@@ -60,7 +60,7 @@ fn names_are_followed_to_where_they_are_defined() {
         ("b/inner.rs", "pub struct Deep; fn f(_: super::super::Shared) {}"),
     ];
     assert_eq!(names(&files), [["a", "b"]]);
-    // What another crate defines is no arrow, whoever hands it on.
+    // What another crate defines is not an arrow, whoever re-exports it.
     let foreign = [
         ("lib.rs", "mod a; mod b;"),
         ("a.rs", "pub use std::fmt; use crate::b::B;"),

@@ -1,11 +1,11 @@
-//! Links of pages, and files that pages and comments name.
+//! Links of pages, and files that pages and comments cite.
 
 use std::path::{Component, Path, PathBuf};
 
 /// Pages that the program writes.
 const WRITTEN: &[&str] = &["report.md"];
 
-/// Links of a page whose page, file or heading is not there.
+/// Links of a page to a page, file or heading that does not exist.
 pub(crate) fn dead_links(root: &Path, page: &str, text: &str) -> Vec<String> {
     let folder = Path::new(page).parent().unwrap();
     links(text)
@@ -21,7 +21,7 @@ pub(crate) fn dead_links(root: &Path, page: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What stands in the brackets of `[text](link)`, outside of code.
+/// The targets of `[text](link)`, outside of code.
 fn links(text: &str) -> Vec<&str> {
     let prose = text.lines().filter(|line| !line.starts_with("    "));
     prose
@@ -53,8 +53,8 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Files below crates/, ci/, docs/ and fuzz/ that a text names and that are not there, and pages by
-/// name alone.
+/// Files below crates/, ci/ and docs/ that a text cites and that do not exist, and pages that are
+/// cited by name alone.
 pub(crate) fn dangling(root: &Path, page: &str, text: &str) -> Vec<String> {
     let lines = text.lines().enumerate().filter(|(_, line)| page.ends_with(".md") || is_comment(line));
     let mut dangling = Vec::new();
@@ -93,7 +93,7 @@ fn braces(word: &str) -> Vec<String> {
     choices.split(',').flat_map(|choice| braces(&format!("{before}{choice}{after}"))).collect()
 }
 
-/// Whether a file is there: at its path, with `*` for any name, or as a page of docs/ by its name
+/// Whether a file exists: at its path, with `*` for any name, or as a page of docs/ by its name
 /// alone.
 fn exists(root: &Path, cited: &str) -> bool {
     if !cited.contains('/') {
@@ -110,7 +110,7 @@ fn exists(root: &Path, cited: &str) -> bool {
     !paths.is_empty()
 }
 
-/// What a part of a path leads to from a folder.
+/// The paths that a part of a path leads to from a folder.
 fn step(folder: &Path, part: &str) -> Vec<PathBuf> {
     let Some((before, after)) = part.split_once('*') else {
         let path = folder.join(part);

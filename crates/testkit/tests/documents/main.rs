@@ -1,4 +1,4 @@
-//! The pages and comments themselves: lines that fit, links and citations that lead somewhere,
+//! The pages and comments themselves: lines that fit, links and citations that lead somewhere, and
 //! terms in order.
 //!
 //! Prose has at most 100 columns. Tables, code, headings and lines that are one address are exempt.
@@ -15,7 +15,7 @@ use workspace::{pages, root, sources};
 /// Columns of a line of prose.
 const COLUMNS: usize = 100;
 
-/// Terms that readers ask for first.
+/// Terms that readers look up first.
 const WANTED_TERMS: &[&str] = &[
     "admission",
     "claim",

@@ -11,7 +11,7 @@ pub(crate) fn of_page(text: &str) -> Vec<(usize, &str)> {
         if begins_fence {
             fenced = !fenced;
         }
-        // Indented code stands behind an empty line; what is indented behind prose goes on with it.
+        // Indented code follows an empty line; indented text after prose continues it.
         in_code = line.starts_with("    ") && (in_code || before.trim().is_empty());
         let is_marked = ["|", "#", "<"].iter().any(|mark| line.starts_with(mark));
         if !(fenced || begins_fence || in_code || is_marked || line.is_empty()) {
@@ -41,7 +41,7 @@ pub(crate) fn of_source(text: &str) -> Vec<(usize, &str)> {
     comments
 }
 
-/// Whether a line has more columns than allowed. One word may be as long as it is.
+/// Whether a line has more columns than allowed. A single word may have any length.
 pub(crate) fn is_too_long(line: &str, columns: usize) -> bool {
     let words = line.trim_start_matches(['/', '!', '-', '*', ' ']).split_whitespace().count();
     line.chars().count() > columns && words > 1

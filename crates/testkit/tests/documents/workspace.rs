@@ -25,7 +25,7 @@ pub(crate) fn sources() -> Vec<String> {
     sources
 }
 
-/// Files with an extension below a folder, in order; what builds leave is passed over.
+/// Files with an extension below a folder, in order, without the folders that builds write.
 fn gather(folder: &str, extension: &str, found: &mut Vec<String>) {
     let mut entries: Vec<_> =
         std::fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap()).collect();
