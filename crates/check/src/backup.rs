@@ -159,7 +159,7 @@ impl Backup {
         device.write_at(PRIMARY_OFFSET, sb.as_bytes()).is_ok()
     }
 
-    /// Copies the descriptors behind the backup, and the second copies in meta groups, over the
+    /// Copies the descriptors after the backup, and the second copies in meta groups, over the
     /// first ones. `volume` was read through `overlay`. What cannot be read is left as it is.
     pub(crate) fn lay_descriptors(&self, volume: &Volume<'_>, overlay: &dyn BlockDevice) {
         if self.kind == Kind::Loose {

@@ -18,7 +18,7 @@ use blockyard_disk::{BlockNr, Geometry, GroupNr};
 
 type Page = Box<[AtomicU64]>;
 
-/// One bit a cluster, in pages of a group.
+/// One bit per cluster, in one page per group.
 #[derive(Debug)]
 struct Bits {
     pages: Vec<OnceLock<Page>>,

@@ -90,7 +90,7 @@ impl Code {
         matches!(self, Self::JOURNAL_SHARED) || self.is_about_external_journal()
     }
 
-    /// Whether the journal has a device of its own, which is missing or of no use.
+    /// Whether the journal has a device of its own, which is missing or unusable.
     #[must_use]
     pub const fn is_about_external_journal(self) -> bool {
         matches!(self, Self::EXTERNAL_JOURNAL | Self::EXTERNAL_JOURNAL_BAD | Self::EXTERNAL_JOURNAL_OTHER)

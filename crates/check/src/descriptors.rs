@@ -243,7 +243,7 @@ fn report_overlaps(ranges: &[SystemRange], sink: &mut Sink) {
     }
 }
 
-/// Whether a range of blocks touches static metadata; `ranges` as from [`system_ranges`].
+/// Whether a range of blocks touches static metadata; `ranges` come from [`system_ranges`].
 pub(crate) fn touches(ranges: &[SystemRange], first: BlockNr, count: u64) -> bool {
     let end = first.raw().saturating_add(count);
     // Ranges of a sound image do not overlap, so the last one that begins before the end decides.

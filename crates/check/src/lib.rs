@@ -62,7 +62,7 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Reads in flight; `None` for one per worker. Each blocks a thread while it waits.
     pub io_depth: Option<usize>,
-    /// The superblock to use instead of the primary one, with the descriptors behind it.
+    /// The superblock to use instead of the primary one, with the descriptors after it.
     pub superblock: Option<Place>,
     /// Receives the progress of the check.
     pub watch: Watch,

@@ -71,7 +71,7 @@ pub struct Plan<'a> {
     journal: Option<OverlayDevice<&'a dyn BlockDevice>>,
     /// What was found before.
     pub before: Report,
-    /// What each pass of the check that found it cost.
+    /// What each pass of that check cost.
     pub costs: Vec<PassCost>,
     /// What was decided, in order.
     pub actions: Vec<Action>,

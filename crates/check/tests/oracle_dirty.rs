@@ -70,7 +70,7 @@ static KINDS: [Kind; 5] = [
 /// How many kinds a sampled run has.
 const SAMPLE: usize = 3;
 
-/// Changes a file system with the kernel, one step a transaction.
+/// Changes a file system with the kernel, one step per transaction.
 fn step(image: &Path, nth: usize) {
     let mount = LoopMount::new(image, "noinit_itable").unwrap();
     let late = mount.path().join("late");

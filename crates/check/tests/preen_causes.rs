@@ -64,7 +64,7 @@ impl Judged {
         Some(Self { folder, all: Vec::new() })
     }
 
-    /// Damages a new image, and has both judge it.
+    /// Damages a new image, and lets both judge it.
     fn judge(&mut self, name: impl Into<String>, options: &[&str], damage: impl FnOnce(&Path)) {
         let image = made(self.folder.path(), options);
         damage(&image);

@@ -1,4 +1,4 @@
-//! The one seed of a test, whether to run in full, and what tests of files draw.
+//! The one seed of a test, whether to run in full, and ranges for tests of files.
 
 use blockyard_ranges::{Edges, Ranges};
 use rand::Rng;

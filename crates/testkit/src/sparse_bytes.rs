@@ -16,7 +16,7 @@ pub struct SparseBytes {
     pieces: BTreeMap<u64, Piece>,
 }
 
-/// A part of something that was written at once.
+/// A part of the bytes that one write brought.
 #[derive(Clone, Debug)]
 struct Piece {
     bytes: Arc<[u8]>,
@@ -70,7 +70,7 @@ impl SparseBytes {
         self.pieces.insert(at, Piece { bytes: bytes.into(), part: 0..bytes.len() });
     }
 
-    /// Sets the number of bytes: new ones are zeroes.
+    /// Sets the length: new bytes are zeroes.
     pub fn resize(&mut self, len: u64) {
         self.cut(len);
         drop(self.pieces.split_off(&len));

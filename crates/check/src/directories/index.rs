@@ -78,7 +78,7 @@ impl DirIndex {
         }
     }
 
-    /// Notes a fault of the root or a node.
+    /// Records a fault of the root or a node.
     fn fault(&mut self, logical: u64, code: Code, site: Site, detail: String) {
         self.dropping.push((logical, Finding { pass: code.pass(), site, code, detail, path: None }));
     }

@@ -81,7 +81,7 @@ impl Counts {
     }
 }
 
-/// Where the descriptor of a group lies: byte offset on the device.
+/// Byte offset of a group's descriptor on the device.
 pub(crate) fn descriptor_at(volume: &Volume<'_>, group: GroupNr) -> u64 {
     let (block, index) = (group.raw() / volume.descs_per_block(), group.raw() % volume.descs_per_block());
     let start = volume.desc_block(block).raw() << volume.geometry.block_bits();

@@ -498,7 +498,7 @@ fn mend_map(
 /// with a wrong length takes in blocks of others.
 fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Result<bool, DeviceError> {
     let end = slot.raw().size() >> ed.volume().geometry.block_bits();
-    // Nodes of an index are not leaves, so they cannot be told.
+    // Nodes of an index do not look like blocks of a directory.
     let indexed = slot.raw().flags().contains(InodeFlags::INDEX);
     if slot.raw().file_type() != Some(FileType::Directory) || end == 0 || indexed {
         return Ok(false);

@@ -83,7 +83,7 @@ impl Plan<'_> {
             None => Ending::Unusable,
             Some(after) if !after.examined => Ending::Unusable,
             Some(after) if !after.is_clean() => Ending::Uncorrected,
-            // The replay of a journal is no correction.
+            // The replay of a journal is not a correction.
             _ if self.before.is_clean() && self.actions.is_empty() => Ending::Clean,
             _ => Ending::Corrected,
         }

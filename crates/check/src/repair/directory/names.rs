@@ -93,9 +93,9 @@ fn is_index_node(ed: &Editor<'_, '_>, block: &[u8]) -> bool {
 /// What judging did to the names of a directory.
 pub(super) struct Judged {
     pub(super) cost: Cost,
-    /// Names that changed or went.
+    /// Names that were changed or removed.
     pub(super) changes: Vec<NameChange>,
-    /// Inodes whose names went, with the names.
+    /// Inodes whose names were removed, with the names.
     pub(super) gone: Vec<Name>,
 }
 
