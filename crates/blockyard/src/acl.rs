@@ -1,21 +1,21 @@
-//! Access control lists of POSIX, in the form that `system.posix_acl_*` attributes have.
+//! POSIX access control lists, in the form of the `system.posix_acl_*` attributes.
 
-/// The version of the form.
+/// Version of that form.
 const VERSION: u32 = 2;
-/// The id of an entry that has none.
+/// The id of an entry that names no user or group.
 const NO_ID: u32 = u32::MAX;
 
-/// Which list of a file.
+/// Which of a file's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclKind {
     /// Who may do what with the file.
     Access,
-    /// What a directory gives to what is made in it.
+    /// What new files in a directory inherit.
     Default,
 }
 
 impl AclKind {
-    /// The attribute that holds it.
+    /// The attribute that holds the list.
     pub(crate) const fn attribute(self) -> &'static str {
         match self {
             Self::Access => "system.posix_acl_access",
@@ -24,7 +24,7 @@ impl AclKind {
     }
 }
 
-/// Whom an entry is about.
+/// Whom an entry applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// The owner.
@@ -35,7 +35,7 @@ pub enum Subject {
     OwningGroup,
     /// A group.
     Group(u32),
-    /// The most that users, groups and the owning group get.
+    /// The most that users, groups and the owning group may get.
     Mask,
     /// Everybody else.
     Others,
@@ -66,7 +66,7 @@ impl Subject {
     }
 }
 
-/// What somebody may do.
+/// What one subject may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
     /// Who.
@@ -80,7 +80,7 @@ pub struct AclEntry {
 pub struct Acl(Vec<AclEntry>);
 
 impl Acl {
-    /// The list that says what the permissions of a mode say.
+    /// The list that is equivalent to the permissions of a mode.
     ///
     /// ```
     /// use blockyard::Acl;
@@ -105,8 +105,8 @@ impl Acl {
         &self.0
     }
 
-    /// Enters what somebody may do, in place of what was said of them. A user or group brings a
-    /// mask, which then lets through what any entry that it limits grants.
+    /// Sets what a subject may do, replacing its earlier entry. An entry for a user or group also
+    /// sets the mask to everything that the entries it limits grant.
     ///
     /// ```
     /// use blockyard::{Acl, AclEntry, Subject};
@@ -132,7 +132,7 @@ impl Acl {
         }
     }
 
-    /// The list of an attribute's value.
+    /// Decodes the value of an attribute.
     ///
     /// ```
     /// use blockyard::Acl;
@@ -155,7 +155,7 @@ impl Acl {
         entries.chunks_exact(8).map(entry).collect::<Option<_>>().map(Self)
     }
 
-    /// The value of an attribute.
+    /// Encodes the value of an attribute.
     ///
     /// ```
     /// use blockyard::Acl;

@@ -1,5 +1,5 @@
-//! The threads that do what the timers of a mount do. One writes back what is old or too much; the
-//! other commits what is old, so that no commit is late because much is written back.
+//! The threads that do the timed work of a mount. One writes back data that is old or exceeds the
+//! limit. The other commits old transactions, so that much write-back does not delay a commit.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::error::{Bare, Reason};
 use crate::shared_engine::SharedEngine;
 
-/// Time between two looks at what is old.
+/// How often each thread looks for old work.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The running threads.
@@ -22,17 +22,17 @@ pub(crate) struct Background {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What wakes the threads before their time.
+/// Wakes the threads early.
 pub(crate) struct Alarm {
-    /// Too much data waits. Set outside the lock, so that writers that find it so do not queue;
-    /// relaxed, as the lock that follows a change orders it.
+    /// Too much data is waiting. Set outside the lock, so that writers that find it set do not
+    /// queue for the lock. Relaxed: the lock taken after each change orders it.
     is_too_much: AtomicBool,
     is_stopped: Mutex<bool>,
     rung: Condvar,
 }
 
 impl Alarm {
-    /// One that nobody has rung.
+    /// An alarm that nobody has rung.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             is_too_much: AtomicBool::new(false),
@@ -41,7 +41,7 @@ impl Alarm {
         })
     }
 
-    /// What the engine calls when much data waits.
+    /// The callback that the engine makes when much data is waiting.
     pub(crate) fn notice(self: &Arc<Self>) -> DataNotice {
         let alarm = Arc::clone(self);
         DataNotice(Arc::new(move || {
@@ -58,7 +58,7 @@ impl Alarm {
         self.rung.notify_all();
     }
 
-    /// Waits for one period, or until it rings; gives whether the threads are to end.
+    /// Waits for one period or until the alarm rings. Returns whether the thread must end.
     fn wait(&self, duty: Duty) -> bool {
         let mut is_stopped = self.is_stopped.lock();
         let is_called = duty == Duty::WriteBack && self.is_too_much.load(Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Background {
                     match duty.work(&engine, &heard, &context.now()) {
                         Ok(()) => {}
                         Err(Reason::Closed) => return,
-                        // The next fsync tells the writer.
+                        // The writer learns of it from the next fsync.
                         Err(error) => tracing::warn!(%error, "work in the background failed"),
                     }
                 }
@@ -100,7 +100,7 @@ impl Background {
         Ok(background)
     }
 
-    /// Asks the threads to end, and waits for them.
+    /// Tells the threads to end, and waits for them.
     pub(crate) fn stop(self) {
         self.alarm.stop();
         for thread in self.threads {
@@ -111,7 +111,7 @@ impl Background {
     }
 }
 
-/// What a thread is there for.
+/// What a thread does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Duty {
     WriteBack,
@@ -126,7 +126,7 @@ impl Duty {
         }
     }
 
-    /// Does it once.
+    /// Does the work once.
     fn work(self, engine: &SharedEngine, alarm: &Alarm, ctx: &OpContext) -> Bare<()> {
         if self == Self::Commit {
             return engine.run(ctx, |engine| engine.commit_aged(ctx));

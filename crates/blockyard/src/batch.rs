@@ -2,11 +2,11 @@
 
 use blockyard_engine::{DirEntry, Error, FileSystem, InodeRef};
 
-/// Entries, and where those behind them begin.
+/// Entries, and the position of the next batch if there is one.
 type Batch = (Vec<DirEntry>, Option<u64>);
 
-/// Entries of a directory from a position on, without `.` and `..`, and where those behind them
-/// begin. Entries of equal positions stay together.
+/// The next entries of a directory from position `from`, without `.` and `..`, and the position of
+/// the next batch. Entries with equal positions stay in one batch, which may exceed `most`.
 pub(crate) fn read_batch(
     engine: &FileSystem,
     directory: InodeRef,

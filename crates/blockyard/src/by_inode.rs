@@ -1,4 +1,4 @@
-//! An open image by inode numbers and generations: what a mount needs.
+//! Operations on an open image by inode number and generation, as a mount needs them.
 
 use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::{
@@ -13,9 +13,10 @@ use crate::file_system::FileSystem;
 use crate::metadata::{Flags, Metadata};
 use crate::reference::{Access, Reference};
 
-/// The operations of an image by inode. Every inode is told by its [`InodeId`]: its number, and the
-/// generation that no later user of the number has. Once the inode is deleted, every operation on
-/// it fails with `ESTALE` ([`Error::is_stale`]), also when another file has the number by then.
+/// The operations of an image by inode. An [`InodeId`] names an inode by its number and its
+/// generation, which tells it apart from later users of that number. Once the inode is deleted,
+/// every operation on it fails with `ESTALE` ([`Error::is_stale`]), even if another file has the
+/// number by then.
 ///
 /// ```
 /// # fn main() -> blockyard::Result<()> {
@@ -35,8 +36,8 @@ pub struct ByInode<'a> {
     fs: &'a FileSystem,
 }
 
-/// A hold on an inode: while it lives the inode can be used by its [`InodeId`], also when its last
-/// name is removed. What a mount keeps for each inode that the kernel remembers.
+/// A hold on an inode. While it lives, the inode can be used by its [`InodeId`], even after its
+/// last name is removed. A mount keeps one for each inode that the kernel remembers.
 pub struct Node(Reference);
 
 impl std::fmt::Debug for Node {
@@ -90,7 +91,7 @@ impl<'a> ByInode<'a> {
     /// The root directory.
     ///
     /// # Errors
-    /// When the image is damaged or the device fails.
+    /// The image is damaged or the device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -104,10 +105,10 @@ impl<'a> ByInode<'a> {
         self.identify(InodeNr::ROOT)
     }
 
-    /// The inode that has a number now.
+    /// The inode that uses a number now.
     ///
     /// # Errors
-    /// `ESTALE` when none has.
+    /// `ESTALE` if the number is free.
     ///
     /// ```
     /// use blockyard::InodeNr;
@@ -124,11 +125,11 @@ impl<'a> ByInode<'a> {
         self.on(number, |engine, _| Ok(engine.identify(number)?.inode))
     }
 
-    /// What a name in a directory stands for; `.` and `..` are names. Also tells its attributes, as
-    /// who looks up asks for them.
+    /// Looks up a name in a directory; `.` and `..` are names too. Also returns the attributes,
+    /// which a look-up needs anyway.
     ///
     /// # Errors
-    /// When there is no such name, or `parent` is no directory.
+    /// There is no such name, or `parent` is not a directory.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -146,8 +147,8 @@ impl<'a> ByInode<'a> {
             loop {
                 let found = engine.find(parent, name)?;
                 match engine.attributes(found.inode) {
-                    // Between the two somebody has removed it; what the name stands for now is
-                    // another look.
+                    // Another thread removed it in between. Look again: the name may stand for
+                    // another inode.
                     Err(EngineError::StaleInode(_)) => {}
                     attributes => return attributes.map(Metadata::new),
                 }
@@ -155,10 +156,10 @@ impl<'a> ByInode<'a> {
         })
     }
 
-    /// Keeps an inode as long as the answer lives.
+    /// Holds an inode for as long as the returned [`Node`] lives.
     ///
     /// # Errors
-    /// `ESTALE` when it was deleted.
+    /// `ESTALE` if it was deleted.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -183,7 +184,7 @@ impl<'a> ByInode<'a> {
     /// Attributes.
     ///
     /// # Errors
-    /// `ESTALE` when it was deleted.
+    /// `ESTALE` if it was deleted.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -219,11 +220,10 @@ impl<'a> ByInode<'a> {
         self.on(id.number, |engine, ctx| engine.set_attributes(ctx, id, changes))
     }
 
-    /// Notes that a file or directory was read: the time of its last access becomes now, where
-    /// `rule` says so.
+    /// Records that a file or directory was read: its access time becomes now if `rule` says so.
     ///
     /// # Errors
-    /// `ESTALE` when it was deleted.
+    /// `ESTALE` if it was deleted.
     ///
     /// ```
     /// use blockyard::AccessTimes;
@@ -326,7 +326,7 @@ impl<'a> ByInode<'a> {
     /// Opens a file to read it, to write it, or both.
     ///
     /// # Errors
-    /// `ESTALE` when it was deleted.
+    /// `ESTALE` if it was deleted.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -349,7 +349,7 @@ impl<'a> ByInode<'a> {
         Ok(File::new(reference, path.as_ref(), Abilities { read, write, append: false }))
     }
 
-    /// Makes a regular file, open for reading and writing.
+    /// Creates a regular file, open for reading and writing.
     ///
     /// # Errors
     /// As [`FileSystem::create_new`].
@@ -374,7 +374,7 @@ impl<'a> ByInode<'a> {
         Ok((id, File::new(reference, path.as_ref(), abilities)))
     }
 
-    /// Makes a directory, a pipe, a socket or a device, and holds it.
+    /// Creates a directory, a pipe, a socket or a device node, and holds it.
     ///
     /// # Errors
     /// As [`FileSystem::create_dir`].
@@ -397,7 +397,7 @@ impl<'a> ByInode<'a> {
         Ok(Node(self.fs.opened_reference(id, access)))
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     ///
     /// # Errors
     /// As [`FileSystem::symlink`].
@@ -416,7 +416,7 @@ impl<'a> ByInode<'a> {
         self.on(parent.number, |engine, ctx| engine.symlink_id(ctx, parent, name, target))
     }
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// As [`FileSystem::read_link`].
@@ -436,7 +436,7 @@ impl<'a> ByInode<'a> {
         self.on(id.number, |engine, _| engine.read_link(id))
     }
 
-    /// Gives an inode one more name.
+    /// Adds a name to an inode.
     ///
     /// # Errors
     /// As [`FileSystem::hard_link`].
@@ -456,7 +456,7 @@ impl<'a> ByInode<'a> {
         self.on(id.number, |engine, ctx| engine.link(ctx, id, parent, name))
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes a name of anything other than a directory.
     ///
     /// # Errors
     /// As [`FileSystem::remove_file`].
@@ -519,10 +519,10 @@ impl<'a> ByInode<'a> {
         self.on(from.0.number, |engine, ctx| engine.rename(ctx, from, to, mode))
     }
 
-    /// Entries of a directory from a position on, 0 at first: at least `most` where there are as
-    /// many, without `.` and `..`, each with the position behind it
-    /// ([`DirEntry::next`](blockyard_engine::DirEntry)). Positions stay valid whatever is made or
-    /// removed; the second answer is the one to go on from, `None` at the end.
+    /// The next entries of a directory from position `from` (0 at first), without `.` and `..`.
+    /// Returns at least `most` entries while there are as many; each carries the position after it
+    /// ([`DirEntry::next`](blockyard_engine::DirEntry)). The second value is the position to
+    /// continue from, or `None` at the end. Positions stay valid when entries are added or removed.
     ///
     /// # Errors
     /// As [`FileSystem::read_dir`].
@@ -576,7 +576,7 @@ impl<'a> ByInode<'a> {
     /// The value of an extended attribute.
     ///
     /// # Errors
-    /// `ENODATA` when there is none of that name.
+    /// `ENODATA` if there is none of that name.
     ///
     /// ```
     /// use blockyard::XattrMode;
@@ -596,7 +596,7 @@ impl<'a> ByInode<'a> {
     /// The names of all extended attributes.
     ///
     /// # Errors
-    /// `ESTALE` when it was deleted.
+    /// `ESTALE` if it was deleted.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -615,7 +615,7 @@ impl<'a> ByInode<'a> {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// As [`FileSystem::set_xattr`]; by `mode`, when it is there already or not.
+    /// As [`FileSystem::set_xattr`]; or, depending on `mode`, the attribute exists or does not.
     ///
     /// ```
     /// use blockyard::XattrMode;

@@ -14,9 +14,9 @@ pub enum Clock {
     /// The system's clock.
     #[default]
     System,
-    /// Always this time: for images that are the same each time they are made.
+    /// Always this time, for images that come out the same each time.
     Fixed(Timestamp),
-    /// Whatever it answers.
+    /// Whatever the function returns.
     Custom(Arc<dyn Fn() -> Timestamp + Send + Sync>),
 }
 
@@ -40,11 +40,11 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// On whose behalf an operation runs, at what time, on which CPU slot. The default is root, the
+/// On whose behalf an operation runs, at what time, and on which CPU slot. The default is root, the
 /// system's clock, and a slot for each thread.
 ///
-/// The owner is who gets what is created; permissions are not checked: who opens an image may do
-/// everything in it.
+/// New files belong to this user and group. Permissions are not checked: whoever opens an image may
+/// do everything in it.
 ///
 /// ```
 /// use blockyard::{Clock, Context, ImageOptions, Timestamp};
@@ -88,7 +88,7 @@ impl Context {
         Self::default()
     }
 
-    /// Who owns what is created. Anybody but root gets none of the blocks that are reserved.
+    /// The owner of new files. Only root may use the reserved blocks.
     ///
     /// ```
     /// use blockyard::Context;
@@ -106,7 +106,7 @@ impl Context {
         self
     }
 
-    /// Whether blocks that are reserved for root may be used, whoever the user is.
+    /// Whether the blocks reserved for root may be used, whoever the user is.
     ///
     /// ```
     /// use blockyard::Context;
@@ -118,9 +118,9 @@ impl Context {
         self
     }
 
-    /// Whether the caller caches what programs write, as a kernel does. Writes then leave the times
-    /// of a file as they are, because the caller sets them; and a file that has become immutable
-    /// takes what was written to it before.
+    /// Whether the caller caches writes, as a kernel does. Writes then leave the times of a file to
+    /// the caller. They also succeed on a file that has become immutable since, because the data
+    /// was accepted before.
     ///
     /// ```
     /// use blockyard::Context;
@@ -157,7 +157,7 @@ impl Context {
         self
     }
 
-    /// The CPU slot, which decides where some blocks go: for runs that are to be repeated.
+    /// The CPU slot, which affects the choice of blocks. Set it for repeatable runs.
     ///
     /// ```
     /// use blockyard::Context;
@@ -169,7 +169,7 @@ impl Context {
         self
     }
 
-    /// What the engine is told.
+    /// The context in the engine's form, with the current time.
     pub(crate) fn now(&self) -> OpContext {
         OpContext {
             cpu: self.slot.map_or_else(CpuSlot::of_thread, CpuSlot::new),

@@ -1,8 +1,8 @@
-//! Copying trees between the host and an image.
+//! Copies of trees between the host and an image.
 //!
-//! A plain copier: the first error ends it, and it shows no progress. The binary's `put` and `get`
-//! do more (they go on after errors, replace names only when the new content is whole, and tell
-//! what a full image lacks).
+//! A plain copier: it stops at the first error and shows no progress. The binary's `put` and `get`
+//! do more: they continue after errors, replace a name only once the new content is complete, and
+//! report how much space a full image lacks.
 
 mod attributes;
 mod into_image;
@@ -16,11 +16,10 @@ use crate::file_system::FileSystem;
 impl FileSystem {
     /// Copies a file, link or tree of the host into the image: types, permissions, owners, times,
     /// extended attributes with access control lists, holes and hard links. `dest` is the path of
-    /// the copy itself; directories that are there are filled. Gives the number of things that were
-    /// copied.
+    /// the copy itself. An existing directory is merged into. Returns the number of entries copied.
     ///
     /// # Errors
-    /// The first one, of either side; what was copied by then stays.
+    /// The first one on either side. What was copied by then stays.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -38,12 +37,12 @@ impl FileSystem {
         into_image::copy_in(self, source.as_ref(), dest.as_ref())
     }
 
-    /// Copies a file, link or tree of the image to the host, as [`FileSystem::copy_in`] does the
-    /// other way round. Owners, devices and attributes other than `user.` need the privilege for
-    /// them: without it owners are left out, and the rest is an error.
+    /// Copies a file, link or tree of the image to the host: [`FileSystem::copy_in`] in the other
+    /// direction. Owners, devices, and attributes other than `user.` need privilege. Without it,
+    /// owners are left out and the others are an error.
     ///
     /// # Errors
-    /// As [`FileSystem::copy_in`]; a file that is there already is replaced, anything else is an
+    /// As [`FileSystem::copy_in`]. An existing file is replaced; anything else in the way is an
     /// error.
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! The error of the library: what failed, and on which path, inode or image.
+//! The library's error: what failed, and on which path, inode or image.
 
 use std::fmt;
 use std::io;
@@ -15,21 +15,21 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The file system refused, or its image is damaged.
+    /// The file system refused the operation, or the image is damaged.
     FileSystem(EngineError),
     /// The image cannot be made as asked.
     Make(mkfs::Error),
-    /// The device of the image.
+    /// The device of the image failed.
     Device(DeviceError),
-    /// A file or directory beside the image, when copying.
+    /// A file or directory outside the image failed, in a copy.
     Host(io::Error),
-    /// A path that passes more symbolic links than Linux follows.
+    /// The path passes more symbolic links than Linux follows.
     Loop,
-    /// A file that was not opened for this.
+    /// The file was not opened for this use.
     NotOpenForThis,
-    /// The file system was closed meanwhile.
+    /// The file system has been closed.
     Closed,
-    /// An argument outside what the operation takes.
+    /// An argument is outside the operation's range.
     Invalid(&'static str),
 }
 
@@ -41,7 +41,7 @@ enum About {
     Whole,
 }
 
-/// An operation failed: why, and on what.
+/// A failed operation: why, and on what.
 ///
 /// ```
 /// # fn main() -> blockyard::Result<()> {
@@ -78,7 +78,7 @@ impl Error {
         &self.reason
     }
 
-    /// The path that the operation was asked for, or that of the image.
+    /// The path that was passed to the operation, or the path of the image.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -96,7 +96,7 @@ impl Error {
         }
     }
 
-    /// The inode that the operation was asked for by its number.
+    /// The inode that was passed to the operation.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -140,7 +140,7 @@ impl Error {
         }
     }
 
-    /// As the standard library sorts it.
+    /// The kind, in the standard library's terms.
     ///
     /// ```
     /// use std::io::ErrorKind;
@@ -155,7 +155,7 @@ impl Error {
         io::Error::from_raw_os_error(self.errno()).kind()
     }
 
-    /// Whether an inode's number is not in use, or another inode has it now (`ESTALE`).
+    /// Whether an inode's number is free or used by another inode now (`ESTALE`).
     ///
     /// ```
     /// use blockyard::InodeNr;
@@ -171,7 +171,7 @@ impl Error {
         matches!(self.reason, Reason::FileSystem(EngineError::StaleInode(_)))
     }
 
-    /// Whether somebody else uses the image.
+    /// Whether the image is in use by someone else.
     ///
     /// ```
     /// use blockyard::{ImageOptions, device::MemoryDevice};
@@ -200,7 +200,7 @@ impl Error {
         Self { reason: reason.into(), about: About::Whole }
     }
 
-    /// Whether a name was not there.
+    /// Whether a name was not found.
     pub(crate) const fn is_missing(&self) -> bool {
         matches!(self.reason, Reason::FileSystem(EngineError::NotFound))
     }
@@ -236,7 +236,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.about {
             About::Path(path) => write!(f, "{}: {}", path.display(), self.reason),
-            // The engine's own names it already.
+            // The engine's message names the inode already.
             About::Inode(_) if self.is_stale() => self.reason.fmt(f),
             About::Inode(inode) => write!(f, "inode {inode}: {}", self.reason),
             About::Whole => self.reason.fmt(f),
@@ -257,14 +257,14 @@ impl std::error::Error for Error {
 }
 
 impl From<Error> for io::Error {
-    /// Keeps kind and errno; the text is that of the errno.
+    /// Keeps the kind and the errno. The text is that of the errno.
     fn from(error: Error) -> Self {
         Self::from_raw_os_error(error.errno())
     }
 }
 
 impl From<io::Error> for Error {
-    /// So that reading and writing through the traits of the standard library mixes with the rest.
+    /// Lets `?` work on the standard library's I/O traits beside the rest.
     fn from(error: io::Error) -> Self {
         Self::whole(error)
     }
@@ -294,5 +294,5 @@ impl From<io::Error> for Reason {
     }
 }
 
-/// A reason by itself: for what has no path yet.
+/// A result whose error has no path yet.
 pub(crate) type Bare<T> = std::result::Result<T, Reason>;

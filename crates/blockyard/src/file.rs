@@ -18,10 +18,10 @@ use crate::error::{Bare, Error, Reason, Result};
 use crate::metadata::{Metadata, timestamp};
 use crate::reference::Reference;
 
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
 
-/// What an open file was opened for.
+/// What a file was opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Abilities {
     pub(crate) read: bool,
@@ -29,13 +29,14 @@ pub(crate) struct Abilities {
     pub(crate) append: bool,
 }
 
-/// An open file of an image, as [`std::fs::File`] is one of the system's.
+/// An open file of an image, the counterpart of [`std::fs::File`].
 ///
-/// It can be used from many threads at once, each with [`File::read_at`] and [`File::write_at`], or
-/// all with one position through [`Read`](std::io::Read), [`Write`](std::io::Write) and
-/// [`Seek`](std::io::Seek). The file stays as long as it is open, also when its last name is
-/// removed. Dropping it loses nothing: what was written is in the image once that is closed, and
-/// durable after [`File::sync_all`]. Operations on it fail once the image is closed.
+/// Many threads can use it at once: each at its own offsets with [`File::read_at`] and
+/// [`File::write_at`], or all with one position through [`Read`](std::io::Read),
+/// [`Write`](std::io::Write) and [`Seek`](std::io::Seek). The file stays while it is open, even
+/// after its last name is removed. Dropping it loses nothing: its data is in the image once that is
+/// closed, and durable after [`File::sync_all`]. Once the image is closed, all operations on the
+/// file fail.
 ///
 /// ```
 /// use std::io::{Read, Seek, SeekFrom, Write};
@@ -74,7 +75,7 @@ impl File {
         }
     }
 
-    /// The inode, as no later user of its number is.
+    /// The inode number and its generation, which no later user of the number shares.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -89,7 +90,7 @@ impl File {
         self.reference.id()
     }
 
-    /// The path it was opened by; it may have other names by now, or none.
+    /// The path it was opened by. The file may have other names by now, or none.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -103,12 +104,12 @@ impl File {
         &self.path
     }
 
-    /// Reads at byte `offset`; gives the number of bytes, 0 at the end of the file. The position
-    /// does not change.
+    /// Reads at byte `offset` and returns the number of bytes read, 0 at the end of the file. The
+    /// position does not change.
     ///
     /// # Errors
-    /// When the file was not opened for reading or is a directory, when the image is damaged or the
-    /// device fails.
+    /// The file was not opened for reading or is a directory, the image is damaged, or the device
+    /// fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -132,12 +133,13 @@ impl File {
         self.run(|engine, ctx, id| engine.read(ctx, id, offset, buf))
     }
 
-    /// Writes at byte `offset`; gives the number of bytes, which are fewer only when space runs
-    /// out. The position does not change. A file that was opened to append appends, as Linux does.
+    /// Writes at byte `offset` and returns the number of bytes written, which is short only when
+    /// space runs out. The position does not change. A file opened for appending appends, as on
+    /// Linux.
     ///
     /// # Errors
-    /// When the file was not opened for writing, there is no space, the file would be too large, or
-    /// the device fails.
+    /// The file was not opened for writing, there is no space, the file would be too large, or the
+    /// device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -164,7 +166,7 @@ impl File {
         self.run(|engine, ctx, id| engine.write_some(ctx, id, offset, buf))
     }
 
-    /// Appends; gives where that began.
+    /// Appends, and returns the offset where the data begins.
     fn append_bare(&self, buf: &[u8]) -> Bare<u64> {
         self.check_written()?;
         self.run(|engine, ctx, id| engine.append(ctx, id, buf))
@@ -174,10 +176,10 @@ impl File {
         if self.abilities.write { Ok(()) } else { Err(Reason::NotOpenForThis) }
     }
 
-    /// Cuts the file, or lets it grow by zeroes that take no space.
+    /// Truncates the file, or extends it with a hole, which reads as zeroes.
     ///
     /// # Errors
-    /// When the file was not opened for writing (`EINVAL`, as on Linux), or would be too large.
+    /// The file was not opened for writing (`EINVAL`, as on Linux), or it would be too large.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -198,11 +200,12 @@ impl File {
         self.named(self.run(|engine, ctx, id| engine.truncate(ctx, id, len)))
     }
 
-    /// Takes blocks for `len` bytes at byte `offset`, so that writing there cannot run out of
-    /// space. The file grows over the range; what was not written reads as zeroes.
+    /// Allocates blocks for `len` bytes at byte `offset`, so that writes there cannot run out of
+    /// space. The file grows to cover the range. Bytes that were never written read as zeroes.
     ///
     /// # Errors
-    /// When there is no space, or the file's map cannot (block maps); as [`File::write_at`].
+    /// There is no space, or the file has a block map, which cannot do this; otherwise as
+    /// [`File::write_at`].
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -217,7 +220,7 @@ impl File {
         self.fallocate(Fallocate::Allocate, offset, len)
     }
 
-    /// Gives the space of `len` bytes at byte `offset` back; they read as zeroes.
+    /// Frees the space of `len` bytes at byte `offset`. They read as zeroes from then on.
     ///
     /// # Errors
     /// As [`File::write_at`].
@@ -236,7 +239,7 @@ impl File {
         self.fallocate(Fallocate::PunchHole, offset, len)
     }
 
-    /// Changes the allocation of a range in any of the ways of `fallocate(2)`.
+    /// Changes the allocation of a range, in any of the ways of `fallocate(2)`.
     ///
     /// # Errors
     /// As [`engine::FileSystem::fallocate`](blockyard_engine::FileSystem::fallocate).
@@ -259,10 +262,10 @@ impl File {
         self.named(done)
     }
 
-    /// The first byte at or after `offset` that was written; `None` when only holes follow.
+    /// The first byte at or after `offset` that is not in a hole; `None` if only holes follow.
     ///
     /// # Errors
-    /// When the image is damaged or the device fails.
+    /// The image is damaged or the device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -277,7 +280,7 @@ impl File {
         self.named(self.run(|engine, _, id| engine.seek(id, offset, Seek::Data)))
     }
 
-    /// The first byte at or after `offset` that is in a hole, or the end of the file; `None` behind
+    /// The first byte at or after `offset` that is in a hole, or the end of the file; `None` beyond
     /// the end.
     ///
     /// # Errors
@@ -296,7 +299,7 @@ impl File {
         self.named(self.run(|engine, _, id| engine.seek(id, offset, Seek::Hole)))
     }
 
-    /// Where the file's bytes lie on the device, in ascending order; holes are left out.
+    /// Where the file's bytes are on the device, in ascending order. Holes are left out.
     ///
     /// # Errors
     /// As [`File::seek_data`].
@@ -317,10 +320,11 @@ impl File {
         self.named(self.run(|engine, _, id| engine.extents(id, 0, usize::MAX)))
     }
 
-    /// Makes the file durable: content, size, attributes, and its name when it is new.
+    /// Makes the file durable: content, size and attributes, and the name of a new file.
     ///
     /// # Errors
-    /// Errors of the device, also when data written earlier could not be stored (told once).
+    /// A device error, or the loss of data written earlier that could not be stored. That loss is
+    /// reported once.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -335,7 +339,7 @@ impl File {
         self.named(self.run(|engine, ctx, id| engine.fsync(ctx, id)))
     }
 
-    /// As [`File::sync_all`], but for what is not needed to read the content again: times may be
+    /// As [`File::sync_all`], but without what is not needed to read the content: the times may be
     /// older.
     ///
     /// # Errors
@@ -354,10 +358,10 @@ impl File {
         self.named(self.run(|engine, ctx, id| engine.fdatasync(ctx, id)))
     }
 
-    /// What `fstat` tells.
+    /// What `fstat` returns.
     ///
     /// # Errors
-    /// When the image is damaged or the device fails.
+    /// The image is damaged or the device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -374,10 +378,10 @@ impl File {
         self.run(|engine, _, id| engine.attributes(id))
     }
 
-    /// Sets the permissions, and the set-id and sticky bits.
+    /// Sets the permissions and the set-id and sticky bits.
     ///
     /// # Errors
-    /// Of immutable and append-only files; of the device.
+    /// The file is immutable or append-only, or the device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -392,7 +396,7 @@ impl File {
         self.set_attributes(&SetAttributes { permissions: Some(mode), ..SetAttributes::default() })
     }
 
-    /// Sets the times of the last access and of the last change; `None` keeps one.
+    /// Sets the access and modification times; `None` keeps the current one.
     ///
     /// # Errors
     /// As [`File::set_permissions`].
@@ -434,10 +438,10 @@ impl File {
         self.named(self.run(|engine, ctx, id| engine.set_attributes(ctx, id, changes)))
     }
 
-    /// Another handle of the same open file: both move one position.
+    /// Another handle to the same open file. Both share one position.
     ///
     /// # Errors
-    /// None today; as the standard library has it.
+    /// None today. The standard library has the same signature.
     ///
     /// ```
     /// use std::io::Write;
@@ -459,7 +463,7 @@ impl File {
         })
     }
 
-    /// Calls `visit` with everything that is no hole and where it lies, in ascending order.
+    /// Calls `visit` with the content outside holes and its offset, in ascending order.
     pub(crate) fn each_data(&self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
         let mut buf = Vec::new();
         let mut at = 0;
@@ -470,7 +474,7 @@ impl File {
                 buf.resize(usize_from_u64((end - at).min(PIECE)), 0);
                 let read = self.read_at(&mut buf, at)?;
                 if read == 0 {
-                    // Cut meanwhile.
+                    // Truncated meanwhile.
                     return Ok(());
                 }
                 visit(&buf[..read], at)?;
@@ -498,7 +502,7 @@ impl File {
     }
 }
 
-/// Offsets are of a file of at most as many bytes as Linux can tell.
+/// Rejects offsets beyond the largest file size of Linux.
 fn check_offset(offset: u64) -> Bare<()> {
     if i64::try_from(offset).is_ok() { Ok(()) } else { Err(Reason::Invalid("an offset of that many bytes")) }
 }

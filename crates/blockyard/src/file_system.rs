@@ -1,4 +1,4 @@
-//! The door: an open image, and what it does by path.
+//! An open image, and the operations on it by path.
 
 mod attributes;
 mod content;
@@ -21,14 +21,14 @@ use crate::instance::Instance;
 use crate::paths::Place;
 use crate::reference::{Access, Reference};
 
-/// Looks at a name before others are believed to take it away each time.
+/// Attempts at a path that other threads keep changing, before the answer is "not found".
 const TRIES: usize = 100;
 
 /// An open ext2, ext3 or ext4 image.
 ///
-/// Cloning it is cheap, and every clone is the same open image; so is every open file.
-/// [`FileSystem::close`] closes it for all of them, otherwise it closes itself when the last of
-/// them is dropped. Everything may be called from many threads.
+/// Clones are cheap, and each one is the same open image. Open files hold the image as well.
+/// [`FileSystem::close`] closes it for all of them; otherwise it closes when the last of them is
+/// dropped. All methods may be called from many threads.
 ///
 /// ```
 /// use blockyard::FileSystem;
@@ -64,7 +64,7 @@ impl FileSystem {
         Self { instance: Arc::new(instance), context }
     }
 
-    /// The same open image, used on behalf of somebody else or at another time.
+    /// The same open image, used on behalf of another user or at another time.
     ///
     /// ```
     /// use blockyard::Context;
@@ -81,13 +81,12 @@ impl FileSystem {
         Self { instance: Arc::clone(&self.instance), context }
     }
 
-    /// Writes everything, marks the image clean and closes it, for everybody: files that are still
-    /// open end with it. What could not be written is an error; dropping the file system tells it
-    /// to the log only.
+    /// Writes everything, marks the image clean and closes it for everyone, open files included.
+    /// Data that cannot be written is an error here; a drop only logs it.
     ///
     /// # Errors
-    /// Errors of the device; when an operation failed in a way that left the instance read-only;
-    /// when it was closed before.
+    /// A device error; the instance became read-only after a failed operation; or it was closed
+    /// before.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -102,10 +101,10 @@ impl FileSystem {
         self.instance.close(&self.context.now()).map_err(Error::whole)
     }
 
-    /// Makes everything durable that was written so far.
+    /// Makes everything written so far durable.
     ///
     /// # Errors
-    /// Errors of the device.
+    /// A device error.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -119,14 +118,13 @@ impl FileSystem {
         self.with_engine(Engine::sync)
     }
 
-    /// Tells the device that the free blocks in a range of bytes of the image are not needed, in
-    /// runs of at least `at_least` bytes, as `fstrim` does. Gives the bytes of these runs. What was
-    /// freed before is made durable first. An image file gets holes there, and takes less room on
-    /// its host.
+    /// Discards free blocks in a range of bytes of the image, as `fstrim` does, in runs of at least
+    /// `at_least` bytes. Returns the number of bytes discarded. Pending frees are made durable
+    /// first. An image file gets holes there and takes less space on its host.
     ///
     /// # Errors
-    /// For a range without a block of the file system, and for runs longer than a group; when the
-    /// image is open to be read only; of the device.
+    /// The range holds no block of the file system; `at_least` is longer than a group; the image is
+    /// open read-only; or a device error.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -156,10 +154,10 @@ impl FileSystem {
         })
     }
 
-    /// Sizes and counts, as `statfs` has them.
+    /// Sizes and counts, as `statfs` reports them.
     ///
     /// # Errors
-    /// When it was closed.
+    /// The file system was closed.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -173,11 +171,11 @@ impl FileSystem {
         self.with_engine(|engine, _| Ok(engine.statistics()))
     }
 
-    /// Whether changes are refused: it was opened so, has features that can only be read, or an
-    /// operation failed.
+    /// Whether changes are refused: the image was opened read-only, has features that allow only
+    /// reading, or an operation failed.
     ///
     /// # Errors
-    /// When it was closed.
+    /// The file system was closed.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -190,11 +188,11 @@ impl FileSystem {
         self.with_engine(|engine, _| Ok(engine.is_read_only()))
     }
 
-    /// Runs an operation of the engine, for what this crate has no name for. It must not use this
-    /// file system otherwise.
+    /// Runs an operation of the engine, for whatever this crate does not wrap. The closure must not
+    /// use this file system in any other way.
     ///
     /// # Errors
-    /// Those of the operation; when the file system was closed.
+    /// Those of the operation; or the file system was closed.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -211,7 +209,7 @@ impl FileSystem {
         self.run(operation).map_err(Error::whole)
     }
 
-    /// Runs one operation; it must not begin another.
+    /// Runs one operation, which must not start another.
     pub(crate) fn run<T, E: Into<Reason>>(
         &self,
         operation: impl FnOnce(&Engine, &OpContext) -> std::result::Result<T, E>,
@@ -220,7 +218,7 @@ impl FileSystem {
         self.instance.run(&ctx, |engine| operation(engine, &ctx))
     }
 
-    /// Puts the path to an error.
+    /// Adds the path to an error.
     #[expect(clippy::unused_self, reason = "reads as what it is for")]
     pub(crate) fn at<T>(&self, path: &Path, done: Bare<T>) -> Result<T> {
         done.map_err(|reason| Error::at(path, reason))
@@ -231,18 +229,18 @@ impl FileSystem {
         self.run(|engine, _| Place::locate(engine, path, last))
     }
 
-    /// Opens an inode.
+    /// Opens a reference to an inode.
     pub(crate) fn reference(&self, id: InodeId, access: Access) -> Bare<Reference> {
         Reference::open(&self.instance, &self.context, id, access)
     }
 
-    /// The reference to an inode that the engine has opened.
+    /// Wraps a reference that the engine already holds.
     pub(crate) fn opened_reference(&self, id: InodeId, access: Access) -> Reference {
         Reference::to_opened(&self.instance, &self.context, id, access)
     }
 
-    /// Does what begins with a look at names until no inode goes between that and its use. `None`
-    /// asks for another look.
+    /// Retries an operation that first looks up names, until no inode is deleted between the
+    /// look-up and its use. `None` asks for another attempt.
     pub(crate) fn again_while_stale<T>(&self, mut attempt: impl FnMut() -> Bare<Option<T>>) -> Bare<T> {
         for _ in 0..TRIES {
             match attempt() {
@@ -254,7 +252,7 @@ impl FileSystem {
         Err(EngineError::NotFound.into())
     }
 
-    /// Does something with what a path names.
+    /// Runs an operation on what a path names.
     pub(crate) fn on_found<T>(
         &self,
         path: &Path,
@@ -267,7 +265,7 @@ impl FileSystem {
         })
     }
 
-    /// Does something where a path leads.
+    /// Runs an operation on the place a path leads to.
     pub(crate) fn on_place<T>(
         &self,
         path: &Path,
@@ -277,7 +275,7 @@ impl FileSystem {
         self.on_path(path, |engine, ctx| operation(engine, ctx, &Place::locate(engine, path, last)?))
     }
 
-    /// Makes something of a type where a path leads and nothing is.
+    /// Creates something of type `kind` where a path leads; nothing may be there yet.
     pub(crate) fn on_new<T>(
         &self,
         path: &Path,

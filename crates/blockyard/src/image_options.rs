@@ -52,7 +52,8 @@ impl Default for ImageOptions {
 }
 
 impl ImageOptions {
-    /// To read and write the whole of a file or device, journaled, with Linux's allocation policy.
+    /// The defaults: read and write the whole of a file or device, with a journal and Linux's
+    /// allocation policy.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -67,7 +68,7 @@ impl ImageOptions {
         Self::default()
     }
 
-    /// Nothing is written: a journal that needs recovery is replayed in memory.
+    /// Writes nothing. A journal that needs recovery is replayed in memory.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -86,8 +87,8 @@ impl ImageOptions {
         self
     }
 
-    /// Opened read-only, also when somebody is writing to the image; what is read then can
-    /// contradict itself.
+    /// With [`ImageOptions::read_only`]: opens the image even while someone writes to it. What is
+    /// read may then be inconsistent.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -106,8 +107,8 @@ impl ImageOptions {
         self
     }
 
-    /// The byte of the file or device at which the image begins: a partition of a disk image ends
-    /// where its table says.
+    /// The byte of the file or device where the image begins. A partition of a disk image ends
+    /// where the partition table says.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -126,8 +127,9 @@ impl ImageOptions {
         self
     }
 
-    /// Threads write back what is old or much, and commit, as a mount does. Without it nothing
-    /// is written but when space, memory or somebody asks for it.
+    /// Starts threads that write back data that is old or exceeds the limit, and that commit, as a
+    /// mount does. Without them, data is written only when space or memory runs short, or when a
+    /// caller asks for it.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -143,7 +145,7 @@ impl ImageOptions {
         self
     }
 
-    /// On whose behalf the file system is used.
+    /// On whose behalf the file system is used, and at what time.
     ///
     /// ```
     /// use blockyard::{Context, ImageOptions};
@@ -161,7 +163,7 @@ impl ImageOptions {
         self
     }
 
-    /// What kind of file system is made.
+    /// The kind of file system to make.
     ///
     /// ```
     /// use blockyard::{ImageOptions, mkfs};
@@ -178,7 +180,7 @@ impl ImageOptions {
         self
     }
 
-    /// How blocks and inodes are chosen.
+    /// The allocation policy: how blocks and inodes are chosen.
     ///
     /// ```
     /// use blockyard::{ImageOptions, alloc::Policy};
@@ -190,7 +192,7 @@ impl ImageOptions {
         self
     }
 
-    /// What the journal does about file data.
+    /// How the journal treats file data.
     ///
     /// ```
     /// use blockyard::{DataMode, ImageOptions};
@@ -205,7 +207,7 @@ impl ImageOptions {
         self
     }
 
-    /// Bytes of metadata to keep in memory.
+    /// Bytes of metadata to cache.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -237,8 +239,8 @@ impl ImageOptions {
         self
     }
 
-    /// Bytes of file data to keep in memory when it is on the device, too; 0, the default, keeps
-    /// none: images in files are cached by the operating system.
+    /// Bytes of clean file data to cache. The default is 0, which keeps none: the operating system
+    /// caches image files already.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -253,7 +255,7 @@ impl ImageOptions {
         self
     }
 
-    /// The age at which changes are committed, by whole seconds.
+    /// The age at which changes are committed, in whole seconds.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -272,7 +274,7 @@ impl ImageOptions {
         self
     }
 
-    /// The age at which file data is written back, by whole seconds.
+    /// The age at which file data is written back, in whole seconds.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -291,7 +293,7 @@ impl ImageOptions {
         self
     }
 
-    /// CPU slots: threads beyond so many share.
+    /// The number of CPU slots. More threads than this share slots.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -306,7 +308,7 @@ impl ImageOptions {
         self
     }
 
-    /// What happens when an operation finds that the image contradicts the format.
+    /// What to do when an operation finds that the image is damaged.
     ///
     /// ```
     /// use blockyard::{ImageOptions, OnDamage};
@@ -321,7 +323,7 @@ impl ImageOptions {
         self
     }
 
-    /// Where the image is mounted, as its superblock tells from then on.
+    /// Where the image is mounted. The superblock records it.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -336,8 +338,7 @@ impl ImageOptions {
         self
     }
 
-    /// Whether blocks are chosen when data is written back, which is better for their order;
-    /// otherwise with each write.
+    /// Whether blocks are chosen at write-back, which gives better layouts, or with each write.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -354,8 +355,8 @@ impl ImageOptions {
         self
     }
 
-    /// The seed of random choices: for runs that are to be repeated, with a [`Context`] whose time
-    /// and slot are fixed.
+    /// The seed of random choices. For repeatable runs, also fix the time and the slot of the
+    /// [`Context`].
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -370,7 +371,7 @@ impl ImageOptions {
         self
     }
 
-    /// All that the engine can be told, in place of what was set before.
+    /// All options of the engine, replacing those set before.
     ///
     /// ```
     /// use blockyard::{ImageOptions, engine};
@@ -386,7 +387,7 @@ impl ImageOptions {
         self
     }
 
-    /// Opens an image: a file or a block device.
+    /// Opens an image in a file or on a block device.
     ///
     /// # Errors
     /// As [`FileSystem::open_image`].
@@ -422,7 +423,7 @@ impl ImageOptions {
         self.open_bare(Arc::new(device))
     }
 
-    /// Opens an image in a file that is open already; one that cannot be written is opened
+    /// Opens an image in a file that is already open. A file that cannot be written is opened
     /// read-only.
     ///
     /// # Errors
@@ -451,7 +452,7 @@ impl ImageOptions {
         self.open_bare(Arc::new(device))
     }
 
-    /// Opens an image on any device; [`ImageOptions::offset`] is not for it.
+    /// Opens an image on any device. [`ImageOptions::offset`] does not apply.
     ///
     /// # Errors
     /// As [`FileSystem::open_image`].
@@ -472,8 +473,8 @@ impl ImageOptions {
         self.open_bare(Arc::new(device)).map_err(Error::whole)
     }
 
-    /// Makes an image of so many bytes in a file, or on a block device, and opens it. What the file
-    /// held behind [`ImageOptions::offset`] is lost.
+    /// Makes an image of `bytes` bytes in a file or on a block device, and opens it. What was there
+    /// after [`ImageOptions::offset`] is lost.
     ///
     /// # Errors
     /// As [`FileSystem::make_image`].
@@ -494,7 +495,7 @@ impl ImageOptions {
         self.make_file(image, bytes).map_err(|reason| Error::at(image, reason))
     }
 
-    /// The file is emptied only when it is certain that the file system can be made.
+    /// Empties the file only once it is certain that the file system can be made.
     fn make_file(mut self, image: &Path, bytes: u64) -> Bare<FileSystem> {
         let options = self.mkfs.take().unwrap_or_else(fresh);
         mkfs::plan(bytes, &options)?;
@@ -502,10 +503,10 @@ impl ImageOptions {
         self.mkfs(options).make_bare(Arc::new(device))
     }
 
-    /// Makes an image in memory and opens it: it ends with the file system.
+    /// Makes an image in memory and opens it. It is gone when the file system closes.
     ///
     /// # Errors
-    /// When the size is too small or too large.
+    /// The size is too small or too large.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -518,7 +519,7 @@ impl ImageOptions {
         self.make_bare(Arc::new(MemoryDevice::new(bytes))).map_err(Error::whole)
     }
 
-    /// Makes an image on any device and opens it. What the device held is lost.
+    /// Makes an image on any device and opens it. The device's content is lost.
     ///
     /// # Errors
     /// As [`FileSystem::make_image`].
@@ -539,7 +540,7 @@ impl ImageOptions {
 
     fn make_bare(mut self, device: Arc<dyn BlockDevice>) -> Bare<FileSystem> {
         let options = self.mkfs.take().unwrap_or_else(fresh);
-        // Nobody may have it open while it is made.
+        // No one else may have the device open while the image is made.
         drop(blockyard_device::Claim::write(&device)?);
         mkfs::format(&*device, &options)?;
         self.open_bare(device)
@@ -561,13 +562,13 @@ impl ImageOptions {
 }
 
 impl FileSystem {
-    /// Opens an image, a file or a block device, to read and write it. A journal that needs
-    /// recovery is replayed. [`ImageOptions`] has everything else.
+    /// Opens an image, in a file or on a block device, for reading and writing. A journal that
+    /// needs recovery is replayed. [`ImageOptions`] has all other options.
     ///
     /// # Errors
-    /// When there is no such file, it holds no file system, the file system is damaged or has
-    /// features that are not supported; when somebody else has it open, or the kernel has it
-    /// mounted ([`Error::is_busy`]).
+    /// There is no such file; it holds no file system; the file system is damaged or has
+    /// unsupported features; or the image is open elsewhere or mounted by the kernel
+    /// ([`Error::is_busy`]).
     ///
     /// ```no_run
     /// # fn main() -> blockyard::Result<()> {
@@ -580,11 +581,11 @@ impl FileSystem {
         ImageOptions::new().open(image)
     }
 
-    /// Makes an ext4 image of so many bytes, and opens it. What the file held is lost.
-    /// [`ImageOptions::mkfs`] says what kind.
+    /// Makes an ext4 image of `bytes` bytes and opens it. What the file held is lost.
+    /// [`ImageOptions::mkfs`] chooses another kind.
     ///
     /// # Errors
-    /// When the file cannot be made, is in use, or the size is too small or too large.
+    /// The file cannot be created, it is in use, or the size is too small or too large.
     ///
     /// ```no_run
     /// # fn main() -> blockyard::Result<()> {
@@ -598,7 +599,7 @@ impl FileSystem {
     }
 }
 
-/// ext4 with an identity of its own, made now.
+/// ext4 with a new identity, made now.
 fn fresh() -> mkfs::Options {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     mkfs::Options::ext4().identity(RandomState::new().hash_one(now), now)

@@ -1,4 +1,4 @@
-//! An open image as its users share it: they come and go, and one of them may close it for all.
+//! An open image as its users share it. Users come and go, and any of them may close it for all.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::context::Context;
 use crate::error::{Bare, Reason};
 use crate::shared_engine::SharedEngine;
 
-/// An open image. Its users hold this; the threads in the background hold the engine only, so that
-/// they end with its users.
+/// An open image. Users hold this; the background threads hold only the engine, so that they stop
+/// when the last user is gone.
 pub(crate) struct Instance {
     engine: Arc<SharedEngine>,
     background: Mutex<Option<Background>>,
@@ -22,7 +22,7 @@ impl Instance {
         Self { engine: Arc::new(SharedEngine::new(engine)), background: Mutex::new(rank::LEAF, None) }
     }
 
-    /// Starts the threads that write back and commit; the engine rings the alarm.
+    /// Starts the threads that write back and commit. The engine rings `alarm`.
     pub(crate) fn start_background(&self, alarm: &Arc<Alarm>, context: &Context) -> std::io::Result<()> {
         let threads = Background::start(&self.engine, alarm, context)?;
         *self.background.lock() = Some(threads);
@@ -38,7 +38,7 @@ impl Instance {
         self.engine.run(ctx, operation)
     }
 
-    /// Closes the image for everybody.
+    /// Closes the image for everyone.
     pub(crate) fn close(&self, ctx: &OpContext) -> Bare<()> {
         self.stop_background();
         match self.engine.take() {
@@ -56,7 +56,7 @@ impl Instance {
 }
 
 impl Drop for Instance {
-    /// The threads first: then the engine goes with this reference, and closes itself.
+    /// Stops the threads first. Then the engine is dropped with this reference, and closes itself.
     fn drop(&mut self) {
         self.stop_background();
     }

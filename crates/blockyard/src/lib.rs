@@ -1,5 +1,5 @@
-//! ext4 from Rust as with [`std::fs`]: make an image, open it, and read and change the files in it,
-//! without a mount and without root.
+//! Use ext4 from Rust the way [`std::fs`] is used: make an image, open it, and read and change its
+//! files, without a mount and without root.
 //!
 //! ```
 //! use blockyard::FileSystem;
@@ -22,22 +22,24 @@
 //! # }
 //! ```
 //!
-//! - [`FileSystem`] is an open image; [`ImageOptions`] says how to open or make one, on a path, a
-//!   file, memory, or anything that is a [`BlockDevice`](device::BlockDevice).
-//! - Paths are the image's own: they begin at its root, with a slash or without, and symbolic links
-//!   lead inside the image.
-//! - [`File`] reads and writes as [`std::fs::File`] does, from many threads; [`OpenOptions`] opens
-//!   one in every way.
-//! - [`ByInode`] works by inode numbers and generations, as a mount does.
-//! - [`Context`] says on whose behalf and at what time; the default is root, now.
-//! - [`Error`] names the path or inode and converts to [`std::io::Error`] with kind and errno.
+//! - [`FileSystem`] is an open image. [`ImageOptions`] says how to open or make one: on a path, a
+//!   file, memory, or any [`BlockDevice`](device::BlockDevice).
+//! - Paths are the image's own. They start at its root, with or without a leading slash, and
+//!   symbolic links stay inside the image.
+//! - [`File`] reads and writes as [`std::fs::File`] does, from many threads. [`OpenOptions`] covers
+//!   every way to open one.
+//! - [`ByInode`] works by inode number and generation, as a mount does.
+//! - [`Context`] says on whose behalf an operation runs, and at what time. The default is root,
+//!   now.
+//! - [`Error`] names the path or inode, and converts to [`std::io::Error`] with its kind and errno.
 //!
-//! **Durability.** What a closed or dropped instance wrote is in the image. Before that,
-//! [`File::sync_all`] makes a file durable and [`FileSystem::sync`] everything; a crash leaves what
-//! the last commit of the journal holds, and opening the image recovers it. Nobody else may write
-//! to an image that is open: a second writer is refused, in this process and in others.
+//! **Durability.** Once an instance is closed or dropped, everything it wrote is in the image.
+//! Before that, [`File::sync_all`] makes one file durable and [`FileSystem::sync`] makes everything
+//! durable. After a crash the image holds what the journal last committed; opening the image
+//! recovers it. An open image has one writer: a second one is refused, in this process and in
+//! others.
 //!
-//! The parts that this crate stands on are here too: [`device`], [`mkfs`], [`check`], [`recovery`],
+//! The crates below this one are re-exported: [`device`], [`mkfs`], [`check`], [`recovery`],
 //! [`inspect`], [`alloc`], [`engine`], [`disk`].
 
 #![forbid(unsafe_code)]

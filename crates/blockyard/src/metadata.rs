@@ -1,4 +1,4 @@
-//! What is known of a file beside its content.
+//! What `stat` reports about a file.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,10 +6,10 @@ use blockyard_disk::inode::InodeFlags;
 use blockyard_disk::{FileType, InodeNr, Timestamp};
 use blockyard_engine::{Attributes, InodeId};
 
-/// Flags of a file, as chattr sets them.
+/// Flags of a file, as `chattr` sets them.
 pub type Flags = InodeFlags;
 
-/// What `stat` tells of a file.
+/// What `stat` reports about a file.
 ///
 /// ```
 /// # fn main() -> blockyard::Result<()> {
@@ -29,13 +29,13 @@ impl Metadata {
         Self(attributes)
     }
 
-    /// All of it, as the engine gives it.
+    /// All attributes, in the engine's form.
     #[must_use]
     pub const fn attributes(&self) -> &Attributes {
         &self.0
     }
 
-    /// Its type.
+    /// The file type.
     #[must_use]
     pub const fn file_type(&self) -> FileType {
         self.0.kind
@@ -53,87 +53,88 @@ impl Metadata {
         matches!(self.0.kind, FileType::Regular)
     }
 
-    /// Whether it is a symbolic link; only
-    /// [`FileSystem::symlink_metadata`](crate::FileSystem::symlink_metadata) tells of one.
+    /// Whether it is a symbolic link. Only
+    /// [`FileSystem::symlink_metadata`](crate::FileSystem::symlink_metadata) reports one.
     #[must_use]
     pub const fn is_symlink(&self) -> bool {
         matches!(self.0.kind, FileType::Symlink)
     }
 
-    /// Bytes.
+    /// The size in bytes.
     #[expect(clippy::len_without_is_empty, reason = "as the standard library has it")]
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.0.size
     }
 
-    /// Permissions, and the set-id and sticky bits.
+    /// The permissions, and the set-id and sticky bits.
     #[must_use]
     pub const fn mode(&self) -> u16 {
         self.0.permissions
     }
 
-    /// Owner.
+    /// The owner.
     #[must_use]
     pub const fn uid(&self) -> u32 {
         self.0.uid
     }
 
-    /// Group.
+    /// The group.
     #[must_use]
     pub const fn gid(&self) -> u32 {
         self.0.gid
     }
 
-    /// Names.
+    /// The number of names (hard links).
     #[must_use]
     pub const fn nlink(&self) -> u32 {
         self.0.links
     }
 
-    /// Number of the inode.
+    /// The inode number.
     #[must_use]
     pub const fn ino(&self) -> InodeNr {
         self.0.inode
     }
 
-    /// The inode, as no later user of its number is.
+    /// The inode number and its generation, which no later user of the number shares.
     #[must_use]
     pub const fn id(&self) -> InodeId {
         InodeId { number: self.0.inode, generation: self.0.generation }
     }
 
-    /// Space on the device in units of 512 bytes.
+    /// Space on the device, in units of 512 bytes.
     #[must_use]
     pub const fn blocks(&self) -> u64 {
         self.0.sectors
     }
 
-    /// Flags, as `lsattr` shows them.
+    /// The flags, as `lsattr` shows them.
     #[must_use]
     pub const fn flags(&self) -> Flags {
         Flags::from_bits_retain(self.0.flags)
     }
 
-    /// When it was last read. Reading does not change it here.
+    /// When it was last accessed. Reading through this library does not update it;
+    /// [`ByInode::note_access`](crate::ByInode::note_access) does.
     #[must_use]
     pub fn accessed(&self) -> SystemTime {
         system_time(self.0.accessed)
     }
 
-    /// When its content changed last.
+    /// When its content last changed.
     #[must_use]
     pub fn modified(&self) -> SystemTime {
         system_time(self.0.modified)
     }
 
-    /// When its inode changed last.
+    /// When its inode last changed.
     #[must_use]
     pub fn changed(&self) -> SystemTime {
         system_time(self.0.changed)
     }
 
-    /// When it was made, where its inode has room for that.
+    /// When it was created, if the inode has room for that time.
     #[must_use]
     pub fn created(&self) -> Option<SystemTime> {
         self.0.created.map(system_time)
@@ -146,7 +147,7 @@ fn system_time(time: Timestamp) -> SystemTime {
     whole + Duration::from_nanos(time.nanoseconds.into())
 }
 
-/// A time of the standard library as the image holds it.
+/// Converts a time of the standard library to the form that the image stores.
 pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp {

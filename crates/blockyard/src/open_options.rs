@@ -1,6 +1,6 @@
-//! How to open a file: what is asked for. `file_system/open.rs` does it.
+//! How to open a file. `file_system/open.rs` does the opening.
 
-/// How to open a file, as [`std::fs::OpenOptions`]: what is set there and here means the same.
+/// How to open a file. Each option means what it does in [`std::fs::OpenOptions`].
 ///
 /// ```
 /// use blockyard::{ImageOptions, OpenOptions};
@@ -34,7 +34,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing is set: a file opened so can neither be read nor written, and is refused.
+    /// No option set. Opening a file needs at least one of reading, writing and appending.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -49,57 +49,57 @@ impl OpenOptions {
         }
     }
 
-    /// The file can be read.
+    /// Allows reading.
     #[must_use]
     pub const fn read(mut self, yes: bool) -> Self {
         self.read = yes;
         self
     }
 
-    /// The file can be written.
+    /// Allows writing.
     #[must_use]
     pub const fn write(mut self, yes: bool) -> Self {
         self.write = yes;
         self
     }
 
-    /// What is written goes to the end of the file, wherever that is by then.
+    /// Writes go to the end of the file, wherever it is at that moment.
     #[must_use]
     pub const fn append(mut self, yes: bool) -> Self {
         self.append = yes;
         self
     }
 
-    /// What the file holds is dropped when it is opened.
+    /// Truncates the file to nothing when it is opened.
     #[must_use]
     pub const fn truncate(mut self, yes: bool) -> Self {
         self.truncate = yes;
         self
     }
 
-    /// The file is made when there is none.
+    /// Creates the file if it is missing.
     #[must_use]
     pub const fn create(mut self, yes: bool) -> Self {
         self.create = yes;
         self
     }
 
-    /// The file is made; one that is there already is an error.
+    /// Creates the file; an existing one is an error.
     #[must_use]
     pub const fn create_new(mut self, yes: bool) -> Self {
         self.create_new = yes;
         self
     }
 
-    /// Whether a symbolic link at the end of the path is followed; the default is yes. One that is
-    /// not is an error (`ELOOP`).
+    /// Whether a symbolic link at the end of the path is followed; yes by default. Otherwise a link
+    /// there is an error (`ELOOP`).
     #[must_use]
     pub const fn follow(mut self, yes: bool) -> Self {
         self.follow = yes;
         self
     }
 
-    /// The permissions of a file that is made; the default is 0o644, as there is no umask here.
+    /// The permissions of a new file. The default is 0o644; there is no umask here.
     #[must_use]
     pub const fn mode(mut self, mode: u16) -> Self {
         self.mode = mode;

@@ -1,4 +1,4 @@
-//! Paths of an open image: the walk of `inspect` over the engine.
+//! Paths of an open image: the path walk of `inspect`, run over the engine.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -9,7 +9,8 @@ use blockyard_inspect::path::{self, LastLink, Located, Tree};
 
 use crate::error::Reason;
 
-/// Where a path leads: the directory of its last name, and what that names, if it names anything.
+/// Where a path leads: the directory of its last name, and the inode that the name stands for, if
+/// any.
 pub(crate) struct Place(Located<Found>);
 
 impl Place {
@@ -18,8 +19,8 @@ impl Place {
         path::locate(&Walk(engine), path.as_os_str().as_bytes(), last).map(Self)
     }
 
-    /// Walks to where something of a type is to be made. A slash behind the name is for directories
-    /// only, and a link there is not followed.
+    /// Walks to the place for a new file of type `kind`. Only a directory may have a trailing
+    /// slash, and a link under the last name is not followed.
     pub(crate) fn locate_new(engine: &Engine, path: &Path, kind: FileType) -> Result<Self, Reason> {
         let bytes = path.as_os_str().as_bytes();
         if path::ends_in_dot(bytes) {
@@ -41,23 +42,23 @@ impl Place {
         self.0.node
     }
 
-    /// The directory that the last name is in.
+    /// The directory that holds the last name.
     pub(crate) const fn directory(&self) -> InodeId {
         self.0.directory.inode
     }
 
-    /// The last name; nothing for the root, `.` or `..`.
+    /// The last name; empty for the root, `.` and `..`.
     pub(crate) fn name(&self) -> &[u8] {
         &self.0.name
     }
 
-    /// Whether the path can only mean a directory.
+    /// Whether the path can only name a directory.
     pub(crate) fn means_directory(&self, path: &Path) -> bool {
         path::names_directory(path.as_os_str().as_bytes())
     }
 }
 
-/// The tree of an open image.
+/// The directory tree of an open image.
 struct Walk<'a>(&'a Engine);
 
 impl Tree for Walk<'_> {

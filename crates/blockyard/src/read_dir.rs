@@ -1,4 +1,4 @@
-//! The entries of a directory, one after the other.
+//! The entries of a directory, as an iterator.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -15,16 +15,16 @@ use crate::file_system::FileSystem;
 use crate::metadata::Metadata;
 use crate::reference::{Access, Reference};
 
-/// Entries that are read at a time, and a few more where positions are equal.
+/// Entries per read; a few more where positions are equal.
 const BATCH: usize = 256;
 
-/// The entries of a directory; see [`FileSystem::read_dir`]. It goes on when the directory changes,
-/// and stays where it is.
+/// The entries of a directory; see [`FileSystem::read_dir`]. It keeps its position when the
+/// directory changes.
 pub struct ReadDir {
     fs: FileSystem,
     reference: Reference,
     path: PathBuf,
-    /// Where the next batch begins; nothing after the last.
+    /// Where the next batch begins; `None` after the last.
     next: Option<u64>,
     batch: VecDeque<RawEntry>,
 }
@@ -41,11 +41,11 @@ pub struct DirEntry {
 }
 
 impl FileSystem {
-    /// The entries of a directory, in its own order, without `.` and `..`. Those that come or go
-    /// meanwhile may be there or not; all others come once.
+    /// The entries of a directory, in its own order, without `.` and `..`. An entry that is added
+    /// or removed meanwhile may be missing or not; every other entry comes exactly once.
     ///
     /// # Errors
-    /// When there is no such directory.
+    /// There is no such directory.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -132,7 +132,7 @@ impl DirEntry {
         self.path.file_name().unwrap_or_default()
     }
 
-    /// The path of the directory, as it was given, and the name.
+    /// The path of the directory as it was given, joined with the name.
     ///
     /// ```
     /// use std::path::Path;
@@ -150,7 +150,7 @@ impl DirEntry {
         &self.path
     }
 
-    /// The number of the inode.
+    /// The inode number.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -166,7 +166,7 @@ impl DirEntry {
         self.inode
     }
 
-    /// How deep it lies below where a walk began: 1 for what is in that directory itself.
+    /// The depth below the directory where the walk began: 1 for its own entries.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -187,10 +187,10 @@ impl DirEntry {
         self
     }
 
-    /// The type; of a symbolic link itself.
+    /// The type; a symbolic link is not followed.
     ///
     /// # Errors
-    /// Where directories record no types: as [`DirEntry::metadata`].
+    /// As [`DirEntry::metadata`], for a directory that does not record types.
     ///
     /// ```
     /// use blockyard::FileType;
@@ -208,10 +208,10 @@ impl DirEntry {
         }
     }
 
-    /// What `lstat` tells.
+    /// What `lstat` returns.
     ///
     /// # Errors
-    /// When it is gone by now; when the image is damaged or the device fails.
+    /// The entry has been removed, the image is damaged, or the device fails.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -1,4 +1,4 @@
-//! An open reference: while it lives the inode's number belongs to nobody else, and its content
+//! A reference to an open inode. While it lives, the inode's number is not reused and its content
 //! stays, whatever happens to its names.
 
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::context::Context;
 use crate::error::Bare;
 use crate::instance::Instance;
 
-/// Whether a reference may be written through.
+/// Whether the reference allows writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
-/// An open reference to an inode.
+/// A reference to an open inode.
 pub(crate) struct Reference {
     instance: Arc<Instance>,
     context: Context,
@@ -25,7 +25,7 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    /// Opens an inode; `Stale` once another has its number.
+    /// Opens an inode; fails with `StaleInode` once another inode has its number.
     pub(crate) fn open(
         instance: &Arc<Instance>,
         context: &Context,
@@ -37,7 +37,7 @@ impl Reference {
         Ok(Self::to_opened(instance, context, id, access))
     }
 
-    /// The reference that the engine has counted already.
+    /// Wraps a reference that the engine has counted already.
     pub(crate) fn to_opened(
         instance: &Arc<Instance>,
         context: &Context,
@@ -65,7 +65,7 @@ impl Drop for Reference {
         let ctx = self.context.now();
         let write = self.access == Access::Write;
         let released = self.instance.run(&ctx, |engine| engine.release_inode(&ctx, self.id, write));
-        // Where the instance is closed, its references ended with it.
+        // If the instance is closed, its references ended with it.
         if let Err(error @ crate::Reason::FileSystem(_)) = released {
             tracing::warn!(inode = %self.id.number, %error, "an open file could not be given back");
         }

@@ -1,8 +1,8 @@
-//! The engine of an open image, as operations and who closes it share it.
+//! The engine of an open image, shared by its operations and the one that closes it.
 //!
-//! Every operation holds one of several locks shared, by CPU slot, so that two threads rarely touch
-//! one cache line; closing takes all of them. So an operation is either done before the image is
-//! closed or refused.
+//! Every operation holds one of several locks in shared mode, chosen by CPU slot, so that two
+//! threads rarely touch the same cache line. Closing takes all the locks. So an operation either
+//! ends before the image closes or is refused.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use blockyard_sync::{CachePadded, RwLock, rank};
 
 use crate::error::{Bare, Reason};
 
-/// Locks of an instance: enough that threads rarely share one.
+/// Locks per instance: enough that threads rarely share one.
 const SHARDS: usize = 16;
 
-/// The engine as one of the locks guards it; nothing once it is closed.
+/// One lock's reference to the engine; `None` once it is closed.
 type Shard = CachePadded<RwLock<Option<Arc<Engine>>>>;
 
-/// The engine, until it is closed.
+/// The engine until it is closed.
 pub(crate) struct SharedEngine {
-    // Their number is known when this is compiled: finding one takes no division.
+    // An array: with the length known at compile time, picking a shard takes no division.
     shards: Box<[Shard; SHARDS]>,
 }
 
@@ -30,7 +30,7 @@ impl SharedEngine {
         Self { shards: Box::new(std::array::from_fn(shard)) }
     }
 
-    /// Runs one operation. It must not begin another.
+    /// Runs one operation, which must not start another.
     pub(crate) fn run<T, E: Into<Reason>>(
         &self,
         ctx: &OpContext,
@@ -45,10 +45,10 @@ impl SharedEngine {
         done
     }
 
-    /// Takes the engine away from everybody; nothing when somebody has.
+    /// Takes the engine away from everyone; `None` if another close did so first.
     pub(crate) fn take(&self) -> Option<Engine> {
         let (first, others) = self.shards.split_first().expect("there are several");
-        // Closing holds the first to the end; another close waits, and finds nothing.
+        // The first lock is held to the end, so that another close waits and then finds nothing.
         let mut first = first.write();
         let engine = first.take()?;
         for (order, shard) in (1..).zip(others) {

@@ -1,4 +1,4 @@
-//! A tree, entry by entry.
+//! A directory tree as an iterator.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -9,24 +9,23 @@ use crate::error::Result;
 use crate::file_system::FileSystem;
 use crate::read_dir::{DirEntry, ReadDir};
 
-/// Everything below a directory: each directory comes before what is in it. See
-/// [`FileSystem::walk`].
+/// Everything below a directory, each directory before its entries. See [`FileSystem::walk`].
 pub struct Walk {
     fs: FileSystem,
-    /// The directories on the way, each with its number.
+    /// The directories on the path down, each with its inode number.
     open: Vec<(ReadDir, InodeNr)>,
-    /// The numbers in `open`: a damaged tree can lead back into itself.
+    /// The inode numbers in `open`. A damaged tree can lead back into itself.
     above: HashSet<InodeNr>,
-    /// The directory that came last, and is entered next.
+    /// The directory that was returned last, to be entered next.
     entered: Option<DirEntry>,
 }
 
 impl FileSystem {
-    /// Everything below a directory, each directory before what is in it; symbolic links are not
+    /// Everything below a directory, each directory before its entries. Symbolic links are not
     /// followed.
     ///
     /// # Errors
-    /// When there is no such directory.
+    /// There is no such directory.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -51,7 +50,7 @@ impl Walk {
         Ok(Self { fs: fs.clone(), open, above: HashSet::from([number]), entered: None })
     }
 
-    /// Does not go into the directory that came last.
+    /// Skips the content of the directory that was returned last.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -87,7 +86,7 @@ impl Iterator for Walk {
                 Ok(entries) => self.open.push((entries, directory.ino())),
                 Err(error) => {
                     self.above.remove(&directory.ino());
-                    // Gone since it was seen.
+                    // The directory was removed after its entry was read.
                     if !error.is_missing() {
                         return Some(Err(error));
                     }

@@ -1,4 +1,4 @@
-//! Extended attributes of the host's files. Access control lists are among them.
+//! Extended attributes of host files, access control lists included.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -8,10 +8,10 @@ use std::path::Path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-/// Bytes of a value, or of all names, that Linux holds at most.
+/// Linux's limit in bytes for a value, and for the list of names.
 const LARGEST: usize = 64 << 10;
 
-/// The names and values of a file's attributes; of a symbolic link itself.
+/// The names and values of a file's attributes; a symbolic link is not followed.
 pub(super) fn read(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut names = vec![0; LARGEST];
     let length = match rustix::fs::llistxattr(path, &mut names[..]) {
@@ -27,7 +27,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
                 value.truncate(length);
                 found.push((name.to_vec(), value));
             }
-            // Removed since, or not ours to see.
+            // Removed since, or hidden from us.
             Err(Errno::NODATA | Errno::NOTSUP) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -35,7 +35,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(found)
 }
 
-/// Sets an attribute of a file; of a symbolic link itself.
+/// Sets an attribute of a file; a symbolic link is not followed.
 pub(super) fn set(path: &Path, name: &[u8], value: &[u8]) -> io::Result<()> {
     let name = CString::new(name)?;
     Ok(rustix::fs::lsetxattr(path, name.as_c_str(), value, XattrFlags::empty())?)

@@ -1,4 +1,4 @@
-//! From the host into an image.
+//! Copies from the host into an image.
 
 use std::collections::HashMap;
 use std::fs::{File as HostFile, Metadata as HostMetadata};
@@ -14,10 +14,10 @@ use super::attributes;
 use crate::error::{Error, Reason, Result};
 use crate::file_system::FileSystem;
 
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// What is to be copied, and where to.
+/// One thing to copy, and its destination.
 struct Task {
     source: PathBuf,
     dest: PathBuf,
@@ -26,7 +26,7 @@ struct Task {
 /// See [`FileSystem::copy_in`].
 pub(crate) fn copy_in(fs: &FileSystem, source: &Path, dest: &Path) -> Result<u64> {
     let mut copied = 0;
-    // The first name of each file of several.
+    // The first copied name of each file with hard links.
     let mut known: HashMap<(u64, u64), PathBuf> = HashMap::new();
     let mut tasks = vec![Task { source: source.to_owned(), dest: dest.to_owned() }];
     let mut directories = Vec::new();
@@ -48,7 +48,7 @@ pub(crate) fn copy_in(fs: &FileSystem, source: &Path, dest: &Path) -> Result<u64
             for entry in entries {
                 names.push(on_host(&task.source, entry)?.file_name());
             }
-            // The last is taken first.
+            // The last task on the list is taken first.
             names.sort_unstable_by(|a, b| b.cmp(a));
             tasks.extend(
                 names.iter().map(|name| Task { source: task.source.join(name), dest: task.dest.join(name) }),
@@ -58,7 +58,7 @@ pub(crate) fn copy_in(fs: &FileSystem, source: &Path, dest: &Path) -> Result<u64
             give_attributes(fs, &task, &found)?;
         }
     }
-    // What is made in a directory changes its times.
+    // Last, because entries made in a directory change its times.
     for (task, found) in directories.iter().rev() {
         give_attributes(fs, task, found)?;
     }
@@ -97,7 +97,7 @@ fn copy_content(fs: &FileSystem, task: &Task, size: u64) -> Result<()> {
             let most = usize_from_u64((end - at).min(u64_from_usize(buf.len())));
             let read = on_host(&task.source, source.read_at(&mut buf[..most], at))?;
             if read == 0 {
-                // Cut since its size was asked for.
+                // Truncated since its size was read.
                 return dest.set_len(at);
             }
             dest.write_all_at(&buf[..read], at).map_err(|error| Error::at(&task.dest, error))?;
@@ -107,7 +107,7 @@ fn copy_content(fs: &FileSystem, task: &Task, size: u64) -> Result<()> {
     dest.set_len(size)
 }
 
-/// The next bytes of a file that are no hole.
+/// The next range of a file that is not a hole.
 fn next_data(file: &HostFile, from: u64, size: u64) -> Option<(u64, u64)> {
     if from >= size {
         return None;
@@ -118,7 +118,7 @@ fn next_data(file: &HostFile, from: u64, size: u64) -> Option<(u64, u64)> {
             (start < size).then_some((start, end.min(size)))
         }
         Err(rustix::io::Errno::NXIO) => None,
-        // It knows no holes.
+        // The host's file system does not report holes.
         Err(_) => Some((from, size)),
     }
 }

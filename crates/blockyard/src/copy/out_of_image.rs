@@ -1,4 +1,4 @@
-//! Out of an image to the host.
+//! Copies from an image to the host.
 
 use std::collections::HashMap;
 use std::fs::File as HostFile;
@@ -31,10 +31,10 @@ pub(crate) fn copy_out(fs: &FileSystem, source: &Path, dest: &Path) -> Result<u6
 
 struct Copier<'a> {
     fs: &'a FileSystem,
-    /// The first name of each file of several.
+    /// The first copied name of each file with hard links.
     known: HashMap<InodeNr, PathBuf>,
-    /// Directories get their attributes last: what is made in them changes their times, and may
-    /// need permissions.
+    /// Directories get their attributes last: entries made in them change their times, and may need
+    /// more permissions.
     directories: Vec<(PathBuf, PathBuf, Metadata)>,
     copied: u64,
 }
@@ -80,7 +80,7 @@ impl Copier<'_> {
 
     fn copy_content(&self, source: &Path, dest: &Path, size: u64) -> Result<()> {
         let from = self.fs.open(source)?;
-        // A link that is there is replaced, not followed.
+        // An existing link is replaced, not followed.
         if dest.is_symlink() {
             on_host(dest, std::fs::remove_file(dest))?;
         }
@@ -99,7 +99,7 @@ impl Copier<'_> {
             AtFlags::SYMLINK_NOFOLLOW,
         );
         match owner {
-            // Who is not root keeps what is made.
+            // Without root, files stay with the user who copies.
             Ok(()) | Err(Errno::PERM) => {}
             Err(errno) => return Err(Error::at(dest, Reason::Host(errno.into()))),
         }

@@ -1,4 +1,4 @@
-//! Reading, writing and seeking with a position, as the traits of the standard library have it.
+//! The standard library's traits for reading, writing and seeking with a position.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ impl File {
 
     fn write_on(&self, buf: &[u8]) -> Bare<usize> {
         let mut position = self.position.lock();
-        // A write of nothing moves nothing.
+        // An empty write does not move the position.
         if self.abilities.append && !buf.is_empty() {
             let began = self.append_bare(buf)?;
             *position = began + u64_from_usize(buf.len());
@@ -42,7 +42,7 @@ impl File {
     }
 }
 
-/// An error for the traits of the standard library, which keep kind and errno.
+/// An error for the standard library's traits; it keeps the kind and the errno.
 fn plain(file: &File, reason: Reason) -> io::Error {
     let error: Error = file.error(reason);
     error.into()

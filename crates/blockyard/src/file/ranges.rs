@@ -1,4 +1,4 @@
-//! Ranges of files: past the cache, and from one file to another.
+//! Reads and writes that bypass the cache, and copies between files.
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
@@ -6,12 +6,12 @@ use super::{File, PIECE, check_offset};
 use crate::error::{Reason, Result};
 
 impl File {
-    /// Reads at byte `offset` from the device at once, after delayed data of the range was written.
-    /// Offset and length are whole blocks; gives the number of bytes, fewer only at the end of the
-    /// file.
+    /// Reads at byte `offset` straight from the device, once delayed data of the range is written.
+    /// Offset and length must be whole blocks. Returns the number of bytes read, which is short
+    /// only at the end of the file.
     ///
     /// # Errors
-    /// As [`File::read_at`]; `EINVAL` for parts of blocks.
+    /// As [`File::read_at`]; `EINVAL` for partial blocks.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -33,12 +33,12 @@ impl File {
         self.named(read)
     }
 
-    /// Writes at byte `offset` to the device at once; gives the number of bytes, which are fewer
-    /// only when space runs out. Offset and length are whole blocks. The map of the file is durable
-    /// after [`File::sync_data`] only.
+    /// Writes at byte `offset` straight to the device. Offset and length must be whole blocks.
+    /// Returns the number of bytes written, which is short only when space runs out. The file's
+    /// block mapping is durable only after [`File::sync_data`].
     ///
     /// # Errors
-    /// As [`File::write_at`]; `EINVAL` for parts of blocks.
+    /// As [`File::write_at`]; `EINVAL` for partial blocks.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -56,13 +56,13 @@ impl File {
         self.named(written)
     }
 
-    /// Copies at most `len` bytes from byte `offset` of this file to byte `to` of another, or of
-    /// this one where the ranges are apart; gives the number of bytes, fewer at the end of this
-    /// file and where space runs out. Holes are copied as zeroes.
+    /// Copies at most `len` bytes from byte `offset` of this file to byte `to` of another file, or
+    /// of this one if the ranges do not overlap. Returns the number of bytes copied, which is short
+    /// at the end of this file and when space runs out. Holes are copied as zeroes.
     ///
     /// # Errors
-    /// As [`File::read_at`] and [`File::write_at`], when nothing was copied; `EINVAL` for ranges of
-    /// one file that meet.
+    /// As [`File::read_at`] and [`File::write_at`], if nothing was copied; `EINVAL` for overlapping
+    /// ranges of one file.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -11,10 +11,10 @@ use crate::file_system::FileSystem;
 use crate::metadata::{Flags, Metadata, timestamp};
 
 impl FileSystem {
-    /// What `stat` tells.
+    /// What `stat` returns.
     ///
     /// # Errors
-    /// When there is nothing of that name.
+    /// The path names nothing.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -30,7 +30,7 @@ impl FileSystem {
             .map(Metadata::new)
     }
 
-    /// What `lstat` tells: of a symbolic link itself.
+    /// What `lstat` returns: a symbolic link is not followed.
     ///
     /// # Errors
     /// As [`FileSystem::metadata`].
@@ -48,11 +48,11 @@ impl FileSystem {
             .map(Metadata::new)
     }
 
-    /// Sets the permissions, and the set-id and sticky bits. An access control list changes with
-    /// them.
+    /// Sets the permissions and the set-id and sticky bits. An access control list is updated to
+    /// match.
     ///
     /// # Errors
-    /// When there is nothing of that name; for immutable and append-only files.
+    /// The path names nothing, or the file is immutable or append-only.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -67,7 +67,7 @@ impl FileSystem {
         self.set_attributes(path, &SetAttributes { permissions: Some(mode), ..SetAttributes::default() })
     }
 
-    /// Sets owner and group; `None` keeps one.
+    /// Sets owner and group; `None` keeps the current one.
     ///
     /// # Errors
     /// As [`FileSystem::set_permissions`].
@@ -85,7 +85,7 @@ impl FileSystem {
         self.set_attributes(path, &SetAttributes { uid, gid, ..SetAttributes::default() })
     }
 
-    /// Sets the times of the last access and of the last change; `None` keeps one.
+    /// Sets the access and modification times; `None` keeps the current one.
     ///
     /// # Errors
     /// As [`FileSystem::set_permissions`].
@@ -137,7 +137,7 @@ impl FileSystem {
         })
     }
 
-    /// As [`FileSystem::set_attributes`], of a symbolic link itself.
+    /// As [`FileSystem::set_attributes`], but on a symbolic link itself.
     ///
     /// # Errors
     /// As [`FileSystem::set_permissions`].
@@ -176,10 +176,10 @@ impl FileSystem {
         Ok(self.metadata(path)?.flags())
     }
 
-    /// Sets the flags that users may set, as `chattr`; the others stay.
+    /// Sets the flags that users may set, as `chattr` does. The others keep their values.
     ///
     /// # Errors
-    /// As [`FileSystem::metadata`]; for flags that the type of file cannot have.
+    /// As [`FileSystem::metadata`]; or a flag that this type of file cannot have.
     ///
     /// ```
     /// use blockyard::Flags;

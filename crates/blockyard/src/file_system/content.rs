@@ -1,4 +1,4 @@
-//! The content of files: whole, or opened.
+//! The content of files, as a whole or through an open file.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -10,14 +10,15 @@ use crate::file::File;
 use crate::file_system::FileSystem;
 use crate::open_options::OpenOptions;
 
-/// Bytes of memory that a file's size is believed for; the rest comes as it is read.
+/// Most bytes to allocate up front on the word of a file's size. The buffer grows beyond that as
+/// data arrives, so a false size costs little.
 const BELIEVED: u64 = 64 << 20;
 
 impl FileSystem {
-    /// Opens a file to read it; [`OpenOptions`] opens it in every other way.
+    /// Opens a file for reading; [`OpenOptions`] has every other way.
     ///
     /// # Errors
-    /// When there is no such file.
+    /// There is no such file.
     ///
     /// ```
     /// use std::io::Read;
@@ -34,7 +35,7 @@ impl FileSystem {
         OpenOptions::new().read(true).open(self, path)
     }
 
-    /// Opens a file to write it, empty: it is made when there is none, and cut when there is one.
+    /// Opens a file for writing, creating it if it is missing and truncating it if it exists.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -51,7 +52,7 @@ impl FileSystem {
         OpenOptions::new().write(true).create(true).truncate(true).open(self, path)
     }
 
-    /// Opens a new file to read and write it; one that is there already is an error.
+    /// Creates a file and opens it for reading and writing; an existing file is an error.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -91,10 +92,10 @@ impl FileSystem {
         }
     }
 
-    /// The whole content of a file that is text.
+    /// The whole content of a text file.
     ///
     /// # Errors
-    /// As [`FileSystem::read`]; for bytes that are no UTF-8.
+    /// As [`FileSystem::read`]; or the content is not UTF-8.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -111,8 +112,7 @@ impl FileSystem {
             .map_err(|error| Error::at(path, std::io::Error::new(std::io::ErrorKind::InvalidData, error)))
     }
 
-    /// Writes the whole content of a file: it is made when there is none, and replaced when there
-    /// is one.
+    /// Writes the whole content of a file, creating it if it is missing and replacing what it held.
     ///
     /// # Errors
     /// As [`FileSystem::create`] and [`File::write_at`].
@@ -131,7 +131,7 @@ impl FileSystem {
         file.write_all(content.as_ref()).map_err(|error| Error::at(file.path(), error))
     }
 
-    /// Copies the content and the permissions of a file to another one of the image; gives the
+    /// Copies the content and permissions of a file to another one in the image, and returns the
     /// number of bytes. Holes stay holes.
     ///
     /// # Errors

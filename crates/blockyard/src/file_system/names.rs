@@ -1,4 +1,4 @@
-//! Names: directories, links, renaming, removing.
+//! Names: directories, links, renames and removals.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -13,7 +13,7 @@ use crate::error::{Bare, Error, Reason, Result};
 use crate::file_system::FileSystem;
 use crate::paths::Place;
 
-/// Whether what a path names is to be a directory.
+/// Whether the name to remove must be a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Removed {
     File,
@@ -21,10 +21,10 @@ enum Removed {
 }
 
 impl FileSystem {
-    /// Makes a directory, with the permissions 0o755.
+    /// Creates a directory with permissions 0o755.
     ///
     /// # Errors
-    /// When there is something of that name, or no directory to make it in.
+    /// The name exists, or its parent directory does not.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -38,10 +38,10 @@ impl FileSystem {
         self.make(path.as_ref(), NewInode { kind: FileType::Directory, permissions: 0o755, device: None })
     }
 
-    /// Makes a directory, and those that lead to it where there are none.
+    /// Creates a directory and any missing parents.
     ///
     /// # Errors
-    /// When something on the way is no directory.
+    /// Something on the way is not a directory.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -68,10 +68,10 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Makes a pipe, a socket or a device.
+    /// Creates a pipe, a socket or a device node.
     ///
     /// # Errors
-    /// As [`FileSystem::create_dir`]; for a type that is made otherwise.
+    /// As [`FileSystem::create_dir`]; or a file type that has a method of its own.
     ///
     /// ```
     /// use blockyard::{DeviceNumber, FileType};
@@ -103,10 +103,10 @@ impl FileSystem {
         })
     }
 
-    /// Makes a symbolic link that leads to `target`, which need not be there.
+    /// Creates a symbolic link to `target`, which need not exist.
     ///
     /// # Errors
-    /// As [`FileSystem::create_dir`]; for a target that is empty or too long.
+    /// As [`FileSystem::create_dir`]; or the target is empty or too long.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -126,10 +126,10 @@ impl FileSystem {
         })
     }
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// When there is no such link.
+    /// There is no such link.
     ///
     /// ```
     /// use std::path::Path;
@@ -146,10 +146,10 @@ impl FileSystem {
         Ok(OsString::from_vec(target).into())
     }
 
-    /// Gives a file one more name. A symbolic link is not followed.
+    /// Adds a name to a file. A symbolic link is not followed.
     ///
     /// # Errors
-    /// As [`FileSystem::create_dir`]; for directories.
+    /// As [`FileSystem::create_dir`]; or the file is a directory.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -165,7 +165,7 @@ impl FileSystem {
         let found = self.on_found(original, LastLink::Keep, |_, _, found| Ok(found))?;
         self.on_new(link, found.kind, |engine, ctx, place| {
             match engine.link(ctx, found.inode, place.directory(), place.name()) {
-                // The original is gone; another look at the place would not help.
+                // The original is gone: another look-up of the new place would not help.
                 Err(EngineError::StaleInode(inode)) if inode == found.inode.number => {
                     Err(EngineError::NotFound.into())
                 }
@@ -174,7 +174,7 @@ impl FileSystem {
         })
     }
 
-    /// Renames a file or directory; a file, or an empty directory, that has the new name already is
+    /// Renames a file or directory. An existing file or empty directory of the new name is
     /// replaced.
     ///
     /// # Errors
@@ -194,7 +194,7 @@ impl FileSystem {
         self.rename_with(from, to, RenameMode::Replace)
     }
 
-    /// As [`FileSystem::rename`], replacing nothing, or exchanging both.
+    /// As [`FileSystem::rename`], but replaces nothing, or exchanges the two.
     ///
     /// # Errors
     /// Those of renameat2(2).
@@ -227,7 +227,7 @@ impl FileSystem {
         })
     }
 
-    /// Removes a file, a link or a node; a directory is an error.
+    /// Removes a file, link or device node; a directory is an error.
     ///
     /// # Errors
     /// Those of unlink(2).
@@ -276,10 +276,10 @@ impl FileSystem {
         })
     }
 
-    /// Whether there is something of that name; a link that leads nowhere is nothing.
+    /// Whether the path names anything. A symbolic link counts only if its target exists.
     ///
     /// # Errors
-    /// When that cannot be told.
+    /// The look-up itself failed.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -297,7 +297,7 @@ impl FileSystem {
     }
 }
 
-/// Fails when a path ends in `.` or `..`, or is the root: nothing of that moves.
+/// Fails when a path ends in `.` or `..`, or is the root: none of these can move.
 fn check_movable(path: &Path, place: &Place) -> Bare<()> {
     let fixed = matches!(place.name(), b"" | b"..") || path::ends_in_dot(path.as_os_str().as_bytes());
     if fixed { Err(Reason::Invalid("the root, `.` and `..` do not move")) } else { Ok(()) }

@@ -19,7 +19,7 @@ impl OpenOptions {
     /// Opens a file.
     ///
     /// # Errors
-    /// Those of [`std::fs::OpenOptions::open`], but for permissions, which are not checked.
+    /// Those of [`std::fs::OpenOptions::open`], except for permissions, which are not checked.
     ///
     /// ```
     /// use blockyard::OpenOptions;
@@ -40,18 +40,18 @@ impl OpenOptions {
         let abilities = self.abilities()?;
         let bytes = path.as_os_str().as_bytes();
         if (self.create || self.create_new) && path::names_directory(bytes) {
-            // No file can be made there; a way that does not lead there is an error before that.
+            // No file can be made there. A path that does not lead there fails first.
             fs.locate(Path::new(OsStr::from_bytes(path::trimmed(bytes))), LastLink::Keep)?;
             let is_there = self.create_new && path::ends_in_dot(bytes);
             return Err(if is_there { EngineError::Exists } else { EngineError::IsDirectory }.into());
         }
-        // Between a look at a name and the opening of what it names, others may take that away.
+        // Others may remove the file between the look-up of its name and the opening of its inode.
         fs.again_while_stale(|| {
             let place = fs.locate(path, self.last())?;
             let reference = match place.found() {
                 Some(found) => self.open_found(fs, found)?,
                 None if self.create || self.create_new => match self.make(fs, &place) {
-                    // Somebody was faster; what is there now is meant.
+                    // Another thread created it first: open that one.
                     Err(Reason::FileSystem(EngineError::Exists)) if !self.create_new => return Ok(None),
                     made => made?,
                 },
@@ -65,7 +65,7 @@ impl OpenOptions {
         if self.follow && !self.create_new { LastLink::Follow } else { LastLink::Keep }
     }
 
-    /// What may be done with the file, where the options make sense together.
+    /// What the file may be used for, or an error if the options contradict each other.
     fn abilities(self) -> Bare<Abilities> {
         let writes = self.write || self.append;
         let creates = self.create || self.create_new;

@@ -11,16 +11,16 @@ use crate::batch::read_batch;
 use crate::error::{Bare, Error, Reason, Result};
 use crate::file_system::FileSystem;
 
-/// Entries of a directory that are looked at before those among them are removed.
+/// Entries that are read from a directory before any of them is removed.
 const BATCH: usize = 256;
 
 impl FileSystem {
-    /// Removes a directory and everything in it, or a symbolic link. What others remove meanwhile
-    /// is no error.
+    /// Removes a directory and everything in it, or a symbolic link. Entries that others remove
+    /// meanwhile are not an error.
     ///
     /// # Errors
-    /// When there is no such directory; when something in it cannot be removed. What was removed by
-    /// then is gone.
+    /// There is no such directory, or something in it cannot be removed. What was removed by then
+    /// stays removed.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -40,7 +40,7 @@ impl FileSystem {
             FileType::Symlink => return self.remove_file(path),
             _ => return Err(Error::at(path, EngineError::NotDirectory)),
         }
-        // Before anything is gone.
+        // Check before anything is removed.
         if path::ends_in_dot(path.as_os_str().as_bytes()) || path.file_name().is_none() {
             return Err(Error::at(path, Reason::Invalid("the root, `.` and `..` can not be removed")));
         }
@@ -49,13 +49,13 @@ impl FileSystem {
         self.remove_dir(path)
     }
 
-    /// Removes everything in a directory: the deepest first, with the way down in memory.
+    /// Empties a directory depth first, keeping the path down in memory.
     fn empty(&self, top: InodeId) -> Bare<()> {
         let mut way: Vec<(InodeId, Vec<u8>)> = vec![(top, Vec::new())];
         while let Some((directory, _)) = way.last() {
             let directory = *directory;
             match self.run(|engine, ctx| remove_files(engine, ctx, directory))? {
-                // In a damaged tree a directory can be in one below it.
+                // In a damaged tree a directory can lie below itself.
                 Some((below, _)) if way.iter().any(|(above, _)| *above == below) => {
                     return Err(Reason::Invalid("the directory tree has a loop; run the checker"));
                 }
@@ -73,8 +73,8 @@ impl FileSystem {
     }
 }
 
-/// Removes what is in a directory up to its first directory that is not empty, which it gives with
-/// its name.
+/// Removes the entries of a directory until one is a directory that is not empty. Returns that one
+/// and its name.
 fn remove_files(
     engine: &Engine,
     ctx: &OpContext,
@@ -106,8 +106,8 @@ fn remove_files(
     }
 }
 
-/// A directory that was emptied is removed, or somebody else has done that; one that was filled
-/// again is looked at again.
+/// Accepts that someone else removed an emptied directory, or filled it again: the caller looks at
+/// its parent once more.
 fn is_gone(removed: Bare<()>) -> Bare<()> {
     match removed {
         Err(Reason::FileSystem(

@@ -10,11 +10,11 @@ use crate::error::{Error, Reason, Result};
 use crate::file_system::FileSystem;
 
 impl FileSystem {
-    /// The value of an extended attribute, named with its prefix (`user.note`); `None` when there
-    /// is none of that name.
+    /// The value of an extended attribute, named with its prefix (`user.note`); `None` if the file
+    /// has no such attribute.
     ///
     /// # Errors
-    /// When there is no such file; for a prefix that is unknown.
+    /// There is no such file, or the prefix is unknown.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -39,7 +39,7 @@ impl FileSystem {
     /// The names of all extended attributes.
     ///
     /// # Errors
-    /// When there is no such file.
+    /// There is no such file.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -53,10 +53,10 @@ impl FileSystem {
         self.on_found(path.as_ref(), LastLink::Follow, |engine, _, found| engine.xattr_names(found.inode))
     }
 
-    /// Sets an extended attribute, whether it is there or not.
+    /// Sets an extended attribute, creating or replacing it.
     ///
     /// # Errors
-    /// When there is no such file, the prefix is unknown, or there is no room for the value.
+    /// There is no such file, the prefix is unknown, or the value does not fit.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -81,7 +81,7 @@ impl FileSystem {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// When there is no such file, or no such attribute.
+    /// There is no such file, or it has no such attribute.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -98,7 +98,7 @@ impl FileSystem {
         })
     }
 
-    /// As [`FileSystem::xattr`], of a symbolic link itself.
+    /// As [`FileSystem::xattr`], but of a symbolic link itself.
     ///
     /// # Errors
     /// As [`FileSystem::xattr`].
@@ -121,7 +121,7 @@ impl FileSystem {
         })
     }
 
-    /// As [`FileSystem::xattr_names`], of a symbolic link itself.
+    /// As [`FileSystem::xattr_names`], but of a symbolic link itself.
     ///
     /// # Errors
     /// As [`FileSystem::xattr_names`].
@@ -138,7 +138,7 @@ impl FileSystem {
         self.on_found(path.as_ref(), LastLink::Keep, |engine, _, found| engine.xattr_names(found.inode))
     }
 
-    /// As [`FileSystem::set_xattr`], of a symbolic link itself.
+    /// As [`FileSystem::set_xattr`], but on a symbolic link itself.
     ///
     /// # Errors
     /// As [`FileSystem::set_xattr`].
@@ -163,11 +163,11 @@ impl FileSystem {
         })
     }
 
-    /// The access control list of a file, or the one that a directory hands on; `None` when there
-    /// is none.
+    /// The access control list of a file, or the default list that a directory passes on; `None` if
+    /// it has none.
     ///
     /// # Errors
-    /// When there is no such file; when the list is damaged.
+    /// There is no such file, or the list is damaged.
     ///
     /// ```
     /// use blockyard::{Acl, AclEntry, AclKind, Subject};
@@ -188,10 +188,10 @@ impl FileSystem {
         list.map(Some).ok_or_else(|| Error::at(path, Reason::Invalid("the access control list is damaged")))
     }
 
-    /// Sets an access control list. The permissions of the file change with its own.
+    /// Sets an access control list. An access list also changes the permissions of the file.
     ///
     /// # Errors
-    /// When there is no such file; for a list that contradicts itself.
+    /// There is no such file, or the list is invalid.
     ///
     /// ```
     /// use blockyard::{Acl, AclKind};
@@ -207,10 +207,10 @@ impl FileSystem {
         self.set_xattr(path, kind.attribute(), list.to_bytes())
     }
 
-    /// Removes an access control list; that there is none is no error.
+    /// Removes an access control list; a file without one is not an error.
     ///
     /// # Errors
-    /// When there is no such file.
+    /// There is no such file.
     ///
     /// ```
     /// use blockyard::{Acl, AclKind};
