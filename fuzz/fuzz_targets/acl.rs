@@ -1,5 +1,5 @@
-//! Access lists, in the form on disk and in that of system calls: what one form says, the other
-//! says too.
+//! Access control lists in the on-disk form and in the form of system calls: converting either to
+//! the other and back loses nothing.
 
 #![no_main]
 
@@ -12,7 +12,8 @@ fuzz_target!(|data: &[u8]| {
         list[..4].copy_from_slice(&1u32.to_le_bytes());
     }
     if let Some(shown) = acl_to_posix(&list) {
-        // A list on disk may name nobody, or have no entries: nobody can set such a list.
+        // A list on disk may name no user or group, or be empty. No system call can set such a
+        // list.
         if let Ok(Some(stored)) = acl_from_posix(&shown) {
             assert_eq!(stored, list);
         }
@@ -21,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         list[..4].copy_from_slice(&2u32.to_le_bytes());
     }
     if let Ok(Some(stored)) = acl_from_posix(&list) {
-        // Ids where there are none are not kept.
+        // Ids of entries that have none are not kept.
         let shown = acl_to_posix(&stored).expect("what was stored is a list");
         assert_eq!(shown.len(), list.len());
         let _ = acl_is_whole(&stored);

@@ -1,4 +1,4 @@
-//! Linear directory blocks: walking, searching, inserting, removing; an edit of a sound block
+//! Linear directory blocks: walking, searching, inserting and removing. An edit of a sound block
 //! leaves it sound.
 
 #![no_main]

@@ -1,4 +1,4 @@
-//! Extent nodes: as the root, and as a block under the bounds that a parsed parent gives.
+//! Extent nodes: as the root, and as a block within the bounds that a parsed parent gives.
 
 #![no_main]
 
@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
     let root = input.block(60);
     let root: &[u8; 60] = root.first_chunk().expect("60 bytes were taken");
     let mut block = input.block(geometry.block_size());
-    // The capacity of a block is fixed: set it, so that the rest is reached.
+    // A block's capacity is fixed: set it, so that the input gets past that check.
     let capacity = blockyard_disk::extent::block_capacity(geometry.block_size());
     block[4..6].copy_from_slice(&capacity.to_le_bytes());
     seal_extent_block(Some(7), &mut block);

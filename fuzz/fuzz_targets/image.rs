@@ -1,4 +1,4 @@
-//! Whole images: a valid base with edits, opened, walked and read.
+//! Whole images: opens, walks and reads a valid base with edits.
 
 #![no_main]
 

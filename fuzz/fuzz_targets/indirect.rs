@@ -1,4 +1,4 @@
-//! Block maps: the way to any logical block, and any pointer.
+//! Block maps: the path to any logical block, and any pointer.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Images of containers: lists and layers that say anything are refused or give a tree.
+//! Container images: arbitrary manifests and layers are refused or give a tree.
 
 #![no_main]
 
@@ -38,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
         format!(r#"{{"config":{{"digest":"sha256:{}"}},"layers":[{}]}}"#, digest(&config), layers.join(","));
     let index = format!(r#"{{"manifests":[{{"digest":"sha256:{}"}}]}}"#, digest(manifest.as_bytes()));
     let half = blob(&layer[..layer.len() / 1024 * 512]);
-    // Layers that lie over each other.
+    // Several layers on top of each other.
     unpack(&[
         mark.clone(),
         ("index.json".to_owned(), index.into_bytes()),
@@ -47,7 +47,7 @@ fuzz_target!(|data: &[u8]| {
         blob(&layer),
         half,
     ]);
-    // Lists that say anything: of a layout, a manifest of one, and of Docker.
+    // Arbitrary text as the index of a layout, as the manifest it points to, and as Docker's list.
     unpack(&[mark.clone(), ("index.json".to_owned(), text.to_vec())]);
     let index = format!(r#"{{"manifests":[{{"digest":"sha256:{}"}}]}}"#, digest(text));
     unpack(&[mark, ("index.json".to_owned(), index.into_bytes()), blob(text), blob(&layer)]);

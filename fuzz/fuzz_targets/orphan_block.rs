@@ -9,7 +9,7 @@ use blockyard_fuzz::Input;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    // A block of any length first, then one that is whole and has its magic.
+    // First a block of any length, then a complete one with the right magic.
     let _ = OrphanBlock::parse(data).map(|block| block.inodes().count());
     let mut input = Input(data);
     let length = 1024 << (input.byte() % 3);

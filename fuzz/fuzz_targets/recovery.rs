@@ -1,4 +1,4 @@
-//! Dirty journals with edits: replayed whatever they say, but never over the log itself.
+//! Dirty journals with edits: replay may write anything except the log itself.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 
 const BLOCK: u64 = 1024;
 
-/// The bases with a log that is not empty, and the byte at which it begins.
+/// The bases whose log is not empty, each with the byte where its log begins.
 fn journaled() -> &'static [(Arc<MemoryDevice>, u64)] {
     static JOURNALED: OnceLock<Vec<(Arc<MemoryDevice>, u64)>> = OnceLock::new();
     JOURNALED.get_or_init(|| {
@@ -36,7 +36,7 @@ fn place(device: &dyn BlockDevice) -> Option<JournalPlace> {
     Session::open(device).ok()?.into_journal()
 }
 
-/// The log behind its superblock.
+/// The log after its superblock.
 fn log(device: &dyn BlockDevice, place: &JournalPlace) -> Vec<u8> {
     let mut log = Vec::new();
     let (mut number, end) = (1, place.superblock().blocks());
@@ -58,9 +58,9 @@ fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let choice = input.byte();
     let (base, start) = &journaled()[usize::from(choice & 0x3F) % journaled().len()];
-    // Most edits go to the journal, some to superblock, descriptor and inode.
+    // Most edits go to the journal; some go to the superblock, the descriptor and the inode.
     let image = edit(base, input, if choice & 0x40 == 0 { *start } else { 0 });
-    // Now and then, as reading the log is most of the time this takes.
+    // Only for some inputs: reading the log dominates the run time.
     let place = if data.len() % 16 == 5 { place(&image) } else { None };
     let before = place.as_ref().map(|place| log(&image, place));
     let whole = choice & 0x80 == 0;

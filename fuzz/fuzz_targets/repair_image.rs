@@ -1,5 +1,5 @@
-//! Whole images: a valid base with edits, repaired in memory. Where the plan says that it is
-//! complete, a check of the image that it was written to says so, too.
+//! Whole images: repairs a valid base with edits in memory. If the plan claims to be complete, a
+//! check of the image with the plan applied must agree.
 
 #![no_main]
 

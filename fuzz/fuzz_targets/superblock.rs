@@ -1,4 +1,4 @@
-//! Superblock: any bytes, and any bytes with the right magic and checksum.
+//! The superblock: any bytes, and any bytes with a valid magic and checksum.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Archives: whatever a stream holds is refused or becomes a tree, and the archive of that tree
-//! gives the same tree.
+//! Archives: any stream is refused or becomes a tree, and the archive of that tree gives the same
+//! tree.
 
 #![no_main]
 
@@ -12,18 +12,18 @@ use std::path::Path;
 fuzz_target!(|data: &[u8]| {
     let folder = std::env::temp_dir();
     let name = Path::new("archive");
-    // As it is, which may be compressed; and with sums that let the headers be read.
+    // The input as it is, which may be compressed; and with header checksums made valid.
     for bytes in [data.to_vec(), sealed_headers(data)] {
         let Ok(tree) = Tree::read_archive(Cursor::new(bytes), name, &folder) else { continue };
         let _ = tree.is_container_image();
-        // Holes make files that nobody wants to write in a test.
+        // Holes can make files far too large to write in a test.
         if tree.data_bytes() > 1 << 20 {
             continue;
         }
         let mut archive = Vec::new();
         tree.write_archive(&mut archive, name).expect("a tree can be written");
         let again = match Tree::read_archive(Cursor::new(archive), name, &folder) {
-            // In another order files with large holes may not fit the spool any more.
+            // In another order, files with large holes may exceed the spool.
             Err(Error::Source { .. }) => continue,
             again => again.expect("what was written can be read"),
         };

@@ -1,4 +1,4 @@
-//! Attribute lists in inodes and blocks: parsing, and writing back what was parsed.
+//! Attribute lists in inodes and blocks: parses them, and writes back what was parsed.
 
 #![no_main]
 
@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let list = AttributeList::parse(&area, home).expect("it was parsed before");
     if list.is_empty() {
-        // Written as no list at all.
+        // An empty list is written as no list at all.
         return;
     }
     let mut again = vec![0; length];

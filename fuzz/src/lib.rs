@@ -1,5 +1,5 @@
-//! What the targets share: a valid superblock to parse other structures under, and images made of a
-//! base and edits.
+//! Shared by the targets: a valid superblock to parse other structures under, and images made from
+//! a base and edits.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use blockyard_disk::Superblock;
 use blockyard_disk::superblock::{MAGIC, RawSuperblock};
 use zerocopy::little_endian::{U16, U32};
 
-/// Takes bytes off the front of a fuzzer's input; what is missing is zero.
+/// Takes bytes off the front of a fuzzer's input. Missing bytes are zero.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -41,7 +41,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A valid raw superblock of 64 MiB: the byte chooses block size, checksums, descriptor size and
+/// A valid raw superblock of 64 MiB. The byte chooses block size, checksums, descriptor size and
 /// inode size.
 pub fn raw_superblock(choice: u8) -> RawSuperblock {
     let mut raw = RawSuperblock::zeroed();
@@ -76,7 +76,7 @@ pub fn superblock(choice: u8) -> Superblock {
     Superblock::verify(raw_superblock(choice)).expect("the superblock is valid")
 }
 
-/// The images in the directory `BLOCKYARD_FUZZ_BASES`, in the order of their names.
+/// The images in the directory `BLOCKYARD_FUZZ_BASES`, sorted by name.
 pub fn bases() -> &'static [Arc<MemoryDevice>] {
     static BASES: OnceLock<Vec<Arc<MemoryDevice>>> = OnceLock::new();
     BASES.get_or_init(|| {
@@ -92,7 +92,7 @@ pub fn bases() -> &'static [Arc<MemoryDevice>] {
     })
 }
 
-/// A base image with edits. Each edit of the input is an offset (most often in the first mebibyte,
+/// A base image with edits. Each edit in the input is an offset (mostly in the first mebibyte,
 /// where the metadata is) and one to four bytes.
 pub fn edited_image(data: &[u8]) -> Arc<dyn BlockDevice> {
     let mut input = Input(data);
@@ -101,7 +101,7 @@ pub fn edited_image(data: &[u8]) -> Arc<dyn BlockDevice> {
     Arc::new(edit(base, input, 0))
 }
 
-/// A base with the edits of the input, their offsets counted from `from`.
+/// A base with the input's edits; their offsets count from `from`.
 pub fn edit(base: &Arc<MemoryDevice>, mut input: Input<'_>, from: u64) -> OverlayDevice<Arc<MemoryDevice>> {
     let image = OverlayDevice::new(Arc::clone(base));
     while !input.0.is_empty() {
@@ -116,7 +116,7 @@ pub fn edit(base: &Arc<MemoryDevice>, mut input: Input<'_>, from: u64) -> Overla
     image
 }
 
-/// Bytes of a header of an archive, and of the units in which content comes.
+/// Size in bytes of a tar header, and of the units that content is padded to.
 const RECORD: usize = 512;
 
 fn seal(header: &mut [u8]) {
@@ -125,7 +125,7 @@ fn seal(header: &mut [u8]) {
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// An archive in which every record has the sum of a header.
+/// An archive in which every record has a valid header checksum.
 #[must_use]
 pub fn sealed_headers(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();

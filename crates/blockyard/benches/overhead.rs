@@ -1,6 +1,6 @@
-//! What the path layer costs: `write_at` through `File` beside the engine's call, and `open` of a
-//! deep path beside the sum of its look-ups. Prints medians of rounds that take turns; it judges
-//! nothing.
+//! The cost of the path layer: `write_at` through `File` against the engine's own call, and `open`
+//! of a deep path against the sum of its look-ups. Prints medians of alternating rounds; there is
+//! no pass or fail.
 
 #![allow(clippy::as_conversions, clippy::cast_precision_loss, clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ const ROUNDS: usize = 31;
 const CALLS: u64 = 20_000;
 const DEPTH: usize = 10;
 
-/// Nanoseconds of a call, of `CALLS` of them.
+/// Nanoseconds per call, averaged over `CALLS` calls.
 fn timed(mut call: impl FnMut(u64)) -> f64 {
     let began = Instant::now();
     for number in 0..CALLS {
@@ -22,7 +22,8 @@ fn timed(mut call: impl FnMut(u64)) -> f64 {
     began.elapsed().as_nanos() as f64 / CALLS as f64
 }
 
-/// Medians of two calls that take turns, and of the ratio of a pair, with its quartiles.
+/// Runs two calls in alternating rounds. Prints the median of each, and the median and quartiles of
+/// their ratio.
 fn compare(name: &str, mut ours: impl FnMut() -> f64, mut base: impl FnMut() -> f64) {
     let mut rows: Vec<(f64, f64)> = (0..ROUNDS)
         .map(|round| {

@@ -1,4 +1,4 @@
-//! Cuts the power in the middle of work: what was synced is there afterwards, and the image is
+//! Cuts the power in the middle of work. What was synced is there afterwards, and the image is
 //! sound.
 
 use blockyard::device::{MemoryDevice, RecorderDevice};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let disk = Arc::new(MemoryDevice::new(64 << 20));
     ImageOptions::new().make_on(Arc::clone(&disk))?.close()?;
-    // What the disk holds now, and what happens to it from now on.
+    // The state of the disk now, and a record of every write from now on.
     let before = disk.duplicate();
     let recorder = Arc::new(RecorderDevice::new(Arc::clone(&disk)));
 
@@ -24,7 +24,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     fs.remove_file("order")?;
     fs.close()?;
 
-    // The disk as the power cut left it: what was written up to then, and nothing after.
+    // The disk after the power cut: everything written before it, and nothing after.
     let left = before;
     recorder.log().apply_prefix(cut, &left)?;
     let fs = ImageOptions::new().open_device(Arc::new(left.duplicate()))?;

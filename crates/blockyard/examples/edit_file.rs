@@ -1,23 +1,23 @@
-//! Edits a file in an image that is there: the new content comes whole or not at all, also when the
-//! power fails midway.
+//! Edits a file in an existing image. The new content replaces the old completely or not at all,
+//! even if the power fails midway.
 
 use blockyard::{FileSystem, OpenOptions, Result};
 use std::io::Write;
 use std::path::Path;
 
-/// Replaces a word of a file by another.
+/// Replaces a word in a file.
 fn replace(fs: &FileSystem, path: &Path, word: &str, by: &str) -> Result<()> {
     let text = fs.read_to_string(path)?.replace(word, by);
     let mode = fs.metadata(path)?.mode();
     let new = path.with_extension("new");
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(fs, &new)?;
     file.write_all(text.as_bytes())?;
-    // The content is durable before it gets the name.
+    // The content must be durable before the rename gives it the name.
     file.sync_all()?;
     fs.rename(&new, path)
 }
 
-/// Makes an image with a file, and edits that.
+/// Makes an image with a file, and edits the file.
 ///
 /// # Errors
 /// Those of the library, and of files of the host.

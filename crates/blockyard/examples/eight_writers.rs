@@ -1,4 +1,5 @@
-//! Eight threads write to one image at once: each to a file of its own, and all to one.
+//! Eight threads write to one image at once: each to its own file, and all of them to one common
+//! file.
 
 use blockyard::{FileSystem, Result};
 use std::thread;
@@ -6,7 +7,7 @@ use std::thread;
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 512;
 
-/// Writes one thread's blocks: to its own file, and to every eighth place of the common one.
+/// Writes one thread's blocks: to its own file, and to every eighth block of the common one.
 fn write(fs: &FileSystem, common: &blockyard::File, thread: u8) -> Result<()> {
     let own = fs.create(format!("own/{thread}"))?;
     let block = [thread; 4096];
@@ -17,7 +18,7 @@ fn write(fs: &FileSystem, common: &blockyard::File, thread: u8) -> Result<()> {
     own.sync_all()
 }
 
-/// Starts the threads, and looks at what they wrote.
+/// Starts the threads, and checks what they wrote.
 ///
 /// # Errors
 /// Those of the library.

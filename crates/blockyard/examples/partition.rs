@@ -1,4 +1,4 @@
-//! Reads a partition of a disk image: finds it in the table, and lists what is in it.
+//! Reads a partition of a disk image: finds it in the partition table, and lists its files.
 
 use blockyard::device::{BlockDevice, FileDevice, PartitionTable};
 use blockyard::{FileType, ImageOptions, Result};
@@ -31,7 +31,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let disk = folder.path().join("disk.img");
     let (first, bytes) = (1 << 20, 32 << 20);
-    // A table of the old kind: one Linux partition, in sectors of 512 bytes.
+    // An MBR table: one Linux partition, in sectors of 512 bytes.
     let device = FileDevice::create(&disk, first + bytes)?;
     let mut sector = [0; 512];
     sector[446 + 4] = 0x83;

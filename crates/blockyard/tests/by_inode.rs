@@ -1,11 +1,11 @@
-//! Inodes by number and generation: what was deleted is stale, and never somebody else.
+//! Inodes by number and generation: a deleted one is stale, and never taken for another.
 
 #![allow(clippy::unwrap_used)]
 
 use blockyard::{FileType, ImageOptions, InodeId, RenameMode, SetAttributes, XattrMode, engine::NewInode};
 
-/// The number of a deleted file is given to the next one, and what is done through the old identity
-/// does not reach it.
+/// A deleted file's number goes to the next file. Operations through the old identity must not
+/// reach the new file.
 #[test]
 fn a_number_that_was_given_anew_is_stale() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
@@ -50,7 +50,7 @@ fn a_number_that_was_given_anew_is_stale() {
     assert_eq!(fs.metadata("b").unwrap().mode(), 0o600);
 }
 
-/// What is held can be used without a name, and goes with the last hold.
+/// A held inode can be used without a name, and is freed with the last hold.
 #[test]
 fn a_hold_keeps_an_inode_without_names() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
@@ -80,8 +80,8 @@ fn a_hold_keeps_an_inode_without_names() {
     assert_eq!(fs.statfs().unwrap().inodes_free, free);
 }
 
-/// Positions in a directory: whatever is made and removed between two batches, what was there all
-/// the time comes once.
+/// Directory positions survive changes: whatever is made and removed between two batches, an entry
+/// that stays is listed exactly once.
 #[test]
 fn positions_in_a_directory_stay_valid() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
@@ -97,7 +97,7 @@ fn positions_in_a_directory_stay_valid() {
         let (batch, next) = inodes.read_dir(dir, at, 7).unwrap();
         seen.extend(batch.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()));
         let _ = fs.remove_file(format!("dir/goes-{rounds}"));
-        // Fewer than a batch: the listing has to come to its end.
+        // Fewer than a batch, so that the listing reaches its end.
         for number in 0..3 {
             fs.write(format!("dir/comes-{rounds}-{number}"), "").unwrap();
         }

@@ -1,4 +1,4 @@
-//! How an instance ends: closed, dropped, with files that are open, in a panic; and who may open an
+//! How an instance ends: closed, dropped, with open files, or in a panic; and who may open the
 //! image meanwhile.
 
 #![allow(clippy::unwrap_used)]
@@ -26,8 +26,7 @@ fn assert_clean(device: &MemoryDevice) {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
-/// What nobody closed or synced is there, and the image says that it was closed.
-/// A size that no file system has once emptied the file before it was refused.
+/// An invalid size once emptied the file before it was refused.
 #[test]
 fn a_file_system_that_cannot_be_made_costs_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -43,6 +42,7 @@ fn a_file_system_that_cannot_be_made_costs_nothing() {
     assert!(!new.exists());
 }
 
+/// Unsynced data survives a drop, and the image is marked clean.
 #[test]
 fn a_dropped_instance_loses_nothing() {
     let memory = make(32 << 20);
@@ -50,7 +50,7 @@ fn a_dropped_instance_loses_nothing() {
     assert_clean(&memory);
     let fs = open(&memory);
     assert_eq!(fs.read("file").unwrap(), vec![7; 100_000]);
-    // A file keeps the image open; it goes with the last of them.
+    // An open file keeps the image open; the last one to be dropped closes it.
     let file = fs.create("late").unwrap();
     drop(fs);
     assert!(ImageOptions::new().open_device(Arc::clone(&memory)).unwrap_err().is_busy());
@@ -60,7 +60,7 @@ fn a_dropped_instance_loses_nothing() {
     assert_eq!(open(&memory).read("late").unwrap(), b"late");
 }
 
-/// An instance that was dropped while its thread unwinds, by a panic that is none of its own.
+/// An instance is dropped while its thread unwinds from a panic elsewhere.
 #[test]
 fn a_panic_outside_loses_nothing() {
     let memory = make(32 << 20);
@@ -74,7 +74,7 @@ fn a_panic_outside_loses_nothing() {
     assert_eq!(open(&memory).read("file").unwrap(), b"text");
 }
 
-/// Closing ends the files, and gives the image to others at once.
+/// Closing ends the open files, and lets others open the image at once.
 #[test]
 fn close_ends_open_files() {
     let folder = tempfile::tempdir().unwrap();
@@ -102,8 +102,8 @@ fn close_ends_open_files() {
     assert!(check::check(&device, &check::Options::default()).unwrap().is_clean());
 }
 
-/// Threads use what another one closes: each operation is done or refused, and what was done is
-/// there.
+/// Threads use an instance that another thread closes. Each operation is done or refused, and what
+/// was done is there.
 #[test]
 fn operations_beside_a_close_are_done_or_refused() {
     for _ in 0..20 {
@@ -135,12 +135,12 @@ fn operations_beside_a_close_are_done_or_refused() {
     }
 }
 
-/// A device that panics at the n-th read from when it is set.
+/// A device that panics at the n-th read after it is set.
 struct Trap {
     below: Arc<MemoryDevice>,
-    /// Reads that are left; none when it is 0.
+    /// Reads left before the panic; the trap is off at 0.
     reads: AtomicU64,
-    /// How long it waits before it panics.
+    /// How long it waits before the panic.
     delay: Duration,
 }
 
@@ -175,7 +175,7 @@ impl BlockDevice for Trap {
     }
 }
 
-/// An image with directories that no instance has in memory, and a trap over it.
+/// An image whose directories no instance has in memory, with a trap on top.
 fn trapped(delay: Duration) -> (Arc<MemoryDevice>, Arc<Trap>) {
     let memory = make(64 << 20);
     let fs = open(&memory);
@@ -190,8 +190,8 @@ fn trapped(delay: Duration) -> (Arc<MemoryDevice>, Arc<Trap>) {
     (memory, trap)
 }
 
-/// Wherever an operation panics, the instance is read-only, and the image comes back as the last
-/// sync left it.
+/// Wherever an operation panics, the instance becomes read-only, and the image comes back as the
+/// last sync left it.
 #[test]
 fn a_panic_inside_an_operation_leaves_what_was_committed() {
     let mut panics = 0;
@@ -216,7 +216,7 @@ fn a_panic_inside_an_operation_leaves_what_was_committed() {
         assert!(fs.sync().is_err());
         assert_eq!(fs.read("kept").unwrap(), b"kept");
         assert!(fs.close().is_err());
-        // The image says that something went wrong; what it holds is what was synced.
+        // The image records that something went wrong, and holds what was synced.
         let found = ImageOptions::new().read_only(true).open_device(Arc::clone(&memory)).unwrap();
         assert_eq!(found.read("kept").unwrap(), b"kept");
         assert!(!found.exists("lost").unwrap() && !found.exists("later").unwrap());
@@ -229,7 +229,7 @@ fn a_panic_inside_an_operation_leaves_what_was_committed() {
     assert!(panics >= 3, "only {panics} of the trials panicked");
 }
 
-/// A commit waits for the operation that will panic: it must not write what that leaves.
+/// A commit waits for the operation that will panic, and must not write what the panic leaves.
 #[test]
 fn a_commit_that_waits_for_an_operation_that_panics_writes_nothing() {
     let mut panics = 0;
@@ -244,7 +244,7 @@ fn a_commit_that_waits_for_an_operation_that_panics_writes_nothing() {
             let operation = scope
                 .spawn(|| catch_unwind(AssertUnwindSafe(|| fs.remove_dir_all("dir-7").unwrap())).is_err());
             let sync = scope.spawn(|| {
-                // Not before the operation is on the way.
+                // Wait until the operation has started.
                 while trap.reads.load(Ordering::SeqCst) == nth {
                     std::thread::yield_now();
                 }
@@ -266,8 +266,7 @@ fn a_commit_that_waits_for_an_operation_that_panics_writes_nothing() {
     assert!(panics >= 2, "only {panics} of the trials panicked");
 }
 
-/// With a thread in the background what is old is written although nobody asks; it ends with the
-/// instance.
+/// The background thread writes old data although nobody asks, and ends with the instance.
 #[test]
 fn the_thread_in_the_background_commits() {
     let memory = make(32 << 20);
@@ -284,7 +283,7 @@ fn the_thread_in_the_background_commits() {
         let found = ImageOptions::new().read_only(true).open_device(copy).unwrap();
         found.read("file").is_ok_and(|text| text == b"text")
     };
-    // It comes some time after a second; the limit is for a machine that is busy.
+    // The write comes some time after a second; the limit is for a busy machine.
     let waited = (0..600).take_while(|_| {
         std::thread::sleep(Duration::from_millis(100));
         !is_there()
@@ -296,7 +295,7 @@ fn the_thread_in_the_background_commits() {
     assert_clean(&memory);
 }
 
-/// With much data waiting the thread does not wait for its age.
+/// When much data is waiting, the thread does not wait for it to be old.
 #[test]
 fn the_thread_in_the_background_writes_back_what_is_much() {
     let memory = make(64 << 20);
@@ -313,7 +312,7 @@ fn the_thread_in_the_background_writes_back_what_is_much() {
         file.write_at(&[1; 100_000], 0).unwrap();
     }
     let is_placed = || files.iter().any(|file| file.extents().unwrap().iter().all(|extent| !extent.dirty));
-    // The limit is for a machine that is busy.
+    // The limit is for a busy machine.
     let waited = (0..600).take_while(|_| {
         std::thread::sleep(Duration::from_millis(100));
         !is_placed()

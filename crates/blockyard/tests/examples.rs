@@ -26,7 +26,7 @@ mod examples {
     work!(crash_and_recovery edit_file eight_writers make_image partition);
 }
 
-/// They are short, and all of them are run here.
+/// The examples are short, and all of them run here.
 #[test]
 fn each_has_under_sixty_lines() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");

@@ -1,5 +1,5 @@
-//! `File` against `std::fs::File` on an ext4 of the kernel: random sequences over the whole of both
-//! interfaces give equal results and equal errors, and leave equal files.
+//! `File` against `std::fs::File` on the kernel's ext4: random sequences over both whole interfaces
+//! give equal results, equal errors and equal files.
 //!
 //! `STEPS=n` sets the number of operations (2,000; in full 100,000), `SEED` the seed.
 
@@ -19,7 +19,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 use rustix::fs::{FallocateFlags, fallocate, seek};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Operations of one sequence.
+/// Operations in one sequence.
 const STEPS: usize = 80;
 
 #[derive(Clone, Debug)]
@@ -77,8 +77,8 @@ fn len() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 0..300usize, 3 => 0..20_000usize, 2 => prop_oneof![Just(0), Just(4095), Just(4096), Just(4097)]]
 }
 
-/// Ranges of holes and allocations, with or without asking where they are: what the kernel has read
-/// of blocks that are only allocated counts as data there.
+/// Operations that either allocate ranges or seek data and holes, but not both: once the kernel has
+/// read blocks that are only allocated, it reports them as data.
 fn op(allocates: bool) -> BoxedStrategy<Op> {
     let slot = 0..4usize;
     let name = 0..NAMES.len();
@@ -127,12 +127,12 @@ fn position() -> impl Strategy<Value = Position> {
     ]
 }
 
-/// What an operation answered: a number and bytes, or an errno.
+/// The answer of an operation: a number and bytes, or an errno.
 type Answer = Result<(u64, Vec<u8>), i32>;
 
 fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(match error.kind() {
-        // What the standard library refuses itself.
+        // The standard library refuses this before any system call.
         io::ErrorKind::InvalidInput => 22,
         _ => -1,
     })
@@ -151,12 +151,12 @@ fn found(buf: Vec<u8>, result: io::Result<usize>) -> Answer {
     Ok((read as u64, buf[..read].to_vec()))
 }
 
-/// Bytes that say when they were written.
+/// Bytes that identify the step that wrote them.
 fn bytes(step: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (step * 31 + at) as u8 | 1).collect()
 }
 
-/// What both kinds of file do alike, by the traits of the standard library.
+/// Operations that both kinds of file share through the standard library's traits.
 fn through_traits<'f, F: FileExt>(file: &'f F, op: &Op, step: usize) -> Option<Answer>
 where
     &'f F: Read + Write + Seek,
@@ -177,7 +177,7 @@ where
         }
         Op::WriteAt { at, len, .. } => number(file.write_at(&bytes(step, len), at).map(|len| len as u64)),
         Op::ReadToEnd { .. } => {
-            // Not gigabytes of holes.
+            // A limit, so that holes of gigabytes are not read.
             let mut buf = Vec::new();
             let read = stream.take(1 << 20).read_to_end(&mut buf);
             found(buf, read)
@@ -255,7 +255,8 @@ fn time(seconds: u32) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds.into())
 }
 
-/// Attributes in one number; a time of this year is not told, as the two clocks differ.
+/// Attributes folded into one number. Times that the clock set are left out, as the two sides
+/// differ there.
 fn facts(len: u64, mode: u32, links: u64, seconds: i64) -> u64 {
     let is_set = !(1_700_000_000..=4_000_000_000).contains(&seconds);
     let seconds = if is_set { seconds as u64 } else { 0 };
@@ -382,7 +383,7 @@ fn a_file_answers_as_one_of_the_kernel() {
     let mut runner = TestRunner::new_with_rng(config, rng);
     let sequences = any::<bool>().prop_flat_map(|allocates| prop::collection::vec(op(allocates), STEPS));
     let result = runner.run(&sequences, |ops| {
-        // The closure may be called again to shrink: each time in directories of its own.
+        // Shrinking calls the closure again, so each call uses directories of its own.
         let number = SEQUENCE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let host = mount.path().join(format!("d{number}"));
         fs::create_dir(&host).unwrap();
@@ -422,7 +423,7 @@ fn a_file_answers_as_one_of_the_kernel() {
 static SEQUENCE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 static COMPARED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// The beginning of a file.
+/// The first 8 MiB of a file.
 fn start(file: impl Read) -> Vec<u8> {
     let mut content = Vec::new();
     file.take(8 << 20).read_to_end(&mut content).unwrap();

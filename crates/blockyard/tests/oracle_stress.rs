@@ -1,8 +1,9 @@
-//! Sixteen threads open, rename, cut, list, remove and drop the same few files by path: nobody
-//! meets another file than the one that was opened, nothing is left over, and e2fsck finds nothing.
+//! Sixteen threads open, rename, truncate, list, remove and drop the same few files by path. No
+//! thread ever meets a file other than the one it opened, nothing is left over, and e2fsck finds
+//! nothing.
 //!
-//! `STEPS=n` sets the operations of a thread (400), `SECONDS_LONG=n` lets them go on for so long
-//! instead (600 in full), `SEED` the seed.
+//! `STEPS=n` sets the operations per thread (400). `SECONDS_LONG=n` runs for a time instead (600 in
+//! full). `SEED` sets the seed.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -19,7 +20,7 @@ const DIRECTORIES: u32 = 4;
 const NAMES: u32 = 6;
 const BLOCK: u64 = 4096;
 
-/// A file that somebody has open, and what it says in each of its blocks.
+/// An open file, and the tag that each of its blocks holds.
 struct Open {
     file: File,
     tag: u64,
@@ -30,7 +31,7 @@ struct Stress<'a> {
     random: ChaCha8Rng,
     open: Vec<Open>,
     tags: &'a AtomicU64,
-    /// Operations that worked.
+    /// Operations that succeeded.
     done: u64,
 }
 
@@ -39,7 +40,8 @@ impl Stress<'_> {
         format!("d{}/f{}", self.random.random_range(0..DIRECTORIES), self.random.random_range(0..NAMES))
     }
 
-    /// What others make of the names meanwhile: errors that are no fault.
+    /// Passes a result on. Errors that follow from what other threads do with the names are no
+    /// fault.
     fn note<T>(&mut self, what: &str, result: blockyard::Result<T>) -> Option<T> {
         match result {
             Ok(value) => {
@@ -111,7 +113,7 @@ impl Stress<'_> {
         }
     }
 
-    /// Writes, reads, cuts or syncs a file that is open, whatever became of its names.
+    /// Writes, reads, truncates or syncs an open file, whatever became of its names.
     fn use_one(&mut self) {
         if self.open.is_empty() {
             return;
@@ -134,7 +136,7 @@ impl Stress<'_> {
     }
 }
 
-/// What a file says at a place; nothing in holes and behind the end.
+/// The tag at an offset of a file; `None` in holes and beyond the end.
 fn tag_at(file: &File, offset: u64) -> Option<u64> {
     let mut bytes = [0; 8];
     let read = file.read_at(&mut bytes, offset).unwrap();
@@ -180,7 +182,7 @@ fn sixteen_threads_on_the_same_names() {
                     };
                     let guard = Told(failed);
                     for step in (0..).take_while(|step| goes_on(*step)) {
-                        // One that failed ends all.
+                        // One failure stops all threads.
                         if step % 64 == 0 && failed.load(Ordering::Relaxed) {
                             break;
                         }
@@ -203,7 +205,7 @@ fn sixteen_threads_on_the_same_names() {
     e2fsck_clean(&image);
 }
 
-/// Tells the others when its thread panics.
+/// Tells the other threads when its own panics.
 struct Told<'a>(&'a AtomicBool);
 
 impl Drop for Told<'_> {

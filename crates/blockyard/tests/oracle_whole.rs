@@ -1,5 +1,5 @@
-//! The library from end to end on image files: what it leaves is sound for e2fsck, and the kernel
-//! sees the same tree.
+//! The library from end to end on image files: e2fsck finds its images sound, and the kernel sees
+//! the same tree.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -39,8 +39,7 @@ fn four_threads_write_rename_list_and_reopen() {
     }
 }
 
-/// The position of a file, appending, cutting and holes, as users of the standard library expect
-/// them.
+/// Positions, appends, truncation and holes behave as users of the standard library expect.
 #[test]
 fn a_file_reads_writes_and_seeks() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
@@ -90,7 +89,7 @@ impl Ahead for blockyard::FileExtent {
     }
 }
 
-/// Which combinations of options are refused, and how, as the standard library does it.
+/// Which combinations of options are refused, and how, as in the standard library.
 #[test]
 fn options_of_opening_mean_what_they_mean_in_std() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
@@ -128,8 +127,8 @@ fn options_of_opening_mean_what_they_mean_in_std() {
     }
 }
 
-/// Errors of operations by path are those of the same calls of the standard library on a file
-/// system of the kernel.
+/// Operations by path return the same errors as the standard library's calls on a kernel file
+/// system.
 #[test]
 fn errors_of_paths_are_those_of_the_kernel() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
@@ -179,7 +178,7 @@ fn errors_of_paths_are_those_of_the_kernel() {
     fn theirs<T>(result: std::io::Result<T>) -> i32 {
         result.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |_| 0)
     }
-    // None of them changes anything on these paths but by error.
+    // On these paths none of them changes anything unless there is a bug.
     let calls: [Call; 9] = [
         ("open", |fs, path| ours(fs.open(path)), |path| theirs(std::fs::File::open(path))),
         ("metadata", |fs, path| ours(fs.metadata(path)), |path| theirs(std::fs::metadata(path))),
