@@ -1,8 +1,8 @@
-//! FUSE as the crate fuser carries it: its requests become questions to the [`Server`], its answers
-//! what fuser sends.
+//! FUSE through the crate fuser: its requests become calls of the [`Server`], and the server's
+//! answers become fuser's replies.
 //!
-//! The only module, with its parts, that knows fuser. What fuser 0.18 does not carry is not here:
-//! `tmpfile`, `statx` (the time of creation), `syncfs`, io_uring.
+//! Only this module and its parts know fuser. Features that fuser 0.18 lacks are missing here:
+//! `tmpfile`, `statx` (the creation time), `syncfs`, io_uring.
 
 mod convert;
 mod replies;
@@ -38,15 +38,15 @@ use crate::figures::{Figures, Kind};
 use crate::record::{Event, Recorder};
 use crate::server::{Changes, Control, Creation, Errno, Listed, Server, Transfer};
 
-/// Bytes that one request reads at most.
+/// Most bytes that one request reads.
 const READ_MAX: u32 = 1 << 20;
 
 thread_local! {
-    /// Where what is read is put together.
+    /// Buffer for the bytes of a read.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Brings requests to the server.
+/// Passes requests to the server.
 pub(crate) struct Adapter {
     shared: Arc<Shared>,
 }
@@ -57,12 +57,12 @@ pub(crate) struct Shared {
     crew: Crew,
     figures: Arc<Figures>,
     recorder: Option<Recorder>,
-    /// What tells the kernel that it must ask again.
+    /// Tells the kernel to drop what it has cached.
     notifier: OnceLock<Notifier>,
 }
 
 impl Adapter {
-    /// For a session of so many receiving threads.
+    /// An adapter for a session with so many receiving threads.
     pub(crate) fn new(
         server: Arc<Server>,
         figures: Arc<Figures>,
@@ -73,7 +73,7 @@ impl Adapter {
         Self { shared: Arc::new(Shared { server, crew, figures, recorder, notifier: OnceLock::new() }) }
     }
 
-    /// Answers a request: here, or by another thread where the receiving ones are busy.
+    /// Answers a request, on another thread if the receiving ones are busy.
     fn answer(&self, kind: Kind, work: impl FnOnce(&Shared, Instant) + Send + 'static) {
         let began = Instant::now();
         if let Some(_busy) = self.shared.crew.busy() {
@@ -90,30 +90,30 @@ impl Adapter {
 }
 
 impl Shared {
-    /// Records what was asked, where that is wanted.
+    /// Records a request, if recording is on.
     fn record<T>(&self, came: Instant, done: &Result<T, Errno>, event: impl FnOnce(Option<&T>) -> Event) {
         if let Some(recorder) = &self.recorder {
             recorder.note(came, event(done.as_ref().ok()), done.as_ref().err().map(|error| error.raw()));
         }
     }
 
-    /// As [`Shared::record`], for what has no line of its own.
+    /// As [`Shared::record`], for a request that the trace format has no line for.
     fn record_note<T>(&self, came: Instant, done: &Result<T, Errno>, call: &'static str, inode: INodeNo) {
         self.record(came, done, |_| Event::Note { call, inode: Some(inode.0), range: None });
     }
 
-    /// Has the kernel write what it caches of a file, and forget its pages; other threads answer
-    /// these writes.
+    /// Makes the kernel write back what it caches of a file and drop its pages. Other threads
+    /// answer these writes.
     fn hand_over_cached(&self, node: INodeNo) {
         if let Some(notifier) = self.notifier.get() {
             let _ = notifier.inval_inode(node, 0, 0);
         }
     }
 
-    /// Has the kernel ask for the attributes of an inode again.
+    /// Makes the kernel ask for the attributes of an inode again.
     fn attributes_changed(&self, node: INodeNo) {
         if let Some(notifier) = self.notifier.get() {
-            // The kernel may have forgotten the inode.
+            // An error is fine: the kernel may have forgotten the inode.
             let _ = notifier.inval_inode(node, -1, 0);
         }
     }
@@ -177,7 +177,8 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let caller = caller(request);
-        // Programs name no open file when they set times; the kernel does, for what it cached.
+        // Programs set times without naming an open file. The kernel names one for the writes it
+        // cached.
         let other = mode.is_some() || uid.is_some() || gid.is_some() || size.is_some() || accessed.is_some();
         let changes = Changes {
             of_cached_writes: file.is_some() && !other,
@@ -429,14 +430,13 @@ impl Filesystem for Adapter {
                 Ok(written) => reply.written(written.len),
                 Err(error) => reply.error(errno(error)),
             }
-            // Behind the answer: the kernel may be about to forget the inode and wait for this
-            // write, and the notice would wait for
-            // that.
+            // Only after the answer: the kernel may be about to forget the inode, waiting for this
+            // write, and the notification would wait for the kernel.
             if how.drops_privileges || written.is_ok_and(|written| written.allocates) {
                 shared.attributes_changed(inode);
             }
         };
-        // The bytes are copied only when another thread has to write them.
+        // The bytes are copied only if another thread has to write them.
         if let Some(_busy) = self.shared.crew.busy() {
             crew::run(|| work(&self.shared, data, reply));
             self.shared.figures.note(Kind::Write, came.elapsed());
@@ -450,8 +450,8 @@ impl Filesystem for Adapter {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Closing a file promises nothing beyond what it wrote; the kernel has written its pages by
-        // now, and told of errors.
+        // Closing a file promises nothing more. By now the kernel has written its pages and
+        // reported errors.
         reply.error(errno(Errno::NOSYS));
     }
 
@@ -481,7 +481,8 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Listing needs no state: positions are the directory's own. The kernel does not ask again.
+        // Listing needs no state, because positions belong to the directory. After this answer the
+        // kernel does not ask again.
         reply.error(errno(Errno::NOSYS));
     }
 
@@ -658,9 +659,8 @@ impl Filesystem for Adapter {
         reply: ReplyLseek,
     ) {
         self.answer(Kind::Seek, move |shared, came| {
-            // The kernel asks without having told what it caches. Who asks has the file open, so
-            // the notice waits for nobody but the
-            // writes that it causes.
+            // The kernel seeks without writing back what it caches. The caller has the file open,
+            // so the notification waits only for the writes that it causes.
             if shared.server.may_be_cached(handle(file)).unwrap_or(false) {
                 shared.hand_over_cached(inode);
             }
@@ -690,7 +690,7 @@ impl Filesystem for Adapter {
     ) {
         let caller = caller(request);
         self.answer(Kind::Copy, move |shared, came| {
-            // The answer has 32 bits.
+            // The reply has 32 bits for the length.
             let length = length.min(1 << 30);
             let copied =
                 shared.server.copy_range(caller, (handle(from), offset), (handle(to), target), length);

@@ -1,13 +1,12 @@
-//! Threads for requests that wait.
+//! Threads for requests that block.
 //!
-//! The threads that receive requests answer them themselves, which is quickest, as long as one of
-//! them stays free to receive: what comes beyond that is handed to others, which are started as
-//! they are needed and end when they are idle. So a device that does not answer holds up who waits
-//! for it, and nobody else, and many may wait for one commit together.
+//! Receiving threads answer requests themselves, which is fastest, as long as one of them stays
+//! free to receive. Further requests are handed to extra threads, which start on demand and end
+//! when idle. So a device that stops answering holds up only those that wait for it, and many
+//! requests can wait for one commit together.
 //!
-//! Who became idle last is called first. So those whom only a burst needed are not called again,
-//! end, and give their memory back,
-//! also while requests go on.
+//! The thread that became idle last is used first. So threads that only a burst needed stay idle,
+//! end, and give their memory back even while requests continue.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,43 +20,44 @@ use blockyard_sync::{AtomicUsize, Condvar, Mutex, Ordering, rank};
 /// A request that was handed over.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// How long a thread waits for another request.
+/// How long an idle thread waits for another request.
 const IDLE: Duration = Duration::from_secs(10);
-/// Threads at most: requests beyond wait for one of them.
+/// Most extra threads. Requests beyond that wait for one of them.
 const THREADS_MAX: usize = 512;
 
-/// Who answers requests.
+/// Decides which thread answers a request.
 #[derive(Clone)]
 pub(crate) struct Crew(Arc<Shared>);
 
 struct Shared {
     /// Receiving threads that may be busy at once.
     busy_max: usize,
-    /// Receiving threads that are. Relaxed: a count that only keeps one free.
+    /// Receiving threads that are busy. Relaxed: a count that only keeps one of them free.
     busy: AtomicUsize,
     waiting: Mutex<Waiting>,
-    /// How long a thread waits for another request.
+    /// How long an idle thread waits for another request.
     patience: Duration,
 }
 
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Job>,
-    /// All threads, idle or not.
+    /// All extra threads, idle or not.
     threads: usize,
-    /// Idle threads that nobody called yet, the last to become so at the end.
+    /// Idle threads that nobody has called, the most recent one last.
     idle: Vec<Arc<Condvar>>,
 }
 
 impl Waiting {
-    /// Takes an idle thread off the list; gives whether it stood there, which is: nobody called it.
+    /// Removes an idle thread from the list. Returns whether it was there, which means that nobody
+    /// called it.
     fn strike(&mut self, bell: &Arc<Condvar>) -> bool {
         let at = self.idle.iter().position(|idle| Arc::ptr_eq(idle, bell));
         at.map(|at| self.idle.remove(at)).is_some()
     }
 }
 
-/// A receiving thread that answers a request itself.
+/// Marks a receiving thread as busy while it lives.
 pub(crate) struct Busy<'a>(&'a AtomicUsize);
 
 impl Drop for Busy<'_> {
@@ -67,7 +67,7 @@ impl Drop for Busy<'_> {
 }
 
 impl Crew {
-    /// Beside so many receiving threads, at least 2.
+    /// For so many receiving threads, at least 2.
     pub(crate) fn new(receivers: usize) -> Self {
         Self::with_patience(receivers, IDLE)
     }
@@ -82,8 +82,8 @@ impl Crew {
         }))
     }
 
-    /// Whether the calling thread, which receives, may answer what it received: as long as the
-    /// answer lives it is busy.
+    /// Whether the calling (receiving) thread may answer its request itself. It counts as busy
+    /// while the returned value lives.
     pub(crate) fn busy(&self) -> Option<Busy<'_>> {
         let shared = &*self.0;
         if shared.busy.fetch_add(1, Ordering::Relaxed) < shared.busy_max {
@@ -93,7 +93,7 @@ impl Crew {
         None
     }
 
-    /// Has another thread do it.
+    /// Lets another thread do the job.
     pub(crate) fn hand_over(&self, job: Job) {
         let (bell, needs_thread) = {
             let mut waiting = self.0.waiting.lock();
@@ -116,7 +116,7 @@ impl Crew {
                 waiting.threads -= 1;
                 waiting.threads == 0
             };
-            // Nobody else would ever do it.
+            // No other thread would ever run the job.
             if is_alone && let Some(job) = self.next() {
                 run(job);
             }
@@ -133,7 +133,7 @@ impl Crew {
         self.0.waiting.lock().jobs.pop_front()
     }
 
-    /// What each thread does: one request after another, until none comes for a while.
+    /// The loop of each thread: one request after another, until none comes for a while.
     fn work(&self) {
         let bell = Arc::new(Condvar::new());
         while let Some(job) = self.await_job(&bell) {
@@ -141,7 +141,7 @@ impl Crew {
         }
     }
 
-    /// The next request, or nothing when the thread is to end.
+    /// The next request, or `None` if the thread must end.
     fn await_job(&self, bell: &Arc<Condvar>) -> Option<Job> {
         let mut waiting = self.0.waiting.lock();
         loop {
@@ -161,8 +161,8 @@ impl Crew {
     }
 }
 
-/// A request that panics fails by itself: the file system has become read-only, and the next
-/// request is told so.
+/// Runs a job. A panic fails only this request: the file system has become read-only, and later
+/// requests are told so.
 pub(crate) fn run(job: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a request panicked");
@@ -185,7 +185,7 @@ mod tests {
         assert!(crew.busy().is_some());
     }
 
-    /// A hundred requests that wait for each other: all must be under way at once.
+    /// A hundred requests that wait for each other, so all of them must run at once.
     #[test]
     fn those_who_wait_hold_up_nobody() {
         let crew = Crew::new(2);
@@ -203,8 +203,7 @@ mod tests {
         }
     }
 
-    /// A burst starts 20 threads; then one request after another comes, more often than a thread
-    /// is patient.
+    /// A burst starts 20 threads. Then single requests come, each before a thread's patience ends.
     #[test]
     fn threads_that_only_a_burst_needed_end_while_requests_go_on() {
         let crew = Crew::with_patience(2, Duration::from_millis(500));

@@ -1,4 +1,4 @@
-//! What a failed operation tells the kernel: a number.
+//! The errno that the kernel gets for a failed operation.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ impl Errno {
     pub const PERM: Self = Self(1);
     /// Input/output error.
     pub const IO: Self = Self(5);
-    /// No such device or address: seeking behind the last data.
+    /// No such device or address: a seek beyond the last data.
     pub const NXIO: Self = Self(6);
     /// Bad file descriptor.
     pub const BADF: Self = Self(9);
@@ -30,7 +30,7 @@ impl Errno {
     pub const NODATA: Self = Self(61);
     /// Operation not supported.
     pub const OPNOTSUPP: Self = Self(95);
-    /// The inode is not the one that was meant any more.
+    /// The inode was deleted, and its number may belong to another.
     pub const STALE: Self = Self(116);
 
     /// The number.
@@ -49,7 +49,7 @@ impl fmt::Display for Errno {
 impl From<blockyard::Error> for Errno {
     fn from(error: blockyard::Error) -> Self {
         match error.reason() {
-            // A file system that is being unmounted.
+            // The file system is being unmounted.
             blockyard::Reason::Closed => Self::IO,
             _ => Self(error.errno()),
         }

@@ -1,4 +1,4 @@
-//! How often each kind of request came, and how long it took.
+//! Counts and latencies of requests, by kind.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ pub enum Kind {
     Lookup,
     /// Inodes were forgotten.
     Forget,
-    /// Attributes were asked for.
+    /// Attributes were requested.
     Attributes,
     /// Attributes were changed.
     SetAttributes,
     /// A link was read.
     ReadLink,
-    /// Something was made that is no open file and no directory.
+    /// A file, device, pipe or socket was made without opening it.
     Make,
     /// A directory was made.
     MakeDirectory,
@@ -47,7 +47,7 @@ pub enum Kind {
     Fsync,
     /// A directory was listed.
     List,
-    /// Space was asked for.
+    /// Free space was requested.
     Statfs,
     /// Extended attributes were read.
     Xattr,
@@ -55,7 +55,7 @@ pub enum Kind {
     SetXattr,
     /// Allocation was changed.
     Fallocate,
-    /// Data or holes were looked for.
+    /// Data or holes were sought.
     Seek,
     /// A range was copied.
     Copy,
@@ -64,7 +64,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, in their order, with the names of their system calls.
+    /// The names of their system calls, in the order of the kinds.
     const NAMES: [&'static str; 26] = [
         "lookup",
         "forget",
@@ -126,12 +126,12 @@ impl Kind {
     }
 }
 
-/// Powers of two of nanoseconds that latencies are sorted into.
+/// Latency buckets: powers of two of nanoseconds.
 const BUCKETS: usize = 40;
-/// Sets of counters, by CPU slot.
+/// Sets of counters, chosen by CPU slot.
 const SHARDS: usize = 8;
 
-/// The counters of one kind in one set. All relaxed: they are read for people.
+/// The counters of one kind in one set. All are relaxed: they are only reported.
 #[derive(Debug)]
 struct Counters {
     count: AtomicU64,
@@ -152,7 +152,7 @@ pub struct Figures {
     shards: Box<[CachePadded<Vec<Counters>>]>,
 }
 
-/// What is known of one kind of request.
+/// Figures of one kind of request.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Name of its system call.
@@ -161,9 +161,9 @@ pub struct Row {
     pub count: u64,
     /// Mean time.
     pub mean: Duration,
-    /// Time that half of them took at most, as the power of two above it; and 99 of 100.
+    /// Upper bound of the median latency, as a power of two.
     pub median: Duration,
-    /// As `median`.
+    /// As `median`, for 99 of 100 requests.
     pub percentile_99: Duration,
 }
 
@@ -175,7 +175,7 @@ impl Default for Figures {
 }
 
 impl Figures {
-    /// Counts a request that took so long.
+    /// Counts a request and its latency.
     pub fn note(&self, kind: Kind, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let bucket = usize_from_u32(64 - nanoseconds.leading_zeros()).min(BUCKETS - 1);
@@ -185,7 +185,7 @@ impl Figures {
         counters.buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The kinds that came.
+    /// The kinds that occurred.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
         (0..Kind::NAMES.len()).filter_map(|kind| self.row(kind)).collect()
@@ -210,7 +210,7 @@ impl Figures {
         })
     }
 
-    /// A table for people.
+    /// A table for people to read.
     #[must_use]
     pub fn table(&self) -> String {
         let seconds = self.began.elapsed().as_secs_f64().max(1e-9);
@@ -233,7 +233,7 @@ impl Figures {
     }
 }
 
-/// The power of two below which so many of a hundred lie.
+/// The power of two below which so many percent of the latencies are.
 fn quantile(buckets: &[u64], percent: u64) -> Duration {
     let total: u64 = buckets.iter().sum();
     let wanted = (total * percent).div_ceil(100).max(1);

@@ -1,9 +1,9 @@
-//! Files that programs have open, by the numbers that the kernel calls them by.
+//! Open files, by the numbers that the kernel uses for them.
 //!
-//! Who writes is counted by inode: while a file is open for writing the kernel may hold bytes of
-//! it that nobody else knows.
+//! Writers are counted by inode: while a file is open for writing, the kernel may cache bytes that
+//! nobody else knows of.
 //!
-//! the count of an inode = the handles that were opened for writing it
+//! the count of an inode = the number of its handles that were opened for writing
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use blockyard_sync::{AtomicU64, Mutex, Ordering, RwLock, rank};
 
 use crate::errno::{Answer, Errno};
 
-/// What the kernel calls an open file by.
+/// The kernel's number for an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HandleNr(pub u64);
 
-/// Parts of the table: enough that threads rarely meet.
+/// Shards of the table: enough that threads rarely meet.
 const SHARDS: usize = 16;
 
 /// What a file was opened for.
@@ -28,21 +28,21 @@ pub(crate) enum Use {
     Writing,
 }
 
-/// An open file, and what for.
+/// An open file and its use.
 struct Opened {
     file: Arc<File>,
     what_for: Use,
 }
 
-/// One part of the table.
+/// One shard of the table.
 type Shard = RwLock<HashMap<u64, Opened>>;
 
-/// Handles that write, by inode: one part of the table.
+/// One shard of the writing handles, counted by inode.
 type Writers = Mutex<HashMap<u32, u32>>;
 
 /// The table of open files.
 pub(crate) struct Handles {
-    /// Relaxed: only that numbers differ matters.
+    /// Relaxed: it only matters that the numbers differ.
     next: AtomicU64,
     shards: Box<[Shard]>,
     writers: Box<[Writers]>,
@@ -67,7 +67,7 @@ impl Handles {
         &self.writers[usize_from_u32(inode.raw()) % SHARDS]
     }
 
-    /// Keeps a file until it is taken out.
+    /// Keeps a file until it is removed.
     pub(crate) fn insert(&self, file: File, what_for: Use) -> HandleNr {
         if what_for == Use::Writing {
             let inode = file.id().number;
@@ -83,7 +83,7 @@ impl Handles {
         self.shard(handle).read().get(&handle.0).map(|opened| Arc::clone(&opened.file)).ok_or(Errno::BADF)
     }
 
-    /// Takes a file out; it is closed once nobody uses it.
+    /// Removes a file. It is closed once nobody uses it.
     pub(crate) fn remove(&self, handle: HandleNr) {
         let Some(opened) = self.shard(handle).write().remove(&handle.0) else { return };
         if opened.what_for == Use::Writing {
@@ -101,12 +101,12 @@ impl Handles {
         }
     }
 
-    /// Whether somebody has an inode open for writing.
+    /// Whether an inode is open for writing.
     pub(crate) fn is_written(&self, inode: InodeNr) -> bool {
         self.writers_of(inode).lock().contains_key(&inode.raw())
     }
 
-    /// Files that are open.
+    /// The number of open files.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.read().len()).sum()
     }

@@ -1,17 +1,16 @@
-//! The mount: an image as a file system of the machine it is on, through FUSE.
+//! Mounts an image as a file system of the machine, through FUSE.
 //!
 //! | part | what it is |
 //! |---|---|
-//! | [`Server`] | what a kernel asks, in types of our own, over [`blockyard::ByInode`]; can be asked without a kernel |
-//! | `adapter` | FUSE, as the crate fuser carries it: the only file that knows it |
-//! | [`Mount`] | opening, mounting, serving, and taking down in order |
-//! | [`Options`] | what `-o` takes |
+//! | [`Server`] | what a kernel asks, in types of our own, over [`blockyard::ByInode`]; works without a kernel too |
+//! | `adapter` | FUSE through the crate fuser; the only module that knows fuser |
+//! | [`Mount`] | opening, mounting, serving, and an orderly unmount |
+//! | [`Options`] | the mount options of `-o` |
 //! | [`Figures`] | counts and latencies of requests |
 //!
-//! The kernel is told to believe names and attributes for ever, because nobody else writes to an
-//! image that is open, and keeps what programs write until it hands it over in large pieces
-//! (write-back cache). What it was told of is held by inode number and generation until it forgets
-//! it.
+//! The kernel may cache names and attributes for ever, because an open image has no other writer.
+//! It also caches what programs write and hands it over in large pieces (write-back cache). Each
+//! inode that the kernel knows is held by number and generation until the kernel forgets it.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,8 +1,8 @@
-//! Mounting an image, serving it, and taking it down in order.
+//! Mounting an image, serving it, and unmounting it in order.
 //!
-//! The image is opened first, so that what is wrong with it is told before anything is mounted.
-//! Root mounts by itself; others are mounted by fusermount3. When the kernel has gone, what is
-//! remembered is given up and the image closed.
+//! The image is opened first, so that its errors are reported before anything is mounted. Root
+//! mounts directly; other users go through fusermount3. Once the kernel is gone, remembered inodes
+//! are released and the image is closed.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -24,18 +24,18 @@ use crate::options::Options;
 use crate::record::Recorder;
 use crate::server::Server;
 
-/// Threads that receive requests.
+/// Fewest threads that receive requests.
 const RECEIVERS_MIN: usize = 4;
-/// As above.
+/// Most threads that receive requests.
 const RECEIVERS_MAX: usize = 16;
 
-/// Why nothing was mounted, or how it ended.
+/// Why a mount failed, at its start or its end.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The image can not be opened, or not be closed in order.
+    /// The image cannot be opened, or cannot be closed cleanly.
     #[error(transparent)]
     Image(#[from] blockyard::Error),
-    /// The directory can not be mounted on.
+    /// The directory cannot be mounted on.
     #[error("{}: {source}", directory.display())]
     Directory {
         /// The directory.
@@ -43,7 +43,7 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
-    /// FUSE can not be used.
+    /// FUSE cannot be used.
     #[error("cannot mount at {}: {source}", directory.display())]
     Fuse {
         /// The directory.
@@ -51,7 +51,7 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
-    /// The trace can not be written.
+    /// The trace cannot be written.
     #[error("{}: {source}", path.display())]
     Trace {
         /// The file.
@@ -64,16 +64,16 @@ pub enum MountError {
     Connection(io::Error),
 }
 
-/// What is to be mounted, where and how.
+/// What to mount, where and how.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// A file or block device.
     pub image: PathBuf,
     /// The directory.
     pub directory: PathBuf,
-    /// How.
+    /// The mount options.
     pub options: Options,
-    /// Where everything that is asked is recorded, as a trace.
+    /// A file to which all requests are recorded as a trace.
     pub record: Option<PathBuf>,
 }
 
@@ -84,7 +84,7 @@ pub struct Mount {
     receivers: usize,
 }
 
-/// What can be done with a mount from other threads.
+/// What other threads can do with a mount.
 #[derive(Clone)]
 pub struct Handle {
     server: Arc<Server>,
@@ -93,7 +93,7 @@ pub struct Handle {
     options: Options,
 }
 
-/// A mount that is served by threads of its own.
+/// A mount that its own threads serve.
 pub struct Serving {
     thread: JoinHandle<io::Result<()>>,
     handle: Handle,
@@ -109,9 +109,8 @@ impl Mount {
         Self::over(open(request, &directory)?, request)
     }
 
-    /// Mounts a file system that is open, on whatever device. Of the request's options those count
-    /// that are the mount's own; its image
-    /// is what `/proc/mounts` shows.
+    /// Mounts a file system that is already open, on any device. Only the request's options that
+    /// belong to the mount itself apply. The request's image is what `/proc/mounts` shows.
     ///
     /// # Errors
     /// [`MountError`]; nothing is mounted then.
@@ -138,16 +137,16 @@ impl Mount {
         }
     }
 
-    /// What can be done with it while it is served.
+    /// A handle to use while the mount is served.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Serves it in threads of its own.
+    /// Serves the mount in threads of its own.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// No thread can be started.
     pub fn spawn(self) -> Result<Serving, MountError> {
         let Self { connection, handle, receivers } = self;
         tracing::info!(directory = %handle.directory.display(), receivers, "mounted");
@@ -159,16 +158,16 @@ impl Mount {
 }
 
 impl Serving {
-    /// Whether nobody uses it any more: it was unmounted.
+    /// Whether the mount has ended because it was unmounted.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Waits until it is unmounted, and closes the image.
+    /// Waits for the unmount, then closes the image.
     ///
     /// # Errors
-    /// Of the connection, and of the device.
+    /// Errors of the connection or the device.
     pub fn wait(self) -> Result<(), MountError> {
         let Self { thread, handle } = self;
         let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
@@ -191,30 +190,29 @@ impl Handle {
         &self.server
     }
 
-    /// Figures of the requests so far.
+    /// Figures of all requests so far.
     #[must_use]
     pub fn figures(&self) -> &Figures {
         &self.figures
     }
 
-    /// Whether a failure turned the file system read-only. Whoever looks after the mount asks from
-    /// time to time.
+    /// Whether a failure made the file system read-only. Whoever supervises the mount polls this.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        // One that is closed has not failed.
+        // A closed file system has not failed.
         self.server.file_system().with_engine(|engine, _| Ok(engine.has_failed())).unwrap_or(false)
     }
 
-    /// Has the kernel show the mount as read-only.
+    /// Makes the kernel show the mount as read-only.
     ///
     /// # Errors
-    /// `EBUSY` while files are open for writing, `EPERM` for who is not root.
+    /// `EBUSY` while files are open for writing; `EPERM` for users other than root.
     pub fn show_read_only(&self) -> io::Result<()> {
         let flags = flags_of(&self.options, true);
         Ok(rustix::mount::mount_remount(&*self.directory, flags, c"")?)
     }
 
-    /// What people are told of it: requests, memory, commits, and what the allocator counts.
+    /// A report for people: requests, memory, commits, and the allocator's counters.
     #[must_use]
     pub fn report(&self) -> String {
         let (nodes, files) = self.server.counts();
@@ -229,11 +227,12 @@ impl Handle {
         )
     }
 
-    /// Unmounts; what is still used there is detached, written back, and fails from then on.
+    /// Unmounts. A mount that is still in use is detached: its data is written back, and later
+    /// operations on it fail.
     ///
     /// # Errors
-    /// When it is not mounted, or may not be unmounted. The second is whether somebody still used
-    /// it: then nobody waits for them, and [`Handle::close`] ends it.
+    /// It is not mounted, or the caller may not unmount it. [`Unmounted::InUse`] means that it is
+    /// still in use: do not wait for the users, but call [`Handle::close`].
     pub fn unmount(&self) -> io::Result<Unmounted> {
         let directory = &*self.directory;
         match rustix::mount::unmount(directory, UnmountFlags::empty()) {
@@ -248,15 +247,15 @@ impl Handle {
         Ok(Unmounted::InUse)
     }
 
-    /// What programs wrote is with the kernel still. What cannot be written was told to who wrote
-    /// it: it is unmounted all the same.
+    /// Collects written data that the kernel still caches. If some cannot be written, its writers
+    /// have been told, and the unmount goes on.
     fn take_written(&self, place: &File) {
         if let Err(error) = rustix::fs::syncfs(place.as_fd()) {
             tracing::warn!(directory = %self.directory.display(), %error, "what was written could not all be kept");
         }
     }
 
-    /// For who is not root: fusermount3 is.
+    /// For users other than root; fusermount3 runs as root.
     fn unmount_helped(&self) -> io::Result<Unmounted> {
         let quiet = |arguments: &[&str]| {
             let mut command = std::process::Command::new("fusermount3");
@@ -275,11 +274,10 @@ impl Handle {
         Ok(Unmounted::InUse)
     }
 
-    /// Closes the image: everything is durable, and it is clean. Requests fail from then on. Again
-    /// it does nothing.
+    /// Closes the image, durable and clean. Requests fail from then on. A second call does nothing.
     ///
     /// # Errors
-    /// Of the device.
+    /// A device error.
     pub fn close(&self) -> blockyard::Result<()> {
         self.server.end();
         match self.server.file_system().clone().close() {
@@ -289,16 +287,16 @@ impl Handle {
     }
 }
 
-/// How an unmount went.
+/// How an unmount ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmounted {
-    /// Nobody used it.
+    /// Nobody used the mount.
     Whole,
-    /// It is detached, but some still have files of it open.
+    /// The mount is detached, but some of its files are still open.
     InUse,
 }
 
-/// The absolute path of the directory that is mounted on.
+/// The absolute path of the mount point.
 fn directory_of(request: &Request) -> Result<PathBuf, MountError> {
     let wrong = |source| MountError::Directory { directory: request.directory.clone(), source };
     let directory = request.directory.canonicalize().map_err(wrong)?;
@@ -332,7 +330,7 @@ fn connect(adapter: Adapter, request: &Request, handle: &Handle, receivers: usiz
         let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
         mount_as_root(&fuse, &source, handle, options)?;
         return adapter.connect(OwnedFd::from(fuse), receivers).inspect_err(|_| {
-            // Best effort: the kernel ends a mount whose connection is closed anyhow.
+            // Best effort: the kernel ends a mount whose connection is closed anyway.
             let _ = rustix::mount::unmount(&*handle.directory, UnmountFlags::DETACH);
         });
     }
@@ -354,7 +352,7 @@ fn connect(adapter: Adapter, request: &Request, handle: &Handle, receivers: usiz
     adapter.mount(&handle.directory, &how, receivers)
 }
 
-/// What `/proc/mounts` shows as the source: the absolute path.
+/// The absolute path that `/proc/mounts` shows as the source.
 fn source_of(request: &Request) -> PathBuf {
     request.image.canonicalize().unwrap_or_else(|_| request.image.clone())
 }
@@ -376,7 +374,7 @@ fn mount_as_root(fuse: &File, source: &Path, handle: &Handle, options: &Options)
     Ok(rustix::mount::mount(&*name, &*handle.directory, c"fuse.blockyard", flags, Some(&*data))?)
 }
 
-/// The kernel's flags; it shows a mount as read-only also where the image can only be read.
+/// The kernel's mount flags. A mount also shows as read-only if the image can only be read.
 fn flags_of(options: &Options, is_read_only: bool) -> MountFlags {
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, options.read_only || is_read_only);

@@ -1,8 +1,8 @@
 //! The inodes that the kernel remembers.
 //!
-//! The kernel calls an inode by a number until it forgets it as often as it was told of it. Ours is
-//! the inode's number, but 1 for the root directory, as the protocol has it. Each inode that is
-//! remembered is held, so that its number belongs to nobody else meanwhile:
+//! The kernel counts how often it was told of an inode, and keeps using its number until it has
+//! forgotten it as often. Our number is the inode's, except 1 for the root directory, as the
+//! protocol demands. Each remembered inode is held, so that its number is not reused:
 //!
 //! a number is in the table <=> the kernel was told of it more often than it forgot it.
 
@@ -13,7 +13,7 @@ use blockyard_sync::{Mutex, rank};
 
 use crate::errno::{Answer, Errno};
 
-/// What the kernel calls an inode by.
+/// The kernel's number for an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeNr(pub u64);
 
@@ -21,7 +21,7 @@ impl NodeNr {
     /// The root directory.
     pub const ROOT: Self = Self(1);
 
-    /// What an inode is called by.
+    /// The kernel's number for an inode.
     #[must_use]
     pub fn of(inode: InodeNr) -> Self {
         if inode == InodeNr::ROOT { Self::ROOT } else { Self(u64::from(inode.raw())) }
@@ -39,14 +39,14 @@ impl NodeNr {
 /// An inode that the kernel was told of.
 struct Remembered {
     node: Node,
-    /// How often, without what it forgot.
+    /// Look-ups that the kernel has not forgotten.
     lookups: u64,
 }
 
-/// One part of the table.
+/// One shard of the table.
 type Shard = Mutex<HashMap<u32, Remembered>>;
 
-/// Parts of the table: enough that threads rarely meet.
+/// Shards of the table: enough that threads rarely meet.
 const SHARDS: usize = 64;
 
 /// The table of the inodes that the kernel remembers.
@@ -56,7 +56,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// A table of nothing but the root directory, which is always remembered.
+    /// A table with only the root directory, which is always remembered.
     pub(crate) fn new(root: InodeId) -> Self {
         let shard = |_| Mutex::new(rank::LEAF, HashMap::new());
         Self { root, shards: (0..SHARDS).map(shard).collect() }
@@ -76,12 +76,12 @@ impl Nodes {
         shard.get(&inode.raw()).map(|known| known.node.id()).ok_or(Errno::STALE)
     }
 
-    /// Notes that the kernel is told of an inode.
+    /// Records that the kernel is told of an inode.
     pub(crate) fn remember(&self, inodes: ByInode<'_>, id: InodeId) -> Answer<()> {
         if id == self.root || self.count(id) {
             return Ok(());
         }
-        // Held before the lock is taken: nothing is asked of the file system while it is.
+        // Held before the lock is taken: no file system call happens under it.
         let node = inodes.hold(id)?;
         let spare = {
             let mut shard = self.shard(id.number).lock();
@@ -101,7 +101,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Counts a look-up of an inode that is remembered already.
+    /// Counts another look-up if the inode is remembered already.
     fn count(&self, id: InodeId) -> bool {
         let mut shard = self.shard(id.number).lock();
         let known = shard.get_mut(&id.number.raw()).filter(|known| known.node.id() == id);
@@ -112,8 +112,8 @@ impl Nodes {
         false
     }
 
-    /// Forgets `lookups` of what the kernel was told; with the last of them, which it tells, the
-    /// inode may go.
+    /// Forgets `lookups` of an inode. Returns whether that was the last of them, after which the
+    /// inode may be freed.
     pub(crate) fn forget(&self, node: NodeNr, lookups: u64) -> bool {
         let Some(inode) = node.inode().filter(|inode| *inode != InodeNr::ROOT) else { return false };
         let gone = {
@@ -125,17 +125,17 @@ impl Nodes {
             }
             shard.remove(&inode.raw())
         };
-        // Outside the lock: an inode without names is deleted now.
+        // Outside the lock, because this deletes an inode without names.
         drop(gone);
         true
     }
 
-    /// Inodes that are remembered, the root directory not counted.
+    /// Remembered inodes, without the root directory.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// Forgets everything: the kernel is gone.
+    /// Forgets everything, because the kernel is gone.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let all = std::mem::take(&mut *shard.lock());

@@ -1,7 +1,7 @@
-//! Mount options: what `-o` takes, in the words of ext4 and FUSE.
+//! The mount options of `-o`, in the words of ext4 and FUSE.
 //!
-//! What ext4 has and this mount has not is refused by its name: an option that is not kept would be
-//! a promise.
+//! An option of ext4 that this mount lacks is refused by name: to accept it would be a false
+//! promise.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use blockyard::alloc::Policy;
 use blockyard::disk::superblock::ErrorPolicy;
 use blockyard::{AccessTimes, DataMode};
 
-/// An option that cannot be taken.
+/// A mount option that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// ext4 has it, this mount has not.
+    /// ext4 has the option, this mount does not.
     #[error("option {name}: {why}")]
     Unsupported {
         /// The option.
@@ -20,17 +20,17 @@ pub enum OptionError {
         /// Why, or what to do.
         why: &'static str,
     },
-    /// Nobody has it.
+    /// No file system has the option.
     #[error("unknown option {0}")]
     Unknown(String),
-    /// Its value is none.
+    /// The value is invalid.
     #[error("option {name}={value}: {why}")]
     Value {
         /// The option.
         name: String,
         /// What was given.
         value: String,
-        /// What it takes.
+        /// Which values are valid.
         why: String,
     },
 }
@@ -41,27 +41,27 @@ pub enum OptionError {
 pub struct Options {
     /// Nothing is changed.
     pub read_only: bool,
-    /// Change the options of what is mounted there.
+    /// Change the options of the existing mount.
     pub remount: bool,
-    /// When reads change the times of access.
+    /// When reads update access times.
     pub access_times: AccessTimes,
     /// Age at which changes are committed.
     pub commit: Duration,
-    /// How blocks and inodes are chosen.
+    /// The allocation policy: how blocks and inodes are chosen.
     pub policy: Policy,
     /// Whether blocks are chosen when data is written back.
     pub delayed_allocation: bool,
-    /// What the journal does about data.
+    /// How the journal treats file data.
     pub data: DataMode,
-    /// What happens when damage is found; `None` as the superblock says.
+    /// What to do when damage is found; `None` follows the superblock.
     pub errors: Option<ErrorPolicy>,
-    /// Others than who mounts may use it.
+    /// Users other than the one who mounts may use it.
     pub allow_other: bool,
-    /// Byte of the file at which the image begins.
+    /// Byte of the file where the image begins.
     pub offset: Option<u64>,
     /// Device files can be opened.
     pub devices: bool,
-    /// Set-id bits and capabilities mean something.
+    /// Set-id bits and file capabilities take effect.
     pub set_id: bool,
     /// Programs can be run.
     pub execution: bool,
@@ -87,7 +87,7 @@ impl Default for Options {
     }
 }
 
-/// What ext4 has, and why not here.
+/// Options of ext4 that this mount lacks, and why.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("abort", "not supported"),
     ("noauto_da_alloc", "files that replace others are always written back first"),
@@ -146,7 +146,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("warn_on_error", "not supported"),
 ];
 
-/// What changes nothing: as it is anyhow, or for mount(8) only.
+/// Options that change nothing: they match the behaviour here, or concern only mount(8).
 const NO_CHANGE: &[&str] = &[
     "defaults",
     "rw",
@@ -180,11 +180,11 @@ const NO_CHANGE: &[&str] = &[
 ];
 
 impl Options {
-    /// Reads comma lists, each of which goes on where the one before ended; of contradictions the
-    /// last counts.
+    /// Parses comma-separated lists, each continuing the one before. Of contradicting options the
+    /// last one counts.
     ///
     /// # Errors
-    /// Naming the option.
+    /// Names the option that is refused.
     pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Self, OptionError> {
         let (mut options, mut scan) = (Self::default(), None);
         for option in lists.into_iter().flat_map(|list| list.split(',')) {
@@ -210,7 +210,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Takes an option without a value; false when there is none of the name.
+    /// Applies an option without a value; false if there is none of that name.
     fn set_word(&mut self, name: &str) -> bool {
         match name {
             "" => {}
@@ -235,7 +235,7 @@ impl Options {
         true
     }
 
-    /// Takes an option with a value; false when there is none of the name.
+    /// Applies an option with a value; false if there is none of that name.
     fn set_value(&mut self, name: &str, value: &str) -> Result<bool, OptionError> {
         let wrong =
             |why: &str| OptionError::Value { name: name.into(), value: value.into(), why: why.into() };
@@ -285,7 +285,7 @@ fn unknown(name: &str, option: &str) -> OptionError {
     }
 }
 
-/// What `mb_optimize_scan=` asks for, as a filling of the policy's slot `scan`.
+/// The value of the policy's slot `scan` that `mb_optimize_scan=` asks for.
 fn scan_of(value: Option<&str>) -> Result<&'static str, OptionError> {
     match value {
         None | Some("1") => Ok("optimized"),

@@ -1,14 +1,14 @@
-//! Recording what a mount is asked, as lines of the format of `blockyard-trace`.
+//! Records the requests of a mount, as lines in the format of `blockyard-trace`.
 //!
-//! Threads that answer only send what happened; one thread puts paths to inodes, from the names
-//! that the kernel was told, and writes. An operation without a line of its own in the format is a
-//! note: who plays the trace goes past it.
+//! Answering threads only send events. One thread maps inodes to paths, using the names that the
+//! kernel was told, and writes the lines. An operation without a line of its own in the format
+//! becomes a note, which a replay skips.
 //!
 //! | part | what it is |
 //! |---|---|
-//! | `queue` | events on their way |
-//! | `names` | which names an inode has |
-//! | `lines` | what an event is in the trace |
+//! | `queue` | events on their way to the writer |
+//! | `names` | the names of each inode |
+//! | `lines` | the trace lines of each event |
 
 mod lines;
 mod names;
@@ -29,27 +29,27 @@ use blockyard_trace::Line;
 use self::lines::Lines;
 use self::queue::Queue;
 
-/// Events that may wait to be written; who answers waits beyond.
+/// Events that may wait to be written. Beyond that, answering threads wait.
 const WAITING_MAX: usize = 65_536;
 /// How long lines stay in memory.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
-/// What a mount was asked, and what it answered where that names inodes.
+/// A request of the kernel, with those parts of the answer that name inodes.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A name stands for an inode.
+    /// A name was looked up.
     Lookup {
         parent: u64,
         name: Vec<u8>,
         inode: Option<u64>,
     },
-    /// The kernel was told of a name by a list of a directory: no operation of its own.
+    /// A directory listing told the kernel of a name. This is not an operation of its own.
     Seen {
         parent: u64,
         name: Vec<u8>,
         inode: u64,
     },
-    /// Something other than an open file was made; `inode` where that went well.
+    /// Something was made without opening it; `inode` is set on success.
     Make {
         parent: u64,
         name: Vec<u8>,
@@ -82,7 +82,7 @@ pub(crate) enum Event {
         to: (u64, Vec<u8>),
         mode: RenameMode,
     },
-    /// Made and opened; inode and handle where that went well.
+    /// A file was made and opened; inode and handle are set on success.
     Create {
         parent: u64,
         name: Vec<u8>,
@@ -97,7 +97,7 @@ pub(crate) enum Event {
     Close {
         handle: u64,
     },
-    /// Bytes were written, or copied to there (`call` tells which).
+    /// Bytes were written, or copied to this range (`call` tells which).
     Write {
         call: &'static str,
         inode: u64,
@@ -138,7 +138,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// What it is as a note: the call, the inode and the range.
+    /// The parts of a note: the call, the inode and the range.
     const fn as_note(&self) -> (&'static str, Option<u64>, Option<(u64, u64)>) {
         match *self {
             Self::Note { call, inode, range } => (call, inode, range),
@@ -177,7 +177,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// To a new file.
+    /// Records to a new file.
     pub(crate) fn new(path: &Path) -> io::Result<Self> {
         let out = BufWriter::with_capacity(1 << 20, File::create(path)?);
         let queue = Arc::new(Queue::new(WAITING_MAX));
@@ -187,13 +187,13 @@ impl Recorder {
             if let Err(error) = write_all(out, &events) {
                 tracing::error!(%error, "the trace could not be written");
             }
-            // Also when writing failed: nobody waits for room that never comes.
+            // Also after a failed write, so that nobody waits for room that never comes.
             events.close();
         })?;
         Ok(Self { began: Instant::now(), queue, thread: Some(thread) })
     }
 
-    /// Notes what was asked at `came`, and how it ended.
+    /// Records what was requested at `came`, and how it ended.
     pub(crate) fn note(&self, came: Instant, event: Event, errno: Option<i32>) {
         let at = came.saturating_duration_since(self.began);
         self.queue.push(Sent { event, errno, at, worker: CpuSlot::of_thread().raw() });
@@ -209,7 +209,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Writes lines until nothing more comes.
+/// Writes lines until the queue is closed.
 fn write_all(mut out: impl Write, queue: &Queue<Sent>) -> io::Result<()> {
     let (mut lines, mut batch, mut ops) = (Lines::default(), Vec::new(), Vec::new());
     loop {

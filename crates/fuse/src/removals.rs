@@ -1,8 +1,8 @@
-//! Space that is on its way back.
+//! Waiting for space that is about to become free.
 //!
-//! What a program removes is freed here only once the kernel forgets the inode, and it tells that
-//! later, when nobody waits for it. So who finds no space shortly after something was removed looks
-//! again, a few times.
+//! A removed file is freed only once the kernel forgets its inode, and the kernel says so later,
+//! when nobody waits for it. So an operation that finds no space shortly after a removal is tried
+//! again a few times.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use blockyard_sync::{Atomic, AtomicU64, Ordering};
 
 use crate::errno::{Answer, Errno};
 
-/// How long after a removal its space may still be on its way.
+/// How long after a removal its space may still be coming.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
-/// Times between two looks, in milliseconds.
+/// Pauses between attempts, in milliseconds.
 const PAUSES_MS: [u64; 5] = [1, 4, 16, 64, 250];
 
-/// When something was removed last.
+/// When something was last removed.
 pub(crate) struct Removals {
     began: Instant,
-    /// Milliseconds since `began`, and 1; 0 before the first removal. Relaxed: a hint.
+    /// Milliseconds since `began`, plus 1; 0 before the first removal. Relaxed: a hint.
     last: AtomicU64,
 }
 
@@ -32,7 +32,7 @@ impl Removals {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// Something was removed, or a file closed that may have had no name.
+    /// Records a removal, or the close of a file that may have had no name.
     pub(crate) fn note(&self) {
         self.last.store(self.now(), Ordering::Relaxed);
     }
@@ -42,7 +42,7 @@ impl Removals {
         last > 0 && u128::from(self.now() - last) < ON_ITS_WAY.as_millis()
     }
 
-    /// Does what needs space, again where there was none and some may come.
+    /// Runs an operation that needs space. Repeats it if there was none and some may come.
     pub(crate) fn with_space<T>(&self, mut attempt: impl FnMut() -> Answer<T>) -> Answer<T> {
         let mut done = attempt();
         for pause in PAUSES_MS {

@@ -1,9 +1,9 @@
-//! What a kernel asks of a mounted file system, in types of our own: the seam between it and
-//! whatever carries its requests.
+//! What a kernel asks of a mounted file system, in types of our own. This is the boundary to
+//! whatever transports the requests.
 //!
-//! [`Server`] answers one request after another, from many threads; it knows nothing of the
-//! protocol, and can be asked without a kernel. `adapter.rs` brings the requests of FUSE here.
-//! Permissions were checked by the kernel.
+//! [`Server`] answers requests one by one, from many threads. It knows nothing of the protocol and
+//! works without a kernel. `adapter.rs` feeds it the requests of FUSE. The kernel has checked
+//! permissions already.
 
 mod attributes;
 mod controls;
@@ -27,12 +27,12 @@ pub use data::{Opened, Transfer, Written};
 pub use directories::Listed;
 pub use names::Creation;
 
-/// On whose behalf a request is.
+/// On whose behalf a request comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// User.
+    /// User id.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
 }
 
@@ -40,8 +40,8 @@ impl Caller {
     /// Root.
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
-    /// Whether the kernel would let it keep set-id bits, and use what is reserved for root. The
-    /// protocol does not tell capabilities.
+    /// Whether the kernel would let the caller keep set-id bits and use the blocks reserved for
+    /// root. The protocol does not transmit capabilities.
     const fn is_privileged(self) -> bool {
         self.uid == 0
     }
@@ -49,7 +49,7 @@ impl Caller {
 
 /// Answers the requests of a mounted file system.
 pub struct Server {
-    /// On behalf of root.
+    /// In the name of root.
     fs: FileSystem,
     nodes: Nodes,
     handles: Handles,
@@ -59,10 +59,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Over an open image.
+    /// A server for an open image.
     ///
     /// # Errors
-    /// When the root directory can not be read.
+    /// The root directory cannot be read.
     pub fn new(fs: FileSystem, access_times: AccessTimes) -> blockyard::Result<Self> {
         let fs = fs.with_context(Context::new());
         let root = fs.by_inode().root()?;
@@ -75,13 +75,13 @@ impl Server {
         self.fs.by_inode()
     }
 
-    /// The file system on behalf of somebody.
+    /// The file system on behalf of a caller.
     fn as_caller(&self, caller: Caller) -> FileSystem {
         self.fs.with_context(Context::new().user(caller.uid, caller.gid))
     }
 
-    /// As [`Server::as_caller`], for files of which the kernel caches what is written: it tells
-    /// their times and hands over the bytes later.
+    /// As [`Server::as_caller`], for files whose writes the kernel caches. It sets their times and
+    /// hands over the bytes later.
     fn as_caching_caller(&self, caller: Caller) -> FileSystem {
         self.fs.with_context(Context::new().user(caller.uid, caller.gid).caches_writes(true))
     }
@@ -90,14 +90,14 @@ impl Server {
         self.nodes.id(node)
     }
 
-    /// Remembers what is told of to the kernel.
+    /// The attributes of an inode that the kernel is told of. Remembers the inode.
     fn remembered(&self, id: InodeId) -> Answer<Metadata> {
         let found = self.inodes().metadata(id)?;
         self.nodes.remember(self.inodes(), id)?;
         Ok(found)
     }
 
-    /// Forgets an inode as often as the kernel does; gives whether that was the last time.
+    /// Forgets an inode as often as the kernel has. Returns whether that was the last time.
     pub fn forget(&self, node: NodeNr, lookups: u64) -> bool {
         self.nodes.forget(node, lookups)
     }
@@ -105,30 +105,30 @@ impl Server {
     /// Sizes and counts.
     ///
     /// # Errors
-    /// When it was closed.
+    /// The file system was closed.
     pub fn statfs(&self) -> Answer<Statistics> {
         Ok(self.fs.statfs()?)
     }
 
-    /// Bytes of a block.
+    /// Block size in bytes.
     #[must_use]
     pub const fn block_size(&self) -> u32 {
         self.block_size
     }
 
-    /// The image that is served.
+    /// The file system that is served.
     #[must_use]
     pub const fn file_system(&self) -> &FileSystem {
         &self.fs
     }
 
-    /// Inodes that the kernel remembers, and files that are open.
+    /// The number of inodes that the kernel remembers, and of open files.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.nodes.len(), self.handles.len())
     }
 
-    /// Gives up what is open and remembered: nobody asks any more.
+    /// Releases everything open and remembered. No requests come after this.
     pub fn end(&self) {
         self.handles.clear();
         self.nodes.clear();

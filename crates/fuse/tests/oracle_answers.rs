@@ -1,5 +1,4 @@
-//! What programs are answered where the rules are odd: a mount of ours beside one of the kernel's,
-//! the same questions to both.
+//! Answers to programs in corner cases: the same questions to our mount and to the kernel's.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -16,10 +15,10 @@ use mounted::{Mounted, place};
 use rustix::fs::{AtFlags, IFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
-/// Somebody who is not root.
+/// A user who is not root.
 const USER: u32 = 1001;
 
-/// Asks on both, and compares answer by answer.
+/// Asks both mounts, and compares the answers one by one.
 fn compare(ask: impl Fn(&Path) -> Vec<String>) {
     if !require(&["root", "mke2fs", "mount"]) {
         return;
@@ -76,8 +75,8 @@ fn flags_of_files_and_directories() {
         std::fs::write(&file, "text").unwrap();
         std::fs::create_dir(&directory).unwrap();
         let mut answers = Vec::new();
-        // Without the journaling of one file's data, which is not here, and what says on Linux that
-        // a file has blocks behind its end.
+        // Without the flag for journaled file data, which is not supported here, and the flag by
+        // which Linux marks blocks beyond the end of a file.
         for bit in (0..32).filter(|bit| ![14, 22, 25].contains(bit)) {
             for path in [&file, &directory] {
                 let opened = File::open(path).unwrap();
@@ -92,9 +91,9 @@ fn flags_of_files_and_directories() {
     });
 }
 
-/// Who sets flags without having asked for them leaves out the one for extents: large files keep
-/// their map, and the answer is an error, but the other flags are set. What Linux answers for a
-/// small file depends on where its block happens to lie.
+/// A program that sets flags without reading them first leaves out the extents flag. Large files
+/// keep their mapping and the answer is an error, but the other flags are set. For a small file,
+/// Linux's answer depends on where its block happens to be.
 #[test]
 fn flags_without_that_for_extents() {
     compare(|root| {
@@ -139,7 +138,7 @@ fn append_only_and_immutable_files() {
     });
 }
 
-/// Runs a program as somebody who is not root, and says how it ended.
+/// Runs a program as a user who is not root, and says how it ended.
 fn as_user(program: &str, arguments: &[&str], file: &Path) -> String {
     let done = Command::new(program).args(arguments).arg(file).uid(USER).gid(USER).output().unwrap();
     format!("{program} {arguments:?}: {}", done.status)
@@ -195,7 +194,7 @@ fn times_beyond_what_inodes_hold() {
     });
 }
 
-/// `fstrim`: how much is trimmed, that it is not trimmed twice, ranges that are refused, who may.
+/// `fstrim`: how much is trimmed, nothing twice, which ranges are refused, and who may.
 #[test]
 fn free_blocks_told_to_the_device() {
     if !require(&["fstrim"]) {

@@ -1,5 +1,5 @@
-//! What the kernel caches of a mount, and when it must ask: bytes that it did not hand over,
-//! blocks that it does not know of.
+//! What the kernel caches of a mount, and when it must ask: for bytes that it has not written back,
+//! and for blocks that it does not know of.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ fn new_file(path: &std::path::Path) -> File {
     OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap()
 }
 
-/// Data and holes of a file, as their begins and ends.
+/// The data ranges of a file, as start and end.
 fn data_of(file: &File) -> Vec<(u64, u64)> {
     let len = file.metadata().unwrap().len();
     let (mut found, mut at) = (Vec::new(), 0);
@@ -33,7 +33,7 @@ fn data_of(file: &File) -> Vec<(u64, u64)> {
     found
 }
 
-/// Programs copy what they find so: what is taken for a hole is lost.
+/// Programs copy files this way, so data that is taken for a hole is lost.
 #[test]
 fn data_that_was_just_written_is_found() {
     if !can_mount() {
@@ -46,11 +46,11 @@ fn data_that_was_just_written_is_found() {
     assert_eq!(data_of(&file), [(0, 10_000)]);
     file.write_all_at(&[1; 4096], 1 << 20).unwrap();
     assert_eq!(data_of(&file), [(0, 12_288), (1 << 20, (1 << 20) + 4096)]);
-    // Another one finds it, too.
+    // Another open file finds it too.
     let reader = File::open(place.directory.join("a")).unwrap();
     file.write_all_at(&[1; 1], 1 << 21).unwrap();
     assert_eq!(data_of(&reader).last(), Some(&(1 << 21, (1 << 21) + 1)));
-    // Of a punched block that was partly written since, the block is data.
+    // A punched block that was partly written since is data as a whole.
     fallocate(&file, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, 0, 12_288).unwrap();
     file.write_all_at(&[1; 1], 5000).unwrap();
     assert_eq!(data_of(&file)[0], (4096, 8192));
@@ -59,7 +59,8 @@ fn data_that_was_just_written_is_found() {
     e2fsck_clean(&place.image);
 }
 
-/// Many write, and ask where data is: writes that a question causes are answered while it waits.
+/// Many threads write and seek data at once. The writes that a seek causes are answered while it
+/// waits.
 #[test]
 fn those_who_look_for_data_and_those_who_write_wait_for_nobody() {
     if !can_mount() {
@@ -99,7 +100,7 @@ fn a_file_shows_the_blocks_that_it_got() {
     file.write_all_at(&[1; 40_000], 0).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), 40_000, "the kernel has the attributes now");
     file.sync_all().unwrap();
-    // The kernel is told behind the answer.
+    // The kernel is told after the answer.
     wait_until("it shows its blocks", || fs::metadata(&path).unwrap().blocks() == 80);
     fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 81_920).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().blocks(), 160);
@@ -108,8 +109,8 @@ fn a_file_shows_the_blocks_that_it_got() {
     e2fsck_clean(&place.image);
 }
 
-/// The kernel takes no notice of a write that was answered as shorter than it is: an fsync once
-/// succeeded on a full image, and the end of the file was lost.
+/// The kernel ignores a short count from a write. An fsync once succeeded on a full image, and the
+/// end of the file was lost.
 #[test]
 fn what_fsync_kept_of_a_full_image_is_there() {
     if !can_mount() {

@@ -1,7 +1,6 @@
-//! Power cuts under the mount: what a kernel wrote through it lies on a device that records writes
-//! and flushes. States that a cut could
-//! have left, with any part of what was not flushed, are recovered by us, by Linux and by e2fsck:
-//! every fsync is kept.
+//! Power cuts under the mount. The kernel writes through the mount to a device that records writes
+//! and flushes. States that a cut could have left, with any part of the unflushed writes, are
+//! recovered by us, by Linux and by e2fsck. Every fsync must hold.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +22,7 @@ use rand_chacha::ChaCha8Rng;
 
 mod mounted;
 
-/// Writers, each with files of its own.
+/// Writing threads, each with its own files.
 const WRITERS: usize = 3;
 
 type Device = Arc<RecorderDevice<FileDevice>>;
@@ -33,8 +32,8 @@ fn content(name: &str, len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from(at * 7 % 251).unwrap() ^ seed).collect()
 }
 
-/// Makes files, appends, replaces and removes; each fsync that returned is a mark in the log: the
-/// name, and bytes that are durable.
+/// Makes, appends, replaces and removes files. Each fsync that returned leaves a mark in the log:
+/// the name, and the number of durable bytes.
 fn write_until(
     directory: &Path,
     writer: usize,
@@ -53,19 +52,19 @@ fn write_until(
             file.sync_all()?;
             device.mark(&format!("{name} {len}"));
         }
-        // Written aside and renamed over: the old or the new content is there, whole, and both are
-        // the same.
+        // Written to another name and renamed over: either the old or the new content is there in
+        // full, and both are the same.
         let aside = directory.join(format!("w{writer}-aside"));
         fs::write(&aside, content(&name, 40_000))?;
         File::open(&aside)?.sync_all()?;
         fs::rename(&aside, &path)?;
-        // What nobody was promised anything about.
+        // Never synced, so nothing is promised about it.
         fs::write(directory.join(format!("w{writer}-loose")), content("loose", 70_000))?;
     }
     Ok(())
 }
 
-/// Lets writers work on a mount for a while; gives what reached the device.
+/// Lets the writers work on a mount for a while. Returns what reached the device.
 fn record(place: &Place, time: Duration) -> WriteLog {
     let device = Arc::new(RecorderDevice::new(FileDevice::open(&place.image).unwrap()));
     let fs = ImageOptions::new().background(true).open_device(Arc::clone(&device)).unwrap();
@@ -79,7 +78,7 @@ fn record(place: &Place, time: Duration) -> WriteLog {
         })
         .collect();
     thread::sleep(time);
-    // The cut: what comes now is not looked at.
+    // The cut: later writes are ignored.
     let log = device.log();
     is_over.store(true, Ordering::Relaxed);
     writers.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
@@ -87,7 +86,7 @@ fn record(place: &Place, time: Duration) -> WriteLog {
     log
 }
 
-/// So many states, each as likely as any other.
+/// Picks `count` states, each with equal probability.
 fn sample(log: &WriteLog, count: usize, rng: &mut ChaCha8Rng) -> Vec<CrashState> {
     let plan = CrashPlan { seed: rng.random(), subsets_max: 4, random_subsets: 8, torn: 2 };
     let mut sample = Vec::new();
@@ -102,8 +101,8 @@ fn sample(log: &WriteLog, count: usize, rng: &mut ChaCha8Rng) -> Vec<CrashState>
     sample
 }
 
-/// The superblock spans two sectors: torn, its checksum is wrong, and only a backup helps. That is
-/// so for Linux as well.
+/// The superblock spans two sectors. If it is torn, its checksum is wrong and only a backup helps,
+/// on Linux too.
 fn tears_superblock(log: &WriteLog, state: &CrashState) -> bool {
     state.steps.iter().any(|step| {
         let (Some(sectors), Event::Write { offset, .. }) = (&step.sectors, &log.events()[step.event]) else {
@@ -133,7 +132,7 @@ fn check(directory: &Path, facts: &BTreeMap<String, usize>, what: &str) {
     }
 }
 
-/// Recovers a state by one of three, and looks for what was promised.
+/// Recovers a state with one of three programs, and looks for what was promised.
 fn judge(image: &Path, directory: &Path, facts: &BTreeMap<String, usize>, state: &CrashState, round: usize) {
     match round % 3 {
         0 => {

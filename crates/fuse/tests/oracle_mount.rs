@@ -1,5 +1,5 @@
-//! What is done through a mount, as the mount shows it, as the kernel's own ext4 shows it
-//! afterwards, and as e2fsck judges it.
+//! Changes made through a mount, compared with what the kernel's ext4 shows afterwards and judged
+//! by e2fsck.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -12,8 +12,8 @@ use blockyard_testkit::tree::{Tree, assert_same, read_tree};
 use blockyard_testkit::{LoopMount, e2fsck_clean, fill, require};
 use mounted::{Mounted, place};
 
-/// Without the times of creation, which FUSE as fuser carries it does not tell, and of access,
-/// which reading the tree changes.
+/// Removes creation times, which fuser does not transmit, and access times, which reading the tree
+/// changes.
 fn comparable(mut tree: Tree) -> Tree {
     for node in tree.values_mut() {
         node.created = None;
@@ -55,7 +55,7 @@ fn one_of_everything_is_as_the_kernel_sees_it() {
         mounted.unmount();
         e2fsck_clean(&place.image);
         let theirs = comparable(read_tree(LoopMount::new(&place.image, "ro").unwrap().path()));
-        // Blocks of maps are counted once the data is written.
+        // Blocks of the block mapping are counted only once the data is written.
         assert_same(&without_sectors(live), &without_sectors(theirs.clone()));
         let mounted = Mounted::new(&place.image, &place.directory, "ro");
         assert_same(&comparable(read_tree(root)), &theirs);
@@ -63,7 +63,7 @@ fn one_of_everything_is_as_the_kernel_sees_it() {
     }
 }
 
-/// What the kernel made is shown as it shows it, by a mount that writes nothing.
+/// A read-only mount shows a tree that the kernel made as the kernel does.
 #[test]
 fn what_the_kernel_made_is_shown_as_the_kernel_shows_it() {
     if !can_mount() {
@@ -89,7 +89,7 @@ fn what_the_kernel_made_is_shown_as_the_kernel_shows_it() {
     assert!(std::fs::read(&place.image).unwrap() == before, "a read-only mount wrote");
 }
 
-/// Names are moved, replaced, exchanged and removed, files outlive their names, sizes change.
+/// Names are moved, replaced, exchanged and removed; files outlive their names; sizes change.
 #[test]
 fn names_come_and_go_and_open_files_outlive_them() {
     if !can_mount() {
@@ -127,9 +127,9 @@ fn names_come_and_go_and_open_files_outlive_them() {
     e2fsck_clean(&place.image);
 }
 
-/// What a program had written when the file became immutable is written, as on the kernel's ext4;
-/// later opens are refused. What is written later through an open descriptor is not refused, other
-/// than on Linux: docs/mount.md says so.
+/// Data that a program had written before the file became immutable is kept, as on the kernel's
+/// ext4, and later opens are refused. Later writes through an open descriptor succeed, unlike on
+/// Linux; docs/mount.md says so.
 #[test]
 fn bytes_written_before_a_file_became_immutable_are_kept() {
     if !can_mount() {
@@ -156,7 +156,7 @@ fn bytes_written_before_a_file_became_immutable_are_kept() {
     e2fsck_clean(&place.image);
 }
 
-/// The journal is shared: threads that wait for the same commit leave together.
+/// Threads that wait for the same commit share it.
 #[test]
 fn threads_that_fsync_together_share_commits() {
     const THREADS: usize = 64;
@@ -192,7 +192,7 @@ fn threads_that_fsync_together_share_commits() {
     e2fsck_clean(&place.image);
 }
 
-/// Whoever mounts next finds what the one before left.
+/// Each mount finds what the one before left.
 #[test]
 fn the_kernel_and_we_mount_in_turns() {
     if !can_mount() {
@@ -226,7 +226,8 @@ fn the_kernel_and_we_mount_in_turns() {
     assert!(line.ends_with(&format!(" {turns}")), "{line}");
 }
 
-/// Without room somebody is told, at the latest by fsync; what is removed then can be used again.
+/// Without space somebody gets an error, at the latest from fsync. Space freed after that can be
+/// used again.
 #[test]
 fn a_full_image_says_so_and_goes_on() {
     if !can_mount() {
@@ -251,7 +252,7 @@ fn a_full_image_says_so_and_goes_on() {
     e2fsck_clean(&place.image);
 }
 
-/// What the superblock says about errors, and what the option says instead.
+/// The superblock's error behaviour, and the option that overrides it.
 #[test]
 fn damage_is_met_as_asked() {
     if !can_mount() || !require(&["debugfs", "dumpe2fs"]) {
@@ -276,7 +277,7 @@ fn damage_is_met_as_asked() {
         let handle = mounted.handle.clone();
         handle.unmount().unwrap();
         let mut mounted = mounted;
-        // A failed one can not be closed clean, and says so.
+        // A failed file system cannot be closed clean, and says so.
         assert_eq!(mounted.serving.take().unwrap().wait().is_err(), turns_read_only);
         let header = blockyard_testkit::run("dumpe2fs", &["-h", image]);
         let header = String::from_utf8_lossy(&header.stdout).into_owned();

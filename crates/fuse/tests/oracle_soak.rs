@@ -1,6 +1,6 @@
-//! Mixed load for a while: 5 seconds, or with `BLOCKYARD_FULL=1` 30 minutes in which memory must
-//! stay flat. Afterwards nothing is left over: no open file, no inode that is remembered without
-//! being there, no descriptor.
+//! Mixed load for 5 seconds, or with `BLOCKYARD_FULL=1` for 30 minutes in which memory must stay
+//! flat. Afterwards nothing is left over: no open file, no remembered inode that is gone, no
+//! descriptor.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,10 +15,10 @@ use blockyard_testkit::{e2fsck_clean, fill, full_matrix, mke2fs, require, seed, 
 
 /// Threads, each in a directory of its own.
 const WORKERS: u64 = 4;
-/// Names that each of them uses.
+/// Names per thread.
 const NAMES: u64 = 200;
 
-/// One operation after another until the time is over.
+/// Runs one operation after another until the time is over.
 fn work(directory: &Path, seed: u64, until: Instant) -> std::io::Result<u64> {
     let mut state = seed | 1;
     let mut draw = |below: u64| {
@@ -50,7 +50,7 @@ fn work(directory: &Path, seed: u64, until: Instant) -> std::io::Result<u64> {
     Ok(done)
 }
 
-/// Memory of this process in KiB.
+/// Resident memory of this process in KiB.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -108,7 +108,7 @@ fn nothing_grows_and_nothing_is_left_over() {
     for worker in 0..WORKERS {
         fs::remove_dir_all(directory.join(format!("w{worker}"))).unwrap();
     }
-    // The kernel tells what it has forgotten and closed a moment later.
+    // The kernel sends its forgets and releases a moment later.
     wait_until("everything is forgotten", || {
         let (nodes, files) = handle.server().counts();
         nodes <= 1 && files == 0

@@ -1,5 +1,4 @@
-//! A device that stops answering, under a real mount: it holds up those who wait for it, and nobody
-//! else.
+//! A device stops answering under a real mount. It holds up only those that wait for it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,10 +17,10 @@ use mounted::{Mounted, place};
 
 mod mounted;
 
-/// Threads that wait in fsync: more than receive requests.
+/// Threads that wait in fsync; more than there are receiving threads.
 const WAITING: usize = 40;
 
-/// What needs nothing of the device, as long as it takes for several commits to be due.
+/// Operations that need nothing from the device, for as long as several commits take to be due.
 fn others(directory: &Path) {
     let began = Instant::now();
     for number in 0.. {
@@ -80,7 +79,7 @@ fn a_silent_device_holds_up_nobody_else() {
         })
     };
     let went_on = ended.recv_timeout(Duration::from_secs(25));
-    // What watches the mount goes on, too.
+    // Supervision of the mount goes on too.
     let report = mounted.handle.report();
     device.answer();
     waiting.into_iter().for_each(|thread| thread.join().unwrap());

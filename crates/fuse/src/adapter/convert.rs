@@ -1,4 +1,4 @@
-//! What is asked and answered, from fuser's types to ours and back.
+//! Conversions of requests and answers between fuser's types and ours.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -40,7 +40,7 @@ pub(super) const fn kind_of(kind: FileType) -> fuser::FileType {
     }
 }
 
-/// A device number as the protocol has it.
+/// A device number in the protocol's encoding.
 const fn packed(device: DeviceNumber) -> u32 {
     (device.minor & 0xFF) | ((device.major & 0xFFF) << 8) | ((device.minor & 0xF_FF00) << 12)
 }
@@ -49,7 +49,8 @@ pub(super) const fn unpacked(number: u32) -> DeviceNumber {
     DeviceNumber { major: (number >> 8) & 0xFFF, minor: (number & 0xFF) | ((number >> 12) & 0xF_FF00) }
 }
 
-/// Attributes as the protocol has them. `INodeNo` is also what the kernel will call the inode by.
+/// Attributes in the protocol's form. `inode` is also the number that the kernel will use for the
+/// inode.
 fn attributes(found: &Metadata, inode: INodeNo, block_size: u32) -> FileAttr {
     FileAttr {
         ino: inode,
@@ -70,7 +71,7 @@ fn attributes(found: &Metadata, inode: INodeNo, block_size: u32) -> FileAttr {
     }
 }
 
-/// Attributes of an inode that the kernel is told of by a name.
+/// Attributes for the answer to a look-up, with the kernel's number for the inode.
 pub(super) fn entry(found: &Metadata, block_size: u32) -> FileAttr {
     attributes(found, INodeNo(NodeNr::of(found.ino()).0), block_size)
 }
@@ -79,8 +80,8 @@ pub(super) fn generation(found: &Metadata) -> Generation {
     Generation(found.id().generation.into())
 }
 
-/// A time as the protocol brought it. fuser takes the nanoseconds of a time before 1970 away from
-/// its seconds, although they come to them.
+/// A time of a request. For times before 1970 fuser subtracts the nanoseconds, although the
+/// protocol adds them.
 pub(super) fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp {
@@ -115,18 +116,18 @@ pub(super) fn flags_of(flags: OpenFlags) -> OFlags {
     OFlags::from_bits_retain(flags.0.cast_unsigned())
 }
 
-/// Attributes of an inode that the kernel knows: the number that people see is the inode's own,
-/// also that of the root.
+/// Attributes of an inode that the kernel knows already. They show the inode's own number, even for
+/// the root.
 pub(super) fn told(found: &Metadata, block_size: u32) -> FileAttr {
     attributes(found, INodeNo(found.ino().raw().into()), block_size)
 }
 
-/// What the kernel calls an inode by that it is told of.
+/// The number by which the kernel will know the inode.
 pub(super) fn number(found: &Metadata) -> u64 {
     NodeNr::of(found.ino()).0
 }
 
-/// Attributes that nobody looks at but for the number, the type and the names.
+/// Attributes of which only the number, the type and the link count matter.
 const fn blank(inode: INodeNo, kind: fuser::FileType, names: u32) -> FileAttr {
     FileAttr {
         ino: inode,
@@ -147,12 +148,12 @@ const fn blank(inode: INodeNo, kind: fuser::FileType, names: u32) -> FileAttr {
     }
 }
 
-/// What the kernel is told of a name that there is not.
+/// The answer for a name that does not exist.
 pub(super) const fn nothing() -> FileAttr {
     blank(INodeNo(0), fuser::FileType::RegularFile, 0)
 }
 
-/// What stands beside `.` and `..`, which the kernel knows.
+/// Attributes for `.` and `..`, which the kernel knows already.
 pub(super) const fn dot(listed: &Listed<'_>) -> FileAttr {
     blank(INodeNo(listed.inode), fuser::FileType::Directory, 1)
 }
@@ -172,7 +173,7 @@ mod tests {
         }
     }
 
-    /// What the protocol writes as -2 s and 0.75 s comes as 2.75 s before 1970.
+    /// The protocol's -2 s plus 0.75 s arrives as 2.75 s before 1970.
     #[test]
     fn times_before_1970_get_their_nanoseconds_back() {
         let time = UNIX_EPOCH - Duration::new(2, 750_000_000);

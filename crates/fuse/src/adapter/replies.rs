@@ -1,4 +1,4 @@
-//! Answers as fuser sends them.
+//! Answers as fuser replies.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use fuser::{Generation, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyXattr
 use super::convert::{entry, errno, generation, nothing, told};
 use crate::server::Errno;
 
-/// How long the kernel may believe names and attributes: we are the only writer, so for ever.
+/// How long the kernel may cache names and attributes. We are the only writer, so for ever.
 pub(super) const FOR_EVER: Duration = Duration::from_secs(0xFFFF_FFFF);
 
 pub(super) fn send_entry(reply: ReplyEntry, block_size: u32, found: Result<Metadata, Errno>) {
@@ -33,7 +33,7 @@ pub(super) fn send_data(reply: ReplyData, data: Result<impl AsRef<[u8]>, Errno>)
     }
 }
 
-/// An attribute as asked for: its size, or itself where it fits.
+/// Answers a request for an attribute: with its size, or with the value if it fits.
 pub(super) fn send_xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>) {
     const TOO_SMALL: i32 = 34;
     match value {
@@ -44,7 +44,7 @@ pub(super) fn send_xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Er
     }
 }
 
-/// A name that there is not, so that the kernel need not ask again.
+/// Answers that a name does not exist, in a form that the kernel caches.
 pub(super) fn send_missing(reply: ReplyEntry) {
     reply.entry(&FOR_EVER, &nothing(), Generation(0));
 }

@@ -1,5 +1,5 @@
-//! How a session begins: connecting to the kernel, or having fusermount3 do it, and what is asked
-//! of the kernel.
+//! Starting a session: connecting to the kernel, directly or through fusermount3, and negotiating
+//! features.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,11 +10,11 @@ use fuser::{Config, InitFlags, KernelConfig, MountOption, Session, SessionACL};
 
 use super::Adapter;
 
-/// Bytes of the largest write.
+/// Largest write in bytes.
 const WRITE_MAX: u32 = 1 << 20;
-/// Requests that the kernel may have under way of those nobody waits for.
+/// Background requests (those that nobody waits for) that the kernel may have in flight.
 const BACKGROUND_MAX: u16 = 128;
-/// What is asked of the kernel, where it can.
+/// Features that are requested if the kernel has them.
 const CAPABILITIES: &[InitFlags] = &[
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
@@ -34,17 +34,17 @@ const CAPABILITIES: &[InitFlags] = &[
 pub(crate) type Connection = Session<Adapter>;
 
 impl Adapter {
-    /// Connects through a file of `/dev/fuse` that is mounted already; the kernel decides who may
-    /// use it.
+    /// Connects through a `/dev/fuse` file that is mounted already. The kernel decides who may use
+    /// it.
     pub(crate) fn connect(self, fuse: OwnedFd, receivers: usize) -> io::Result<Connection> {
         let shared = Arc::clone(&self.shared);
         let session = Session::from_fd(self, fuse, SessionACL::All, config(receivers, Vec::new()))?;
-        // Nobody else sets it.
+        // This is the only setter, so it succeeds.
         let _ = shared.notifier.set(session.notifier());
         Ok(session)
     }
 
-    /// Has fusermount3 mount it, for who is not root.
+    /// Lets fusermount3 mount it, for users other than root.
     pub(crate) fn mount(
         self,
         directory: &Path,
@@ -67,9 +67,9 @@ impl Adapter {
     }
 }
 
-/// What fusermount3 is told.
+/// What is passed to fusermount3.
 pub(crate) struct Helped<'a> {
-    /// What is shown as the source of the mount.
+    /// The source that the mount shows.
     pub(crate) source: &'a str,
     pub(crate) read_only: bool,
     pub(crate) execution: bool,
@@ -85,14 +85,14 @@ fn config(receivers: usize, options: Vec<MountOption>) -> Config {
     config
 }
 
-/// Asks the kernel for what a session is to have.
+/// Negotiates the session's features with the kernel.
 pub(super) fn negotiate(config: &mut KernelConfig) {
     for capability in CAPABILITIES {
         if let Err(missing) = config.add_capabilities(*capability) {
             tracing::debug!(?missing, "the kernel has not");
         }
     }
-    // What is too much is answered with what would do.
+    // If a value is too large, the error holds the largest one that works.
     let _ = config.set_max_write(WRITE_MAX);
     if let Err(most) = config.set_max_readahead(WRITE_MAX) {
         let _ = config.set_max_readahead(most);

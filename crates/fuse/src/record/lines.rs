@@ -1,4 +1,4 @@
-//! Events as lines of the trace.
+//! The trace lines of each event.
 
 use std::collections::HashSet;
 
@@ -9,25 +9,25 @@ use blockyard_trace::Op;
 use super::Event;
 use super::names::{Name, Names};
 
-/// What a file is called by that a line opens and the next but one closes.
+/// The descriptor for a file that one line opens and the next but one closes.
 const FOR_ONE_CALL: u32 = u32::MAX;
-/// A name that two others are exchanged through.
+/// The temporary name through which two names are exchanged.
 const ASIDE: &[u8] = b".exchanged-aside";
-/// Errors that follow from names alone, so that whoever plays the trace meets them, too: ENOENT,
-/// EEXIST, ENOTDIR, EISDIR, EMLINK,
-/// ENAMETOOLONG, ENOTEMPTY. Others come of what no trace says.
+/// Errors that follow from names alone, so that a replay gets them too: ENOENT, EEXIST, ENOTDIR,
+/// EISDIR, EMLINK, ENAMETOOLONG, ENOTEMPTY. Others have causes that no trace records.
 const OF_NAMES: [i32; 7] = [2, 17, 20, 21, 31, 36, 39];
 
-/// Puts lines together.
+/// Turns events into lines.
 #[derive(Default)]
 pub(super) struct Lines {
     names: Names,
-    /// Files that a line opened and none closed.
+    /// Files that a line has opened and none has closed.
     open: HashSet<u32>,
 }
 
 impl Lines {
-    /// Adds the lines of an event to `ops`: what has no path any more, or no line, is a note.
+    /// Adds the lines of an event to `ops`. An event whose inode has no path any more, or that the
+    /// format has no line for, becomes a note.
     pub(super) fn add(&mut self, event: Event, errno: Option<i32>, ops: &mut Vec<Op>) {
         let (call, inode, range) = event.as_note();
         let is_played = errno.is_none_or(|errno| OF_NAMES.contains(&errno));
@@ -57,7 +57,7 @@ impl Lines {
         }
     }
 
-    /// The lines of an event about names; gives any other back.
+    /// The lines of an event about names. Returns any other event.
     fn of_names(&mut self, event: Event, went_well: bool, ops: &mut Vec<Op>) -> Option<Event> {
         match event {
             Event::Make { parent, name, kind, permissions, device, inode } => {
@@ -97,7 +97,7 @@ impl Lines {
         None
     }
 
-    /// The line of something new, which has the name when that went well.
+    /// The line for something new, which has its name only on success.
     fn made(&mut self, name: Name, inode: Option<u64>, op: impl FnOnce(String) -> Op) -> Option<Op> {
         let path = self.names.join(&name);
         if let Some(inode) = inode {
@@ -106,7 +106,7 @@ impl Lines {
         path.map(op)
     }
 
-    /// A rename. Names that are exchanged go through a third one.
+    /// The lines of a rename. An exchange goes through a third name.
     fn renamed(&mut self, from: Name, to: Name, mode: RenameMode, went_well: bool, ops: &mut Vec<Op>) {
         let paths = (self.names.join(&from), self.names.join(&to), self.names.join(&(1, ASIDE.to_vec())));
         let (Some(old), Some(new), Some(aside)) = paths else { return };
@@ -121,7 +121,7 @@ impl Lines {
                 self.names.rename(&from, to);
             }
             RenameMode::Replace => ops.push(rename(&old, &new)),
-            // Who plays it knows one way to rename, which might go well.
+            // A replay knows only the plain rename, which might succeed.
             RenameMode::Exchange | RenameMode::NoReplace => {}
         }
     }
@@ -186,7 +186,7 @@ impl Lines {
         ops.extend(op);
     }
 
-    /// What a line opened a file as; nothing for one that had no name then.
+    /// The descriptor under which a line opened a file; `None` if the file had no name then.
     fn of_open(&self, handle: u64) -> Option<u32> {
         Some(fd(handle)).filter(|fd| self.open.contains(fd))
     }

@@ -1,25 +1,25 @@
-//! The names of inodes, from what the kernel was told.
+//! The names of inodes, as far as the kernel was told of them.
 //!
-//! a name stands for an inode in `inodes` <=> it is among the names of that inode in `names`.
+//! `inodes` maps a name to an inode <=> `names` lists that name for the inode.
 
 use std::collections::HashMap;
 
-/// What the kernel calls the root directory by.
+/// The kernel's number for the root directory.
 const ROOT: u64 = 1;
 
 /// A directory, and a name in it.
 pub(super) type Name = (u64, Vec<u8>);
 
-/// All names that are known.
+/// All known names.
 #[derive(Default)]
 pub(super) struct Names {
-    /// An inode's names, the one that was told last at the end.
+    /// An inode's names, the most recent one last.
     names: HashMap<u64, Vec<Name>>,
     inodes: HashMap<Name, u64>,
 }
 
 impl Names {
-    /// A name stands for an inode.
+    /// Adds a name of an inode.
     pub(super) fn add(&mut self, inode: u64, name: Name) {
         if inode == ROOT {
             return;
@@ -32,15 +32,15 @@ impl Names {
         self.names.entry(inode).or_default().push(name);
     }
 
-    /// A name was removed.
+    /// Removes a name.
     pub(super) fn remove(&mut self, name: &Name) {
         if let Some(inode) = self.inodes.remove(name) {
             self.strike(inode, name);
         }
     }
 
-    /// A name was moved, over another where there was one. Two names of one inode stay, as
-    /// rename(2) has it.
+    /// Renames, replacing the new name if it exists. Two names of one inode both stay, as in
+    /// rename(2).
     pub(super) fn rename(&mut self, from: &Name, to: Name) {
         let Some(inode) = self.inodes.get(from).copied() else {
             self.remove(&to);
@@ -52,7 +52,7 @@ impl Names {
         }
     }
 
-    /// Two names were exchanged.
+    /// Exchanges two names.
     pub(super) fn exchange(&mut self, one: Name, other: Name) {
         let inodes = (self.inodes.get(&one).copied(), self.inodes.get(&other).copied());
         self.remove(&one);
@@ -65,7 +65,7 @@ impl Names {
         }
     }
 
-    /// The kernel has forgotten an inode.
+    /// Forgets the names of an inode, as the kernel has.
     pub(super) fn forget(&mut self, inode: u64) {
         for name in self.names.remove(&inode).unwrap_or_default() {
             self.inodes.remove(&name);
@@ -80,13 +80,13 @@ impl Names {
         }
     }
 
-    /// The path of an inode, where one is known.
+    /// The path of an inode, if one is known.
     pub(super) fn path(&self, inode: u64) -> Option<String> {
         let (mut names, mut at) = (Vec::new(), inode);
         while at != ROOT {
             let (parent, name) = self.names.get(&at)?.last()?;
             names.push(String::from_utf8_lossy(name));
-            // Longer than any way in an image: a ring would be a fault of ours.
+            // Longer than any path in an image. A ring would be a bug here.
             if names.len() > 4096 {
                 return None;
             }
@@ -103,7 +103,7 @@ impl Names {
         Some(format!("{parent}{slash}{}", String::from_utf8_lossy(name)))
     }
 
-    /// Names that are known.
+    /// The number of known names.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.inodes.len()

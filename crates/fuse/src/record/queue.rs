@@ -1,20 +1,19 @@
-//! What happened, on its way to who writes it.
+//! The queue of events on their way to the writer.
 //!
-//! Nobody is woken for a single event: the writer looks when half the room is taken, or after a
-//! while. A wake-up would cost who
-//! answers more than all else that a record does.
+//! No single event wakes the writer. It looks when the queue is half full, or after a while. A
+//! wake-up would cost the answering thread more than the rest of the recording.
 
 use std::time::Duration;
 
 use blockyard_sync::{Condvar, Mutex, rank};
 
-/// A queue with room for so many events; who has one more waits.
+/// A queue with room for so many events; pushing beyond that waits.
 pub(super) struct Queue<T: Send> {
     room: usize,
     waiting: Mutex<Waiting<T>>,
-    /// Half the room is taken, or nothing more comes.
+    /// Signalled when the queue is half full or closed.
     came: Condvar,
-    /// There is room again.
+    /// Signalled when there is room again.
     taken: Condvar,
 }
 
@@ -31,7 +30,7 @@ impl<T: Send> Queue<T> {
         Self { room, waiting, came: Condvar::new(), taken: Condvar::new() }
     }
 
-    /// Adds an event. Once the queue is closed it is dropped.
+    /// Adds an event. A closed queue drops it.
     pub(super) fn push(&self, event: T) {
         let mut waiting = self.waiting.lock();
         while waiting.events.len() >= self.room && !waiting.is_closed {
@@ -47,8 +46,8 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Takes all events into `into`, which is empty, after `patience` or when there are many;
-    /// gives whether more may come.
+    /// Moves all events into `into`, which must be empty, after `patience` or once there are many.
+    /// Returns whether more may come.
     pub(super) fn take(&self, into: &mut Vec<T>, patience: Duration) -> bool {
         debug_assert!(into.is_empty(), "events that nobody wrote");
         let mut waiting = self.waiting.lock();
@@ -62,7 +61,7 @@ impl<T: Send> Queue<T> {
         goes_on
     }
 
-    /// Nothing more comes.
+    /// Closes the queue: no more events come.
     pub(super) fn close(&self) {
         self.waiting.lock().is_closed = true;
         self.came.notify_all();

@@ -1,4 +1,4 @@
-//! Attributes: telling and changing them, and what goes with a change.
+//! Reading and changing attributes, with the side effects of a change.
 
 use std::time::SystemTime;
 
@@ -11,12 +11,12 @@ use crate::errno::{Answer, Errno};
 const SET_UID: u16 = 0o4000;
 /// The set-group-ID bit.
 const SET_GID: u16 = 0o2000;
-/// Execution by the group: without it the set-group-ID bit means something else.
+/// Group execution. Without it, the set-group-ID bit has another meaning.
 const GROUP_EXECUTES: u16 = 0o010;
-/// The attribute that gives a program capabilities.
+/// The attribute that holds a program's capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// What a time becomes.
+/// The new value of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeChange {
     /// Now.
@@ -40,46 +40,46 @@ fn now() -> Timestamp {
     Timestamp { seconds, nanoseconds: since.subsec_nanos() }
 }
 
-/// Attributes to change; `None` keeps one.
+/// Attributes to change; `None` keeps the current value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The low 12 bits of the mode.
     pub permissions: Option<u16>,
-    /// Owner.
+    /// Owner id.
     pub uid: Option<u32>,
-    /// Group.
+    /// Group id.
     pub gid: Option<u32>,
-    /// Bytes.
+    /// Size in bytes.
     pub size: Option<u64>,
-    /// Time of the last access.
+    /// Access time.
     pub accessed: Option<TimeChange>,
-    /// Time of the last change of content.
+    /// Modification time of the content.
     pub modified: Option<TimeChange>,
-    /// Time of the last change of the inode, where the kernel keeps it.
+    /// Change time of the inode, if the kernel keeps it.
     pub changed: Option<Timestamp>,
-    /// The times are those of bytes that the kernel took before: a file that has become immutable
-    /// since takes them, too.
+    /// The times belong to writes that the kernel accepted earlier. They are set even on a file
+    /// that has become immutable since.
     pub of_cached_writes: bool,
 }
 
-/// Which set-id bits a change of content or owner takes away, as Linux does for whoever has no
-/// right to keep them.
+/// The permissions without the set-id bits that a change of content or owner clears. Linux does so
+/// for callers who may not keep them.
 pub(super) const fn kept_permissions(permissions: u16) -> u16 {
     let kept = permissions & !SET_UID;
     if permissions & GROUP_EXECUTES == 0 { kept } else { kept & !SET_GID }
 }
 
 impl Server {
-    /// Attributes.
+    /// The attributes of an inode.
     ///
     /// # Errors
-    /// `ESTALE` when it was deleted.
+    /// `ESTALE` if it was deleted.
     pub fn attributes(&self, node: NodeNr) -> Answer<Metadata> {
         Ok(self.inodes().metadata(self.id(node)?)?)
     }
 
-    /// Changes attributes; gives what they are then. A change of owner or size takes set-id bits
-    /// and capabilities away, as on Linux.
+    /// Changes attributes and returns the new ones. A change of owner or size clears set-id bits
+    /// and capabilities, as on Linux.
     ///
     /// # Errors
     /// `EPERM` for immutable and append-only files, `EFBIG`, `ENOSPC`.
@@ -103,8 +103,7 @@ impl Server {
         if changes_owner || changes.size.is_some() {
             self.remove_capability(id)?;
         }
-        // The kernel, which caches what is written, tells the present as a time where content
-        // changed.
+        // A kernel that caches writes reports the current time explicitly when content has changed.
         let times_are_now = !matches!(changes.accessed, Some(TimeChange::At(_)));
         let wanted = SetAttributes {
             permissions,
@@ -122,8 +121,8 @@ impl Server {
         Ok(self.inodes().metadata(id)?)
     }
 
-    /// Takes set-id bits and capabilities away: somebody without the right to keep them writes to
-    /// the file.
+    /// Clears set-id bits and capabilities, because a caller without the right to keep them writes
+    /// to the file.
     pub(super) fn drop_privileges(&self, id: InodeId) -> Answer<()> {
         let mode = self.inodes().metadata(id)?.mode();
         let kept = kept_permissions(mode);
@@ -141,8 +140,7 @@ impl Server {
         }
     }
 
-    /// Notes that something was read, where the rules of the mount say so. What becomes of the note
-    /// is nothing that a reader should fail for.
+    /// Records an access if the mount's rules say so. A failure here must not fail the read.
     pub(super) fn note_access(&self, id: InodeId) {
         if let Err(error) = self.inodes().note_access(id, self.access_times) {
             tracing::debug!(inode = %id.number, %error, "the time of an access was not noted");

@@ -1,4 +1,4 @@
-//! Control requests (`ioctl`): flags of files, as chattr sets them, and what belongs to them.
+//! Control requests (`ioctl`): the flags of `chattr` and related requests.
 
 use blockyard::Metadata;
 use blockyard::disk::inode::InodeFlags;
@@ -6,7 +6,7 @@ use blockyard::disk::inode::InodeFlags;
 use super::{Caller, NodeNr, Server};
 use crate::errno::{Answer, Errno};
 
-/// The control requests that are answered, by their numbers on 64-bit Linux.
+/// The supported control requests, by their numbers on 64-bit Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     /// `FS_IOC_GETFLAGS`.
@@ -15,16 +15,16 @@ pub enum Control {
     SetFlags,
     /// `FS_IOC_GETVERSION`: the generation.
     Version,
-    /// `FS_IOC_FSGETXATTR`: flags in the way of other file systems.
+    /// `FS_IOC_FSGETXATTR`: flags in the form that other file systems use.
     Extended,
     /// `FS_IOC_FSSETXATTR`.
     SetExtended,
-    /// `FITRIM`: free blocks are told to the device.
+    /// `FITRIM`: discards free blocks.
     Trim,
 }
 
 impl Control {
-    /// The request of a number.
+    /// The request with this number.
     #[must_use]
     pub const fn of(number: u32) -> Option<Self> {
         Some(match number {
@@ -39,7 +39,7 @@ impl Control {
     }
 }
 
-/// Flags of `struct fsxattr`, and those of inodes that they stand for.
+/// Flags of `struct fsxattr`, and the inode flags that they stand for.
 const EXTENDED_FLAGS: [(u32, InodeFlags); 6] = [
     (0x0008, InodeFlags::IMMUTABLE),
     (0x0010, InodeFlags::APPEND),
@@ -48,15 +48,15 @@ const EXTENDED_FLAGS: [(u32, InodeFlags); 6] = [
     (0x0080, InodeFlags::NODUMP),
     (0x0200, InodeFlags::PROJINHERIT),
 ];
-/// Bytes of `struct fsxattr`: flags, extent size, extents, project, and room.
+/// Size in bytes of `struct fsxattr`: flags, extent size, extents, project, and padding.
 const EXTENDED_LEN: usize = 28;
-/// Where in it the project is told.
+/// Offset of the project id in it.
 const PROJECT_AT: usize = 12;
 
 impl Server {
-    /// Refuses to change the form of a file's map. Linux does so for files of more than twelve
-    /// blocks, after it has set the other flags; it gives smaller ones a map of blocks, which here
-    /// keep theirs.
+    /// Refuses to change the type of a file's block mapping. For files of more than twelve blocks,
+    /// Linux also refuses, after it has set the other flags. It converts smaller files to a block
+    /// map; here they keep their extents.
     fn check_form(&self, found: &Metadata, asked: InodeFlags) -> Answer<()> {
         let is_small = found.len() <= u64::from(self.block_size) * 12;
         let changes = (asked ^ found.flags()).contains(InodeFlags::EXTENTS);
@@ -64,11 +64,11 @@ impl Server {
         if changes && !(loses && is_small) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
     }
 
-    /// Answers a control request; gives the bytes that go back.
+    /// Answers a control request, and returns the bytes for the caller.
     ///
     /// # Errors
-    /// `ENOTTY` for others, `EOPNOTSUPP` for flags that can not be set, `EINVAL` for an argument
-    /// that is too short, `EPERM` where only root may ask.
+    /// `ENOTTY` for unknown requests, `EOPNOTSUPP` for flags that cannot be set, `EINVAL` for an
+    /// argument that is too short, `EPERM` for requests that only root may make.
     pub fn control(&self, caller: Caller, node: NodeNr, what: Control, argument: &[u8]) -> Answer<Vec<u8>> {
         let id = self.id(node)?;
         let found = self.inodes().metadata(id)?;

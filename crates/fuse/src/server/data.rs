@@ -9,33 +9,33 @@ use super::{Caller, HandleNr, NodeNr, Server};
 use crate::errno::{Answer, Errno};
 use crate::handles::Use;
 
-/// An open file, and how the kernel is to treat it.
+/// An open file, and how the kernel must treat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// What the kernel calls it by.
+    /// The kernel's number for it.
     pub handle: HandleNr,
-    /// The kernel must not keep what is written: it would write whole pages, and the file only
-    /// takes bytes at its end.
+    /// The kernel must not cache writes. It would write whole pages, but the file accepts bytes
+    /// only at its end.
     pub is_uncached: bool,
 }
 
 /// How bytes are read or written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfer {
-    /// Past the cache, where offset and length are whole blocks.
+    /// Bypass the cache if offset and length are whole blocks.
     pub is_direct: bool,
-    /// Whoever writes has no right to keep set-id bits and capabilities.
+    /// The writer may not keep set-id bits and capabilities.
     pub drops_privileges: bool,
-    /// The kernel hands over what it cached: of what is not written it hears by an error only.
+    /// The kernel writes back its cache. It notices missing bytes only by an error.
     pub is_cached: bool,
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes that were written.
+    /// Bytes written.
     pub len: u32,
-    /// The file has another number of blocks now, which the kernel does not know.
+    /// The file's block count has changed, and the kernel does not know.
     pub allocates: bool,
 }
 
@@ -43,7 +43,7 @@ impl Server {
     /// Opens a file.
     ///
     /// # Errors
-    /// `EPERM` where the file's flags forbid it.
+    /// `EPERM` if the file's flags forbid it.
     pub fn open(&self, caller: Caller, node: NodeNr, flags: OFlags) -> Answer<Opened> {
         let id = self.id(node)?;
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
@@ -60,7 +60,7 @@ impl Server {
                 is_uncached = true;
             }
         }
-        // The kernel reads what surrounds a write through the same handle.
+        // The kernel also reads through this handle, for the rest of a partly written page.
         let fs = if is_uncached { self.as_caller(caller) } else { self.as_caching_caller(caller) };
         let file = fs.by_inode().open(id, true, writes)?;
         let what_for = if writes { Use::Writing } else { Use::Reading };
@@ -72,10 +72,10 @@ impl Server {
         self.handles.remove(handle);
     }
 
-    /// Reads at most `size` bytes into `into`, in place of what was there.
+    /// Reads at most `size` bytes into `into`, replacing its content.
     ///
     /// # Errors
-    /// Of the device.
+    /// A device error.
     pub fn read(
         &self,
         handle: HandleNr,
@@ -96,8 +96,8 @@ impl Server {
         Ok(())
     }
 
-    /// Whether the kernel may hold bytes of a file that it did not hand over: somebody has it open
-    /// for writing.
+    /// Whether the kernel may cache bytes of a file that it has not written back, because the file
+    /// is open for writing.
     ///
     /// # Errors
     /// `EBADF`.
@@ -105,9 +105,9 @@ impl Server {
         Ok(self.handles.is_written(self.handles.get(handle)?.id().number))
     }
 
-    /// Writes; gives the number of bytes, fewer only when space runs out. Of what the kernel cached
-    /// all is written, or that is an error: it takes no notice of the number, and an fsync would
-    /// keep less than it promises.
+    /// Writes, and returns the number of bytes, which is short only when space runs out. A
+    /// write-back of the kernel's cache is complete or an error: the kernel ignores a short count,
+    /// and an fsync would keep less than it promises.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EROFS`, and those of the device.
@@ -140,7 +140,7 @@ impl Server {
     /// Makes a file or directory durable.
     ///
     /// # Errors
-    /// Of the device, also when data written earlier could not be stored.
+    /// A device error, or the loss of data written earlier that could not be stored.
     pub fn fsync(&self, node: NodeNr, only_data: bool) -> Answer<()> {
         let id = self.id(node)?;
         if only_data {
@@ -151,11 +151,11 @@ impl Server {
         Ok(())
     }
 
-    /// Changes the allocation of a range; `mode` is that of `fallocate(2)`. Set-id bits and
-    /// capabilities go as by a write.
+    /// Changes the allocation of a range; `mode` is that of `fallocate(2)`. Clears set-id bits and
+    /// capabilities, as a write does.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for modes that there are not, and those of `fallocate(2)`.
+    /// `EOPNOTSUPP` for unknown modes, and the errors of `fallocate(2)`.
     pub fn fallocate(
         &self,
         caller: Caller,
@@ -172,10 +172,10 @@ impl Server {
         self.removals.with_space(|| Ok(file.fallocate(what, offset, len)?))
     }
 
-    /// The first byte at or behind `offset` that is data, or in a hole.
+    /// The first byte at or after `offset` that is data or in a hole, as `whence` asks.
     ///
     /// # Errors
-    /// `ENXIO` when there is none, `EINVAL` for other ways of seeking.
+    /// `ENXIO` if there is none, `EINVAL` for other kinds of seek.
     pub fn seek(&self, handle: HandleNr, offset: u64, whence: u32) -> Answer<u64> {
         const DATA: u32 = 3;
         const HOLE: u32 = 4;
@@ -188,10 +188,10 @@ impl Server {
         found.ok_or(Errno::NXIO)
     }
 
-    /// Copies a range from file to file; gives the number of bytes.
+    /// Copies a range between files, and returns the number of bytes.
     ///
     /// # Errors
-    /// Those of reading and writing, when nothing was copied.
+    /// Those of reading and writing, if nothing was copied.
     pub fn copy_range(
         &self,
         caller: Caller,
@@ -209,7 +209,7 @@ impl Server {
     }
 }
 
-/// What the mode of `fallocate(2)` asks for.
+/// Translates the mode of `fallocate(2)`.
 fn fallocate_mode(mode: u32) -> Option<Fallocate> {
     use rustix::fs::FallocateFlags as Flags;
     let keep = Flags::KEEP_SIZE;

@@ -6,41 +6,41 @@ use blockyard::{FileType, InodeId, Metadata};
 use super::{NodeNr, Server};
 use crate::errno::{Answer, Errno};
 
-/// Entries that are read at a time.
+/// Entries per read.
 const BATCH: usize = 128;
-/// Bytes of an answer that the kernel has room for at least.
+/// Least room in bytes that the kernel has for an answer.
 const ROOM_MIN: usize = 4096;
-/// Bytes of an entry beside its name: the protocol's header, and with it the attributes.
+/// Bytes of an entry besides its name: the protocol's header, without and with attributes.
 const HEADER_PLAIN: usize = 24;
 const HEADER_WITH_ATTRIBUTES: usize = 152;
 
 /// One entry of a directory.
 #[derive(Clone, Debug)]
 pub struct Listed<'a> {
-    /// The number of the inode.
+    /// The inode number.
     pub inode: u64,
-    /// Where to go on behind it.
+    /// The position after this entry.
     pub next: u64,
     /// The type.
     pub kind: FileType,
     /// The name.
     pub name: &'a [u8],
-    /// Attributes, where they were asked for; the kernel remembers the inode then, but for `.` and
+    /// Attributes, if they were requested. The kernel then remembers the inode, except for `.` and
     /// `..`.
     pub attributes: Option<Metadata>,
 }
 
 impl Server {
-    /// Gives the entries of a directory from a position on (0 at first), with `.` and `..`, to
-    /// `add` until that answers that there is no room for one more.
+    /// Passes the entries of a directory from position `from` (0 at first), including `.` and `..`,
+    /// to `add` until that reports that there is no more room.
     ///
     /// # Errors
-    /// `ENOTDIR`; of the device.
+    /// `ENOTDIR`; a device error.
     pub fn list(&self, node: NodeNr, from: u64, add: impl FnMut(&Listed<'_>) -> bool) -> Answer<()> {
         self.list_entries(node, from, HEADER_PLAIN, add)
     }
 
-    /// As [`Server::list`], with the attributes of what the names stand for.
+    /// As [`Server::list`], with the attributes of each entry.
     ///
     /// # Errors
     /// As [`Server::list`].
@@ -66,8 +66,8 @@ impl Server {
             let (batch, next) = self.inodes().read_dir_with_dots(id, at, BATCH)?;
             for together in batch.chunk_by(|one, other| one.next == other.next) {
                 let bytes: usize = together.iter().map(|entry| entry_bytes(header, entry)).sum();
-                // Names of one hash have one position: they are told in one answer, or those behind
-                // the cut are never told.
+                // Names with the same hash share one position. They must go into one answer, or
+                // those after the cut are never listed.
                 if together.len() > 1 && used > 0 && used + bytes > ROOM_MIN {
                     return Ok(());
                 }
@@ -87,7 +87,7 @@ impl Server {
         Ok(())
     }
 
-    /// Tells one entry; gives whether there is room for more.
+    /// Passes one entry to `add`. Returns whether there is room for more.
     fn list_entry(
         &self,
         directory: InodeId,
@@ -119,13 +119,13 @@ impl Server {
             return Ok(true);
         }
         if let Some(found) = listed.attributes {
-            // The kernel was not told of it after all.
+            // There was no room, so the kernel was not told of it after all.
             self.nodes.forget(NodeNr::of(found.ino()), 1);
         }
         Ok(false)
     }
 
-    /// What a name stands for, remembered; nothing when it was removed meanwhile.
+    /// Looks up a name and remembers its inode; `None` if the name was removed meanwhile.
     fn remembered_entry(&self, directory: InodeId, name: &[u8]) -> Answer<Option<Metadata>> {
         const GONE: i32 = 2;
         let found = match self.inodes().lookup(directory, name) {

@@ -1,4 +1,4 @@
-//! Names: looking them up, making, moving and removing them.
+//! Names: look-ups, creation, renames and removals.
 
 use blockyard::disk::device_number::DeviceNumber;
 use blockyard::{FileType, Metadata, NewInode, RenameMode};
@@ -7,24 +7,24 @@ use super::{Caller, HandleNr, NodeNr, Server};
 use crate::errno::{Answer, Errno};
 use crate::handles::Use;
 
-/// The attribute that holds what new files of a directory may do.
+/// The attribute that holds the default access control list for new files in a directory.
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 
-/// What is to be made, and where.
+/// What to make, and where.
 #[derive(Clone, Debug)]
 pub struct Creation {
     /// The directory.
     pub parent: NodeNr,
     /// The name in it.
     pub name: Vec<u8>,
-    /// The low 12 bits of the mode, before the mask.
+    /// The low 12 bits of the mode, before the umask.
     pub permissions: u16,
-    /// Bits that the creator takes away, where the directory has no default access control list.
+    /// The creator's umask. It applies unless the directory has a default access control list.
     pub umask: u16,
 }
 
 impl Server {
-    /// What a name stands for; the kernel remembers it then.
+    /// Looks up a name. The kernel remembers the inode from then on.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`.
@@ -33,15 +33,14 @@ impl Server {
         loop {
             let found = self.inodes().lookup(parent, name)?;
             match self.nodes.remember(self.inodes(), found.id()) {
-                // Removed in between: what the name stands for now is another look.
+                // Removed in between. Look again: the name may stand for another inode.
                 Err(Errno::STALE) => {}
                 done => return done.map(|()| found),
             }
         }
     }
 
-    /// The permissions of something new: the directory's default list takes the place of the mask
-    /// (acl(5)).
+    /// The permissions of a new file. A default list of the directory replaces the umask (acl(5)).
     fn permissions(&self, new: &Creation) -> Answer<u16> {
         let masked = new.permissions & !new.umask & 0o7777;
         if new.umask & new.permissions == 0 {
@@ -89,7 +88,7 @@ impl Server {
     /// Makes a symbolic link.
     ///
     /// # Errors
-    /// As [`Server::make`]; `ENAMETOOLONG` for a target that no block holds.
+    /// As [`Server::make`]; `ENAMETOOLONG` for a target that does not fit in a block.
     pub fn symlink(&self, caller: Caller, parent: NodeNr, name: &[u8], target: &[u8]) -> Answer<Metadata> {
         let fs = self.as_caller(caller);
         let parent = self.id(parent)?;
@@ -97,10 +96,10 @@ impl Server {
         self.remembered(id)
     }
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// `EINVAL` for anything else.
+    /// `EINVAL` for anything but a symbolic link.
     pub fn read_link(&self, node: NodeNr) -> Answer<Vec<u8>> {
         let id = self.id(node)?;
         let target = self.inodes().read_link(id)?;
@@ -108,7 +107,7 @@ impl Server {
         Ok(target)
     }
 
-    /// Gives an inode one more name.
+    /// Adds a name to an inode.
     ///
     /// # Errors
     /// As [`Server::make`]; `EMLINK`, `EPERM`.
@@ -118,7 +117,7 @@ impl Server {
         self.remembered(id)
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes a name of anything other than a directory.
     ///
     /// # Errors
     /// `ENOENT`, `EISDIR`, `EPERM`.

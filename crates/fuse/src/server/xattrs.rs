@@ -1,4 +1,4 @@
-//! Extended attributes, access control lists among them.
+//! Extended attributes, including access control lists.
 
 use blockyard::XattrMode;
 
@@ -14,11 +14,11 @@ impl Server {
         Ok(self.inodes().xattr(self.id(node)?, name)?)
     }
 
-    /// The names of all attributes that a caller may see, each with a zero behind it. What is
-    /// `trusted` only root sees.
+    /// The names of all attributes that a caller may see, each terminated by a zero byte. Only root
+    /// sees `trusted` attributes.
     ///
     /// # Errors
-    /// Of the device.
+    /// A device error.
     pub fn xattr_names(&self, caller: Caller, node: NodeNr) -> Answer<Vec<u8>> {
         let names = self.inodes().xattr_names(self.id(node)?)?;
         let seen = |name: &&Vec<u8>| caller.is_privileged() || !name.starts_with(b"trusted.");

@@ -1,4 +1,4 @@
-//! An image made by mke2fs, and the mount of it.
+//! An image made by mke2fs, and its mount.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use blockyard::FileSystem;
 use blockyard_fuse::{Mount, Options, Request, Serving};
 use blockyard_testkit::mke2fs;
 
-/// A mounted image that is taken down when a test ends early, too.
+/// A mounted image that is unmounted even when a test ends early.
 pub(crate) struct Mounted {
     pub(crate) serving: Option<Serving>,
     pub(crate) handle: blockyard_fuse::Handle,
@@ -23,7 +23,7 @@ impl Mounted {
         Self { serving: Some(mount.spawn().unwrap()), handle }
     }
 
-    /// A file system that is open already, on a device of the test's own.
+    /// Mounts a file system that is already open, on a device of the test's own.
     pub(crate) fn over(fs: FileSystem, place: &Place) -> Self {
         let (image, directory) = (place.image.clone(), place.directory.clone());
         let request = Request { image, directory, options: Options::default(), record: None };
@@ -46,7 +46,7 @@ impl Drop for Mounted {
     }
 }
 
-/// A folder with an image and a directory to mount on.
+/// A folder with an image and a mount point.
 pub(crate) struct Place {
     _folder: tempfile::TempDir,
     pub(crate) image: PathBuf,

@@ -1,4 +1,4 @@
-//! Lines that are played must find what they name.
+//! A replay of the lines must find the files they name.
 
 use super::super::Event;
 use super::{FOR_ONE_CALL, Lines};
@@ -21,7 +21,7 @@ fn open(inode: u64, handle: u64) -> Event {
     Event::Open { inode, writes: true, direct: false, handle: Some(handle) }
 }
 
-/// The lines of events that all went well.
+/// The lines of events that all succeeded.
 fn lines(events: impl IntoIterator<Item = Event>) -> Vec<Op> {
     let (mut lines, mut ops) = (Lines::default(), Vec::new());
     events.into_iter().for_each(|event| lines.add(event, None, &mut ops));
@@ -57,7 +57,7 @@ fn paths_follow_what_is_moved() {
     assert_eq!(lines([made, create(12, "f", 13, 7), rename, read]), expected);
 }
 
-/// A program lists a directory and opens what it found: the kernel asks for no name.
+/// A program lists a directory and opens a file from the list: the kernel looks up no name.
 #[test]
 fn what_a_list_told_of_is_known_by_name() {
     let seen = Event::Seen { parent: 1, name: name("f"), inode: 13 };
@@ -105,7 +105,7 @@ fn an_exchange_goes_through_a_third_name() {
     assert_eq!(ops[2..], expected);
 }
 
-/// Without the mode the rename would go well where it is played.
+/// Without its mode, the rename would succeed in a replay.
 #[test]
 fn what_would_end_otherwise_where_it_is_played_is_a_note() {
     let (mut lines, mut ops) = (Lines::default(), Vec::new());
