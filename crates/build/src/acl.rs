@@ -1,28 +1,28 @@
-//! Access control lists as archives give them: text, an entry a line or between commas. On disk
-//! they are numbers.
+//! Access control lists in the text form of archives: one entry per line, or separated by commas.
+//! On disk they are binary.
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
 
-/// Attributes as system calls name them.
+/// The attributes' names in system calls.
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// Version of a list as system calls give it.
+/// Version of a list in the form of system calls.
 const VERSION: u32 = 2;
-/// The number of an entry that names nobody.
+/// The id of an entry that names no user or group.
 const NOBODY: u32 = u32::MAX;
 
-/// Whether an attribute is a list, as system calls name it.
+/// Whether an attribute is an access control list, by its system call name.
 pub(crate) fn is_list(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
 }
 
-/// The on-disk form of a list as system calls give it; `None` for one without entries, which stands
-/// for no list.
+/// Converts a list from the form of system calls to the on-disk form; `None` for a list without
+/// entries, which means no list.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Says what is wrong with the list.
 pub(crate) fn stored(posix: &[u8]) -> Result<Option<Vec<u8>>, String> {
     match xattr::acl_from_posix(posix) {
         Ok(Some(list)) if !xattr::acl_is_whole(&list) => Err(malformed("")),
@@ -31,10 +31,10 @@ pub(crate) fn stored(posix: &[u8]) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// Adds the lists that an archive has as text.
+/// Adds the lists that an archive holds as text.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// Says what is wrong with the text.
 pub(crate) fn add_text(
     list: &mut AttributeList,
     access: Option<&Vec<u8>>,
@@ -49,9 +49,8 @@ pub(crate) fn add_text(
     Ok(())
 }
 
-/// Has a file of this type only such lists as Linux lets it have. Gives the nine bits of the mode
-/// that its list of access says: where there is one, Linux makes them the mode's when the list is
-/// set.
+/// Removes lists that Linux does not allow on this type of file. Returns the nine mode bits of the
+/// access list, if there is one: Linux copies them to the mode when the list is set.
 pub(crate) fn settle(list: &mut AttributeList, kind: FileType) -> Option<u16> {
     let (index, rest) = xattr::split_name(DEFAULT)?;
     if kind != FileType::Directory {
@@ -66,7 +65,7 @@ pub(crate) fn settle(list: &mut AttributeList, kind: FileType) -> Option<u16> {
     mode.filter(|_| kind != FileType::Symlink)
 }
 
-/// Makes the list of access say what a new mode says, as `chmod` does.
+/// Updates the access list to a new mode, as `chmod` does.
 pub(crate) fn change_mode(list: &mut AttributeList, mode: u16) {
     let Some((index, rest)) = xattr::split_name(ACCESS) else { return };
     let Some(Attribute { value: Value::Bytes(access), .. }) = list.find(index, rest) else { return };
@@ -75,7 +74,7 @@ pub(crate) fn change_mode(list: &mut AttributeList, mode: u16) {
     }
 }
 
-/// The on-disk form of a list that is text; `None` for one without entries.
+/// Converts a list from text to the on-disk form; `None` for a list without entries.
 fn of_text(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let text = std::str::from_utf8(text).map_err(|_| malformed(""))?;
     let lines = text.split(['\n', ',']).map(|line| line.split('#').next().unwrap_or("").trim());
@@ -90,7 +89,7 @@ fn of_text(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
     stored(&posix).map_err(|_| malformed(text))
 }
 
-/// `user:1000:rw-`, or `user:anna:rw-:1000` as star writes it: tag, number, permissions.
+/// Parses `user:1000:rw-`, or star's `user:anna:rw-:1000`, into tag, number and permissions.
 fn entry(line: &str) -> Result<(u16, u32, u16), String> {
     let mut parts = line.split(':');
     let (Some(tag), Some(who), Some(permissions)) = (parts.next(), parts.next(), parts.next()) else {
@@ -123,8 +122,7 @@ fn entry(line: &str) -> Result<(u16, u32, u16), String> {
     Ok((tag, id, permissions & 7))
 }
 
-/// The number of a user or a group of this machine: GNU tar writes names where there are some, and
-/// no numbers beside them.
+/// The id of a user or group of this machine. GNU tar writes names where it can, without numbers.
 fn known(tag: &str, name: &str) -> Option<u32> {
     let list = if tag.starts_with('u') { "/etc/passwd" } else { "/etc/group" };
     let text = std::fs::read_to_string(list).ok()?;
@@ -136,7 +134,7 @@ fn malformed(line: &str) -> String {
     format!("its access control list is malformed: {}", line.escape_debug())
 }
 
-/// A list as archives give it; `None` where it is damaged on disk.
+/// Converts a list from the on-disk form to an archive's text; `None` if it is damaged.
 pub(crate) fn text(stored: &[u8]) -> Option<String> {
     let posix = xattr::acl_to_posix(stored)?;
     let entries = posix.get(4..)?.chunks_exact(8);

@@ -1,9 +1,9 @@
-//! Where the attributes of inodes lie: in the inode, in a block that equal lists share, and with
-//! `ea_inode` large values in inodes of their own, which equal values share.
+//! Where the attributes of inodes are stored: in the inode, in a block that equal lists share, and
+//! with `ea_inode` also as large values in inodes of their own, which equal values share.
 //!
-//! Inodes that are not listed have all their attributes in themselves. Values get their inodes
-//! behind all others; until these are numbered, [`Value::Inode`] has the value's place in the list,
-//! and no hash, which depends on the UUID.
+//! Inodes that are not listed hold all their attributes themselves. Value inodes are numbered after
+//! all others. Until then, [`Value::Inode`] holds the value's index in the list, and no hash,
+//! because that depends on the UUID.
 
 use crate::error::{Error, Result};
 use crate::numbering::Order;
@@ -13,23 +13,23 @@ use blockyard_disk::xattr::{Attribute, AttributeList, Home, REFCOUNT_MAX, Value,
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// What there is room for.
+/// The space for attributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// Bytes in an inode.
     pub(crate) inode: usize,
-    /// Bytes of a block.
+    /// Bytes in a block.
     pub(crate) block: usize,
     /// Whether values may have inodes (`ea_inode`).
     pub(crate) has_value_inodes: bool,
 }
 
-/// Where the attributes of one inode lie.
+/// Where the attributes of one inode are stored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Placed {
-    /// Those in the inode.
+    /// The attributes in the inode.
     pub(crate) inode: AttributeList,
-    /// The block with the others, by its place in [`Homes::blocks`].
+    /// The block with the other attributes, as an index into [`Homes::blocks`].
     pub(crate) block: Option<usize>,
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct Placed {
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) list: AttributeList,
-    /// Inodes that have it.
+    /// The number of inodes that share it.
     pub(crate) users: u32,
-    /// The first of them, before whose data it lies; `None` is the root.
+    /// The first of them, whose data follows the block; `None` is the root.
     pub(crate) owner: Option<NodeId>,
 }
 
@@ -47,11 +47,11 @@ pub(crate) struct Shared {
 #[derive(Clone, Debug)]
 pub(crate) struct StoredValue {
     pub(crate) bytes: Vec<u8>,
-    /// Lists that refer to it; a block counts once.
+    /// The number of lists that refer to it; a shared block counts once.
     pub(crate) references: u32,
 }
 
-/// The attributes that are not only in inodes.
+/// The attributes that are stored outside inodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     of: HashMap<Option<NodeId>, Placed>,
@@ -60,10 +60,10 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// Finds a place for the attributes of all inodes.
+    /// Finds a home for the attributes of all inodes.
     ///
     /// # Errors
-    /// [`Error::Refused`] for an inode whose attributes have none.
+    /// [`Error::Refused`] for an inode whose attributes do not fit anywhere.
     pub(crate) fn find(tree: &Tree, order: &Order, room: Room) -> Result<Self> {
         let mut finding =
             Finding { homes: Self::default(), room, known: HashMap::new(), value: HashMap::new() };
@@ -86,7 +86,7 @@ impl Homes {
         Ok(finding.homes)
     }
 
-    /// Where the attributes of an inode lie, where not all are in itself.
+    /// Where the attributes of an inode are stored, if not all of them are in the inode.
     pub(crate) fn of(&self, id: Option<NodeId>) -> Option<&Placed> {
         self.of.get(&id)
     }
@@ -96,7 +96,7 @@ impl Homes {
         self.of(id)?.block.map(|block| &self.blocks[block])
     }
 
-    /// Bytes of each value that an inode refers to, itself or by its block.
+    /// The size in bytes of each value that an inode refers to, directly or through its block.
     pub(crate) fn values_of(&self, id: Option<NodeId>) -> impl Iterator<Item = u64> {
         let inode = self.of(id).map(|placed| &placed.inode);
         let lists = inode.into_iter().chain(self.block_of(id).map(|block| &block.list));
@@ -106,13 +106,13 @@ impl Homes {
         })
     }
 
-    /// Whether the block of an inode's attributes lies with its data.
+    /// Whether the attribute block of an inode is stored with its data.
     pub(crate) fn owns_block(&self, id: Option<NodeId>) -> bool {
         self.block_of(id).is_some_and(|block| block.owner == id)
     }
 
-    /// A list as it is stored, when the first value has the inode `first`. `hashes` are those of
-    /// the values.
+    /// A list in its final form, where the first value has inode number `first` and `hashes` are
+    /// the hashes of the values.
     pub(crate) fn numbered(list: &AttributeList, first: u32, hashes: &[u32]) -> AttributeList {
         let mut numbered = AttributeList::default();
         for attribute in list.iter() {
@@ -127,16 +127,17 @@ impl Homes {
     }
 }
 
-/// A list in parts: in the inode, in the block, and the names whose values need inodes in them.
+/// A list split into the part in the inode, the part in the block, and the names whose values go to
+/// inodes of their own.
 struct Parted {
     inode: Vec<Attribute>,
     block: Vec<Attribute>,
-    /// By place in the list that was parted.
+    /// In the order of the original list.
     moved: Vec<(u8, Vec<u8>)>,
 }
 
-/// Parts a list between the inode and a block; as few values as possible, the largest first, get
-/// inodes. `None` when there is no room.
+/// Splits a list between the inode and a block. As few values as possible, the largest first, move
+/// to inodes of their own. `None` if there is no room.
 fn parted(list: &AttributeList, room: Room) -> Option<Parted> {
     let mut by_size: Vec<&Attribute> = list.iter().collect();
     by_size.sort_by_key(|attribute| Reverse(attribute.stored_len()));
@@ -172,13 +173,13 @@ fn parted(list: &AttributeList, room: Room) -> Option<Parted> {
     })
 }
 
-/// Homes that are being found.
+/// The state of the search for homes.
 struct Finding {
     homes: Homes,
     room: Room,
-    /// The last block of each list.
+    /// The latest block of each list.
     known: HashMap<AttributeList, usize>,
-    /// The place of each value.
+    /// The index of each value.
     value: HashMap<Vec<u8>, u32>,
 }
 
@@ -205,7 +206,7 @@ impl Finding {
         self.homes.of.insert(id, placed);
     }
 
-    /// A list in which the values that move stand for themselves.
+    /// A list in which the moved values are replaced by references.
     fn stored(&mut self, attributes: Vec<Attribute>, moved: &[(u8, Vec<u8>)]) -> AttributeList {
         let mut list = AttributeList::default();
         for mut attribute in attributes {
@@ -225,7 +226,7 @@ impl Finding {
         list
     }
 
-    /// Counts what a list refers to.
+    /// Counts the references of a list to values.
     fn count(&mut self, list: &AttributeList) {
         for value in list.iter().filter_map(|attribute| attribute.value.inode()) {
             self.homes.values[usize_from_u32(value)].references += 1;

@@ -1,8 +1,9 @@
-//! The block map of a file that never changes, for file systems without extents: the words of its
-//! inode, and its indirect blocks.
+//! The block map of a file that never changes, for file systems without extents: the pointers in
+//! its inode, and its indirect blocks.
 //!
-//! Indirect blocks are counted from the ranges of the file alone, and lie one behind the other
-//! before its data, each before those below it: reading the file in order never goes back.
+//! The number of indirect blocks follows from the ranges of the file alone. They are stored
+//! together before the data, each one before those below it, so that reading the file in order
+//! never seeks back.
 
 use blockyard_disk::LogicalBlock;
 use blockyard_disk::indirect::{DIRECT, LEVELS_MAX, path, span};
@@ -13,7 +14,8 @@ use std::ops::Range;
 /// Words of `i_block`.
 const WORDS: usize = 15;
 
-/// Indirect blocks that a file with data in these ranges needs: ascending, in blocks of the file.
+/// The number of indirect blocks for data in these ranges, which are ascending and count in blocks
+/// of the file.
 pub(crate) fn nodes_for(ranges: &[Range<u64>], block_bits: u32) -> usize {
     let mut nodes = 0;
     let mut first = u64_from_usize(DIRECT);
@@ -21,7 +23,7 @@ pub(crate) fn nodes_for(ranges: &[Range<u64>], block_bits: u32) -> usize {
         let end = first + span(block_bits, levels);
         for level in 1..=levels {
             let below = span(block_bits, level);
-            // The node after the last one that was counted.
+            // The node after the last one counted.
             let mut next = 0;
             for range in ranges {
                 let (start, stop) =
@@ -43,16 +45,16 @@ pub(crate) fn nodes_for(ranges: &[Range<u64>], block_bits: u32) -> usize {
 pub(crate) struct BlockMap {
     /// `i_block`.
     words: [u32; WORDS],
-    /// The indirect blocks: where each lies, and what it holds.
+    /// The indirect blocks: the position and the content of each.
     nodes: Vec<(u64, Vec<u32>)>,
 }
 
 impl BlockMap {
-    /// The map of these runs, which begin below 2^32, with its indirect blocks in `places`, of
-    /// which there are [`nodes_for`] so many.
+    /// The map of these runs, which begin below 2^32. The indirect blocks go to `places`, which
+    /// must number exactly [`nodes_for`].
     ///
     /// # Panics
-    /// When there are fewer or more.
+    /// If there are fewer or more places.
     pub(crate) fn of(runs: &[Run], places: &[u64], block_bits: u32) -> Self {
         let mut map = Self { words: [0; WORDS], nodes: Vec::with_capacity(places.len()) };
         let mut places = places.iter();
@@ -66,7 +68,7 @@ impl BlockMap {
                 for index in std::iter::once(way.root).chain(way.indexes).take(way.levels) {
                     node = Some(map.below(node, index, pointers, &mut places));
                 }
-                // What lies in the same array, at once.
+                // All blocks in the same array at once.
                 let (at, room) = match way.levels {
                     0 => (way.root, 1),
                     levels => (way.indexes[levels - 1], pointers - way.indexes[levels - 1]),
@@ -89,8 +91,8 @@ impl BlockMap {
         }
     }
 
-    /// The indirect block that a word of another one, or of the inode, leads to; a new one where
-    /// there is none.
+    /// The indirect block that a pointer in another one, or in the inode, leads to. Adds the block
+    /// if the pointer is empty.
     fn below<'p>(
         &mut self,
         node: Option<usize>,
@@ -100,7 +102,7 @@ impl BlockMap {
     ) -> usize {
         let known = self.array(node)[index];
         if known > 0 {
-            // The wanted one is among the last few.
+            // Search from the end: the block is among the last few.
             let found = self.nodes.iter().rposition(|(place, _)| *place == u64::from(known));
             return found.unwrap_or_else(|| unreachable!("block {known} is of this map"));
         }
@@ -115,7 +117,7 @@ impl BlockMap {
         self.words
     }
 
-    /// The indirect blocks with their content.
+    /// The positions of the indirect blocks, with their content.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (u64, Vec<u8>)> {
         self.nodes
             .iter()

@@ -1,4 +1,4 @@
-//! The content of a tree's files, wherever it lies.
+//! The content of a tree's files, whatever the source.
 
 use crate::error::{Error, Result};
 use crate::tree::{NodeId, Origin, Tree};
@@ -15,13 +15,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Bytes of a file that is read at once.
+/// Largest file in bytes that a single call reads.
 const SMALL: u64 = 4096;
-/// Bytes that such a read asks for at most.
+/// Most bytes that such a call asks for.
 const SMALL_READ: usize = 4097;
 
-/// Fills a buffer from the begin of a file that is thought to have a byte less; gives the bytes up
-/// to its end. A read that ends right there has met the end: one call for most files.
+/// Reads a file into a buffer that is one byte longer than its expected size. Returns the number of
+/// bytes up to its end. A short read proves the end, so most files take one call.
 fn read_whole(file: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
     let mut done = 0;
     while done + 1 < into.len() {
@@ -35,17 +35,17 @@ fn read_whole(file: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
     Ok(done)
 }
 
-/// Reads files of a tree, by one thread; keeps open what it read from last.
+/// Reads files of a tree, in one thread. Keeps the last file and directory open.
 pub(crate) struct Contents<'t> {
     tree: &'t Tree,
-    /// The directory of the host that was read from last.
+    /// The host directory that was read last.
     directory: Option<(u32, OwnedFd)>,
-    /// The file of it.
+    /// The host file that was read last.
     file: Option<(NodeId, OwnedFd)>,
     reader: Option<Reader>,
-    /// The inode of the image that was read from last.
+    /// The image's inode that was read last.
     inode: Option<Inode>,
-    /// What reads the trees that this one is made of.
+    /// The readers of the trees that this one is merged from.
     parts: Vec<Self>,
 }
 
@@ -58,12 +58,11 @@ impl<'t> Contents<'t> {
         Self { tree, directory: None, file: None, reader: None, inode: None, parts }
     }
 
-    /// Fills a buffer with the bytes of a regular file from `offset` on, all of which lie before
-    /// its end.
+    /// Fills a buffer with the bytes of a regular file from `offset` on. All of them must be before
+    /// the end of the file.
     ///
     /// # Errors
-    /// [`Error::Source`]; [`Error::Changed`] where a file of the host is no longer as the tree has
-    /// it.
+    /// [`Error::Source`]; [`Error::Changed`] if a file of the host no longer matches the tree.
     pub(crate) fn read_at(&mut self, id: NodeId, offset: u64, into: &mut [u8]) -> Result<()> {
         let tree = self.tree;
         let stored = tree.directory(id.directory).stored(id.child).unwrap_or(0);
@@ -80,8 +79,8 @@ impl<'t> Contents<'t> {
         }
     }
 
-    /// The file of the host that was read from last, and where in it the content from `offset` on
-    /// lies; `None` where no file has it as it is.
+    /// The open file that holds the content, and the position of `offset` in it; `None` if no host
+    /// file holds it unchanged.
     pub(crate) fn file_of(&self, id: NodeId, offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
         let stored = self.tree.directory(id.directory).stored(id.child).unwrap_or(0);
         match &self.tree.origin {
@@ -105,8 +104,8 @@ impl<'t> Contents<'t> {
             Some((open, file)) if *open == id => file,
             other => {
                 let file = Self::open(tree, &mut self.directory, id)?;
-                // A small file is read with the byte behind its end, which tells whether there is
-                // one.
+                // Read one byte more than a small file should have: that shows whether it has
+                // grown.
                 let size = tree.node(id).size;
                 if offset == 0 && u64_from_usize(into.len()) == size && size <= SMALL {
                     let mut bytes = [0; SMALL_READ];
@@ -174,13 +173,13 @@ impl<'t> Contents<'t> {
     }
 }
 
-/// The number by which a merged tree finds a file of the tree at a place of its list.
+/// The number by which a merged tree finds a file of its part with index `part`.
 pub(crate) fn number_of(trees: &[Tree], part: usize, id: NodeId) -> u64 {
     let before: usize = trees[..part].iter().map(|tree| tree.directories.len()).sum();
     join32(u32_from_usize(before) + id.directory, id.child)
 }
 
-/// The tree and the file in it that such a number means.
+/// The part, and the file in it, that such a number stands for.
 fn part_of(trees: &[Tree], number: u64) -> (usize, NodeId) {
     let mut directory = high32(number);
     for (part, tree) in trees.iter().enumerate() {
@@ -194,7 +193,7 @@ fn part_of(trees: &[Tree], number: u64) -> (usize, NodeId) {
 }
 
 impl Tree {
-    /// What of a regular file is no hole.
+    /// The ranges of a regular file that are not holes.
     pub(crate) fn data_of(&self, id: NodeId) -> Vec<Range<u64>> {
         match self.directory(id.directory).data(id.child) {
             Some(data) => data.to_vec(),
@@ -203,11 +202,11 @@ impl Tree {
     }
 }
 
-/// The parts of one file that are no holes, one after the other.
+/// Reads the parts of one file that are not holes, one after the other.
 pub(crate) struct Content<'t> {
     contents: Contents<'t>,
     id: NodeId,
-    /// What is still to be read; the next range last.
+    /// Ranges that are still to be read, the next one last.
     ranges: Vec<Range<u64>>,
 }
 

@@ -1,4 +1,4 @@
-//! What differs between two trees: names, types, attributes, content.
+//! The differences between two trees: names, types, attributes, content.
 
 use crate::content::Contents;
 use crate::error::Result;
@@ -11,28 +11,28 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Bytes that are compared at a time.
+/// Bytes compared at a time.
 const CHUNK: u64 = 1 << 20;
-/// Ranges of bytes that are told of one file at most; more are counted.
+/// Most ranges that are reported per file; further ones are only counted.
 const RANGES_MAX: usize = 16;
 
-/// One thing that differs.
+/// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Below the root, without a slash at its begin; empty for the root.
+    /// The path below the root, without a leading slash; empty for the root.
     pub path: Vec<u8>,
     /// What differs.
     pub what: What,
 }
 
-/// What differs under a path. Of two values the first is the first tree's.
+/// What differs at a path. Where there are two values, the first tree's comes first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Only the first tree has the name. What is below a directory is not told.
+    /// Only the first tree has the name. Nothing below a directory is reported.
     OnlyInFirst(FileType),
-    /// Only the second one has it.
+    /// Only the second tree has the name.
     OnlyInSecond(FileType),
-    /// The types; then nothing else is compared.
+    /// The types differ. Nothing else is compared then.
     Type(FileType, FileType),
     /// The low 12 bits of the mode.
     Permissions(u16, u16),
@@ -40,9 +40,9 @@ pub enum What {
     User(u32, u32),
     /// Groups.
     Group(u32, u32),
-    /// Times of the last change.
+    /// Modification times.
     Modified(Timestamp, Timestamp),
-    /// Bytes of a file.
+    /// Sizes of a file in bytes.
     Size(u64, u64),
     /// Targets of symbolic links.
     Target(Vec<u8>, Vec<u8>),
@@ -50,13 +50,13 @@ pub enum What {
     Device((u32, u32), (u32, u32)),
     /// Flags of `chattr`, as on disk.
     Flags(u32, u32),
-    /// A full name of an extended attribute, and its values; `None` where there is none. Access
-    /// control lists are as on disk.
+    /// The full name of an extended attribute, and its values; `None` if it is missing. Access
+    /// control lists are in the on-disk form.
     Attribute(Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>),
-    /// The first name of the same file, where it has several; `None` where this one is the first or
-    /// only one.
+    /// The first name of the same file, if this is another one; `None` if this one is the first or
+    /// the only name.
     LinkedTo(Option<Vec<u8>>, Option<Vec<u8>>),
-    /// Content of files, up to the end of the shorter one.
+    /// The content of files, up to the end of the shorter one.
     Bytes(Differences),
 }
 
@@ -65,9 +65,9 @@ pub enum What {
 pub struct Differences {
     /// The first ranges, in bytes.
     pub ranges: Vec<Range<u64>>,
-    /// Ranges in all.
+    /// The number of all ranges.
     pub count: u64,
-    /// Bytes in all.
+    /// The number of all differing bytes.
     pub bytes: u64,
     /// Where the last range ends.
     end: u64,
@@ -91,12 +91,12 @@ impl Differences {
 }
 
 impl Tree {
-    /// Compares two trees; `tell` gets what differs, in the order of the names. Not compared:
-    /// numbers of inodes, where holes are, access times and those of creation, and what is written
-    /// nowhere but in an image.
+    /// Compares two trees and passes the differences to `tell`, sorted by name. Not compared are
+    /// inode numbers, the positions of holes, access and creation times, and anything that only an
+    /// image stores.
     ///
     /// # Errors
-    /// What cannot be read; those of `tell` end the work.
+    /// The content cannot be read; an error of `tell` ends the comparison.
     pub fn compare(
         first: &Self,
         second: &Self,
@@ -119,7 +119,7 @@ impl Tree {
 struct Side<'t> {
     tree: &'t Tree,
     contents: Contents<'t>,
-    /// The first path of what has several.
+    /// The first path of each file with hard links.
     linked: HashMap<SourceInode, Vec<u8>>,
     buffer: Vec<u8>,
 }
@@ -129,7 +129,7 @@ impl<'t> Side<'t> {
         Self { tree, contents: Contents::new(tree), linked: HashMap::new(), buffer: Vec::new() }
     }
 
-    /// The first name that was met of the same file, when it is another.
+    /// The first name of the same file, if it was another one.
     fn first_name(&mut self, id: NodeId, path: &[u8]) -> Option<Vec<u8>> {
         let inode = self.tree.directory(id.directory).linked(id.child)?;
         if let Some(first) = self.linked.get(&inode) {
@@ -139,7 +139,7 @@ impl<'t> Side<'t> {
         None
     }
 
-    /// Full names and values.
+    /// Full names and values of the attributes.
     fn attributes(&self, id: Option<NodeId>) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let list = self.tree.attributes(id).into_iter().flat_map(|list| list.iter());
         list.filter_map(|attribute| match &attribute.value {
@@ -149,7 +149,7 @@ impl<'t> Side<'t> {
         .collect()
     }
 
-    /// Fills the buffer with a part of a file.
+    /// Reads a part of a file into the buffer.
     fn read(&mut self, id: NodeId, part: &Range<u64>) -> Result<()> {
         self.buffer.resize(usize_from_u64(part.end - part.start), 0);
         self.contents.read_at(id, part.start, &mut self.buffer)
@@ -158,7 +158,7 @@ impl<'t> Side<'t> {
 
 struct Comparing<'a, 't> {
     sides: [Side<'t>; 2],
-    /// What is compared.
+    /// The path that is being compared.
     path: Vec<u8>,
     tell: &'a mut dyn FnMut(Difference) -> Result<()>,
 }
@@ -176,7 +176,7 @@ impl<'t> Comparing<'_, 't> {
         if one == other { Ok(()) } else { self.tell(what(one, other)) }
     }
 
-    /// Compares the names of two directories; adds the directories in both to those that wait.
+    /// Compares the names of two directories. Directories in both are queued.
     fn names(&mut self, at: [u32; 2], place: &[u8], waiting: &mut Vec<([u32; 2], Vec<u8>)>) -> Result<()> {
         let [one, other]: [&'t Directory; 2] =
             [self.sides[0].tree.directory(at[0]), self.sides[1].tree.directory(at[1])];
@@ -231,7 +231,7 @@ impl<'t> Comparing<'_, 't> {
             let is_alias = names[0].is_some() && names[0] == names[1];
             self.tell_unless_equal(names, What::LinkedTo)?;
             if is_alias {
-                // The first names were compared, or are told to be in one only.
+                // The first names have been compared, or were reported as missing in one tree.
                 return Ok(());
             }
         }
@@ -275,7 +275,7 @@ impl<'t> Comparing<'_, 't> {
         other.into_iter().try_for_each(|(name, value)| self.tell(What::Attribute(name, None, Some(value))))
     }
 
-    /// Compares content; what is a hole in both is not read.
+    /// Compares content, skipping holes that both files have.
     fn bytes(&mut self, ids: [NodeId; 2], len: u64) -> Result<()> {
         let mut found = Differences::default();
         for range in either(ids, [self.sides[0].tree, self.sides[1].tree], len) {
@@ -298,7 +298,7 @@ impl<'t> Comparing<'_, 't> {
     }
 }
 
-/// What is data in one of two files or both, before `len`; ascending, none touches the next.
+/// The ranges before `len` that are data in at least one of two files: ascending and not adjacent.
 fn either(ids: [NodeId; 2], trees: [&Tree; 2], len: u64) -> Vec<Range<u64>> {
     let mut all: Vec<Range<u64>> =
         ids.into_iter().zip(trees).flat_map(|(id, tree)| tree.data_of(id)).collect();
@@ -315,7 +315,7 @@ fn either(ids: [NodeId; 2], trees: [&Tree; 2], len: u64) -> Vec<Range<u64>> {
     joined
 }
 
-/// Where two pieces of the same length differ.
+/// Where two slices of equal length differ.
 fn differing(one: &[u8], other: &[u8]) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for (at, _) in one.iter().zip(other).enumerate().filter(|(_, (a, b))| a != b) {

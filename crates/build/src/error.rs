@@ -8,18 +8,18 @@ pub enum Error {
     /// The source cannot be read.
     #[error("{}: {error}", path.display())]
     Source {
-        /// What cannot be read.
+        /// The file or stream.
         path: PathBuf,
         /// Why.
         error: std::io::Error,
     },
-    /// A file has another size or time than when the tree was read.
+    /// A file's size or time has changed since the tree was read.
     #[error("{}: the file was changed while the image was made; make it again from a tree that rests", .0.display())]
     Changed(PathBuf),
-    /// Something that the image cannot hold.
+    /// The image cannot hold something.
     #[error("{}: {reason}", path.display())]
     Refused {
-        /// What.
+        /// The file.
         path: PathBuf,
         /// Why, and what to do.
         reason: String,
@@ -37,15 +37,15 @@ pub enum Error {
     /// The options of the file system are wrong.
     #[error(transparent)]
     Mkfs(#[from] blockyard_engine::mkfs::Error),
-    /// What was to be written to, other than a device, cannot be.
+    /// The output cannot be written, and it is not a device.
     #[error("{}: {error}", path.display())]
     Output {
-        /// What cannot be written.
+        /// The output.
         path: PathBuf,
         /// Why.
         error: std::io::Error,
     },
-    /// The device failed; what was written so far is no file system.
+    /// The device failed. What was written so far is no file system.
     #[error(transparent)]
     Device(#[from] blockyard_device::DeviceError),
 }

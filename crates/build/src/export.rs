@@ -1,5 +1,5 @@
-//! Trees as archives and as images of containers: the way back from an image, by way of
-//! [`Tree::read_image`].
+//! Trees as archives and container images. Together with [`Tree::read_image`] this is the way back
+//! from an image.
 
 mod container;
 mod entry;
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
 /// An archive ends with two records of zeroes.
 const END: [u8; 1024] = [0; 1024];
@@ -23,22 +23,22 @@ const END: [u8; 1024] = [0; 1024];
 /// What was exported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
-    /// Names, the root with them.
+    /// Names, including the root.
     pub names: u64,
-    /// Bytes of the files, without holes.
+    /// Bytes of the files, not counting holes.
     pub bytes: u64,
 }
 
 impl Tree {
-    /// Writes the tree as a tar archive (pax), names sorted: GNU tar extracts it with
-    /// `--xattrs --xattrs-include='*' --acls`, and [`Tree::read_archive`] gives the tree again.
-    /// Kept are owners, permissions, times in nanoseconds, extended attributes, access control
-    /// lists, hard links, devices and holes as GNU tar writes them; flags of `chattr` and sockets
-    /// by keywords of star (`SCHILY.fflags`, `SCHILY.filetype`): who does not know them makes pipes
-    /// of sockets. `name` is what messages call the archive.
+    /// Writes the tree as a tar archive (pax) with sorted names. GNU tar extracts it with `--xattrs
+    /// --xattrs-include='*' --acls`, and [`Tree::read_archive`] gives the tree again. It keeps
+    /// owners, permissions, times in nanoseconds, extended attributes, access control lists, hard
+    /// links and devices, and holes as GNU tar writes them. Flags of `chattr` and sockets use
+    /// keywords of star (`SCHILY.fflags`, `SCHILY.filetype`); programs that do not know them turn
+    /// sockets into pipes. `name` is the archive's name in messages.
     ///
     /// # Errors
-    /// [`Error::Source`], [`Error::Changed`] for content that cannot be read; [`Error::Output`].
+    /// [`Error::Source`] and [`Error::Changed`] for content that cannot be read; [`Error::Output`].
     pub fn write_archive(&self, into: impl Write, name: &Path) -> Result<Exported> {
         let contents = Contents::new(self);
         let archive =
@@ -46,8 +46,8 @@ impl Tree {
         archive.all()
     }
 
-    /// Calls `visit` for every name, each directory before what is in it, with its path; `None` is
-    /// the root.
+    /// Calls `visit` for every name with its path, each directory before its entries; `None` is the
+    /// root.
     pub(crate) fn walk(&self, mut visit: impl FnMut(Option<NodeId>, &[u8]) -> Result<()>) -> Result<()> {
         if self.has_root {
             visit(None, b"")?;
@@ -72,13 +72,13 @@ impl Tree {
     }
 }
 
-/// An archive that is being written.
+/// An archive in the making.
 struct Archive<'a, W> {
     tree: &'a Tree,
     contents: Contents<'a>,
     into: W,
     name: &'a Path,
-    /// The first path of what has several.
+    /// The first path of each file with hard links.
     linked: HashMap<SourceInode, Vec<u8>>,
     done: Exported,
 }
@@ -116,7 +116,7 @@ impl<W: Write> Archive<'_, W> {
         self.content(id, entry.content_len())
     }
 
-    /// What of a file is no hole, filled up to whole records.
+    /// Writes the parts of a file that are not holes, padded to whole records.
     fn content(&mut self, id: NodeId, len: u64) -> Result<()> {
         let mut buffer = vec![0; usize_from_u64(len.min(CHUNK))];
         for range in self.tree.data_of(id) {

@@ -1,9 +1,9 @@
-//! Flags of `chattr` as archives name them, in the keyword `SCHILY.fflags`: the words of star and
-//! libarchive, between commas.
+//! Flags of `chattr` in archives: the keyword `SCHILY.fflags`, with the words of star and
+//! libarchive, separated by commas.
 
 use blockyard_disk::inode::InodeFlags;
 
-/// The value of `SCHILY.filetype` for a socket, whose entry is that of a pipe.
+/// The value of `SCHILY.filetype` for a socket, whose tar entry is a pipe.
 pub(crate) const SOCKET: &[u8] = b"socket";
 
 const WORDS: [(&str, InodeFlags); 9] = [
@@ -18,7 +18,7 @@ const WORDS: [(&str, InodeFlags); 9] = [
     ("dirsync", InodeFlags::DIRSYNC),
 ];
 
-/// The flags that words stand for; others are passed over.
+/// The flags for a list of words; unknown words are ignored.
 pub(crate) fn read(text: &[u8]) -> InodeFlags {
     let flags = text.split(|&byte| byte == b',').filter_map(|word| {
         let known: &[u8] = match word {

@@ -1,5 +1,5 @@
-//! Writing: data in the order of the device by several threads, then directories and inode tables,
-//! then the rest.
+//! Writing the image: first data in device order by several threads, then directories and inode
+//! tables, then the rest.
 
 mod data;
 mod inline;
@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Instant;
 
-/// An UUID that follows from the content: names, attributes and data.
+/// A UUID derived from the content: names, attributes and data.
 fn uuid_of(plan: &Plan, sums: &[u32]) -> [u8; 16] {
     let mut digest = Sha256::new();
     let tree = &plan.tree;
@@ -66,11 +66,11 @@ fn uuid_of(plan: &Plan, sums: &[u32]) -> [u8; 16] {
 }
 
 impl Plan {
-    /// Writes the image to a device of at least [`Plan::bytes`] bytes, whose content is lost.
+    /// Writes the image to a device of at least [`Plan::bytes`] bytes, overwriting its content.
     ///
     /// # Errors
     /// [`Error::Source`](crate::Error::Source), [`Error::Changed`](crate::Error::Changed),
-    /// [`Error::Device`](crate::Error::Device): what was written then is no file system.
+    /// [`Error::Device`](crate::Error::Device). After an error the device holds no file system.
     pub fn write(mut self, device: &dyn BlockDevice) -> Result<Summary> {
         let threads = self.threads;
         let began = Instant::now();

@@ -1,9 +1,9 @@
-//! Which content lies in inodes (`inline_data`), and in which form: the first 60 bytes where others
-//! have the map of their blocks, the rest as the value of the attribute `system.data`.
+//! Which content is stored in inodes (`inline_data`), and how: the first 60 bytes go where the
+//! block mapping would be, the rest into the value of the attribute `system.data`.
 //!
-//! A file, directory or target lies in its inode where this value fits it beside all its other
-//! attributes; so whatever does has neither data nor attributes in blocks. Holes of such a file are
-//! zeroes. The root has a block, as mke2fs makes it.
+//! A file, directory or link target is inline if this value fits into the inode beside all its
+//! other attributes. So an inline inode has neither data nor attributes in blocks. Holes of an
+//! inline file are stored as zeroes. The root has a block, as mke2fs makes it.
 
 use crate::shape::{self, Shape};
 use crate::tree::{NodeId, Tree};
@@ -12,18 +12,18 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::xattr::{Attribute, AttributeList, Home, Value};
 
-/// Content as an inode has it.
+/// Inline content of an inode.
 pub(crate) struct Inline {
-    /// What stands in `i_block`.
+    /// The content of `i_block`.
     pub(crate) head: [u8; HEAD_LEN],
-    /// All attributes of the inode, the rest of the content among them.
+    /// All attributes of the inode, including the rest of the content.
     pub(crate) attributes: AttributeList,
-    /// Bytes that a directory has.
+    /// The size in bytes that a directory has.
     pub(crate) capacity: u64,
 }
 
-/// Bytes of the value that the content of an inode needs; `None` where it lies in blocks, or is
-/// none.
+/// Bytes of the attribute value that the content of an inode needs; `None` if it cannot be inline,
+/// or there is none.
 fn tail_len(tree: &Tree, shape: &Shape, id: NodeId) -> Option<usize> {
     let node = tree.node(id);
     let beyond_head = |len: usize| len.saturating_sub(HEAD_LEN);
@@ -32,7 +32,7 @@ fn tail_len(tree: &Tree, shape: &Shape, id: NodeId) -> Option<usize> {
         FileType::Symlink if !shape::is_fast(node) => Some(beyond_head(node.target.len.into())),
         FileType::Directory => {
             let names = &tree.directory(node.directory).nodes;
-            // The shortest entry has 12 bytes: no inode holds more.
+            // The shortest entry takes 12 bytes, so no inode holds more names.
             let is_few = names.len() <= usize::from(shape.inode_size) / 12;
             is_few.then(|| names_tail_len(names.iter().map(|name| name.name.len.into())))
         }
@@ -40,7 +40,7 @@ fn tail_len(tree: &Tree, shape: &Shape, id: NodeId) -> Option<usize> {
     }
 }
 
-/// Whether the content of an inode lies in it, other than that of short targets.
+/// Whether the content of an inode is inline. Short link targets do not count.
 pub(crate) fn is_inline(tree: &Tree, shape: &Shape, id: NodeId) -> bool {
     let room = shape.attribute_room().inode;
     shape.has_inline_data
@@ -55,7 +55,7 @@ fn attribute(value: Vec<u8>) -> Attribute {
     Attribute { index: XATTR_INDEX, name: XATTR_NAME.to_vec(), value: Value::Bytes(value) }
 }
 
-/// The bytes of a file or a target as its inode has them.
+/// Inline content for a file or a link target.
 pub(crate) fn of_bytes(bytes: &[u8], attributes: Option<&AttributeList>) -> Inline {
     let (first, rest) = bytes.split_at(bytes.len().min(HEAD_LEN));
     let mut head = [0; HEAD_LEN];
@@ -63,7 +63,7 @@ pub(crate) fn of_bytes(bytes: &[u8], attributes: Option<&AttributeList>) -> Inli
     Inline::new(head, rest.to_vec(), attributes)
 }
 
-/// A directory as its inode has it.
+/// Inline content for a directory.
 pub(crate) fn of_directory(
     (tree, shape): (&Tree, &Shape),
     number: u32,

@@ -1,4 +1,4 @@
-//! One inode, as it stands in the table.
+//! One inode, as it is stored in the table.
 
 use crate::inline::Inline;
 use crate::layout::Blocks;
@@ -13,10 +13,10 @@ use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::num::{low16, u64_from_usize};
 use blockyard_disk::xattr::AttributeList;
 
-/// More links than this are not counted, or not had.
+/// Most links of a file. Directories with more are not counted.
 pub(crate) const LINKS_MAX: u32 = 65_000;
 
-/// Bytes beyond the first 128 that inodes reserve.
+/// Bytes beyond the first 128 that inodes reserve (`i_extra_isize`).
 const EXTRA: u16 = 32;
 
 /// What an inode is made of.
@@ -25,13 +25,13 @@ pub(crate) struct Source<'a> {
     pub(crate) node: &'a Node,
     /// The target of a symbolic link.
     pub(crate) target: &'a [u8],
-    /// Those in the inode.
+    /// The attributes in the inode.
     pub(crate) attributes: Option<&'a AttributeList>,
-    /// The content, where it lies in the inode.
+    /// The content, if it is inline.
     pub(crate) inline: Option<&'a Inline>,
-    /// The block of the others, which may be that of another inode, too.
+    /// The block with the other attributes, which other inodes may share.
     pub(crate) attribute_block: Option<u64>,
-    /// Blocks of values in inodes of their own, which count for each that refers to them.
+    /// Blocks of values in inodes of their own. They count for each inode that refers to them.
     pub(crate) blocks_of_values: u64,
     pub(crate) flags: InodeFlags,
     pub(crate) blocks: &'a Blocks,
@@ -40,7 +40,7 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Writes and seals it.
+    /// Writes and seals the inode.
     pub(crate) fn write(&self, bytes: &mut [u8], shape: &Shape, checksums: &Checksums) {
         let node = self.node;
         bytes.fill(0);
@@ -58,7 +58,7 @@ impl Source<'_> {
         slot.set_modified(node.modified);
         let raw = slot.raw_mut();
         raw.i_mode.set(node.kind.mode_bits() | node.permissions);
-        // Of directories with more, 1 says that nobody counted.
+        // A link count of 1 means that the directory's links are not counted.
         let is_counted = node.kind != FileType::Directory || node.links < LINKS_MAX;
         raw.i_links_count.set(if is_counted { low16(node.links) } else { 1 });
         raw.set_uid(node.uid);
@@ -99,18 +99,18 @@ pub(crate) struct StoredValue<'a> {
     pub(crate) number: u32,
     /// Bytes of the value.
     pub(crate) size: u64,
-    /// Its hash, which stands where others have the time of access.
+    /// Its hash, which is stored in the access time.
     pub(crate) hash: u32,
-    /// Lists that refer to it: the low half where others have the version, the high half in the
-    /// time of the change.
+    /// Lists that refer to it. The low half is stored in the version, the high half in the change
+    /// time.
     pub(crate) references: u32,
-    /// Blocks that it has.
+    /// Blocks that it occupies.
     pub(crate) blocks: u64,
     pub(crate) map: &'a Mapped,
 }
 
 impl StoredValue<'_> {
-    /// Writes and seals it.
+    /// Writes and seals the inode.
     pub(crate) fn write(&self, bytes: &mut [u8], shape: &Shape, checksums: &Checksums) {
         bytes.fill(0);
         let mut slot = InodeSlot::new(bytes);
@@ -130,7 +130,7 @@ impl StoredValue<'_> {
     }
 }
 
-/// Sets `i_block`; gives the flags that say how it is meant.
+/// Sets `i_block`, and returns the flags that say how to read it.
 fn set_map(raw: &mut blockyard_disk::inode::RawInode, map: &Mapped, shape: &Shape) -> InodeFlags {
     match map {
         Mapped::Extents(tree) => {
@@ -144,7 +144,7 @@ fn set_map(raw: &mut blockyard_disk::inode::RawInode, map: &Mapped, shape: &Shap
     }
 }
 
-/// Whether a file of this type has a map of its blocks, which may be none.
+/// Whether a file of this type has a block mapping, which may be empty.
 pub(crate) fn is_mapped(directory: &Directory, node: &Node) -> bool {
     match node.kind {
         FileType::Regular | FileType::Directory => true,

@@ -1,5 +1,5 @@
-//! Where the blocks of the content lie: all of it in a row, directories first, then files in the
-//! order of their inodes, laid over the free blocks of a new file system.
+//! Where the content's blocks go: all content forms one sequence, directories first, then files in
+//! the order of their inodes. The sequence is laid over the free blocks of a new file system.
 
 use crate::attributes::Homes;
 use crate::error::{Error, Result};
@@ -17,13 +17,13 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Blocks of one extent at most.
+/// Most blocks of one extent.
 const EXTENT_MAX: u64 = 32_768;
 
-/// The free blocks of a file system in a row.
+/// The free blocks of a file system, numbered consecutively. This sequence is called the row.
 #[derive(Debug)]
 pub(crate) struct Space {
-    /// Ranges of blocks, and how much of the row lies before each.
+    /// Ranges of blocks, each with the length of the row before it.
     free: Vec<(u64, Range<u64>)>,
     len: u64,
 }
@@ -42,13 +42,13 @@ impl Space {
         Self { free, len }
     }
 
-    /// Blocks of the row.
+    /// The length of the row in blocks.
     pub(crate) const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Where a part of the row lies: places and lengths in blocks. What is beyond the row has no
-    /// place.
+    /// The block ranges of a part of the row, as start and length. Anything beyond the end of the
+    /// row is left out.
     pub(crate) fn pieces(&self, part: Range<u64>) -> impl Iterator<Item = (u64, u64)> {
         let first =
             self.free.partition_point(|(before, range)| before + (range.end - range.start) <= part.start);
@@ -59,38 +59,38 @@ impl Space {
         })
     }
 
-    /// What the beginning of the row takes.
+    /// The block ranges of the first `len` blocks of the row.
     pub(crate) fn taken(&self, len: u64) -> Vec<Range<u64>> {
         self.pieces(0..len).map(|(place, len)| place..place + len).collect()
     }
 }
 
-/// How the blocks of one inode lie.
+/// The blocks of one inode.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    /// Runs of the file, in its order.
+    /// Runs of the file, in file order.
     pub(crate) runs: Vec<Run>,
-    /// Blocks of index nodes, each the first of its cluster.
+    /// Blocks of tree nodes or indirect blocks, each the first of its cluster.
     pub(crate) nodes: Vec<u64>,
-    /// Where the attribute block lies that is its own.
+    /// Its own attribute block, if it has one.
     pub(crate) attributes: Option<u64>,
-    /// Where its data begins in the row.
+    /// The position of its data in the row.
     pub(crate) data_at: u64,
-    /// Blocks of the row that it takes.
+    /// Blocks of the row that it occupies.
     pub(crate) len: u64,
 }
 
-/// What is laid out.
+/// The content to lay out.
 pub(crate) struct Content<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) shape: Shape,
-    /// Blocks of each directory, none where it lies in its inode, and whether it is indexed.
+    /// The blocks of each directory (none if it is inline), and whether it is indexed.
     pub(crate) directories: Cow<'a, [(u64, bool)]>,
     pub(crate) homes: Cow<'a, Homes>,
 }
 
 impl<'a> Content<'a> {
-    /// Finds the blocks of all directories.
+    /// Computes the size of all directories.
     pub(crate) fn new(tree: &'a Tree, shape: Shape, homes: Homes, threads: usize) -> Result<Self> {
         let sizes: Vec<AtomicU64> = tree.directories.iter().map(|_| AtomicU64::new(0)).collect();
         parallel::each(
@@ -116,7 +116,7 @@ impl<'a> Content<'a> {
                             ),
                         });
                     };
-                    // Relaxed: joining the threads orders it.
+                    // Relaxed: joining the threads orders this.
                     size.store(plan.blocks() << 1 | u64::from(plan.is_indexed()), Ordering::Relaxed);
                 }
                 Ok(())
@@ -127,12 +127,12 @@ impl<'a> Content<'a> {
         Ok(Self { tree, shape, directories, homes: Cow::Owned(homes) })
     }
 
-    /// Whether the content of an inode lies in it.
+    /// Whether the content of an inode is inline.
     pub(crate) fn is_inline(&self, id: NodeId) -> bool {
         inline::is_inline(self.tree, &self.shape, id)
     }
 
-    /// The ranges of a node's own blocks, in blocks of the file: whole clusters.
+    /// The ranges of a node's own blocks in whole clusters, in blocks of the file.
     pub(crate) fn logical(&self, id: NodeId) -> Vec<Range<u64>> {
         let (tree, shape) = (self.tree, &self.shape);
         if self.is_inline(id) {
@@ -151,7 +151,7 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// The whole clusters that ranges of bytes touch, up to the end of the file.
+    /// The whole clusters that byte ranges touch, up to the end of the file.
     fn clusters_of(&self, ranges: &[Range<u64>], end: u64) -> Vec<Range<u64>> {
         let bytes = self.shape.block_size * self.shape.cluster;
         let mut blocks: Vec<Range<u64>> = Vec::new();
@@ -166,8 +166,8 @@ impl<'a> Content<'a> {
         blocks
     }
 
-    /// Lays one inode's blocks out from a place of the row on: its attribute block, the nodes of
-    /// its index, its data.
+    /// Lays out one inode's blocks from a position in the row: its attribute block, its index
+    /// nodes, its data.
     pub(crate) fn place(&self, space: &Space, id: Option<NodeId>, at: u64) -> Blocks {
         let logical = match id {
             Some(id) => self.logical(id),
@@ -176,7 +176,7 @@ impl<'a> Content<'a> {
         self.place_ranges(space, &logical, self.homes.owns_block(id), at)
     }
 
-    /// Lays the inode of a value out.
+    /// Lays out the inode of an attribute value.
     pub(crate) fn place_value(&self, space: &Space, value: usize, at: u64) -> Blocks {
         let blocks = self.shape.blocks(u64_from_usize(self.homes.values[value].bytes.len()));
         self.place_ranges(space, std::slice::from_ref(&(0..blocks)), false, at)
@@ -201,8 +201,8 @@ impl<'a> Content<'a> {
                 |runs: &[Run]| self.shape.mapping.nodes_for(logical, runs.len(), self.shape.block_size);
             let needed = nodes_for(&runs);
             if needed <= nodes {
-                // Behind its nodes the data may lie in fewer runs, which need fewer of them; before
-                // it, in more. So some are cut.
+                // After its nodes the data may fall into fewer runs, which need fewer nodes;
+                // without them it would need more. So split runs until the count of nodes fits.
                 while nodes_for(&runs) < nodes {
                     cut_longest(&mut runs, cluster);
                 }
@@ -213,7 +213,7 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// The extents of a file's data from a place of the row on, and where it ends there.
+    /// The extents of a file's data from a position in the row, and the position after them.
     fn runs(&self, space: &Space, logical: &[Range<u64>], from: u64) -> (Vec<Run>, u64) {
         let longest = EXTENT_MAX / self.shape.cluster * self.shape.cluster;
         let mut runs = Vec::new();
@@ -233,7 +233,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Makes two of the longest run.
+/// Splits the longest run in two.
 fn cut_longest(runs: &mut Vec<Run>, cluster: u64) {
     let longest = (0..runs.len()).max_by_key(|&at| runs[at].len);
     let Some(at) = longest.filter(|&at| runs[at].len > cluster) else {
@@ -251,14 +251,14 @@ fn cut_longest(runs: &mut Vec<Run>, cluster: u64) {
 pub(crate) struct Kinds {
     pub(crate) files: u64,
     pub(crate) directories: u64,
-    /// Nodes of extents, and indirect blocks.
+    /// Extent tree nodes and indirect blocks.
     pub(crate) maps: u64,
-    /// Of attributes, and their values in inodes of their own.
+    /// Attribute blocks, and values in inodes of their own.
     pub(crate) attributes: u64,
 }
 
 impl Kinds {
-    /// Counts the blocks of one inode, whose data is of the kind `of`; gives how many there are.
+    /// Adds the blocks of one inode, whose data counts as kind `of`. Returns how many there are.
     fn add(&mut self, blocks: &Blocks, cluster: u64, of: impl FnOnce(&mut Self) -> &mut u64) -> u64 {
         let attributes = if blocks.attributes.is_some() { cluster } else { 0 };
         let maps = u64_from_usize(blocks.nodes.len()) * cluster;
@@ -269,16 +269,16 @@ impl Kinds {
     }
 }
 
-/// Where content lies.
+/// The positions of all content.
 pub(crate) struct Placed {
-    /// Where each inode's begins in the row: the root's first, those of attributes' values last.
+    /// The position of each inode's content in the row: the root first, attribute values last.
     pub(crate) places: Vec<u64>,
-    /// Blocks of the row that it takes.
+    /// Blocks of the row that are occupied.
     pub(crate) taken: u64,
     pub(crate) kinds: Kinds,
 }
 
-/// Lays all content out.
+/// Lays out all content.
 pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space, placement: Placement) -> Placed {
     let places = vec![0; order.inodes.len() + 1 + content.homes.values.len()];
     let placed = Placed { places, taken: 0, kinds: Kinds::default() };
@@ -286,7 +286,7 @@ pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space, pla
     let (ahead, rest) = order.files.split_at(order.ahead);
     if placement == Placement::WithDirectories {
         placing.files(ahead);
-        // They are in the order of the directories that they are in.
+        // The files are sorted by their directories.
         let mut rest = rest.chunk_by(|&one, &next| order.directory_of(one) == order.directory_of(next));
         let mut next = rest.next();
         for &number in &order.directories {
@@ -297,14 +297,14 @@ pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space, pla
             }
         }
     } else {
-        // Reading the tree then reads directories in a row.
+        // So that reading the tree reads all directories in one sequence.
         order.directories.iter().for_each(|&number| placing.directory(number));
         placing.files(&order.files);
     }
     placing.values()
 }
 
-/// Content that is being laid out.
+/// The state of the layout.
 struct Placing<'a> {
     content: &'a Content<'a>,
     order: &'a Order,
@@ -341,7 +341,7 @@ impl Placing<'_> {
         }
     }
 
-    /// The values of attributes, which come last.
+    /// Lays out attribute values, which come last.
     fn values(mut self) -> Placed {
         let Placed { places, taken, kinds } = &mut self.placed;
         for (value, place) in places[self.order.inodes.len() + 1..].iter_mut().enumerate() {
@@ -353,8 +353,8 @@ impl Placing<'_> {
     }
 }
 
-/// The blocks of an inode that needs no node for its index whatever its place; `None` when that has
-/// to be looked at.
+/// The number of blocks of an inode that needs no index node at any position; `None` if that
+/// depends on the position.
 fn quick_len(content: &Content<'_>, id: NodeId) -> Option<u64> {
     let node = content.tree.node(id);
     if content.is_inline(id) {
@@ -368,6 +368,6 @@ fn quick_len(content: &Content<'_>, id: NodeId) -> Option<u64> {
         FileType::Symlink if !is_fast(node) => 1,
         _ => 0,
     };
-    // No more extents than blocks: the inode holds four.
+    // There are no more extents than blocks, and the inode holds four.
     (len <= 4).then(|| len.next_multiple_of(content.shape.cluster))
 }

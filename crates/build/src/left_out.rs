@@ -1,35 +1,35 @@
-//! Extended attributes that an image does not keep: those that Linux does not let a file of ext4
-//! have. Of the names of the system these are all but the two access control lists: under one of
-//! them, `system.data`, an inode has its content.
+//! Extended attributes that an image does not keep, because Linux does not allow them on an ext4
+//! file. In the `system.` namespace that is everything except the two access control lists. One of
+//! these names, `system.data`, holds the content of inline files.
 
 use crate::acl;
 use blockyard_disk::xattr;
 use std::path::PathBuf;
 
-/// What names begin with that any file may have.
+/// Prefixes that any file may have.
 const OPEN: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 /// Longest name that system calls take.
 const NAME_MAX: usize = 255;
 
-/// The index and the rest of a full name; `None` for one that is left out.
+/// The prefix index and the rest of a full name; `None` if the attribute is left out.
 pub(crate) fn kept(name: &[u8]) -> Option<(u8, &[u8])> {
     let is_open = || OPEN.iter().any(|prefix| name.starts_with(prefix));
     (name.len() <= NAME_MAX && (is_open() || acl::is_list(name))).then(|| xattr::split_name(name))?
 }
 
-/// Extended attributes that were left out: [`Tree::left_out`](crate::Tree::left_out).
+/// Extended attributes that were left out; see [`Tree::left_out`](crate::Tree::left_out).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// The first file that has one.
+    /// The first file that has such an attribute.
     pub path: PathBuf,
-    /// The full name of its first one.
+    /// The full name of the first one on that file.
     pub name: Vec<u8>,
 }
 
 impl LeftOut {
-    /// Counts what was left out of one more file.
+    /// Adds what was left out of one more file.
     pub(crate) fn add(found: &mut Option<Box<Self>>, path: impl FnOnce() -> PathBuf, names: Vec<Vec<u8>>) {
         let count = u64::try_from(names.len()).unwrap_or(u64::MAX);
         match (found, names.into_iter().next()) {
@@ -39,7 +39,7 @@ impl LeftOut {
         }
     }
 
-    /// Counts what was found elsewhere.
+    /// Adds what another part of the work has counted.
     pub(crate) fn join(found: &mut Option<Box<Self>>, more: Option<Self>) {
         match (found, more) {
             (Some(found), Some(more)) => found.count += more.count,

@@ -1,10 +1,10 @@
 //! Makes ext4 images from trees of files.
 //!
-//! A tree is read first (names, attributes, sizes), then laid out as a whole: the smallest file
-//! system that holds it, directories together, each file in one piece where the fixed metadata lets
-//! it, inodes in the order of the tree. Then everything is written once. The bytes follow from the
-//! tree and the options: not from the number of threads, the order in which directories give their
-//! names, or the machine.
+//! The tree is read first (names, attributes, sizes). Then the whole image is laid out: the
+//! smallest file system that holds the tree, directories together, each file in one piece unless
+//! fixed metadata is in the way, inodes in the order of the tree. Then everything is written once.
+//! The bytes follow only from the tree and the options, not from the number of threads, the order
+//! in which the host lists directories, or the machine.
 //!
 //! ```no_run
 //! use blockyard_build::{Builder, Tree};

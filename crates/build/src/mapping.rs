@@ -4,18 +4,18 @@ use crate::block_map::{self, BlockMap};
 use blockyard_engine::mkfs::{ExtentTree, Run};
 use std::ops::Range;
 
-/// Which of the two a file system has.
+/// The kind of mapping that a file system has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mapping {
-    /// Trees of extents (`extents`).
+    /// Extent trees (`extents`).
     Extents,
-    /// Maps of blocks.
+    /// Block maps.
     Blocks,
 }
 
 impl Mapping {
-    /// Blocks beside the inode that a file needs for its map: with data in `logical`, which lies in
-    /// `extents` pieces.
+    /// Blocks outside the inode that the mapping of a file needs, for data in `logical` that is
+    /// split into `extents` pieces.
     pub(crate) fn nodes_for(self, logical: &[Range<u64>], extents: usize, block_size: u64) -> usize {
         match self {
             Self::Extents => ExtentTree::nodes_for(extents, block_size),
@@ -24,7 +24,7 @@ impl Mapping {
     }
 }
 
-/// The map of one inode.
+/// The mapping of one inode.
 #[derive(Debug)]
 pub(crate) enum Mapped {
     Extents(ExtentTree),
@@ -32,7 +32,7 @@ pub(crate) enum Mapped {
 }
 
 impl Mapped {
-    /// The map of these runs, with its own blocks in `nodes`.
+    /// The mapping of these runs, with its own blocks in `nodes`.
     pub(crate) fn of(runs: &[Run], nodes: &[u64], how: Mapping, block_size: u64) -> Self {
         match how {
             Mapping::Extents => Self::Extents(ExtentTree::of(runs.to_vec(), nodes, block_size)),
@@ -40,11 +40,11 @@ impl Mapped {
         }
     }
 
-    /// Its own blocks with their content; `seed` is that of the inode's checksums.
+    /// Its own blocks with their content. `seed` is the checksum seed of the inode.
     pub(crate) fn blocks(&self, block_size: u64, seed: Option<u32>) -> Vec<(u64, Vec<u8>)> {
         match self {
             Self::Extents(tree) => tree.blocks(block_size, seed),
-            // Nothing in them is sealed.
+            // Indirect blocks have no checksums.
             Self::Blocks(map) => map.blocks().collect(),
         }
     }

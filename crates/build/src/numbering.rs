@@ -1,4 +1,4 @@
-//! Inode numbers: in the order of the tree, the names of a directory one behind the other.
+//! Inode numbers: in the order of the tree, with the names of one directory in sequence.
 
 use crate::placement::Placement;
 use crate::tree::{Node, NodeId, SourceInode, Tree};
@@ -6,25 +6,25 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use std::collections::HashMap;
 
-/// Bytes of the largest file that is a small one.
+/// Largest size in bytes of a small file.
 const SMALL: u64 = 64 << 10;
 
-/// What has an inode, in the order of the numbers.
+/// Everything that has an inode, in the order of the inode numbers.
 pub(crate) struct Order {
     /// The first number.
     pub(crate) first: u32,
     pub(crate) inodes: Vec<NodeId>,
-    /// The directories in the order in which their blocks lie: each before those in it.
+    /// The directories in the order of their blocks: each before those inside it.
     pub(crate) directories: Vec<u32>,
-    /// What is no directory, by its place among the inodes, in the order in which the content lies.
+    /// Everything else, as indexes of inodes, in the order of the content.
     pub(crate) files: Vec<u32>,
-    /// How many of them lie before all others, whatever the placement.
+    /// The number of files that come before all others, whatever the placement.
     pub(crate) ahead: usize,
 }
 
 impl Order {
-    /// Numbers all inodes from `first` on, and counts their links. The content of what is `ahead`
-    /// comes first.
+    /// Numbers all inodes starting at `first`, and counts their links. The content of the files in
+    /// `ahead` comes first.
     pub(crate) fn number(tree: &mut Tree, first: u32, ahead: &[NodeId], placement: Placement) -> Self {
         let inodes = Vec::with_capacity(tree.names());
         let mut order = Self { first, inodes, directories: Vec::new(), files: Vec::new(), ahead: 0 };
@@ -60,7 +60,7 @@ impl Order {
             waiting[before..].reverse();
             match tree.directory(number).own {
                 Some(own) => tree.node_mut(own).links = 2 + directories,
-                // lost+found is in the root, too.
+                // lost+found is also in the root.
                 None => tree.root.links = 3 + directories,
             }
         }
@@ -95,12 +95,12 @@ impl Order {
         }
     }
 
-    /// The directory that an inode, by its place, has its first name in.
+    /// The directory that holds the first name of an inode, which is given by its index.
     pub(crate) fn directory_of(&self, inode: u32) -> u32 {
         self.inodes[usize_from_u32(inode)].directory
     }
 
-    /// The inodes whose numbers lie in a range.
+    /// The inodes with numbers in a range.
     pub(crate) fn within(&self, numbers: std::ops::Range<u32>) -> &[NodeId] {
         let end = self.first + u32_from_usize(self.inodes.len());
         let at = |number: u32| usize_from_u32(number.clamp(self.first, end) - self.first);

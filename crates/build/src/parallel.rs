@@ -1,11 +1,10 @@
-//! Work spread over threads: each takes the next part when it is done with one.
+//! Work spread over threads: each thread takes the next part when it has finished one.
 
 use crate::Result;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-/// Has `count` parts done by `threads` threads, each with a state of its own; ends at the first
-/// error.
+/// Does `count` parts in `threads` threads, each with its own state. Stops at the first error.
 pub(crate) fn each<S>(
     threads: usize,
     count: usize,
@@ -17,7 +16,7 @@ pub(crate) fn each<S>(
     let run = || {
         let mut state = state();
         loop {
-            // Relaxed: only that each part is taken once counts.
+            // Relaxed: it only matters that each part is taken once.
             let part = next.fetch_add(1, Ordering::Relaxed);
             if part >= count || failed.load(Ordering::Relaxed) {
                 return Ok(());

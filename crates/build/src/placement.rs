@@ -1,18 +1,18 @@
-//! In which order content lies.
+//! The order of the content on the device.
 
 use std::str::FromStr;
 
-/// In which order content lies on the device.
+/// The order of the content on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// All directories, then files in the order of the tree: who walks the tree reads its names in
-    /// one piece.
+    /// All directories, then files in the order of the tree. A walk of the tree reads its names in
+    /// one sequence.
     #[default]
     DirectoriesFirst,
-    /// Each directory right before the files in it: who opens one directory after the other finds
-    /// their content beside it.
+    /// Each directory directly before its files. A program that opens one directory after another
+    /// finds their content next to it.
     WithDirectories,
-    /// All directories, then files of up to 64 KiB, then larger ones: small files lie close
+    /// All directories, then files of up to 64 KiB, then larger ones. Small files are close
     /// together.
     SmallFirst,
 }

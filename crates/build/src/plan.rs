@@ -1,4 +1,4 @@
-//! From a tree to a plan of the image: its size, and where everything lies.
+//! From a tree to the plan of an image: its size, and the position of everything.
 
 use crate::attributes::Homes;
 use crate::error::{Error, Result};
@@ -23,35 +23,36 @@ use std::time::Duration;
 /// Two GiB: larger files need the feature `large_file`.
 const LARGE_FILE: u64 = 1 << 31;
 
-/// The size that is tried first: a file system with its own files and little more.
+/// The first size to try: a file system with its own files and little more.
 const BLOCKS_FIRST: u64 = 64;
 
-/// Tries to find a size, each a step nearer: far more than any content takes.
+/// Most attempts to find a size. Each gets closer; no content takes nearly as many.
 const STEPS_MAX: usize = 200;
 
-/// Bytes that an image may have more than the smallest one where no step tells how much lacks.
+/// How many bytes an image may exceed the smallest size by, if no attempt tells how much is
+/// missing.
 const NEAR: u64 = 1 << 20;
 
-/// How large the image is to be.
+/// The size of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// As small as the content lets it, with some room.
+    /// As small as the content allows, plus some free space.
     Auto(Room),
-    /// So many bytes.
+    /// A size in bytes.
     Bytes(u64),
 }
 
-/// Room to be left free.
+/// Space to leave free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// So many bytes.
+    /// Bytes.
     Bytes(u64),
-    /// So many hundredths of the image.
+    /// Percent of the image.
     Percent(u8),
 }
 
 impl Room {
-    /// Blocks of `block` bytes to be left free of so many.
+    /// How many of `all` blocks, each of `block` bytes, to leave free.
     fn blocks(self, all: u64, block: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.div_ceil(block),
@@ -60,26 +61,26 @@ impl Room {
     }
 }
 
-/// How an image is made of a tree.
+/// How to make an image from a tree.
 #[derive(Clone, Debug)]
 pub struct Builder {
-    /// The options of the file system. Size and inodes are those of this builder. `hash_seed` is
-    /// drawn from the names when it is not given, the UUID from all there is when it is
-    /// [`mkfs::UuidChoice::Random`].
+    /// The options of the file system. The builder sets the size and the inodes. A missing
+    /// `hash_seed` is derived from the names. If the UUID is [`mkfs::UuidChoice::Random`], it is
+    /// derived from all the content.
     pub options: Options,
     /// The size.
     pub size: Size,
-    /// Inodes, at least; `None`: as many as the tree needs.
+    /// The least number of inodes; `None` for as many as the tree needs.
     pub inodes: Option<u32>,
-    /// Times later than this one, in seconds, become this one; it is the file system's time of
-    /// creation, too. `None`: the newest time of the tree.
+    /// Later times are reduced to this one, in seconds. It is also the creation time of the file
+    /// system. `None` for the newest time of the tree.
     pub time: Option<i64>,
     /// Threads that read and write.
     pub threads: usize,
-    /// Paths whose content comes first, in this order; a directory stands for all that is in it.
-    /// Those that are not in the tree are passed over: [`Plan::missing`].
+    /// Paths whose content comes first, in this order. A directory stands for everything in it.
+    /// Paths that are not in the tree are skipped; see [`Plan::missing`].
     pub ahead: Vec<Vec<u8>>,
-    /// The order of the rest.
+    /// The order of the other content.
     pub placement: Placement,
 }
 
@@ -100,59 +101,59 @@ impl Default for Builder {
     }
 }
 
-/// An image to be written.
+/// An image that is ready to be written.
 pub struct Plan {
     pub(crate) tree: Tree,
     pub(crate) order: Order,
     pub(crate) shape: Shape,
-    /// Blocks of the directories, and whether they are indexed.
+    /// The blocks of each directory, and whether it is indexed.
     pub(crate) directories: Vec<(u64, bool)>,
     pub(crate) homes: Homes,
     pub(crate) space: Space,
-    /// Where each inode's blocks begin in the row of free blocks; the root's first, those of
-    /// attributes' values last.
+    /// The position of each inode's blocks in the row of free blocks: the root first, attribute
+    /// values last.
     pub(crate) places: Vec<u64>,
     kinds: Kinds,
     pub(crate) filled: Filled,
-    /// Whether the UUID follows from the content.
+    /// Whether the UUID is derived from the content.
     pub(crate) draws_uuid: bool,
     pub(crate) threads: usize,
     missing: Vec<Vec<u8>>,
 }
 
-/// What was made.
+/// A summary of what was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Bytes of the image.
     pub image_bytes: u64,
-    /// Regular files; names of one file count once.
+    /// Regular files; hard links count once.
     pub files: u64,
-    /// Directories, lost+found not counted.
+    /// Directories, except lost+found.
     pub directories: u64,
     /// Bytes of the files.
     pub file_bytes: u64,
-    /// Bytes of blocks with data and directories.
+    /// Bytes of blocks that hold data or directories.
     pub content_bytes: u64,
-    /// Bytes of blocks that nothing uses.
+    /// Bytes of unused blocks.
     pub free_bytes: u64,
-    /// What the other blocks and those of the content hold.
+    /// How the other blocks, and slack in content blocks, are used.
     pub overhead: Overhead,
-    /// Time that parts of the writing took; nothing before it.
+    /// Time taken by each stage of the writing, and by nothing before it.
     pub took: Took,
     /// The file system.
     pub file_system: mkfs::Summary,
 }
 
-/// Bytes of blocks that hold no content of files.
+/// Bytes of blocks that hold no file content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overhead {
     /// Directories.
     pub directories: u64,
-    /// Nodes of extents, and indirect blocks.
+    /// Extent tree nodes and indirect blocks.
     pub maps: u64,
     /// Extended attributes outside inodes.
     pub attributes: u64,
-    /// What the last blocks of files have behind their end.
+    /// Unused space in the last blocks of files.
     pub slack: u64,
     /// Inode tables.
     pub inode_tables: u64,
@@ -162,14 +163,14 @@ pub struct Overhead {
     pub other: u64,
 }
 
-/// Time that parts of the writing took.
+/// Time taken by each stage of the writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Took {
     /// Reading, hashing and writing the content of files.
     pub data: Duration,
     /// Directories and inodes.
     pub metadata: Duration,
-    /// All else, and having it on the device.
+    /// Everything else, including the flush to the device.
     pub finish: Duration,
 }
 
@@ -185,7 +186,7 @@ struct Found {
 }
 
 impl Found {
-    /// Blocks that nothing takes.
+    /// Free blocks.
     fn free(&self) -> u64 {
         self.space.len() - self.placed.taken
     }
@@ -195,12 +196,12 @@ impl Builder {
     /// Lays the image out. Nothing is written.
     ///
     /// # Errors
-    /// [`Error::Mkfs`] for wrong options; [`Error::TooSmall`]; [`Error::Refused`] for what these
-    /// options can not hold.
+    /// [`Error::Mkfs`] for invalid options; [`Error::TooSmall`]; [`Error::Refused`] for content
+    /// that the options cannot hold.
     pub fn plan(&self, mut tree: Tree) -> Result<Plan> {
         let newest = tree.clamp_times(self.time.unwrap_or(i64::MAX));
         let mut options = self.options.clone();
-        // Small inodes hold no later time.
+        // 128-byte inodes cannot hold later times.
         options.time = u64::try_from(self.time.unwrap_or(newest.min(i64::from(i32::MAX)))).unwrap_or(0);
         let draws_uuid = options.uuid == mkfs::UuidChoice::Random;
         if options.hash_seed.is_none() {
@@ -252,7 +253,7 @@ impl Builder {
     }
 }
 
-/// What stays the same while a size is looked for.
+/// What stays constant during the search for a size.
 struct How<'a> {
     builder: &'a Builder,
     options: &'a Options,
@@ -261,14 +262,14 @@ struct How<'a> {
 }
 
 impl How<'_> {
-    /// The smallest image for the content: each step adds what the one before lacked.
+    /// The smallest image for the content. Each attempt adds what the previous one lacked.
     fn smallest(&self, tree: &mut Tree, room: Room) -> Result<Found> {
         let block = self.block_size();
-        // A journal that is asked for may have half of the blocks; file systems that are too small
-        // for any would be made without it.
+        // A requested journal may take half of the blocks. On a file system too small for it, it
+        // would be dropped.
         let journal = u64::from(self.options.journal_mib.unwrap_or(0)) << 20;
         let mut blocks = BLOCKS_FIRST.max(2 * journal / block);
-        // The size before, while these options made no file system of it.
+        // The previous size, if it was too small for any file system with these options.
         let mut refused = None;
         for _ in 0..STEPS_MAX {
             let wanted = room.blocks(blocks, block);
@@ -281,7 +282,7 @@ impl How<'_> {
                 }
                 Ok(Ok(found)) => (refused, blocks) = (None, blocks + wanted - found.free()),
                 Ok(Err(lacking)) => (refused, blocks) = (None, blocks + lacking + wanted),
-                // Too small for a file system of these options at all.
+                // Too small for any file system with these options.
                 Err(Error::Mkfs(mkfs::Error::Size(reason))) => {
                     if blocks >> 48 > 0 {
                         return Err(Error::Mkfs(mkfs::Error::Size(reason)));
@@ -294,8 +295,8 @@ impl How<'_> {
         Err(Error::Mkfs(mkfs::Error::Size("no size was found that holds the content".to_owned())))
     }
 
-    /// A layout near the smallest one: between a size that is too small and one that will do, where
-    /// nothing tells what lacks.
+    /// A layout near the smallest one, found by bisection between a size that is too small and one
+    /// that fits. Used when no attempt tells how much is missing.
     fn nearer(&self, tree: &mut Tree, room: Room, below: u64, fits: (u64, Found)) -> Result<Found> {
         let block = self.block_size();
         let (mut below, (mut blocks, mut found)) = (below, fits);
@@ -326,11 +327,11 @@ impl How<'_> {
         }
     }
 
-    /// Lays the content out in an image of so many bytes; else gives the blocks that it lacks.
+    /// Lays out the content in an image of `bytes` bytes, or returns the number of missing blocks.
     fn find(&self, tree: &mut Tree, bytes: u64) -> Result<std::result::Result<Found, u64>> {
         let mut options = self.options.clone();
         options.size = Some(mkfs::Amount::Bytes(bytes));
-        // Aliases need none, so this may be too many until the inodes are numbered.
+        // Aliases need no inode, so this may be too many until the inodes are numbered.
         let placement = self.builder.placement;
         let mut order = Order::number(tree, 12, self.ahead, placement);
         let mut asked = (u32_from_usize(order.inodes.len()) + 12).max(self.builder.inodes.unwrap_or(0));
@@ -343,7 +344,7 @@ impl How<'_> {
             if have >= needed {
                 break (blank, homes);
             }
-            // Groups get a whole number of eights, which may be fewer.
+            // The inodes of a group are rounded to a multiple of eight, which may give fewer.
             asked = asked.saturating_add((needed - have).max(8));
         };
         if blank.first_inode() != order.first {
@@ -361,7 +362,7 @@ impl How<'_> {
     }
 }
 
-/// How the content is cut in this file system.
+/// The shape of content in this file system.
 fn shape(blank: &Blank, options: &Options) -> Shape {
     let (geometry, features) = (blank.geometry(), blank.features());
     let block_size = 1 << geometry.block_bits();
@@ -393,7 +394,7 @@ fn shape(blank: &Blank, options: &Options) -> Shape {
 }
 
 impl Tree {
-    /// The files that paths stand for, and the paths that are not there.
+    /// The files that paths stand for, and the paths that do not exist.
     fn in_order(&self, paths: &[Vec<u8>]) -> (Vec<NodeId>, Vec<Vec<u8>>) {
         let (mut files, mut missing) = (Vec::new(), Vec::new());
         for path in paths {
@@ -419,7 +420,7 @@ impl Tree {
         (files, missing)
     }
 
-    /// Bytes that files have in blocks; names of one file count once.
+    /// Bytes of files in blocks; hard links count once.
     fn bytes_of(&self, order: &Order, shape: &Shape) -> u64 {
         let has_blocks = |id| self.node(id).kind == FileType::Regular && !inline::is_inline(self, shape, id);
         let files = order.inodes.iter().filter(|&&id| has_blocks(id));
@@ -430,13 +431,13 @@ impl Tree {
         data.sum()
     }
 
-    /// What is in a directory, the last name first.
+    /// The entries of a directory, the last name first.
     fn children(&self, directory: u32) -> Vec<NodeId> {
         let count = u32_from_usize(self.directory(directory).nodes.len());
         (0..count).rev().map(|child| NodeId { directory, child }).collect()
     }
 
-    /// Makes times that are later than `latest` this one; gives the newest one.
+    /// Reduces times later than `latest` to it. Returns the newest time.
     fn clamp_times(&mut self, latest: i64) -> i64 {
         let mut newest = i64::MIN;
         let nodes = self.directories.iter_mut().flat_map(|directory| &mut directory.nodes);
@@ -449,8 +450,8 @@ impl Tree {
         newest
     }
 
-    /// Refuses files that have more blocks than can be numbered, and targets of links that no block
-    /// holds.
+    /// Refuses files with more blocks than can be numbered, and link targets that do not fit in a
+    /// block.
     fn check_sizes(&self, order: &Order, shape: &Shape) -> Result<()> {
         for &id in &order.inodes {
             let node = self.node(id);
@@ -482,7 +483,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Refuses inodes with more names than can be counted; of directories that may go uncounted.
+    /// Refuses inodes with too many links. If `may_not_count`, directories may have more,
+    /// uncounted.
     fn check_links(&self, order: &Order, may_not_count: bool) -> Result<()> {
         for &id in &order.inodes {
             let node = self.node(id);
@@ -495,7 +497,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A seed that follows from the names.
+    /// A seed derived from the names.
     fn digest_of_names(&self) -> [u8; 16] {
         let mut digest = Sha256::new();
         for directory in &self.directories {
@@ -509,15 +511,15 @@ impl Tree {
     }
 }
 
-/// Blocks of the largest file that is mapped by blocks: what a map holds, and what a count of
-/// sectors in 32 bits does.
+/// Most blocks of a file with a block map: limited by the map itself, and by the 32-bit count of
+/// sectors.
 fn map_max(shape: &Shape) -> u64 {
     let bits = shape.block_size.trailing_zeros();
     let most = blockyard_disk::indirect::blocks_max(bits).min((1 << 32) / (shape.block_size / 512) - 1);
     most - blockyard_disk::indirect::arrays_of(bits, most)
 }
 
-/// Sixteen bytes of a digest, marked as random (version 4).
+/// Sixteen bytes of a digest, marked as a random UUID (version 4).
 pub(crate) fn as_uuid(digest: &[u8]) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest[..16]);
@@ -534,13 +536,13 @@ impl Plan {
         summary.blocks * u64::from(summary.block_size)
     }
 
-    /// Paths of [`Builder::ahead`] that the tree does not have.
+    /// Paths in [`Builder::ahead`] that the tree does not have.
     #[must_use]
     pub fn missing(&self) -> &[Vec<u8>] {
         &self.missing
     }
 
-    /// What will be made; the UUID may be another.
+    /// The file system that will be made. Its UUID may still change.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let file_system = self.filled.summary();

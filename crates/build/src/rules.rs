@@ -1,4 +1,4 @@
-//! What is changed of a tree before it is laid out: names left out, owners, permissions, times.
+//! Changes to a tree before layout: excluded names, owners, permissions, times.
 
 use crate::acl;
 use crate::tree::{Node, Tree, below};
@@ -8,9 +8,9 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// A pattern of names as tar takes them: `*`, `?` and `[...]`, which also match a slash. It fits a
-/// path when it fits its end from any name on, and then all that is below it. A pattern with a
-/// slash at its begin fits whole paths only.
+/// A pattern for names, as in tar: `*`, `?` and `[...]`, which also match a slash. It matches a
+/// path if it matches any of its endings that start at a name, and then everything below. A pattern
+/// with a leading slash matches only whole paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(Pattern);
 
@@ -22,12 +22,12 @@ const HOW: MatchOptions = MatchOptions {
 };
 
 impl Glob {
-    /// Whether the pattern fits a path below the root, which begins without a slash.
+    /// Whether the pattern matches a path below the root, given without a leading slash.
     #[must_use]
     pub fn fits(&self, path: &[u8]) -> bool {
         let path = String::from_utf8_lossy(path);
         if let Some(whole) = self.0.as_str().strip_prefix('/') {
-            // Made from one that was a pattern.
+            // A part of a valid pattern.
             return Pattern::new(whole).is_ok_and(|pattern| pattern.matches_with(&path, HOW));
         }
         let after_slashes = path.match_indices('/').map(|(at, _)| &path[at + 1..]);
@@ -50,8 +50,7 @@ impl fmt::Display for Glob {
     }
 }
 
-/// Owners that become others: `FROM:TO:COUNT`, with `u:` or `g:` before it for users or groups
-/// alone.
+/// A mapping of owners: `FROM:TO:COUNT`, prefixed with `u:` or `g:` for users or groups only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerMap {
     users: bool,
@@ -90,21 +89,22 @@ impl FromStr for OwnerMap {
     }
 }
 
-/// What is changed of a tree; nothing by default. In this order: names are left out, owners are
-/// mapped, then the rules for patterns hold, of which the last that fits counts.
+/// Changes to a tree; the default changes nothing. The order is: names are excluded, owners are
+/// mapped, then the rules with patterns apply. The last matching pattern wins.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// Names that are left out, with what is below them.
+    /// Names to leave out, with everything below them.
     pub exclude: Vec<Glob>,
-    /// Where there are some: only these are taken, with what is below them and what leads to them.
+    /// If not empty, only these names are kept, with everything below them and the directories that
+    /// lead to them.
     pub include: Vec<Glob>,
-    /// The first that fits counts.
+    /// The first matching map wins.
     pub owners: Vec<OwnerMap>,
-    /// User and group of everything.
+    /// User and group for everything.
     pub squash: Option<(u32, u32)>,
-    /// The time of everything.
+    /// The modification time for everything.
     pub modified: Option<Timestamp>,
-    /// Owners by pattern; `None` keeps one.
+    /// Owners by pattern; `None` keeps the current one.
     pub chown: Vec<(Glob, Option<u32>, Option<u32>)>,
     /// Permissions by pattern; symbolic links keep theirs.
     pub chmod: Vec<(Glob, u16)>,
@@ -115,7 +115,7 @@ impl Rules {
         !self.exclude.is_empty() || !self.include.is_empty()
     }
 
-    /// What is changed of every name.
+    /// Applies the changes that concern every name.
     fn change(&self, node: &mut Node, path: impl FnOnce() -> Vec<u8>) {
         let mapped = |id: u32, is_wanted: fn(&OwnerMap) -> bool| {
             self.owners.iter().filter(|map| is_wanted(map)).find_map(|map| map.map(id)).unwrap_or(id)
@@ -145,8 +145,8 @@ impl Rules {
 }
 
 impl Tree {
-    /// Changes a tree by rules. A file with several names that different rules fit has what the
-    /// rules say of its first name.
+    /// Applies rules to a tree. If different rules match the names of one file, the rules for its
+    /// first name apply.
     pub fn apply(&mut self, rules: &Rules) {
         if rules.changes_names() {
             self.leave_out(rules);
@@ -178,8 +178,8 @@ impl Tree {
         if rules.include.is_empty() {
             return self.retain(|path, _| !excluded(path));
         }
-        // A directory is kept while it is not known whether something in it is wanted; empty ones
-        // that are not go afterwards.
+        // A directory is kept until it is known whether anything inside is wanted. Unwanted empty
+        // ones are removed afterwards.
         let included = |path: &[u8]| {
             let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
             ends.chain([path.len()]).any(|end| rules.include.iter().any(|glob| glob.fits(&path[..end])))

@@ -1,4 +1,4 @@
-//! What of the file system the layout of content depends on, and names as they are entered.
+//! The properties of the file system that the layout depends on, and names as directory entries.
 
 use crate::attributes::Room;
 use crate::mapping::Mapping;
@@ -8,31 +8,31 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::num::usize_from_u64;
 use blockyard_disk::whole_directory::{Indexing, Name};
 
-/// A target that is shorter lies in the inode.
+/// Shorter link targets are stored in the inode.
 const FAST_SYMLINK: u16 = 60;
 
-/// How the content is cut into blocks.
+/// How content is divided into blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) block_size: u64,
-    /// Blocks of a cluster.
+    /// Blocks per cluster.
     pub(crate) cluster: u64,
     pub(crate) inode_size: u16,
     pub(crate) mapping: Mapping,
     pub(crate) has_value_inodes: bool,
-    /// Whether small content lies in inodes (`inline_data`).
+    /// Whether small content is stored in inodes (`inline_data`).
     pub(crate) has_inline_data: bool,
     pub(crate) directories: DirLayout,
     pub(crate) indexing: Option<Indexing>,
 }
 
 impl Shape {
-    /// Blocks of so many bytes.
+    /// The number of blocks for so many bytes.
     pub(crate) fn blocks(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.block_size)
     }
 
-    /// Room for attributes.
+    /// The space for attributes.
     pub(crate) fn attribute_room(&self) -> Room {
         Room {
             inode: usize::from(self.inode_size).saturating_sub(128 + 32),
@@ -42,12 +42,12 @@ impl Shape {
     }
 }
 
-/// Whether a symbolic link has its target where others have the map of their blocks.
+/// Whether a symbolic link's target is stored in place of the block mapping.
 pub(crate) const fn is_fast(node: &Node) -> bool {
     node.target.len < FAST_SYMLINK
 }
 
-/// The names of a directory, as they are entered.
+/// The entries of a directory.
 pub(crate) fn names(directory: &Directory, is_root: bool) -> Vec<Name<'_>> {
     let name = |node: &Node| (directory.text(node.name), node.inode, node.kind);
     let own = is_root.then_some((&b"lost+found"[..], 11, FileType::Directory));

@@ -3,16 +3,16 @@
 use std::io::{self, BufWriter, Read, Write};
 use std::str::FromStr;
 
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const CHUNK: usize = 1 << 20;
 
-/// How a stream is compressed. The same bytes give the same stream.
+/// How to compress a stream. Equal input gives equal output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.
     #[default]
     None,
-    /// As gzip does, without a name or time.
+    /// As gzip does, without a name or a time.
     Gzip,
     /// As zstd does.
     Zstd,
@@ -32,7 +32,7 @@ impl FromStr for Compression {
 }
 
 impl Compression {
-    /// What compresses into `into`. It is complete after [`Encoder::finish`] only.
+    /// A writer that compresses into `into`. Its output is complete only after [`Encoder::finish`].
     ///
     /// # Errors
     /// Those of the compression.
@@ -42,7 +42,8 @@ impl Compression {
             Self::Gzip => Kind::Gzip(flate2::write::GzEncoder::new(into, flate2::Compression::default())),
             Self::Zstd => {
                 let mut encoder = zstd::stream::Encoder::new(into, 0)?;
-                // As zstd itself: without it damage of what could not be compressed is not seen.
+                // As the zstd program does. Without checksums, damage to incompressible data goes
+                // unnoticed.
                 encoder.include_checksum(true)?;
                 Kind::Zstd(encoder)
             }
@@ -76,7 +77,7 @@ impl<W: Write> std::fmt::Debug for Encoder<W> {
 }
 
 impl<W: Write> Encoder<W> {
-    /// Writes the end of the stream; gives what it was written to.
+    /// Writes the end of the stream, and returns the inner writer.
     ///
     /// # Errors
     /// Those of writing.

@@ -1,7 +1,7 @@
 //! A tree of files, without their content.
 //!
-//! One list of directories, each with its names in one piece of memory: a million files take about
-//! 80 bytes each.
+//! One list of directories, each with its names in a single buffer: a million files take about 80
+//! bytes each.
 
 use crate::left_out::LeftOut;
 use blockyard_device::BlockDevice;
@@ -18,33 +18,33 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What an image is made of.
+/// The names and attributes that an image is made from.
 #[derive(Debug)]
 pub struct Tree {
-    /// The source, as messages name it.
+    /// The source's name in messages.
     pub(crate) top: PathBuf,
     pub(crate) origin: Origin,
-    /// Whether the source has a root; else it is only what leads to the names in it.
+    /// Whether the source has a root directory. Otherwise the root only leads to the names in it.
     pub(crate) has_root: bool,
     /// The root directory itself; its name is empty.
     pub(crate) root: Node,
     pub(crate) root_attributes: AttributeList,
     pub(crate) root_flags: InodeFlags,
-    /// Attributes that were left out, but for those that directories tell of.
+    /// Attributes that were left out, except those that the directories record.
     pub(crate) left_out: Option<Box<LeftOut>>,
     /// All directories, the root first.
     pub(crate) directories: Vec<Directory>,
 }
 
-/// Where the content is read from.
+/// The source of the content.
 pub(crate) enum Origin {
-    /// A directory of the host: a file is where the tree has it.
+    /// A directory of the host: each file is at its path in the tree.
     Directory(OwnedFd),
-    /// A file that holds the content of all files, each at its place.
+    /// A file that holds the content of all files.
     Spool(File),
     /// An image: files are found by their inodes.
     Image(Arc<dyn BlockDevice>),
-    /// Other trees, in one of which each file is.
+    /// Other trees, one of which has each file.
     Trees(Vec<Tree>),
 }
 
@@ -59,14 +59,14 @@ impl std::fmt::Debug for Origin {
     }
 }
 
-/// A place in a tree: a directory, and which of its names.
+/// A name in a tree: its directory, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeId {
     pub(crate) directory: u32,
     pub(crate) child: u32,
 }
 
-/// The names of a directory, sorted, and what only some of them have.
+/// The names of a directory, sorted, and properties that only some of them have.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     /// The name of this directory; `None` for the root.
@@ -76,20 +76,20 @@ pub(crate) struct Directory {
     pub(crate) nodes: Vec<Node>,
     /// By child, ascending.
     pub(crate) attributes: Vec<(u32, AttributeList)>,
-    /// What of sparse files is no hole, in bytes; by child, ascending.
+    /// The byte ranges of sparse files that are not holes; by child, ascending.
     pub(crate) data: Vec<(u32, Vec<Range<u64>>)>,
     /// Flags that `chattr` sets; by child, ascending.
     pub(crate) flags: Vec<(u32, InodeFlags)>,
-    /// Where the content of files is: in a spool the byte at which it begins, in an image the
-    /// inode, in other trees which file of all; by child, ascending.
+    /// Where the content of files is: the start in the spool in bytes, the inode of an image, or
+    /// the number of the file among the merged trees. By child, ascending.
     pub(crate) stored: Vec<(u32, u64)>,
     /// Attributes of children that were left out.
     pub(crate) left_out: Option<Box<LeftOut>>,
-    /// Which inode of the source has several names; by child, ascending.
+    /// The source inode of children with hard links; by child, ascending.
     pub(crate) linked: Vec<(u32, SourceInode)>,
 }
 
-/// Flags of inodes that are kept: those that say how a file is treated, not how it is stored.
+/// Inode flags that are kept: they say how to treat a file, not how it is stored.
 pub(crate) const KEPT_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::SYNC)
@@ -111,27 +111,27 @@ pub(crate) struct Node {
     pub(crate) kind: FileType,
     /// The low 12 bits of the mode.
     pub(crate) permissions: u16,
-    /// Links in the image; of a directory, 2 and its directories.
+    /// Links in the image. A directory has 2, plus one for each directory in it.
     pub(crate) links: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) modified: Timestamp,
-    /// Time of the last access, for archives; of directories of the host that of the last change,
-    /// because reading them alters it.
+    /// Access time, for archives. Directories of the host get their modification time instead,
+    /// because reading them changes the access time.
     pub(crate) accessed: Timestamp,
-    /// Bytes of a file or of the target of a link; the number of a device as the host has it.
+    /// Bytes of a file or a link target; for a device, its number in the host's encoding.
     pub(crate) size: u64,
-    /// Of a directory, its place in the list.
+    /// For a directory, its index in the list.
     pub(crate) directory: u32,
-    /// Of a symbolic link.
+    /// For a symbolic link, its target.
     pub(crate) target: Text,
     /// Its inode in the image.
     pub(crate) inode: u32,
-    /// Another name has the inode's content and attributes.
+    /// Another name holds the inode's content and attributes.
     pub(crate) is_alias: bool,
 }
 
-/// A part of a directory's text.
+/// A part of a directory's text buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Text {
     pub(crate) start: u32,
@@ -139,7 +139,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// Where in the text it is.
+    /// Its range in the buffer.
     pub(crate) fn range(self) -> Range<usize> {
         let start = usize_from_u32(self.start);
         start..start + usize::from(self.len)
@@ -159,7 +159,7 @@ impl Directory {
         &self.text[text.range()]
     }
 
-    /// Adds a child of another directory, with all that is known of it.
+    /// Adds a child of another directory, with all its properties.
     fn take(&mut self, from: &Self, child: u32, mut node: Node) {
         let own = u32_from_usize(self.nodes.len());
         node.name = self.add_text(from.text(node.name));
@@ -189,7 +189,7 @@ impl Directory {
         Some(self.flags[at].1)
     }
 
-    /// What of a sparse file is no hole, in bytes; `None` for one without holes.
+    /// The byte ranges of a sparse file that are not holes; `None` for a file without holes.
     pub(crate) fn data(&self, child: u32) -> Option<&[Range<u64>]> {
         let at = self.data.binary_search_by_key(&child, |(child, _)| *child).ok()?;
         Some(&self.data[at].1)
@@ -201,7 +201,7 @@ impl Directory {
         Some(self.stored[at].1)
     }
 
-    /// Which inode of the source a child shares with other names.
+    /// The source inode that a child shares with other names.
     pub(crate) fn linked(&self, child: u32) -> Option<SourceInode> {
         let at = self.linked.binary_search_by_key(&child, |(child, _)| *child).ok()?;
         Some(self.linked[at].1)
@@ -241,7 +241,7 @@ impl Tree {
         }
     }
 
-    /// The path of a directory below the root, without a slash at its begin.
+    /// The path of a directory below the root, without a leading slash.
     pub(crate) fn directory_path(&self, number: u32) -> Vec<u8> {
         let mut names = Vec::new();
         let mut at = self.directory(number).own;
@@ -263,31 +263,31 @@ impl Tree {
         path
     }
 
-    /// The path in the source of one below the root.
+    /// The source path of a path below the root.
     pub(crate) fn host_path(&self, below: &[u8]) -> PathBuf {
         if below.is_empty() { self.top.clone() } else { self.top.join(OsStr::from_bytes(below)) }
     }
 
-    /// The path of a name in the source.
+    /// The source path of a name.
     pub(crate) fn host_path_of(&self, id: NodeId) -> PathBuf {
         self.host_path(&self.path(id))
     }
 
-    /// Names in the tree, the root not counted.
+    /// The number of names in the tree, without the root.
     #[must_use]
     pub fn names(&self) -> usize {
         self.directories.iter().map(|directory| directory.nodes.len()).sum()
     }
 
-    /// The source, as messages name it.
+    /// The source's name in messages.
     #[must_use]
     pub fn top(&self) -> &Path {
         &self.top
     }
 
-    /// What was left out of extended attributes, because Linux lets no file of ext4 have it: names
-    /// that begin in another way than `user.`, `trusted.` and `security.`, but for access control
-    /// lists; `None` where everything was kept.
+    /// Extended attributes that were left out, because Linux does not allow them on an ext4 file:
+    /// names that do not begin with `user.`, `trusted.` or `security.`, except access control
+    /// lists. `None` if all were kept.
     #[must_use]
     pub fn left_out(&self) -> Option<LeftOut> {
         let mut all = self.left_out.clone();
@@ -297,7 +297,7 @@ impl Tree {
         all.map(|all| *all)
     }
 
-    /// Bytes of the files, without holes; names of one file count each.
+    /// Bytes of the files, without holes. Hard links count each time.
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
         let of = |directory: &Directory| -> u64 {
@@ -311,7 +311,7 @@ impl Tree {
         self.directories.iter().map(of).sum()
     }
 
-    /// The place of a path below the root.
+    /// Finds a path below the root.
     pub(crate) fn find(&self, path: &[u8]) -> Option<NodeId> {
         let mut found: Option<NodeId> = None;
         for name in path.split(|&byte| byte == b'/') {
@@ -326,7 +326,7 @@ impl Tree {
         found
     }
 
-    /// Leaves names out, with what is below them. `keep` is asked with the path and whether it is a
+    /// Removes names, and everything below them. `keep` gets the path and whether it is a
     /// directory.
     pub(crate) fn retain(&mut self, keep: impl Fn(&[u8], bool) -> bool) {
         let mut kept = vec![Directory::default()];
@@ -356,7 +356,7 @@ impl Tree {
         self.directories = kept;
     }
 
-    /// The paths of all directories that `is_wanted` or in which something is, at any depth.
+    /// The paths that `is_wanted` accepts, and those of all directories above them.
     pub(crate) fn directories_with(&self, is_wanted: impl Fn(&[u8], bool) -> bool) -> HashSet<Vec<u8>> {
         let mut found = HashSet::new();
         for (number, directory) in (0..).zip(&self.directories) {
