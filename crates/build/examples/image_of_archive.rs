@@ -1,4 +1,4 @@
-//! Makes an image of a tar archive, with a file added, and compares both.
+//! Makes an image from a tar archive, with a file added, and compares the two.
 //!
 //! `cargo run -p blockyard-build --example image_of_archive -- rootfs.tar rootfs.img`
 

@@ -132,7 +132,7 @@ impl Homes {
 struct Parted {
     inode: Vec<Attribute>,
     block: Vec<Attribute>,
-    /// In the order of the original list.
+    /// Prefix index and name of each attribute whose value moves.
     moved: Vec<(u8, Vec<u8>)>,
 }
 

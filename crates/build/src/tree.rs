@@ -116,8 +116,8 @@ pub(crate) struct Node {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) modified: Timestamp,
-    /// Access time, for archives. Directories of the host get their modification time instead,
-    /// because reading them changes the access time.
+    /// Access time, for archives. A tree read from a directory of the host has the modification
+    /// time here, because reading the host changes the access time.
     pub(crate) accessed: Timestamp,
     /// Bytes of a file or a link target; for a device, its number in the host's encoding.
     pub(crate) size: u64,

@@ -1,5 +1,5 @@
-//! The bar of placement, counted on an image of a whole tree: hardly more extents than there must
-//! be, directories in one piece, and a reader that goes through the tree in order touches no block
+//! The goals of placement, measured on an image of a whole tree: hardly more extents than
+//! necessary, directories in one piece, and a reader that walks the tree in order touches no block
 //! twice and never goes back. `TREE` names another tree, such as /usr.
 
 #![allow(clippy::unwrap_used)]
@@ -17,19 +17,19 @@ use blockyard_disk::{Inode, InodeNr};
 use blockyard_engine::mkfs::Options;
 use blockyard_inspect::reader::Reader;
 
-/// Blocks of one extent at most.
+/// Most blocks of one extent.
 const EXTENT_MAX: u64 = 32_768;
 
-/// What is counted of an image.
+/// What is counted in an image.
 #[derive(Debug, Default)]
 struct Counts {
     files: u64,
     extents: u64,
-    /// Extents that there would be if every range of data lay in one piece.
+    /// Extents if every range of data were in one piece.
     least: u64,
-    /// Directories whose blocks do not follow each other.
+    /// Directories whose blocks are not consecutive.
     parted_directories: u64,
-    /// Reads that begin before the end of the one before.
+    /// Reads that begin before the end of the previous one.
     backwards: u64,
 }
 
@@ -37,7 +37,7 @@ struct Walk<'a> {
     reader: &'a Reader,
     seen: HashSet<InodeNr>,
     counts: Counts,
-    /// Where the last block of content ended that was read, and of directories.
+    /// The end of the last read of content, and of directories.
     ends: [u64; 2],
 }
 
@@ -78,7 +78,7 @@ impl Walk<'_> {
             ranges.iter().map(|range| (range.end - range.start).div_ceil(EXTENT_MAX)).sum::<u64>();
     }
 
-    /// All names of a directory, then the directories in it, each with all that is below it.
+    /// All names of a directory, then each directory in it with everything below.
     fn all(&mut self) {
         let mut waiting = vec![InodeNr::ROOT];
         while let Some(number) = waiting.pop() {

@@ -1,4 +1,4 @@
-//! Archives that want to do harm: each is refused with the entry's name, and nothing is made.
+//! Malicious archives: each is refused with the entry's name, and nothing is made.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use blockyard_build::Tree;
 use tar::{EntryType, Header};
 
-/// One header of an archive, and its content.
+/// A tar header with its content.
 fn entry(kind: EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_ustar();
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
@@ -30,7 +30,7 @@ fn file(name: &str, content: &[u8]) -> Vec<u8> {
     entry(EntryType::Regular, name, "", content)
 }
 
-/// A file whose header tells of more content than there is.
+/// A file whose header claims more content than there is.
 fn claiming(name: &str, size: u64) -> Vec<u8> {
     let mut header = Header::from_byte_slice(&file(name, b"")).clone();
     header.set_size(size);
@@ -38,7 +38,7 @@ fn claiming(name: &str, size: u64) -> Vec<u8> {
     [header.as_bytes(), &b"little"[..]].concat()
 }
 
-/// A file with one record of pax before it.
+/// A file preceded by one pax record.
 fn extended(record: &str, behind: &[u8]) -> Vec<u8> {
     let mut length = record.len() + 2;
     while length != record.len() + 2 + length.to_string().len() {
@@ -109,7 +109,7 @@ fn truncated_and_corrupt_archives_are_refused_where_they_break() {
     let archive =
         [file("first", b"text"), file("second", &content), file("third", b"text"), vec![0; 1024]].concat();
     assert!(refused(&archive[..600_000]).contains("second"));
-    // In the middle of a header, and a header that is damaged.
+    // Cut off within a header, and with a damaged header.
     let third = archive.len() - 1024 - 1024;
     assert!(refused(&archive[..third + 100]).contains("second: behind this entry"));
     let mut damaged = archive.clone();
@@ -127,12 +127,12 @@ fn truncated_and_corrupt_archives_are_refused_where_they_break() {
         let middle = damaged.len() / 2;
         damaged[middle..middle + 16].fill(0xA5);
         let error = refused(&damaged[..]);
-        // Where the first entry comes out of the damaged part, too, none has a name.
+        // If even the first entry is in the damaged part, there is no name to report.
         assert!(error.starts_with("archive"), "{how:?}: {error}");
     }
 }
 
-/// A stream of zeroes that never ends, compressed as it is asked for.
+/// An endless stream of zeroes, compressed on demand.
 #[test]
 fn bombs_are_refused_before_they_fill_the_disk() {
     let mut header = Header::from_byte_slice(&file("bomb", b"")).clone();

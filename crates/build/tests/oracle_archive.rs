@@ -1,5 +1,5 @@
-//! Archives made by GNU tar: the image of an archive is that of the directory, byte for byte, and
-//! hostile archives are refused.
+//! Archives made by GNU tar: the image of an archive equals the image of the directory, byte for
+//! byte, and hostile archives are refused.
 
 #![allow(clippy::unwrap_used)]
 
@@ -54,7 +54,7 @@ fn an_archive_gives_the_image_of_its_directory() {
     let tree = folder.path().join("tree");
     fs::create_dir(&tree).unwrap();
     fill(&tree, false);
-    // Archives have no sockets.
+    // Archives cannot hold sockets.
     fs::remove_file(tree.join("socket")).unwrap();
     fs::write(tree.join("line\nend"), b"a name of two lines").unwrap();
     let expected = image(Tree::read(&tree, 2).unwrap());
@@ -75,7 +75,7 @@ fn an_archive_gives_the_image_of_its_directory() {
         let archive = tar(folder.path(), "archive", options);
         assert!(image(of_archive(&archive).unwrap()) == expected, "{options:?}: another image");
     }
-    // GNU's own format has whole seconds and no attributes: the names and the content are there.
+    // GNU's own format has whole seconds and no attributes, but names and content are there.
     let archive = tar(folder.path(), "archive", &["--format=gnu", "--no-xattrs", "--no-acls"]);
     let gnu = of_archive(&archive).unwrap();
     assert_eq!(gnu.names(), Tree::read(&tree, 2).unwrap().names());
@@ -91,7 +91,7 @@ fn modes_follow_access_lists_as_when_they_are_extracted() {
     }
     let lists = ["user::rw-,user:7:r-x,group::r--,mask::rwx,other::--x", "user::r--,group::rw-,other::---"];
     let record = |key: &str, text: &str| {
-        // The length counts itself, in two digits.
+        // The length includes its own two digits.
         let rest = format!(" SCHILY.acl.{key}={text}\n");
         format!("{}{rest}", rest.len() + 2).into_bytes()
     };
@@ -111,8 +111,8 @@ fn modes_follow_access_lists_as_when_they_are_extracted() {
     assert!(image(of_archive(&archive).unwrap()) == image(Tree::read(&tree, 1).unwrap()));
 }
 
-/// Names that Linux refuses are left out, as tar leaves them out; under `system.data` small files
-/// have their content.
+/// Names that Linux refuses are left out, as tar does. Under `system.data` small files have their
+/// content.
 #[test]
 fn attributes_that_no_file_has_are_left_out() {
     use tar::EntryType::{Directory, Regular, XHeader};
@@ -157,7 +157,7 @@ fn attributes_that_no_file_has_are_left_out() {
     let device = FileDevice::create(&path, plan.bytes()).unwrap();
     plan.write(&device).unwrap();
     e2fsck_clean(&path);
-    // From an image that was given one by hand.
+    // From an image that was given such an attribute by hand.
     let mut debugfs = Command::new("debugfs");
     debugfs.args(["-w", "-R", "ea_set /file system.other x"]).arg(&path);
     assert!(debugfs.status().unwrap().success());
@@ -166,7 +166,7 @@ fn attributes_that_no_file_has_are_left_out() {
     assert!(image(again) == image(of_archive(&archive).unwrap()));
 }
 
-/// One entry of an archive: a header as tar's own crate makes it, and content.
+/// An entry with a header made by the tar crate, and content.
 fn entry(kind: tar::EntryType, path: &[u8], link: &[u8], content: &[u8]) -> Vec<u8> {
     let mut header = tar::Header::new_gnu();
     let fields = header.as_old_mut();
@@ -227,7 +227,7 @@ fn hostile_archives_are_refused_by_entry() {
     }
 }
 
-/// A compressed stream that is damaged or ends early is refused.
+/// A damaged or truncated compressed stream is refused.
 #[test]
 fn damaged_compression_is_refused() {
     let plain = entry(tar::EntryType::Regular, b"a", b"", &vec![7; 100_000]);

@@ -1,5 +1,5 @@
-//! Attributes of images: in the inode, parted, in blocks that inodes share, and with large values
-//! in inodes of their own. Linux reads what the tree has, and e2fsck finds nothing.
+//! Attributes of images: in the inode, split, in shared blocks, and large values in inodes of their
+//! own. Linux reads what the tree has, and e2fsck finds nothing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ fn set(path: &Path, name: &str, value: &[u8]) {
     rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
 }
 
-/// What getfattr says of all files, by path.
+/// The output of getfattr for all files, by path.
 fn attributes_of(root: &Path) -> String {
     let told = Command::new("getfattr")
         .args(["-R", "-h", "-d", "-m", "-", "-e", "hex", "."])
@@ -67,7 +67,7 @@ fn options() -> Options {
     Builder::default().options
 }
 
-/// Blocks of attributes, and inodes that hold values.
+/// The number of attribute blocks, and of value inodes.
 fn counted(image: &Made) -> (usize, usize) {
     let reader = Reader::open(Arc::<MemoryDevice>::clone(&image.device)).unwrap();
     let last = reader.superblock().geometry().inodes_count();
@@ -108,7 +108,7 @@ fn equal_lists_share_blocks() {
         Options::ext3().block_size(1024),
     ] {
         let image = made(source, options).unwrap();
-        // At most 1024 inodes share one.
+        // At most 1024 inodes share one block.
         assert_eq!(counted(&image), (2 + 5, 0));
         assert_mounted(&image, source);
     }
@@ -160,13 +160,14 @@ fn large_values_have_inodes_of_their_own() {
         let block_size = options.block_size;
         let image = made(&source, options.features("ea_inode")).unwrap();
         let (_, values) = counted(&image);
-        // 40,000 twice is one; what fits a block has none: of two of 3,000 one does.
+        // The two values of 40,000 bytes share one inode. A value that fits in a block has none: of
+        // two of 3,000 bytes, one does.
         assert_eq!(values, if block_size == Some(1024) { 6 } else { 5 }, "{block_size:?}");
         assert_mounted(&image, &source);
     }
 }
 
-/// Below a path that no system call takes.
+/// The file is below a path that is too long for a system call.
 #[test]
 fn attributes_at_the_end_of_long_paths_are_read() {
     if !require(&["setfattr"]) {

@@ -1,5 +1,5 @@
-//! Images made of trees: e2fsck finds nothing, Linux shows what the tree holds, and the bytes are
-//! the same however they were made.
+//! Images of trees: e2fsck finds nothing, Linux shows what the tree holds, and the bytes do not
+//! depend on how the image was made.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 
-/// A change of the options that an image is made with.
+/// A change to the options of an image.
 type Edit = fn(Options) -> Options;
 
 fn builder(edit: impl Fn(Options) -> Options) -> Builder {
@@ -34,12 +34,12 @@ fn made(source: &Path, builder: &Builder) -> MemoryDevice {
     device
 }
 
-/// What is to be equal in the source and the image.
+/// Reduces a tree to what must be equal in source and image.
 fn compared(mut seen: tree::Tree) -> tree::Tree {
     seen.remove(&b"lost+found"[..]);
     for node in seen.values_mut() {
         (node.inode, node.sectors, node.created) = (0, 0, None);
-        // Access times of the image are the times of the last change.
+        // The image's access times are the modification times.
         (node.accessed, node.changed) = (node.modified, node.modified);
         if node.mode & 0o170_000 == 0o040_000 {
             node.size = 0;
@@ -52,7 +52,7 @@ fn assert_holds(device: &MemoryDevice, source: &Path) {
     assert_holds_but(device, source, |_| {});
 }
 
-/// What `forget` takes away is not compared.
+/// Compares image and source, without what `forget` removes.
 fn assert_holds_but(device: &MemoryDevice, source: &Path, forget: impl Fn(&mut tree::Node)) {
     let scratch = tempfile::tempdir().unwrap();
     let image = scratch.path().join("image");
@@ -62,7 +62,7 @@ fn assert_holds_but(device: &MemoryDevice, source: &Path, forget: impl Fn(&mut t
     assert!(report.is_clean(), "{:?}", report.findings);
     let reader = Reader::open(Arc::new(FileDevice::open_read_only(&image).unwrap())).unwrap();
     let mut trees = vec![tree::read_tree(source), walk::of_reader(&reader)];
-    // Linux does not mount larger blocks than its pages.
+    // Linux does not mount blocks larger than its pages.
     if reader.superblock().geometry().block_bits() <= 12 {
         trees.push(tree::read_tree(LoopMount::new(&image, "ro").unwrap().path()));
     }
@@ -70,7 +70,7 @@ fn assert_holds_but(device: &MemoryDevice, source: &Path, forget: impl Fn(&mut t
         .into_iter()
         .map(|tree| {
             let mut tree = compared(tree);
-            // lost+found counts in the root of some.
+            // Some of them count lost+found in the root.
             tree.get_mut(&b""[..]).unwrap().links = 0;
             tree.values_mut().for_each(&forget);
             tree
@@ -79,8 +79,8 @@ fn assert_holds_but(device: &MemoryDevice, source: &Path, forget: impl Fn(&mut t
     trees[1..].iter().for_each(|ours| tree::assert_same(ours, &trees[0]));
 }
 
-/// Every kind of file, on every size of blocks, with and without the features that change how an
-/// image looks.
+/// Every type of file, with every block size, with and without the features that change an image's
+/// layout.
 #[test]
 fn an_image_holds_its_tree() {
     if !require(&["root", "e2fsck", "mount"]) {
@@ -108,7 +108,7 @@ fn an_image_holds_its_tree() {
         let device = made(mount.path(), &builder(edit));
         assert_holds_but(&device, mount.path(), |node| {
             if name.contains("128") {
-                // Whole seconds up to 2038.
+                // Whole seconds, up to 2038.
                 (node.accessed, node.modified, node.changed) = ((0, 0), (0, 0), (0, 0));
             }
         });
@@ -187,7 +187,7 @@ fn the_size_is_the_smallest_and_room_is_kept_when_asked() {
     }
 }
 
-/// A journal may have half of the free blocks, as for mke2fs: the image is as large as that takes.
+/// As in mke2fs, a journal may take half of the free blocks. The image is made large enough for it.
 #[test]
 fn the_size_makes_room_for_the_journal_that_is_asked_for() {
     if !require(&["root", "e2fsck", "mount"]) {
@@ -205,7 +205,7 @@ fn the_size_makes_room_for_the_journal_that_is_asked_for() {
     }
 }
 
-/// More than an extent of the inode holds, more than a group, and holes.
+/// More extents than the inode holds, more blocks than a group has, and holes.
 #[test]
 fn large_and_sparse_files_keep_their_shape() {
     if !require(&["root", "e2fsck", "mount"]) {
@@ -221,7 +221,7 @@ fn large_and_sparse_files_keep_their_shape() {
     sparse.set_len(200 * MIB).unwrap();
     fs::File::create(source.join("all hole")).unwrap().set_len(10 * MIB).unwrap();
     fs::write(source.join("whole"), vec![3; 20 << 20]).unwrap();
-    // Small files on both sides of one that is all hole.
+    // Small files on both sides of one that is a single hole.
     for (name, byte) in [("aa", 1), ("az", 2), ("b", 3)] {
         fs::write(source.join(name), [byte; 3000]).unwrap();
     }
@@ -260,7 +260,7 @@ fn a_tree_that_changes_and_names_that_do_not_fit_are_refused() {
     let refused = small.plan(Tree::read(&source, 1).unwrap()).err().unwrap();
     assert!(matches!(&refused, Error::Refused { path, .. } if path.ends_with("long")), "{refused}");
     fs::remove_file(source.join("long")).unwrap();
-    // A map of blocks of 1 KiB ends at 16 GiB.
+    // A block map with 1 KiB blocks ends at 16 GiB.
     fs::File::create(source.join("huge")).unwrap().set_len(17 << 30).unwrap();
     let ext3 = builder(|_| Options::ext3().block_size(1024));
     let refused = ext3.plan(Tree::read(&source, 1).unwrap()).err().unwrap();

@@ -1,5 +1,5 @@
-//! Images of containers, made by hand with GNU tar: the root file system is that of the layers
-//! extracted one after the other.
+//! Container images made by hand with GNU tar: the root file system equals the layers extracted one
+//! after the other.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use blockyard_testkit::{e2fsck_clean, require};
 use layout::{Layout, image, sh};
 use sha2::{Digest, Sha256};
 
-/// Scripts that make the layers, and what each does to the tree that is there when it comes.
+/// Scripts that make the layers, each with the changes it makes to the tree below.
 const LAYERS: [(&str, &str); 6] = [
     (
         "mkdir -p usr/lib etc/conf.d var/cache/deep/er; ln -s usr/lib lib; echo one >usr/lib/one; echo base >etc/base
@@ -22,25 +22,25 @@ const LAYERS: [(&str, &str); 6] = [
          mknod null c 1 3; chmod 4755 etc/base; chown 7:8 usr/lib/one; setfattr -n user.note -v x etc/base",
         "",
     ),
-    // Removed, replaced, and added through a link of the layer below.
+    // Removed, replaced, and added through a link in the layer below.
     (
         "mkdir -p etc/conf.d lib; echo new >etc/conf.d/c; touch etc/conf.d/.wh.a .wh.link1; echo two >lib/two; rmdir lib 2>/dev/null || :
          mkdir -p usr/lib; echo three >usr/lib/three",
         "rm etc/conf.d/a link1; echo new >etc/conf.d/c; rm lib; mkdir lib; echo two >lib/two; echo three >usr/lib/three",
     ),
-    // Hidden whole, with something new in it.
+    // Hidden completely, with something new inside.
     (
         "mkdir -p var/cache/deep; touch var/cache/deep/.wh..wh..opq; echo fresh >var/cache/deep/fresh; mkdir .wh..wh.plnk; echo note >.wh..wh.plnk/1.2",
         "rm -r var/cache/deep/er; echo fresh >var/cache/deep/fresh",
     ),
-    // A directory becomes a file, a file a directory.
+    // A directory becomes a file, and a file a directory.
     ("echo file >var; mkdir -p etc/base; echo in >etc/base/in", "rm -r var; echo file >var; rm etc/base; mkdir etc/base; echo in >etc/base/in"),
-    // What was removed comes again in the same layer that removes it.
+    // A layer removes a name and adds it again.
     ("touch .wh.etc; mkdir etc; echo again >etc/again", "rm -r etc; mkdir etc; echo again >etc/again"),
     ("mkdir -p usr; touch usr/.wh.lib; echo x >usr/x; touch .wh.nothing", "rm -r usr/lib; echo x >usr/x"),
 ];
 
-/// Folders with the layers, and one with what comes out.
+/// Folders with the layers, and one with the expected result.
 fn layers(folder: &Path) -> (Vec<PathBuf>, PathBuf) {
     let result = folder.join("result");
     fs::create_dir(&result).unwrap();
@@ -77,7 +77,7 @@ fn layers_lie_over_each_other_as_extracted() {
     assert!(stored.is_container_image());
     let unpack = |tree: &Tree| tree.unpack_container(&Choice::default(), &std::env::temp_dir()).unwrap();
     assert!(image(unpack(&stored)) == expected, "a folder");
-    // The same layout in an archive.
+    // The same layout as an archive.
     let archive = folder.path().join("oci.tar.gz");
     sh(&layout.root, &format!("tar -czf '{}' .", archive.display()));
     let stored =
@@ -189,7 +189,7 @@ fn what_is_damaged_or_leads_out_is_refused() {
     for blob in fs::read_dir(layout.root.join("blobs/sha256")).unwrap() {
         let path = blob.unwrap().path();
         let before = fs::read(&path).unwrap();
-        // The last byte of a layer lies behind what is taken of the archive.
+        // The last byte of a layer is after everything that is used of the archive.
         for at in [before.len() / 2, before.len() - 1] {
             let mut damaged = before.clone();
             damaged[at] ^= 1;

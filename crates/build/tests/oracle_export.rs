@@ -1,6 +1,6 @@
-//! Images as archives and images of containers, and back: GNU tar extracts what the image holds,
-//! and what is built of an export is the image that is built of the original. Names that no file
-//! has are refused.
+//! Images exported as archives and container images, and back. GNU tar extracts what the image
+//! holds, and an image built from an export equals an image built from the original. Names that no
+//! file can have are refused.
 
 #![allow(clippy::unwrap_used)]
 
@@ -52,7 +52,7 @@ fn sh(at: &Path, script: &str) {
     assert!(status.success(), "{script}");
 }
 
-/// An image that Linux filled with all that there is.
+/// An image that Linux filled with all kinds of files.
 fn filled(folder: &Path, profile: &str) -> PathBuf {
     let path = images::make(images::profile_named(profile), folder);
     let mount = LoopMount::new(&path, "").unwrap();
@@ -69,7 +69,7 @@ end' old; touch -d '1969-12-31 23:59:59.25 UTC' old; setfattr -n 'user.a=b%c' -v
     path
 }
 
-/// Nobody can remove what may not change.
+/// Clears the immutable flags, which would prevent removal.
 fn without_flags(path: &Path) {
     let mount = LoopMount::new(path, "").unwrap();
     sh(mount.path(), "chattr -ai flags/append flags/fixed");
@@ -88,7 +88,7 @@ fn what_is_built_of_an_export_is_the_image() {
             let mount = LoopMount::new(&path, "ro").unwrap();
             let tree = Tree::read(mount.path(), 2).unwrap();
             let found = differences(&tree, &original);
-            // What Linux tells of flags without opening a file is less than there is.
+            // Without opening a file, Linux shows only some of its flags.
             let is_other = |found: &&Difference| !matches!(found.what, What::Flags(..));
             assert!(found.iter().find(is_other).is_none(), "{profile}: {:?}", found.iter().find(is_other));
             tree.names()
@@ -101,7 +101,7 @@ fn what_is_built_of_an_export_is_the_image() {
         let built = folder.path().join("built");
         fs::write(&built, &expected).unwrap();
         e2fsck_clean(&built);
-        // All but times of access, which images that are built have not.
+        // Everything except access times, which built images do not keep.
         let again = archive(&of_image(&built, b"/").unwrap());
         assert_eq!(differences(&of_archive(&again), &of_archive(&bytes)), [], "{profile}");
         assert!(archive(&of_archive(&again)) == again, "{profile}: another archive of an archive");
@@ -142,17 +142,17 @@ fn gnu_tar_extracts_what_the_image_holds() {
     let found = differences(&original, &Tree::read(mount.path(), 2).unwrap());
     let other: Vec<&Difference> = found
         .iter()
-        // tar knows no sockets and none of the flags.
+        // tar knows neither sockets nor the flags.
         .filter(|found| !matches!(found.what, What::Flags(..)) && found.path != b"socket")
         .collect();
     assert!(other.is_empty(), "{other:?}");
-    // A part of it, and one file.
+    // Only a part of it, and a single file.
     for (below, names) in [(&b"/tiny"[..], 6), (b"four-bytes", 1)] {
         assert_eq!(of_archive(&archive(&of_image(&path, below).unwrap())).names(), names);
     }
 }
 
-/// Names in the directories of a damaged image, in which no checksum says that something is wrong.
+/// Names in the directories of a damaged image, without checksums that would show the damage.
 #[test]
 fn names_that_no_file_has_are_refused() {
     if !require(&["root", "mount"]) {
@@ -190,7 +190,7 @@ fn names_that_no_file_has_are_refused() {
         let error = of_image(&path, b"/").map(|tree| tree.names()).unwrap_err().to_string();
         assert!(error.contains(told), "{}: {error}", hostile.escape_ascii());
     }
-    // A name of a layer that would remove another one.
+    // A name that would remove another one in a layer.
     fs::write(top.join("inner/.wh.z"), "").unwrap();
     let layout = folder.path().join("layout");
     fs::create_dir(&layout).unwrap();
@@ -298,7 +298,7 @@ fn times_of_access_go_into_archives() {
     let has = |text: &[u8]| bytes.windows(text.len()).any(|part| part == text);
     assert!(has(b" atime=1992200.500000000\n"), "of the file that was read");
     assert!(!has(b" atime=7"), "it says nothing new");
-    // It stays when an archive becomes one again, and an image is the same with and without.
+    // The access time survives another export, and makes no difference to an image.
     let again = of_archive(&bytes);
     assert!(archive(&again) == bytes);
     assert!(image(again) == image(tree));

@@ -1,5 +1,5 @@
-//! Small content in inodes (`-O inline_data`): Linux reads what the tree has, e2fsck and our check
-//! find nothing, and what mke2fs puts into inodes is there, too.
+//! Small content in inodes (`-O inline_data`). Linux reads what the tree has, e2fsck and our
+//! checker find nothing, and everything that mke2fs stores inline is stored inline here too.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,8 +17,8 @@ use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, mke2fs, require, r
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Files and targets of every length around those that inodes hold, directories of few and many
-/// names, attributes that leave room and such that leave none.
+/// Files and link targets with lengths around the limits of an inode, directories with few and many
+/// names, attributes that leave room and attributes that do not.
 fn grow(top: &Path, random: &mut ChaCha8Rng) {
     let mut content = [0; 1200];
     random.fill(&mut content[..]);
@@ -50,7 +50,7 @@ fn grow(top: &Path, random: &mut ChaCha8Rng) {
     File::create(top.join("hole")).unwrap().set_len(100).unwrap();
 }
 
-/// With room for what Linux will write.
+/// Leaves free space for what Linux will write.
 fn builder(options: &Options, threads: usize) -> Builder {
     let size = Size::Auto(Room::Bytes(4 << 20));
     Builder { options: options.clone(), threads, size, inodes: Some(3000), ..Builder::default() }
@@ -65,7 +65,7 @@ fn made(tree: Tree, options: &Options, threads: usize) -> Arc<MemoryDevice> {
     Arc::new(device)
 }
 
-/// Paths of what has its content in inodes, by type.
+/// Paths of everything that is stored inline, by type.
 fn inline(device: Arc<dyn BlockDevice>, kinds: &[FileType]) -> BTreeSet<Vec<u8>> {
     let reader = Reader::open(device).unwrap();
     let (mut found, mut waiting) = (BTreeSet::new(), vec![Vec::new()]);
@@ -112,7 +112,7 @@ fn check(source: &Path, inode_size: u32, options: &Options, with_mke2fs: &[&str]
     Tree::compare(&tree, &image, &mut tell).unwrap();
     assert!(differences.is_empty(), "{what}: {differences:?}");
 
-    // Linux writes to it: what lies in inodes moves out of them.
+    // Linux writes to it, which moves content out of inodes.
     {
         let mounted = LoopMount::new(&path, "").unwrap();
         let script = "cd \"$0\" && for f in near/file* far/file*; do echo more >>$f; done && \
@@ -127,7 +127,8 @@ fn check(source: &Path, inode_size: u32, options: &Options, with_mke2fs: &[&str]
     let theirs: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_read_only(&theirs).unwrap());
     let kinds = [FileType::Regular, FileType::Symlink];
     let (ours, theirs) = (inline(device.clone(), &kinds), inline(theirs, &kinds));
-    // They have a file with attributes in either place; ours only with room for both.
+    // mke2fs may store a file with attributes either way; ours is inline only if both fit. So those
+    // files are not compared.
     let plain = |path: &Vec<u8>| !path.starts_with(b"/tree");
     let of =
         |set: &BTreeSet<Vec<u8>>| set.iter().filter(|path| plain(path)).cloned().collect::<BTreeSet<_>>();
@@ -190,7 +191,7 @@ fn what_lies_in_inodes_decides_the_image() {
         Tree::read_archive(std::io::Cursor::new(archive.stdout), Path::new("archive"), &std::env::temp_dir())
             .unwrap();
     assert!(digest(tree, 2) == expected, "from an archive");
-    // Another byte, in an inode, is another UUID.
+    // Changing one inline byte changes the UUID.
     let path = folder.path().join("near/file50");
     let mut bytes = fs::read(&path).unwrap();
     let before = fs::metadata(&path).unwrap().modified().unwrap();

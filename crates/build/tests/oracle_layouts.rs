@@ -1,5 +1,5 @@
-//! Five images of containers as they are found: what is built of each is what a plain extraction
-//! gives, layer by layer, by GNU tar.
+//! Five realistic container images. The result of building each one equals a plain extraction,
+//! layer by layer, with GNU tar.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use blockyard_build::{Choice, Difference, Tree, What};
 use blockyard_testkit::{e2fsck_clean, require};
 use layout::{Layout, image, sh};
 
-/// Removes what the whiteouts of a layer name, and then extracts the layer without them.
+/// Removes what the whiteouts of a layer name, then extracts the layer without the whiteouts.
 const EXTRACT: &str = r#"
 tar -tf "$LAYER" | sed 's,^\./,,' | while IFS= read -r entry; do
     case "$entry" in */*) folder=${entry%/*} ;; *) folder=. ;; esac
@@ -27,7 +27,7 @@ done
 tar -xpf "$LAYER" --xattrs --xattrs-include='*' --acls --numeric-owner --same-owner --exclude='.wh.*'
 "#;
 
-/// A musl system: one program under many names, little else, one layer.
+/// A musl system: one program under many names and little else, in one layer.
 const ALPINE: &[&str] = &["
 mkdir -p bin sbin usr/bin usr/sbin etc/apk lib var/cache/apk proc sys dev root tmp home run
 chmod 1777 tmp; chmod 700 root; head -c 800000 /dev/urandom >bin/busybox; chmod 755 bin/busybox
@@ -37,8 +37,8 @@ echo 3.20 >etc/alpine-release; echo root:x:0:0::/root:/bin/ash >etc/passwd; echo
 chown 0:42 etc/shadow; chmod 640 etc/shadow; mknod dev/null c 1 3; chmod 666 dev/null
 "];
 
-/// A large system with links of /bin, hard links, capabilities and lists of packages; then an
-/// update of it, and a cleaning.
+/// A large system with /bin links, hard links, capabilities and package lists; then an update, and
+/// a cleanup.
 const DEBIAN: &[&str] = &[
     "
 mkdir -p usr/bin usr/lib/x86_64-linux-gnu usr/share/doc var/lib/dpkg/info var/cache/apt/archives var/log etc/default tmp
@@ -57,7 +57,7 @@ head -c 310000 /dev/urandom >usr/bin/perl
     "mkdir -p var/cache/apt/archives usr/share; touch var/cache/apt/archives/.wh.curl.deb usr/share/.wh.doc usr/.wh.absent",
 ];
 
-/// What is removed, comes again, and is removed again.
+/// Names that are removed, added again, and removed again.
 const WHITEOUTS: &[&str] = &[
     "mkdir -p a/b/c d; for n in 1 2 3 4 5 6; do echo $n >a/b/c/f$n; echo $n >d/g$n; done; ln a/b/c/f1 d/hard; ln -s a/b d/soft",
     "mkdir -p a/b/c d; touch a/b/c/.wh.f1 d/.wh.g2",
@@ -68,7 +68,7 @@ const WHITEOUTS: &[&str] = &[
     "mkdir d; chmod 700 d; echo d >d/only; touch .wh.top",
 ];
 
-/// Directories that hide all that the layers below have in them, at several depths.
+/// Directories that hide everything that lower layers have in them, at several depths.
 const OPAQUE: &[&str] = &[
     "mkdir -p one/two/three other/deep/er; for n in $(seq 1 50); do echo $n >one/two/three/f$n; echo $n >other/f$n; done; echo r >root",
     "mkdir -p one/two/three; touch one/two/three/.wh..wh..opq; echo new >one/two/three/new",
@@ -94,7 +94,7 @@ fn hundred_layers() -> Vec<String> {
     (0..100).map(layer).collect()
 }
 
-/// Builds the image of a layout and of its extraction.
+/// Builds an image from a layout and one from its extraction.
 fn compare(name: &str, scripts: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let layers: Vec<PathBuf> =
@@ -129,7 +129,7 @@ fn compare(name: &str, scripts: &[&str]) {
         Ok(())
     };
     Tree::compare(&unpacked, &extracted, told).unwrap();
-    // An extraction changes the times of directories.
+    // Extraction changes the times of directories.
     let is_directory = |path: &[u8]| result.join(OsStr::from_bytes(path)).is_dir();
     found.retain(|difference| {
         !(matches!(difference.what, What::Modified(..)) && is_directory(&difference.path))

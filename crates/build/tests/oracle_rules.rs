@@ -1,5 +1,4 @@
-//! What rules change of a tree, compared with the tree that GNU tar and coreutils make by the same
-//! rules.
+//! Trees changed by rules, compared with trees that GNU tar and coreutils make by the same rules.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +24,7 @@ fn sh(folder: &Path, script: &str) {
     assert!(status.success(), "{script}");
 }
 
-/// A tree in `source`, and its copy after `change`.
+/// A tree in `source`, and a copy that `change` was applied to.
 fn with(change: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     sh(
@@ -48,7 +47,7 @@ fn same(change: &str, rules: &Rules) {
     let mut tree = Tree::read(&folder.path().join("source"), 2).unwrap();
     tree.apply(rules);
     assert!(image(tree) == image(Tree::read(&folder.path().join("changed"), 2).unwrap()), "{change}");
-    // The same of an archive.
+    // The same for an archive.
     let archive = folder.path().join("source.tar");
     sh(folder.path(), "tar --xattrs --acls --sparse --sort=name -C source -cf source.tar .");
     let file = std::fs::File::open(&archive).unwrap();
@@ -66,7 +65,7 @@ fn names_are_left_out_as_tar_does() {
     for patterns in
         [&["*.o"][..], &["deep"], &["./src/deep"], &["src/*"], &["/src/a.c", "pi?e"], &["[a-c].c"]]
     {
-        // What tar leaves out is what its archive does not have.
+        // What tar excludes is what its archive lacks.
         let anchored = |pattern: &&str| match pattern.strip_prefix('/') {
             Some(whole) => format!("--anchored --exclude='./{whole}' --no-anchored"),
             None => format!("--exclude='{}'", pattern.trim_start_matches("./")),
@@ -93,7 +92,7 @@ fn only_what_is_included_is_taken() {
 
 #[test]
 fn owners_times_and_permissions_follow_the_rules() {
-    // Changing owners takes set-id bits away on a file system, not in a plan.
+    // On a file system, changing owners clears set-id bits; in a plan it does not.
     same("chown -hR 5:6 .; chmod 4755 src/deep/b.c", &Rules { squash: Some((5, 6)), ..Rules::default() });
     same(
         "chown -h 2000:2000 src/a.c doc; chown -h 2005:7 src/deep",

@@ -1,5 +1,5 @@
-//! On a file system that shares blocks between files, the image has those of large files; its bytes
-//! are those of an image that has none.
+//! On a file system that can share blocks between files, the image shares the blocks of large
+//! files. Its bytes equal those of an image without sharing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use blockyard_device::{BlockDevice, FileDevice, Result};
 use blockyard_engine::mkfs::Options;
 use blockyard_testkit::{LoopMount, e2fsck_clean, require, run};
 
-/// Counts the bytes that are shared.
+/// Counts the shared bytes.
 struct Counting(FileDevice, AtomicU64);
 
 impl BlockDevice for Counting {
@@ -36,7 +36,7 @@ impl BlockDevice for Counting {
 
     fn share_from(&self, offset: u64, length: u64, file: BorrowedFd<'_>, from: u64) -> Result<bool> {
         let is_shared = self.0.share_from(offset, length, file, from)?;
-        // Relaxed: read when the threads have ended.
+        // Relaxed: read after the threads have ended.
         self.1.fetch_add(if is_shared { length } else { 0 }, Ordering::Relaxed);
         Ok(is_shared)
     }
@@ -54,7 +54,7 @@ impl BlockDevice for Counting {
     }
 }
 
-/// Whole blocks that can be shared of what is made here, at least, in MiB.
+/// Shareable whole blocks in the test's files, at least, in MiB.
 const LARGE: u64 = 9 + 5 + 2;
 
 fn make_tree(top: &Path) {
@@ -68,7 +68,7 @@ fn make_tree(top: &Path) {
     sparse.set_len(20 << 20).unwrap();
 }
 
-/// Makes an image from byte `start` of a file on; gives its bytes, and how many were shared.
+/// Makes an image starting at byte `start` of a file. Returns its bytes, and how many were shared.
 fn image(tree: Tree, path: &Path, start: u64, options: Options) -> (Vec<u8>, u64) {
     let builder = Builder { options, threads: 2, ..Builder::default() };
     let plan = builder.plan(tree).unwrap();
@@ -108,7 +108,7 @@ fn check(make: &[&str], kind: &str) {
         let path = sharing.path().join("image");
         let (found, shared) = image(tree(), &path, 0, options());
         assert!(found == expected, "{kind}, blocks of {block}: other bytes");
-        // Small blocks need not lie where the file system can share.
+        // Small blocks need not be at positions that the file system can share.
         assert!(shared >> 20 >= LARGE || block < 4096, "{kind}: {shared} bytes are shared");
         e2fsck_clean(&path);
         let (found, shared) = image(tree(), &sharing.path().join("parted"), 512, options());
@@ -117,7 +117,7 @@ fn check(make: &[&str], kind: &str) {
         assert!(found == expected, "{kind}, of an archive, blocks of {block}: other bytes");
         assert!(shared >> 20 >= LARGE || block < 4096, "{kind}: {shared} bytes of the spool are shared");
     }
-    // The image keeps its bytes when the source is written to.
+    // The image keeps its bytes when the source is overwritten.
     let path = sharing.path().join("image");
     let before = fs::read(&path).unwrap();
     fs::write(source.join("large"), vec![0x55; 9 << 20]).unwrap();

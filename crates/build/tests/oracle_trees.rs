@@ -1,6 +1,6 @@
-//! Random trees: the same bytes from a directory and from archives of it, by any number of threads,
-//! in the smallest image, which e2fsck finds clean and Linux shows as the tree. A few in a usual
-//! run, with `BLOCKYARD_FULL` all; `SEED` repeats one.
+//! Random trees give the same bytes from a directory and from archives of it, with any number of
+//! threads, in the smallest image. e2fsck finds it clean, and Linux shows the tree. Usually runs a
+//! few; all with `BLOCKYARD_FULL`. `SEED` repeats one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,8 +19,8 @@ use sha2::{Digest, Sha256};
 
 const MIB: u64 = 1 << 20;
 
-/// Fills a folder: directories in each other, files of all sizes, holes, links, attributes, modes,
-/// owners, times.
+/// Fills a folder: nested directories, files of all sizes, holes, links, attributes, modes, owners,
+/// times.
 fn grow(top: &Path, random: &mut ChaCha8Rng) {
     let mut folders = vec![top.to_owned()];
     for number in 0..random.random_range(0..40) {
@@ -91,7 +91,7 @@ fn digest(tree: Tree, threads: usize) -> [u8; 32] {
     digest.finalize().into()
 }
 
-/// The archive that the documentation says gives the image of its directory.
+/// The archive that, according to the documentation, gives the same image as its directory.
 fn archive(top: &Path, more: &str) -> Vec<u8> {
     let script = format!(
         "tar --sort=name --format=pax --xattrs --xattrs-include='*' --acls --numeric-owner --sparse {more} -cf - ."

@@ -1,5 +1,5 @@
-//! Where content lies: files in the order of the tree, or in the one that is asked for; reading an
-//! image in order goes forward only.
+//! Where content goes: files in the order of the tree, or in the requested order. Reading an image
+//! in order only moves forward.
 
 #![allow(clippy::unwrap_used)]
 
@@ -87,8 +87,8 @@ fn what_is_listed_comes_first_and_the_rest_in_order() {
     }
 }
 
-/// Before the node of its extents, data would be split by the metadata of a group; behind it, it is
-/// not, and so it would need no node.
+/// Without a node for its extents, a group's metadata would split the data, so it needs one. After
+/// the node the data is not split, so it would need none.
 #[test]
 fn files_that_need_a_node_only_where_it_does_not_lie_are_laid_out() {
     if !require(&["e2fsck"]) {
@@ -141,7 +141,7 @@ fn content_lies_in_the_order_that_is_chosen() {
     let folder = tempfile::tempdir().unwrap();
     let paths = tree(folder.path());
     let mut sorted: Vec<&str> = paths.iter().map(String::as_str).collect();
-    // As the tree is numbered: the names of a directory, then those of the directories in it.
+    // In the order of the numbering: the names of a directory, then those of its directories.
     sorted.sort_by_key(|path| (path.rsplit_once('/').map_or("", |(place, _)| place), *path));
     let size = |path: &str| fs::metadata(folder.path().join(path)).unwrap().len();
     let (small, large): (Vec<&str>, Vec<&str>) = sorted.iter().partition(|path| size(path) <= 64 << 10);

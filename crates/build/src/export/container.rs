@@ -1,4 +1,4 @@
-//! A tree as an image of a container: an OCI layout with one layer.
+//! A tree as a container image: an OCI layout with one layer.
 
 use super::Exported;
 use crate::error::{Error, Result};
@@ -12,12 +12,12 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// How an image of a container is made.
+/// How to make a container image.
 #[derive(Clone, Debug)]
 pub struct ContainerOptions {
     /// How the layer is compressed.
     pub compression: Compression,
-    /// What it is for; `None` is Linux on this machine's kind of CPU.
+    /// The target platform; `None` is Linux on this machine's CPU architecture.
     pub platform: Option<Platform>,
     /// A name or tag.
     pub reference: Option<String>,
@@ -30,7 +30,7 @@ impl Default for ContainerOptions {
 }
 
 impl Compression {
-    /// What the type of a layer has behind `tar`.
+    /// The suffix of a layer's media type after `tar`.
     const fn of_layer(self) -> &'static str {
         match self {
             Self::None => "",
@@ -41,21 +41,21 @@ impl Compression {
 }
 
 impl Tree {
-    /// Writes an OCI image layout with the tree as its one layer into the folder `at`, which is
-    /// there and empty. The same tree gives the same files.
+    /// Writes an OCI image layout, with the tree as its only layer, into the folder `at`, which
+    /// must exist and be empty. The same tree gives the same files.
     ///
     /// # Errors
     /// Those of [`Tree::write_archive`]; [`Error::Refused`] for names that begin with `.wh.`, which
-    /// say in a layer that something is gone.
+    /// would mark removals in a layer.
     pub fn write_container(&self, at: &Path, options: &ContainerOptions) -> Result<Exported> {
         self.write_container_watched(at, options, &mut |_| Ok(()))
     }
 
-    /// As [`Tree::write_container`]; `watch` is told of each piece of the layer, before
-    /// compression, how many bytes it has, and stops the work by an error.
+    /// As [`Tree::write_container`]. `watch` gets the size in bytes of each piece of the layer,
+    /// before compression, and can stop the work with an error.
     ///
     /// # Errors
-    /// As there, and that of `watch` as [`Error::Output`].
+    /// As [`Tree::write_container`]; an error of `watch` is returned as [`Error::Output`].
     pub fn write_container_watched(
         &self,
         at: &Path,
@@ -124,7 +124,7 @@ impl Tree {
         Ok(exported)
     }
 
-    /// Writes the layer; gives what is known of it, and the digest of the archive in it.
+    /// Writes the layer. Returns its descriptor and the digest of the uncompressed archive.
     fn write_layer(
         &self,
         file: Watched<'_, File>,
@@ -144,7 +144,7 @@ impl Tree {
     }
 }
 
-/// Tells of what is written.
+/// Reports what is written.
 struct Watched<'w, W> {
     into: W,
     watch: &'w mut dyn FnMut(usize) -> io::Result<()>,
@@ -162,7 +162,7 @@ impl<W: Write> Write for Watched<'_, W> {
     }
 }
 
-/// A file of the layout. Its mode does not depend on who makes it.
+/// Writes a file of the layout. Its mode does not depend on the user's umask.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)?;
     set_mode(path, 0o644)
@@ -172,7 +172,7 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, PermissionsExt::from_mode(mode))
 }
 
-/// Something that is found by its digest.
+/// An object that is found by its digest.
 struct Blob {
     digest: String,
     size: usize,

@@ -1,5 +1,5 @@
-//! One entry of an archive: a header, before it the extensions that the header has no room for,
-//! behind it the map of a file with holes.
+//! One archive entry: a header, before it the extensions that do not fit in the header, and after
+//! it the map of a file with holes.
 
 use crate::acl;
 use crate::fflags::{self, SOCKET};
@@ -11,16 +11,16 @@ use blockyard_disk::xattr::{self, Value};
 use std::ops::Range;
 use tar::{EntryType, Header};
 
-/// Bytes of a header, and of the units in which content comes.
+/// Size in bytes of a header, and of the units that content is padded to.
 pub(super) const RECORD: u64 = 512;
-/// Bytes of a name that a header holds.
+/// Longest name in bytes that fits in a header.
 const NAME_MAX: usize = 100;
-/// Largest owner that a header holds, in seven octal digits.
+/// Largest owner that fits in a header: seven octal digits.
 const ID_MAX: u32 = 0o777_7777;
-/// Largest size and time that a header holds, in eleven octal digits.
+/// Largest size and time that fit in a header: eleven octal digits.
 const NUMBER_MAX: u64 = 0o777_7777_7777;
 
-/// See the module's text.
+/// See the module's documentation.
 pub(super) struct Entry {
     kind: EntryType,
     name: Vec<u8>,
@@ -29,15 +29,15 @@ pub(super) struct Entry {
     owner: (u32, u32),
     modified: Timestamp,
     device: (u32, u32),
-    /// Bytes behind the header: those of the map, and what is no hole.
+    /// Bytes after the header: the map, and the content without holes.
     size: u64,
     map: Vec<u8>,
-    /// Records of pax.
+    /// The pax records.
     records: Vec<u8>,
 }
 
 impl Entry {
-    /// A name; `None` is the root.
+    /// The entry for a name; `None` is the root.
     pub(super) fn of(tree: &Tree, id: Option<NodeId>, path: &[u8]) -> Self {
         let node = id.map_or(&tree.root, |id| tree.node(id));
         let mut entry = Self::named(node, path);
@@ -58,7 +58,7 @@ impl Entry {
         entry
     }
 
-    /// One more name of a file.
+    /// The entry for a further name of a file.
     pub(super) fn link(tree: &Tree, id: Option<NodeId>, path: &[u8], first: &[u8]) -> Self {
         let mut entry = Self::named(id.map_or(&tree.root, |id| tree.node(id)), path);
         entry.kind = EntryType::Link;
@@ -161,8 +161,8 @@ impl Entry {
         }
     }
 
-    /// Adds a record of pax: its length in decimal digits, which counts itself, a blank, key, `=`,
-    /// value, and a line end.
+    /// Adds a pax record: its length in decimal digits (including the digits), a blank, the key,
+    /// `=`, the value, and a newline.
     fn record(&mut self, key: &[u8], value: &[u8]) {
         let bare = key.len() + value.len() + 3;
         let mut length = bare;
@@ -181,7 +181,7 @@ impl Entry {
         self.size - u64_from_usize(self.map.len())
     }
 
-    /// All that stands before the content.
+    /// Everything before the content.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if !self.records.is_empty() {
@@ -229,8 +229,8 @@ fn header(kind: EntryType, name: &[u8], size: u64, set: impl FnOnce(&mut Header)
     *header.as_bytes()
 }
 
-/// The map of a file with holes, as GNU tar 1.0 puts it before the content: a count, then offsets
-/// and lengths, each a line, filled up to whole records. One that ends with a hole has an empty
+/// The map of a file with holes, which GNU tar 1.0 puts before the content: a count, then offsets
+/// and lengths, one per line, padded to whole records. A file that ends with a hole has an empty
 /// part at its end.
 fn map(data: &[Range<u64>], size: u64) -> Vec<u8> {
     let end = (data.last().map_or(0, |last| last.end) < size || data.is_empty()).then_some(size..size);
@@ -243,7 +243,7 @@ fn map(data: &[Range<u64>], size: u64) -> Vec<u8> {
     bytes
 }
 
-/// Seconds with a fraction; before 1970 it counts backwards, too.
+/// Seconds with a fraction. Before 1970 the fraction counts backwards too.
 fn time(at: Timestamp) -> String {
     let (seconds, nanoseconds) = (at.seconds, at.nanoseconds);
     match (seconds, nanoseconds) {
@@ -253,7 +253,7 @@ fn time(at: Timestamp) -> String {
     }
 }
 
-/// The name of an attribute as a key, which `=` would end: GNU tar's way.
+/// The name of an attribute as a key, with `=` (which would end the key) escaped as GNU tar does.
 fn key_of(name: &[u8]) -> Vec<u8> {
     let mut key = b"SCHILY.xattr.".to_vec();
     for &byte in name {

@@ -1,4 +1,4 @@
-//! The content of files: small ones together, large ones in parts.
+//! The content of files: small files in batches, large files in parts.
 
 use crate::content::Contents;
 use crate::error::Result;
@@ -13,28 +13,28 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of small files that are written together.
+/// Bytes of small files per batch.
 const TOGETHER: u64 = 1 << 20;
 
-/// Bytes of a large file that are written at once.
+/// Bytes of a large file per write.
 const PART: u64 = 4 << 20;
 
-/// File systems share blocks of this size, or of one that divides it; where theirs are larger, they
-/// share none that begins within one.
+/// File systems share blocks of this size or of a divisor of it. One with larger blocks refuses
+/// ranges that do not start on its block boundaries.
 const SHARED: u64 = 4096;
 
-/// Fewer bytes are written: sharing costs a transaction of the file system.
+/// Smaller ranges are written, because sharing costs the host's file system a transaction.
 const SHARED_MIN: u64 = 64 << 10;
 
-/// What is read and written at once.
+/// What is read and written in one step.
 enum Batch {
-    /// Files of the order, whose data lies in one part of the row.
+    /// Files of the order whose data fills one part of the row.
     Files { files: Range<usize>, row: Range<u64> },
-    /// Blocks of one file, and where they begin in the row.
+    /// Blocks of one file, and their position in the row.
     Part { inode: usize, blocks: Range<u64>, at: u64 },
 }
 
-/// Writes the data of all files; gives a checksum of each batch, which are cut alike whatever the
+/// Writes the data of all files. Returns a checksum of each batch; the batches do not depend on the
 /// number of threads.
 pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Result<Vec<u32>> {
     let batches = batches(plan);
@@ -43,7 +43,7 @@ pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Re
     parallel::each(threads, batches.len(), worker, |worker, number| {
         let batch = &batches[number];
         let row = worker.read(batch)?;
-        // Relaxed: joining the threads orders it.
+        // Relaxed: joining the threads orders this.
         sums[number].store(crc32c_raw(0, &worker.bytes), Ordering::Relaxed);
         match batch {
             Batch::Files { .. } => plan.write_row(device, row, &worker.bytes),
@@ -95,14 +95,14 @@ fn batches(plan: &Plan) -> Vec<Batch> {
     batches
 }
 
-/// Whether a file is one run from its begin on, and nothing but data belongs to it.
+/// Whether a file is a single run from its start, with nothing but data.
 fn is_plain(content: &Content<'_>, id: NodeId, logical: &[Range<u64>]) -> bool {
     let node = content.tree.node(id);
     let blocks = if node.kind == FileType::Regular { content.shape.blocks(node.size) } else { 1 };
     blocks <= 4 && logical == std::slice::from_ref(&(0..blocks)) && !content.homes.owns_block(Some(id))
 }
 
-/// What one thread reads with.
+/// What one thread needs for reading.
 struct Worker<'a> {
     plan: &'a Plan,
     contents: Contents<'a>,
@@ -110,7 +110,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Reads a batch into the buffer; gives the part of the row that it fills.
+    /// Reads a batch into the buffer. Returns the part of the row that it fills.
     fn read(&mut self, batch: &Batch) -> Result<Range<u64>> {
         let plan = self.plan;
         let (tree, block, cluster) = (&plan.tree, plan.shape.block_size, plan.shape.cluster);
@@ -122,7 +122,7 @@ impl Worker<'_> {
                     let id = plan.order.inodes[inode];
                     let from = usize_from_u64((plan.places[inode + 1].max(row.start) - row.start) * block);
                     if !has_data(tree, id) || content.is_inline(id) {
-                        // Between files with data: it takes no block.
+                        // This one takes no block; it is between files with data.
                         continue;
                     }
                     let len = self.fill(id, 0, from)?;
@@ -142,8 +142,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Writes a part of one file, which the buffer holds. Where the file and the image can share
-    /// blocks, they do: the bytes that were read are only the sum's.
+    /// Writes a part of one file from the buffer. If the file and the image can share blocks, they
+    /// do, and the bytes that were read serve only for the checksum.
     fn write_part(&self, device: &dyn BlockDevice, id: NodeId, first: u64, row: Range<u64>) -> Result<()> {
         let (plan, block) = (self.plan, self.plan.shape.block_size);
         let mut done = 0;
@@ -164,13 +164,13 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Makes the buffer so many bytes long; what it holds is not specified.
+    /// Resizes the buffer; its content is unspecified.
     fn fit(&mut self, len: u64) {
         self.bytes.resize(usize_from_u64(len), 0);
     }
 
-    /// Reads a file from byte `offset` on to place `to` of the buffer, to its end or that of the
-    /// buffer; gives the number of bytes.
+    /// Reads a file from byte `offset` into the buffer at `to`, up to the end of either. Returns
+    /// the number of bytes.
     fn fill(&mut self, id: NodeId, offset: u64, to: usize) -> Result<usize> {
         let tree = &self.plan.tree;
         let node = tree.node(id);

@@ -1,5 +1,5 @@
-//! The content of files that lies in inodes: read in their order before anything is known of the
-//! UUID, which follows from it, and kept until the inode tables are written.
+//! The content of files that is stored in inodes. It is read in inode order before the UUID, which
+//! depends on it, is known, and kept until the inode tables are written.
 
 use crate::content::Contents;
 use crate::error::Result;
@@ -10,22 +10,22 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use std::sync::{Mutex, PoisonError};
 
-/// Inodes that are read at once.
+/// Inodes that are read in one step.
 const TOGETHER: usize = 4096;
 
-/// See the module's text.
+/// See the module's documentation.
 pub(super) struct InlineFiles(Vec<Part>);
 
-/// What some inodes hold.
+/// The content of some inodes.
 #[derive(Default)]
 struct Part {
-    /// The place of an inode among all, and where its content begins; ascending.
+    /// The index of each inode, and the start of its content; ascending.
     starts: Vec<(u32, u32)>,
     bytes: Vec<u8>,
 }
 
 impl InlineFiles {
-    /// Reads them.
+    /// Reads the content.
     pub(super) fn read(plan: &Plan, threads: usize) -> Result<Self> {
         let count = if plan.shape.has_inline_data { plan.order.inodes.len().div_ceil(TOGETHER) } else { 0 };
         let parts: Vec<Mutex<Part>> = (0..count).map(|_| Mutex::default()).collect();
@@ -39,15 +39,15 @@ impl InlineFiles {
         Ok(Self(parts.collect()))
     }
 
-    /// A checksum of each part, which are cut alike whatever the number of threads.
+    /// A checksum of each part; the parts do not depend on the number of threads.
     pub(super) fn sums(&self) -> impl Iterator<Item = u32> {
         self.0.iter().map(|part| crc32c_raw(0, &part.bytes))
     }
 
-    /// What the inode at a place among all holds.
+    /// The content of the inode with this index.
     ///
     /// # Panics
-    /// When it is no file, or its content lies in blocks.
+    /// If it is not a file, or its content is in blocks.
     pub(super) fn of(&self, inode: usize) -> &[u8] {
         let part = &self.0[inode / TOGETHER];
         let at = part.starts.binary_search_by_key(&u32_from_usize(inode), |(inode, _)| *inode);

@@ -1,5 +1,5 @@
-//! Directories, inode tables, and what belongs to inodes: blocks of their maps, blocks and values
-//! of attributes.
+//! Directories and inode tables, and the blocks that belong to inodes: mapping blocks, attribute
+//! blocks, and attribute values.
 
 use super::inline::InlineFiles;
 use super::values::Values;
@@ -19,7 +19,7 @@ use blockyard_disk::whole_directory::WholeDirectory;
 use blockyard_disk::xattr::AttributeList;
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 
-/// Bytes of directories that are written together, about.
+/// Bytes of directories per write, roughly.
 const TOGETHER: u64 = 1 << 20;
 
 /// Writes the metadata of the content.
@@ -51,7 +51,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Directories in parts that are written at once, by their place in the order.
+    /// Ranges of directories, by index in the order, that are written together.
     fn directory_parts(&self) -> Vec<std::ops::Range<usize>> {
         let (mut parts, mut start, mut blocks) = (Vec::new(), 0, 0);
         let order = &self.plan.order.directories;
@@ -65,7 +65,7 @@ impl Writer<'_> {
         parts
     }
 
-    /// Where an inode's blocks begin in the row.
+    /// The position of an inode's blocks in the row.
     fn place_of(&self, id: Option<NodeId>) -> u64 {
         match id {
             Some(id) => {
@@ -85,7 +85,7 @@ impl Writer<'_> {
         let (mut from, mut next) = (0, 0);
         for &number in &self.plan.order.directories[part] {
             if self.content.directories[usize_from_u32(number)].0 == 0 {
-                // It lies in its inode.
+                // It is inline.
                 continue;
             }
             let at = self.blocks_of(self.plan.tree.directory(number).own).data_at;
@@ -125,7 +125,7 @@ impl Writer<'_> {
         let first = group.raw() * per_group + 1;
         let ids = plan.order.within(first..first + per_group);
         bytes.clear();
-        // Small groups hold some of the file system's own inodes each.
+        // In file systems with small groups, several groups hold some of the reserved inodes.
         let own = plan.filled.own_inodes();
         let before = (usize_from_u32(first - 1) * size).min(own.len());
         let end = own.len().min(before + usize_from_u32(per_group) * size);
@@ -156,7 +156,7 @@ impl Writer<'_> {
         Ok(self.device.write_at(place, bytes)?)
     }
 
-    /// The content of an inode that has it in itself.
+    /// The content of an inline inode.
     fn inline(&self, id: NodeId, attributes: Option<&AttributeList>) -> Inline {
         let (tree, node) = (&self.plan.tree, self.plan.tree.node(id));
         match node.kind {
@@ -172,7 +172,7 @@ impl Writer<'_> {
         }
     }
 
-    /// One inode, and the blocks that only it leads to.
+    /// Writes one inode, and the blocks that only it refers to.
     fn write_inode(&self, (number, id, node): (u32, Option<NodeId>, &Node), bytes: &mut [u8]) -> Result<()> {
         let (plan, block_size) = (self.plan, self.plan.shape.block_size);
         let checksums = plan.filled.checksums();

@@ -1,4 +1,4 @@
-//! Values of attributes in inodes of their own, numbered behind all other inodes.
+//! Attribute values in inodes of their own, which are numbered after all other inodes.
 
 use crate::Result;
 use crate::attributes::Homes;
@@ -14,7 +14,7 @@ use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32, usize_
 use blockyard_disk::xattr::AttributeList;
 use std::ops::Range;
 
-/// The values of a file system that has its UUID.
+/// The values of a file system whose UUID is known.
 pub(super) struct Values<'a> {
     plan: &'a Plan,
     /// Their hashes.
@@ -29,18 +29,18 @@ impl<'a> Values<'a> {
         Self { plan, hashes }
     }
 
-    /// Their inodes.
+    /// The inode numbers.
     pub(super) fn numbers(&self) -> Range<u32> {
         let first = self.plan.order.first + u32_from_usize(self.plan.order.inodes.len());
         first..first + u32_from_usize(self.hashes.len())
     }
 
-    /// A list as it is stored.
+    /// A list in its final form.
     pub(super) fn numbered(&self, list: &AttributeList) -> AttributeList {
         Homes::numbered(list, self.numbers().start, &self.hashes)
     }
 
-    /// Writes one of them, and its inode to `bytes`.
+    /// Writes one value, and its inode to `bytes`.
     pub(super) fn write(
         &self,
         number: u32,

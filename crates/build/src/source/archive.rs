@@ -1,5 +1,5 @@
-//! A tar archive: read once from its begin to its end, the content of its files spooled, because
-//! the layout must know them all.
+//! A tar archive as a source. It is read once from start to end, and the content of its files is
+//! spooled, because the layout needs all of them.
 
 mod bomb;
 mod decompress;
@@ -24,29 +24,29 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use tar::EntryType;
 
-/// How a name of a layer begins that removes another one.
+/// The prefix of names in a layer that remove another name.
 const WHITEOUT: &[u8] = b".wh.";
-/// What follows where all that the layers below have in the directory is removed.
+/// The name that removes everything the lower layers have in its directory.
 const OPAQUE: &[u8] = b".wh..opq";
-/// Bytes of the value of an attribute at most, as for system calls.
+/// Most bytes of an attribute's value, as for system calls.
 const VALUE_MAX: usize = 64 << 10;
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 pub(super) const CHUNK: usize = 1 << 20;
 
 impl Tree {
-    /// Reads a tar archive: plain, or compressed by gzip, zstd or xz. `name` is what messages call
-    /// it. The content of its files is kept in a file without a name in the folder `spool`, so a
-    /// stream will do. Another thread decompresses; after an error it may be left waiting for a
-    /// stream that is silent, and takes the stream with it.
+    /// Reads a tar archive: plain, or compressed with gzip, zstd or xz. `name` is its name in
+    /// messages. The content of its files goes to an unnamed file in the folder `spool`, so the
+    /// archive may be a stream. Another thread decompresses. After an error that thread may stay
+    /// behind with the stream, until the stream delivers something or ends.
     ///
-    /// Taken are the formats of POSIX (pax) and GNU tar: long names, times in nanoseconds, owners,
-    /// hard links, devices, holes, extended attributes and access control lists. Directories that
-    /// the archive does not name get mode 0755 and owner 0.
+    /// Supports the formats of POSIX (pax) and GNU tar: long names, times in nanoseconds, owners,
+    /// hard links, devices, holes, extended attributes and access control lists. Directories
+    /// without an entry get mode 0755 and owner 0.
     ///
     /// # Errors
-    /// [`Error::Source`] for what cannot be read, or is no archive; [`Error::Refused`], with the
-    /// entry, for names that are absolute or lead out of the tree, for links to nothing, and for
-    /// what no image holds.
+    /// [`Error::Source`] for a stream that cannot be read or is not an archive; [`Error::Refused`],
+    /// with the entry, for names that are absolute or lead out of the tree, for links to nothing,
+    /// and for anything that no image can hold.
     pub fn read_archive(stream: impl Read + Send + 'static, name: &Path, spool: &Path) -> Result<Self> {
         let (mut staging, mut spool) = (Staging::new(name), Spool::new(spool)?);
         let mut reading = Reading { staging: &mut staging, spool: &mut spool, name, is_layer: false };
@@ -57,24 +57,24 @@ impl Tree {
     }
 }
 
-/// An archive that is being read.
+/// The state of reading an archive.
 pub(super) struct Reading<'a> {
     pub(super) staging: &'a mut Staging,
     pub(super) spool: &'a mut Spool,
     pub(super) name: &'a Path,
-    /// Names can say that others of the layers below are gone.
+    /// The archive is a layer: its names can remove names of the layers below.
     pub(super) is_layer: bool,
 }
 
 impl Reading<'_> {
-    /// Takes all entries of a stream that does not keep anybody waiting.
+    /// Reads all entries of a stream that never blocks for long.
     pub(super) fn all(&mut self, stream: impl Read + Send) -> Result<()> {
         let name = self.name;
         let stream = BufReader::with_capacity(CHUNK, stream);
         decompressed(stream, |stream| self.entries(stream)).map_err(|error| Error::source(name, error))?
     }
 
-    /// Takes all entries of an archive that is not compressed.
+    /// Reads all entries of an uncompressed archive.
     pub(super) fn entries(&mut self, stream: &mut dyn BufRead) -> Result<()> {
         let name = self.name;
         let failed = |error: io::Error| Error::source(name, error);
@@ -84,7 +84,7 @@ impl Reading<'_> {
         let mut entries = Entries::new(stream);
         let mut last: Option<Vec<u8>> = None;
         loop {
-            // What is wrong before an entry has a name is told by the one before it.
+            // An error before an entry has a name is reported with the previous entry.
             let entry = entries.next().map_err(|error| match &last {
                 Some(path) => {
                     self.failed(path, io::Error::new(error.kind(), format!("behind this entry: {error}")))
@@ -105,7 +105,7 @@ impl Reading<'_> {
         Error::source(&self.name.join(OsStr::from_bytes(path)), error)
     }
 
-    /// Takes one entry, with its content.
+    /// Reads one entry with its content.
     fn add(&mut self, mut entry: Entry, content: &mut Entries<impl BufRead>) -> Result<()> {
         let named = entry.extensions.sparse_name.take();
         let path = named.unwrap_or_else(|| std::mem::take(&mut entry.path));
@@ -140,15 +140,15 @@ impl Reading<'_> {
         self.staging.enter(&path, what)
     }
 
-    /// Whether an entry only says what is gone of the layers below; then that goes.
+    /// Whether an entry is only a removal in the layers below. If so, applies it.
     fn is_whiteout(&mut self, path: &[u8]) -> Result<bool> {
-        // That of a directory ends with a slash.
+        // A whiteout of a directory ends with a slash.
         let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
         let path = &path[..end];
         let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (place, name) = path.split_at(at);
-        // Names that begin so twice are notes of the file system that layers were made with, as is
-        // what lies below them.
+        // Names with a double prefix are bookkeeping of the file system that the layers were made
+        // on. So is everything below them.
         let is_note =
             |name: &[u8]| name.strip_prefix(WHITEOUT).is_some_and(|rest| rest.starts_with(WHITEOUT));
         if place.split(|&byte| byte == b'/').any(is_note) {
@@ -171,7 +171,7 @@ impl Reading<'_> {
         name.ok_or_else(|| self.staging.refused(path, "a link without a target"))
     }
 
-    /// What the header and the extensions say of an entry.
+    /// Combines the header and the extensions of an entry.
     fn described(&mut self, entry: &Entry, path: &[u8], kind: FileType) -> Result<Staged> {
         let (header, extensions) = (&entry.header, &entry.extensions);
         let attributes = self.attributes(path, extensions)?;
@@ -210,8 +210,8 @@ impl Reading<'_> {
         Ok(what)
     }
 
-    /// Access control lists come as text, or as attributes in the form of system calls; the text
-    /// counts where there are both.
+    /// Access control lists come as text, or as attributes in the form of system calls. If there
+    /// are both, the text wins.
     fn attributes(&mut self, path: &[u8], extensions: &Extensions) -> Result<AttributeList> {
         let mut left_out = Vec::new();
         let mut list = AttributeList::default();

@@ -1,8 +1,8 @@
-//! Images of containers: an OCI image layout, or what `docker save` writes. The layers are laid
-//! over each other, and what a layer marks as removed (whiteouts, opaque directories) is.
+//! Container images: an OCI image layout, or the output of `docker save`. The layers are applied in
+//! order, including what they mark as removed (whiteouts, opaque directories).
 //!
-//! Both are trees themselves, of a directory or an archive: what is read of them here is read from
-//! a [`Tree`].
+//! Both come as a directory or an archive, which has been read into a [`Tree`]; this module reads
+//! from that tree.
 
 mod choice;
 mod digest;
@@ -22,12 +22,12 @@ use serde::de::DeserializeOwned;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Bytes of an index, a manifest or a configuration at most.
+/// Most bytes of an index, a manifest or a configuration.
 const JSON_MAX: u64 = 16 << 20;
-/// What an OCI image layout has.
+/// The files that mark an OCI image layout.
 const OCI_MARK: &[u8] = b"oci-layout";
 const OCI_INDEX: &[u8] = b"index.json";
-/// What an archive of Docker has.
+/// The file that marks a Docker archive.
 const DOCKER_INDEX: &[u8] = b"manifest.json";
 
 /// A manifest: the layers of one image, the lowest first.
@@ -47,7 +47,7 @@ struct DockerImage {
     layers: Vec<String>,
 }
 
-/// What is taken of the configuration of an image.
+/// The parts of an image's configuration that are used.
 #[derive(Default, Deserialize)]
 pub(super) struct Configuration {
     #[serde(default)]
@@ -62,13 +62,13 @@ pub(super) struct Configuration {
 
 #[derive(Default, Deserialize)]
 struct RootFs {
-    /// Digests of the layers as archives without compression.
+    /// Digests of the layers as uncompressed archives.
     #[serde(default)]
     diff_ids: Vec<String>,
 }
 
 impl Tree {
-    /// Whether this is an OCI image layout or the content of an archive of Docker, and not a root
+    /// Whether this is an OCI image layout or the content of a Docker archive, rather than a root
     /// file system.
     #[must_use]
     pub fn is_container_image(&self) -> bool {
@@ -80,13 +80,13 @@ impl Tree {
             })
     }
 
-    /// The root file system of an image of a container that is stored in this tree. The content of
-    /// its files is kept in a file without a name in the folder `spool`.
+    /// The root file system of a container image that is stored in this tree. The content of its
+    /// files goes to an unnamed file in the folder `spool`.
     ///
     /// # Errors
-    /// [`Error::Refused`] where the choice fits no image or several, where a digest does not fit,
-    /// and for what [`Tree::read_archive`] refuses, with the layer and the entry; [`Error::Source`]
-    /// for what cannot be read.
+    /// [`Error::Refused`] if the choice matches no image or several, if a digest does not match,
+    /// and for whatever [`Tree::read_archive`] refuses, with the layer and the entry;
+    /// [`Error::Source`] if something cannot be read.
     pub fn unpack_container(&self, choice: &Choice, spool: &Path) -> Result<Self> {
         let store = Store(self);
         let layers =
@@ -96,13 +96,13 @@ impl Tree {
         for layer in &layers {
             layer.lay(&store, &mut staging, &mut spool)?;
         }
-        // Messages from here on are about the image as a whole.
+        // From here on, messages are about the image as a whole.
         staging.begin(&self.top);
         staging.into_tree(Origin::Spool(spool.into_file()))
     }
 }
 
-/// The tree that an image of a container is stored in.
+/// The tree that stores a container image.
 pub(super) struct Store<'t>(&'t Tree);
 
 impl<'t> Store<'t> {
@@ -114,7 +114,7 @@ impl<'t> Store<'t> {
         self.0.find(path).filter(|&id| self.0.node(id).kind == FileType::Regular)
     }
 
-    /// The content of a file. Docker's archives may have a link to a layer.
+    /// The content of a file. In a Docker archive a layer may be a symbolic link.
     pub(super) fn open(&self, path: &[u8]) -> Result<Content<'t>> {
         let mut id = self.0.find(path);
         if let Some(link) = id.filter(|&id| self.0.node(id).kind == FileType::Symlink) {
@@ -132,7 +132,7 @@ impl<'t> Store<'t> {
             .map_err(|error| self.refused(path, format!("no such list as it should be: {error}")))
     }
 
-    /// Something that is found by its digest, which is compared.
+    /// An object that is found by its digest, which is verified.
     fn blob<T: DeserializeOwned>(&self, descriptor: &Descriptor) -> Result<T> {
         let path = descriptor.path().map_err(|reason| self.refused(OCI_INDEX, reason))?;
         let content = self.open(&path)?.take(JSON_MAX);
@@ -140,7 +140,7 @@ impl<'t> Store<'t> {
         self.json(&path)
     }
 
-    /// The layers of an image of an OCI layout.
+    /// The layers of an image in an OCI layout.
     fn oci(&self, choice: &Choice) -> Result<Vec<Layer>> {
         let index: Index = self.json(OCI_INDEX)?;
         let of = |manifest: &Descriptor| self.configuration(manifest);
@@ -154,7 +154,7 @@ impl<'t> Store<'t> {
             .collect()
     }
 
-    /// What the configuration of a manifest says.
+    /// The configuration that a manifest refers to.
     fn configuration(&self, manifest: &Descriptor) -> Result<Configuration> {
         #[derive(Deserialize)]
         struct OfManifest {
@@ -168,7 +168,7 @@ impl<'t> Store<'t> {
         self.json(DOCKER_INDEX)
     }
 
-    /// The layers of an image of Docker's archive.
+    /// The layers of an image in a Docker archive.
     fn docker(&self, choice: &Choice) -> Result<Vec<Layer>> {
         let images = self.docker_images()?;
         let is_named = |image: &&DockerImage| match &choice.reference {
@@ -199,7 +199,7 @@ impl<'t> Store<'t> {
     }
 }
 
-/// The path of a link's target, seen from the link's directory.
+/// The target of a link as a path, resolved against the link's directory.
 fn joined(place: &[u8], target: &[u8]) -> Vec<u8> {
     let mut names: Vec<&[u8]> = place.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
     for name in target.split(|&byte| byte == b'/') {

@@ -1,4 +1,4 @@
-//! A directory of the host.
+//! A directory of the host as a source.
 
 use crate::error::{Error, Result};
 use crate::left_out::{LeftOut, kept};
@@ -18,26 +18,27 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Paths that are longer are opened in steps (`PATH_MAX` is 4096).
+/// Longer paths are opened in steps (`PATH_MAX` is 4096).
 const PATH_LONGEST: usize = 4000;
 
-/// Longest list of names, and longest value, that Linux gives.
+/// Linux's limit in bytes for a list of attribute names, and for a value.
 const XATTR_MAX: usize = 64 << 10;
 
-/// Bytes of a list of names that is read at the first try.
+/// Size in bytes of the first attempt to read a list of names.
 const NAMES_INLINE: usize = 512;
 
-/// How directories are opened.
+/// Flags for opening directories.
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Tree {
-    /// Reads a directory of the host by `threads` threads: names, attributes and sizes, no content.
-    /// Nothing outside it is followed or entered, other file systems mounted in it are. A relative
-    /// path is followed again and again: it must stay true meanwhile.
+    /// Reads a directory of the host with `threads` threads: names, attributes and sizes, but no
+    /// content. Symbolic links are not followed, but file systems mounted inside are entered. A
+    /// relative path is resolved repeatedly, so the working directory must not change meanwhile.
     ///
     /// # Errors
-    /// [`Error::Source`] for what cannot be read; [`Error::Refused`] for what no image holds.
+    /// [`Error::Source`] if something cannot be read; [`Error::Refused`] for anything that no image
+    /// can hold.
     pub fn read(top: &Path, threads: usize) -> Result<Self> {
         let at = |error: Errno| Error::source(top, error);
         let top_fd = rustix::fs::open(top, DIRECTORY - OFlags::NOFOLLOW, Mode::empty()).map_err(at)?;
@@ -65,8 +66,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Reads one file of the host, or whatever it is, as a tree of one name. A symbolic link stands
-    /// for itself.
+    /// Reads one file of any type on the host, as a tree with one name. A symbolic link is not
+    /// followed.
     ///
     /// # Errors
     /// As [`Tree::read`].
@@ -94,7 +95,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Leaves one name out, with what is below it. Gives whether it was there.
+    /// Removes one name, and everything below it. Returns whether it existed.
     pub fn forget(&mut self, path: &[u8]) -> bool {
         let is_there = self.find(path).is_some();
         if is_there {
@@ -103,7 +104,7 @@ impl Tree {
         is_there
     }
 
-    /// Reads directories whose parents are read; gives the ones in them.
+    /// Reads directories whose parents have been read. Returns the directories in them.
     fn read_level(&mut self, level: &[u32], threads: usize) -> Result<Vec<u32>> {
         let read: Vec<Mutex<Directory>> = level.iter().map(|_| Mutex::default()).collect();
         let tree = &*self;
@@ -134,7 +135,7 @@ impl Tree {
         Ok(below)
     }
 
-    /// Opens a directory of a tree of the host.
+    /// Opens a directory of a host tree.
     pub(crate) fn open_directory(&self, number: u32) -> Result<OwnedFd> {
         let path = self.directory_path(number);
         let failed = |error: Errno| Error::source(&self.host_path(&path), error);
@@ -151,14 +152,14 @@ impl Tree {
         at.ok_or_else(|| failed(Errno::NOENT))
     }
 
-    /// Opens a file of a directory that is open.
+    /// Opens a file in a directory that is already open.
     pub(crate) fn open_file(&self, directory: BorrowedFd<'_>, id: NodeId) -> Result<OwnedFd> {
         open_to_read(directory, self.name(id)).map_err(|error| Error::source(&self.host_path_of(id), error))
     }
 }
 
-/// A long path in parts that are not: as few as there can be, since a tree of depth n has n such
-/// paths.
+/// Splits a long path into parts that are short enough. As few as possible, since a tree of depth n
+/// has n such paths.
 fn parts_of(path: &[u8]) -> Vec<&[u8]> {
     let (mut parts, mut rest) = (Vec::new(), path);
     while rest.len() > PATH_LONGEST {
@@ -171,7 +172,7 @@ fn parts_of(path: &[u8]) -> Vec<&[u8]> {
     parts
 }
 
-/// Opens without changing the access time where the owner of the file lets us.
+/// Opens a file, without changing its access time if its owner permits that.
 fn open_to_read(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match rustix::fs::openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
@@ -184,8 +185,8 @@ fn open_to_read(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Ow
 struct Reader<'a> {
     tree: &'a Tree,
     number: u32,
-    /// Its path with a slash at its end, to which names are added; what attributes are asked for
-    /// by.
+    /// The directory's path with a trailing slash. Names are appended to it, to read attributes by
+    /// path.
     path: RefCell<Vec<u8>>,
 }
 
@@ -200,7 +201,7 @@ impl<'a> Reader<'a> {
         Error::source(&self.host_path(name), error)
     }
 
-    /// The path of a name in the directory, or of the directory where there is none.
+    /// The path of a name in the directory; of the directory itself for an empty name.
     fn host_path(&self, name: &[u8]) -> PathBuf {
         let place = self.tree.directory_path(self.number);
         self.tree.host_path(&if name.is_empty() { place } else { below(&place, name) })
@@ -212,7 +213,7 @@ impl<'a> Reader<'a> {
         let mut directory = Directory::default();
         directory.nodes.reserve_exact(names.len());
         for name in names {
-            // lost+found is made with the file system.
+            // The new file system has its own lost+found.
             let is_own = self.number == 0 && &*name == b"lost+found";
             if is_own && self.is_empty_directory(&fd, &name)? {
                 continue;
@@ -268,9 +269,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Attributes by a path: any type of file has them, and none need be opened. One that is too
-    /// long leads through the directory that is open, which takes Linux twice as long as all else
-    /// about a small file.
+    /// Reads attributes by path. That works for all types of file, without opening them. If the
+    /// path is too long, it goes through the open directory, which takes Linux twice as long as
+    /// everything else about a small file.
     fn attributes(&self, fd: BorrowedFd<'_>, name: &[u8]) -> Result<(AttributeList, Vec<Vec<u8>>)> {
         let mut path = self.path.borrow_mut();
         let own = path.len();
@@ -299,7 +300,7 @@ fn names(fd: &OwnedFd) -> io::Result<Vec<Box<[u8]>>> {
     Ok(names)
 }
 
-/// What the host says of a name in a directory, or of the directory itself where there is none.
+/// What the host reports of a name in a directory; of the directory itself for an empty name.
 fn status(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Statx> {
     rustix::fs::statx(
         directory,
@@ -309,7 +310,7 @@ fn status(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Statx> {
     )
 }
 
-/// The flags that can be told without opening the file.
+/// The flags that are visible without opening the file.
 fn flags_of(stat: &Statx) -> InodeFlags {
     let mut flags = InodeFlags::empty();
     flags.set(InodeFlags::IMMUTABLE, stat.stx_attributes.contains(StatxAttributes::IMMUTABLE));
@@ -318,7 +319,7 @@ fn flags_of(stat: &Statx) -> InodeFlags {
     flags
 }
 
-/// What `stat` says; `None` for a type that no image holds.
+/// Converts the result of `stat`; `None` for a type that no image can hold.
 fn node(stat: &Statx, name: Text) -> Option<Node> {
     let kind = FileType::from_mode(stat.stx_mode)?;
     let size = match kind {
@@ -346,7 +347,7 @@ fn node(stat: &Statx, name: Text) -> Option<Node> {
     })
 }
 
-/// What of a file of `size` bytes is no hole.
+/// The ranges of a file of `size` bytes that are not holes.
 fn data_ranges(file: &OwnedFd, size: u64) -> rustix::io::Result<Vec<Range<u64>>> {
     let mut ranges = Vec::new();
     let mut at = 0;
@@ -365,8 +366,8 @@ fn data_ranges(file: &OwnedFd, size: u64) -> rustix::io::Result<Vec<Range<u64>>>
     Ok(ranges)
 }
 
-/// The attributes of a file that an image can have, and the names of the others: those of other
-/// file systems mean nothing in it.
+/// The attributes of a file that an image can hold, and the names of the others, which belong to
+/// other file systems.
 fn attributes_of(path: &[u8]) -> io::Result<(AttributeList, Vec<Vec<u8>>)> {
     let (mut list, mut others) = (AttributeList::default(), Vec::new());
     let mut names = [0; NAMES_INLINE];
@@ -388,14 +389,14 @@ fn attributes_of(path: &[u8]) -> io::Result<(AttributeList, Vec<Vec<u8>>)> {
         };
         let mut value = vec![0; XATTR_MAX];
         match rustix::fs::lgetxattr(path, name, &mut value) {
-            // Gone meanwhile, or listed and not to be had.
+            // Removed meanwhile, or listed but not readable.
             Err(Errno::NODATA | Errno::NOTSUP) => continue,
             len => value.truncate(len?),
         }
         if name.starts_with(b"system.posix_acl_") {
             match xattr::acl_from_posix(&value) {
                 Ok(Some(stored)) => value = stored,
-                // A list without entries stands for none.
+                // A list without entries means no list.
                 Ok(None) => continue,
                 Err(_) => return Err(io::Error::other("its access control list is malformed")),
             }

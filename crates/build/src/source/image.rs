@@ -1,4 +1,4 @@
-//! An image of ext2, ext3 or ext4, as a source.
+//! An ext2, ext3 or ext4 image as a source.
 
 use crate::error::{Error, Result};
 use crate::left_out::{LeftOut, kept};
@@ -17,13 +17,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl Tree {
-    /// Reads what lies at `path` of an image: names, attributes and sizes, no content. A file is a
-    /// tree of one name. `name` is what messages call the image. Nothing is written, and no journal
-    /// is replayed: give an overlay where one needs to be. An empty lost+found is left out.
+    /// Reads what is at `path` in an image: names, attributes and sizes, but no content. A file
+    /// becomes a tree with one name. `name` is the image's name in messages. Nothing is written and
+    /// no journal is replayed; pass an overlay if one must be. An empty lost+found is left out.
     ///
     /// # Errors
-    /// [`Error::Source`] for what cannot be read or is damaged; [`Error::Refused`] for names that
-    /// no file has: twice the same, `.` or `..` for something else, a directory inside itself.
+    /// [`Error::Source`] if something cannot be read or is damaged; [`Error::Refused`] for names
+    /// that no file can have: duplicates, `.` or `..` for something else, a directory inside
+    /// itself.
     pub fn read_image(device: Arc<dyn BlockDevice>, name: &Path, path: &[u8]) -> Result<Self> {
         let at = |error: ReadError| Error::image(name, error);
         let reader = Reader::open(Arc::clone(&device)).map_err(at)?;
@@ -56,7 +57,7 @@ impl Tree {
         }
         let mut waiting = vec![top.number()];
         let mut number = 0;
-        // Directories are read in the order of their numbers, which is that of the list.
+        // Directories are read in the order of their numbers, which is the order of the list.
         while let Some(&inode) = waiting.get(usize_from_u32(number)) {
             let inode = reader.inode(inode).map_err(at)?;
             let mut reading =
@@ -86,7 +87,7 @@ impl Tree {
     }
 }
 
-/// One directory that is being read.
+/// The state of reading one directory.
 struct Reading<'a> {
     reader: &'a Reader,
     tree: &'a Tree,
@@ -104,7 +105,7 @@ impl Reading<'_> {
         Error::Refused { path: self.path(name), reason: reason.to_owned() }
     }
 
-    /// Reads all names; gives their inodes.
+    /// Reads all names. Returns their inodes.
     fn all(&mut self, inode: &Inode) -> Result<Vec<InodeNr>> {
         let failed = |error: ReadError| Error::image(&self.path(b""), error);
         let entries = self.reader.entries(inode).map_err(failed)?;
@@ -184,7 +185,7 @@ impl Reading<'_> {
     }
 }
 
-/// What of a file is no hole; `None` where it has none.
+/// The ranges of a file that are not holes; `None` if it has no holes.
 fn data_ranges(reader: &Reader, inode: &Inode) -> std::result::Result<Option<Vec<Range<u64>>>, ReadError> {
     if !matches!(inode.map(), InodeMap::Extents | InodeMap::Indirect) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Several trees as one: later ones lie over earlier ones.
+//! Several trees merged into one: later trees go over earlier ones.
 
 use super::staging::{Staged, Staging};
 use crate::content;
@@ -10,22 +10,23 @@ use std::collections::HashMap;
 use std::path::Path;
 
 impl Tree {
-    /// Lays trees over each other in order. Directories of one path become one, with the attributes
-    /// of the last; anything else is replaced by what comes later. Symbolic links of earlier trees
-    /// to directories are followed where later ones have names below them. No content is read.
+    /// Merges trees in order. Directories with the same path become one, with the attributes of the
+    /// last one. Anything else is replaced by what comes later. If a later tree has names below a
+    /// symbolic link of an earlier one, the link is followed to its directory. No content is read.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused) for a name below something that is no directory.
+    /// [`Error::Refused`](crate::Error::Refused) for a name below something that is not a
+    /// directory.
     pub fn merge(trees: Vec<Self>) -> Result<Self> {
         let added = trees.into_iter().map(|tree| Added { tree, at: Vec::new() });
         Self::merge_at(added.collect())
     }
 
-    /// As [`Tree::merge`], each at a path of its own. Directories that lead to one and are in none
-    /// of the trees before are made with mode 0755 and owner 0.
+    /// As [`Tree::merge`], with a path for each tree. Directories on the way to it that no earlier
+    /// tree has are made with mode 0755 and owner 0.
     ///
     /// # Errors
-    /// As [`Tree::merge`], also for paths that no image holds.
+    /// As [`Tree::merge`]; also for paths that no image can hold.
     pub fn merge_at(added: Vec<Added>) -> Result<Self> {
         let (paths, trees): (Vec<Vec<u8>>, Vec<Self>) =
             added.into_iter().map(|added| (added.at, added.tree)).unzip();
@@ -45,25 +46,25 @@ impl Tree {
     }
 }
 
-/// A tree that is laid over others.
+/// A tree to merge over others.
 #[derive(Debug)]
 pub struct Added {
     /// The tree.
     pub tree: Tree,
-    /// Where its root goes: a path without a slash at its begin; empty is the root. Of a tree that
-    /// is one file ([`Tree::read_file`]), the path of the file.
+    /// The path for its root, without a leading slash; empty for the root. For a tree of one file
+    /// ([`Tree::read_file`]), the path of the file.
     pub at: Vec<u8>,
 }
 
-/// A tree that is being laid over others.
+/// The state of merging one tree.
 struct Merging<'a> {
     trees: &'a [Tree],
-    /// Which of them it is.
+    /// The index of the tree.
     part: usize,
     tree: &'a Tree,
     at: &'a [u8],
     staging: &'a mut Staging,
-    /// The first path of what has several.
+    /// The first path of each file with hard links.
     linked: HashMap<SourceInode, Vec<u8>>,
 }
 
@@ -114,7 +115,7 @@ impl Merging<'_> {
     }
 }
 
-/// What a node says, without what its directory knows of it.
+/// The properties of a node, without those that its directory records.
 fn staged(node: &Node) -> Staged {
     let size = if node.kind == FileType::Symlink { 0 } else { node.size };
     Staged {

@@ -1,4 +1,4 @@
-//! A file without a name that holds the content of files until the layout knows them all.
+//! An unnamed file that holds the content of files until the layout is known.
 
 use crate::error::{Error, Result};
 use blockyard_disk::num::u64_from_usize;
@@ -8,25 +8,25 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// A file's content begins at a multiple of this, so that holes stay holes.
+/// The content of each file starts at a multiple of this, so that holes stay holes.
 const ALIGN: u64 = 4096;
 
-/// See the module's text.
+/// See the module's documentation.
 pub(super) struct Spool {
     file: File,
-    /// Where it ends.
+    /// The end of the content so far.
     end: u64,
 }
 
 impl Spool {
-    /// An empty one in a folder.
+    /// An empty spool in a folder.
     pub(super) fn new(folder: &Path) -> Result<Self> {
         let file = tempfile::tempfile_in(folder).map_err(|error| Error::source(folder, error))?;
         Ok(Self { file, end: 0 })
     }
 
-    /// Copies the parts of a file that are no holes, which `content` gives one after the other;
-    /// gives where the file begins. `None` for `data` is all of its `size` bytes.
+    /// Copies the parts of a file that are not holes, which `content` delivers one after the other.
+    /// Returns the position of the file. If `data` is `None`, all `size` bytes are data.
     pub(super) fn store(
         &mut self,
         content: &mut impl BufRead,
@@ -45,7 +45,7 @@ impl Spool {
         Ok(start)
     }
 
-    /// Writes what comes as it lies in the reader's buffer.
+    /// Writes straight from the reader's buffer.
     fn copy(&self, content: &mut impl BufRead, at: u64, length: u64) -> io::Result<()> {
         let mut done = 0;
         while done < length {

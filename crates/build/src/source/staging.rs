@@ -1,5 +1,5 @@
-//! A tree that is put together from paths in any order, as archives give them, and from several
-//! sources, later ones over earlier ones.
+//! A tree built from paths in any order, as archives deliver them, and from several sources, where
+//! later ones go over earlier ones.
 
 use crate::error::{Error, Result};
 use crate::left_out::LeftOut;
@@ -18,16 +18,16 @@ use std::path::{Path, PathBuf};
 const NAME_MAX: usize = 255;
 /// Longest target of a link.
 const TARGET_MAX: usize = 4095;
-/// Directories that lie in each other at most: one header could name millions.
+/// Most levels of nested directories. One header could name millions.
 const DEPTH_MAX: usize = 16_384;
-/// Bytes of a path that is too deep that are told.
+/// How many bytes of a too deep path a message shows.
 const SHOWN: usize = 100;
-/// The root's place among the inodes.
+/// The root's index among the inodes.
 const ROOT: usize = 0;
-/// Symbolic links that a path leads through at most.
+/// Most symbolic links on one path.
 const LINKS_MAX: usize = 40;
 
-/// What an archive says of one inode.
+/// What a source says about one inode.
 #[derive(Clone, Debug)]
 pub(super) struct Staged {
     pub(super) kind: FileType,
@@ -36,19 +36,19 @@ pub(super) struct Staged {
     pub(super) gid: u32,
     pub(super) modified: Timestamp,
     pub(super) accessed: Timestamp,
-    /// Bytes of a file; the number of a device.
+    /// Bytes of a file; for a device, its number.
     pub(super) size: u64,
     pub(super) target: Vec<u8>,
     pub(super) attributes: AttributeList,
     pub(super) flags: InodeFlags,
-    /// Where the content is, by [`Directory::stored`].
+    /// Where the content is; see [`Directory::stored`].
     pub(super) stored: u64,
-    /// What of a file with holes is none.
+    /// The ranges of a file with holes that are not holes.
     pub(super) data: Option<Vec<Range<u64>>>,
 }
 
 impl Staged {
-    /// A directory that no entry describes.
+    /// A directory without an entry of its own.
     pub(super) fn directory(modified: Timestamp) -> Self {
         Self {
             kind: FileType::Directory,
@@ -67,7 +67,7 @@ impl Staged {
     }
 }
 
-/// One inode, and the names in it.
+/// One inode; for a directory, also the names in it.
 struct Inode {
     what: Staged,
     names: BTreeMap<Vec<u8>, Name>,
@@ -80,21 +80,21 @@ impl Inode {
     }
 }
 
-/// What a name stands for, and which source said so.
+/// What a name stands for, and which source added it.
 #[derive(Clone, Copy)]
 struct Name {
     inode: usize,
     source: usize,
 }
 
-/// The inodes of all sources so far, by number; the root is the first.
+/// The inodes of all sources so far, by index; the root is the first.
 pub(super) struct Staging {
-    /// The source that is read, as messages name it.
+    /// The current source's name in messages.
     source: PathBuf,
-    /// How many were read before it.
+    /// How many sources came before it.
     number: usize,
     inodes: Vec<Inode>,
-    /// Attributes that were left out.
+    /// Extended attributes that were left out.
     left_out: Option<Box<LeftOut>>,
 }
 
@@ -104,24 +104,24 @@ impl Staging {
         Self { source: source.to_owned(), number: 0, inodes: vec![Inode::new(what)], left_out: None }
     }
 
-    /// What comes now is of another source, which lies over those before it.
+    /// Starts another source, which goes over the previous ones.
     pub(super) fn begin(&mut self, source: &Path) {
         source.clone_into(&mut self.source);
         self.number += 1;
     }
 
-    /// Counts attributes of an entry that are left out.
+    /// Records attributes of an entry that are left out.
     pub(super) fn leave_out(&mut self, path: &[u8], names: Vec<Vec<u8>>) {
         let source = &self.source;
         LeftOut::add(&mut self.left_out, || source.join(OsStr::from_bytes(path)), names);
     }
 
-    /// Counts what was left out of a whole tree.
+    /// Records what a whole tree has left out.
     pub(super) fn leave_out_of(&mut self, tree: &Tree) {
         LeftOut::join(&mut self.left_out, tree.left_out());
     }
 
-    /// An error about an entry; also one with an absolute name is told as one of the source.
+    /// An error about an entry. Even an absolute name is reported below the source's name.
     pub(super) fn refused(&self, path: &[u8], reason: impl Into<String>) -> Error {
         let mut place = self.source.clone().into_os_string();
         place.push("/");
@@ -129,9 +129,9 @@ impl Staging {
         Error::Refused { path: place.into(), reason: reason.into() }
     }
 
-    /// Enters an inode under a path. Directories on the way that were not named yet are made; one
-    /// that is there already keeps what is in it, anything else is replaced, as by an extraction.
-    /// What is of an earlier source gives way to anything.
+    /// Adds an inode at a path. Missing directories on the way are made. An existing directory
+    /// keeps its content; anything else is replaced, as an extraction would. Entries of an earlier
+    /// source give way to anything.
     pub(super) fn enter(&mut self, path: &[u8], what: Staged) -> Result<()> {
         let names = self.names(path)?;
         let Some((last, parents)) = names.split_last() else {
@@ -158,7 +158,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Whether a directory has content that may not be replaced: that of the source that is read.
+    /// Whether a directory has content that may not be replaced, because the current source added
+    /// it.
     fn holds(&self, directory: Name) -> bool {
         let mut waiting = vec![directory.inode];
         while let Some(inode) = waiting.pop() {
@@ -178,8 +179,8 @@ impl Staging {
         self.inodes.len() - 1
     }
 
-    /// Takes away what earlier sources have under a path; what the present one has stays. That
-    /// there is nothing is no error.
+    /// Removes what earlier sources have at a path; entries of the current one stay. A missing path
+    /// is not an error.
     pub(super) fn hide(&mut self, path: &[u8]) -> Result<()> {
         let names = self.names(path)?;
         let Some((last, parents)) = names.split_last() else { return self.hide_content(path) };
@@ -195,7 +196,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Takes away what earlier sources have in a directory.
+    /// Removes what earlier sources have in a directory.
     pub(super) fn hide_content(&mut self, path: &[u8]) -> Result<()> {
         if let Some(directory) = self.find_directory(&self.names(path)?) {
             self.hide_below(directory);
@@ -203,8 +204,8 @@ impl Staging {
         Ok(())
     }
 
-    /// A directory of an earlier source in which the present one has something stays, with that
-    /// alone.
+    /// Removes the entries of earlier sources below a directory. A directory of an earlier source
+    /// stays if the current source has added something in it.
     fn hide_below(&mut self, top: usize) {
         let mut order = vec![top];
         let mut at = 0;
@@ -214,7 +215,7 @@ impl Staging {
             order.extend(below);
             at += 1;
         }
-        // The deepest first: what is empty by then goes.
+        // The deepest first, so that directories that became empty go too.
         for directory in order.into_iter().rev() {
             let names = std::mem::take(&mut self.inodes[directory].names);
             for (text, name) in names {
@@ -227,7 +228,7 @@ impl Staging {
         }
     }
 
-    /// Gives what is at a path another name.
+    /// Adds another name for the inode at a path.
     pub(super) fn link(&mut self, path: &[u8], existing: &[u8]) -> Result<()> {
         let there = self.find(existing).filter(|&inode| !self.is_directory(inode));
         let Some(inode) = there else {
@@ -250,7 +251,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Has a name stand for an inode from now on.
+    /// Makes a name stand for an inode.
     fn name(&mut self, parent: usize, name: &[u8], inode: usize) {
         self.inodes[inode].links += 1;
         let new = Name { inode, source: self.number };
@@ -262,7 +263,7 @@ impl Staging {
         }
     }
 
-    /// What is in a directory that has lost its name has lost one, too.
+    /// After a directory has lost its name, removes all names below it.
     fn forget_below(&mut self, directory: usize) {
         let mut waiting = vec![directory];
         while let Some(directory) = waiting.pop() {
@@ -277,7 +278,7 @@ impl Staging {
         self.inodes[inode].what.kind == FileType::Directory
     }
 
-    /// The names of a path, without those that lead nowhere else.
+    /// The components of a path, without empty ones and `.`.
     fn names<'p>(&self, path: &'p [u8]) -> Result<Vec<&'p [u8]>> {
         if path.starts_with(b"/") {
             return Err(
@@ -303,7 +304,7 @@ impl Staging {
         Ok(names)
     }
 
-    /// The directory that some names lead to, made where it is missing.
+    /// The directory at a path; missing ones are made.
     fn parent(&mut self, path: &[u8], names: &[&[u8]], modified: Timestamp) -> Result<usize> {
         let refused = || self.refused(path, "lies below something that is no directory");
         let (mut at, missing) = self.follow(names).ok_or_else(refused)?;
@@ -318,9 +319,9 @@ impl Staging {
         Ok(at)
     }
 
-    /// The last directory on the way that some names lead, and the names behind it that are not
-    /// there. Symbolic links of earlier sources lead on, as for a process whose root is the tree's.
-    /// `None` where something is no directory.
+    /// Follows names as far as they exist. Returns the last directory and the missing names.
+    /// Symbolic links of earlier sources are followed, as for a process whose root is the tree's.
+    /// `None` if something on the way is not a directory.
     fn follow(&self, names: &[&[u8]]) -> Option<(usize, Vec<Vec<u8>>)> {
         let mut way: Vec<&[u8]> = names.iter().rev().copied().collect();
         let mut at = vec![ROOT];
@@ -363,7 +364,7 @@ impl Staging {
         self.follow(names).filter(|(_, missing)| missing.is_empty()).map(|(directory, _)| directory)
     }
 
-    /// The tree, whose content is read from `origin`.
+    /// Converts to a tree whose content is read from `origin`.
     pub(super) fn into_tree(mut self, origin: Origin) -> Result<Tree> {
         self.drop_lost_found()?;
         let root = node(&self.inodes[ROOT].what, Text::default());
@@ -397,7 +398,7 @@ impl Staging {
         Ok(tree)
     }
 
-    /// lost+found is made with the file system.
+    /// The new file system has its own lost+found.
     fn drop_lost_found(&mut self) -> Result<()> {
         let Some(own) = self.inodes[ROOT].names.get(&b"lost+found"[..]) else { return Ok(()) };
         if self.is_directory(own.inode) && self.inodes[own.inode].names.is_empty() {
@@ -431,7 +432,7 @@ impl Staging {
         directory.nodes.push(node);
     }
 
-    /// Whether the target of a link is one that Linux follows.
+    /// Refuses link targets that Linux would not follow.
     pub(super) fn check_target(&self, path: &[u8], target: &[u8]) -> Result<()> {
         if target.is_empty() || target.len() > TARGET_MAX || target.contains(&0) {
             return Err(

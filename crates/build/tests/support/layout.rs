@@ -1,4 +1,4 @@
-//! OCI layouts made by hand with GNU tar, every layer compressed in another way.
+//! OCI layouts made by hand with GNU tar, each layer with another compression.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use blockyard_build::{Builder, Tree};
 use blockyard_device::{BlockDevice, MemoryDevice};
 use sha2::{Digest, Sha256};
 
-/// The image of a tree, with all times the same: an extraction changes those of directories.
+/// The image of a tree with all times equal, because extraction changes those of directories.
 pub(crate) fn image(tree: Tree) -> Vec<u8> {
     let plan = Builder { time: Some(1), ..Builder::default() }.plan(tree).unwrap();
     let device = MemoryDevice::new(plan.bytes());
@@ -23,10 +23,10 @@ pub(crate) fn sh(folder: &Path, script: &str) {
     assert!(status.success(), "{script}");
 }
 
-/// How a layer is stored: the suffix of its type, and the options of tar.
+/// How a layer is stored: the suffix of its media type, and tar's options.
 pub(crate) const STORED: [(&str, &str); 4] = [("", ""), ("+gzip", "-z"), ("+zstd", "--zstd"), ("+xz", "-J")];
 
-/// An OCI layout that is being made.
+/// An OCI layout in the making.
 pub(crate) struct Layout {
     pub(crate) root: PathBuf,
 }
@@ -38,7 +38,7 @@ impl Layout {
         Self { root }
     }
 
-    /// Stores something by its digest; gives its descriptor.
+    /// Stores an object by its digest. Returns its descriptor.
     pub(crate) fn blob(&self, kind: &str, bytes: &[u8]) -> String {
         let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         fs::write(self.root.join("blobs/sha256").join(&digest), bytes).unwrap();
@@ -48,7 +48,7 @@ impl Layout {
         )
     }
 
-    /// An image of layers, which are folders; gives its descriptor without the end.
+    /// Makes an image from layers, which are folders. Returns its descriptor without the end.
     pub(crate) fn image(&self, layers: &[PathBuf], architecture: &str) -> String {
         let mut descriptors = Vec::new();
         for (number, layer) in layers.iter().enumerate() {

@@ -1,38 +1,38 @@
-//! A compressed stream that grows beyond all measure is refused: it was made to fill whoever
-//! unpacks it.
+//! Refuses compressed streams that grow beyond measure: they are made to fill the disk of whoever
+//! unpacks them.
 
 use blockyard_disk::num::u64_from_usize;
 use std::cell::Cell;
 use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 
-/// Bytes that any stream may have.
+/// Any stream may have this many bytes.
 const FREE: u64 = 1 << 30;
-/// Bytes that a longer one may have for each byte that it is compressed to. Text and programs have
-/// 3 to 20.
+/// A longer stream may have this many bytes for each compressed byte. Text and programs have 3 to
+/// 20.
 const RATIO_MAX: u64 = 250;
 
-/// Bytes of sums and the like at the end of a stream: they give no content, and behind them a
+/// Bytes of checksums and the like at the end of a stream. They yield no content, and after them a
 /// decoder looks for another stream.
 const SUMS_MAX: usize = 64;
 
-/// What a compressed stream has given so far.
+/// The state of a compressed stream.
 #[derive(Debug, Default)]
 pub(super) struct AtHand {
-    /// Bytes that the decoder took.
+    /// Bytes that the decoder has consumed.
     taken: Cell<u64>,
-    /// Bytes that were read and that the decoder has not taken.
+    /// Bytes that were read and that the decoder has not consumed.
     waiting: Cell<usize>,
 }
 
 impl AtHand {
-    /// Whether the decoder goes on for a while before it reads.
+    /// Whether the decoder can go on for a while without reading.
     pub(super) fn has_more(&self) -> bool {
         self.waiting.get() > SUMS_MAX
     }
 }
 
-/// Counts what is read.
+/// Counts what the decoder reads.
 pub(super) struct Counted<R> {
     pub(super) inner: R,
     pub(super) at_hand: Rc<AtHand>,
@@ -64,12 +64,12 @@ impl<R: BufRead> BufRead for Counted<R> {
     }
 }
 
-/// What a stream holds, up to the measure.
+/// The decompressed stream, limited by the ratio.
 pub(super) struct Expanding<R> {
     pub(super) inner: R,
-    /// What was read of the compressed stream.
+    /// The state of the compressed stream.
     pub(super) compressed: Rc<AtHand>,
-    /// Bytes that came out.
+    /// Bytes decompressed so far.
     pub(super) bytes: u64,
 }
 

@@ -1,9 +1,10 @@
-//! Compressed streams: decompressed by a thread of its own, while whoever reads takes apart and
-//! stores what came out before.
+//! Compressed streams. A separate thread decompresses, while the reader parses and stores what came
+//! out before.
 //!
-//! A few buffers go round between the two: the thread never has more than [`BUFFERS`] of them
-//! ahead. It ends with the stream, at the first error, or when nobody reads any more. What has come
-//! out is sent before the stream is asked for more, which may take as long as its writer likes.
+//! A few buffers circulate between the two, so the thread is at most [`BUFFERS`] buffers ahead. It
+//! ends with the stream, at the first error, or when the reader is gone. It sends what it has
+//! before it reads more from the stream, because that read may block for as long as the stream's
+//! writer likes.
 
 use super::CHUNK;
 use super::bomb::{AtHand, Counted, Expanding};
@@ -12,10 +13,10 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-/// Buffers that wait to be read at most.
+/// Most buffers that wait to be read.
 const BUFFERS: usize = 4;
 
-/// What streams are compressed by.
+/// Compression formats.
 #[derive(Clone, Copy)]
 enum Format {
     Gzip,
@@ -24,7 +25,7 @@ enum Format {
 }
 
 impl Format {
-    /// By the bytes that a stream begins with.
+    /// Detects the format from the first bytes of a stream.
     fn of(head: &[u8]) -> Option<Self> {
         match head {
             [0x1F, 0x8B, ..] => Some(Self::Gzip),
@@ -34,7 +35,7 @@ impl Format {
         }
     }
 
-    /// What the stream holds, until it looks like a bomb.
+    /// A decoder for the stream, which fails if the stream looks like a bomb.
     fn decoder<'a>(self, stream: impl BufRead + 'a, at_hand: &Rc<AtHand>) -> io::Result<impl Read + 'a> {
         let counted = Counted { inner: stream, at_hand: Rc::clone(at_hand) };
         let inner: Box<dyn Read + 'a> = match self {
@@ -46,11 +47,11 @@ impl Format {
     }
 }
 
-/// Gives `consume` what a stream holds once it is decompressed, by the bytes that it begins with.
-/// Returns when the thread has ended, too: for streams that do not keep it waiting, such as files.
+/// Passes a stream to `consume`, decompressed if its first bytes call for it. Waits for the thread
+/// to end, so it is for streams that do not block, such as files.
 ///
 /// # Errors
-/// The first bytes cannot be read. All other errors are those of the stream that is given.
+/// The first bytes cannot be read. All other errors come from the stream that `consume` gets.
 pub(in crate::source) fn decompressed<T>(
     mut stream: impl BufRead + Send,
     consume: impl FnOnce(&mut dyn BufRead) -> T,
@@ -63,8 +64,8 @@ pub(in crate::source) fn decompressed<T>(
     }))
 }
 
-/// As [`decompressed`], for a stream that may be silent, such as a pipe: when `consume` returns
-/// early, this does, and the thread is left behind until the stream gives something or ends.
+/// As [`decompressed`], for a stream that may block, such as a pipe. If `consume` returns early, so
+/// does this function. The thread stays behind until the stream delivers something or ends.
 ///
 /// # Errors
 /// As [`decompressed`].
@@ -78,7 +79,7 @@ pub(super) fn decompressed_apart<T>(
     Ok(consume(&mut arriving))
 }
 
-/// What the thread that decompresses does, and where its bytes arrive.
+/// Connects the decompressing thread's work to its reader.
 fn pair<S: BufRead>(format: Format, stream: S) -> (Arriving, Ahead<S>) {
     let (filled, arriving) = sync_channel(BUFFERS);
     let (returned, empty) = sync_channel(BUFFERS + 2);
@@ -86,23 +87,23 @@ fn pair<S: BufRead>(format: Format, stream: S) -> (Arriving, Ahead<S>) {
     (arriving, Ahead { format, stream, filled, empty })
 }
 
-/// The work of the thread that decompresses.
+/// The work of the decompressing thread.
 struct Ahead<S> {
     format: Format,
     stream: S,
-    /// Takes what came out; an empty buffer is the end.
+    /// Sends decompressed buffers; an empty one marks the end.
     filled: SyncSender<io::Result<Vec<u8>>>,
     empty: Receiver<Vec<u8>>,
 }
 
 impl<S: BufRead> Ahead<S> {
-    /// Sends what the stream holds, to its end or the first error.
+    /// Sends the decompressed stream, to its end or the first error.
     fn run(self) {
         let Self { format, stream, filled, empty } = self;
         let at_hand = Rc::new(AtHand::default());
         let mut decoder = match format.decoder(stream, &at_hand) {
             Ok(decoder) => decoder,
-            // An error here and below is of no use to whoever reads no more.
+            // A failed send, here and below, means that the reader is gone.
             Err(error) => return drop(filled.send(Err(error))),
         };
         loop {
@@ -111,7 +112,7 @@ impl<S: BufRead> Ahead<S> {
             let (len, error) = fill(&mut decoder, &at_hand, &mut buffer);
             buffer.truncate(len);
             let is_over = len == 0 || error.is_some();
-            // Nothing stands for the end.
+            // An empty buffer marks the end.
             let content = (len > 0 || error.is_none()).then_some(Ok(buffer));
             let mut parts = content.into_iter().chain(error.map(Err));
             if parts.any(|part| filled.send(part).is_err()) || is_over {
@@ -121,8 +122,8 @@ impl<S: BufRead> Ahead<S> {
     }
 }
 
-/// Reads until a buffer is full, or has something while the stream would have to be asked for more.
-/// Gives the bytes that were read, none at the end, and the error that ended it.
+/// Reads until the buffer is full, or until it holds something and the next byte would need a read
+/// from the stream. Returns the number of bytes (0 at the end), and the error that stopped it.
 fn fill(decoder: &mut impl Read, at_hand: &AtHand, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut len = 0;
     while len < buffer.len() && (len == 0 || at_hand.has_more()) {
@@ -136,28 +137,28 @@ fn fill(decoder: &mut impl Read, at_hand: &AtHand, buffer: &mut [u8]) -> (usize,
     (len, None)
 }
 
-/// The bytes that the other thread sends.
+/// The bytes that the decompressing thread sends.
 struct Arriving {
     arriving: Receiver<io::Result<Vec<u8>>>,
-    /// Takes buffers back that were read.
+    /// Returns used buffers to the thread.
     returned: SyncSender<Vec<u8>>,
     buffer: Vec<u8>,
-    /// What of the buffer was read.
+    /// How much of the buffer has been read.
     at: usize,
-    /// Nothing comes any more.
+    /// No more buffers will come.
     has_ended: bool,
 }
 
 impl BufRead for Arriving {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.at == self.buffer.len() && !self.has_ended {
-            // Without a sender the thread has panicked: what came so far is not all.
+            // The sender is gone only if the thread has panicked, so the content is incomplete.
             let next = self.arriving.recv().unwrap_or_else(|_| Err(io::Error::other("not decompressed")))?;
             self.has_ended = next.is_empty();
             let read = std::mem::replace(&mut self.buffer, next);
             self.at = 0;
             if read.capacity() > 0 {
-                // One that is not taken is made anew.
+                // A failed send is fine: the thread then allocates a new buffer.
                 drop(self.returned.try_send(read));
             }
         }
@@ -189,7 +190,7 @@ mod tests {
     use std::io::{BufReader, Read, Write};
     use std::thread;
 
-    /// Seven buffers and a part of one.
+    /// Seven buffers and a part of another.
     fn compressed() -> (Vec<u8>, Vec<u8>) {
         let bytes: Vec<u8> = (0u32..).flat_map(|n| (n / 3).to_le_bytes()).take(7 * CHUNK + 5).collect();
         let mut stream = Vec::new();
@@ -224,8 +225,8 @@ mod tests {
         assert_eq!(first, bytes[0]);
     }
 
-    /// What has come through a pipe is there before its writer says more, and whoever has read
-    /// enough waits for nobody.
+    /// What came through a pipe is available before the pipe's writer sends more, and a reader that
+    /// has enough does not wait.
     #[test]
     fn a_silent_stream_keeps_nobody_waiting() {
         for how in [Compression::Gzip, Compression::Zstd] {
@@ -247,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Says which thread read it.
+    /// Records which thread reads it.
     struct Asked<'a>(&'a [u8], &'a std::sync::Mutex<Vec<thread::ThreadId>>);
 
     impl Read for Asked<'_> {
@@ -261,7 +262,7 @@ mod tests {
     fn only_compressed_streams_take_a_thread() {
         let readers = |bytes: &[u8]| {
             let asked = std::sync::Mutex::new(Vec::new());
-            // A small buffer, so that the stream is read again by whoever decompresses it.
+            // A small buffer, so that the decompressing thread has to read the stream again.
             let stream = std::io::BufReader::with_capacity(512, Asked(bytes, &asked));
             let read = decompressed(stream, |stream| std::io::copy(stream, &mut std::io::sink()));
             read.unwrap().unwrap();

@@ -1,6 +1,6 @@
-//! The entries of an archive, each with what the headers before it say: long names and extensions
-//! of pax. Records of pax are taken by their lengths, because names, attributes and access control
-//! lists may hold line ends.
+//! The entries of an archive, each with what its preceding headers say: long names and pax
+//! extensions. Pax records are split by their lengths, because names, attributes and access control
+//! lists may contain newlines.
 
 use super::pax::{self, Extensions};
 use blockyard_disk::Timestamp;
@@ -9,11 +9,11 @@ use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
-/// Bytes of a header, and of the units in which content comes.
+/// Size in bytes of a header, and of the units that content is padded to.
 const RECORD: usize = 512;
-/// Longest long name, and longest list of extensions.
+/// Most bytes of a long name, and of a list of extensions.
 const LONG_MAX: u64 = 16 << 20;
-/// Bytes of the largest file that a system call can name.
+/// Largest file in bytes that system calls support.
 const FILE_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// One entry. Its content is read from [`Entries`].
@@ -24,7 +24,7 @@ pub(super) struct Entry {
     pub(super) extensions: Extensions,
 }
 
-/// What the headers before an entry say of it.
+/// What the headers before an entry say about it.
 #[derive(Default)]
 struct Said {
     path: Option<Vec<u8>>,
@@ -35,11 +35,11 @@ struct Said {
 /// A stream of entries.
 pub(super) struct Entries<R> {
     stream: R,
-    /// Extensions that hold for all entries behind them.
+    /// Extensions that apply to all later entries.
     global: Vec<u8>,
-    /// Bytes of content that were not read.
+    /// Content bytes that have not been read.
     left: u64,
-    /// Bytes that fill the content up to whole records.
+    /// Padding bytes after the content, up to whole records.
     filling: u64,
 }
 
@@ -48,7 +48,7 @@ impl<R: Read> Entries<R> {
         Self { stream, global: Vec::new(), left: 0, filling: 0 }
     }
 
-    /// The next entry; what was not read of the one before it is passed over.
+    /// The next entry. Skips the rest of the previous one.
     pub(super) fn next(&mut self) -> io::Result<Option<Entry>> {
         let mut said = Said::default();
         loop {
@@ -76,7 +76,7 @@ impl<R: Read> Entries<R> {
         if extensions.modified.is_none() {
             extensions.modified = Some(modified(&header)?);
         }
-        // Links and the like have no content, whatever their headers say.
+        // Links and the like have no content, whatever their headers claim.
         let has_content =
             matches!(header.entry_type(), EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse);
         let size = extensions.size.unwrap_or(size);
@@ -91,12 +91,12 @@ impl<R: Read> Entries<R> {
         Ok(Entry { header, path, link, extensions })
     }
 
-    /// Bytes of the content that were not read yet.
+    /// Content bytes that have not been read yet.
     pub(super) fn left(&self) -> u64 {
         self.left
     }
 
-    /// The next header; `None` at the end, which is a record of zeroes, or where the stream ends
+    /// The next header; `None` at the end, which is a record of zeroes or the end of the stream
     /// between entries.
     fn header(&mut self) -> io::Result<Option<Header>> {
         let mut record = [0; RECORD];
@@ -109,13 +109,13 @@ impl<R: Read> Entries<R> {
             }
         }
         if record == [0; RECORD] {
-            // To the last byte: only there a compressed stream tells whether it is whole.
+            // Read to the last byte: only there does a compressed stream show that it is complete.
             io::copy(&mut self.stream, &mut io::sink())?;
             return Ok(None);
         }
         let header = Header::from_byte_slice(&record).clone();
         let (before, behind) = (&record[..148], &record[156..]);
-        // The sum is made with blanks in its own place.
+        // The checksum counts its own field as blanks.
         let sum: u32 = before.iter().chain(behind).map(|&byte| u32::from(byte)).sum::<u32>() + 8 * 32;
         if header.cksum().ok() != Some(sum) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no tar archive, or a damaged one"));
@@ -123,7 +123,7 @@ impl<R: Read> Entries<R> {
         Ok(Some(header))
     }
 
-    /// A list of extensions or a long name.
+    /// Reads a list of extensions or a long name.
     fn whole(&mut self, size: u64) -> io::Result<Vec<u8>> {
         if size > LONG_MAX {
             return Err(pax::malformed("a list"));
@@ -139,7 +139,7 @@ impl<R: Read> Entries<R> {
         if passed == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// The map of holes of GNU's own format: in the header, and in records behind it.
+    /// The map of holes in GNU's old format: in the header, and in records after it.
     fn read_old_map(&mut self, header: &Header, extensions: &mut Extensions) -> io::Result<()> {
         let gnu = header.as_gnu().ok_or_else(|| pax::malformed("a map of holes"))?;
         let mut map = Vec::new();
@@ -158,7 +158,7 @@ impl<R: Read> Entries<R> {
 }
 
 impl<R: BufRead> BufRead for Entries<R> {
-    /// What is at hand of the content of the entry that came last.
+    /// The available content of the current entry.
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.left == 0 {
             return Ok(&[]);
@@ -194,14 +194,14 @@ fn add_ranges(headers: &[GnuSparseHeader], map: &mut Vec<Range<u64>>) -> io::Res
     Ok(())
 }
 
-/// A long name ends with a zero.
+/// Removes the zero that ends a long name.
 fn text(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     bytes.truncate(end);
     bytes
 }
 
-/// The time of a header. GNU writes times before 1970 as a binary number with a sign.
+/// The time in a header. GNU tar writes times before 1970 as a signed binary number.
 fn modified(header: &Header) -> io::Result<Timestamp> {
     let field = header.as_old().mtime;
     let seconds = if field[0] == 0xFF {

@@ -1,5 +1,4 @@
-//! The extensions of pax, and those that GNU tar and star made of them: times, owners, attributes,
-//! holes.
+//! The extensions of pax, and those of GNU tar and star: times, owners, attributes, holes.
 
 use crate::fflags::{self, SOCKET};
 use blockyard_disk::Timestamp;
@@ -7,9 +6,9 @@ use blockyard_disk::inode::InodeFlags;
 use std::io::{self, Read};
 use std::ops::Range;
 
-/// Entries of a map of holes at most: each is a line in the archive.
+/// Most entries of a map of holes; each is a line in the archive.
 const RANGES_MAX: u64 = 1 << 24;
-/// Bytes of a block of an archive, to which a map before the content is filled up.
+/// Block size of an archive in bytes. A map before the content is padded to it.
 const RECORD: usize = 512;
 
 /// What the extensions of an entry say.
@@ -23,22 +22,22 @@ pub(super) struct Extensions {
     pub(super) gid: Option<u64>,
     pub(super) modified: Option<Timestamp>,
     pub(super) accessed: Option<Timestamp>,
-    /// Full names and values.
+    /// Full names and values of the attributes.
     pub(super) attributes: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) access_list: Option<Vec<u8>>,
     pub(super) default_list: Option<Vec<u8>>,
     pub(super) flags: InodeFlags,
-    /// It is a socket, which no type of entry stands for.
+    /// The entry is a socket, for which tar has no entry type.
     pub(super) is_socket: bool,
-    /// The name of a file with holes, whose header has another.
+    /// The name of a file with holes; the header has another name.
     pub(super) sparse_name: Option<Vec<u8>>,
-    /// Bytes of a file with holes.
+    /// Size in bytes of a file with holes.
     pub(super) real_size: Option<u64>,
-    /// What is no hole.
+    /// The ranges that are not holes.
     pub(super) sparse_map: Option<Vec<Range<u64>>>,
-    /// The map of holes stands before the content.
+    /// The map of holes precedes the content.
     pub(super) has_map_in_content: bool,
-    /// Where the range begins whose length comes next.
+    /// The start of a range whose length comes next.
     offset: Option<u64>,
 }
 
@@ -67,7 +66,7 @@ impl Default for Extensions {
 }
 
 impl Extensions {
-    /// Takes records: a length, a blank, a key, `=`, a value, and a line end.
+    /// Parses records: each is a length, a blank, a key, `=`, a value, and a newline.
     pub(super) fn read(&mut self, mut records: &[u8]) -> io::Result<()> {
         while !records.is_empty() {
             let blank = records.iter().take(20).position(|&byte| byte == b' ');
@@ -116,8 +115,8 @@ impl Extensions {
     }
 }
 
-/// The map that stands before the content of a file with holes: a count, then offsets and lengths,
-/// each a line, filled up to whole blocks of the archive.
+/// Reads the map that precedes the content of a file with holes: a count, then offsets and lengths,
+/// one per line, padded to whole blocks of the archive.
 pub(super) fn map_in_content(content: &mut impl Read) -> io::Result<Vec<Range<u64>>> {
     let mut read = 0;
     let mut line = || -> io::Result<u64> {
@@ -147,7 +146,7 @@ pub(super) fn map_in_content(content: &mut impl Read) -> io::Result<Vec<Range<u6
     Ok(ranges)
 }
 
-/// The name of an attribute: GNU tar writes `=`, which would end the key, as `%3D`, and `%` as
+/// The name of an attribute. GNU tar writes `=`, which would end the key, as `%3D`, and `%` as
 /// `%25`.
 fn unescaped(name: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(name.len());
@@ -164,12 +163,12 @@ fn unescaped(name: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Bytes up to the next whole block.
+/// Bytes up to the next block boundary.
 fn read_up(read: usize) -> usize {
     read.next_multiple_of(RECORD) - read
 }
 
-/// `offset,length,offset,length`.
+/// Parses `offset,length,offset,length`.
 fn map(text: &[u8]) -> io::Result<Vec<Range<u64>>> {
     let numbers = text.split(|&byte| byte == b',').map(number).collect::<io::Result<Vec<u64>>>()?;
     if !numbers.len().is_multiple_of(2) {
@@ -188,7 +187,7 @@ fn number(text: &[u8]) -> io::Result<u64> {
     text.and_then(|text| text.parse().ok()).ok_or_else(|| malformed("a number"))
 }
 
-/// Seconds since 1970 with a fraction; what is finer than nanoseconds goes.
+/// Parses seconds since 1970 with a fraction. Digits beyond nanoseconds are dropped.
 fn time(text: &[u8]) -> io::Result<Timestamp> {
     let text = std::str::from_utf8(text).map_err(|_| malformed("a time"))?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -198,7 +197,7 @@ fn time(text: &[u8]) -> io::Result<Timestamp> {
     }
     let nine = format!("{:0<9}", fraction.get(..9).unwrap_or(fraction));
     let nanoseconds: u32 = nine.parse().map_err(|_| malformed("a time"))?;
-    // -0.25 is a quarter before 1970.
+    // -0.25 is a quarter of a second before 1970.
     if whole.starts_with('-') && nanoseconds > 0 {
         let seconds = seconds.checked_sub(1).ok_or_else(|| malformed("a time"))?;
         return Ok(Timestamp { seconds, nanoseconds: 1_000_000_000 - nanoseconds });

@@ -1,4 +1,4 @@
-//! Which image of several is taken.
+//! Choosing one of several images.
 
 use super::Configuration;
 use super::digest::Digest;
@@ -8,38 +8,39 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// An index in an index and so on, at most.
+/// Most levels of nested indexes.
 const DEPTH_MAX: u32 = 4;
 /// The annotation that names an image.
 const NAME: &str = "org.opencontainers.image.ref.name";
-/// The one that names it whole.
+/// The annotation with the full name of an image.
 const FULL_NAME: &str = "io.containerd.image.name";
-/// The annotation of what is about an image and none itself.
+/// The annotation of an entry that describes an image but is not one.
 const ABOUT: &str = "vnd.docker.reference.type";
 
-/// Which image of several is taken. The default is the one for Linux on this machine's kind of CPU.
+/// Which of several images to take. The default is the one for Linux on this machine's CPU
+/// architecture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The name or tag of the image, as its store has it.
+    /// The name or tag of the image, as it is stored.
     pub reference: Option<String>,
-    /// The platform that it is for; `None` is this one, or the only one that there is.
+    /// The platform of the image; `None` accepts this machine's, or else the only image.
     pub platform: Option<Platform>,
 }
 
-/// What an image is made for: `linux/arm64`, `linux/arm/v7`.
+/// The platform of an image, such as `linux/arm64` or `linux/arm/v7`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Platform {
     /// Operating system.
     pub os: String,
-    /// Kind of CPU, by Go's name.
+    /// CPU architecture, by Go's name.
     pub architecture: String,
-    /// Version of the CPU, where there are some.
+    /// Version of the architecture, if it has several.
     #[serde(default)]
     pub variant: Option<String>,
 }
 
 impl Platform {
-    /// Linux on this machine's kind of CPU.
+    /// Linux on this machine's CPU architecture.
     pub(crate) fn here() -> Self {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -52,7 +53,7 @@ impl Platform {
         Self { os: "linux".to_owned(), architecture: architecture.to_owned(), variant: None }
     }
 
-    /// Whether what is asked for is this, as far as it is asked.
+    /// Whether this platform is the one asked for. If no variant was asked for, any matches.
     fn fits(&self, asked: &Self) -> bool {
         self.os == asked.os
             && self.architecture == asked.architecture
@@ -81,14 +82,14 @@ impl fmt::Display for Platform {
     }
 }
 
-/// A list of images, or of lists of them.
+/// A list of images, or of other lists.
 #[derive(Clone, Deserialize)]
 pub(super) struct Index {
     #[serde(default)]
     manifests: Vec<Descriptor>,
 }
 
-/// What is told of something that is found by its digest.
+/// The description of an object that is found by its digest.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Descriptor {
@@ -107,7 +108,7 @@ impl Descriptor {
         Digest(self.digest_text.clone())
     }
 
-    /// Where the layout keeps it.
+    /// The object's path in the layout.
     pub(super) fn path(&self) -> std::result::Result<Vec<u8>, String> {
         self.digest().path()
     }
@@ -120,7 +121,7 @@ impl Descriptor {
         [NAME, FULL_NAME].iter().any(|key| self.annotations.get(*key).is_some_and(|name| name == wanted))
     }
 
-    /// What people can tell it by.
+    /// A description for messages.
     fn described(&self) -> String {
         let name = self.annotations.get(NAME).map_or(&*self.digest_text, |name| name);
         self.platform.as_ref().map_or_else(|| name.to_owned(), |platform| format!("{name} ({platform})"))
@@ -128,8 +129,8 @@ impl Descriptor {
 }
 
 impl Choice {
-    /// The manifest of the one image of an index that fits. `below` reads an index in the index,
-    /// `of` the configuration of an image.
+    /// The manifest of the only matching image in an index. `below` reads a nested index, `of` the
+    /// configuration of an image.
     pub(super) fn among(
         &self,
         index: &Index,
@@ -158,7 +159,7 @@ impl Choice {
         let fitting: Vec<&Descriptor> = images.iter().filter(fits).collect();
         match (&fitting[..], &images[..]) {
             ([one], _) => Ok((*one).clone()),
-            // The only one there is, and nothing else was asked for.
+            // The only image, and no platform was asked for.
             ([], [one]) if self.platform.is_none() => Ok(one.clone()),
             (fitting, images) => {
                 let there: Vec<String> = images.iter().map(Descriptor::described).collect();
@@ -171,7 +172,7 @@ impl Choice {
         }
     }
 
-    /// Whether an image is for the platform that was asked for.
+    /// Checks that an image is for the requested platform.
     pub(super) fn check(&self, configuration: &Configuration) -> std::result::Result<(), String> {
         let found = configuration.platform();
         match &self.platform {

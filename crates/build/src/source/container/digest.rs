@@ -1,4 +1,4 @@
-//! Digests, by which parts of an image are found and compared.
+//! Digests, by which parts of an image are found and verified.
 
 use sha2::{Digest as _, Sha256, Sha512};
 use std::io::{self, Read};
@@ -21,7 +21,7 @@ impl Digest {
         known.ok_or_else(|| format!("the digest {:?}, which is none of sha256 or sha512", self.0))
     }
 
-    /// Where an OCI layout keeps what has this digest.
+    /// The path in an OCI layout for an object with this digest.
     pub(super) fn path(&self) -> std::result::Result<Vec<u8>, String> {
         let (kind, digits) = self.parts()?;
         Ok(format!("blobs/{kind}/{digits}").into_bytes())
@@ -32,20 +32,20 @@ impl Digest {
         Ok(if kind == "sha256" { Hasher::Sha256(Sha256::new()) } else { Hasher::Sha512(Sha512::new()) })
     }
 
-    /// Hashes what is read of a stream.
+    /// Wraps a stream to hash what is read from it.
     pub(super) fn hashing<R>(&self, stream: R) -> std::result::Result<Hashing<R>, String> {
         Ok(Hashing { stream, hasher: self.hasher()?, has_failed: false })
     }
 
-    /// Compares what a stream holds.
+    /// Verifies the content of a stream.
     pub(super) fn check(&self, stream: impl Read) -> std::result::Result<(), String> {
         let mut hashing = self.hashing(stream)?;
         io::copy(&mut hashing, &mut io::sink()).map_err(|error| error.to_string())?;
         self.compare(hashing.hasher)
     }
 
-    /// Compares what a stream held that was read to some place, and what follows there; the outer
-    /// error is that of a stream that could not be read to its end.
+    /// Verifies a partly read stream, after reading the rest of it. The outer error means that the
+    /// stream could not be read to its end.
     pub(super) fn check_rest(
         &self,
         mut hashing: Hashing<impl Read>,
@@ -89,7 +89,7 @@ impl Hasher {
 pub(super) struct Hashing<R> {
     stream: R,
     hasher: Hasher,
-    /// The stream ended with an error.
+    /// Reading the stream has failed.
     has_failed: bool,
 }
 
@@ -107,10 +107,10 @@ impl<R: Read> Read for Hashing<R> {
 mod tests {
     use super::*;
 
-    /// Of `abc` (FIPS 180-2).
+    /// The digest of `abc` (FIPS 180-2).
     const ABC: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-    /// Fails when all of it was read.
+    /// Fails once all of it has been read.
     struct Failing<'a>(&'a [u8]);
 
     impl Read for Failing<'_> {

@@ -1,4 +1,4 @@
-//! One layer of an image of a container: an archive, laid over those below it.
+//! One layer of a container image: an archive that goes over the layers below it.
 
 use super::choice::Descriptor;
 use super::digest::Digest;
@@ -11,7 +11,7 @@ use std::io::{self, BufRead, BufReader};
 pub(super) struct Layer {
     path: Vec<u8>,
     digest: Digest,
-    /// The digest is that of the archive without compression.
+    /// The digest is of the uncompressed archive.
     is_of_archive: bool,
 }
 
@@ -27,16 +27,16 @@ impl Layer {
         Ok(Self { path, digest: descriptor.digest(), is_of_archive: false })
     }
 
-    /// A layer of an archive of Docker, with its digest in the configuration.
+    /// A layer of a Docker archive, with its digest from the configuration.
     pub(super) fn of_docker(path: &str, digest: &str) -> std::result::Result<Self, String> {
         let digest = Digest(digest.to_owned());
         digest.parts()?;
         Ok(Self { path: path.as_bytes().to_vec(), digest, is_of_archive: true })
     }
 
-    /// Lays the layer over those before it. Its digest is found while it is read, and compared
-    /// before anything else is said of it: a damaged stream would be refused for what it seems to
-    /// hold.
+    /// Applies the layer over the previous ones. The digest is computed during the read, and
+    /// verified before any other error is reported. Otherwise a damaged stream would be refused for
+    /// what it appears to contain.
     pub(super) fn lay(&self, store: &Store<'_>, staging: &mut Staging, spool: &mut Spool) -> Result<()> {
         let refused = |reason: String| store.refused(&self.path, reason);
         let failed = |error: io::Error| refused(error.to_string());
