@@ -1,4 +1,4 @@
-//! The list of commands and what they share: output mode and exit codes.
+//! The list of commands, and what they share: output mode and exit codes.
 
 mod below;
 mod build;
@@ -47,8 +47,8 @@ use std::process::ExitCode;
 /// Exit code of an operational error: the request was understood and could not be carried out.
 pub(crate) const EXIT_OPERATIONAL: u8 = 8;
 
-/// An error with its causes, in one line; a cause that the text before already tells is left out,
-/// and so is a text that the next cause tells in full.
+/// An error with its causes, in one line. A cause that the previous text contains is left out, and
+/// so is a text that the next cause contains.
 pub(crate) fn describe(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -61,7 +61,7 @@ pub(crate) fn describe(error: &anyhow::Error) -> String {
     line
 }
 
-/// Wrong usage that the definitions of the arguments cannot see: exit code 2.
+/// Wrong usage that the argument definitions cannot detect: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UsageError(String);
@@ -81,28 +81,28 @@ impl From<anyhow::Error> for UsageError {
 pub(crate) use interrupt::Interrupted;
 pub(crate) use mount::{EXIT_HELPER_FAILED, EXIT_HELPER_USAGE, of_helper};
 
-/// Options that every command takes.
+/// Options of every command.
 #[derive(clap::Args)]
 pub(crate) struct Output {
-    /// Print one JSON object a line instead of text
+    /// Print JSON instead of text, one object per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Print errors only (with --json: no text beside the objects)
+    /// Print errors only (with --json: the objects, and no text beside them)
     #[arg(long, global = true)]
     pub(crate) quiet: bool,
 }
 
 impl Output {
-    /// Whether a command that prints what it was asked for prints nothing.
+    /// Whether commands that only print something print nothing.
     pub(crate) const fn mutes_text(&self) -> bool {
         self.quiet && !self.json
     }
 }
 
-/// One variant a command; its file holds arguments and `run`.
+/// One variant per command; its file holds the arguments and `run`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
-    /// Make an image of a tree of files, as small as it can be, the same bytes every time
+    /// Make an image from trees of files, as small as possible, with the same bytes every time
     Build(Box<build::Args>),
     /// Write the content of files to standard output
     Cat(cat::Args),
@@ -116,11 +116,11 @@ pub(crate) enum Command {
     Completions(completions::Args),
     /// Show what differs between two images, or an image and a tree
     Diff(diff::Args),
-    /// Make a directory, a tar archive or an image of a container of an image
+    /// Turn an image into a directory, a tar archive or a container image
     Export(export::Args),
     /// Show how fragmented free space and files are
     Frag(frag::Args),
-    /// Copy files and trees of an image to the host
+    /// Copy files and trees from an image to the host
     Get(get::Args),
     /// Measure allocation: workloads, reports, traces
     Lab(lab::Args),
@@ -128,7 +128,7 @@ pub(crate) enum Command {
     Ln(ln::Args),
     /// List a directory
     Ls(ls::Args),
-    /// Show where a file lies: its extents
+    /// Show where a file is stored: its extents
     Map(map::Args),
     /// Write the manual pages
     Man(completions::ManArgs),
@@ -148,20 +148,20 @@ pub(crate) enum Command {
     Recover(recover::Args),
     /// Remove names from an image
     Rm(rm::Args),
-    /// Copy what can be read out of a damaged image
+    /// Copy whatever is readable out of a damaged image
     Salvage(salvage::Args),
     /// Show the superblock and the groups, or an inode
     Stat(stat::Args),
     /// Set times in an image, make empty files
     Touch(touch::Args),
-    /// Take a repair back
+    /// Undo a repair
     Undo(undo::Args),
     /// Show the version and the supported features
     Version(version::Args),
 }
 
 impl Command {
-    /// Carries the command out and gives the exit code of the process.
+    /// Runs the command. Returns the exit code of the process.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         match self {
             Self::Build(args) => args.run(output),

@@ -1,7 +1,7 @@
-//! A path of an image and all that is below it, for commands that change inodes one by one.
+//! A path of an image and everything below it, for commands that change inodes one by one.
 //!
-//! Without recursion: directories may lie in each other deeper than a stack is, and in a damaged
-//! image in themselves. Links below a path are never followed.
+//! There is no recursion: directories may be nested deeper than the stack allows, and in a damaged
+//! image inside themselves. Links below a path are never followed.
 
 use std::collections::HashSet;
 
@@ -11,16 +11,16 @@ use blockyard_inspect::path::join;
 
 use super::volume::{AtPath, Volume};
 
-/// What is done to what a path names.
+/// How far a change at a path reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// To it alone.
+    /// Only the inode itself.
     Itself,
-    /// Also to all that is below it.
+    /// Also everything below it.
     Below,
 }
 
-/// A name that is worked on.
+/// A name to work on.
 pub(super) struct Named<'p> {
     pub(super) path: &'p [u8],
     pub(super) inode: InodeNr,
@@ -29,10 +29,10 @@ pub(super) struct Named<'p> {
 
 impl Volume<'_> {
     /// Calls `change` for the inode and, with [`Reach::Below`], for everything below it, each
-    /// directory before what is in it. What fails is reported, and the rest goes on.
+    /// directory before its entries. A failure is reported, and the work goes on.
     ///
     /// # Errors
-    /// Only what ends the work.
+    /// Only one that ends the work.
     pub(super) fn each_below(
         &mut self,
         path: &[u8],
@@ -53,7 +53,7 @@ impl Volume<'_> {
         Ok(())
     }
 
-    /// Paths and inodes of what is in a directory, the first name last.
+    /// Paths and inodes of the entries of a directory, the first name last.
     fn names_in(&self, path: &[u8], directory: InodeNr) -> Result<Vec<(Vec<u8>, InodeNr)>> {
         let mut found = Vec::new();
         let mut visit = |entry: blockyard_engine::DirEntry| {

@@ -1,5 +1,5 @@
-//! `blockyard build SOURCE... IMAGE`: trees of files become an image, laid out as a whole and
-//! written once.
+//! `blockyard build SOURCE... IMAGE`: makes an image from trees of files. It is laid out as a whole
+//! and written once.
 
 mod rules;
 
@@ -43,12 +43,11 @@ of write: data, metadata, finish).\n\n\
 Exit codes: 0 made; 2 wrong usage; 8 refused or failed: then there is no image.")]
 pub(crate) struct Args {
     /// What to copy, then the image. A source is a directory, a tar archive (plain, or compressed
-    /// by gzip, zstd or xz; also a named pipe; - is one on standard input), an image of ext2, ext3
-    /// or ext4 (also on a block device), or an
-    /// image of a container: an OCI layout or what docker save writes, as a directory or an
-    /// archive. Of several, later ones lie over earlier ones. The image is a file, which is made
-    /// anew, or a block device; IMAGE?offset=BYTES is a part of one, such as a partition; - is
-    /// standard output
+    /// with gzip, zstd or xz; also a named pipe; - is standard input), an ext2, ext3 or ext4 image
+    /// (also on a block device), or a container image (an OCI layout or the output of docker save,
+    /// as a directory or an archive). Later sources go over earlier ones. The image is a file,
+    /// which is created anew, or a block device; IMAGE?offset=BYTES is a part of one, such as a
+    /// partition; - is standard output
     #[arg(required = true, value_name = "SOURCE... IMAGE")]
     operands: Vec<PathBuf>,
     #[command(flatten)]
@@ -61,13 +60,13 @@ struct How {
     /// Size of the image: auto, or a size with a suffix k, m, g, t
     #[arg(long, default_value = "auto")]
     size: String,
-    /// Room that stays free with --size auto: a size with a suffix, or a percentage such as 10%
+    /// Space to leave free with --size auto: a size with a suffix, or a percentage such as 10%
     #[arg(long, default_value = "0")]
     free: String,
     #[command(flatten)]
     format: Format,
-    /// Latest time, seconds since 1970: later ones become it; also the time of creation [default:
-    /// E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH, else the newest time of the tree]
+    /// Latest time, in seconds since 1970: later ones are reduced to it. Also the creation time
+    /// [default: E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH, else the newest time of the tree]
     #[arg(long, allow_negative_numbers = true)]
     time: Option<i64>,
     /// Threads that read and write; one more decompresses while an archive or a layer is read
@@ -80,42 +79,42 @@ struct How {
     /// As --quiet
     #[arg(short = 'q')]
     silent: bool,
-    /// Write the image compressed, by gz or zst
+    /// Compress the image with gz or zst
     #[arg(long, value_name = "HOW", default_value = "none", hide_default_value = true)]
     compress: Compression,
     /// Folder for the content of an archive until the image is laid out, and for an image that goes
     /// to a stream [default: TMPDIR, else /tmp]
     #[arg(long, value_name = "FOLDER")]
     tmpdir: Option<PathBuf>,
-    /// Platform of the image of a container: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default:
-    /// linux and this machine's]
+    /// Platform of the container image: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default: linux
+    /// and this machine's]
     #[arg(long)]
     platform: Option<Platform>,
-    /// Name or tag of the image of a container, where its store has several
+    /// Name or tag of the container image, if the source holds several
     #[arg(long, value_name = "NAME")]
     reference: Option<String>,
-    /// Take an OCI layout or an archive of Docker as the files that it consists of
+    /// Copy an OCI layout or a Docker archive as the files it consists of
     #[arg(long)]
     no_unpack: bool,
     #[command(flatten)]
     rules: rules::RuleArgs,
-    /// Put a file or directory of the host at a path of the image, over what the sources have
-    /// there; with a slash at the end of the path, under its own name below it
+    /// Put a file or directory of the host at a path of the image, over anything the sources have
+    /// there. With a trailing slash in the path, put it below that path under its own name
     #[arg(long, value_name = "LOCAL:PATH")]
     add: Vec<OsString>,
-    /// Put the content of the files that FILE lists, a path of the image a line, first and in this
-    /// order; a directory stands for all that is in it
+    /// Put the content of the files listed in FILE first, in this order. FILE has one path of the
+    /// image per line; a directory stands for everything in it
     #[arg(long, value_name = "FILE")]
     order: Option<PathBuf>,
     /// Order of all other content on the device: directories-first (then files in the order of the
-    /// tree), with-directories (files behind the directory that they are in), or small-first
+    /// tree), with-directories (each directory directly before its files), or small-first
     /// (directories, files of up to 64 KiB, larger ones)
     #[arg(long, value_name = "HOW", default_value = "directories-first", hide_default_value = true)]
     placement: Placement,
     /// Show what would be made and write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Keep what was written when the image could not be made
+    /// Keep what was written if the image cannot be completed
     #[arg(long)]
     keep_partial: bool,
 }
@@ -134,7 +133,7 @@ impl Args {
     }
 }
 
-/// An image to be made.
+/// An image to make.
 pub(super) struct Build {
     sources: Vec<PathBuf>,
     image: ImagePath,
@@ -142,8 +141,8 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// What `mkfs -d` asks for; without a size that of the target, where it has one, else the
-    /// smallest.
+    /// The build that `mkfs -d` asks for. Without a size the image has that of the target; if the
+    /// target has none, it is as small as possible.
     pub(super) fn of_mkfs(copy: Copy) -> Self {
         let there = std::fs::metadata(copy.image.file()).map_or(0, |found| found.len());
         let there = there.saturating_sub(copy.image.offset());
@@ -204,7 +203,7 @@ impl Build {
             (false, true) => String::new(),
             (false, false) => self.to_text(&summary, &seconds),
         };
-        // Where the image is what is printed, the rest is not.
+        // When the image goes to standard output, the summary goes to standard error.
         if self.is_printed() {
             eprint!("{told}")
         } else {
@@ -213,7 +212,8 @@ impl Build {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// What the order names and nobody has is no error: such lists are drawn from systems that ran.
+    /// Paths in the order that no source has are not an error: such lists come from running
+    /// systems.
     fn tell_missing(&self, missing: &[Vec<u8>]) {
         let Some(first) = missing.first() else { return };
         let (count, first) = (units::counted(u64_from_usize(missing.len()), "path"), first.escape_ascii());
@@ -223,7 +223,7 @@ impl Build {
         );
     }
 
-    /// As tar tells it when it extracts them.
+    /// Reports attributes that were left out, as tar does on extraction.
     fn tell_left_out(&self, tree: &Tree) {
         let Some(LeftOut { count, path, name }) = tree.left_out() else { return };
         let (count, name) = (units::counted(count, "extended attribute"), name.escape_ascii());
@@ -238,12 +238,12 @@ impl Build {
         self.image.file().as_os_str() == "-"
     }
 
-    /// Whether the image is written from its first byte to its last.
+    /// Whether the image is written sequentially, as a stream.
     fn is_stream(&self) -> bool {
         self.is_printed() || self.how.compress != Compression::None
     }
 
-    /// Makes the image in a file without a name, and copies it from there.
+    /// Makes the image in an unnamed file, and copies it from there.
     fn write_stream(&self, plan: Plan, output: &Output) -> Result<Summary> {
         let path = self.image.file();
         if self.image.offset() > 0 {
@@ -261,7 +261,8 @@ impl Build {
         let summary = plan.summary();
         progress.expect(summary.files + summary.directories, summary.file_bytes);
         let device = FileDevice::create(made.path(), plan.bytes())?;
-        // What is read again right away is best in memory, where shared blocks are not.
+        // The image is read again right away, so it should be in the page cache; shared blocks
+        // would not be.
         let summary = written(plan, &device, Blocks::Own, (&spool, &progress))?;
         drop(device);
         let mut image = made.reopen()?;
@@ -279,7 +280,7 @@ impl Build {
         Ok(summary)
     }
 
-    /// The tree of the sources.
+    /// The merged tree of all sources.
     fn tree(&self, threads: usize) -> Result<Tree> {
         let spool = self.how.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
         if self.sources.iter().filter(|source| source.as_os_str() == "-").count() > 1 {
@@ -300,7 +301,7 @@ impl Build {
         Ok(Tree::merge_at(added)?)
     }
 
-    /// What `--add` asks for.
+    /// The tree for one `--add`.
     fn added(&self, operand: &OsStr, threads: usize) -> Result<Added> {
         let bytes = operand.as_bytes();
         let wrong = || UsageError::new(format!("--add {}: no LOCAL:PATH", operand.display()));
@@ -320,7 +321,7 @@ impl Build {
         Ok(Added { tree, at })
     }
 
-    /// An image that lies in its own source is not part of it.
+    /// Removes the image from its own source tree.
     fn forget_image(&self, tree: &mut Tree) {
         let (Ok(image), Ok(top)) = (self.image.file().canonicalize(), tree.top().canonicalize()) else {
             return;
@@ -331,7 +332,7 @@ impl Build {
         }
     }
 
-    /// The paths of `--order`.
+    /// The paths in the `--order` file.
     fn ahead(&self) -> Result<Vec<Vec<u8>>> {
         let Some(file) = &self.how.order else { return Ok(Vec::new()) };
         let text = std::fs::read(file).with_context(|| file.display().to_string())?;
@@ -349,7 +350,7 @@ impl Build {
             _ if source.as_os_str() == "-" => {
                 Tree::read_archive(std::io::stdin(), Path::new("standard input"), spool)?
             }
-            // What lies in a pipe can be read once only.
+            // A pipe can be read only once.
             Some(kind) if kind.is_fifo() => archive()?,
             Some(kind) if kind.is_file() || kind.is_block_device() => match image_of(source)? {
                 Some(reader) => Tree::read_image(Arc::clone(reader.device()), source, b"/")?,
@@ -399,7 +400,7 @@ impl Build {
         Ok(Size::Auto(Room::Bytes(bytes("--free", &self.how.free)?)))
     }
 
-    /// A file gets its name when it is complete; a device or a part of a file is written in place.
+    /// A file gets its name once it is complete. A device or a part of a file is written in place.
     fn write(&self, plan: Plan, target: Target<'_>, output: &Output) -> Result<Summary> {
         let progress = Progress::copying(output, "build");
         let summary = plan.summary();
@@ -496,15 +497,15 @@ impl Build {
     }
 }
 
-/// Time that each part took.
+/// The time of each stage.
 struct Seconds {
     read: Duration,
     layout: Duration,
     write: Duration,
 }
 
-/// Ends in order when a signal comes. An error of the device is told with the place where the image
-/// is made.
+/// Writes the plan; a signal ends it in an orderly way. A device error names the file in which the
+/// image is made.
 fn written(
     plan: Plan,
     device: &FileDevice,
@@ -520,12 +521,12 @@ fn written(
     })
 }
 
-/// Refuses what is written after a signal.
+/// A writer that fails after a signal.
 struct Stoppable<W>(W);
 
 impl<W: Write> Write for Stoppable<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        // No error of kind Interrupted, which writers pass over.
+        // Not an error of kind Interrupted, which writers retry.
         interrupt::check().map_err(std::io::Error::other)?;
         self.0.write(bytes)
     }
@@ -535,12 +536,12 @@ impl<W: Write> Write for Stoppable<W> {
     }
 }
 
-/// Whose the blocks of an image are.
+/// Who owns the blocks of an image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Blocks {
-    /// Files of the sources may have them, too.
+    /// Files of the sources may share them.
     Shared,
-    /// Its own.
+    /// The image alone.
     Own,
 }
 
@@ -599,7 +600,7 @@ fn stopped(operation: &'static str, offset: u64, length: u64) -> blockyard_devic
     interrupt::check().map_err(error)
 }
 
-/// Opens a file that is an image of ext2, ext3 or ext4 and no archive.
+/// Opens a file if it is an ext2, ext3 or ext4 image and not an archive.
 pub(super) fn image_of(path: &Path) -> Result<Option<Reader>> {
     let path = ImagePath::parse(path.as_os_str()).map_err(|error| UsageError::new(error.to_string()))?;
     let mut head = [0; 512];

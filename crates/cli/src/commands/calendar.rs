@@ -7,7 +7,7 @@ const MONTHS: [&str; 12] =
 /// Days before each month of a year that begins in March.
 const DAYS_BEFORE: [i64; 12] = [0, 31, 61, 92, 122, 153, 184, 214, 245, 275, 306, 337];
 
-/// A moment split into the parts of its date.
+/// A point in time, as a date and time of day.
 struct Date {
     year: i64,
     /// 0 for January.
@@ -21,13 +21,13 @@ fn index(number: i64) -> usize {
     usize::try_from(number).expect("remainders of a positive divisor are small and positive")
 }
 
-/// The Gregorian date, by eras of 400 years counted from 1 March of year 0.
+/// The Gregorian date. It is computed in eras of 400 years, counted from 1 March of year 0.
 fn date(seconds: i64) -> Date {
     const DAYS_PER_ERA: i64 = 146_097;
     let days = seconds.div_euclid(SECONDS_PER_DAY);
     let from_march = days + 719_468;
     let (era, day_of_era) = (from_march.div_euclid(DAYS_PER_ERA), from_march.rem_euclid(DAYS_PER_ERA));
-    // Leap days seen so far in the era: one in 4 years, none in 100, one in 400.
+    // Leap days so far in the era: one in 4 years, except one in 100, plus one in 400.
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month = DAYS_BEFORE.iter().rposition(|before| *before <= day_of_year).expect("the first is 0");

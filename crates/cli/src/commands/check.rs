@@ -16,11 +16,11 @@ use blockyard_inspect::units::counted;
 use super::progress::Progress;
 use super::{EXIT_OPERATIONAL, Output, image, names};
 
-/// Exit code of an image with errors, as e2fsck -n gives it.
+/// Exit code for an image with errors, as of e2fsck -n.
 const EXIT_UNCORRECTED: u8 = 4;
-/// Exit code of wrong usage, as e2fsck gives it.
+/// Exit code for wrong usage, as of e2fsck.
 const EXIT_USAGE: u8 = 16;
-/// Most reads in flight: each waits in a thread.
+/// Most reads in flight; each blocks a thread.
 const IO_DEPTH_MAX: usize = 1024;
 
 /// Arguments of `blockyard check`.
@@ -43,51 +43,52 @@ pub(crate) struct Args {
     /// Only look, change nothing (the default)
     #[arg(short = 'n', long)]
     no: bool,
-    /// Always check: needed with -p only, which skips what is marked clean
+    /// Check even if the image is marked clean; only -p needs it
     #[arg(short = 'f', long)]
     force: bool,
-    /// Repair what is safe, without questions and in few words, as at boot
+    /// Repair what is safe, without questions and tersely, as at boot
     #[arg(short = 'p', short_alias = 'a', long, conflicts_with_all = ["no", "yes"])]
     preen: bool,
     /// Repair everything
     #[arg(short = 'y', long, conflicts_with = "no")]
     yes: bool,
-    /// Say what a repair would do and what it would cost, and write nothing
+    /// Show what a repair would do and cost, and write nothing
     #[arg(long, conflicts_with_all = ["preen", "yes"])]
     plan: bool,
-    /// Write every directory anew: packed, in the order of hashes
+    /// Rewrite every directory: packed, in hash order
     #[arg(short = 'D', long)]
     rebuild_directories: bool,
-    /// More, after e2fsck: journal_only (replay the journal, no more; has no effect
-    /// with -f), bmap2extent (block maps become extents),
-    /// unshare_blocks, discard (free space is discarded); fixes_only and no_optimize_extents are
-    /// taken, as nothing is optimised here
+    /// Extended options of e2fsck: journal_only (only replay the journal; no effect with -f),
+    /// bmap2extent (convert block maps to extents), unshare_blocks, discard (discard free space);
+    /// fixes_only and no_optimize_extents are accepted and change nothing, because nothing is
+    /// optimised here
     #[arg(short = 'E', long = "extended", value_name = "OPTION", value_delimiter = ',')]
     extended: Vec<Extended>,
-    /// Write what was removed, cut, moved and doubtful to a file, a line each: cost, inode, path,
-    /// what
+    /// Write everything that was removed, truncated, moved or is doubtful to a file, one per line:
+    /// cost, inode, path, what
     #[arg(long, value_name = "FILE")]
     lost: Option<PathBuf>,
-    /// Keep what is overwritten in this file, for `blockyard undo` [default with -y: IMAGE.undo for
-    /// a file]; of a journal with a device of its own in FILE.journal
+    /// Save overwritten blocks in this file, for `blockyard undo` [default with -y: IMAGE.undo for
+    /// a file]; those of a separate journal device go to FILE.journal
     #[arg(short = 'z', long, value_name = "FILE")]
     undo: Option<PathBuf>,
-    /// Keep nothing of what is overwritten
+    /// Do not save overwritten blocks
     #[arg(long, conflicts_with = "undo")]
     no_undo: bool,
-    /// Use the superblock in this block and the descriptors behind it
+    /// Use the superblock in this block, and the descriptors after it
     #[arg(short = 'b', long, value_name = "BLOCK")]
     superblock: Option<u64>,
-    /// Bytes of a block for -b [default: every size is tried]
+    /// Block size in bytes for -b [default: try every size]
     #[arg(short = 'B', long, value_name = "BYTES")]
     block_size: Option<u32>,
     /// The device or file that holds the journal, when it is not in the image
     #[arg(short, long, value_name = "DEVICE", value_parser = image::operand())]
     journal_device: Option<ImagePath>,
-    /// Write how far the check is to this file descriptor, in lines: pass, current, largest, image
+    /// Write the progress of the check to this file descriptor, in lines: pass, current, largest,
+    /// image
     #[arg(short = 'C', long, value_name = "FD")]
     progress_fd: Option<u32>,
-    /// Count what the image holds, as e2fsck -v does; with a repair, what it leaves
+    /// Count what the image holds, as e2fsck -v does; with a repair, count what remains after it
     #[arg(short = 'v', long)]
     verbose: bool,
     /// Show the time and the reads of each pass, as e2fsck -tt does; with a repair, those of the
@@ -97,8 +98,8 @@ pub(crate) struct Args {
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Reads in flight, for a device that serves many side by side, such as a network disk
-    /// [default: one a thread]
+    /// Reads in flight, for a device that serves many at once, such as a network disk [default: one
+    /// per thread]
     #[arg(long, value_name = "N")]
     io_depth: Option<usize>,
 }
@@ -135,7 +136,7 @@ impl Args {
         };
         let device = open(&self.image)?;
         if self.superblock.is_none() && !image::has_magic(&device) {
-            // A superblock that is damaged has backups, a disk with partitions has none.
+            // A damaged superblock has backups. A partitioned disk has none.
             image::refuse_partitioned(&self.image, &device)?;
         }
         let journal = self.journal_device.as_ref().map(open).transpose()?;
@@ -172,7 +173,7 @@ impl Args {
 }
 
 impl Args {
-    /// What is wrong with the options.
+    /// An error in the combination of options, if any.
     fn misuse(&self, repairs: bool) -> Option<String> {
         let bad_size = |size: &u32| !size.is_power_of_two() || !(1 << 10..=1 << 16).contains(size);
         if let Some(size) = self.block_size.filter(bad_size) {
@@ -193,7 +194,7 @@ impl Args {
         Options { threads: self.threads, io_depth: self.io_depth, ..Options::default() }
     }
 
-    /// Who is told how far the check is with `-C`; descriptor 0 asks for the line that is drawn
+    /// The receiver of progress with `-C`. Descriptor 0 asks for the progress line, which is drawn
     /// anyway.
     fn lines(&self) -> anyhow::Result<Option<Watch>> {
         let descriptor = self.progress_fd.filter(|descriptor| *descriptor > 0);
@@ -205,7 +206,7 @@ impl Args {
     }
 }
 
-/// Moves the line along: inodes, then directories, then groups.
+/// Advances the progress line: inodes, then directories, then groups.
 fn watch(progress: &Progress) -> Watch {
     if !progress.is_wanted() {
         return Watch::default();
@@ -217,7 +218,7 @@ fn watch(progress: &Progress) -> Watch {
             Part::Directories => "directories",
             Part::Groups => "groups",
         };
-        // Two threads that begin a part at once lose a few of its counts.
+        // When two threads begin a part at the same time, a few counts are lost.
         if bar.message() != what {
             bar.reset();
             bar.set_length(all);
@@ -274,7 +275,7 @@ fn text(finding: &Finding) -> String {
     line
 }
 
-/// The object of a finding; its keys are in the help.
+/// The JSON object of a finding; the help lists its keys.
 fn json(finding: &Finding) -> serde_json::Value {
     let mut object = serde_json::json!({
         "code": finding.code.to_string(),

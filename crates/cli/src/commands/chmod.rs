@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// What to change
     #[arg(required = true)]
     paths: Vec<OsString>,
-    /// Change directories with all that is in them
+    /// Change directories and everything in them
     #[arg(short = 'R', long)]
     recursive: bool,
     #[command(flatten)]

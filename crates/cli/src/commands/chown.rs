@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// What to change
     #[arg(required = true)]
     paths: Vec<OsString>,
-    /// Change directories with all that is in them; links are changed themselves
+    /// Change directories and everything in them; symbolic links are changed themselves
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Change symbolic links themselves
@@ -73,8 +73,8 @@ fn one(volume: &Volume<'_>, named: &Named<'_>, ids: Ids) -> Result<()> {
     Ok(())
 }
 
-/// Without the set-user-ID bit, and without the set-group-ID bit of what the group may run (else it
-/// means locking).
+/// The permissions without the set-user-ID bit. The set-group-ID bit goes too if the group may
+/// execute; otherwise it marks mandatory locking.
 const fn without_set_id(permissions: u16) -> u16 {
     let gone = if permissions & 0o010 != 0 { 0o6000 } else { 0o4000 };
     permissions & !gone

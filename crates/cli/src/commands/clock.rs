@@ -1,5 +1,4 @@
-//! The time that goes into images: of the clock, or one that stands in for it so that work can be
-//! repeated.
+//! The time that goes into images: the clock's, or a fixed one, so that work can be repeated.
 //!
 //! A time is fixed by `--time`, else by E2FSPROGS_FAKE_TIME, else by SOURCE_DATE_EPOCH: seconds
 //! since 1970.
@@ -10,10 +9,10 @@ use anyhow::Result;
 
 use super::UsageError;
 
-/// Variables that fix the time, the first that is set counts.
+/// Variables that fix the time; the first one that is set counts.
 const VARIABLES: [&str; 2] = ["E2FSPROGS_FAKE_TIME", "SOURCE_DATE_EPOCH"];
 
-/// The time that is fixed, if any, with what says so.
+/// The fixed time, if there is one.
 pub(super) fn fixed(given: Option<i64>) -> Result<Option<i64>> {
     if given.is_some() {
         return Ok(given);

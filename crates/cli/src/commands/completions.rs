@@ -1,5 +1,5 @@
-//! `blockyard completions SHELL` and `blockyard man DIR`: made from the definitions that parse the
-//! command line.
+//! `blockyard completions SHELL` and `blockyard man DIR`, generated from the definitions that parse
+//! the command line.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `blockyard diff A B`: what differs between two images, or an image and a tree.
+//! `blockyard diff A B`: the differences between two images, or an image and a tree.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::build::image_of;
 use super::{Output, image, ls, names};
 
-/// Exit codes, as those of diff(1).
+/// Exit codes of diff(1).
 const EXIT_DIFFERENT: u8 = 1;
 const EXIT_TROUBLE: u8 = 2;
 
@@ -33,12 +33,12 @@ flags, attribute, linked_to, bytes), first, second; of an attribute also name; o
 ranges: start, end).\n\n\
 Exit codes: 0 equal, 1 different, 2 trouble.")]
 pub(crate) struct Args {
-    /// An image (IMAGE?offset=BYTES is a part of one), a directory, a tar archive, or an image of a
-    /// container
+    /// An image (IMAGE?offset=BYTES is a part of one), a directory, a tar archive, or a container
+    /// image
     first: PathBuf,
     /// Another
     second: PathBuf,
-    /// Say only whether they differ, by the exit code; ends at the first difference
+    /// Only tell by the exit code whether they differ; stop at the first difference
     #[arg(short = 'q', long)]
     brief: bool,
     /// Folder for the content of archives [default: TMPDIR, else /tmp]
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Compares.
+    /// Compares the two.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         match self.compare(output) {
             Ok(false) => Ok(ExitCode::SUCCESS),
@@ -59,7 +59,7 @@ impl Args {
         }
     }
 
-    /// Whether they differ.
+    /// Whether the two differ.
     fn compare(&self, output: &Output) -> Result<bool> {
         let [first, second] = [self.tree(&self.first)?, self.tree(&self.second)?];
         let mut count = 0u64;

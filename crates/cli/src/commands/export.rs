@@ -1,5 +1,5 @@
-//! `blockyard export IMAGE DEST`: an image becomes a directory, a tar archive or an image of a
-//! container, with everything kept.
+//! `blockyard export IMAGE DEST`: turns an image into a directory, a tar archive or a container
+//! image, keeping everything.
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -35,32 +35,31 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// What to make: a directory that is not there or empty, or a file; - is standard output
+    /// What to make: a directory (missing or empty), or a file; - is standard output
     dest: PathBuf,
-    /// What of the image: a directory with all that is in it, or a file
+    /// What to export: a directory with everything in it, or a file
     #[arg(long, value_name = "PATH", default_value = "/", hide_default_value = true)]
     path: OsString,
-    /// A directory (dir), a tar archive (tar), or an OCI image layout with one layer (oci), which
-    /// is a directory, on standard output an archive of one [default: tar for - and for names with
-    /// .tar, .tgz or .tzst at their end, else dir]
+    /// A directory (dir), a tar archive (tar), or an OCI image layout with one layer (oci); the
+    /// last is a directory, or on standard output an archive of it [default: tar for - and for
+    /// names ending in .tar, .tgz or .tzst, else dir]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,
-    /// Compress the archive or the layer by gz, zst or none [default: as the name of an archive
-    /// says, a layer by gz]
+    /// Compress the archive or the layer with gz, zst or none [default: by the name of the archive;
+    /// gz for a layer]
     #[arg(long, value_name = "HOW")]
     compress: Option<Compression>,
-    /// Platform in the image of a container: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default:
-    /// linux and this machine's]
+    /// Platform of the container image: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default: linux
+    /// and this machine's]
     #[arg(long)]
     platform: Option<Platform>,
-    /// Name or tag in the image of a container
+    /// Name or tag of the container image
     #[arg(long, value_name = "NAME")]
     reference: Option<String>,
-    /// Overwrite an archive that is there
+    /// Overwrite an existing archive
     #[arg(short = 'F', long)]
     force: bool,
-    /// Folder for the image of a container that goes to standard output [default: TMPDIR, else
-    /// /tmp]
+    /// Folder for a container image that goes to standard output [default: TMPDIR, else /tmp]
     #[arg(long, value_name = "FOLDER")]
     tmpdir: Option<PathBuf>,
 }
@@ -82,7 +81,7 @@ impl Kind {
     }
 }
 
-/// Ends of names of archives, and how these are compressed.
+/// File name endings of archives, with their compression.
 const ENDINGS: [(&str, Compression); 6] = [
     (".tar", Compression::None),
     (".tar.gz", Compression::Gzip),
@@ -124,13 +123,13 @@ impl Args {
         self.dest.as_os_str() == "-"
     }
 
-    /// How an archive of this name is compressed; `None` where it is no archive's.
+    /// The compression that the name asks for; `None` if it is not the name of an archive.
     fn ending(&self) -> Option<Compression> {
         let name = self.dest.as_os_str().to_str()?;
         ENDINGS.iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, how)| *how)
     }
 
-    /// The content of the directory that is asked for becomes that of the destination.
+    /// The requested directory's content becomes the destination's content.
     fn into_directory(self, output: &Output) -> Result<ExitCode> {
         if self.is_printed() {
             return Err(UsageError::new("-: standard output is no directory; --as tar".to_owned()).into());
@@ -167,7 +166,7 @@ impl Args {
             reference: self.reference.clone(),
         };
         let watch = &mut |bytes| {
-            // No error of kind Interrupted, which writers pass over.
+            // Not an error of kind Interrupted, which writers retry.
             interrupt::check().map_err(std::io::Error::other)?;
             progress.add_bytes(bytes);
             Ok(())
@@ -184,7 +183,7 @@ impl Args {
         let made = tempfile::tempdir_in(&folder).with_context(|| folder.display().to_string())?;
         let done = tree.write_container_watched(made.path(), &options, watch)?;
         interrupt::check()?;
-        // The archive of it says nothing of this machine.
+        // So that the archive does not depend on this machine.
         partial::set_mode(made.path(), 0o755)?;
         let mut layout = Tree::read(made.path(), 1)?;
         layout.apply(&Rules {
@@ -203,7 +202,7 @@ impl Args {
     }
 
     fn tell(&self, kind: Kind, exported: Exported, began: Instant, output: &Output) {
-        // A filter says nothing but what it is asked for.
+        // A filter prints only what it was asked for.
         let told = match (output.json, output.quiet || self.is_printed()) {
             (true, _) => {
                 let object = json!({
@@ -219,7 +218,7 @@ impl Args {
             (false, true) => return,
             (false, false) => copied(exported.names, exported.bytes, began),
         };
-        // Where the archive is what is printed, the rest is not.
+        // When the archive goes to standard output, the summary goes to standard error.
         if self.is_printed() {
             eprintln!("{told}");
         } else {
@@ -228,7 +227,7 @@ impl Args {
     }
 }
 
-/// A directory with something in it would be mixed with what is exported.
+/// Refuses a directory that is not empty, whose content would mix with the export.
 fn refuse_occupied(path: &Path) -> Result<()> {
     match std::fs::read_dir(path) {
         Ok(mut names) => match names.next() {
@@ -240,7 +239,7 @@ fn refuse_occupied(path: &Path) -> Result<()> {
     }
 }
 
-/// Writes an archive, which ends in order when a signal comes.
+/// Writes an archive; a signal ends it in an orderly way.
 fn archive(
     tree: &Tree,
     how: Compression,
@@ -256,7 +255,7 @@ fn archive(
     Ok(exported)
 }
 
-/// Counts what is written, and refuses it after a signal.
+/// Counts what is written, and fails after a signal.
 struct Counted<'p, W> {
     into: W,
     progress: &'p Progress,
@@ -264,7 +263,7 @@ struct Counted<'p, W> {
 
 impl<W: Write> Write for Counted<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        // No error of kind Interrupted, which writers pass over.
+        // Not an error of kind Interrupted, which writers retry.
         interrupt::check().map_err(std::io::Error::other)?;
         let n = self.into.write(bytes)?;
         self.progress.add_bytes(n);

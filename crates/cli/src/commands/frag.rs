@@ -1,5 +1,5 @@
 //! `blockyard frag IMAGE [PATH...]`: how fragmented free space and files are, in the figures of the
-//! field's tools.
+//! established tools.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::progress::Progress;
 use super::{Output, image, names};
 
-/// Meaning and keys, for the help.
+/// Meaning and JSON keys, for the help.
 const KEYS: &str = "Free space as e2freefrag prints it for an image that is not mounted, then the extents of all files \
 as e4defrag -c prints them for the root of a mount; with PATHs, files as filefrag prints them and directories as e4defrag \
 -c does. (The tools' versions are 1.47; counts are those of a first look after a mount: later ones of e4defrag can be \
@@ -47,8 +47,8 @@ pub(crate) struct Args {
     /// Print the records of each file, as filefrag -v does
     #[arg(short = 'v', long)]
     verbose: bool,
-    /// For images with clusters: count free space as e2freefrag 1.47 does, which looks at a part of
-    /// the bitmap only
+    /// For images with clusters: count free space as e2freefrag 1.47 does, which reads only part of
+    /// the bitmap
     #[arg(long)]
     as_e2freefrag: bool,
 }
@@ -81,7 +81,7 @@ struct Report<'a> {
     args: &'a Args,
     output: &'a Output,
     json: bool,
-    /// Tables printed.
+    /// Number of tables printed.
     tables: usize,
     looked: Looked,
     out: &'a mut dyn Write,
@@ -99,7 +99,7 @@ impl Report<'_> {
             ImageScan::watched(reader, options, &mut |path, inode, records| self.file(path, inode, records))?
         } else {
             let progress = Progress::counting(self.output, "frag", "files");
-            // Every inode in use: a few are none that has a name.
+            // All inodes in use. A few of them have no name.
             let inodes = reader.superblock().raw();
             let used = inodes.s_inodes_count.get().saturating_sub(inodes.s_free_inodes_count.get());
             progress.expect(used.into(), 0);

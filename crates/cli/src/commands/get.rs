@@ -1,7 +1,7 @@
-//! `blockyard get IMAGE PATH... DEST`: copies files and trees of an image to the host.
+//! `blockyard get IMAGE PATH... DEST`: copies files and trees from an image to the host.
 //!
-//! The image is only read, and not trusted: nothing is written outside DEST, links that are there
-//! are not followed, and a file appears under its name only when it is complete.
+//! The image is only read, and is not trusted. Nothing is written outside DEST, existing links are
+//! not followed, and a file appears under its name only once it is complete.
 
 mod attributes;
 mod shortage;
@@ -52,30 +52,30 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// Paths in the image, and last the directory of the host to put them into or the new name (-
-    /// is standard output)
+    /// Paths in the image, then the directory of the host to put them into, or the new name (- is
+    /// standard output)
     #[arg(required = true, num_args = 2.., value_names = ["PATH", "DEST"])]
     paths: Vec<OsString>,
-    /// Copy directories with all that is in them
+    /// Copy directories and everything in them
     #[arg(short = 'r', short_alias = 'R', long)]
     recursive: bool,
-    /// Copy symbolic links named as PATH themselves (with -r always so)
+    /// Copy symbolic links given as PATH themselves (-r always does)
     #[arg(short = 'P', long)]
     no_dereference: bool,
     /// Leave extended attributes out
     #[arg(long)]
     no_xattrs: bool,
-    /// Make files immutable or append-only that are so in the image; other flags are always kept
-    /// where the host has them
+    /// Make files immutable or append-only if they are so in the image; other flags are always kept
+    /// if the host has them
     #[arg(long)]
     preserve_flags: bool,
-    /// Go on with what fits when the host is full
+    /// When the host is full, go on with what fits
     #[arg(long)]
     keep_going: bool,
 }
 
 impl Args {
-    /// Everything of an image, into a directory of the host.
+    /// Copies all of an image into a directory of the host.
     pub(super) fn whole(image: ImagePath, dest: OsString) -> Self {
         Self {
             image,
@@ -88,20 +88,20 @@ impl Args {
         }
     }
 
-    /// What lies at a path, with its flags: a directory's content goes into `dest`.
+    /// Copies what is at a path, with its flags. The content of a directory goes into `dest`.
     pub(super) fn exported(image: ImagePath, path: OsString, dest: OsString) -> Self {
         let mut content = path;
         content.push("/.");
         Self { paths: vec![content, dest], preserve_flags: true, ..Self::whole(image, OsString::new()) }
     }
 
-    /// Copies.
+    /// Copies from the image.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let reader = image::open(&self.image)?;
         self.run_on(&reader, output)
     }
 
-    /// Copies what a reader shows.
+    /// Copies from an open reader.
     pub(super) fn run_on(self, reader: &Reader, output: &Output) -> Result<ExitCode> {
         let Some((dest, sources)) = self.paths.split_last() else { return Ok(ExitCode::SUCCESS) };
         if dest == "-" {
@@ -160,22 +160,22 @@ struct Copy<'r> {
     is_root: bool,
     progress: Progress,
     names: u64,
-    /// Content that was copied.
+    /// Bytes of content copied.
     bytes: u64,
-    /// Where inodes with several names went first.
+    /// The first copy of each inode with several names.
     linked: HashMap<InodeNr, (PathBuf, Option<Rc<Base>>)>,
-    /// Flags to set when everything else is done: an immutable file takes nothing more.
+    /// Flags to set at the end, because an immutable file accepts no more changes.
     flags: Vec<(PathBuf, Option<Rc<Base>>, InodeFlags)>,
     left_out: LeftOut,
     failures: u64,
 }
 
-/// Something of the image and where it goes.
+/// Something in the image, and its destination.
 struct Item {
     path: Vec<u8>,
     inode: Inode,
     to: PathBuf,
-    /// What `to` begins at where the whole path is longer than system calls take.
+    /// The directory that `to` is relative to, if the whole path is too long for system calls.
     base: Option<Rc<Base>>,
 }
 
@@ -187,22 +187,22 @@ impl Item {
     }
 }
 
-/// A directory of the host that is open, because its path is long.
+/// A host directory that is kept open because its path is long.
 struct Base {
-    /// How system calls find it while it is open.
+    /// Its path for system calls, while it is open.
     path: PathBuf,
-    /// Where it is.
+    /// Its real path.
     whole: PathBuf,
     _open: OwnedFd,
 }
 
-/// Bytes of a path from which on what is below it is found by an open directory (`PATH_MAX` is
-/// 4096, and a name has 255).
+/// Length in bytes from which on paths go through an open directory (`PATH_MAX` is 4096, and a name
+/// has up to 255).
 const PATH_LONG: usize = 3500;
 
 impl Copy<'_> {
-    /// Reports what failed; what ends the work is given back: a signal, and a full host unless it
-    /// is to go on.
+    /// Reports a failure and goes on. Passes on what ends the work: a signal, and a full host
+    /// unless the copy is to keep going.
     fn settle<T>(&mut self, done: Result<T>) -> Result<Option<T>> {
         match done {
             Ok(value) => Ok(Some(value)),
@@ -248,13 +248,13 @@ impl Copy<'_> {
         self.tree(item)
     }
 
-    /// A directory with all that is in it, without recursion: directories may lie in each other
-    /// deeper than a stack is.
+    /// Copies a directory with everything in it, without recursion, because directories may be
+    /// nested deeper than the stack allows.
     fn tree(&mut self, root: Item) -> Result<()> {
         let mut made = Vec::new();
         let ended = self.walk(root, &mut made);
-        // Filling a directory changes its time, and its mode may forbid to fill it: what lies
-        // deepest comes first.
+        // Filling a directory changes its time, and its mode may forbid filling it. So set
+        // attributes last, the deepest directory first.
         while let Some(item) = made.pop() {
             let done = self.attributes(&item, &item.to).map(|()| self.done(&item));
             self.settle(done)?;
@@ -284,7 +284,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Makes a directory, or finds the one that is there; gives what is in it, the first name last.
+    /// Makes a directory, or accepts an existing one. Returns its entries, the first name last.
     fn enter(&mut self, item: &Item) -> Result<Vec<Item>> {
         interrupt::check()?;
         match std::fs::create_dir(&item.to) {
@@ -327,7 +327,7 @@ impl Copy<'_> {
         Ok(below)
     }
 
-    /// Whether a directory is whole and has no names.
+    /// Whether a directory is readable and has no entries.
     fn is_empty(&self, directory: &Inode) -> bool {
         let is_dots = |name: &[u8]| name == b"." || name == b"..";
         directory.is_directory()
@@ -337,7 +337,7 @@ impl Copy<'_> {
                 .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| is_dots(&entry.name))))
     }
 
-    /// Anything but a directory.
+    /// Copies anything but a directory.
     fn leaf(&mut self, item: &Item) -> Result<()> {
         interrupt::check()?;
         self.refuse_to_replace(item)?;
@@ -369,8 +369,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// What stands there is replaced, but no directory, not the image, and by a file no device or
-    /// pipe.
+    /// Refuses to replace a directory, the image itself, or (with a file or link) a device, pipe or
+    /// socket.
     fn refuse_to_replace(&self, item: &Item) -> Result<()> {
         let Ok(there) = std::fs::symlink_metadata(&item.to) else { return Ok(()) };
         if there.is_dir() {
@@ -383,8 +383,8 @@ impl Copy<'_> {
         image::refuse_same(&self.args.image, &item.to)
     }
 
-    /// A file: written under a name of its own beside, and renamed when it is complete with its
-    /// attributes. Interrupted, it leaves nothing.
+    /// Copies a file. It is written under a temporary name, and renamed once its content and
+    /// attributes are complete. An interrupted copy leaves nothing.
     fn regular(&mut self, item: &Item) -> Result<()> {
         let directory =
             item.to.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -396,7 +396,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// The content; holes and unwritten extents stay holes.
+    /// Copies content; holes and unwritten extents stay holes.
     fn content(&mut self, item: &Item, file: &File) -> Result<()> {
         let (inode, path) = (&item.inode, &item.to);
         file.set_len(inode.size()).on_host(path)?;
@@ -442,7 +442,7 @@ impl Copy<'_> {
     }
 }
 
-/// Opens a directory that was made, for what is below it.
+/// Opens a directory that was made, to work below it.
 fn opened(item: &Item) -> Result<Rc<Base>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = rustix::fs::open(&item.to, flags, Mode::empty()).on_host(&item.to)?;
@@ -461,7 +461,7 @@ fn remove_if_there(path: &Path) -> Result<()> {
     }
 }
 
-/// A pipe, socket or device.
+/// Makes a pipe, socket or device.
 fn node(item: &Item, map: InodeMap) -> Result<()> {
     let (kind, device) = match (item.inode.file_type(), map) {
         (FileType::Fifo, _) => (HostType::Fifo, 0),

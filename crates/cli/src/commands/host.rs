@@ -12,10 +12,10 @@ use blockyard_disk::num::{low16, u64_from_usize, usize_from_u64};
 use rustix::fs::{AtFlags, CWD, IFlags, OFlags, SeekFrom, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
-/// Longest list of attribute names and longest value on Linux.
+/// Linux's limit in bytes for a list of attribute names, and for a value.
 const XATTR_MAX: usize = 1 << 16;
 
-/// What went wrong with a file of the host: no error of the image.
+/// An error with a file of the host, as opposed to one of the image.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", path.display())]
 pub(super) struct HostError {
@@ -24,7 +24,7 @@ pub(super) struct HostError {
 }
 
 impl HostError {
-    /// Whether the host has no more room.
+    /// Whether the host is full.
     pub(super) fn is_full(&self) -> bool {
         matches!(self.error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
     }
@@ -37,15 +37,15 @@ impl From<walkdir::Error> for HostError {
     }
 }
 
-/// What makes a file of the host no source or destination.
+/// The error for a host file that cannot be a source or destination.
 pub(super) fn refused(path: &Path, what: &str) -> anyhow::Error {
     let error = io::Error::new(ErrorKind::InvalidInput, what.to_owned());
     HostError { path: path.to_owned(), error }.into()
 }
 
-/// Puts the path to an error of the host.
+/// Adds the path to an error of the host.
 pub(super) trait OnHost<T> {
-    /// The error with the path it is about.
+    /// The error with its path.
     fn on_host(self, path: &Path) -> Result<T, HostError>;
 }
 
@@ -55,7 +55,7 @@ impl<T, E: Into<io::Error>> OnHost<T> for Result<T, E> {
     }
 }
 
-/// The host's error in a chain of causes.
+/// The host's error in a chain of causes, if there is one.
 pub(super) fn host_error(error: &anyhow::Error) -> Option<&HostError> {
     error.chain().find_map(|cause| cause.downcast_ref())
 }
@@ -65,8 +65,8 @@ pub(super) fn permissions(metadata: &Metadata) -> u16 {
     low16(metadata.mode()) & 0o7777
 }
 
-/// Calls `visit` with the data of a file in ascending order, at most `buf` at a time; holes are
-/// left out where the host knows them.
+/// Calls `visit` with the data of a file in ascending order, at most `buf` at a time. Skips holes
+/// if the host reports them.
 pub(super) fn for_each_data(
     file: &File,
     path: &Path,
@@ -80,7 +80,7 @@ pub(super) fn for_each_data(
             let wanted = usize_from_u64((end - at).min(u64_from_usize(buf.len())));
             let length = file.read_at(&mut buf[..wanted], at).on_host(path)?;
             if length == 0 {
-                // It became shorter meanwhile.
+                // The file became shorter meanwhile.
                 return Ok(());
             }
             visit(at, &buf[..length])?;
@@ -90,9 +90,8 @@ pub(super) fn for_each_data(
     Ok(())
 }
 
-/// As [`for_each_data`], but what is a hole is decided by the content: `visit` gets runs of blocks
-/// of `block` bytes that are not all zero, whatever the host knows of holes. So copies of a file
-/// give the same calls.
+/// As [`for_each_data`], but finds holes by content: `visit` gets runs of blocks of `block` bytes
+/// that are not all zero, whatever holes the host reports. So copies of a file give the same calls.
 pub(super) fn for_each_run_of_content(
     file: &File,
     path: &Path,
@@ -119,7 +118,7 @@ pub(super) fn for_each_run_of_content(
     Ok(())
 }
 
-/// The places of blocks that are not all zero, neighbours joined.
+/// The ranges of blocks that are not all zero, with neighbours joined.
 fn runs_of_content(bytes: &[u8], block: usize) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (index, piece) in bytes.chunks(block).enumerate() {
@@ -135,12 +134,12 @@ fn runs_of_content(bytes: &[u8], block: usize) -> Vec<Range<usize>> {
     runs
 }
 
-/// The first stretch of data at or after a position.
+/// The first range of data at or after a position.
 fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),
-        // A host that knows no holes.
+        // The host does not report holes.
         Err(Errno::INVAL) => {
             let size = file.metadata()?.size();
             return Ok((from < size).then_some((from, size)));
@@ -150,32 +149,32 @@ fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
     Ok(Some((start, rustix::fs::seek(file, SeekFrom::Hole(start))?)))
 }
 
-/// Flags as `lsattr` shows them; `None` where the host has none.
+/// Flags as `lsattr` shows them; `None` if the host has none.
 pub(super) fn flags(file: &File) -> Option<u32> {
     rustix::fs::ioctl_getflags(file).ok().map(|flags| flags.bits())
 }
 
-/// Sets flags beside those that are set.
+/// Sets more flags, keeping those that are set.
 pub(super) fn add_flags(path: &Path, flags: u32) -> io::Result<()> {
     let file = File::options().read(true).custom_flags(NO_FOLLOW).open(path)?;
     let before = rustix::fs::ioctl_getflags(&file)?;
     Ok(rustix::fs::ioctl_setflags(&file, before | IFlags::from_bits_retain(flags))?)
 }
 
-/// A link is not followed, and nobody waits for the other end of a pipe.
+/// Do not follow a link, and do not wait for the other end of a pipe.
 const NO_FOLLOW: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 
-/// Whether a link at the end of a path stands for itself.
+/// What a symbolic link at the end of a path stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Links {
-    /// It is copied.
+    /// For itself.
     Kept,
-    /// What it leads to is copied.
+    /// For its target.
     Followed,
 }
 
 impl Links {
-    /// What a path of the host is.
+    /// The metadata of a path of the host.
     pub(super) fn metadata(self, path: &Path) -> Result<Metadata, HostError> {
         let found = match self {
             Self::Kept => std::fs::symlink_metadata(path),
@@ -188,7 +187,8 @@ impl Links {
 /// Name and value of an extended attribute.
 type Xattr = (Vec<u8>, Vec<u8>);
 
-/// Names and values of the extended attributes of a file, sorted. Empty where the host has none.
+/// Names and values of a file's extended attributes, sorted. Empty if the host does not support
+/// them.
 pub(super) fn xattrs(path: &Path, links: Links) -> Result<Vec<Xattr>, HostError> {
     let mut names = vec![0; XATTR_MAX];
     let listed = match links {
@@ -207,7 +207,7 @@ pub(super) fn xattrs(path: &Path, links: Links) -> Result<Vec<Xattr>, HostError>
             Links::Followed => rustix::fs::getxattr(path, name, &mut value),
         };
         match read {
-            // Gone meanwhile, or listed and not to be had.
+            // Removed meanwhile, or listed but not readable.
             Err(Errno::NODATA | Errno::NOTSUP) => {}
             read => found.push((name.to_vec(), value[..read.on_host(path)?].to_vec())),
         }
@@ -216,15 +216,15 @@ pub(super) fn xattrs(path: &Path, links: Links) -> Result<Vec<Xattr>, HostError>
     Ok(found)
 }
 
-/// Whether an attribute was set, or could not be here.
+/// Whether an attribute was set, or cannot be set here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     Yes,
     No,
 }
 
-/// Sets an attribute; a link is not followed. Without root, attributes that only root may set are
-/// left out, and so are all where the host keeps none.
+/// Sets an attribute; a symbolic link is not followed. Attributes that only root may set are left
+/// out without root, and all of them if the host supports none.
 pub(super) fn set_xattr(path: &Path, name: &[u8], value: &[u8], is_root: bool) -> Result<Kept> {
     match rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()) {
         Err(Errno::NOTSUP) => Ok(Kept::No),
@@ -243,7 +243,7 @@ pub(super) fn set_permissions(path: &Path, mode: u16) -> Result<(), HostError> {
     std::fs::set_permissions(path, permissions).on_host(path)
 }
 
-/// Sets the times of access and of the last change; a link is not followed.
+/// Sets the access and modification times; a symbolic link is not followed.
 pub(super) fn set_times(path: &Path, accessed: Timestamp, modified: Timestamp) -> Result<(), HostError> {
     let spec = |time: Timestamp| Timespec {
         tv_sec: time.seconds,

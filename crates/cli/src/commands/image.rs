@@ -1,4 +1,4 @@
-//! What the reading commands share: opening an image, output that stands a closed pipe, text of
+//! Shared by the reading commands: opening an image, output that survives a closed pipe, text for
 //! numbers and names.
 
 use std::ffi::OsString;
@@ -21,25 +21,25 @@ use rustix::fs::Access;
 use super::{host, mounted};
 use crate::terminal::Guard;
 
-/// Where `s_magic` lies: byte 0x38 of the superblock, which begins at byte 1024.
+/// Offset of `s_magic`: byte 0x38 of the superblock, which begins at byte 1024.
 const MAGIC_AT: u64 = 1024 + 0x38;
 
-/// Exit code when a path does not exist in the image, or is no file where one is needed.
+/// Exit code if a path does not exist in the image, or is not a file where one is needed.
 pub(super) const EXIT_NOT_FOUND: u8 = 1;
 
-/// What to do about an image that cannot be opened because it is damaged.
+/// What to do about an image that is too damaged to open.
 pub(super) const DAMAGED: &str = "; `blockyard check -n` tells more, `blockyard check -y` repairs";
 
-/// Exit codes of the reading commands, for their help.
+/// Exit codes of the reading commands, for the help.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 the path does not lead to what is asked for, 2 wrong usage, 8 the image cannot \
                                      be read.";
 
-/// Reads an IMAGE of the command line: a path, or `PATH?offset=BYTES`.
+/// Parses the IMAGE operand: a path, or `PATH?offset=BYTES`.
 pub(super) fn operand() -> impl TypedValueParser<Value = ImagePath> {
     OsStringValueParser::new().try_map(|given: OsString| -> Result<_, BadOffset> { ImagePath::parse(&given) })
 }
 
-/// Opens an image as it stands, for commands that show its metadata.
+/// Opens an image without replaying its journal, for commands that show metadata.
 pub(super) fn open_as_is(path: &ImagePath) -> Result<Reader> {
     let device = device(path, false)?;
     let opened = Reader::open(Arc::new(device));
@@ -49,8 +49,8 @@ pub(super) fn open_as_is(path: &ImagePath) -> Result<Reader> {
     })
 }
 
-/// Opens the file or block device, for writing too when it `changes`. What cannot hold a file
-/// system at all is refused with what to do instead.
+/// Opens the file or block device, for writing too if the command `changes` it. Refuses anything
+/// that cannot hold a file system, and says what to do instead.
 pub(super) fn device(path: &ImagePath, changes: bool) -> Result<FileDevice> {
     let shown = path.display();
     refuse_no_image(path)?;
@@ -75,7 +75,7 @@ pub(super) fn device(path: &ImagePath, changes: bool) -> Result<FileDevice> {
     Ok(path.open()?)
 }
 
-/// Whether a superblock of ext2, ext3 or ext4 may stand at its place.
+/// Whether there may be an ext2, ext3 or ext4 superblock.
 pub(super) fn has_magic(device: &dyn BlockDevice) -> bool {
     holds_ext_at(device, 0)
 }
@@ -86,8 +86,8 @@ fn holds_ext_at(device: &dyn BlockDevice, offset: u64) -> bool {
     matches!(read, Some(Ok(()))) && u16::from_le_bytes(magic) == superblock::MAGIC
 }
 
-/// Refuses a disk that has partitions where one of them is meant, and says how to name each that
-/// Linux keeps files in.
+/// Refuses a partitioned disk when one of its partitions must be meant, and says how to name each
+/// Linux partition.
 pub(super) fn refuse_partitioned(path: &ImagePath, device: &FileDevice) -> Result<()> {
     let Some(table) = PartitionTable::read(device, device.sector_bytes())? else { return Ok(()) };
     if table.partitions.is_empty() {
@@ -117,7 +117,7 @@ pub(super) fn refuse_partitioned(path: &ImagePath, device: &FileDevice) -> Resul
     bail!("{shown}: {table}; choose a partition: {}", linux.join(", "))
 }
 
-/// Refuses a path where no image can be, with what to do instead.
+/// Refuses a path that cannot hold an image, and says what to do instead.
 pub(super) fn refuse_no_image(path: &ImagePath) -> Result<()> {
     let shown = path.display();
     match std::fs::metadata(path.file()) {
@@ -136,8 +136,8 @@ pub(super) fn refuse_no_image(path: &ImagePath) -> Result<()> {
     }
 }
 
-/// Opens an image for commands that show files: a journal that needs recovery is replayed in
-/// memory. When that is not possible a note says why, and the state before the replay is shown.
+/// Opens an image for commands that show files. A journal that needs recovery is replayed in
+/// memory. If that fails, a note says why, and the state before the replay is shown.
 pub(super) fn open(path: &ImagePath) -> Result<Reader> {
     let reader = open_as_is(path)?;
     if !reader.superblock().needs_recovery() {
@@ -155,8 +155,8 @@ pub(super) fn open(path: &ImagePath) -> Result<Reader> {
     }
 }
 
-/// Standard output that remembers why it could not be written, so that this is not taken for an
-/// error of the image.
+/// Standard output that remembers a write error, so that it is not mistaken for an error of the
+/// image.
 struct Output {
     out: BufWriter<Guard<StdoutLock<'static>>>,
     failed: Option<ErrorKind>,
@@ -180,9 +180,9 @@ impl Write for Output {
     }
 }
 
-/// Runs `body` with buffered standard output (guarded where it is a terminal), or with none when it
-/// `is_mute`, and turns its end into an exit code: a reader that closed the pipe has seen enough,
-/// and a path that does not exist has a code of its own.
+/// Runs `body` with buffered standard output (guarded on a terminal), or with none if it `is_mute`.
+/// Turns its result into an exit code. A closed pipe is success, because the reader has seen
+/// enough, and a missing path has its own code.
 pub(super) fn print(
     path: &ImagePath,
     is_mute: bool,
@@ -190,12 +190,11 @@ pub(super) fn print(
 ) -> Result<ExitCode> {
     let mut output = Output { out: BufWriter::new(Guard::new(io::stdout().lock())), failed: None };
     let done = if is_mute { body(&mut io::sink()) } else { body(&mut output) };
-    // What was printed before an error is shown too.
+    // Output from before an error is shown too.
     let flushed = output.flush();
     let done = done.and_then(|()| Ok(flushed?));
     let failed = output.failed;
-    // What is left in the buffer after an error must not be written once more on drop to a pipe
-    // that is closed.
+    // After an error, the rest of the buffer must not be written to a closed pipe on drop.
     let _ = output.out.into_parts();
     match (done, failed) {
         (Ok(()), _) | (_, Some(ErrorKind::BrokenPipe)) => Ok(ExitCode::SUCCESS),
@@ -212,12 +211,12 @@ fn is_not_found(error: &anyhow::Error) -> bool {
     error.is::<NoFile>() || matches!(error.downcast_ref(), Some(Error::NotFound(_) | Error::NotDirectory(_)))
 }
 
-/// A path leads to something, but not to a file that has content.
+/// A path that leads to something other than a regular file.
 #[derive(Debug, thiserror::Error)]
 #[error("not a regular file: {0}")]
 struct NoFile(String);
 
-/// Refuses what has no content.
+/// Refuses anything but a regular file.
 pub(super) fn expect_file(inode: &Inode, path: &[u8]) -> Result<()> {
     if inode.file_type() == FileType::Regular {
         return Ok(());
@@ -225,8 +224,8 @@ pub(super) fn expect_file(inode: &Inode, path: &[u8]) -> Result<()> {
     Err(NoFile(String::from_utf8_lossy(path).into_owned()).into())
 }
 
-/// Refuses a file that a loop device shows: what stands on it may be mounted. (Block devices are
-/// opened exclusively, which fails when they are mounted.)
+/// Refuses a file behind a loop device, because a file system on it may be mounted. (Block devices
+/// are opened exclusively, which fails if they are mounted.)
 pub(super) fn refuse_in_use(image: &ImagePath) -> Result<()> {
     match in_use::loop_device_of(image.file()) {
         Some(device) => bail!("{}: in use by {}; detach it first", image.display(), device.display()),
@@ -234,7 +233,7 @@ pub(super) fn refuse_in_use(image: &ImagePath) -> Result<()> {
     }
 }
 
-/// Refuses to write a result over the image that it comes from.
+/// Refuses to write a result over its own image.
 pub(super) fn refuse_same(image: &ImagePath, target: &Path) -> Result<()> {
     let place = |path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
     if place(target).is_some_and(|there| place(image.file()) == Some(there)) {
@@ -243,7 +242,7 @@ pub(super) fn refuse_same(image: &ImagePath, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of a path given on the command line.
+/// The bytes of a path from the command line.
 pub(super) fn path_bytes(path: &std::ffi::OsStr) -> &[u8] {
     std::os::unix::ffi::OsStrExt::as_bytes(path)
 }
@@ -254,7 +253,7 @@ pub(super) fn uuid(bytes: &[u8; 16]) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// What stands before the first NUL of a fixed field.
+/// The bytes of a fixed-size field before the first NUL.
 pub(super) fn padded(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     &bytes[..end]

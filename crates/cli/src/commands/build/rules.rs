@@ -1,4 +1,4 @@
-//! The options of `build` that change the tree before it is laid out.
+//! The options of `build` that change the tree before layout.
 
 use anyhow::{Context, Result, bail};
 use blockyard_build::{Glob, OwnerMap, Rules};
@@ -7,28 +7,29 @@ use blockyard_disk::Timestamp;
 /// Arguments.
 #[derive(clap::Args, Default)]
 pub(super) struct RuleArgs {
-    /// Leave names out that a pattern fits, with what is below them: *, ? and [...] as in tar, from
-    /// any name on; with a slash before it from the root
+    /// Leave out names that match a pattern, with everything below them: *, ? and [...] as in tar,
+    /// matching from any name on; with a leading slash, from the root
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<Glob>,
-    /// Take only names that a pattern fits, what is below them, and what leads to them
+    /// Keep only names that match a pattern, everything below them, and the directories that lead
+    /// to them
     #[arg(long, value_name = "PATTERN")]
     include: Vec<Glob>,
-    /// Make owners others: FROM:TO or FROM:TO:COUNT, with u: or g: before it for users or groups
-    /// alone; the first that fits counts
+    /// Map owners: FROM:TO or FROM:TO:COUNT, prefixed with u: or g: for users or groups only; the
+    /// first match counts
     #[arg(long, value_name = "MAP")]
     owner_map: Vec<OwnerMap>,
-    /// Make everything one user's and group's
+    /// Give everything to one user and group
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     squash: Option<(u32, u32)>,
-    /// Time of everything, seconds since 1970
+    /// Modification time of everything, in seconds since 1970
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     mtime: Option<i64>,
-    /// Owner of names that a pattern fits: PATTERN=UID:GID, of which one may be empty; the last
-    /// that fits counts
+    /// Owner of names that match a pattern: PATTERN=UID:GID, either of which may be empty; the last
+    /// match counts
     #[arg(long, value_name = "RULE")]
     chown: Vec<String>,
-    /// Permissions of names that a pattern fits: PATTERN=MODE (octal); the last that fits counts
+    /// Permissions of names that match a pattern: PATTERN=MODE (octal); the last match counts
     #[arg(long, value_name = "RULE")]
     chmod: Vec<String>,
 }
@@ -58,7 +59,7 @@ impl RuleArgs {
     }
 }
 
-/// A rule's pattern, and what is behind the last `=`.
+/// The pattern of a rule, and the text after the last `=`.
 fn parts<'r>(option: &str, rule: &'r str) -> Result<(Glob, &'r str)> {
     let Some((pattern, value)) = rule.rsplit_once('=') else { bail!("{option} {rule}: no PATTERN=VALUE") };
     let pattern = pattern.parse().map_err(|reason| anyhow::anyhow!("{option} {rule}: {reason}"))?;

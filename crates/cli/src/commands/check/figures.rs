@@ -1,4 +1,4 @@
-//! What a check counted and what it cost, in the form of e2fsck.
+//! Counts and costs of a check, in e2fsck's format.
 
 use std::fmt::Write as _;
 
@@ -57,7 +57,7 @@ fn vitals_text(vitals: &Vitals) -> String {
     text
 }
 
-/// A part of a whole; 0 of nothing.
+/// A part as a share of a whole; 0 if the whole is 0.
 #[allow(clippy::cast_precision_loss, reason = "shown with two digits behind the point")]
 #[allow(clippy::as_conversions, reason = "there is no other way to a float")]
 fn share(part: u64, whole: u64) -> f64 {
@@ -91,7 +91,7 @@ fn vitals_json(v: &Vitals) -> serde_json::Value {
     })
 }
 
-/// Prints what each pass cost, in the form of `e2fsck -tt`, and behind it reads and seeks.
+/// Prints the cost of each pass in the format of `e2fsck -tt`, followed by reads and seeks.
 pub(super) fn print_costs(costs: &[PassCost], name: &str, output: &Output) {
     let total = PassCost::total(costs);
     if output.json {

@@ -1,4 +1,4 @@
-//! How far a check is, in lines for programs, as e2fsck -C writes them: pass, current, largest,
+//! Progress lines of a check for other programs, as e2fsck -C writes them: pass, current, largest,
 //! device.
 
 use std::fs::File;
@@ -7,19 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use blockyard_check::{Part, Watch};
 
-/// Writes a line whenever a hundredth more of a pass is done.
+/// Writes a line for each further percent of a pass.
 struct Lines {
     file: File,
     device: String,
-    /// What is done of inodes, directories and groups. Relaxed: nothing but the lines depends on
-    /// them.
+    /// Progress in inodes, directories and groups. Relaxed: only the lines depend on it.
     done: [AtomicU64; 3],
 }
 
 /// A watch that writes to an open file descriptor of this process.
 ///
 /// # Errors
-/// Those of opening it.
+/// The descriptor cannot be opened.
 pub(super) fn watch(descriptor: u32, device: String) -> std::io::Result<Watch> {
     let file = File::options().write(true).open(format!("/dev/fd/{descriptor}"))?;
     let lines = Lines { file, device, done: Default::default() };
@@ -36,7 +35,8 @@ impl Lines {
         let before = counter.fetch_add(more, Ordering::Relaxed);
         let (done, all) = (before + more, all.max(1));
         if before * 100 / all != done * 100 / all {
-            // In one write: several threads tell. Who does not read any more does not stop a check.
+            // In one write, because several threads report. A reader that is gone does not stop the
+            // check.
             let line = format!("{pass} {done} {all} {}\n", self.device);
             let _ = (&self.file).write_all(line.as_bytes());
         }

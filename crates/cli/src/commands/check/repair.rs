@@ -1,4 +1,4 @@
-//! Repair: the plan, and its writing.
+//! Repair: making the plan and writing it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use blockyard_recovery::{OnDamage, Session};
 use super::super::{EXIT_OPERATIONAL, Output, image, mounted, names};
 use super::{Args, EXIT_UNCORRECTED, Extended, figures, print};
 
-/// Plans a repair, and carries it out unless only the plan is asked for.
+/// Plans a repair. Carries it out unless only the plan is wanted.
 pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     let device = opened(args, &args.image)?;
     let journal = args.journal_device.as_ref().map(|path| opened(args, path)).transpose()?;
@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let superblock = args.superblock.map(|block| Place { block, block_size: args.block_size });
-    // As in e2fsck, -f asks for the whole check all the same.
+    // As in e2fsck, -f still runs the whole check.
     if args.extended.contains(&Extended::JournalOnly) && !args.force {
         return replay_only(args, output, &Devices { image: &device, journal: journal.as_ref() });
     }
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(plan.ending().exit_code()))
 }
 
-/// Opens an image or its journal as a repair needs it.
+/// Opens an image or its journal for a repair.
 fn opened(args: &Args, path: &ImagePath) -> anyhow::Result<FileDevice> {
     image::refuse_no_image(path)?;
     if args.plan {
@@ -88,7 +88,7 @@ fn opened(args: &Args, path: &ImagePath) -> anyhow::Result<FileDevice> {
     Ok(path.open()?)
 }
 
-/// The image, and its journal where that has a device of its own.
+/// The image, and the device of its journal if that is separate.
 struct Devices<'d> {
     image: &'d FileDevice,
     journal: Option<&'d FileDevice>,
@@ -104,7 +104,7 @@ impl<'d> Devices<'d> {
     }
 }
 
-/// With `-v`, what the repair leaves.
+/// With `-v`, prints the counts after the repair.
 fn print_vitals(args: &Args, plan: &Plan<'_>, output: &Output) {
     let report = plan.after.as_ref().unwrap_or(&plan.before);
     if let Some(vitals) = report.vitals.as_ref().filter(|_| args.verbose) {
@@ -112,7 +112,7 @@ fn print_vitals(args: &Args, plan: &Plan<'_>, output: &Output) {
     }
 }
 
-/// A file that was cut short gets its length back first; what was behind the cut reads as zeroes.
+/// Restores the length of a truncated file first. What was lost reads as zeroes.
 fn made_longer(args: &Args, device: FileDevice) -> anyhow::Result<FileDevice> {
     let wanted = blockyard_check::claimed_bytes(&device).unwrap_or(0);
     let file = args.image.file();
@@ -137,7 +137,7 @@ fn wishes(args: &Args) -> BTreeSet<Wish> {
     wishes.into_iter().filter(|wish| wish.0).map(|wish| wish.1).collect()
 }
 
-/// `-E journal_only`: what a mount would do first, and no more.
+/// `-E journal_only`: replays the journal, as a mount would do first, and stops.
 fn replay_only(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::Result<ExitCode> {
     let options = blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, ..Default::default() };
     let session = match devices.journal() {
@@ -153,11 +153,11 @@ fn replay_only(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::R
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a plan or its error is.
+/// A plan, or the error of planning.
 type Planned<'d> = Result<Plan<'d>, blockyard_check::Error>;
 
-/// Asks once for each kind of finding that the plan mends; what is declined stays, and the plan is
-/// made again without it.
+/// Asks once for each kind of finding that the plan repairs. What is declined stays, and the plan
+/// is made again without it.
 fn questions<'d>(
     devices: &Devices<'d>,
     options: &mut RepairOptions,
@@ -196,15 +196,15 @@ fn now() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// What was written.
+/// The result of writing a plan.
 struct Done {
     blocks: usize,
     written: bool,
     undo: Option<PathBuf>,
 }
 
-/// Safe repairs only: where anything else is wrong the journal is replayed and the mark of errors
-/// written, and nothing else.
+/// Makes only safe repairs. If anything else is wrong, only the journal is replayed and the error
+/// mark written.
 fn preen(args: &Args, output: &Output, plan: &Plan<'_>, devices: &Devices<'_>) -> anyhow::Result<ExitCode> {
     let device = devices.image;
     let name = args.image.display();
@@ -237,7 +237,7 @@ fn preen(args: &Args, output: &Output, plan: &Plan<'_>, devices: &Devices<'_>) -
     Ok(ExitCode::from(plan.preened_ending().exit_code()))
 }
 
-/// Keeps what will be overwritten, then writes the plan.
+/// Saves what will be overwritten, then writes the plan.
 fn carry_out(args: &Args, plan: &Plan<'_>, devices: &Devices<'_>) -> anyhow::Result<Done> {
     let device = devices.image;
     let undo = undo_file(args)?;
@@ -260,7 +260,7 @@ fn carry_out(args: &Args, plan: &Plan<'_>, devices: &Devices<'_>) -> anyhow::Res
     Ok(Done { blocks, written: true, undo })
 }
 
-/// With `-E discard`, gives back what is free, whether or not there was something to repair.
+/// With `-E discard`, discards free space, whether or not anything was repaired.
 fn discard(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<()> {
     if args.extended.contains(&Extended::Discard) {
         plan.discard_free(device).with_context(|| args.image.display().to_string())?;
@@ -268,8 +268,8 @@ fn discard(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<
     Ok(())
 }
 
-/// Where to keep what is overwritten: for files beside the image unless refused; for devices and -p
-/// where asked.
+/// The undo file: for image files next to the image, unless refused; for devices and with -p only
+/// on request.
 fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     if let Some(path) = &args.undo {
         return Ok(Some(path.clone()));
@@ -287,7 +287,7 @@ fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(path))
 }
 
-/// Where what the journal's own device holds is kept: beside that of the image.
+/// The undo file of a separate journal device: next to the image's.
 fn journal_undo(undo: &Path) -> PathBuf {
     let mut name = undo.as_os_str().to_owned();
     name.push(".journal");
@@ -344,7 +344,7 @@ fn json(action: &Action) -> serde_json::Value {
     object
 }
 
-/// Writes the list of what the repair cost.
+/// Writes the list of everything that the repair cost.
 fn write_lost(args: &Args, actions: &[Action], output: &Output) -> anyhow::Result<()> {
     let Some(path) = &args.lost else { return Ok(()) };
     let mut list = String::new();
@@ -365,7 +365,7 @@ fn write_lost(args: &Args, actions: &[Action], output: &Output) -> anyhow::Resul
     write().with_context(|| path.display().to_string())
 }
 
-/// The bytes of a file that an action is about, as a column of their own: first and last.
+/// The byte ranges of a file that an action concerns, as columns: first and last.
 fn ranges(action: &Action) -> String {
     let ranges: Vec<String> =
         action.ranges.iter().map(|range| format!("{}-{}", range.start, range.end - 1)).collect();

@@ -1,8 +1,8 @@
-//! Attributes of what is copied to the host: owner, permissions, extended attributes, times, flags.
+//! Attributes of copies on the host: owner, permissions, extended attributes, times, flags.
 //!
-//! What the host refuses to one who is not root is left out and told, as with cp -p; nothing is
-//! kept that would mean more on the host than in the image: a program that does not get its owner
-//! does not run as its new one.
+//! What the host refuses to users other than root is left out and reported, as with cp -p. No
+//! attribute may gain power on the host: a program that does not get its original owner must not
+//! run with the set-id bits as its new owner.
 
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
@@ -14,7 +14,7 @@ use blockyard_disk::inode::InodeFlags;
 use super::{Copy, Item, shown};
 use crate::commands::host::{self, Kept, Links, OnHost};
 
-/// Flags that are kept where the host has them.
+/// Flags that are copied if the host has them.
 const COPIED_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::SYNC)
@@ -23,10 +23,10 @@ const COPIED_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::TOPDIR);
 
-/// Flags that keep a file from being changed or removed: set only when asked for.
+/// Flags that prevent changes or removal. They are set only on request.
 const FIXING_FLAGS: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 
-/// What was not copied and is no failure.
+/// What was not copied, without being an error.
 #[derive(Default)]
 pub(super) struct LeftOut {
     pub(super) lost_and_found: bool,
@@ -36,7 +36,7 @@ pub(super) struct LeftOut {
 }
 
 impl LeftOut {
-    /// One line that says what was left out, if anything was.
+    /// One line about what was left out, if anything was.
     pub(super) fn text(&self) -> Option<String> {
         let mut parts = Vec::new();
         if self.lost_and_found {
@@ -56,7 +56,7 @@ impl LeftOut {
 }
 
 impl Copy<'_> {
-    /// Owner, permissions, extended attributes and times of what stands at `path`; flags come
+    /// Sets owner, permissions, extended attributes and times of the copy at `path`. Flags come
     /// later.
     pub(super) fn attributes(&mut self, item: &Item, path: &Path) -> Result<()> {
         let owned = self.give_owner(item, path);
@@ -82,7 +82,7 @@ impl Copy<'_> {
         owned.map(|_| ())
     }
 
-    /// Gives owner and group. One who is not root may do so with his own files and groups.
+    /// Sets owner and group. Users other than root may do so within their own files and groups.
     fn give_owner(&self, item: &Item, path: &Path) -> Result<Kept> {
         let raw = item.inode.slot().raw();
         let (uid, gid) = (raw.uid(), raw.gid());
@@ -112,8 +112,8 @@ impl Copy<'_> {
         }
     }
 
-    /// Sets the flags of everything, what was made last first to be complete: directories after
-    /// what is in them.
+    /// Sets all flags, starting with what was completed last, so that directories come after their
+    /// entries.
     pub(super) fn set_flags(&mut self) -> Result<()> {
         for (path, _base, flags) in std::mem::take(&mut self.flags) {
             let set = host::add_flags(&path, flags.bits());

@@ -1,4 +1,4 @@
-//! What it would take to copy everything to a host that is full, and what a run tells at its end.
+//! How much space a full host lacks, and the summary of a run.
 
 use blockyard_inspect::path::LastLink;
 use std::collections::HashSet;
@@ -15,13 +15,13 @@ use crate::commands::host;
 use crate::commands::image::path_bytes;
 use crate::commands::put::{copied, shown_bytes};
 
-/// Whether the host has no more room.
+/// Whether the host is full.
 pub(super) fn is_full(error: &anyhow::Error) -> bool {
     host::host_error(error).is_some_and(host::HostError::is_full)
 }
 
 impl Copy<'_> {
-    /// Tells what there is to copy. What cannot be read is reported when it is its turn.
+    /// Counts what there is to copy. What cannot be read is reported when its turn comes.
     pub(super) fn expect(&self, sources: &[OsString]) {
         if self.progress.is_wanted() {
             let (names, bytes) = self.need_of(sources);
@@ -29,8 +29,8 @@ impl Copy<'_> {
         }
     }
 
-    /// Says how the work ended: what was copied, what was left out, and when the host was full what
-    /// it would take.
+    /// Reports the end of the work: what was copied, what was left out, and how much space is
+    /// missing if the host was full.
     pub(super) fn tell_end(
         &mut self,
         sources: &[OsString],
@@ -68,7 +68,7 @@ impl Copy<'_> {
         )
     }
 
-    /// Names, and bytes of content without holes. What cannot be read counts nothing.
+    /// Names, and bytes of content without holes. Unreadable entries count as nothing.
     fn need_of(&self, sources: &[OsString]) -> (u64, u64) {
         let found = |source: &OsString| self.reader.resolve(path_bytes(source), LastLink::Keep).ok();
         let mut left: Vec<Inode> = sources.iter().filter_map(found).collect();
