@@ -1,12 +1,11 @@
-//! Examples of each command, told once: `--help` and the manual pages show them, and a test runs
-//! them from first to last in an empty directory.
+//! Examples of each command. `--help` and the manual pages show them, and a test runs them from
+//! first to last in an empty directory.
 //!
-//! They therefore build on each other: the first makes the image that the next ones fill.
+//! So they build on each other: the first makes the image that the next ones fill.
 
 use clap::CommandFactory;
 
-/// Words of the command, and a line to try; lines that only make sense after others stand after
-/// them.
+/// The words of a command, and an example. An example that needs others comes after them.
 const EXAMPLES: &[(&str, &str)] = &[
     ("build", "blockyard build tree tree.img"),
     ("build", "blockyard build --free 10% -L data -O ^has_journal tree data.img"),
@@ -52,7 +51,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("man", "blockyard man pages"),
 ];
 
-/// The command line with the examples under each command's help.
+/// The command line definition, with the examples under each command's help.
 pub(crate) fn command() -> clap::Command {
     let mut command = crate::Cli::command();
     let mut done = "";
@@ -74,7 +73,7 @@ fn text(words: &str) -> String {
     text
 }
 
-/// Adds the text to the help of the command that the words name.
+/// Adds the text to the help of the command with these words.
 fn under(command: clap::Command, words: &[&str], text: &str) -> clap::Command {
     if let Some((first, rest)) = words.split_first() {
         return command.mut_subcommand(first, |inner| under(inner, rest, text));

@@ -1,9 +1,9 @@
 //! The binary `blockyard`: command-line definitions and their dispatch to the library crates.
 //!
-//! One file per command under `commands/`: its arguments (clap), and a `run` that returns the
-//! process exit code. Errors print as one line, `blockyard: what, where, what to do`, with exit
-//! code 8 (operational error, as e2fsck counts) unless a command documents its own; wrong usage is
-//! one line too and exits with 2.
+//! Each command has a file under `commands/`, with its arguments (clap) and a `run` that returns
+//! the exit code of the process. Errors print as one line, `blockyard: what, where, what to do`,
+//! with exit code 8 (operational error, as in e2fsck) unless a command documents its own. Wrong
+//! usage is also one line, with exit code 2.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,12 @@
-//! Standard output and standard error, as this program writes to them.
+//! Standard output and standard error of this program.
 //!
-//! `print!`, `println!`, `eprint!` and `eprintln!` of this crate are defined here and stand in for
-//! those of the standard library, which panic when nobody reads any more:
-//! `blockyard put --json ... | head -1` would leave an image half changed. Here a reader that went
-//! away has seen enough: the work goes on and the rest of the output is dropped. Any other failure
-//! to write standard output (a full disk) is told at the end, with exit code 8. A line on standard
-//! error stays one line whatever names it holds: control characters are escaped, and on a terminal
-//! in standard output too (`terminal.rs`).
+//! This crate defines its own `print!`, `println!`, `eprint!` and `eprintln!`. Those of the
+//! standard library panic when the reader is gone, so `blockyard put --json ... | head -1` would
+//! leave an image half changed. Here a reader that is gone has seen enough: the work continues, and
+//! the rest of the output is dropped. Any other failure to write standard output (such as a full
+//! disk) is reported at the end, with exit code 8. A line on standard error stays one line whatever
+//! names it holds: control characters are escaped, and on a terminal in standard output too
+//! (`terminal.rs`).
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
@@ -26,12 +26,12 @@ macro_rules! println {
     ($($part:tt)*) => { $crate::streams::out(format_args!("{}\n", format_args!($($part)*))) };
 }
 
-/// Writes one line to standard error; control characters in it are escaped.
+/// Writes one line to standard error, with control characters escaped.
 macro_rules! eprintln {
     ($($part:tt)*) => { $crate::streams::error_line(&format!($($part)*)) };
 }
 
-/// The first failure to write standard output; what comes after it is dropped.
+/// The first failure to write standard output. Later output is dropped.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
 /// Writes to standard output, unless that failed before.
@@ -39,7 +39,7 @@ pub(crate) fn out(text: Arguments<'_>) {
     if FAILED.get().is_none()
         && let Err(error) = write_guarded(text)
     {
-        // Only the first is kept.
+        // Only the first failure is kept.
         let _ = FAILED.set(error);
     }
 }
@@ -54,7 +54,7 @@ fn write_guarded(text: Arguments<'_>) -> io::Result<()> {
     guard.flush()
 }
 
-/// Writes one line to standard error; nobody can be told when that fails.
+/// Writes one line to standard error. A failure cannot be reported anywhere.
 pub(crate) fn error_line(line: &str) {
     let line = terminal::escaped(line.trim_end().as_bytes());
     let _ = writeln!(io::stderr().lock(), "{line}");

@@ -1,21 +1,21 @@
-//! The terminal, where standard output is one: how wide it is, and what may not reach it.
+//! Standard output as a terminal: its width, and what must not reach it.
 //!
-//! Names, labels and content of an image are anybody's bytes: on a terminal, control characters
-//! could move the cursor, change the title or answer for the user. So everything that this program
-//! prints passes through [`Guard`], which escapes them there, and lets every byte through to files
-//! and pipes. Names are escaped before they are printed (`commands/names.rs`), because a line break
-//! is no harm in a text but is one in a name.
+//! Names, labels and content of an image can hold any bytes. On a terminal, control characters
+//! could move the cursor, change the title or answer for the user. So all output of this program
+//! passes through [`Guard`], which escapes them on a terminal, and passes every byte through to
+//! files and pipes. Names are escaped before they are printed (`commands/names.rs`), because a line
+//! break is harmless in a text but not in a name.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
-/// Columns when nobody says.
+/// Columns if nothing specifies them.
 const COLUMNS: usize = 100;
 
-/// Whether escapes are those of JSON.
+/// Whether to escape in JSON's syntax.
 static IS_JSON: OnceLock<bool> = OnceLock::new();
 
-/// Says whether standard output holds JSON; what is escaped there stays JSON.
+/// Says whether standard output holds JSON, so that escapes keep it valid.
 pub(crate) fn holds_json(is_json: bool) {
     // Set once, at the start.
     let _ = IS_JSON.set(is_json);
@@ -27,22 +27,22 @@ pub(crate) fn is_terminal() -> bool {
     *IS_TERMINAL.get_or_init(|| io::stdout().is_terminal())
 }
 
-/// Letters in a line: COLUMNS, else what the terminal of standard output says, else 100.
+/// Characters per line: COLUMNS, else the width of the terminal on standard output, else 100.
 pub(crate) fn columns() -> usize {
     let wanted = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
     let there = || console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
     wanted.or_else(there).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
-/// Whether a letter may do more on a terminal than stand there: control characters, and those that
-/// turn the direction of writing, by which a name can look like another.
+/// Whether a character may affect a terminal beyond its own place: control characters, and those
+/// that change the direction of writing and can make one name look like another.
 pub(crate) fn is_unsafe(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Bytes as one line of text that does nothing to a terminal: unsafe letters as Rust writes them
-/// (`\n`, `\u{1b}`), bytes that are no UTF-8 as `\xff`.
+/// Bytes as one line of text that is harmless on a terminal. Unsafe characters are escaped as in
+/// Rust (`\n`, `\u{1b}`), bytes that are not UTF-8 as `\xff`.
 pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut line = String::with_capacity(bytes.len());
     for part in bytes.utf8_chunks() {
@@ -58,11 +58,12 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
     line
 }
 
-/// Writes to what may be a terminal: there, unsafe letters but line breaks and tabs are escaped.
+/// A writer that escapes unsafe characters, except line breaks and tabs, if it writes to a
+/// terminal.
 pub(crate) struct Guard<W> {
     out: W,
     is_terminal: bool,
-    /// The first bytes of a letter whose others are yet to come.
+    /// The first bytes of an incomplete character.
     begun: Vec<u8>,
 }
 
@@ -71,7 +72,7 @@ impl<W: Write> Guard<W> {
         Self { out, is_terminal: is_terminal(), begun: Vec::new() }
     }
 
-    /// Writes what is text, escaped; an incomplete letter at the end waits.
+    /// Writes text, escaped. An incomplete character at the end waits for the rest.
     fn write_text(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut all = std::mem::take(&mut self.begun);
         all.extend_from_slice(bytes);
@@ -96,7 +97,7 @@ impl<W: Write> Write for Guard<W> {
     }
 }
 
-/// How many bytes at the end begin a letter that is not complete.
+/// The number of bytes at the end that begin an incomplete character.
 fn incomplete(bytes: &[u8]) -> usize {
     let tail = (1..=3.min(bytes.len())).find(|&count| bytes[bytes.len() - count] >= 0xC0);
     let Some(count) = tail else { return 0 };
@@ -108,7 +109,7 @@ fn incomplete(bytes: &[u8]) -> usize {
     if count < wanted { count } else { 0 }
 }
 
-/// As [`escaped`], with line breaks and tabs as they are.
+/// As [`escaped`], but with line breaks and tabs unchanged.
 fn text(bytes: &[u8]) -> String {
     let is_json = IS_JSON.get().copied().unwrap_or(false);
     let mut text = String::with_capacity(bytes.len());
@@ -117,7 +118,7 @@ fn text(bytes: &[u8]) -> String {
             match letter {
                 '\n' | '\t' => text.push(letter),
                 unsafe_one if is_unsafe(unsafe_one) && is_json => {
-                    // All of them lie in the plane that one escape of JSON reaches.
+                    // They are all in the plane that a single JSON escape can encode.
                     text.push_str(&format!("\\u{:04x}", u32::from(unsafe_one)));
                 }
                 unsafe_one if is_unsafe(unsafe_one) => text.extend(unsafe_one.escape_default()),
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(escaped("a\u{202e}gpj.exe".as_bytes()), r"a\u{202e}gpj.exe");
     }
 
-    /// Whatever pieces a text comes in, a terminal gets whole letters and no control characters.
+    /// However a text is split, a terminal gets complete characters and no control characters.
     #[test]
     fn a_terminal_gets_no_control_characters() {
         let bytes = "a\n\tü\x1b[2J\u{9b}x€😀".as_bytes();

@@ -1,8 +1,8 @@
-//! Wrong usage in one line, as every other error: what is wrong, of which command, and where to
-//! read on.
+//! Wrong usage in one line, as for every other error: what is wrong, in which command, and where to
+//! read more.
 //!
-//! The words are clap's, without its paragraphs: its message is the text before the usage, and a
-//! tip may follow.
+//! The words are clap's, but without its paragraphs: the text before the usage is the message, and
+//! a tip may follow.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -11,15 +11,15 @@ use clap::error::ErrorKind;
 
 /// Exit code of wrong usage.
 const EXIT_USAGE: u8 = 2;
-/// That of `check`, which gives the codes of e2fsck.
+/// Exit code of wrong usage for `check`, which uses the codes of e2fsck.
 const EXIT_USAGE_CHECK: u8 = 16;
 
-/// Prints what clap has to say, and gives the exit code. Help that was asked for goes to standard
-/// output; a command that needs another word after it answers with its help too.
+/// Prints clap's message, and returns the exit code. Requested help goes to standard output. A
+/// command that needs a subcommand also answers with its help.
 pub(crate) fn end(error: &clap::Error, command: &clap::Command) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A reader that went away has seen enough.
+            // A reader that is gone has seen enough.
             let _ = error.print();
             ExitCode::SUCCESS
         }
@@ -31,7 +31,7 @@ pub(crate) fn end(error: &clap::Error, command: &clap::Command) -> ExitCode {
     }
 }
 
-/// Tells in one line what is wrong with the usage of the command that runs, and gives the exit
+/// Reports in one line what is wrong with the usage of the running command, and returns the exit
 /// code.
 pub(crate) fn refuse(told: &str, command: &clap::Command) -> ExitCode {
     let words = words(command, std::env::args_os().skip(1));
@@ -44,7 +44,7 @@ fn exit_code(words: &[String]) -> ExitCode {
     ExitCode::from(if is_check { EXIT_USAGE_CHECK } else { EXIT_USAGE })
 }
 
-/// What is wrong and the tips, in one line.
+/// The message and the tips, in one line.
 pub(crate) fn message(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let mut parts = Vec::new();
@@ -59,7 +59,7 @@ pub(crate) fn message(error: &clap::Error) -> String {
     parts.join("; ")
 }
 
-/// The program and the subcommands that the arguments name.
+/// The program and the subcommands in the arguments.
 fn words(command: &clap::Command, arguments: impl Iterator<Item = OsString>) -> Vec<String> {
     let (mut at, mut words) = (command, vec![command.get_name().to_owned()]);
     for argument in arguments {

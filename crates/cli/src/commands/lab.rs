@@ -1,4 +1,4 @@
-//! `blockyard lab`: workloads measured, reports made, traces written.
+//! `blockyard lab`: measures workloads, makes reports, writes traces.
 
 mod age;
 mod agree;
@@ -26,33 +26,32 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Have an image live a life: files made, grown, overwritten and removed by a profile, from a
-    /// seed
+    /// Age an image: make, grow, overwrite and remove files by a profile, from a seed
     Age(Box<age::Args>),
     /// Compare block allocation with the running kernel's, decision by decision
     Agree(Box<agree::Args>),
-    /// Count the locks that allocation and freeing share, patch by patch
+    /// Count the locks that allocation and freeing share, for each patch
     Census(census::Args),
-    /// Cut the power at every write of a workload, and judge what three recoveries make of it
+    /// Cut the power at every write of a workload, and check the results of three recoveries
     Crash(crash::Args),
-    /// Print the models of devices, or play kept requests on one
+    /// Print the models of devices, or play recorded requests on one
     Device(device::Args),
     /// Measure what the journal costs, and how many fsyncs share a commit
     Journal(journal::Args),
-    /// Print the machines of virtual time, or measure this one
+    /// Print the machine models of virtual time, or measure this machine
     Machine(machine::Args),
-    /// Allocate and free in memory, in one or many threads: how far a policy scales
+    /// Allocate and free in memory, in one or many threads, to see how far a policy scales
     Pairs(pairs::Args),
-    /// Run a workload under several policies and numbers of workers, and print what came out
+    /// Run a workload under several policies and numbers of workers, and print the results
     Run(Box<run::Args>),
-    /// Print and write the reports of a run's folder
+    /// Print and write the reports in the folder of a run
     Report(report::Args),
     /// Make an operation trace, or record a directory tree as one
     Trace(trace::Args),
 }
 
 impl Args {
-    /// Carries the command out.
+    /// Runs the command.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Age(args) => args.run(output),

@@ -20,14 +20,14 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// The file that gets another name; with -s any text
+    /// The file to give another name; with -s any text
     target: OsString,
     /// The new name, or a directory to make it in
     link: OsString,
     /// Make a symbolic link
     #[arg(short = 's', long)]
     symbolic: bool,
-    /// Replace a file that has the new name
+    /// Replace an existing file of that name
     #[arg(short = 'f', long)]
     force: bool,
     #[command(flatten)]
@@ -49,8 +49,8 @@ impl Args {
             Some(name) if name != b".." => volume.destination(link, name, Entry::Other)?,
             _ => volume.exactly(link, Entry::Other)?,
         };
-        // A replacement is made beside what it replaces and then renamed over it: one of both is
-        // always there.
+        // A replacement is made next to the old name and then renamed over it, so that one of the
+        // two always exists.
         let replaces = self.force && volume.find(place.parent, &place.name).at(&place.path)?.is_some();
         let made = if replaces { volume.beside(&place)? } else { place.clone() };
         if self.symbolic {
@@ -79,11 +79,11 @@ impl Volume<'_> {
         Err(Error::Exists).at(&place.path).map_err(Into::into)
     }
 
-    /// Renames what was made beside a name over it; removes it when that fails.
+    /// Renames a temporary name over the final one, or removes it if that fails.
     pub(super) fn put_in_place(&self, made: &Place, place: &Place) -> Result<()> {
         let (from, to) = ((made.parent, made.name.as_slice()), (place.parent, place.name.as_slice()));
         let renamed = self.fs.rename(&self.ctx, from, to, blockyard_engine::RenameMode::Replace);
-        // Also after success: names of one inode stay both.
+        // Also after success: a rename between two names of one inode keeps both.
         if self.find(made.parent, &made.name).at(&place.path)?.is_some() {
             self.fs.unlink(&self.ctx, made.parent, &made.name).at(&place.path)?;
         }

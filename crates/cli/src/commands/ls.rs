@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Directory or other name to list
     #[arg(default_value = "/")]
     path: OsString,
-    /// Show mode, links, owner, size and time of the last change (UTC)
+    /// Show mode, links, owner, size and modification time (UTC)
     #[arg(short = 'l', long)]
     long: bool,
     /// Show inode numbers
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Lists what was asked for.
+    /// Lists the path.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let reader = image::open(&self.image)?;
         image::print(&self.image, output.mutes_text(), |out| {
@@ -66,21 +66,21 @@ struct Listing<'r> {
     reader: &'r Reader,
     args: &'r Args,
     json: bool,
-    /// Names that are damaged, or the directories behind them: each is reported, the listing goes
-    /// on.
+    /// Damaged entries, or unreadable directories behind them. Each is reported, and the listing
+    /// continues.
     unreadable: u64,
 }
 
 impl Listing<'_> {
     fn print(&mut self, path: &[u8], out: &mut dyn Write) -> Result<()> {
-        // As ls: the long form shows a link itself.
+        // As in ls, the long form shows a link itself.
         let last = if self.args.long { LastLink::Keep } else { LastLink::Follow };
         let inode = self.reader.resolve(path, last)?;
         if !inode.is_directory() {
             return self.line(path, path, &inode, out);
         }
-        // Directories still to list, the next at the end. A directory that was listed is not listed
-        // again: a damaged image can hold a directory inside itself.
+        // Directories still to be listed, the next one last. None is listed twice, because a
+        // damaged image can hold a directory inside itself.
         let mut left = vec![(trimmed(path).to_vec(), inode)];
         let mut seen: HashSet<InodeNr> = HashSet::new();
         while let Some((path, directory)) = left.pop() {
@@ -99,7 +99,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Prints one directory and gives the directories in it.
+    /// Prints one directory. Returns the directories in it.
     fn directory(
         &mut self,
         path: &[u8],
@@ -121,7 +121,7 @@ impl Listing<'_> {
                 }
             };
             if let Err(error) = self.line(&full, &entry.name, &inode, out) {
-                // A target that cannot be read, but not output that cannot be written.
+                // An unreadable target is reported; an output error ends the listing.
                 self.report(&full, &error.downcast()?);
             }
             if inode.is_directory() && !is_dots {
@@ -131,7 +131,7 @@ impl Listing<'_> {
         Ok(below)
     }
 
-    /// What can be read of a directory, by name.
+    /// The readable entries of a directory, sorted by name.
     fn entries(&mut self, path: &[u8], directory: &Inode) -> Vec<DirEntry> {
         let mut found = Vec::new();
         let mut read = || -> Result<(), Error> {
@@ -221,7 +221,7 @@ pub(super) fn type_word(kind: FileType) -> &'static str {
     }
 }
 
-/// A mode as `ls -l` shows it.
+/// A mode in the format of `ls -l`.
 pub(super) fn mode_text(mode: u16) -> String {
     let kind = match FileType::from_mode(mode) {
         Some(FileType::Fifo) => 'p',

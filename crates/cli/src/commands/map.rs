@@ -1,4 +1,4 @@
-//! `blockyard map IMAGE [PATH]`: the extents of a file, in blocks, or the allocation map of the
+//! `blockyard map IMAGE [PATH]`: the extents of a file in blocks, or the allocation map of the
 //! whole image.
 
 use blockyard_inspect::path::LastLink;
@@ -33,10 +33,10 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// File or directory; a symbolic link at its end is not followed (default: the whole image)
+    /// File or directory; a symbolic link at the end is not followed (default: the whole image)
     path: Option<OsString>,
-    /// Write the map of the image as a picture: files apart from metadata, empty stretches left
-    /// out, with a legend
+    /// Write the map of the image as a picture with a legend: files and metadata in separate
+    /// colours, long empty stretches left out
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     svg: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ impl Args {
         let map = blockyard_inspect::scan::map_of(reader)?;
         if let Some(path) = &self.svg {
             let title = self.image.display().to_string();
-            // A damaged file cannot be told from metadata, and does not hide the rest.
+            // Without the file map, a damaged image still shows the rest.
             let files = blockyard_inspect::scan::map_of_files(reader).ok();
             std::fs::write(path, map.svg(&title, files.as_ref()) + "\n")
                 .with_context(|| format!("cannot write {}", path.display()))?;

@@ -25,13 +25,13 @@ pub(crate) struct Args {
     /// Directories to make
     #[arg(required = true)]
     paths: Vec<OsString>,
-    /// Make parents as needed; a directory that exists is no error
+    /// Make missing parents; an existing directory is not an error
     #[arg(short = 'p', long)]
     parents: bool,
     /// Permissions, in octal
     #[arg(short = 'm', long, default_value = "755", value_parser = permissions)]
     mode: u16,
-    /// Owner and group: USER, USER:GROUP or :GROUP, names of the image or numbers [default: 0:0]
+    /// Owner and group: USER, USER:GROUP or :GROUP, as names in the image or numbers [default: 0:0]
     #[arg(long, value_name = "OWNER")]
     owner: Option<Owner>,
     #[command(flatten)]
@@ -73,7 +73,7 @@ impl Args {
                 Ok(inode) if volume.kind(inode).at(&so_far)? == FileType::Directory => inode,
                 Ok(_) => return Err(Error::NotDirectory).at(&so_far).map_err(Into::into),
                 Err(_) => {
-                    // Parents must let their owner in, as with mkdir -p.
+                    // Their owner must be able to enter the parents, as with mkdir -p.
                     let mode = if depth + 1 == names.len() { self.mode } else { 0o755 };
                     one(
                         volume,

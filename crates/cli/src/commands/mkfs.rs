@@ -1,8 +1,8 @@
-//! `blockyard mkfs IMAGE [SIZE]`: letters and meanings of mke2fs.
+//! `blockyard mkfs IMAGE [SIZE]`, with the options and meanings of mke2fs.
 //!
-//! Key decision: everything is read and planned before the image is opened for writing, so that a
-//! refusal leaves the target as it was. A target that holds something known is overwritten only
-//! with `--force`; nothing is asked.
+//! Key decision: everything is parsed and planned before the image is opened for writing, so that a
+//! refusal leaves the target unchanged. A target with known content is overwritten only with
+//! `--force`; there are no questions.
 
 mod extended;
 mod format;
@@ -25,7 +25,7 @@ use super::progress::{Progress, Watched};
 use super::{Output, UsageError, clock, image};
 use values::{bytes_of, size_of};
 
-/// The features that `-O` knows, for the help text.
+/// The features that `-O` knows, for the help.
 fn features_help() -> String {
     format!(
         "Features (-O, comma-separated, ^name switches off): {}.\n\n\
@@ -48,18 +48,20 @@ pub(crate) struct Args {
     /// as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// Size with a suffix k, m, g, t (or s: 512 bytes); without one KiB, or blocks when -b is given
+    /// Size with a suffix k, m, g, t (or s: 512 bytes); without a suffix in KiB, or in blocks if -b
+    /// is given
     size: Option<String>,
     #[command(flatten)]
     format: Format,
-    /// Directory, tar archive or image of a container to copy into the file system, which is then
-    /// laid out as by `blockyard build`; without a size it has that of the target, or the smallest
+    /// Directory, tar archive or container image to copy into the file system, which is then laid
+    /// out as `blockyard build` does. Without a size the image has that of the target, or is as
+    /// small as possible
     #[arg(short = 'd', value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// Seed of the UUID and the hash seed where they are not given; drawn and printed when absent
+    /// Seed for the UUID and the hash seed if they are not given; random, and printed, by default
     #[arg(long)]
     seed: Option<u64>,
-    /// Time of creation, Unix seconds [default: E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH, or now]
+    /// Creation time in Unix seconds [default: E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH, or now]
     #[arg(long)]
     time: Option<u64>,
     /// Overwrite what the target holds
@@ -73,11 +75,11 @@ pub(crate) struct Args {
     silent: bool,
 }
 
-/// What `-d` asks for.
+/// The request of `-d`.
 pub(super) struct Copy {
     pub(super) sources: Vec<PathBuf>,
     pub(super) image: ImagePath,
-    /// Size asked for.
+    /// The requested size in bytes.
     pub(super) bytes: Option<u64>,
     pub(super) format: Format,
     pub(super) time: Option<i64>,
@@ -113,14 +115,12 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Whether something is to be copied into the file system: then it is made as by
-    /// `blockyard build`.
+    /// Whether `-d` is given. Then the image is made as by `blockyard build`.
     pub(super) fn copies(&self) -> bool {
         !self.sources.is_empty()
     }
 
-    /// What is to be copied, and how. A seed is not for it: its identity follows from what it
-    /// holds.
+    /// What to copy, and how. The seed is not used: the identity follows from the content.
     pub(super) fn into_copy(self) -> Result<Copy> {
         let options = self.options().map_err(UsageError::from)?;
         if self.seed.is_some() {
@@ -150,9 +150,9 @@ impl Args {
     }
 }
 
-/// The same options from one string, for an image in memory: everything but the target, its size,
-/// and what concerns an existing target. The seed is the caller's unless the string gives one, the
-/// time is fixed: the bytes follow from the string.
+/// Parses the same options from one string, for an image in memory: everything but the target, its
+/// size, and options for an existing target. The seed is the caller's unless the string has one,
+/// and the time is fixed, so that the bytes follow from the string.
 pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     #[derive(clap::Parser)]
     #[command(no_binary_name = true)]
@@ -175,11 +175,11 @@ pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     args.options()
 }
 
-/// Sizes of devices that options are tried on when the size is not known yet: what is wrong for
-/// each is wrong.
+/// Device sizes to try options on before the size is known. Options that fail for all of them are
+/// wrong.
 const SIZES_TRIED: [u64; 3] = [64 << 20, 4 << 30, 4 << 40];
 
-/// Refuses options that no target makes right, before the target is looked at.
+/// Refuses options that are wrong for every target, before looking at the target.
 fn refuse_whatever_the_target(options: &Options) -> Result<()> {
     let sizes = match options.size.and_then(|size| bytes_of(size, options)) {
         Some(bytes) => vec![bytes],
@@ -195,7 +195,7 @@ fn refuse_whatever_the_target(options: &Options) -> Result<()> {
     last
 }
 
-/// What is wrong with the options, as wrong usage; what does not fit the device is none.
+/// Converts wrong options to wrong usage. Options that do not fit the device are not wrong usage.
 pub(super) fn of_usage(error: mkfs::Error) -> anyhow::Error {
     match error {
         mkfs::Error::Refused { .. }

@@ -1,22 +1,22 @@
-//! Permissions as chmod takes them: octal, or changes in letters (`u+x,go-w`, `a=rX`).
+//! Permissions in chmod's syntax: octal, or symbolic changes (`u+x,go-w`, `a=rX`).
 //!
-//! There is no umask in an image: without `u`, `g`, `o` or `a` a change is for all.
+//! There is no umask in an image: a change without `u`, `g`, `o` or `a` is for all.
 
 use std::str::FromStr;
 
 /// A change of permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ModeChange {
-    /// These bits.
+    /// Set exactly these bits.
     Octal(u16),
-    /// One change after the other.
+    /// Apply these changes in order.
     Symbolic(Vec<Clause>),
 }
 
 /// Such as `go-w`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clause {
-    /// Bits of the classes it is about, set-id and sticky bits included.
+    /// Bits of the affected classes, including set-id and sticky bits.
     classes: u16,
     operator: u8,
     letters: String,
@@ -71,8 +71,8 @@ impl FromStr for ModeChange {
 }
 
 impl ModeChange {
-    /// The permissions after the change. As with chmod, octal ones of up to four digits leave the
-    /// set-id bits of a directory on.
+    /// The permissions after the change. As in chmod, octal ones of up to four digits keep the
+    /// set-id bits of a directory.
     pub(super) fn applied(&self, mode: u16, is_directory: bool) -> u16 {
         match self {
             Self::Octal(bits) if is_directory => bits | mode & 0o6000,
@@ -91,14 +91,14 @@ impl Clause {
         match self.operator {
             b'+' => mode | bits,
             b'-' => mode & !bits,
-            // Set-id bits of a directory go only when they are named.
+            // The set-id bits of a directory are cleared only if they are named.
             _ if is_directory => mode & !(self.classes & 0o1777) | bits,
             _ => mode & !self.classes | bits,
         }
     }
 }
 
-/// What a letter stands for, in all classes.
+/// The bits of a letter, in all classes.
 fn letter_bits(letter: u8, mode: u16, is_directory: bool) -> u16 {
     let everywhere = |bits: u16| bits << 6 | bits << 3 | bits;
     match letter {
@@ -119,7 +119,7 @@ fn letter_bits(letter: u8, mode: u16, is_directory: bool) -> u16 {
 mod tests {
     use super::*;
 
-    /// The results are those of chmod (GNU coreutils), with an empty umask.
+    /// The results of chmod (GNU coreutils) with an empty umask.
     #[test]
     fn changes_are_those_of_chmod() {
         for (text, before, is_directory, after) in [

@@ -1,8 +1,8 @@
-//! `blockyard mount`: an image as a file system of this machine, through FUSE.
+//! `blockyard mount`: mounts an image on this machine through FUSE.
 //!
-//! Without `--foreground` the program starts itself once more: what it started opens the image,
-//! mounts it and says so, and lives on in a session of its own. Errors are told by whichever of the
-//! two the user sees.
+//! Without `--foreground` the program starts itself again. The child opens the image, mounts it,
+//! reports that, and lives on in its own session. Each error is reported by the process whose
+//! output the user sees.
 
 mod log;
 
@@ -26,9 +26,9 @@ use signal_hook::iterator::Signals;
 
 use super::{EXIT_OPERATIONAL, Output, UsageError, image};
 
-/// What the server says to whoever started it, once it is mounted.
+/// The server's message to the process that started it, once the image is mounted.
 const MOUNTED: &[u8] = b"mounted\n";
-/// The name by which mount(8) calls helpers of this type.
+/// The name under which mount(8) calls helpers of this type.
 const HELPER: &str = "mount.fuse.blockyard";
 
 /// Arguments of `blockyard mount`.
@@ -53,29 +53,29 @@ pub(crate) struct Args {
     /// The directory to mount on
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Mount options, a comma list; may be given several times
+    /// Mount options, comma-separated; may be given several times
     #[arg(short, long = "options", value_name = "OPTIONS", value_parser = text())]
     options: Vec<String>,
-    /// Stay, and end when it is unmounted
+    /// Stay in the foreground until it is unmounted
     #[arg(short, long)]
     foreground: bool,
-    /// Where to log; by itself the terminal with --foreground, otherwise the system's log
+    /// Log file [default: the terminal with --foreground, otherwise the system log]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Record every request in FILE, as a trace: JSON Lines, as `lab agree --trace` plays them
+    /// Record every request in FILE, as a trace in JSON Lines that `lab agree --trace` plays
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Started by another one of us, which waits to be told
+    /// Started by another instance of this program, which waits for the message
     #[arg(long, hide = true)]
     started: bool,
-    /// Called by mount(8), which has exit codes of its own
+    /// Called by mount(8), which has its own exit codes
     #[arg(long, hide = true)]
     helper: bool,
 }
 
 /// Exit code of mount(8) for wrong usage.
 pub(crate) const EXIT_HELPER_USAGE: u8 = 1;
-/// Exit code of mount(8) when nothing was mounted.
+/// Exit code of mount(8) if nothing was mounted.
 pub(crate) const EXIT_HELPER_FAILED: u8 = 32;
 
 fn text() -> impl TypedValueParser<Value = String> {
@@ -84,8 +84,8 @@ fn text() -> impl TypedValueParser<Value = String> {
     })
 }
 
-/// The arguments as they are when mount(8) calls us as a helper:
-/// `IMAGE DIR [-sfnv] [-o OPTIONS] [-t TYPE]`; nothing when it did not.
+/// The arguments converted from those of a mount(8) helper, `IMAGE DIR [-sfnv] [-o OPTIONS] [-t
+/// TYPE]`; `None` if mount(8) did not call us.
 pub(crate) fn of_helper(mut given: Vec<OsString>) -> Option<Vec<OsString>> {
     let name = given.first()?.clone();
     if std::path::Path::new(&name).file_name()? != HELPER {
@@ -104,7 +104,7 @@ pub(crate) fn of_helper(mut given: Vec<OsString>) -> Option<Vec<OsString>> {
 }
 
 impl Args {
-    /// Mounts, and either serves or leaves that to another process.
+    /// Mounts, and either serves the mount or leaves that to another process.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let options = Options::parse(self.options.iter().map(String::as_str))
             .map_err(|error| UsageError::new(error.to_string()))?;
@@ -153,7 +153,7 @@ impl Args {
         Ok(ExitCode::from(code))
     }
 
-    /// The image as it was given.
+    /// The image argument as it was given.
     fn image_argument(&self) -> OsString {
         let mut argument = self.image.file().as_os_str().to_owned();
         if self.image.offset() != 0 {
@@ -164,13 +164,13 @@ impl Args {
 
     fn serve(self, mut options: Options) -> Result<ExitCode> {
         if self.started {
-            // A session of its own: signals of the terminal are not for it.
+            // Its own session, so that signals of the terminal do not reach it.
             rustix::process::setsid().context("no session of its own")?;
         }
         log::begin(self.log.as_deref(), self.started)?;
         let offset = options.offset.unwrap_or(self.image.offset());
         let image = ImagePath::at(self.image.file(), offset);
-        // What can not be an image is told with what to do instead.
+        // Report a path that cannot be an image early, with what to do instead.
         drop(image::device(&image, !options.read_only)?);
         options.offset = Some(offset);
         let request = Request {
@@ -193,7 +193,7 @@ impl Args {
         ended.map(|()| ExitCode::SUCCESS)
     }
 
-    /// What the kernel alone can change of a mount.
+    /// Changes those options of a mount that the kernel alone can change.
     fn remount(&self) -> Result<ExitCode> {
         let present = present_options(&self.directory)?;
         let lists = std::iter::once(&*present).chain(self.options.iter().map(String::as_str));
@@ -226,12 +226,12 @@ impl Args {
     }
 }
 
-/// What of the options that are in force a remount would otherwise reset.
+/// Options in force that a remount would otherwise reset.
 fn present_options(directory: &Path) -> Result<String> {
     let directory = directory.canonicalize().with_context(|| directory.display().to_string())?;
     let mounts = std::fs::read_to_string("/proc/self/mounts")?;
     let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    // The last one is the one on top.
+    // The last entry is the topmost mount.
     let found = fields.rfind(|fields| fields.get(1).is_some_and(|place| Path::new(place) == directory));
     let Some([_, _, kind, options, ..]) = found.as_deref() else {
         bail!("{}: nothing is mounted there", directory.display());
@@ -243,7 +243,7 @@ fn present_options(directory: &Path) -> Result<String> {
     Ok(options.split(',').filter(|word| kept.contains(word)).collect::<Vec<_>>().join(","))
 }
 
-/// An error with the image before it, where it does not say what it is about.
+/// Adds the image to an error that does not name it.
 fn named(error: MountError, image: &ImagePath) -> anyhow::Error {
     match error {
         MountError::Image(error) if error.path().is_none() => {
@@ -253,10 +253,10 @@ fn named(error: MountError, image: &ImagePath) -> anyhow::Error {
     }
 }
 
-/// Tells whoever waits that it is mounted, and lets go of the terminal.
+/// Reports the mount to the waiting process, and detaches from the terminal.
 fn detach() -> Result<()> {
     let mut stdout = std::io::stdout();
-    // Who started it may have gone.
+    // The process that started this one may be gone.
     let _ = stdout.write_all(MOUNTED).and_then(|()| stdout.flush());
     let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing)?;
@@ -266,16 +266,16 @@ fn detach() -> Result<()> {
     Ok(())
 }
 
-/// What the serving process waits for.
+/// The events that the serving process waits for.
 enum News {
     Over(std::result::Result<(), MountError>),
     Signal(i32),
 }
 
-/// Time between two looks at whether the file system has failed.
+/// Time between two checks whether the file system has failed.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What is known of a failure, and whether the kernel shows it.
+/// Whether a failure has been noticed, and whether the kernel shows it.
 #[derive(Clone, Copy)]
 enum Failure {
     Nothing,
@@ -284,8 +284,8 @@ enum Failure {
 }
 
 impl Failure {
-    /// Looks whether the file system has turned read-only, and tells it: in the log, and as a mount
-    /// that is read-only.
+    /// Checks whether the file system has become read-only. If so, logs it and makes the mount
+    /// read-only.
     fn look(self, handle: &Handle) -> Self {
         match self {
             Self::Shown => return self,
@@ -296,7 +296,7 @@ impl Failure {
             ),
             Self::Logged => {}
         }
-        // While files are open for writing the kernel refuses.
+        // The kernel refuses while files are open for writing.
         if handle.show_read_only().is_ok() { Self::Shown } else { Self::Logged }
     }
 }
@@ -320,7 +320,7 @@ fn wait(serving: Serving, handle: &Handle, mut signals: Signals) -> Result<()> {
             News::Over(ended) => return Ok(ended?),
             News::Signal(SIGUSR1) => tracing::info!("{}", handle.report()),
             News::Signal(_) => match handle.unmount() {
-                // What receives requests ends now, and closes the image.
+                // The threads that receive requests end now, and close the image.
                 Ok(Unmounted::Whole) => {}
                 Ok(Unmounted::InUse) => return Ok(handle.close()?),
                 Err(error) => tracing::error!(%error, "could not unmount"),

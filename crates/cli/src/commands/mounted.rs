@@ -1,9 +1,9 @@
-//! Whether somebody has an image mounted while it is read: what is seen then may be changing, and
-//! half of it may be in the memory of the kernel.
+//! Warns about reading an image that someone has mounted: it may be changing, and some of it may be
+//! only in the kernel's memory.
 
 use blockyard_device::{ImagePath, in_use};
 
-/// Says on standard error that an image may be changing while it is read, where that is so.
+/// Warns on standard error if an image may change while it is read.
 pub(super) fn warn(image: &ImagePath) {
     let Some(mount) = in_use::kernel_mount(image.file()) else { return };
     let place = mount.place.map(|place| format!(" at {place}")).unwrap_or_default();

@@ -20,16 +20,16 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// What to move, and last the directory to move it into or the new name
+    /// What to move, then the directory to move it into, or the new name
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
     paths: Vec<OsString>,
-    /// Do not replace what is there
+    /// Do not replace an existing name
     #[arg(short = 'n', long, conflicts_with = "exchange")]
     no_clobber: bool,
     /// Exchange the two names
     #[arg(long)]
     exchange: bool,
-    /// DEST is the new name, also when it is a directory
+    /// Treat DEST as the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
     #[command(flatten)]

@@ -1,8 +1,8 @@
-//! Names of an image, which are bytes, in text and in JSON.
+//! Names in an image are bytes; this puts them into text and JSON.
 //!
-//! In text a name is the bytes it has, except on a terminal, where what could do something to it is
-//! escaped. In JSON a name is text; one that is no UTF-8 has replacement letters there, and a
-//! second key, `path_bytes` beside `path`, holds its bytes in hexadecimal, so that nothing is lost.
+//! In text a name keeps its bytes, except on a terminal, where dangerous characters are escaped. In
+//! JSON a name is text. A name that is not UTF-8 has replacement characters there, and a second key
+//! (`path_bytes` beside `path`) holds its bytes in hexadecimal, so that nothing is lost.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::terminal;
 pub(super) const BYTES_KEYS: &str = "Where a path or target is no UTF-8, a second key (path_bytes, target_bytes, ...) has \
                                      its bytes in hexadecimal.";
 
-/// A name for standard output, to be written as bytes.
+/// A name as bytes for standard output.
 pub(super) fn bytes(name: &[u8]) -> Cow<'_, [u8]> {
     if terminal::is_terminal() {
         return Cow::Owned(terminal::escaped(name).into_bytes());
@@ -22,7 +22,7 @@ pub(super) fn bytes(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Borrowed(name)
 }
 
-/// A name for standard output, to stand in a text.
+/// A name for standard output, as part of a text.
 pub(super) fn text(name: &[u8]) -> String {
     if terminal::is_terminal() {
         return terminal::escaped(name);
@@ -30,7 +30,7 @@ pub(super) fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// Adds a name to an object.
+/// Adds a name to a JSON object.
 pub(super) fn add(object: &mut Value, key: &str, name: &[u8]) {
     object[key] = String::from_utf8_lossy(name).into();
     if std::str::from_utf8(name).is_err() {
@@ -38,13 +38,13 @@ pub(super) fn add(object: &mut Value, key: &str, name: &[u8]) {
     }
 }
 
-/// The object with a name added: for objects that are made in one expression.
+/// Adds a name to a JSON object and returns it, for objects made in one expression.
 pub(super) fn with(mut object: Value, key: &str, name: &[u8]) -> Value {
     add(&mut object, key, name);
     object
 }
 
-/// Two digits a byte.
+/// Two hexadecimal digits per byte.
 pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,5 +1,4 @@
-//! Owners as the command line gives them: numbers, or names that the image's own /etc/passwd and
-//! /etc/group know.
+//! Owners on the command line: numbers, or names from the image's own /etc/passwd and /etc/group.
 
 use blockyard_inspect::path::LastLink;
 use std::str::FromStr;
@@ -8,17 +7,17 @@ use anyhow::{Result, bail};
 
 use super::volume::Volume;
 
-/// Bytes of a file of names that are read.
+/// Most bytes read of such a file.
 const FILE_MAX: usize = 16 << 20;
 
-/// Which owner and group to set; `None` leaves one as it is.
+/// Owner and group to set; `None` keeps the current one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ids {
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
 }
 
-/// `USER`, `USER:GROUP`, `:GROUP`, or `USER:` for the user with his own group.
+/// `USER`, `USER:GROUP`, `:GROUP`, or `USER:` for the user's own group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     user: Option<Who>,
@@ -39,7 +38,7 @@ enum Group {
 }
 
 impl Who {
-    /// What is written as a number is one, whoever is called so.
+    /// A number is always a number, even if a user has that name.
     fn of(text: &str) -> Option<Self> {
         if text.is_empty() || text.contains([':', '\n', '/']) {
             return None;
@@ -71,10 +70,10 @@ impl FromStr for Owner {
 }
 
 impl Owner {
-    /// The numbers, by the files of the image where names were given.
+    /// The numbers, looked up in the image's files if names were given.
     ///
     /// # Errors
-    /// A name that the image does not know, or files that it does not have.
+    /// The image does not know a name, or does not have the files.
     pub(super) fn ids(&self, volume: &Volume<'_>) -> Result<Ids> {
         let is_named = |who: &Who| matches!(who, Who::Name(_));
         let needs_user = self.user.as_ref().is_some_and(is_named) || self.group == Group::OfUser;
@@ -110,12 +109,12 @@ impl Owner {
     }
 }
 
-/// A user or group; the largest number stands for none in system calls.
+/// Parses the id of a user or group. System calls use the largest number for none.
 fn number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number != u32::MAX)
 }
 
-/// A number out of the first line that is `wanted`.
+/// A number from the first line that is `wanted`.
 fn field(text: &str, file: &str, name: &str, wanted: impl Fn(&[&str]) -> bool, index: usize) -> Result<u32> {
     for line in text.lines() {
         let fields: Vec<&str> = line.split(':').collect();
@@ -128,7 +127,7 @@ fn field(text: &str, file: &str, name: &str, wanted: impl Fn(&[&str]) -> bool, i
     bail!("{file} of the image does not know '{name}'; give numbers");
 }
 
-/// The text of a file of the image.
+/// The text of a file in the image.
 fn names_of(volume: &Volume<'_>, path: &str) -> Result<String> {
     let mut bytes = Vec::new();
     let read =

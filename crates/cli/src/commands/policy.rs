@@ -1,4 +1,4 @@
-//! `blockyard policy`: the presets and what they are made of.
+//! `blockyard policy`: the presets and their parts.
 
 use std::process::ExitCode;
 
@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use super::Output;
 use crate::terminal;
 
-/// Presets are names for compositions of slots; an override is preset:slot=value, and
-/// preset:mb_max_to_scan=50 gives a tunable another value than its default.
+/// Presets are named combinations of slots. preset:slot=value overrides a slot, and
+/// preset:mb_max_to_scan=50 changes a tunable from its default.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -86,7 +86,7 @@ fn to_json(text: &str, policy: &Policy, preset: &Preset) -> Value {
         "slots": each(&|slot| slot.value.clone().into()), "tunables": tunables, "about": about, "fillings": fillings})
 }
 
-/// What is printed for people: documentation, slots with what may fill them, tunables; no line
+/// The text for people: documentation, slots with their possible fillings, tunables. No line is
 /// longer than `columns`.
 fn to_lines(policy: &Policy, preset: &Preset, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
@@ -129,7 +129,7 @@ fn tunable_about(tunable: Tunable) -> String {
     tunable.about().replace('`', "").trim().to_owned()
 }
 
-/// Adds a text behind a head, folded at blanks; lines after the first are indented.
+/// Adds a text after a heading, folded at blanks; continuation lines are indented.
 fn add(lines: &mut Vec<String>, head: &str, indent: &str, text: &str, columns: usize) {
     let mut line = head.to_owned();
     let mut is_begun = false;
@@ -147,7 +147,7 @@ fn add(lines: &mut Vec<String>, head: &str, indent: &str, text: &str, columns: u
     lines.push(line.trim_end().to_owned());
 }
 
-/// A sentence as the second half of one; names that are written large stay.
+/// Lowers the first letter, so that a sentence can follow another; words in capitals stay.
 fn lower_first(text: &str) -> String {
     let mut letters = text.chars();
     match (letters.next(), text.chars().nth(1)) {

@@ -1,9 +1,9 @@
-//! How far a command is, on a terminal, once it takes longer than a second: drawn by indicatif on
+//! Progress on a terminal, for commands that take longer than a second, drawn by indicatif on
 //! standard error.
 //!
-//! Nothing is drawn where standard error is no terminal, with --quiet, and between JSON on a
-//! terminal. The line is taken away at the end, and moves out of the way of what is printed
-//! meanwhile ([`Progress::beside`]).
+//! Nothing is drawn if standard error is not a terminal, with --quiet, or between JSON on a
+//! terminal. The line is removed at the end, and moves aside for other output
+//! ([`Progress::beside`]).
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -19,26 +19,26 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::Output;
 use crate::terminal;
 
-/// Work shorter than this shows nothing.
+/// Shorter work shows nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time between two lines when nothing moves.
+/// Time between two redraws when nothing moves.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Bytes cleared at a time.
 const PIECE: u64 = 1 << 30;
 
-/// What is done, what there is to do, and how long it will take.
+/// Done, total and remaining time.
 const OF_BYTES: &str = "{prefix}: {msg}{bytes} of {total_bytes} ({percent} %), {bytes_per_sec}, {eta} left";
 const OF_NAMES: &str = "{prefix}: {human_pos} of {human_len} {msg} ({percent} %), {per_sec}, {eta} left";
 const OF_PARTS: &str = "{prefix}: {msg} ({percent} %), {elapsed}, {eta} left";
-/// What is done, where nobody knows how much there is.
+/// Done only, when the total is unknown.
 const SO_FAR: &str = "{prefix}: {msg}{bytes}, {bytes_per_sec}, {elapsed}";
 const NAMES_SO_FAR: &str = "{prefix}: {human_pos} {msg}, {per_sec}, {elapsed}";
 
-/// One line that says how far a command is; taken away when dropped.
+/// One line of progress, which is removed on drop.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Nothing to draw on, or it was not wanted.
+    /// There is no terminal, or progress is not wanted.
     is_off: bool,
     counts: Counts,
     names: Cell<u64>,
@@ -55,26 +55,26 @@ enum Counts {
 }
 
 impl Progress {
-    /// For copies: names, and bytes of their content.
+    /// For copies: counts names, and bytes of their content.
     pub(crate) fn copying(output: &Output, command: &'static str) -> Self {
         Self::new(output, command, Counts::Bytes, SO_FAR)
     }
 
-    /// For what is only counted, such as `names`.
+    /// For anything that is only counted, such as `names`.
     pub(crate) fn counting(output: &Output, command: &'static str, nouns: &'static str) -> Self {
         let progress = Self::new(output, command, Counts::Names, NAMES_SO_FAR);
         progress.bar.set_message(nouns);
         progress
     }
 
-    /// For so many parts, one after the other.
+    /// For a number of parts, one after the other.
     pub(crate) fn parts(output: &Output, command: &'static str, parts: usize) -> Self {
         let progress = Self::new(output, command, Counts::Parts, OF_PARTS);
         progress.bar.set_length(u64_from_usize(parts));
         progress
     }
 
-    /// For work that is done at once.
+    /// For work that shows no progress.
     pub(crate) fn none() -> Self {
         Self::start(true, "", Counts::Names, NAMES_SO_FAR)
     }
@@ -93,13 +93,12 @@ impl Progress {
         Self { bar, is_off, counts, names: Cell::new(0), names_in_all: Cell::new(None), patience }
     }
 
-    /// Whether anything is drawn: counting what there is to do beforehand would otherwise be for
-    /// nothing.
+    /// Whether anything is drawn. If not, there is no need to count the total in advance.
     pub(crate) const fn is_wanted(&self) -> bool {
         !self.is_off
     }
 
-    /// There is so much to do in all; of what is only counted, so many names.
+    /// Sets the total of names and bytes. Work that is only counted uses only the names.
     pub(crate) fn expect(&self, names: u64, bytes: u64) {
         self.names_in_all.set(Some(names));
         let (length, style) = match self.counts {
@@ -110,7 +109,7 @@ impl Progress {
         self.bar.set_style(styled(style));
     }
 
-    /// One name more is done.
+    /// Counts one more name.
     pub(crate) fn add_name(&self) {
         if self.is_off {
             return;
@@ -125,7 +124,7 @@ impl Progress {
         }
     }
 
-    /// So many bytes more are done.
+    /// Counts more bytes.
     pub(crate) fn add_bytes(&self, bytes: usize) {
         self.bar.inc(u64_from_usize(bytes));
     }
@@ -138,13 +137,13 @@ impl Progress {
         self.bar.set_message(format!("{number} of {all}: {name}"));
     }
 
-    /// The line itself, for work that moves it from several threads and says how much there is.
+    /// The line itself, for work that advances it from several threads and sets its own total.
     pub(crate) fn bar_of_names(&self) -> ProgressBar {
         self.bar.set_style(styled(OF_NAMES));
         self.bar.clone()
     }
 
-    /// Prints something while the line is out of the way.
+    /// Prints something while the line is hidden.
     pub(crate) fn beside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)
     }
@@ -164,7 +163,7 @@ fn styled(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// Shows the line when a second has passed and nobody has dropped the other end.
+/// Shows the line after a second, unless the other end has been dropped by then.
 fn show_later(bar: &ProgressBar) -> (Sender<()>, JoinHandle<()>) {
     let (told, end) = channel();
     let bar = bar.clone();
@@ -177,8 +176,7 @@ fn show_later(bar: &ProgressBar) -> (Sender<()>, JoinHandle<()>) {
     (told, thread)
 }
 
-/// A device that is cleared and then written from its beginning to its end, and shows how far that
-/// is.
+/// A device that is cleared and then written sequentially, with progress.
 pub(crate) struct Watched<'a, D> {
     device: &'a D,
     bar: ProgressBar,
@@ -225,7 +223,7 @@ impl<D: BlockDevice> BlockDevice for Watched<'_, D> {
         self.device.share_from(offset, length, file, from)
     }
 
-    /// In pieces: where storage cannot be given back, zeroes are written.
+    /// In pieces, because zeroes are written if the storage cannot discard.
     fn write_zeroes(&self, offset: u64, length: u64) -> DeviceResult<()> {
         let mut at = offset;
         while at < offset + length {

@@ -1,12 +1,12 @@
 //! `blockyard put IMAGE SOURCE... DEST`: copies files and trees of the host into an image.
 //!
-//! What is copied keeps its type, permissions, owner, times, flags, extended attributes, holes and
-//! hard links. A name that is replaced keeps its old content until the new is complete; a copy that
-//! fails leaves nothing behind.
+//! A copy keeps type, permissions, owner, times, flags, extended attributes, holes and hard links.
+//! A replaced name keeps its old content until the new content is complete. A failed copy leaves
+//! nothing behind.
 //!
 //! With a fixed time the result follows from names, contents and attributes alone: no time is
-//! later, times of access are not the source's, and blocks of zeroes are holes. So a tree and its
-//! copies give the same bytes.
+//! later, the access times of the source are not copied, and blocks of zeroes become holes. So a
+//! tree and its copies give the same bytes.
 
 mod attributes;
 mod leaf;
@@ -53,27 +53,27 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// Files of the host (- is standard input), and last the directory in the image to put them
-    /// into or the new name
+    /// Files of the host (- is standard input), then the directory in the image to put them into,
+    /// or the new name
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
     paths: Vec<OsString>,
-    /// Copy directories with all that is in them
+    /// Copy directories and everything in them
     #[arg(short = 'r', short_alias = 'R', long)]
     recursive: bool,
-    /// Copy symbolic links named as SOURCE themselves (with -r always so)
+    /// Copy symbolic links given as SOURCE themselves (-r always does)
     #[arg(short = 'P', long)]
     no_dereference: bool,
-    /// Owner and group of everything copied: USER, USER:GROUP or :GROUP, names of the image or
-    /// numbers [default: those of the source; of what is read from a pipe or device 0:0]
+    /// Owner and group of everything copied: USER, USER:GROUP or :GROUP, as names in the image or
+    /// numbers [default: those of the source; 0:0 for a pipe or device]
     #[arg(long, value_name = "OWNER")]
     owner: Option<Owner>,
     /// Leave extended attributes out
     #[arg(long)]
     no_xattrs: bool,
-    /// Copy the times of the last access; by default they are the time of the copy
+    /// Copy access times; by default they are the time of the copy
     #[arg(long, conflicts_with = "time")]
     preserve_atime: bool,
-    /// Go on with what fits when the image is full
+    /// When the image is full, go on with what fits
     #[arg(long)]
     keep_going: bool,
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Copies.
+    /// Copies into the image.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         interrupt::watch()?;
         Volume::change(&self.image, &self.options, output, |volume| {
@@ -116,8 +116,8 @@ impl Args {
     }
 }
 
-/// Tells what there is to copy; not exactly, files may change meanwhile. Standard input is as long
-/// as it is.
+/// Counts what there is to copy. The count is approximate, because files may change meanwhile. The
+/// length of standard input is unknown.
 fn expect(progress: &Progress, sources: &[OsString]) {
     if !progress.is_wanted() || sources.iter().any(|source| source == "-") {
         return;
@@ -132,7 +132,7 @@ fn expect(progress: &Progress, sources: &[OsString]) {
     progress.expect(names, bytes);
 }
 
-/// What was copied, for people.
+/// A summary of the copy, for people.
 pub(super) fn copied(names: u64, bytes: u64, began: Instant) -> String {
     let (names, bytes) = (units::counted(names, "name"), units::bytes(count_as_f64(bytes)));
     format!("{names} and {bytes} of content in {}", units::patience(began.elapsed()))
@@ -142,22 +142,22 @@ pub(super) fn copied(names: u64, bytes: u64, began: Instant) -> String {
 struct Copy<'v, 'i> {
     volume: &'v mut Volume<'i>,
     args: &'v Args,
-    /// What `--owner` says.
+    /// The value of `--owner`.
     owner: Ids,
-    /// Device and inode of the image, which is not copied into itself.
+    /// Device and inode of the image, so that it is not copied into itself.
     itself: Option<(u64, u64)>,
     /// Inodes of the image by device and inode of the host, for hard links.
     linked: HashMap<(u64, u64), InodeNr>,
-    /// Flags of inodes that may get more names: an immutable one can get none.
+    /// Flags of inodes that may get more names, because an immutable one cannot.
     flags: Vec<(InodeNr, u32, Vec<u8>)>,
     names: u64,
     bytes: u64,
-    /// What the names that were copied take.
+    /// The space for all names that were copied.
     copied: Need,
     left_out: LeftOut,
 }
 
-/// What was not copied and is no failure.
+/// What was not copied, without being an error.
 #[derive(Default)]
 struct LeftOut {
     itself: bool,
@@ -165,7 +165,7 @@ struct LeftOut {
 }
 
 impl Copy<'_, '_> {
-    /// One SOURCE. Only what ends the work is given back.
+    /// Copies one SOURCE. Returns only errors that end the work.
     fn operand(&mut self, source: &OsString, dest: &[u8]) -> Result<()> {
         let done = if source == "-" {
             self.stream(Stream::StandardInput, dest)
@@ -175,7 +175,7 @@ impl Copy<'_, '_> {
         self.settle(done).map(|_| ())
     }
 
-    /// As [`Volume::settle`]; a full image ends the work, too, unless it is to go on.
+    /// As [`Volume::settle`]; a full image also ends the work, unless it is to keep going.
     fn settle<T>(&mut self, done: Result<T>) -> Result<Option<T>> {
         match done {
             Err(failed) if !self.args.keep_going && is_full(&failed) => Err(failed),
@@ -183,7 +183,7 @@ impl Copy<'_, '_> {
         }
     }
 
-    /// A file or a tree.
+    /// Copies a file or a tree.
     fn source(&mut self, source: &Path, dest: &[u8]) -> Result<()> {
         let links =
             if self.args.recursive || self.args.no_dereference { Links::Kept } else { Links::Followed };
@@ -230,8 +230,8 @@ impl Copy<'_, '_> {
         Ok(())
     }
 
-    /// Says how the work ended: what was copied, what was left out, and when the image was full
-    /// what it would take.
+    /// Reports the end of the work: what was copied, what was left out, and how much space is
+    /// missing if the image was full.
     fn tell_end(&mut self, sources: &[OsString], began: Instant, ended: Result<()>) -> Result<()> {
         match ended {
             Err(failed) if is_full(&failed) => {
@@ -255,7 +255,7 @@ impl Copy<'_, '_> {
     }
 }
 
-/// Whether the image has no more room.
+/// Whether the image is full.
 fn is_full(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref()).any(NameError::is_full)
 }

@@ -1,4 +1,4 @@
-//! `blockyard recover`: replay the journal of an image, or say what a replay would do.
+//! `blockyard recover`: replays the journal of an image, or says what a replay would do.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{Output, image};
 
-/// Exit code when the log is damaged or doubtful and nothing was written.
+/// Exit code if the log is damaged or doubtful and nothing was written.
 const EXIT_DAMAGED: u8 = 4;
 
 /// Arguments of `blockyard recover`.
@@ -36,14 +36,14 @@ pub(crate) struct Args {
     /// Only say what a replay would do
     #[arg(short = 'n', long)]
     no: bool,
-    /// Replay the good part of a damaged log (the file system is then marked as having errors), and
-    /// a log although the superblock does not ask for recovery
+    /// Replay the valid part of a damaged log (the file system is then marked as having errors),
+    /// and a log even if the superblock does not ask for recovery
     #[arg(long)]
     force: bool,
 }
 
 impl Args {
-    /// Replays and prints what was found and done.
+    /// Replays, and prints what was found and done.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         let options = if self.force {
             Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay }

@@ -1,4 +1,4 @@
-//! `blockyard rm IMAGE PATH...`: removes names, with what is below them when asked to.
+//! `blockyard rm IMAGE PATH...`: removes names, and on request everything below them.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -23,16 +23,16 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// Names to remove; a symbolic link is removed itself
+    /// Names to remove; symbolic links are not followed
     #[arg(required = true)]
     paths: Vec<OsString>,
-    /// Remove directories with all that is in them
+    /// Remove directories and everything in them
     #[arg(short = 'r', short_alias = 'R', long)]
     recursive: bool,
     /// Remove empty directories
     #[arg(short = 'd', long)]
     dir: bool,
-    /// A name that does not exist is no error
+    /// Ignore names that do not exist
     #[arg(short = 'f', long)]
     force: bool,
     #[command(flatten)]
@@ -65,8 +65,8 @@ impl Args {
         })
     }
 
-    /// Tells how many names there are to remove; names that cannot be found or read are not
-    /// counted, and are told of later.
+    /// Counts the names to remove. Names that cannot be found or read are not counted; they are
+    /// reported later.
     fn expect(&self, volume: &Volume<'_>) {
         if !volume.progress.is_wanted() {
             return;
@@ -79,7 +79,7 @@ impl Args {
             names += 1;
             let is_directory = volume.kind(inode).is_ok_and(|kind| kind == FileType::Directory);
             if is_directory && self.recursive && met.insert(inode) {
-                // What cannot be read has no names.
+                // A directory that cannot be read counts as empty.
                 let _ = volume.fs.read_dir(inode, 0, |entry| {
                     let is_name = entry.name != b"." && entry.name != b"..";
                     left.extend(is_name.then_some(entry.inode));
@@ -116,7 +116,7 @@ impl Args {
     }
 }
 
-/// Directory, name and inode of a path.
+/// Parent directory, name and inode of a path.
 fn find<'p>(volume: &Volume<'_>, path: &'p [u8]) -> Result<(InodeNr, &'p [u8], InodeNr), NameError> {
     let (parent, name) = volume.parent(path)?;
     Ok((parent, name, volume.fs.lookup(parent, name).at(path)?))
@@ -136,10 +136,10 @@ fn directory(volume: &Volume<'_>, parent: InodeNr, name: &[u8], path: &[u8]) -> 
     Ok(())
 }
 
-/// Removes a directory with its content, depth first, without recursion: directories may lie in
-/// each other deeper than a stack is. Names that cannot be removed are reported and passed over,
-/// and keep the directories they lie in: so do those of directories that were met before, which a
-/// damaged tree may lead back to.
+/// Removes a directory with its content, depth first, without recursion, because directories may be
+/// nested deeper than the stack allows. Names that cannot be removed are reported and skipped, and
+/// the directories that hold them stay. The same goes for directories met before, to which a
+/// damaged tree may lead back.
 fn tree(volume: &mut Volume<'_>, place: Place, inode: InodeNr) -> Result<()> {
     let mut met = HashSet::from([inode]);
     let mut open = vec![Emptying::new(place, inode)];
@@ -185,8 +185,8 @@ impl Emptying {
         Self { parent, name, inode, path, pending: Vec::new(), kept: HashSet::new() }
     }
 
-    /// The next entry to remove. What was read before is gone by then, so each batch begins at the
-    /// start.
+    /// The next entry to remove. Each batch is read from the start, because earlier entries are
+    /// gone by then.
     fn next(&mut self, volume: &Volume<'_>) -> Result<Option<DirEntry>> {
         if self.pending.is_empty() {
             self.pending = volume.batch(self.inode, |name| !self.kept.contains(name)).at(&self.path)?;

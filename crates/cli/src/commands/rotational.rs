@@ -1,18 +1,18 @@
-//! `--rotational`: whether the device behind an image has seek times, which decides how a search
+//! `--rotational`: whether the device behind an image has seek times, which decides how the search
 //! for blocks begins.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// What Linux reads from the device's queue.
+/// The setting that Linux reads from the device's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Rotational {
     /// What a block device says; off for a file, for an image in memory, and with a fixed time
-    /// (--time, SOURCE_DATE_EPOCH): the same input gives the same bytes on every machine
+    /// (--time, SOURCE_DATE_EPOCH), so that the same input gives the same bytes on every machine
     Auto,
-    /// A disk with seek times: a search looks at four groups in a row before it asks an index
+    /// A disk with seek times: the search tries four groups in order before it uses an index
     On,
-    /// An SSD: a search asks an index at once
+    /// An SSD: the search uses an index at once
     Off,
 }
 
@@ -27,12 +27,12 @@ impl Rotational {
     }
 }
 
-/// What the queue of a block device says; nothing for everything else.
+/// What the queue of a block device reports; `None` for anything else.
 fn says_so(path: &Path) -> Option<bool> {
     let data = std::fs::metadata(path).ok().filter(|data| data.file_type().is_block_device())?;
     let (major, minor) = (rustix::fs::major(data.rdev()), rustix::fs::minor(data.rdev()));
     let device = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    // A partition has the queue of its disk.
+    // A partition uses the queue of its disk.
     let queues = [device.join("queue/rotational"), device.parent()?.join("queue/rotational")];
     let text = queues.iter().find_map(|queue| std::fs::read_to_string(queue).ok())?;
     Some(text.trim() == "1")

@@ -1,5 +1,5 @@
-//! `blockyard salvage`: copy what a repair would keep out of an image that nobody should repair in
-//! place.
+//! `blockyard salvage`: copies what a repair would keep out of an image that should not be repaired
+//! in place.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// The directory of the host to put everything into; made when it does not exist
+    /// The directory of the host for all files; created if it does not exist
     dest: OsString,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]

@@ -1,8 +1,8 @@
 //! `blockyard stat IMAGE [PATH]`: the superblock as dumpe2fs -h shows it, the groups, or one inode.
 //!
-//! Labels and values of the superblock and of the groups are those of dumpe2fs 1.47 with TZ=UTC, so
-//! that the two can be compared line by line. Like dumpe2fs they show the image as it stands, also
-//! before a journal is replayed.
+//! Labels and values of the superblock and the groups are those of dumpe2fs 1.47 with TZ=UTC, so
+//! that the two can be compared line by line. Like dumpe2fs, they show the image as it is, even if
+//! its journal needs a replay.
 
 mod field;
 mod groups;
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// Show the inode of this path instead of the file system (a symbolic link at its end is not
+    /// Show the inode of this path instead of the file system (a symbolic link at the end is not
     /// followed)
     path: Option<OsString>,
     /// Show every group too
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Prints what was asked for.
+    /// Prints the requested information.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         if let Some(path) = &self.path {
             let reader = image::open(&self.image)?;

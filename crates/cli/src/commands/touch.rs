@@ -1,4 +1,4 @@
-//! `blockyard touch IMAGE PATH...`: sets times in an image, and makes files that are not there.
+//! `blockyard touch IMAGE PATH...`: sets times in an image, and makes missing files.
 
 use blockyard_inspect::path::LastLink;
 use std::ffi::OsString;
@@ -24,13 +24,13 @@ pub(crate) struct Args {
     /// What to touch; symbolic links are followed
     #[arg(required = true)]
     paths: Vec<OsString>,
-    /// Make no files
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// Set only the time of the last access
+    /// Set only the access time
     #[arg(short = 'a')]
     access: bool,
-    /// Set only the time of the last change
+    /// Set only the modification time
     #[arg(short = 'm')]
     modification: bool,
     #[command(flatten)]

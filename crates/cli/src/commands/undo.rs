@@ -1,4 +1,4 @@
-//! `blockyard undo`: bring an image back to what it was before a repair.
+//! `blockyard undo`: restores an image to its state before a repair.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// What `blockyard check -y` or `-z` kept
+    /// The undo file that `blockyard check -y` or `-z` wrote
     file: PathBuf,
 }
 

@@ -6,7 +6,7 @@ use blockyard_engine::mkfs;
 
 use super::Output;
 
-/// Nothing to choose.
+/// No arguments.
 #[derive(clap::Args)]
 #[command(after_help = "JSON: one object: name, version, features (that mkfs can make).")]
 pub(crate) struct Args {}

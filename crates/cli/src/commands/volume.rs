@@ -1,9 +1,8 @@
-//! An image opened for changing: what `put`, `rm`, `mkdir`, `mv` and `ln` share.
+//! An image opened for changes, as `put`, `rm`, `mkdir`, `mv` and `ln` share it.
 //!
-//! Paths are a layer above the engine, which knows inode numbers and names. Each name that is
-//! worked on stands for itself: one that fails is reported and the others go on. The image is
-//! closed in order also after an error, so that it is consistent and holds everything that was
-//! done.
+//! Paths are a layer above the engine, which knows inode numbers and names. Each name is handled
+//! independently: a failure is reported, and the others continue. The image is closed cleanly even
+//! after an error, so that it is consistent and holds everything that was done.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -21,14 +20,14 @@ use super::progress::Progress;
 use super::rotational::Rotational;
 use super::{Output, UsageError, clock, host, image};
 
-/// Exit codes of the changing commands, for their help.
+/// Exit codes of the changing commands, for the help.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 some of it failed (each reported; the rest is done), 2 wrong \
                                      usage, 8 the image cannot be read or written.";
 
 /// Directory entries read at a time.
 const BATCH: usize = 1024;
 
-/// Options that every changing command takes.
+/// Options of every changing command.
 #[derive(clap::Args)]
 pub(super) struct Options {
     /// Allocation policy, with overrides (see `blockyard policy list`)
@@ -37,13 +36,13 @@ pub(super) struct Options {
     /// Whether the device has seek times, which decides how the search for blocks begins
     #[arg(long, value_enum, default_value = "auto")]
     rotational: Rotational,
-    /// Time that goes into changed inodes, in seconds since 1970 [default: E2FSPROGS_FAKE_TIME,
+    /// Time for changed inodes, in seconds since 1970 [default: E2FSPROGS_FAKE_TIME,
     /// SOURCE_DATE_EPOCH, or now]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(super) time: Option<i64>,
 }
 
-/// Why one name could not be worked on: the path it is about, and what is wrong.
+/// Why a name failed: its path, and the error.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {error}")]
 pub(super) struct NameError {
@@ -52,20 +51,20 @@ pub(super) struct NameError {
 }
 
 impl NameError {
-    /// Whether the path leads nowhere, and nothing else is wrong.
+    /// Whether the only problem is that the path does not exist.
     pub(super) const fn is_missing(&self) -> bool {
         matches!(self.error, Error::NotFound | Error::NotDirectory)
     }
 
-    /// Whether the image has no more room.
+    /// Whether the image is full.
     pub(super) const fn is_full(&self) -> bool {
         matches!(self.error, Error::NoSpace | Error::NoInodes)
     }
 }
 
-/// Puts the path to an engine error.
+/// Adds the path to an engine error.
 pub(super) trait AtPath<T> {
-    /// The error with the path it is about.
+    /// The error with its path.
     fn at(self, path: &[u8]) -> Result<T, NameError>;
 }
 
@@ -75,21 +74,21 @@ impl<T> AtPath<T> for blockyard_engine::Result<T> {
     }
 }
 
-/// An image that is changed.
+/// An image that is being changed.
 pub(super) struct Volume<'a> {
     pub(super) fs: FileSystem,
     pub(super) ctx: OpContext,
-    /// The time is fixed (`--time`): nothing later goes into the image.
+    /// The fixed time (`--time`). No later time goes into the image.
     pub(super) fixed_time: Option<Timestamp>,
     image: &'a ImagePath,
     pub(super) output: &'a Output,
-    /// What a command of much work shows; nothing until it sets it.
+    /// The progress line. It is off until a command with much work sets one.
     pub(super) progress: Progress,
     failures: u64,
 }
 
 impl<'a> Volume<'a> {
-    /// Opens the image, lets `body` work on it, and closes it in order; gives the exit code.
+    /// Opens the image, runs `body` on it, and closes it cleanly. Returns the exit code.
     pub(super) fn change(
         path: &'a ImagePath,
         options: &Options,
@@ -109,8 +108,8 @@ impl<'a> Volume<'a> {
     fn open(path: &'a ImagePath, options: &Options, output: &'a Output) -> Result<Self> {
         let fixed = clock::fixed(options.time)?;
         let device = image::device(path, true)?;
-        // A fixed time means that the image is to be repeatable: then neither the thread nor the
-        // host's disk decides.
+        // A fixed time means that the image must be repeatable, so neither the thread nor the
+        // host's disk may matter.
         let ctx = match fixed {
             Some(seconds) => OpContext::root_at(Timestamp::from_seconds(seconds)),
             None => OpContext::system(),
@@ -159,8 +158,8 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Counts and reports a name that failed; what ends the work (the image can no longer be
-    /// written) is given back.
+    /// Counts and reports a failed name. Passes on what ends the work: the image can no longer be
+    /// written, or a signal.
     pub(super) fn report(&mut self, failed: anyhow::Error) -> Result<()> {
         if self.fs.has_failed() || failed.is::<Interrupted>() {
             return Err(failed);
@@ -179,22 +178,22 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Prints one JSON object, when asked for.
+    /// Prints one JSON object, with --json only.
     pub(super) fn json(&self, object: impl FnOnce() -> serde_json::Value) {
         if self.output.json {
             println!("{}", object());
         }
     }
 
-    /// Prints a line of text, unless it is to be quiet or JSON.
+    /// Prints a line of text, unless --quiet or --json is given.
     pub(super) fn say(&self, line: impl FnOnce() -> String) {
         if !self.output.json && !self.output.quiet {
             self.progress.beside(|| println!("{}", line()));
         }
     }
 
-    /// The inode of a path. Links in the middle are followed; one at the end as `last` says.
-    /// A slash behind it says that it is a directory.
+    /// The inode of a path. Links in the middle are followed; a link at the end as `last` says. A
+    /// trailing slash means that it must be a directory.
     pub(super) fn resolve(&self, path: &[u8], last: LastLink) -> Result<InodeNr, NameError> {
         path::resolve(&Walk(&self.fs), path, last).at(path)
     }
@@ -220,8 +219,8 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Where something called `name` goes when the user says `path`: into it, when it is a
-    /// directory (links are followed), else there under the last name of the path.
+    /// The destination of something called `name` for the user's `path`: inside it if it is a
+    /// directory (links are followed), otherwise the path itself.
     pub(super) fn destination(&self, path: &[u8], name: &[u8], entry: Entry) -> Result<Place, NameError> {
         if let Ok(directory) = path::walk(&Walk(&self.fs), components(path), LastLink::Follow)
             && self.kind(directory).at(path)? == FileType::Directory
@@ -231,8 +230,8 @@ impl<'a> Volume<'a> {
         self.exactly(path, entry)
     }
 
-    /// The place that a path names, whatever is there. With a slash behind it only a directory can
-    /// be there.
+    /// The place that a path names, whether or not it exists. With a trailing slash only a
+    /// directory can be there.
     pub(super) fn exactly(&self, path: &[u8], entry: Entry) -> Result<Place, NameError> {
         if names_directory(path) && entry == Entry::Other {
             return Err(Error::NotDirectory).at(path);
@@ -241,8 +240,8 @@ impl<'a> Volume<'a> {
         Ok(Place { parent, name: name.to_vec(), path: path.to_vec() })
     }
 
-    /// What a command takes somewhere, and the path in the image that it is taken to: the last one
-    /// given. Several sources only go into a directory.
+    /// Splits the operands into the sources and the destination in the image, which is the last
+    /// one. Several sources need a directory.
     pub(super) fn sources_and_dest<'p>(&self, paths: &'p [OsString]) -> Result<(&'p [OsString], &'p [u8])> {
         let (dest, sources) = paths.split_last().context("no path is given")?;
         let dest = image::path_bytes(dest);
@@ -255,7 +254,7 @@ impl<'a> Volume<'a> {
         Ok((sources, dest))
     }
 
-    /// The first names of a directory that are `wanted`, without `.` and `..`; none when there are
+    /// The first entries of a directory that are `wanted`, without `.` and `..`; none if there are
     /// no more.
     pub(super) fn batch(
         &self,
@@ -273,7 +272,7 @@ impl<'a> Volume<'a> {
     }
 }
 
-/// The tree of an open file system, for walks of paths.
+/// The tree of an open file system, for path walks.
 struct Walk<'a>(&'a FileSystem);
 
 impl Tree for Walk<'_> {
@@ -309,7 +308,7 @@ impl Tree for Walk<'_> {
     }
 }
 
-/// What is to get a name.
+/// What gets a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     Directory,
@@ -317,13 +316,13 @@ pub(super) enum Entry {
 }
 
 impl Entry {
-    /// What a type of the image is.
+    /// The entry for a file type.
     pub(super) const fn of(kind: FileType) -> Self {
         if matches!(kind, FileType::Directory) { Self::Directory } else { Self::Other }
     }
 }
 
-/// An error with the image before it, unless it is one of the host's files or of the usage.
+/// Adds the image to an error, unless it concerns a file of the host, the usage or a signal.
 pub(super) fn of_side(error: anyhow::Error, image: &ImagePath) -> anyhow::Error {
     if host::host_error(&error).is_some() || error.is::<UsageError>() || error.is::<Interrupted>() {
         return error;
@@ -331,7 +330,7 @@ pub(super) fn of_side(error: anyhow::Error, image: &ImagePath) -> anyhow::Error 
     anyhow::anyhow!("{}: {}", image.display(), super::describe(&error))
 }
 
-/// Where a name is to be.
+/// A place for a name.
 #[derive(Clone)]
 pub(super) struct Place {
     /// The directory.

@@ -15,9 +15,9 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Makes an image in memory and has it live: files are made, grow, are overwritten, are replaced
-/// and go, as a profile says, drawn from one seed. Content is dropped, so that only metadata takes
-/// memory; the same words give the same image.
+/// Makes an image in memory and ages it: files are made, grow, and are overwritten, replaced and
+/// removed, as a profile says, drawn from one seed. Content is dropped, so that only metadata takes
+/// memory. The same arguments give the same image.
 #[derive(clap::Args)]
 #[command(after_help = "\
 LIFE is PROFILE[:N][:P%]: a number of operations (mail:1000000) or of times that the image was written (mail:2x) [default:
@@ -30,9 +30,9 @@ kept_mib.
 
 Exit codes: 0 the image passed the check, and e2fsck where that is installed; 2 wrong usage; 4 a judge found errors; 8 failed.")]
 pub(crate) struct Args {
-    /// The life: PROFILE[:N][:P%]
+    /// The ageing profile: PROFILE[:N][:P%]
     life: Ageing,
-    /// Write the image to this new file, which is sparse
+    /// Write the image to this new file, which will be sparse
     image: Option<PathBuf>,
     /// Size of the image, with a suffix K, M, G or T
     #[arg(long, default_value = "100G")]
@@ -43,19 +43,19 @@ pub(crate) struct Args {
     /// How the image is made: options of blockyard mkfs in one string
     #[arg(long, allow_hyphen_values = true)]
     mkfs: Option<String>,
-    /// CPU slots that operations come from in turns
+    /// CPU slots that operations come from in turn
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus: u32,
-    /// Whether the allocator takes the device for one with seek times
+    /// Treat the device as one with seek times
     #[arg(long)]
     rotational: bool,
     /// Seed of every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print the profile, and do nothing
+    /// Print the profile and do nothing else
     #[arg(long)]
     show: bool,
-    /// Replace a file of that name
+    /// Replace an existing file
     #[arg(long, requires = "image")]
     force: bool,
 }

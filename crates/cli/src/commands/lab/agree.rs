@@ -15,10 +15,10 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Exit code when the share of equal placements is below `--at-least`.
+/// Exit code if the share of equal placements is below `--at-least`.
 const EXIT_BELOW: u8 = 1;
 
-/// Records decisions of the running kernel's allocator on loop images (root), replays them and
+/// Records decisions of the running kernel's allocator on loop images (root), replays them, and
 /// compares each one.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -30,8 +30,8 @@ agreement and ceiling (each such an object).
 
 Exit codes: 0 done; 1 fewer are equal than --at-least; 2 wrong usage; 8 failed.")]
 pub(crate) struct Args {
-    /// What is compared: 1 = requests into the block allocator, 2 = whole operations (implied by
-    /// --trace and --make; without a trace: every kind of trace on every image, as a table)
+    /// What to compare: 1 = requests into the block allocator, 2 = whole operations (implied by
+    /// --trace and --make; without a trace, every kind of trace on every image, as a table)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     level: u8,
     /// Only this load (repeatable)
@@ -40,29 +40,29 @@ pub(crate) struct Args {
     /// Only this image kind (repeatable)
     #[arg(long = "image")]
     images: Vec<String>,
-    /// Seed of the loads, of the content and of made traces
+    /// Seed of the loads, of the content and of generated traces
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Operations of each load or made trace, about
+    /// Approximate number of operations of each load or generated trace
     #[arg(long, default_value_t = 300)]
     ops: u32,
     /// Take only every n-th pair of load and image kind
     #[arg(long, default_value_t = 1)]
     every: usize,
-    /// Keep the recordings (JSON Lines), or the start image and both others with their decisions,
+    /// Keep the recordings (JSON Lines), or the start image and both results with their decisions,
     /// in this directory
     #[arg(long)]
     keep: Option<PathBuf>,
     /// Replay these recordings instead of making new ones (needs neither root nor ext4)
     #[arg(long, num_args = 1.., conflicts_with_all = ["loads", "images", "keep"])]
     replay: Vec<PathBuf>,
-    /// Print a row an image kind and a row a load instead of one a recording (level 1)
+    /// Print one row per image kind and one per load, instead of one per recording (level 1)
     #[arg(long)]
     summary: bool,
-    /// Exit with 1 when fewer per cent of the placements (level 2: of the extents) are equal
+    /// Exit with 1 if fewer per cent of the placements (level 2: of the extents) are equal
     #[arg(long, default_value_t = 0.0)]
     at_least: f64,
-    /// Print Markdown, as in docs/experiments/agreement.md; at level 2 each row as soon as it is
+    /// Print Markdown, as in docs/experiments/agreement.md; at level 2, print each row once it is
     /// measured
     #[arg(long)]
     markdown: bool,
@@ -135,7 +135,7 @@ fn show(result: &Agreement, output: &Output) {
     }
 }
 
-/// How tables are printed.
+/// How to print tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Terminal,

@@ -9,8 +9,8 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Counts acquisitions of locks that the whole file system shares, for each patch of the
-/// scalability series turned alone.
+/// Counts acquisitions of locks that the whole file system shares, turning each patch of the
+/// scalability series on or off alone.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Keys of --json, one object a row: arm, allocations, freed, allocating, freeing and committing (each: md and lists,

@@ -14,8 +14,8 @@ use crate::commands::progress::Progress;
 use crate::terminal;
 
 /// Records the writes and flushes of a workload, builds the images that a power cut could have
-/// left, and has each recovered by blockyard, by e2fsck -fy and by a mount: all must be clean,
-/// equal, and keep what fsync promised.
+/// left, and recovers each with blockyard, with e2fsck -fy and with a mount. All results must be
+/// clean and equal, and keep what fsync promised.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A state is what is on the device after a cut: all that was flushed, and any part of what was not, in any order, writes
@@ -31,28 +31,28 @@ found, repeat); then one object: states, in_windows, in_recovery, failures, seed
 
 Exit codes: 0 no failures; 2 wrong usage, nothing ran; 4 failures; 8 it could not be done.")]
 pub(crate) struct Args {
-    /// Workloads, parted by commas; all of them, or list to name them
+    /// Workloads, comma-separated, or all; list prints their names
     #[arg(long, value_delimiter = ',', default_value = "all")]
     workload: Vec<String>,
-    /// Bytes of a block, parted by commas: powers of two from 1024 to 65536
+    /// Block sizes in bytes, comma-separated: powers of two from 1024 to 65536
     #[arg(long, value_delimiter = ',', default_value = "1024")]
     block_size: Vec<u32>,
     /// Seed of the workloads and of the sample
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Distinct crash states over all workloads
+    /// Number of distinct crash states over all workloads
     #[arg(long, default_value_t = 500)]
     states: usize,
-    /// Break this rule of durability: failures are expected
+    /// Break this rule of durability, and expect failures
     #[arg(long)]
     mutant: Option<String>,
-    /// Threads that judge [default: as many as CPUs]
+    /// Threads that check states [default: as many as CPUs]
     #[arg(long)]
     jobs: Option<usize>,
-    /// Cut the recovery, too, of one state in so many; 0: of none
+    /// Also cut the recovery of one state in N; 0: of none
     #[arg(long, default_value_t = 8)]
     recovery_cuts: usize,
-    /// Only the state of this number, of the one workload and size of blocks
+    /// Only the state with this number, of a single workload and block size
     #[arg(long)]
     state: Option<usize>,
     /// Stop at the first failure
@@ -61,18 +61,18 @@ pub(crate) struct Args {
     /// Write the images of failures to this folder
     #[arg(long)]
     keep: Option<PathBuf>,
-    /// Folder of the images that are judged [default: /dev/shm where it exists, else the folder for
+    /// Folder for the images under test [default: /dev/shm if it exists, else the folder for
     /// temporary files]
     #[arg(long)]
     scratch: Option<PathBuf>,
-    /// Only our own recovery and checker judge
+    /// Use only our own recovery and checker
     #[arg(long)]
     ours_only: bool,
 }
 
-/// Exit code when nothing ran because of what was asked for.
+/// Exit code for wrong usage, when nothing ran.
 const EXIT_USAGE: u8 = 2;
-/// Exit code when a state was not recovered as it should be.
+/// Exit code if a state was not recovered correctly.
 const EXIT_FAILURES: u8 = 4;
 
 impl Args {

@@ -9,8 +9,8 @@ use blockyard_lab::device_model::{DeviceModel, SHORT};
 
 use crate::commands::Output;
 
-/// Models of devices, for lab run --device: a disk, SSDs, a disk at the other end of a network.
-/// Times are modelled: nobody waits.
+/// Models of devices for lab run --device: a disk, SSDs, a network disk. Their times are modelled,
+/// so nothing actually waits.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A trace has a line for each request: kind (read, write, write-durable, discard, flush), first byte, bytes.
@@ -25,22 +25,22 @@ pub(crate) struct Args {
 enum Command {
     /// Print the names of the models
     List,
-    /// Print a model's file: every parameter with its unit, and where it comes from
+    /// Print a model's file: every parameter with its unit and source
     Show {
-        /// A name of the list, or a file
+        /// A name from the list, or a file
         name: String,
     },
-    /// Play the requests of a trace on a model, with so many in flight
+    /// Play the requests of a trace on a model, with a number of requests in flight
     Replay {
-        /// What lab run --keep-requests wrote
+        /// The file that lab run --keep-requests wrote
         trace: PathBuf,
         /// The model
         #[arg(long, value_name = "MODEL", required = true)]
         on: Vec<DeviceModel>,
-        /// Requests in flight; a flush waits for all before it
+        /// Requests in flight; a flush waits for all earlier ones
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
         depth: u32,
-        /// Size of the device, with a suffix K, M, G or T [default: as far as the requests go]
+        /// Size of the device, with a suffix K, M, G or T [default: up to the last request]
         #[arg(long)]
         size: Option<String>,
     },

@@ -9,30 +9,30 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Measures what the journal costs `fallocate2`, which locks an operation takes, and how many
-/// fsyncs share a commit, on images in memory.
+/// Measures the cost of the journal for `fallocate2`, the locks that an operation takes, and how
+/// many fsyncs share a commit, on images in memory.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Keys of --json, one object: cost (workers, off_ops_per_s, on_ops_per_s, ratio, off_cpu_ns, on_cpu_ns, commits), locks
 (lock, off, on, covers; acquisitions an operation, only in debug builds), sharing (threads, flush_us, fsyncs, commits,
 flushes, fsyncs_per_s, commits_per_s, fsyncs_per_commit).")]
 pub(crate) struct Args {
-    /// Numbers of workers of fallocate2, parted by commas
+    /// Numbers of workers for fallocate2, comma-separated
     #[arg(long, value_delimiter = ',', default_value = "1,2,8,64")]
     workers: Vec<u32>,
-    /// Operations of a cell of fallocate2, all workers together
+    /// Operations of a cell of fallocate2, for all workers together
     #[arg(long, default_value_t = 2_000_000)]
     ops: u64,
-    /// Repetitions of each cell, off and on in turn; medians are shown
+    /// Repetitions of each cell, journal off and on in turn; medians are shown
     #[arg(long, default_value_t = 3)]
     repeat: u32,
     /// Numbers of threads that create, write and fsync
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
     threads: Vec<u32>,
-    /// Files that each of them syncs
+    /// Files that each thread syncs
     #[arg(long, default_value_t = 100)]
     fsyncs: u32,
-    /// Microseconds that a flush of the device takes
+    /// Duration of a device flush in microseconds
     #[arg(long, value_delimiter = ',', default_value = "0,100,2000")]
     flush_us: Vec<u64>,
     /// Seed

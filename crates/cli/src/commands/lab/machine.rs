@@ -8,7 +8,7 @@ use blockyard_lab::machine::{Machine, measure};
 
 use crate::commands::Output;
 
-/// The machines of --interleave virtual: topology, costs, and where each number comes from.
+/// The machine models of --interleave virtual: topology, costs, and the source of each number.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -17,15 +17,15 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Print a machine's file
+    /// Print the file of a machine
     Show {
         /// kunpeng-920, amd-9654-x2, or a file
         name: String,
     },
-    /// Measure line transfer and lock hand-over on this machine, which should be idle, and write
-    /// its file
+    /// Measure cache line transfer and lock hand-over on this machine, which should be idle, and
+    /// write its file
     Measure {
-        /// Write here instead of to the terminal
+        /// Write to this file instead of the terminal
         #[arg(long)]
         out: Option<PathBuf>,
     },

@@ -14,30 +14,30 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
-/// Allocates 8 KiB and frees it again, in memory (64 GiB, 512 groups), in one or many threads.
+/// Allocates and frees 8 KiB repeatedly, in memory (64 GiB, 512 groups), in one or many threads.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Keys of --json, one object a row: policy, threads, pairs, pairs_per_s, wall_ns (a pair, all threads together), cpu_ns (CPU
 time a pair: unlike wall_ns it can be trusted on a busy machine), waits (group locks waited for, a pair), shared_locks
 (acquisitions of locks that the whole file system shares, a pair).")]
 pub(crate) struct Args {
-    /// Policy arms, parted by commas
+    /// Policy arms, comma-separated
     #[arg(long, value_delimiter = ',', default_value = "linux-6.16,linux-6.18,yard")]
     policy: Vec<String>,
-    /// Numbers of threads, parted by commas
+    /// Numbers of threads, comma-separated
     #[arg(long, value_delimiter = ',', default_value = "1,2,8,64")]
     workers: Vec<u32>,
-    /// Seconds of each row
+    /// Duration of each row in seconds
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// How the threads share time: threads, or virtual (each on a CPU of --machine in virtual time,
-    /// which repeats)
+    /// How the threads share time: threads, or virtual (each on a CPU of --machine in virtual time;
+    /// results are repeatable)
     #[arg(long, value_parser = ["threads", "virtual"], default_value = "threads")]
     interleave: String,
     /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine)
     #[arg(long, value_name = "NAME", default_value = "kunpeng-920")]
     machine: String,
-    /// Pairs of each thread in virtual time
+    /// Pairs per thread in virtual time
     #[arg(long, default_value_t = 1000)]
     pairs: u64,
 }

@@ -9,7 +9,7 @@ use blockyard_lab::report::Run;
 use crate::commands::Output;
 use crate::terminal;
 
-/// Prints the tables of a run, with machine, commit, seed and the command that repeats it.
+/// Prints the tables of a run, with machine, commit, seed, and the command that repeats it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Writes beside the rows: report.md, rows.csv, report.html (one page that needs nothing else) and maps/.

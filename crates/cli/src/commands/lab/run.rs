@@ -77,14 +77,14 @@ first groups of flex groups).
 Exit codes: 0 every image passed the check, and e2fsck where that is installed; 2 wrong usage, nothing ran; 4 a judge
 found errors; 8 failed, or --out holds another run. An image given with --image is changed only by --in-place, after the judges passed the result.")]
 pub(crate) struct Args {
-    /// What runs; see below
+    /// The workload; see below
     workload: String,
-    /// Policy arms, parted by commas; overrides follow a colon: linux-6.18:slots=one:busy=wait
+    /// Policy arms, comma-separated; overrides follow a colon: linux-6.18:slots=one:busy=wait
     /// [default: linux-6.16,linux-6.18,rralloc-v2,yard; for copy linux-6.18,rralloc-v2; experiments
-    /// have their own: e1 and e1-patches run these beside, yard compares with these by threads]
+    /// have their own: e1 and e1-patches run these as well, yard compares with these by threads]
     #[arg(long, value_delimiter = ',')]
     policy: Option<Vec<String>>,
-    /// Numbers of workers, parted by commas [default: 1,2,8,64; for experiments the published ones]
+    /// Numbers of workers, comma-separated [default: 1,2,8,64; for experiments the published ones]
     #[arg(long, value_delimiter = ',')]
     workers: Option<Vec<u32>>,
     /// Logical CPUs that locality groups, stream goals and zones follow [default: as many as
@@ -92,63 +92,63 @@ pub(crate) struct Args {
     #[arg(long)]
     cpus: Option<u32>,
     /// How workers share time: threads (fast, not repeatable), lockstep (in turn) or overlap (in
-    /// turn, but each keeps the lock of its group until all have had their turn); the last two
-    /// repeat to the byte [default: threads, and overlap beside for where blocks go, which threads
-    /// leave to chance] and virtual: each worker on a CPU of a modelled machine (--machine), in
-    /// virtual time, 1 to 1024 of them; rates are predictions and repeat to the byte; fallocate2,
-    /// scanswitch and append64 only
+    /// turn, but each keeps the lock of its group until all have had their turn). The last two
+    /// repeat to the byte [default: threads, plus overlap to show where blocks go, which threads
+    /// leave to chance]. Or virtual: each worker runs on a CPU of a modelled machine (--machine),
+    /// in virtual time, 1 to 1024 of them; rates are predictions and repeat to the byte;
+    /// fallocate2, scanswitch and append64 only
     #[arg(long)]
     interleave: Option<String>,
-    /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine);
-    /// :spread behind it puts workers far from each other instead of on the first CPUs [default:
+    /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine).
+    /// With :spread appended, workers run far apart instead of on the first CPUs [default:
     /// kunpeng-920]
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
-    /// Run on a modelled device, in its time, which repeats to the byte: hdd, ssd, ftl, latency, a
-    /// name of lab device list, or a file; e2 takes several. Workers take turns; --rotational is
-    /// that of the model
+    /// Run on a modelled device, in its own time, which repeats to the byte: hdd, ssd, ftl,
+    /// latency, a name from lab device list, or a file; e2 takes several. Workers take turns;
+    /// --rotational follows the model
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     device: Vec<DeviceModel>,
-    /// Write the requests that the workers made to --device to this file, a line each; one cell
-    /// only (see lab device replay)
+    /// Write the workers' requests to --device to this file, one per line; one cell only (see lab
+    /// device replay)
     #[arg(long, value_name = "FILE", requires = "device")]
     keep_requests: Option<PathBuf>,
-    /// Beside fresh images also such that were used before: PROFILE[:N][:P%], parted by commas; N
-    /// is a number of operations or of times that the image was written (2x), P the share of the
-    /// space that files come to take (see lab age)
+    /// Run on aged images too: PROFILE[:N][:P%], comma-separated. N is a number of operations, or
+    /// how many times the size of the image is written (2x); P is the share of the space that files
+    /// grow to (see lab age)
     #[arg(long, value_delimiter = ',', value_name = "LIFE")]
     aged: Vec<Ageing>,
     /// Size of the image in memory, with a suffix K, M, G or T [default: that of the published
     /// experiment]
     #[arg(long, conflicts_with = "image")]
     memory: Option<String>,
-    /// What holds the image in memory: this process, or a file on tmpfs, so that writing it crosses
-    /// into the kernel
+    /// What holds the image in memory: this process, or a file on tmpfs, which is written through
+    /// the kernel
     #[arg(long, value_name = "HOLDER", value_parser = ["memory", "tmpfs"], default_value = "memory", conflicts_with = "image")]
     image_in: String,
-    /// Bytes of written data that may wait to be written back, in the engine and in the kernel
-    /// beside, with a suffix [default: 64M in the engine, the kernel's own settings]
+    /// Bytes of dirty data that may wait for write-back, in the engine and in the kernel arm, with
+    /// a suffix [default: 64M in the engine, the kernel's own settings]
     #[arg(long, value_name = "SIZE")]
     dirty_limit: Option<String>,
     /// End each worker with an fsync of its file, inside the measured time (fio: end_fsync=1)
     #[arg(long)]
     fsync_end: bool,
-    /// How the image in memory is made: options of blockyard mkfs in one string, such as "-b 1024
+    /// How to make the image in memory: options of blockyard mkfs in one string, such as "-b 1024
     /// -O ^has_journal" [default: "-b 4096"]
     #[arg(long, conflicts_with = "image", allow_hyphen_values = true)]
     mkfs: Option<String>,
-    /// Whether the device has seek times, as the allocator sees it, which decides how its search
+    /// Whether the allocator treats the device as one with seek times, which decides how its search
     /// begins
     #[arg(long, value_enum, default_value = "auto")]
     rotational: Rotational,
     /// Run each cell on a copy-on-write view of this image or block device, which is only read
     #[arg(long, value_parser = operand())]
     image: Option<ImagePath>,
-    /// Write the result of the one cell to --image
+    /// Write the result of a single cell to --image
     #[arg(long, requires = "image")]
     in_place: bool,
-    /// Write the image's journal as a mount does (on), or metadata straight home, so that
-    /// allocation is what is measured (off); off,on makes two arms of each policy [default: off;
+    /// Write the image's journal as a mount does (on), or write metadata straight to its home, so
+    /// that only allocation is measured (off); off,on makes two arms of each policy [default: off;
     /// without a value: on]
     #[arg(long, value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "on",
         value_parser = ["off", "on"])]
@@ -173,36 +173,36 @@ pub(crate) struct Args {
     /// For copy: take the directories and file sizes of this directory instead of a made-up tree
     #[arg(long)]
     tree: Option<PathBuf>,
-    /// All of it again: e3 with other memory, fill, load and size of the disk; copy with other
-    /// commits, processes, orders, mounts
+    /// Run the experiment with varied parameters too: for e3 other memory, fill, load and disk
+    /// size; for copy other commits, processes, orders, mounts
     #[arg(long)]
     sensitivity: bool,
-    /// For copy: how many copies, the first included [default: 3]
+    /// For copy: number of copies, including the first [default: 3]
     #[arg(long)]
     copies: Option<u32>,
-    /// Another arm: kernel runs the workload on an image on tmpfs, mounted through a loop device
+    /// Add an arm: kernel runs the workload on an image on tmpfs, mounted through a loop device
     /// (root)
     #[arg(long, value_parser = [KERNEL_ARM])]
     beside: Option<String>,
-    /// Write rows, each as it is measured, and in the end tables and the HTML page to this folder;
-    /// one that holds a run is refused
+    /// Write rows to this folder as they are measured, and finally tables and the HTML page; a
+    /// folder that already holds a run is refused
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Go on with the run in --out: what is there is not measured again, if plan, commit and
+    /// Continue the run in --out: cells that are there are not measured again, if plan, commit and
     /// machine are the same
     #[arg(long, requires = "out", conflicts_with_all = ["force", "in_place"])]
     resume: bool,
-    /// Empty --out of the run that it holds
+    /// Delete the run in --out first
     #[arg(long, requires = "out")]
     force: bool,
 }
 
-/// Exit code when nothing ran because of what was asked for.
+/// Exit code for wrong usage, when nothing ran.
 const EXIT_USAGE: u8 = 2;
-/// Exit code when a judge found errors in an image.
+/// Exit code if a judge found errors in an image.
 pub(super) const EXIT_ERRORS: u8 = 4;
 
-/// What was asked for, as far as it can be told without looking at images or machine.
+/// The requested work, as far as it is known without looking at images or the machine.
 enum Work {
     Cells(Vec<Plan>, Option<Experiment>),
     Copy(CopyPlan),
@@ -211,7 +211,7 @@ enum Work {
 }
 
 impl Work {
-    /// What decides the rates of a workload that writes, beside its arms.
+    /// What affects the rates of a workload that writes, besides its arms.
     fn conditions(&self) -> Option<String> {
         match self {
             Self::Cells(plans, None) => plans.first().and_then(Plan::conditions),
@@ -219,7 +219,7 @@ impl Work {
         }
     }
 
-    /// What to say of an experiment at a scale at which it shows little.
+    /// A warning about an experiment at a scale where it shows little.
     fn too_small(&self) -> Option<String> {
         match self {
             Self::Cells(plans, Some(_)) => plans.iter().find_map(|plan| plan.workload.too_small()),
@@ -270,8 +270,7 @@ impl Args {
         Ok(if verdict.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ERRORS) })
     }
 
-    /// Where cells are kept while they are measured, from the moment that the plan is known to
-    /// work.
+    /// The ledger that keeps cells as they are measured. Opened once the plan is known to work.
     fn ledger(&self, environment: &Environment, plan: &str, output: &Output) -> Result<Ledger> {
         let Some(folder) = &self.out else { return Ok(Ledger::none()) };
         let existing = match (self.resume, self.force) {
@@ -317,7 +316,7 @@ impl Args {
         Ok(Work::Cells(plans, experiment))
     }
 
-    /// The plans, and behind each the same on aged images. Those in virtual time have no image to
+    /// The plans, each followed by the same on aged images. Plans in virtual time have no image to
     /// age.
     fn with_aged(&self, plans: Vec<Plan>) -> Vec<Plan> {
         let only_virtual = plans.iter().all(|plan| plan.interleave == Interleave::Virtual);
@@ -331,8 +330,8 @@ impl Args {
         plans.into_iter().flat_map(states).collect()
     }
 
-    /// The workload as it was asked for. Free threads are the default, and what they leave is
-    /// chance: so the same is run with overlapping operations beside, which repeats.
+    /// The requested workload. By default it runs in free threads, which leave the layout to
+    /// chance. So the same also runs with overlapping operations, which is repeatable.
     fn plans(&self) -> Result<Vec<Plan>> {
         let plan = self.plan()?;
         if self.interleave.is_some() || self.in_place || plan.device.is_some() {
@@ -349,7 +348,7 @@ impl Args {
         Ok(vec![plan, overlap])
     }
 
-    /// One workload as it was asked for.
+    /// The plan of the requested workload.
     fn plan(&self) -> Result<Plan> {
         let Some(workload) = Workload::by_name(&self.workload, self.scale) else {
             bail!(
@@ -391,7 +390,7 @@ impl Args {
         })
     }
 
-    /// The model of a workload, which runs on one.
+    /// The device model of a workload that runs on a single one.
     fn only_device(&self) -> Result<Option<DeviceModel>> {
         match &self.device[..] {
             [] => Ok(None),
@@ -400,7 +399,7 @@ impl Args {
         }
     }
 
-    /// The modelled machine; only in virtual time.
+    /// The modelled machine, for virtual time only.
     fn machine(&self, interleave: Interleave) -> Result<Option<Machine>> {
         if interleave != Interleave::Virtual {
             refuse("--interleave virtual", &[("--machine", self.machine.is_some())])?;
@@ -439,7 +438,7 @@ impl Args {
             rotational: self.rotational(),
             policies: self.policy.clone(),
             devices: self.device.clone(),
-            // As large as the largest published one.
+            // As large as the largest published image.
             image: image.then(|| self.image(200 << 30)).transpose()?,
         };
         Ok(experiment.plans(&setup))
@@ -507,7 +506,7 @@ impl Args {
         Ok(plan)
     }
 
-    /// The policy of an experiment that takes little else.
+    /// The policy of an experiment with few options.
     fn only_policy(&self) -> Result<String> {
         let given = [
             ("--workers", self.workers.is_some()),
@@ -522,7 +521,7 @@ impl Args {
             ("--journal", !self.journal.is_empty()),
         ];
         refuse("the other workloads", &given)?;
-        // In 2011 there was no other way to search.
+        // In 2011 this was the only way to search.
         let default = if self.workload == "e3" { "linux-6.18:scan=linear" } else { "linux-6.18" };
         let [policy] = &self.policies(&[default])[..] else { bail!("--policy: {} takes one", self.workload) };
         Ok(policy.clone())
@@ -677,7 +676,7 @@ fn run_copy(
     Ok((run, outcome.verdict))
 }
 
-/// Refuses an image file as every other command does.
+/// Refuses an image file for the same reasons as the other commands.
 fn look_at(image: &ImageSource) -> Result<()> {
     if let ImageSource::File { path, in_place } = image {
         device(path, *in_place)?;
@@ -713,7 +712,7 @@ fn run_passes(
     Ok((Run { passes, ..Run::new(environment) }, verdict))
 }
 
-/// Each text once, in the order of the first.
+/// Removes duplicates, keeping the order.
 fn unique(texts: Vec<String>) -> Vec<String> {
     let mut seen = Vec::new();
     for text in texts {
@@ -724,8 +723,8 @@ fn unique(texts: Vec<String>) -> Vec<String> {
     seen
 }
 
-/// Makes the folder that an option names, so that a long run does not end with one that cannot be
-/// written.
+/// Creates the folder that an option names, so that a long run does not fail at its end because it
+/// cannot write.
 pub(super) fn check_folder(option: &str, folder: &Path) -> Result<()> {
     if folder.exists() && !folder.is_dir() {
         bail!("{option} {}: not a folder; give a new name or a folder", folder.display());
@@ -737,14 +736,14 @@ pub(super) fn check_folder(option: &str, folder: &Path) -> Result<()> {
     writable().with_context(|| format!("{option} {}: cannot be written", folder.display()))
 }
 
-/// Makes a file in a folder and removes it.
+/// Creates a file in a folder and removes it.
 fn tempfile_in(folder: &Path) -> std::io::Result<()> {
     let path = folder.join(format!(".blockyard-{}", std::process::id()));
     std::fs::File::create(&path)?;
     std::fs::remove_file(path)
 }
 
-/// Bytes with a binary suffix.
+/// Parses a number of bytes with a binary suffix.
 pub(super) fn size(text: &str) -> Result<u64> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {

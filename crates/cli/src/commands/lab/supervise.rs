@@ -1,11 +1,11 @@
-//! A command that mounts, attaches and changes settings, run in a process of its own under one that
-//! survives it.
+//! Runs a command that mounts, attaches and changes settings in a child process, under a supervisor
+//! that survives it.
 //!
-//! Key decision: whatever ends the work, INT and TERM at any moment included, somebody must be left
-//! to take down what it made, and to do it before the shell goes on. So the work runs in a child,
-//! and this process waits: for the child, for the programs and keepers that the child left behind,
-//! and then it takes down what is noted (see `blockyard_lab::scratch`). Killed itself, it takes the
-//! child along, and the next start takes everything down.
+//! Key decision: whatever ends the work, at any moment and including INT and TERM, some process
+//! must be left to undo its changes before the shell continues. So the work runs in a child. This
+//! process waits for the child and for the programs and keepers that the child left behind, then
+//! undoes what is noted (see `blockyard_lab::scratch`). If this process is killed, it takes the
+//! child along, and the next start undoes everything.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -18,22 +18,21 @@ use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Holds the supervisor's process id in the child's environment.
+/// The environment variable with the supervisor's process id, for the child.
 const SUPERVISOR: &str = "BLOCKYARD_SUPERVISOR";
 
-/// Does the work in a child of this process, or here where this is the child.
+/// Does the work in a child of this process, or right here if this is the child.
 ///
 /// # Errors
-/// Of the work; and when the child cannot be started.
+/// Errors of the work; or the child cannot be started.
 pub(super) fn supervised(work: impl FnOnce() -> Result<ExitCode>) -> Result<ExitCode> {
     if is_child() {
-        // Nobody takes down what is made when the supervisor is killed: so not a moment longer than
-        // that.
+        // If the supervisor is killed, nobody undoes changes. So do not outlive it.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         return if is_child() { work() } else { Ok(ExitCode::FAILURE) };
     }
     clean_leftovers();
-    // What the child leaves when it is killed becomes ours, so that it can be waited for.
+    // Adopt what a killed child leaves, so that it can be waited for.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let mut signals = Signals::new(taken_signals()).context("take signals")?;
     let mut arguments = std::env::args_os();
@@ -46,7 +45,7 @@ pub(super) fn supervised(work: impl FnOnce() -> Result<ExitCode>) -> Result<Exit
     let (handle, taken, pid) = (signals.handle(), Arc::clone(&ended_by), Pid::from_child(&child));
     let listener = std::thread::spawn(move || {
         for signal in signals.forever() {
-            // Asked again, it does not wait.
+            // A second signal kills the child at once.
             let before = taken.swap(signal, Ordering::Relaxed);
             let _ = kill_process(pid, if before == 0 { Signal::TERM } else { Signal::KILL });
         }
@@ -62,13 +61,13 @@ pub(super) fn supervised(work: impl FnOnce() -> Result<ExitCode>) -> Result<Exit
     Ok(end(status, ended_by.load(Ordering::Relaxed)))
 }
 
-/// Whether a supervisor started this process and lives.
+/// Whether a supervisor started this process and is still alive.
 fn is_child() -> bool {
     let supervisor = std::env::var(SUPERVISOR).ok().and_then(|text| text.parse().ok());
     supervisor.is_some() && getppid().map(|pid| pid.as_raw_nonzero().get()) == supervisor
 }
 
-/// HUP unless it is to be ignored (nohup).
+/// The signals to take; HUP unless it is ignored (nohup).
 fn taken_signals() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored =
@@ -77,8 +76,8 @@ fn taken_signals() -> Vec<i32> {
     if ignores_hup { vec![SIGINT, SIGTERM] } else { vec![SIGINT, SIGTERM, SIGHUP] }
 }
 
-/// Ends programs that the child had started and waits for no more. Keepers, which have process
-/// groups of their own, end by themselves when they have put everything back.
+/// Ends programs that the child had started and no longer waits for. Keepers have their own process
+/// groups, and end by themselves once they have restored everything.
 fn end_programs() {
     let own = rustix::process::getpgrp();
     let path = format!("/proc/self/task/{}/children", rustix::process::getpid().as_raw_nonzero());
@@ -90,14 +89,14 @@ fn end_programs() {
     }
 }
 
-/// The end of the child as this process's end: its code, or the signal that ended it.
+/// Ends this process as the child ended: with its exit code, or by the same signal.
 fn end(status: ExitStatus, signal: i32) -> ExitCode {
     if let Some(code) = status.code() {
         return ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX));
     }
     if signal != 0 {
         eprintln!("blockyard: interrupted; what was mounted, attached or set is as it was before");
-        // Shells look at how a program ended.
+        // Shells check how a program ended.
         let _ = signal_hook::low_level::emulate_default_handler(signal);
     }
     let signal = if signal == 0 { status.signal().unwrap_or(0) } else { signal };

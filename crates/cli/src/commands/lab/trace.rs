@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use blockyard_lab::trace::{make, record};
 use blockyard_trace::write;
 
-/// Traces are JSON Lines, one operation a line, on standard output.
+/// Makes traces on standard output, as JSON Lines with one operation per line.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -17,7 +17,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Make a trace of one kind from a seed
+    /// Generate a trace of one kind from a seed
     Make {
         /// tree-copy, untar, directory-heavy, fallocate2, append64, large-sequential,
         /// random-sparse, boundaries, small-fsync, log-rotate, ageing, near-full or mixed
@@ -25,13 +25,13 @@ enum Command {
         /// Seed of every choice
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Operations, about
+        /// Approximate number of operations
         #[arg(long, default_value_t = 10_000)]
         ops: u64,
         /// MiB of file space that the trace may fill
         #[arg(long, default_value_t = 256)]
         space: u64,
-        /// Workers that take turns, each on a CPU slot and in a directory of its own
+        /// Workers that take turns, each on its own CPU slot and in its own directory
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
         workers: u32,
     },
@@ -53,7 +53,7 @@ impl Args {
         let mut out = BufWriter::new(std::io::stdout().lock());
         match write(&lines, &mut out).and_then(|()| out.flush()) {
             Ok(()) => Ok(ExitCode::SUCCESS),
-            // That the reader of our output has gone is no error.
+            // A reader that closed the pipe is not an error.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
             Err(error) => Err(error).context("write the trace"),
         }

@@ -1,19 +1,19 @@
-//! The lists of `-E` and `-J`: `name=value` parted by commas.
+//! The lists of `-E` and `-J`: `name=value`, comma-separated.
 
 use anyhow::{Context, Result, bail};
 use blockyard_engine::mkfs::Options;
 
 use super::values::{amount, parse_uuid};
 
-/// What `-E` takes, for the help text.
+/// The options of `-E`, for the help.
 pub(super) const EXTENDED_HELP: &str = "stride=BLOCKS, stripe_width=BLOCKS, resize=BLOCKS, lazy_itable_init[=0|1], \
 lazy_journal_init[=0|1], packed_meta_blocks[=0|1], root_owner[=UID:GID], hash_seed=UUID, num_backup_sb=0|1|2, \
 mmp_update_interval=SECONDS, orphan_file_size=SIZE, discard, nodiscard, test_fs, no_copy_xattrs";
 
-/// What `-J` takes, for the help text.
+/// The options of `-J`, for the help.
 pub(super) const JOURNAL_HELP: &str = "size=MIB, fast_commit_size=KIB, location=BLOCK";
 
-/// Carries one `-E` list over to the options.
+/// Applies an `-E` list to the options.
 pub(super) fn extended(options: &mut Options, list: &str) -> Result<()> {
     for item in list.split(',').filter(|item| !item.is_empty()) {
         let (name, value) = split(item);
@@ -35,7 +35,7 @@ pub(super) fn extended(options: &mut Options, list: &str) -> Result<()> {
             "discard" => options.no_discard = false,
             "nodiscard" => options.no_discard = true,
             "test_fs" => options.test_fs = true,
-            // There is no -d here whose attributes could be copied.
+            // Accepted and ignored: `-d` always copies attributes.
             "no_copy_xattrs" => {}
             "quotatype" => bail!("-E quotatype: quota is not supported; enable it afterwards with tune2fs"),
             "encoding" | "encoding_flags" => {
@@ -48,7 +48,7 @@ pub(super) fn extended(options: &mut Options, list: &str) -> Result<()> {
     Ok(())
 }
 
-/// Carries one `-J` list over to the options.
+/// Applies a `-J` list to the options.
 pub(super) fn journal(options: &mut Options, list: &str) -> Result<()> {
     for item in list.split(',').filter(|item| !item.is_empty()) {
         let (name, value) = split(item);
@@ -86,7 +86,7 @@ fn switch(context: &str, value: Option<&str>) -> Result<bool> {
     }
 }
 
-/// `UID:GID`; without a value the one who runs the command.
+/// Parses `UID:GID`; without a value it is the current user.
 fn owner(context: &str, value: Option<&str>) -> Result<(u32, u32)> {
     let Some(text) = value else {
         use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! The options of mke2fs that say what file system is made.
+//! The options of mke2fs that describe the file system.
 
 use anyhow::{Context, Result, bail};
 use blockyard_disk::superblock::ErrorPolicy;
@@ -7,7 +7,7 @@ use blockyard_engine::mkfs::{Options, Profile, Usage, UuidChoice};
 use super::extended;
 use super::values::{self, parse_uuid};
 
-/// What file system is made; the letters are those of mke2fs.
+/// Which file system to make; the letters are those of mke2fs.
 #[derive(clap::Args)]
 pub(in crate::commands) struct Format {
     /// ext2, ext3 or ext4
@@ -67,7 +67,7 @@ pub(in crate::commands) struct Format {
 }
 
 impl Format {
-    /// The options of a file system to be made, without its size, seed and time.
+    /// The options of the new file system, without its size, seed and time.
     pub(in crate::commands) fn options(&self) -> Result<Options> {
         let Some(profile) = Profile::named(&self.kind) else {
             bail!("-t {}: no such type; ext2, ext3 and ext4 are supported", self.kind);
@@ -80,7 +80,7 @@ impl Format {
             features: self.features.clone(),
             flex_groups: self.flex_groups,
             blocks_per_group: self.blocks_per_group,
-            // 0 asks for the default, as it does of mke2fs.
+            // 0 means the default, as in mke2fs.
             inodes: self.inodes.filter(|inodes| *inodes > 0),
             bytes_per_inode: self
                 .bytes_per_inode

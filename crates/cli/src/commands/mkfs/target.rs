@@ -1,19 +1,19 @@
-//! The file or device that is written.
+//! The file or device to write.
 
 use anyhow::{Context, Result, bail};
 use blockyard_device::{BlockDevice, FileDevice, ImagePath, PartitionTable};
 use blockyard_engine::mkfs;
 
-/// The file or device to be written.
+/// The file or device to write.
 pub(in crate::commands) struct Target<'a> {
     image: &'a ImagePath,
-    /// Size that the device has, or will have.
+    /// The size that the device has or will have.
     pub(in crate::commands) device_bytes: u64,
-    /// A file that is missing or shorter than wanted is given this size.
+    /// The file is missing or shorter than wanted, and must be given this size.
     must_grow: bool,
-    /// What is there now, from the first byte of the image on.
+    /// The present content, starting at the first byte of the image.
     now: Option<FileDevice>,
-    /// The image begins inside a disk with partitions, but none of them begins there.
+    /// The image begins inside a partitioned disk, but no partition begins there.
     is_astray: bool,
 }
 

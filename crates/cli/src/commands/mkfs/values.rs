@@ -1,10 +1,10 @@
-//! Reading sizes, UUIDs and the inputs that stand in for chance and clock.
+//! Parses sizes and UUIDs, and the inputs that replace randomness and the clock.
 
 use anyhow::{Context, Result, bail};
 use blockyard_engine::mkfs::{Amount, Options};
 
-/// A number with one of mke2fs's suffixes: its value, and the bytes of one unit when a suffix was
-/// given.
+/// Parses a number with a suffix of mke2fs. Returns the number, and the bytes of one unit if there
+/// was a suffix.
 pub(in crate::commands) fn suffixed(text: &str) -> Option<(u64, Option<u64>)> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -21,7 +21,7 @@ pub(in crate::commands) fn suffixed(text: &str) -> Option<(u64, Option<u64>)> {
     Some((digits.parse().ok()?, unit))
 }
 
-/// The size argument: without a suffix KiB, or blocks when the block size was given.
+/// Parses the size argument: without a suffix in KiB, or in blocks if the block size was given.
 pub(super) fn size_of(text: &str, in_blocks: bool) -> Result<Amount> {
     let read = suffixed(text).and_then(|(number, unit)| {
         Some(match unit {
@@ -33,7 +33,7 @@ pub(super) fn size_of(text: &str, in_blocks: bool) -> Result<Amount> {
     read.with_context(|| format!("{text}: not a size; give a number with k, m, g or t, such as 512m"))
 }
 
-/// A place or size that counts blocks unless it has a suffix.
+/// Parses a position or size, in blocks unless it has a suffix.
 pub(super) fn amount(option: &str, text: &str) -> Result<Amount> {
     let read = suffixed(text).and_then(|(number, unit)| {
         Some(match unit {
@@ -44,14 +44,14 @@ pub(super) fn amount(option: &str, text: &str) -> Result<Amount> {
     read.with_context(|| format!("{option}{text}: not a number of blocks, nor a size with k, m, g or t"))
 }
 
-/// A number of bytes below 2^32, with or without a suffix.
+/// Parses a number of bytes below 2^32, with or without a suffix.
 pub(super) fn bytes32(option: &str, text: &str) -> Result<u32> {
     let read = suffixed(text).and_then(|(number, unit)| number.checked_mul(unit.unwrap_or(1)));
     read.and_then(|bytes| u32::try_from(bytes).ok())
         .with_context(|| format!("{option} {text}: not a number of bytes below 4 GiB"))
 }
 
-/// A size in bytes when the options already tell how long a block is.
+/// A size in bytes, if the options already determine the block size.
 pub(super) fn bytes_of(size: Amount, options: &Options) -> Option<u64> {
     match size {
         Amount::Bytes(bytes) => Some(bytes),
@@ -59,7 +59,7 @@ pub(super) fn bytes_of(size: Amount, options: &Options) -> Option<u64> {
     }
 }
 
-/// A UUID in its usual form of 32 hexadecimal digits with hyphens.
+/// Parses a UUID of 32 hexadecimal digits with hyphens.
 pub(super) fn parse_uuid(option: &str, text: &str) -> Result<[u8; 16]> {
     let digits: String = text.chars().filter(|letter| *letter != '-').collect();
     let groups: Vec<usize> = text.split('-').map(str::len).collect();
@@ -76,7 +76,7 @@ pub(super) fn parse_uuid(option: &str, text: &str) -> Result<[u8; 16]> {
 /// A seed from the system's random source.
 pub(super) fn drawn_seed() -> Result<u64> {
     let mut bytes = [0; 8];
-    // By system call: a bare chroot has no /dev. So few bytes come whole.
+    // By system call, because a bare chroot has no /dev. So few bytes are never split.
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .context("the system gives no random seed; give one with --seed")?;
     Ok(u64::from_le_bytes(bytes))

@@ -1,5 +1,4 @@
-//! Where a server that nobody looks at says what happened: lines on standard error, in a file, or
-//! to the system's log.
+//! Where a server in the background logs: to standard error, a file, or the system log.
 
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
@@ -13,12 +12,12 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The socket of the system's log.
+/// The socket of the system log.
 const SYSTEM_LOG: &str = "/dev/log";
-/// The facility of daemons in the system's log, shifted as its numbers are.
+/// The facility of daemons in the system log, shifted as in its numbers.
 const DAEMONS: u8 = 3 << 3;
 
-/// Where lines go.
+/// The destination of log lines.
 enum Sink {
     Standard,
     File(File),
@@ -28,10 +27,10 @@ enum Sink {
 
 static SINK: OnceLock<Sink> = OnceLock::new();
 
-/// From here on everything is logged there.
+/// Sends all logging to this destination from now on.
 ///
 /// # Errors
-/// When the file can not be written.
+/// The file cannot be written.
 pub(super) fn begin(file: Option<&Path>, in_background: bool) -> io::Result<()> {
     let sink = match file {
         Some(path) => Sink::File(OpenOptions::new().create(true).append(true).open(path)?),
@@ -39,13 +38,13 @@ pub(super) fn begin(file: Option<&Path>, in_background: bool) -> io::Result<()> 
         None => Sink::Standard,
     };
     if SINK.set(sink).is_ok() {
-        // Nobody else sets one.
+        // This is the only setter.
         let _ = tracing::subscriber::set_global_default(Lines::default());
     }
     Ok(())
 }
 
-/// Logs what ends the server, where the terminal does not tell it.
+/// Logs the error that ends the server, unless it goes to the terminal anyway.
 pub(super) fn error(text: &str) {
     if !matches!(SINK.get(), Some(Sink::Standard)) {
         write(Level::ERROR, text);
@@ -64,12 +63,12 @@ fn write(level: Level, text: &str) {
         _ => "info",
     };
     let process = std::process::id();
-    // There is nobody to tell that a line could not be written.
+    // A failed write cannot be reported anywhere.
     let _ = match SINK.get() {
         Some(Sink::Standard) => writeln!(io::stderr(), "blockyard: {name}: {text}"),
         Some(Sink::File(file)) => {
             let mut file = file;
-            // In one piece: several processes may write to the file.
+            // In one write, because several processes may share the file.
             file.write_all(format!("blockyard[{process}]: {name}: {text}\n").as_bytes())
         }
         Some(Sink::System(socket)) => {
@@ -87,7 +86,7 @@ fn write(level: Level, text: &str) {
     };
 }
 
-/// Writes each event as a line; spans are not kept.
+/// Writes each event as a line; spans are ignored.
 #[derive(Default)]
 struct Lines {
     spans: AtomicU64,
@@ -99,7 +98,7 @@ impl Subscriber for Lines {
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
-        // Relaxed: only that numbers differ matters.
+        // Relaxed: it only matters that the numbers differ.
         Id::from_u64(self.spans.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
@@ -118,7 +117,7 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// An event's message, and its fields behind it.
+/// An event's message, followed by its fields.
 #[derive(Default)]
 struct Text {
     message: String,

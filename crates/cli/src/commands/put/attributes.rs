@@ -1,4 +1,4 @@
-//! What an inode has beside its content: owner, permissions, times, extended attributes, flags.
+//! The attributes of an inode: owner, permissions, times, extended attributes, flags.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ use super::Copy;
 use crate::commands::host::{self, Links};
 use crate::commands::volume::AtPath;
 
-/// Flags that are copied: those that chattr sets and the image keeps for everybody.
+/// Flags that are copied: those that chattr sets and every image supports.
 const COPIED_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::SYNC)
@@ -25,7 +25,7 @@ const COPIED_FLAGS: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::TOPDIR);
 
 impl Copy<'_, '_> {
-    /// Owner, permissions, extended attributes and times.
+    /// Sets owner, permissions, extended attributes and times.
     pub(super) fn attributes(
         &mut self,
         inode: InodeNr,
@@ -36,7 +36,8 @@ impl Copy<'_, '_> {
         let (fs, ctx) = (&self.volume.fs, &self.volume.ctx);
         if !self.args.no_xattrs {
             let attributes = host::xattrs(source, links)?;
-            // A list that it took over of its directory is none of the source.
+            // Remove a list that was inherited from the directory but that the source does not
+            // have.
             for name in fs.xattr_names(inode).at(path)?.iter().filter(|name| is_access_list(name)) {
                 if attributes.iter().all(|(kept, _)| kept != name) {
                     fs.remove_xattr(ctx, inode, name).at(path)?;
@@ -44,7 +45,7 @@ impl Copy<'_, '_> {
             }
             for (name, value) in attributes {
                 match fs.set_xattr(ctx, inode, &name, &value, XattrMode::Set) {
-                    // Attributes of other file systems mean nothing in this one.
+                    // Attributes of other file systems have no meaning here.
                     Err(Error::NotSupported(_)) => self.left_out.attributes += 1,
                     done => done.at(path).with_context(|| about_attribute(&name, value.len()))?,
                 }
@@ -62,7 +63,7 @@ impl Copy<'_, '_> {
         Ok(fs.set_attributes(ctx, inode, &changes).at(path)?)
     }
 
-    /// The times of the last access and of the last change that a copy gets.
+    /// The access and modification times of a copy.
     fn times(&self, metadata: &Metadata) -> (Option<Timestamp>, Timestamp) {
         let time = |seconds, nanoseconds: i64| Timestamp {
             seconds,
@@ -77,8 +78,8 @@ impl Copy<'_, '_> {
         (self.args.preserve_atime.then_some(accessed), modified)
     }
 
-    /// Gives an inode the flags that chattr sets. They come last: an immutable inode takes nothing
-    /// else.
+    /// Sets the flags of chattr. They come last, because an immutable inode accepts no other
+    /// changes.
     pub(super) fn set_flags(&self, inode: InodeNr, flags: u32, path: &[u8]) -> Result<()> {
         let wanted = InodeFlags::from_bits_retain(flags) & COPIED_FLAGS;
         let now = self.volume.fs.attributes(inode).at(path)?.flags;
@@ -88,7 +89,7 @@ impl Copy<'_, '_> {
         Ok(())
     }
 
-    /// Sets the flags of inodes that have all their names now.
+    /// Sets the flags of inodes that have all their names by now.
     pub(super) fn set_late_flags(&mut self) -> Result<()> {
         for (inode, flags, path) in std::mem::take(&mut self.flags) {
             let done = self.set_flags(inode, flags, &path);
@@ -98,12 +99,13 @@ impl Copy<'_, '_> {
     }
 }
 
-/// Whether an attribute is an access control list, which a new inode may have from its directory.
+/// Whether an attribute is an access control list, which a new inode may inherit from its
+/// directory.
 fn is_access_list(name: &[u8]) -> bool {
     name.starts_with(b"system.posix_acl_")
 }
 
-/// What to know and do when an attribute cannot be set.
+/// Explains why an attribute cannot be set, and what to do.
 fn about_attribute(name: &[u8], length: usize) -> String {
     let name = String::from_utf8_lossy(name);
     format!(

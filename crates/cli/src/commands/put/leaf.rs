@@ -1,4 +1,4 @@
-//! Everything but directories: a name, its inode, its content.
+//! Everything except directories: a name, its inode, its content.
 
 use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,7 @@ use crate::commands::interrupt;
 use crate::commands::volume::{AtPath, Place};
 
 impl Copy<'_, '_> {
-    /// Anything but a directory.
+    /// Copies anything but a directory.
     pub(super) fn leaf(
         &mut self,
         source: &Path,
@@ -57,8 +57,8 @@ impl Copy<'_, '_> {
         self.done(&place.path, inode, metadata)
     }
 
-    /// Makes a name with `make`: there, or when the name is taken beside it and then renamed over
-    /// it.
+    /// Makes a name with `make`: directly, or under a temporary name that is renamed over an
+    /// existing one.
     pub(super) fn install(
         &mut self,
         place: &Place,
@@ -82,7 +82,7 @@ impl Copy<'_, '_> {
         Ok(self.volume.fs.create(&self.volume.ctx, place.parent, &place.name, new).at(&place.path)?)
     }
 
-    /// Makes the inode with its content; gives its flags, too, where the host has some.
+    /// Makes the inode with its content. Also returns its flags, if the host has any.
     fn make(
         &mut self,
         source: &Path,
@@ -111,7 +111,7 @@ impl Copy<'_, '_> {
         if new.kind != FileType::Regular {
             return Ok((self.create(made, &new)?, None));
         }
-        // Opened before anything is made: a file that cannot be read leaves no trace.
+        // Open the file before making anything: a file that cannot be read leaves no trace.
         let file = File::open(source).on_host(source)?;
         let inode = self.create(made, &new)?;
         let written = self.fill(inode, path, |copy| copy.content(&file, source, inode, path));
@@ -119,7 +119,8 @@ impl Copy<'_, '_> {
         Ok((inode, host::flags(&file)))
     }
 
-    /// Writes with the inode open, so that its last blocks are trimmed when it is done.
+    /// Writes with the inode open, so that blocks preallocated beyond its end are trimmed
+    /// afterwards.
     pub(super) fn fill(
         &mut self,
         inode: InodeNr,
@@ -133,7 +134,7 @@ impl Copy<'_, '_> {
         Ok(released?)
     }
 
-    /// Takes back what was made when the rest of it failed.
+    /// Removes what was made if a later step failed.
     pub(super) fn or_unlink(&self, made: &Place, done: Result<()>) -> Result<()> {
         if done.is_err() && !self.volume.fs.has_failed() {
             self.volume.fs.unlink(&self.volume.ctx, made.parent, &made.name).at(&made.path)?;

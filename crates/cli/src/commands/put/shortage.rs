@@ -1,4 +1,4 @@
-//! What it would take to copy everything into an image that is full.
+//! How much space a full image lacks.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -11,17 +11,17 @@ use walkdir::WalkDir;
 
 use super::Copy;
 
-/// Room that names take.
+/// The space that names need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Need {
     names: u64,
     inodes: u64,
-    /// Content in whole clusters; of a directory one.
+    /// Content in whole clusters; one cluster for a directory.
     bytes: u64,
 }
 
 impl Need {
-    /// Adds another name of an inode.
+    /// Adds a further name of an inode.
     pub(super) const fn add_name(&mut self) {
         self.names += 1;
     }
@@ -32,7 +32,7 @@ impl Need {
         self.inodes += 1;
         let content = match () {
             () if metadata.is_dir() => cluster,
-            // Holes take nothing.
+            // Holes take no space.
             () if metadata.is_file() => metadata.size().min(metadata.blocks().saturating_mul(512)),
             () => 0,
         };
@@ -41,13 +41,13 @@ impl Need {
 }
 
 impl Copy<'_, '_> {
-    /// Bytes of a cluster of the image.
+    /// Cluster size of the image in bytes.
     pub(super) fn cluster(&self) -> u64 {
         let geometry = self.volume.fs.geometry();
         1 << (geometry.block_bits() + geometry.cluster_ratio_bits())
     }
 
-    /// What was copied, what was not, and how much room is missing.
+    /// Says what was copied, what was not, and how much space is missing.
     pub(super) fn shortage(&self, sources: &[OsString]) -> String {
         let all = self.need_of(sources);
         let names = all.names.saturating_sub(self.copied.names);
@@ -61,8 +61,7 @@ impl Copy<'_, '_> {
             shown_bytes(self.copied.bytes),
             shown_bytes(bytes)
         );
-        // Space is short although the content would fit: what is missing is for maps and
-        // directories.
+        // If the content alone would fit, the missing space is for block mappings and directories.
         let short_inodes = inodes.saturating_sub(free.inodes_free);
         if short > 0 || short_inodes == 0 {
             told += &format!("; about {} more are needed", shown_bytes(short.max(self.cluster())));
@@ -73,7 +72,7 @@ impl Copy<'_, '_> {
         told + " (--keep-going copies what fits)"
     }
 
-    /// What all sources take. What cannot be read counts nothing.
+    /// The needs of all sources. Unreadable entries count as nothing.
     fn need_of(&self, sources: &[OsString]) -> Need {
         let mut need = Need::default();
         let mut seen = HashSet::new();
@@ -92,7 +91,7 @@ impl Copy<'_, '_> {
     }
 }
 
-/// Bytes for people.
+/// A byte count for people.
 pub(crate) fn shown_bytes(bytes: u64) -> String {
     units::bytes(count_as_f64(bytes))
 }

@@ -1,7 +1,7 @@
-//! What is read to its end, whatever it is: standard input, pipes, devices.
+//! Sources that are read to their end: standard input, pipes, devices.
 //!
-//! It is read in a thread of its own, because a read (or the opening of a pipe that nobody writes
-//! to) can wait for ever, and a signal is to end the work.
+//! A separate thread reads them. A read, or opening a pipe without a writer, can block for ever,
+//! and a signal must still end the work.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,10 +19,10 @@ use crate::commands::host::{HostError, OnHost};
 use crate::commands::interrupt;
 use crate::commands::volume::{AtPath, Entry, Place};
 
-/// Time between two looks for a signal.
+/// Time between two checks for a signal.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Where bytes come from.
+/// The source of the bytes.
 pub(super) enum Stream {
     StandardInput,
     /// A pipe or device of the host.
@@ -30,7 +30,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Starts to read. Pieces come until the end, or with an error.
+    /// Starts reading. Sends pieces until the end or an error.
     fn pieces(self) -> Receiver<Result<Vec<u8>, HostError>> {
         let (sender, receiver) = sync_channel(2);
         std::thread::spawn(move || {
@@ -41,7 +41,7 @@ impl Stream {
                 };
                 loop {
                     let piece = piece(&mut *input, &path)?;
-                    // Nobody receives any more when the copy failed.
+                    // The receiver is gone if the copy failed.
                     if piece.is_empty() || sender.send(Ok(piece)).is_err() {
                         return Ok(());
                     }
@@ -55,7 +55,7 @@ impl Stream {
     }
 }
 
-/// The next piece, filled as far as the input goes; empty at its end.
+/// The next piece, filled as far as possible; empty at the end.
 fn piece(input: &mut dyn Read, path: &Path) -> Result<Vec<u8>, HostError> {
     let mut bytes = Vec::with_capacity(CHUNK);
     input.take(u64_from_usize(CHUNK)).read_to_end(&mut bytes).on_host(path)?;
@@ -63,13 +63,13 @@ fn piece(input: &mut dyn Read, path: &Path) -> Result<Vec<u8>, HostError> {
 }
 
 impl Copy<'_, '_> {
-    /// What is read becomes a file of the name DEST.
+    /// Copies the stream to a file named DEST.
     pub(super) fn stream(&mut self, stream: Stream, dest: &[u8]) -> Result<()> {
         let place = self.volume.exactly(dest, Entry::Other)?;
         self.stream_to(stream, &place)
     }
 
-    /// What is read becomes a file; owner and permissions are not those of a pipe.
+    /// Copies the stream to a file. Owner and permissions are not those of the pipe.
     pub(super) fn stream_to(&mut self, stream: Stream, place: &Place) -> Result<()> {
         let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
         let (uid, gid) = (self.owner.uid.unwrap_or(0), self.owner.gid.unwrap_or(0));

@@ -1,4 +1,4 @@
-//! Directories with all that is in them, in the order of names.
+//! Directories with everything in them, in the order of names.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -24,12 +24,12 @@ struct Filling {
 }
 
 impl Copy<'_, '_> {
-    /// A directory with all that is in it, in the order of names: as `place`, or its content into
-    /// `dest`.
+    /// Copies a directory with everything in it, in the order of names: as `place`, or its content
+    /// into `dest`.
     pub(super) fn tree(&mut self, source: &Path, place: Option<Place>, dest: &[u8]) -> Result<()> {
         let mut open: Vec<Filling> = Vec::new();
         let ended = self.walk(source, place.as_ref(), dest, &mut open);
-        // Also when the work ends early: what was made is as complete as it can be.
+        // Also when the work ends early, so that what was made is as complete as possible.
         while let Some(filled) = open.pop() {
             self.finish(Some(filled))?;
         }
@@ -74,7 +74,7 @@ impl Copy<'_, '_> {
         Ok(())
     }
 
-    /// Makes a directory, or finds the one that is there.
+    /// Makes a directory, or accepts an existing one.
     fn directory(
         &mut self,
         place: Option<&Place>,
@@ -96,7 +96,7 @@ impl Copy<'_, '_> {
         Ok((inode, path))
     }
 
-    /// Gives a directory its attributes once it is filled: filling changes its times.
+    /// Gives a directory its attributes once it is filled, because filling changes its times.
     fn finish(&mut self, filled: Option<Filling>) -> Result<()> {
         let Some(Filling { inode, path, source, metadata }) = filled else { return Ok(()) };
         let done = self.attributes(inode, (&source, Links::Kept), &metadata, &path).and_then(|()| {

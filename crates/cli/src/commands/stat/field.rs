@@ -1,4 +1,4 @@
-//! A list of labelled values that prints as text or as one JSON object.
+//! A list of labelled values, printed as text or as one JSON object.
 
 use std::io::Write;
 
@@ -22,18 +22,18 @@ impl Fields {
         self.json.insert(key(label), json.into());
     }
 
-    /// Adds a value that looks the same in both.
+    /// Adds a number, shown equally in text and JSON.
     pub(super) fn number(&mut self, label: &str, number: u64) {
         self.add(label, &number.to_string(), number);
     }
 
-    /// Adds a text that looks the same in both.
+    /// Adds a text, shown equally in text and JSON.
     pub(super) fn text(&mut self, label: &str, text: &str) {
         self.add(label, text, text);
     }
 
-    /// Adds bytes of the image that are text as a rule; in JSON a second key has them where they
-    /// are not.
+    /// Adds bytes of the image that are usually text. If they are not, a second JSON key holds the
+    /// bytes.
     pub(super) fn bytes(&mut self, label: &str, bytes: &[u8]) {
         let mut object = Value::Object(std::mem::take(&mut self.json));
         names::add(&mut object, &key(label), bytes);
@@ -43,13 +43,13 @@ impl Fields {
         self.lines.push(format!("{:<26}{}", format!("{label}:"), names::text(bytes)));
     }
 
-    /// Adds a moment.
+    /// Adds a point in time.
     pub(super) fn time(&mut self, label: &str, seconds: u64) {
         let text = ctime(i64::try_from(seconds).unwrap_or(i64::MAX));
         self.add(label, &text, seconds);
     }
 
-    /// Adds a line that does not have the usual shape.
+    /// Adds a line in an unusual form.
     pub(super) fn line(&mut self, key: &str, line: String, json: impl Into<Value>) {
         self.lines.push(line);
         self.json.insert(key.to_owned(), json.into());

@@ -77,7 +77,7 @@ impl<'r> Figures<'r> {
         (first, first + self.sb.geometry().inode_table_blocks() - 1)
     }
 
-    /// Stored checksums of block and inode bitmap.
+    /// Stored checksums of the block bitmap and the inode bitmap.
     fn bitmap_checksums(&self) -> Option<(u32, u32)> {
         let raw = self.desc.raw();
         self.sb.features().has_metadata_csum().then(|| (raw.block_bitmap_csum(), raw.inode_bitmap_csum()))
@@ -109,7 +109,7 @@ impl<'r> Figures<'r> {
             parts.push(format!("{kind} superblock at {block}"));
         }
         if let Some((first, last)) = inclusive(&self.head.descriptors) {
-            // A meta group has one descriptor block, a classic table is shown as a range.
+            // A meta group has one descriptor block. A classic table is shown as a range.
             let per_block = self.sb.heads().descriptors_per_block(self.sb.geometry());
             let meta_group = self.desc.group().raw() / per_block;
             let is_classic = self.sb.heads().first_meta_bg.is_none_or(|meta| meta_group < meta);
@@ -142,7 +142,7 @@ impl<'r> Figures<'r> {
         )
     }
 
-    /// Where a block is, counted from its group.
+    /// The position of a block relative to its group.
     fn relative(&self, block: BlockNr) -> String {
         let geometry = self.sb.geometry();
         let group = geometry.group_of(block);

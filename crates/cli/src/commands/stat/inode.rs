@@ -1,4 +1,4 @@
-//! One inode: what coreutils' stat shows, and where ext4 keeps it.
+//! One inode: what coreutils' stat shows, and where ext4 stores it.
 
 use blockyard_inspect::path::LastLink;
 use std::io::Write;
@@ -79,7 +79,7 @@ fn xattrs(reader: &Reader, inode: &Inode, fields: &mut Fields) -> Result<()> {
     if attributes.is_empty() {
         return Ok(());
     }
-    // Names begin with that of their namespace, so that none begins with `hex:`.
+    // Every name begins with its namespace, so none begins with `hex:`.
     let key = |name: &[u8]| match std::str::from_utf8(name) {
         Ok(text) => text.to_owned(),
         Err(_) => format!("hex:{}", names::hexadecimal(name)),

@@ -29,7 +29,7 @@ pub(super) fn print(reader: &Reader, json: bool, out: &mut dyn Write) -> Result<
     inodes(sb, &mut fields);
     recorded_errors(sb.raw(), &mut fields);
     protection(sb, &mut fields);
-    // A damaged journal or MMP block does not keep the rest from being shown.
+    // A damaged journal or MMP block does not hide the rest.
     let found = journal(reader, &mut fields).and_then(|()| mmp(reader, &mut fields));
     fields.print(json, out)?;
     if !json {
@@ -195,7 +195,7 @@ fn history(raw: &RawSuperblock, fields: &mut Fields) {
     }
     fields.time("Last write time", raw.write_time());
     fields.number("Mount count", raw.s_mnt_count.get().into());
-    // Both are signed on disk for those who print them: 0xFFFF stands for "never".
+    // Both are printed as signed numbers: 0xFFFF is -1, which means "never".
     let most = i64::from(raw.s_max_mnt_count.get().cast_signed());
     fields.add("Maximum mount count", &most.to_string(), most);
     fields.time("Last checked", raw.check_time());
@@ -218,7 +218,7 @@ fn history(raw: &RawSuperblock, fields: &mut Fields) {
     }
 }
 
-/// A time span in months, weeks and days, and the rest as a clock, as dumpe2fs words it.
+/// A duration in months, weeks and days, and the rest as a clock time, in dumpe2fs's wording.
 fn interval_text(seconds: u64) -> String {
     if seconds == 0 {
         return "<none>".to_owned();
@@ -239,7 +239,7 @@ fn interval_text(seconds: u64) -> String {
     parts.join(", ")
 }
 
-/// KiB in the first unit that leaves less than 8192 whole ones, rounded to the nearest.
+/// KiB in the first unit with fewer than 8192 whole units, rounded to the nearest.
 fn written_text(kib: u64) -> String {
     let units = [("kB", 0), ("MB", 10), ("GB", 20), ("TB", 30)];
     let (unit, shift) = units.into_iter().find(|(_, shift)| kib >> shift < 8192).unwrap_or(("PB", 40));
@@ -247,7 +247,7 @@ fn written_text(kib: u64) -> String {
     format!("{} {unit}", kib.saturating_add(half) >> shift)
 }
 
-/// The name of a number in a table such as /etc/passwd.
+/// The name of an id in a table such as /etc/passwd.
 fn name_of(file: &str, id: u16) -> Option<String> {
     let table = std::fs::read_to_string(file).ok()?;
     let number = id.to_string();
@@ -276,7 +276,7 @@ fn inodes(sb: &Superblock, fields: &mut Fields) {
         fields.number("Journal inode", raw.s_journal_inum.get().into());
     }
     if raw.s_journal_dev.get() != 0 {
-        // dumpe2fs aligns this line with a tab, as the inode size's.
+        // dumpe2fs aligns this line with a tab, like the inode size.
         let device = raw.s_journal_dev.get();
         fields.line("journal_device", format!("Journal device:\t          0x{device:04x}"), device);
     }
@@ -353,7 +353,7 @@ fn recorded_errors(raw: &RawSuperblock, fields: &mut Fields) {
     }
 }
 
-/// The names that the recorded error codes have.
+/// The names of the recorded error codes.
 fn error_code(code: u8) -> String {
     const NAMES: [&str; 17] = [
         "UNKNOWN",

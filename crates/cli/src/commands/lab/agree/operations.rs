@@ -23,7 +23,7 @@ pub(crate) struct OperationArgs {
     /// Play this operation trace (JSON Lines) on the kernel and in the engine
     #[arg(long, conflicts_with_all = ["loads", "images", "replay", "every"])]
     trace: Option<PathBuf>,
-    /// Make a trace of this kind instead (see `lab trace make`)
+    /// Generate a trace of this kind instead (see `lab trace make`)
     #[arg(long, conflicts_with_all = ["trace", "loads", "images", "replay", "every"])]
     make: Option<String>,
     /// Arguments of mke2fs for the start image
@@ -35,42 +35,42 @@ pub(crate) struct OperationArgs {
     /// Size of the start image in MiB; the file is sparse
     #[arg(long, default_value_t = 4096)]
     mib: u64,
-    /// MiB of file space that a made trace may fill
+    /// MiB of file space that a generated trace may fill
     #[arg(long, default_value_t = 256)]
     space: u64,
     /// Mount options of the kernel's side
     #[arg(long, default_value = "")]
     mount: String,
-    /// Play this trace on the start image first, by the kernel
+    /// First play this trace on the start image, in the kernel
     #[arg(long)]
     age: Option<PathBuf>,
-    /// Age the start image first: by this many operations of the kind `ageing`, played by the
-    /// kernel, or by a life in the engine, PROFILE[:N][:P%] (see lab age)
+    /// Age the start image first: with this many operations of the kind `ageing`, played by the
+    /// kernel, or with a profile in the engine, PROFILE[:N][:P%] (see lab age)
     #[arg(long, default_value = "0", conflicts_with = "age")]
     aged: Aged,
-    /// Workers of made traces: they take turns, each on a CPU slot and in a directory of its own
+    /// Workers of generated traces: they take turns, each on its own CPU slot and in its own
+    /// directory
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: u32,
     /// Seeds of the table, comma-separated: each cell is the sum over them [default: --seed]
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["trace", "make"])]
     seeds: Vec<u64>,
-    /// The whole document of tables, as Markdown: fresh images, two workers, aged images (as --aged
-    /// says); with --ceiling
+    /// Print the whole document of tables, as Markdown: fresh images, two workers, aged images (as
+    /// --aged says); with --ceiling
     #[arg(long, conflicts_with_all = ["trace", "make", "workers"])]
     report: bool,
-    /// Load bitmaps as they are needed, not all after each mount
+    /// Load bitmaps on demand, not all of them after each mount
     #[arg(long)]
     lazy: bool,
-    /// Compare the kernel with the kernel: the most that can be reached
+    /// Compare the kernel with itself: the most that can be reached
     #[arg(long)]
     ceiling: bool,
-    /// Folder of the images [default: /dev/shm where it exists, else the folder for temporary
-    /// files]
+    /// Folder for the images [default: /dev/shm if it exists, else the folder for temporary files]
     #[arg(long)]
     scratch: Option<PathBuf>,
 }
 
-/// What `--aged` takes.
+/// The values of `--aged`.
 #[derive(Clone, Debug)]
 enum Aged {
     Operations(u64),
@@ -104,7 +104,7 @@ impl Aged {
     }
 }
 
-/// Options that both levels have.
+/// Options of both levels.
 pub(crate) struct Common {
     pub(crate) loads: Vec<String>,
     pub(crate) images: Vec<String>,
@@ -117,7 +117,7 @@ pub(crate) struct Common {
 }
 
 impl OperationArgs {
-    /// Whether level 2 is meant.
+    /// Whether the options ask for level 2.
     pub(crate) fn are_given(&self) -> bool {
         self.trace.is_some() || self.make.is_some()
     }
@@ -158,7 +158,7 @@ impl OperationArgs {
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
     }
 
-    /// Every kind of trace on every image with every mount.
+    /// Runs every kind of trace on every image with every mount.
     fn run_matrix(self, common: &Common, output: &Output) -> Result<ExitCode> {
         let matrix = Matrix {
             kinds: common.loads.clone(),
@@ -189,14 +189,14 @@ impl OperationArgs {
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
     }
 
-    /// What a comparison with the kernel can be measured by.
+    /// Prints by what a comparison with the kernel should be measured.
     fn say_limit(&self, output: &Output) {
         if !self.ceiling && !output.json && !output.quiet {
             println!("{LIMIT}");
         }
     }
 
-    /// What is played on the start image first.
+    /// The trace to play on the start image first.
     fn ageing(&self, common: &Common) -> Result<Option<Vec<Line>>> {
         match (&self.age, self.aged.operations()) {
             (Some(path), _) => read_trace(path).map(Some),
@@ -221,14 +221,14 @@ impl OperationArgs {
     }
 }
 
-/// Printed where the kernel was not compared with itself.
+/// Printed if the kernel was not compared with itself.
 const LIMIT: &str = "The kernel itself does not repeat long mixed traces: --ceiling compares it with itself and shows by how much.";
 
 /// Operations that age the images of the report.
 const AGED: u64 = 200_000;
 
-/// The parts of the report: fresh images, two workers on such, and images aged in the way that was
-/// asked for, else by [`AGED`] operations of the kernel.
+/// The parts of the report: fresh images, two workers on fresh images, and images aged as asked
+/// for, or else by [`AGED`] operations of the kernel.
 fn of_report(matrix: Matrix) -> Vec<Matrix> {
     let fresh = Matrix { aged: 0, lived: None, ..matrix.clone() };
     let two = Matrix { workers: 2, ..fresh.clone() };
@@ -237,8 +237,8 @@ fn of_report(matrix: Matrix) -> Vec<Matrix> {
     vec![fresh, two, aged]
 }
 
-/// One measurement with its sums. Rows of Markdown, and objects of JSON, come as they are measured;
-/// the table for a terminal at the end, when it is known how wide its columns are.
+/// One measurement with its sums. Markdown rows and JSON objects are printed as they are measured.
+/// The table for a terminal comes at the end, when its column widths are known.
 fn run_one(matrix: &Matrix, form: Form, output: &Output) -> Result<Vec<matrix::Cell>> {
     matrix.check()?;
     let mut rows = Rows::default();
@@ -279,7 +279,7 @@ fn markdown(row: &[String]) -> String {
     format!("| {} |\n", row.join(" | "))
 }
 
-/// What was compared by whom.
+/// Says on which machine and how the comparison was made.
 fn preamble() -> String {
     let environment = Environment::of_this_machine(command_line(), String::new());
     format!(
@@ -288,7 +288,7 @@ fn preamble() -> String {
     )
 }
 
-/// A memory file system when there is one.
+/// A file system in memory, if there is one.
 fn fast_scratch() -> PathBuf {
     let shared = Path::new("/dev/shm");
     if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() }
@@ -347,7 +347,7 @@ fn what_is_equal(agreement: &Agreement) -> Table {
 mod tests {
     use super::*;
 
-    /// `--aged PROFILE` was left out of the report, which aged by the kernel's operations.
+    /// The report once ignored `--aged PROFILE` and aged by operations of the kernel.
     #[test]
     fn the_report_ages_as_it_is_told() {
         let fresh = Matrix {
