@@ -1,4 +1,4 @@
-//! chmod, chown and touch inside an image, and owners by the names that the image knows.
+//! chmod, chown and touch inside an image, with owners by the names that the image knows.
 
 #![allow(clippy::unwrap_used)]
 
@@ -50,7 +50,7 @@ fn seen(image: &str, path: &str) -> (u64, u64, u64) {
     (number("mode") & 0o7777, number("uid"), number("gid"))
 }
 
-/// Permissions could not be changed without a mount. What comes out is what chmod makes of a
+/// Permissions could once be changed only through a mount. The result equals that of chmod on a
 /// mounted image.
 #[test]
 fn permissions_are_changed_as_chmod_does() {
@@ -73,7 +73,7 @@ fn permissions_are_changed_as_chmod_does() {
         let options: Vec<&str> = more.into_iter().collect();
         done(&[&["chmod"], options.as_slice(), &[&ours, mode, path]].concat());
         let target = format!("{}{path}", mounted.path().display());
-        // The umask of chmod is that of an image: none.
+        // chmod runs without a umask, as there is none in an image.
         let line = format!("umask 0; chmod {} -- '{mode}' '{target}'", options.concat());
         assert!(run("sh", &["-c", &line]).status.success(), "{line}");
     }
@@ -86,7 +86,7 @@ fn permissions_are_changed_as_chmod_does() {
     e2fsck_clean(Path::new(&ours));
 }
 
-/// Owners are names of the image, not of the host; numbers need no file.
+/// Owner names come from the image, not from the host. Numbers need no file.
 #[test]
 fn owners_are_names_of_the_image() {
     if !require(&["e2fsck"]) {
@@ -105,7 +105,7 @@ fn owners_are_names_of_the_image() {
     done(&["put", &image, &file("group", "root:x:0:\nstaff:x:50:www\n"), "/etc/"]);
     done(&["chmod", &image, "6755", "/d/one"]);
     done(&["chown", &image, "www:staff", "/d/one"]);
-    // Another owner, no set-id bits: as on Linux.
+    // A new owner clears the set-id bits, as on Linux.
     assert_eq!(seen(&image, "/d/one"), (0o755, 4711, 50));
     done(&["chown", &image, "www:", "/d/below/two"]);
     assert_eq!(seen(&image, "/d/below/two").1, 4711);
@@ -127,7 +127,7 @@ fn owners_are_names_of_the_image() {
     e2fsck_clean(Path::new(&image));
 }
 
-/// Times are those that are asked for, and files appear.
+/// Times are set as requested, and missing files are made.
 #[test]
 fn touch_sets_times_and_makes_files() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! `blockyard build` from the command line: what it prints, what it refuses, and that no half-made
-//! image is left.
+//! `blockyard build` on the command line: what it prints and what it refuses. It never leaves a
+//! half-made image.
 
 #![allow(clippy::unwrap_used)]
 
@@ -128,7 +128,7 @@ fn what_the_target_holds_stays_until_the_image_is_complete() {
     fs::set_permissions(folder.path().join("tree/below/file"), fs::Permissions::from_mode(0o0)).unwrap();
     let forced = build(folder.path(), &["-F", "tree", "tree.img"]);
     if forced.status.success() {
-        // Who may read everything.
+        // The user may read everything (root).
         assert!(fs::read(&image).unwrap() != before);
     } else {
         assert!(fs::read(&image).unwrap() == before, "a failure leaves what was there");
@@ -158,14 +158,14 @@ fn an_archive_is_taken_from_a_file_and_from_a_stream() {
     assert!(command.output().unwrap().status.success());
     let image = |name: &str| fs::read(folder.path().join(name)).unwrap();
     assert!(image("tree.img") == image("file.img") && image("file.img") == image("stream.img"));
-    // A pipe with a name, as the shell makes for <(...).
+    // A named pipe, as the shell makes for <(...).
     let script = format!("exec '{}' build <(cat tree.tgz) pipe.img", env!("CARGO_BIN_EXE_blockyard"));
     let mut command = Command::new("bash");
     command.args(["-c", &script]).current_dir(folder.path()).env_remove("SOURCE_DATE_EPOCH");
     let made = command.output().unwrap();
     assert!(made.status.success(), "{}", text(&made.stderr));
     assert!(image("pipe.img") == image("file.img"));
-    // What is no archive leaves nothing, and says why.
+    // A file that is not an archive gives an error, and leaves nothing behind.
     fs::write(folder.path().join("none"), vec![b'x'; 4096]).unwrap();
     let refused = build(folder.path(), &["none", "none.img"]);
     assert_eq!((refused.status.code(), folder.path().join("none.img").exists()), (Some(8), false));
@@ -175,7 +175,7 @@ fn an_archive_is_taken_from_a_file_and_from_a_stream() {
     assert!(text(&missing.stderr).contains("nowhere"), "{}", text(&missing.stderr));
 }
 
-/// What no file of ext4 has is told, and the image is made.
+/// Attributes that no ext4 file can have are reported, and the image is still made.
 #[test]
 fn attributes_that_are_left_out_are_told() {
     if !blockyard_testkit::require(&["tar"]) {
@@ -195,7 +195,7 @@ fn attributes_that_are_left_out_are_told() {
     assert_eq!(told.lines().count(), 1, "{told}");
 }
 
-/// An archive that is refused is refused at once, whether its writer goes on or not.
+/// A bad archive is refused at once, whether or not its writer continues.
 #[test]
 fn a_refusal_does_not_wait_for_the_writer() {
     if !blockyard_testkit::require(&["tar", "gzip", "zstd", "xz"]) {
@@ -257,7 +257,7 @@ fn a_stream_holds_the_same_image() {
     assert!(
         printed.status.success() && printed.stderr.is_empty() && printed.stdout.len() < expected.len() / 10
     );
-    // Options stand anywhere.
+    // Options may come anywhere.
     assert!(build(folder.path(), &["tree", "--compress", "gz", "tree.img.gz"]).status.success());
     let unpacked =
         Command::new("gzip").args(["-dc", "tree.img.gz"]).current_dir(folder.path()).output().unwrap();
@@ -348,7 +348,7 @@ fn local_files_are_added_and_the_image_itself_is_not() {
     assert!(made.status.success(), "{}", text(&made.stderr));
     assert!(text(&made.stderr).contains("nowhere"), "{}", text(&made.stderr));
     let first = fs::read(at.join("tree/own.img")).unwrap();
-    // The image lies in its source: made again it is the same.
+    // The image is inside its own source. Making it again gives the same bytes.
     let again = make("tree/own.img", &["-F", "--time", "1"]);
     assert!(again.status.success(), "{}", text(&again.stderr));
     assert!(text(&again.stderr).contains("left out"), "{}", text(&again.stderr));
@@ -368,7 +368,7 @@ fn local_files_are_added_and_the_image_itself_is_not() {
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
 }
 
-/// A signal ends a build also while its stream is written, and leaves no file.
+/// A signal ends a build even while its stream is written, and no file is left.
 #[test]
 fn an_interrupted_stream_ends_and_leaves_nothing() {
     let folder = tree();
@@ -386,10 +386,10 @@ fn an_interrupted_stream_ends_and_leaves_nothing() {
         let mut child = command.spawn().unwrap();
         let mut stream = child.stdout.take().unwrap();
         if arguments[1] == "-" {
-            // More than a pipe holds is still to come once the first byte is there.
+            // After the first byte, more is still to come than a pipe holds.
             stream.read_exact(&mut [0]).unwrap();
         } else {
-            // The file beside the one that is asked for.
+            // The temporary file next to the requested one.
             while fs::read_dir(folder.path()).unwrap().count() < 2 && child.try_wait().unwrap().is_none() {
                 std::thread::yield_now();
             }

@@ -1,5 +1,5 @@
-//! Manners of every command: wrong usage is one line, a reader that goes away is no reason to stop,
-//! and output that cannot be written is told.
+//! Conventions of every command: wrong usage is one line, a reader that goes away does not stop the
+//! work, and output that cannot be written is reported.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn blockyard<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
     Command::new(BLOCKYARD).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Asserts wrong usage: one line that holds `what` and says where to read on.
+/// Asserts wrong usage: one line that contains `what` and says where to read more.
 fn wrong(arguments: &[&str], what: &str, command: &str) {
     let output = blockyard(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -70,7 +70,7 @@ fn each_mistake_is_named() {
     ] {
         wrong(arguments, what, command);
     }
-    // A command that needs another word shows which there are.
+    // A command that needs a subcommand lists the possible ones.
     for words in [&[][..], &["lab"], &["policy"]] {
         let output = blockyard(words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");
@@ -90,7 +90,7 @@ fn image(folder: &Path) -> PathBuf {
     path
 }
 
-/// Names in messages are escaped, so that a message is one line and does nothing to a terminal.
+/// Names in messages are escaped, so that a message is one line and harmless on a terminal.
 #[test]
 fn names_do_not_break_messages() {
     let folder = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ fn names_do_not_break_messages() {
     }
 }
 
-/// Runs with a standard output (or error) whose reader goes away after one byte, or at once.
+/// Runs with a standard output (or error) whose reader closes after one byte, or at once.
 fn with_closed_reader(arguments: &[&str], bytes: usize, is_error: bool) -> Output {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut command = Command::new(BLOCKYARD);
@@ -118,7 +118,7 @@ fn with_closed_reader(arguments: &[&str], bytes: usize, is_error: bool) -> Outpu
         command.stdout(writer);
     }
     let child = command.spawn().unwrap();
-    // The command keeps the writing end, which must be gone when it ends.
+    // The command object holds the writing end, which must be closed when the child ends.
     drop(command);
     let mut seen = vec![0; bytes];
     reader.read_exact(&mut seen).unwrap();
@@ -159,7 +159,7 @@ fn a_reader_that_goes_away_stops_nothing() {
         let output = with_closed_reader(arguments, 0, false);
         assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()), "{arguments:?}");
     }
-    // Nor one that does not want to hear of errors.
+    // Nor does a reader that ignores errors.
     let missing: Vec<String> = (0..300).map(|number| format!("/none{number}")).collect();
     let mut arguments = vec!["rm", "-r", image];
     arguments.extend(missing.iter().map(String::as_str));
@@ -169,7 +169,7 @@ fn a_reader_that_goes_away_stops_nothing() {
     assert!(blockyard(&["check", "-n", image]).status.success());
 }
 
-/// A full disk under standard output is an error of its own.
+/// A full disk behind standard output is a separate error.
 #[test]
 fn output_that_cannot_be_written_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,11 +187,11 @@ fn output_that_cannot_be_written_is_told() {
             "{arguments:?}"
         );
     }
-    // What was asked for was done all the same.
+    // The requested work was done all the same.
     assert_eq!(blockyard(&["ls", image]).stdout, b"dir\nlost+found\n");
 }
 
-/// Without any of the standard streams a command still does its work.
+/// Without any standard stream, a command still does its work.
 #[test]
 fn closed_streams_are_no_reason_to_stop() {
     let folder = tempfile::tempdir().unwrap();
@@ -204,7 +204,7 @@ fn closed_streams_are_no_reason_to_stop() {
     assert!(blockyard(&["cat", path.to_str().unwrap(), "/empty"]).stdout.is_empty());
 }
 
-/// --quiet prints nothing but errors, whatever the command; --json is not quieted.
+/// --quiet leaves only errors, in every command; --json output remains.
 #[test]
 fn quiet_is_quiet() {
     let folder = tempfile::tempdir().unwrap();

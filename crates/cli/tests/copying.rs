@@ -1,4 +1,4 @@
-//! `put` and `get` as their users meet them: the same bytes for the same tree, operands as with cp,
+//! `put` and `get` from the user's view: the same bytes for the same tree, operands as in cp,
 //! set-id bits, flags, interruption, full images and hosts, and messages that name the side.
 
 #![allow(clippy::unwrap_used)]
@@ -21,14 +21,14 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs a command that must succeed without a word on standard error.
+/// Runs a command that must succeed and print nothing on standard error.
 fn done(arguments: &[&str]) -> String {
     let output = command(arguments).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}: {}", errors(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail with an exit code and one line, which is given.
+/// Runs a command that must fail with an exit code and one line, which is returned.
 fn fails(arguments: &[&str], code: i32) -> String {
     let output = command(arguments).output().unwrap();
     let said = errors(&output);
@@ -41,20 +41,20 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// An image of ours in a folder.
+/// An image made by blockyard, in a folder.
 fn image(folder: &Path, size: &str) -> String {
     let path = folder.join("image");
     done(&["mkfs", "-q", "-F", "-b", "1024", "--seed", "7", "--time", "1700000000", text(&path), size]);
     text(&path).to_owned()
 }
 
-/// A tree with most kinds of names, later than the time of the tests and before it.
+/// A tree with most types of files, some later than the tests' fixed time and some before it.
 fn small_tree(at: &Path) {
     std::fs::create_dir_all(at.join("d/empty")).unwrap();
     for number in [7, 3, 9, 1, 5] {
         std::fs::write(at.join(format!("d/{number}")), vec![b'x'; 3000 * number]).unwrap();
     }
-    // Zeroes that are written are no hole to the host.
+    // Written zeroes are not a hole on the host.
     let mut mixed = vec![0; 200_000];
     mixed[100_000] = 1;
     std::fs::write(at.join("mixed"), mixed).unwrap();
@@ -64,7 +64,7 @@ fn small_tree(at: &Path) {
     old.set_modified(std::time::UNIX_EPOCH + Duration::from_nanos(1_600_000_000_000_000_005)).unwrap();
 }
 
-/// The bytes of an image into which the tree was put.
+/// The bytes of an image that the tree was copied into.
 fn filled(folder: &Path, tree: &Path, variable: Option<&str>) -> Vec<u8> {
     let image = image(folder, "16M");
     let content = format!("{}/.", tree.display());
@@ -79,9 +79,9 @@ fn filled(folder: &Path, tree: &Path, variable: Option<&str>) -> Vec<u8> {
     std::fs::read(image).unwrap()
 }
 
-/// Twice the same tree gave two images: access times were copied, and reading changes them. Copies
-/// of a tree differ in the order of their directories, in holes, and in times that are later than
-/// the one that is asked for.
+/// The same tree once gave two different images, because access times were copied and reading
+/// changes them. The copies here differ in directory order, in holes, and in times later than the
+/// requested one.
 #[test]
 fn the_same_tree_gives_the_same_bytes() {
     if !require(&["e2fsck"]) {
@@ -91,7 +91,7 @@ fn the_same_tree_gives_the_same_bytes() {
     let [tree, copy] = ["tree", "copy"].map(|name| folder.path().join(name));
     small_tree(&tree);
     let first = filled(folder.path(), &tree, None);
-    // Read since, in another order, and at another time of access.
+    // Read since, in another order, with other access times.
     std::fs::create_dir(&copy).unwrap();
     for name in ["link", "mixed", "d"] {
         let options: &[&str] = if name == "mixed" { &["-a", "--sparse=always"] } else { &["-a"] };
@@ -113,7 +113,7 @@ fn the_same_tree_gives_the_same_bytes() {
     assert_eq!(stat("/d/3")["accessed"], stat("/d/3")["modified"]);
 }
 
-/// Without a fixed time the times of access are those of the copy, unless they are asked for.
+/// Without a fixed time, access times are those of the copy, unless they are asked for.
 #[test]
 fn times_of_access_are_copied_when_asked_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ fn times_of_access_are_copied_when_asked_for() {
     let old = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let times = std::fs::FileTimes::new().set_accessed(old).set_modified(old);
     std::fs::File::options().write(true).open(&file).unwrap().set_times(times).unwrap();
-    // In this order: reading the file changes its time.
+    // In this order, because reading the file changes its access time.
     done(&["put", "--preserve-atime", &image, text(&file), "/then"]);
     done(&["put", &image, text(&file), "/now"]);
     let accessed = |path: &str| -> i64 {
@@ -142,7 +142,7 @@ fn times_of_access_are_copied_when_asked_for() {
     done(&["check", "-n", &image]);
 }
 
-/// `put IMG <(cmd) /x` stored a link that leads nowhere.
+/// `put IMG <(cmd) /x` once stored a dangling link.
 #[test]
 fn operands_are_followed_as_cp_does() {
     if !require(&["e2fsck"]) {
@@ -179,7 +179,7 @@ fn operands_are_followed_as_cp_does() {
     shell("pipe /through");
     assert!(writer.unwrap().wait().unwrap().success());
     assert_eq!(done(&["cat", &image, "/through"]), "through\n");
-    // Out of the image as into it.
+    // The same rules apply in the other direction.
     let to = path("to");
     std::fs::create_dir(&to).unwrap();
     done(&["put", &image, text(&path("file")), "/file"]);
@@ -192,7 +192,7 @@ fn operands_are_followed_as_cp_does() {
     e2fsck_clean(Path::new(&image));
 }
 
-/// A slash behind a destination means a directory; nothing else is made of that name.
+/// A slash after a destination means a directory. No other file is made under that name.
 #[test]
 fn a_slash_at_the_end_means_a_directory() {
     let folder = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ fn a_slash_at_the_end_means_a_directory() {
     assert_eq!(done(&["ls", &image]), "e\nfile\nlost+found\ntree\n");
 }
 
-/// A program that cannot get its owner must not run as its new one.
+/// A program that cannot keep its owner must not run with set-id bits as its new owner.
 #[test]
 fn set_id_bits_go_when_the_owner_cannot_be_given() {
     if !require(&["root", "setpriv"]) {
@@ -249,13 +249,13 @@ fn set_id_bits_go_when_the_owner_cannot_be_given() {
     let mode = |name: &str| open.join(name).metadata().unwrap().mode() & 0o7777;
     assert_eq!((mode("of-root"), mode("own")), (0o755, 0o6755));
     assert!(String::from_utf8_lossy(&output.stdout).contains("left out: 1 set-id bits"), "{output:?}");
-    // Root gives the owner, and keeps the bits.
+    // Root sets the owner, and keeps the bits.
     done(&["get", &image, "/own", text(&folder.path().join("kept"))]);
     let kept = folder.path().join("kept").metadata().unwrap();
     assert_eq!((kept.uid(), kept.mode() & 0o7777), (65534, 0o6755));
 }
 
-/// Names in a folder that are not those that were asked for.
+/// Unexpected names in a folder.
 fn strange_names(folder: &Path, wanted: &str) -> Vec<String> {
     let names =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -267,7 +267,7 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
-/// Interrupted while it wrote, `get` left its temporary file.
+/// `get`, interrupted during a write, once left its temporary file.
 #[test]
 fn an_interrupted_get_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -293,7 +293,7 @@ fn an_interrupted_get_leaves_nothing() {
         assert_eq!(child.wait().unwrap().code(), Some(code));
         assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0);
     }
-    // Killed, it can leave its file; that is in nobody's way.
+    // A killed one can leave its file, which is in nobody's way.
     let to = folder.path().join("KILL");
     std::fs::create_dir(&to).unwrap();
     let mut child = command(&["get", text(&image), "/big", text(&to)]).spawn().unwrap();
@@ -304,7 +304,7 @@ fn an_interrupted_get_leaves_nothing() {
     assert_eq!(to.join("big").metadata().unwrap().len(), 200 << 20);
 }
 
-/// An interrupted `put` ends with an image in order that holds what was complete.
+/// An interrupted `put` leaves a clean image with everything that was complete.
 #[test]
 fn an_interrupted_put_leaves_an_image_in_order() {
     if !require(&["e2fsck"]) {
@@ -316,7 +316,7 @@ fn an_interrupted_put_leaves_an_image_in_order() {
         command(&["put", &image, "-", "/x"]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let input = child.stdin.take();
     let began = Instant::now();
-    // It has the image open when the superblock says so: not clean, or with a journal to recover.
+    // The superblock shows when the image is open: it is not clean, or its journal needs recovery.
     let is_open = || {
         let bytes = std::fs::read(&image).unwrap();
         bytes[1024 + 0x3A] & 1 == 0 || bytes[1024 + 0x60] & 4 != 0
@@ -329,7 +329,7 @@ fn an_interrupted_put_leaves_an_image_in_order() {
     e2fsck_clean(Path::new(&image));
 }
 
-/// Of two entries of one name one silently replaced the other.
+/// Of two sources with the same name, one once silently replaced the other.
 #[test]
 fn a_name_that_is_there_twice_is_told() {
     if !require(&["mke2fs"]) {
@@ -354,7 +354,7 @@ fn a_name_that_is_there_twice_is_told() {
     assert_eq!(std::fs::read(to.join("name-one")).unwrap(), b"name-one");
 }
 
-/// lost+found belongs to an image; it is copied only when something is in it.
+/// lost+found belongs to the image. It is copied only if it is not empty.
 #[test]
 fn an_empty_lost_and_found_stays() {
     let folder = tempfile::tempdir().unwrap();
@@ -369,8 +369,8 @@ fn an_empty_lost_and_found_stays() {
     assert!(to.join("lost+found/#12").exists());
 }
 
-/// Flags of chattr were lost on the way in; on the way out those that fix a file are set only when
-/// asked for.
+/// Flags of chattr were once lost on the way in. On the way out, flags that block changes are set
+/// only on request.
 #[test]
 fn flags_are_carried() {
     if !require(&["root", "mount", "mke2fs", "chattr", "lsattr", "e2fsck"]) {
@@ -427,7 +427,7 @@ fn flags_are_carried() {
     }
 }
 
-/// A full image was told once for each of thousands of names.
+/// A full image was once reported separately for each of thousands of names.
 #[test]
 fn a_full_image_ends_the_copy_with_one_summary() {
     if !require(&["e2fsck"]) {
@@ -453,7 +453,7 @@ fn a_full_image_ends_the_copy_with_one_summary() {
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).lines().count() > 10);
     assert_eq!(done(&["cat", &image, "/tree/z-small-one"]), "x");
-    // Inodes can be what is missing.
+    // Inodes can also run out.
     let few = folder.path().join("few");
     done(&["mkfs", "-q", "-N", "16", text(&few), "8M"]);
     let said = fails(&["put", "-r", text(&few), text(&tree), "/"], 1);
@@ -496,7 +496,7 @@ fn a_full_host_ends_the_copy_with_one_summary() {
     assert!(errors(&output).lines().count() > 2, "{}", errors(&output));
 }
 
-/// A host file that is missing was told as an error of the image, and paths were told twice.
+/// A missing host file was once reported as an error of the image, and paths were printed twice.
 #[test]
 fn messages_name_the_side() {
     let folder = tempfile::tempdir().unwrap();
@@ -518,19 +518,19 @@ fn messages_name_the_side() {
     assert!(said.contains("image: ") && count(&said, "/none") == 1, "{said}");
     let said = fails(&["put", &image, &image, "/itself"], 1);
     assert!(count(&said, &image) == 1, "{said}");
-    // What is no file and what is not there have one exit code.
+    // A path that is not a file and a path that does not exist share one exit code.
     fails(&["cat", &image, "/"], 1);
     fails(&["cat", &image, "/none"], 1);
     fails(&["get", &image, "/", "-"], 1);
-    // Wrong usage is told before the target is looked at.
+    // Wrong usage is reported before the target is examined.
     let said = fails(&["mkfs", &image, "-O", "nosuch"], 2);
     assert!(said.contains("nosuch") && said.contains("(see `blockyard mkfs --help`)"), "{said}");
     fails(&["mkfs", &path("none"), "-b", "3000"], 2);
     fails(&["mkfs", &image, "-I", "128", "--time", "3000000000", "8M"], 2);
 }
 
-/// What was put into a directory with a default access control list had the lists of that, not of
-/// its source.
+/// A file put into a directory with a default access control list once got that list instead of the
+/// list of its source.
 #[test]
 fn copies_have_the_access_lists_of_their_source() {
     if !require(&["root", "e2fsck"]) {

@@ -1,4 +1,4 @@
-//! Help, manual pages and completions: every command has them, and they say what every option is.
+//! Help, manual pages and completions: every command has them, and they describe every option.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,7 +37,7 @@ fn every_command_has_a_page_and_help() {
         let help = blockyard(&arguments);
         assert!(help.status.success(), "{name}");
         let help = String::from_utf8(help.stdout).unwrap();
-        // Each option of the help stands in the page, and says what it is for.
+        // Each option in the help is also in the page.
         for line in help.lines().map(str::trim).filter(|line| line.starts_with("--") || line.starts_with("-"))
         {
             let Some(option) = line.split([' ', ',', '=', '[', '.']).find(|word| word.starts_with("--"))
@@ -51,8 +51,8 @@ fn every_command_has_a_page_and_help() {
     }
 }
 
-/// The examples of the help, one after the other in an empty directory; none needs another program
-/// than a shell.
+/// Runs the examples of the help, one after the other in an empty directory. They need no other
+/// program than a shell.
 #[test]
 fn the_examples_work() {
     let folder = tempfile::tempdir().unwrap();
@@ -103,7 +103,7 @@ fn every_shell_has_completions() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// The README and the documents name only commands and long options that exist.
+/// The README and the documents mention only commands and long options that exist.
 #[test]
 fn the_documents_name_what_exists() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -119,7 +119,7 @@ fn the_documents_name_what_exists() {
     }
     for document in documents {
         let text = std::fs::read_to_string(&document).unwrap();
-        // A command in code, begun by the program or a README shorthand of it.
+        // A command in code: it starts with the program's name, or is a README shorthand.
         for code in text.split('`').skip(1).step_by(2).filter(|code| code.starts_with("blockyard ")) {
             let mut words = code.split_whitespace().skip(1);
             let command = words.next().unwrap();

@@ -1,8 +1,8 @@
-//! `blockyard lab run` and `lab report` from the shell: keys of rows, every option, what bad input
-//! is answered with.
+//! `blockyard lab run` and `lab report` in the shell: the keys of rows, every option, and the
+//! answers to bad input.
 //!
-//! Each refusal is one line that says what, where and what to do, with its exit code, and no image
-//! is touched.
+//! Each refusal is one line that says what, where and what to do, with its exit code. No image is
+//! changed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A small run: two workers, some operations.
+/// A small run: two workers, a few operations.
 fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     let run = words("lab run fallocate2 --memory 256M --workers 2 --ops 40 --policy yard");
     [run.as_slice(), more].concat()
@@ -98,7 +98,7 @@ fn rows_have_exactly_the_documented_keys() {
         assert!(row["hits"].as_object().unwrap().values().any(|hits| hits.as_u64() > Some(0)), "{row}");
         assert!(row["score"].is_number() && row["read_tree_hdd_ms"].is_number());
     }
-    // Every key is in the help.
+    // Every key is documented in the help.
     let help = stdout(&blockyard(&["lab", "run", "--help"]));
     for key in keys {
         assert!(help.contains(key), "{key} is not documented");
@@ -120,7 +120,7 @@ fn every_option_changes_the_run_as_it_says() {
     assert_eq!(row(&["--interleave", "overlap"])["interleave"], "overlap");
     assert_eq!(row(&["--journal"])["ops"], 80);
     assert_eq!(row(&["--journal=off,on", "--policy", "yard"])["policy"], "yard, journal off");
-    // A smaller block makes more groups, so more free runs.
+    // A smaller block size makes more groups, and so more free runs.
     let small = row(&["--mkfs", "-b 1024 -O ^has_journal"]);
     assert!(small["free_extents"].as_u64() > row(&[])["free_extents"].as_u64(), "{small}");
     let timed = words(
@@ -146,8 +146,8 @@ fn the_printed_tables_end_with_the_judges_and_the_seed() {
     }
 }
 
-/// On a terminal (made by `script`) a run of more than a second says where it is; --quiet and a
-/// pipe say nothing.
+/// On a terminal (made by `script`) a run of more than a second shows its progress. --quiet and a
+/// pipe show none.
 #[test]
 fn progress_shows_on_a_terminal_only() {
     if !blockyard_testkit::require(&["script"]) {
@@ -293,7 +293,7 @@ fn run_image<'a>(path: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [run.as_slice(), &[path], more].concat()
 }
 
-/// Without permission: as another user, where the test may become one.
+/// Without permission: as another user, if the test may become one.
 #[test]
 fn without_permission_nothing_runs() {
     use std::os::unix::fs::PermissionsExt;
@@ -306,11 +306,11 @@ fn without_permission_nothing_runs() {
         |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     mode(folder.path(), 0o755);
     let path = image(folder.path(), "16M");
-    // The program must be reachable by the other user too.
+    // The other user must be able to reach the program too.
     let program = folder.path().join("blockyard");
     std::fs::copy(env!("CARGO_BIN_EXE_blockyard"), &program).unwrap();
     mode(&program, 0o755);
-    // So must the folder for temporary files, whatever this machine's own allows.
+    // So must the folder for temporary files, whatever this machine's own one allows.
     let temporary = folder.path().join("temporary");
     std::fs::create_dir(&temporary).unwrap();
     mode(&temporary, 0o1777);
@@ -332,7 +332,7 @@ fn without_permission_nothing_runs() {
         "{}",
         stderr(&output)
     );
-    // Readable is enough for an overlay, not for --in-place.
+    // Read permission is enough for an overlay, but not for --in-place.
     mode(Path::new(&path), 0o444);
     let before = std::fs::read(&path).unwrap();
     let output = as_nobody(&run_image(&path, &[]));
@@ -367,13 +367,13 @@ fn an_image_is_read_only_unless_in_place() {
     let listing = stdout(&blockyard(&["ls", "-l", &path]));
     assert!(listing.contains("1048576") && listing.contains("fallocate2.0.0"), "{listing}");
     assert_eq!(blockyard(&["check", "-n", &path]).status.code(), Some(0));
-    // The file is there now: a second run makes another, so that an image ages run by run.
+    // Now the file exists, so a second run makes another one. In this way an image ages run by run.
     assert_eq!(blockyard(&run_image(&path, &["--in-place", "--quiet"])).status.code(), Some(0));
     assert_eq!(stdout(&blockyard(&["ls", &path])), "fallocate2.0.0\nfallocate2.0.1\nlost+found\n");
     assert_eq!(blockyard(&["check", "-n", &path]).status.code(), Some(0));
 }
 
-/// What a cell cannot work with is said of the image, before anything runs.
+/// An unusable image is reported before anything runs.
 #[test]
 fn what_an_image_does_not_allow_is_said_of_the_image() {
     let folder = tempfile::tempdir().unwrap();
@@ -385,7 +385,7 @@ fn what_an_image_does_not_allow_is_said_of_the_image() {
     };
     let path = make("marked", "-O ^metadata_csum");
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-    // s_state: not clean, errors.
+    // s_state: not clean, with errors.
     std::os::unix::fs::FileExt::write_all_at(&file, &[2], 1024 + 0x3A).unwrap();
     let marked = blockyard(&run_image(&path, &[]));
     assert_eq!(marked.status.code(), Some(8));
@@ -400,13 +400,13 @@ fn what_an_image_does_not_allow_is_said_of_the_image() {
         text.contains(&format!("{old}: fallocate2 allocates by fallocate, which needs extents")),
         "{text}"
     );
-    // fio goes on where it cannot preallocate.
+    // fio continues where it cannot preallocate.
     let run = words("lab run seqwrite --workers 1 --ops 20 --scale 0.001 --policy yard --json --image");
     let output = blockyard(&[run.as_slice(), &[&old]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
-/// Names that are no text are taken, and told so that the command can be typed again.
+/// Names that are not text are accepted, and printed so that the command can be typed again.
 #[test]
 fn folders_and_images_may_have_any_name() {
     use std::os::unix::ffi::OsStrExt;
@@ -497,7 +497,7 @@ fn copy_prints_a_row_a_copy_and_keeps_its_maps() {
     assert!(text.contains("published: rralloc") && text.contains("GiB written"), "{text}");
 }
 
-/// Fresh images and aged ones are columns of one table, and rows say which they are.
+/// Fresh and aged images are columns of one table, and rows say which they are.
 #[test]
 fn aged_images_stand_beside_fresh_ones() {
     let aged = ["--interleave", "lockstep", "--aged", "mail:300,build:200:60%"];
@@ -522,7 +522,7 @@ fn aged_images_stand_beside_fresh_ones() {
     }
 }
 
-/// A life leaves an image that e2fsck takes, and says what was done.
+/// Ageing leaves an image that e2fsck accepts, and reports what was done.
 #[test]
 fn a_life_is_lived_and_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -540,8 +540,8 @@ fn a_life_is_lived_and_written() {
     assert!(shown.contains("\"sparse\""), "{shown}");
 }
 
-/// Time is the model's, requests can be kept and played on another model, and all of it repeats to
-/// the byte.
+/// Times are the model's, requests can be recorded and played on another model, and everything
+/// repeats to the byte.
 #[test]
 fn workloads_run_on_modelled_devices() {
     let folder = tempfile::tempdir().unwrap();
@@ -566,7 +566,7 @@ fn workloads_run_on_modelled_devices() {
         (row["interleave"].as_str(), row["write_amplification"].as_f64()),
         (Some("lockstep"), Some(1.0))
     );
-    // 16 MB cross a link of 560 MB a second.
+    // 16 MB take that long on a link with 560 MB a second.
     assert!(row["seconds"].as_f64().unwrap() > 0.028, "{row}");
     let played = blockyard(&["lab", "device", "replay", &trace, "--on", "hdd", "--on", "ssd", "--json"]);
     assert_eq!(played.status.code(), Some(0), "{}", stderr(&played));

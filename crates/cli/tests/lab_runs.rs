@@ -1,5 +1,5 @@
-//! A run's folder while it runs: rows as they are measured, going on after an interruption, and
-//! what is never overwritten.
+//! The folder of a run while it runs: rows are written as they are measured, an interrupted run can
+//! continue, and some things are never overwritten.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Twelve cells that last a quarter of a second each.
+/// Twelve cells of a quarter of a second each.
 const RUN: &str = "lab run fallocate2 --memory 256M --workers 1,2 --policy yard,linux-6.18 --repeat 3 --seconds 0.25 --interleave threads --quiet";
 
 fn command(line: &str, out: &Path, more: &[&str]) -> Command {
@@ -41,7 +41,8 @@ fn refused(output: &Output, words: &str) {
     assert!(text.contains(words) && text.lines().count() == 1, "{text}");
 }
 
-/// Rows came to the folder when all had been measured: who interrupted a long run had nothing.
+/// Rows were once written only after the whole measurement, so an interrupted long run left
+/// nothing.
 #[test]
 fn a_run_that_was_interrupted_goes_on_with_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
@@ -54,14 +55,14 @@ fn a_run_that_was_interrupted_goes_on_with_what_is_missing() {
     }
     assert!(Command::new("kill").args(["-KILL", &child.id().to_string()]).status().unwrap().success());
     child.wait().unwrap();
-    // Its worker ends with it, but not at once.
+    // The worker process ends soon after it, but not at once.
     std::thread::sleep(Duration::from_millis(500));
     let before = lines(&out, "rows.jsonl");
     assert!((2..12).contains(&before.len()));
     let report =
         Command::new(env!("CARGO_BIN_EXE_blockyard")).args(["lab", "report"]).arg(&out).output().unwrap();
     assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
-    // A last cell that was cut short is measured again.
+    // A last cell that was cut off is measured again.
     let cells = fs::read(out.join("cells.jsonl")).unwrap();
     fs::write(out.join("cells.jsonl"), &cells[..cells.len() - 5]).unwrap();
     let whole = before.len() - 1;
@@ -78,8 +79,8 @@ fn a_run_that_was_interrupted_goes_on_with_what_is_missing() {
     assert!(out.join("report.html").exists());
 }
 
-/// What threads left was shown as if it were the policy's doing; and an experiment that shows
-/// nothing at its scale said nothing.
+/// The layout of free threads, which is chance, was once shown as an effect of the policy. An
+/// experiment whose scale is too small to show anything did not say so.
 #[test]
 fn what_is_chance_or_too_small_is_said() {
     let blockyard = |line: &str| {
@@ -104,7 +105,7 @@ fn what_is_chance_or_too_small_is_said() {
     assert!(note.contains("note: copy:"), "{note}");
 }
 
-/// A folder that held another run was written over.
+/// A folder with another run was once overwritten.
 #[test]
 fn a_folder_that_holds_a_run_is_replaced_by_force_only() {
     const ONE: &str =

@@ -1,5 +1,5 @@
-//! What ends `lab run`, `lab agree` and `lab crash` before their time leaves nothing behind: no
-//! mount, no loop device, no trace instance, no changed write-back setting, no scratch file.
+//! Interrupting `lab run`, `lab agree` and `lab crash` leaves nothing behind: no mount, loop
+//! device, trace instance, changed write-back setting or scratch file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,26 +14,26 @@ use rustix::fs::{FlockOperation, flock};
 
 const NEEDS: [&str; 7] = ["root", "mount", "umount", "losetup", "mke2fs", "e2fsck", "kill"];
 
-/// Commands that would go on for long; `SCRATCH` is a folder.
+/// Commands that would run for long; `SCRATCH` stands for a folder.
 const COMMANDS: [&str; 3] = [
     "lab run fallocate2 --beside kernel --policy yard --workers 1,2 --memory 1G --seconds 0.2 --repeat 50 --quiet",
     "lab agree --level 2 --make untar --ops 20000 --mib 512 --scratch SCRATCH --quiet",
     "lab crash --states 2000 --jobs 1 --scratch SCRATCH --quiet",
 ];
 
-/// Milliseconds after which a run is interrupted: before anything is made, amid the making, amid
-/// the work.
+/// Milliseconds before the interruption: before anything is set up, during the set-up, during the
+/// work.
 const MOMENTS: [u64; 10] = [5, 20, 50, 90, 140, 200, 280, 380, 500, 650];
 
 fn start(line: &str, scratch: &Path) -> Child {
     let line = line.replace("SCRATCH", scratch.to_str().unwrap());
-    // A shell starts what runs in the background with INT ignored.
+    // A shell starts background jobs with INT ignored.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,TERM", env!("CARGO_BIN_EXE_blockyard")]).args(line.split(' '));
     command.env("TMPDIR", scratch).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// What a command that has ended said.
+/// The output of a command that has ended.
 fn said(child: &mut Child) -> String {
     let mut text = String::new();
     child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
@@ -44,7 +44,7 @@ fn kill(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().unwrap().success());
 }
 
-/// Names of trace instances that are the lab's and whose note is gone.
+/// Names of the lab's trace instances that have no note any more.
 fn orphaned_instances() -> Vec<PathBuf> {
     let folder = tempfile::tempdir().unwrap();
     let on =
@@ -75,7 +75,7 @@ fn settings() -> Vec<String> {
     names.iter().map(|name| fs::read_to_string(format!("/proc/sys/vm/{name}")).unwrap()).collect()
 }
 
-/// Nothing took down what an interrupted comparison or a judge had made.
+/// An interrupted comparison or judge once left everything set up.
 #[test]
 fn interrupted_commands_are_gone_with_all_they_made() {
     if !blockyard_testkit::require(&NEEDS) {
@@ -106,7 +106,7 @@ fn interrupted_commands_are_gone_with_all_they_made() {
     assert_eq!(settings(), before);
 }
 
-/// A killed process can take nothing down: the next start does.
+/// A killed process cannot clean up; the next start does.
 #[test]
 fn the_next_start_takes_down_what_a_killed_one_left() {
     if !blockyard_testkit::require(&NEEDS) {
@@ -132,8 +132,8 @@ fn the_next_start_takes_down_what_a_killed_one_left() {
     assert_eq!(settings(), before);
 }
 
-/// The keeper of the settings was killed together with everybody: the settings of rest would have
-/// stayed.
+/// When the keeper of the settings was killed along with all others, the changed settings used to
+/// stay.
 #[test]
 fn settings_come_back_after_their_keeper_was_killed_too() {
     if !blockyard_testkit::require(&NEEDS) {
@@ -160,7 +160,7 @@ fn settings_come_back_after_their_keeper_was_killed_too() {
     });
 }
 
-/// Children of a process, theirs too.
+/// All descendants of a process.
 fn descendants(pid: u32) -> Vec<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children: Vec<u32> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();

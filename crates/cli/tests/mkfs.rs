@@ -1,5 +1,5 @@
-//! `blockyard mkfs` as a user meets it: what is overwritten and what is not, sizes, exit codes,
-//! output.
+//! `blockyard mkfs` from the user's view: what it overwrites and what it does not, sizes, exit
+//! codes, output.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ fn mkfs(arguments: &[&str], image: &Path) -> Output {
     command.arg("mkfs").arg(image).args(arguments).output().unwrap()
 }
 
-/// The one line that an error prints.
+/// The single line of an error.
 fn error_line(output: &Output) -> String {
     assert!(matches!(output.status.code(), Some(2 | 8)), "{output:?}");
     let text = String::from_utf8(output.stderr.clone()).unwrap();
@@ -41,7 +41,7 @@ fn a_missing_file_is_made_and_a_known_one_kept() {
     assert_ne!(std::fs::read(&image).unwrap(), before);
 }
 
-/// What is right for a target of another size: none is there, or the file system does not fit.
+/// Valid for a target of another size: no size is given, or the file system does not fit.
 const TOO_LARGE: [&str; 4] = ["", "0", "17T-b1024-O^64bit", "64M-N4294967295"];
 
 #[test]
@@ -89,7 +89,7 @@ fn a_refusal_makes_no_file() {
         &["64M", "-e", "nosuch"],
     ] {
         let refused = mkfs(arguments, &image);
-        // What does not fit is no wrong usage.
+        // A file system that does not fit is not wrong usage.
         let code = if TOO_LARGE.contains(&arguments.concat().as_str()) { 8 } else { 2 };
         assert_eq!(refused.status.code(), Some(code), "{arguments:?}");
         error_line(&refused);
@@ -132,7 +132,7 @@ fn sizes_follow_mke2fs() {
         assert!(mkfs(arguments, &image).status.success());
         assert_eq!(image.metadata().unwrap().len(), bytes, "{arguments:?}");
     }
-    // A size below that of the file leaves the file as long as it is.
+    // A size smaller than the file leaves the file at its length.
     assert!(mkfs(&["16m", "-F"], &image).status.success());
     assert_eq!(image.metadata().unwrap().len(), 20 << 20);
 }

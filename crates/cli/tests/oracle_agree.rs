@@ -1,4 +1,4 @@
-//! `lab agree`: what it says beside its figures, and in which form.
+//! `lab agree`: what it prints besides its figures, and in which format.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,8 +23,8 @@ fn text(line: &str) -> String {
     String::from_utf8(agree(line).stdout).unwrap()
 }
 
-/// Who compares with the kernel but not the kernel with itself is told what such a comparison can
-/// be measured by, in one line; what is read by programs has figures only.
+/// A comparison with the kernel, without one of the kernel with itself, adds one line about how to
+/// judge it. Output for programs has figures only.
 #[test]
 fn who_has_no_ceiling_is_told_what_one_is() {
     if !require(&NEEDS) {
@@ -48,7 +48,7 @@ fn who_has_no_ceiling_is_told_what_one_is() {
     }
 }
 
-/// Tables were Markdown of any width on a terminal.
+/// Tables on a terminal were once Markdown of any width.
 #[test]
 fn tables_fit_the_line_and_markdown_is_asked_for() {
     if !require(&NEEDS) {
@@ -70,7 +70,7 @@ fn tables_fit_the_line_and_markdown_is_asked_for() {
         let marked = text(&format!("{line} --markdown"));
         assert!(marked.contains("|---") && !marked.contains('│'), "{marked}");
     }
-    // What is nothing of nothing has no share.
+    // A share of nothing is not printed.
     let made = text("--make untar --ops 20 --mib 64 --markdown");
     assert!(made.contains("| tree blocks | 0 | 0 | - |"), "{made}");
 }

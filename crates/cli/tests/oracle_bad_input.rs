@@ -1,5 +1,5 @@
-//! Images that are missing, damaged, in use or not to be touched: one line that says what and
-//! where, the exit code, and the image as it was.
+//! Images that are missing, damaged, in use or protected: each gives one line with the problem and
+//! the place, an exit code, and an unchanged image.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ fn blockyard(arguments: &[&str]) -> Output {
     Command::new(BLOCKYARD).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Asserts an exit code and one line on standard error that holds `what`.
+/// Asserts an exit code, and one line on standard error that contains `what`.
 fn refused(output: &Output, code: i32, what: &str, of: &str) {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{of}: {errors}");
@@ -25,7 +25,7 @@ fn refused(output: &Output, code: i32, what: &str, of: &str) {
     assert!(errors.starts_with("blockyard: ") && errors.contains(what), "{of}: {errors}");
 }
 
-/// Every command that takes an image that is there, on `image`.
+/// Every command that takes an existing image, applied to `image`.
 fn commands(image: &str) -> Vec<Vec<&str>> {
     let mut all = vec![
         vec!["stat", image],
@@ -44,7 +44,7 @@ fn commands(image: &str) -> Vec<Vec<&str>> {
     all
 }
 
-/// The commands that write, and get, which takes a name of the host.
+/// The commands that write, and `get`, which takes a name on the host.
 fn changing(image: &str) -> Vec<Vec<&str>> {
     vec![
         vec!["mkdir", image, "/x"],
@@ -63,7 +63,7 @@ fn image(folder: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// A file that is no sound image, and a word of what is said about it.
+/// Files that are not sound images, each with a word from the message about it.
 fn unsound(folder: &Path) -> Vec<(PathBuf, &'static str)> {
     let at = |name: &str| folder.join(name);
     std::fs::create_dir(at("directory")).unwrap();
@@ -78,7 +78,7 @@ fn unsound(folder: &Path) -> Vec<(PathBuf, &'static str)> {
     let file = std::fs::OpenOptions::new().write(true).open(&damaged).unwrap();
     file.write_all_at(&[0xFF], 1024 + 0x78).unwrap();
     let future = image(folder, "future");
-    // An incompatible feature that nobody has given a meaning yet.
+    // An incompatible feature that has no meaning yet.
     let file = std::fs::OpenOptions::new().write(true).open(&future).unwrap();
     file.write_all_at(&[0, 0, 0, 0x80], 1024 + 0x60).unwrap();
     vec![
@@ -99,12 +99,12 @@ fn unsound(folder: &Path) -> Vec<(PathBuf, &'static str)> {
 fn what_is_no_image_is_named_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     for (path, what) in unsound(folder.path()) {
-        // To read a pipe waits for somebody who writes.
+        // Reading a pipe would wait for a writer.
         let content = || path.is_file().then(|| std::fs::read(&path).unwrap());
         let before = content();
         for command in commands(path.to_str().unwrap()) {
-            // Recovery asks for less than the other commands: it may have nothing to say about what
-            // comes later.
+            // Recovery checks less than the other commands: it may have nothing to say about later
+            // problems.
             if command[0] == "recover" && ["cut short", "FEATURE_I31"].contains(&what) {
                 continue;
             }
@@ -158,7 +158,7 @@ fn paths_that_lead_nowhere_are_named() {
     assert!(blockyard(&["check", "-n", image]).status.success());
 }
 
-/// While one process changes an image, others are refused; what the first does arrives whole.
+/// While one process changes an image, others are refused, and the first one's work is complete.
 #[test]
 fn two_processes_do_not_change_one_image() {
     let folder = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn two_processes_do_not_change_one_image() {
     assert!(blockyard(&["check", "-n", image]).status.success());
 }
 
-/// Whoever stops a copy in the middle has a sound image, and can do it again.
+/// A copy stopped in the middle leaves a sound image, and can be repeated.
 #[test]
 fn an_interrupted_copy_leaves_a_sound_image() {
     let folder = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ fn an_interrupted_copy_leaves_a_sound_image() {
     }
 }
 
-/// A mounted image is not written by any command.
+/// No command writes to a mounted image.
 #[test]
 fn mounted_images_are_left_alone() {
     if !require(&["root", "mount", "mke2fs"]) {
@@ -248,7 +248,7 @@ fn mounted_images_are_left_alone() {
     drop(mounted);
 }
 
-/// Someone who may only read an image reads it and is told what is missing to write it.
+/// A user with read-only access can read an image, and is told what is missing to write it.
 #[test]
 fn without_permission_nothing_happens() {
     if !require(&["root", "setpriv"]) {
@@ -259,7 +259,7 @@ fn without_permission_nothing_happens() {
     let [readable, closed] = ["readable", "closed"].map(|name| image(folder.path(), name));
     std::fs::set_permissions(&readable, PermissionsExt::from_mode(0o444)).unwrap();
     std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o600)).unwrap();
-    // The build may lie where others cannot look.
+    // Others may not be able to reach the build folder.
     let program = folder.path().join("blockyard");
     std::fs::copy(BLOCKYARD, &program).unwrap();
     let nobody = |arguments: &[&str]| {

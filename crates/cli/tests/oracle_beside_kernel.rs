@@ -1,5 +1,5 @@
-//! `lab run --beside kernel`: the kernel places as we do, and nothing is left mounted whatever ends
-//! the run.
+//! `lab run --beside kernel`: the kernel's allocation equals ours, and nothing stays mounted
+//! however the run ends.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ fn command(scratch: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// In lockstep both sides make the same decisions on the same image: what lies there is equal.
+/// In lockstep both sides make the same decisions on the same image, so the layouts are equal.
 #[test]
 fn in_lockstep_the_kernel_leaves_the_same_extents() {
     if !blockyard_testkit::require(&NEEDS) {
@@ -48,7 +48,8 @@ fn in_lockstep_the_kernel_leaves_the_same_extents() {
                 (ours["policy"].as_str(), kernel["policy"].as_str()),
                 (Some("linux-6.18"), Some("kernel"))
             );
-            // fallocate2 frees: what the kernel may use again depends on when its journal commits.
+            // fallocate2 frees space, and what the kernel may reuse depends on when its journal
+            // commits.
             let keys: &[&str] = if workload[0] == "append64" {
                 &[
                     "ops",
@@ -110,7 +111,7 @@ fn the_caveat_is_printed_and_impossible_plans_are_refused() {
         assert_eq!(output.status.code(), Some(8), "{text}");
         assert!(text.contains(part) && text.trim_end().lines().count() == 1, "{text}");
     }
-    // The image does not fit an operation: an error in the middle of a cell.
+    // An operation does not fit into the image: an error in the middle of a cell.
     let output = command(
         scratch.path(),
         &["append64", "--scale", "0.01", "--workers", "1", "--memory", "64M", "--mkfs", "-O mmp"],
@@ -136,7 +137,7 @@ fn an_interrupted_or_killed_run_leaves_nothing_mounted() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // The kernel's arm comes second.
+        // The kernel's arm is the second one.
         wait_until("the mount", || {
             let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
             mounts

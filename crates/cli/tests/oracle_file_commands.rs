@@ -1,4 +1,4 @@
-//! The commands that change an image (put, rm, mkdir, mv, ln) and get, judged by the kernel and
+//! The commands that change an image (put, rm, mkdir, mv, ln), and get, judged by the kernel and
 //! e2fsck.
 
 #![allow(clippy::unwrap_used)]
@@ -15,7 +15,7 @@ fn blockyard(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_blockyard")).args(arguments).output().unwrap()
 }
 
-/// Runs a command that must succeed without a word on standard error.
+/// Runs a command that must succeed and print nothing on standard error.
 fn done(arguments: &[&str]) -> String {
     let output = blockyard(arguments);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -23,7 +23,7 @@ fn done(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail with an exit code and one line that holds `what`.
+/// Runs a command that must fail with an exit code and one line that contains `what`.
 fn fails(arguments: &[&str], code: i32, what: &str) {
     let output = blockyard(arguments);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -31,13 +31,13 @@ fn fails(arguments: &[&str], code: i32, what: &str) {
     assert!(errors.contains(what) && errors.lines().count() == 1, "{arguments:?}: {errors}");
 }
 
-/// What a copy keeps.
+/// The properties that a copy keeps.
 type Kept = (u32, (u32, u32), u32, u64, (u32, u32), (i64, u32), Content, BTreeMap<Vec<u8>, Vec<u8>>);
 
-/// A tree without the root, lost+found, and what no copy keeps.
+/// A tree without its root and lost+found, reduced to what a copy keeps.
 fn kept(root: &Path) -> BTreeMap<Vec<u8>, Kept> {
     let of = |node: Node| -> Kept {
-        // How much a directory occupies is the file system's affair.
+        // The size of a directory is up to the file system.
         let size = if node.mode & 0o170_000 == 0o040_000 { 0 } else { node.size };
         (
             node.mode,
@@ -85,7 +85,7 @@ fn trees_come_back_as_they_went() {
     let mounted = LoopMount::new(&ours, "ro").unwrap();
     assert_same_tree(from.path(), mounted.path());
     drop(mounted);
-    // Once more over itself: everything is replaced by the same.
+    // Once more over itself: everything is replaced by its equal.
     done(&["--quiet", "put", "-r", ours.to_str().unwrap(), &content, "/"]);
     e2fsck_clean(&ours);
     let mounted = LoopMount::new(&ours, "ro").unwrap();
@@ -96,7 +96,7 @@ fn trees_come_back_as_they_went() {
     done(&["get", "-r", ours.to_str().unwrap(), "/", to.path().to_str().unwrap()]);
     assert_same_tree(from.path(), to.path());
     drop((from, to));
-    // All of it removed again, the image is as empty as at first.
+    // With all of it removed again, the image is as empty as at the start.
     let names = done(&["ls", ours.to_str().unwrap()]);
     let mut arguments = vec!["rm", "-r", ours.to_str().unwrap()];
     arguments.extend(names.lines().filter(|name| *name != "lost+found"));
@@ -110,11 +110,11 @@ fn trees_come_back_as_they_went() {
     mke2fs(&back, &["-t", "ext4"], "200M");
     let (blocks, inodes) = free(&ours);
     assert_eq!(inodes, free(&back).1);
-    // Directories do not shrink: the root keeps the block it grew by.
+    // Directories do not shrink: the root keeps the block that it has gained.
     assert!(blocks <= free(&back).0, "{blocks}");
 }
 
-/// An image of 16 MiB whose path is given as text.
+/// An image of 16 MiB; returns its path as text.
 fn small_image(folder: &Path) -> String {
     let image = folder.join("image");
     mke2fs(&image, &["-t", "ext4", "-b", "1024"], "16M");
@@ -188,7 +188,7 @@ fn names_are_made_moved_and_removed() {
     fails(&["mv", image, "/a", "/a/b"], 1, "invalid argument");
     fails(&["mv", image, "/own/one", "/own/two", "/own/one"], 8, "not a directory");
     done(&["ln", image, "/own/one", "/hard"]);
-    // Nothing was said, and both names stayed.
+    // This once did nothing, silently, and both names stayed.
     fails(&["mv", image, "/own/one", "/hard"], 1, "/own/one and /hard are the same file");
     fails(&["chown", image, "4294967295", "/hard"], 2, "is not USER");
     done(&["ln", "-s", image, "own", "/soft"]);
@@ -207,7 +207,7 @@ fn names_are_made_moved_and_removed() {
     e2fsck_clean(Path::new(image));
 }
 
-/// What cannot be removed stays, with the directories it lies in; the rest goes.
+/// What cannot be removed stays, with the directories that hold it. The rest goes.
 #[test]
 fn immutable_files_keep_their_directories() {
     if !require(&["mke2fs", "e2fsck", "debugfs"]) {
@@ -225,7 +225,7 @@ fn immutable_files_keep_their_directories() {
     e2fsck_clean(Path::new(&image));
 }
 
-/// A chain of directories deeper than a stack of calls would like, and one directory of many names.
+/// A chain of directories deeper than a call stack, and one directory with many names.
 #[test]
 fn deep_and_wide_trees_are_copied_and_removed() {
     if !require(&["mke2fs", "e2fsck"]) {
@@ -272,11 +272,11 @@ fn what_cannot_be_done_is_said_in_a_line_and_leaves_the_image() {
     fails(&["mkdir", image, "/a"], 8, "in use by /dev/loop");
     drop(mounted);
     assert_eq!(std::fs::read(image).unwrap(), before);
-    // A source that is missing or may not be read is named; nothing of it is made.
+    // A source that is missing or unreadable is named, and nothing is made for it.
     fails(&["put", image, "/nonexistent/file", "/x"], 1, "/nonexistent/file");
     fails(&["put", image, folder.path().to_str().unwrap(), "/x"], 1, "add -r");
     assert_eq!(done(&["ls", image]), "lost+found\n");
-    // Nothing is written through a link that waits in the destination.
+    // Nothing is written through a link planted in the destination.
     let [out, elsewhere] = ["out", "elsewhere"].map(|name| folder.path().join(name));
     std::fs::create_dir(&out).unwrap();
     std::fs::create_dir(&elsewhere).unwrap();
@@ -286,7 +286,7 @@ fn what_cannot_be_done_is_said_in_a_line_and_leaves_the_image() {
     assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
-/// A directory that a name below it leads back to was emptied for ever.
+/// A directory to which a name below it led back was once emptied for ever.
 #[test]
 fn removing_a_tree_that_leads_back_ends() {
     if !require(&["e2fsck", "mke2fs", "debugfs"]) {

@@ -1,5 +1,5 @@
-//! `blockyard frag` against e2freefrag, filefrag and e4defrag -c, on images that the kernel and we
-//! aged.
+//! `blockyard frag` against e2freefrag, filefrag and e4defrag -c, on images aged by the kernel and
+//! by us.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Sets of mke2fs options and a size in MiB.
+/// Options of mke2fs, each set with a size in MiB.
 const GEOMETRIES: [(&str, u64); 12] = [
     ("-t ext4", 300),
     ("-t ext4 -b 1024", 60),
@@ -29,8 +29,8 @@ const GEOMETRIES: [(&str, u64); 12] = [
     ("-t ext4 -m 0 -J size=4", 24),
 ];
 
-/// Makes holes, unwritten and adjacent extents, files of one block and large ones, and removes
-/// some.
+/// Makes holes, unwritten and adjacent extents, small files of one block and large files, and
+/// removes some.
 fn age(root: &Path, rng: &mut ChaCha8Rng, budget: u64) {
     let folders = ["", "one", "one/two", "lost+found2"];
     for folder in folders {
@@ -58,7 +58,7 @@ fn age(root: &Path, rng: &mut ChaCha8Rng, budget: u64) {
     }
 }
 
-/// Errors are those of a full file system.
+/// Any error means that the file system is full.
 fn shape(file: &File, rng: &mut ChaCha8Rng, size: u64) -> std::io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     let bytes = vec![7u8; usize::try_from(size).unwrap()];
@@ -92,8 +92,8 @@ fn theirs(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&run(program, arguments).stdout).into_owned()
 }
 
-/// The ranking and totals of e4defrag with white space joined and the path of the mount taken off:
-/// long paths move the columns.
+/// The ranking and the totals of e4defrag, with white space normalised and the mount's path
+/// removed, because long paths shift the columns.
 fn words(text: &str, prefix: &str) -> Vec<String> {
     let from = text.find("<Fragmented files>").unwrap_or(0);
     let text = text[from..].replace(prefix, "");
@@ -115,7 +115,7 @@ fn compare(image: &Path, what: &str) {
     let mine = all.split_once("\n\n").map_or("", |_| &all[all.find("<Fragmented").unwrap_or(0)..]);
     assert_eq!(words(mine, name), words(&defrag, root), "{what}: e4defrag prints\n{defrag}\nand we\n{all}");
     drop(mounted);
-    // A mount of its own: records are those of a first look.
+    // A fresh mount, so that its records are those of a first look.
     let mounted = LoopMount::new(image, "ro").unwrap();
     let listed = ours(&["--json", "--files", name]);
     let paths: Vec<String> = listed
@@ -142,7 +142,7 @@ fn compare(image: &Path, what: &str) {
     }
 }
 
-/// The map of the image: as many used clusters in each group as dumpe2fs does not list as free.
+/// In the map of the image, each group has as many used clusters as dumpe2fs does not list as free.
 #[test]
 fn the_map_shows_the_used_clusters() {
     if !require(&["mke2fs", "dumpe2fs"]) {
@@ -198,7 +198,7 @@ fn figures_equal_those_of_the_three_tools() {
         drop(mounted);
         let what = format!("image {number}, {options}");
         compare(&image, &what);
-        // And aged further by us.
+        // And after more ageing by us.
         let source = folder.path().join("source");
         std::fs::create_dir(&source).unwrap();
         for file in 0..30 {

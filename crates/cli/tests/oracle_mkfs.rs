@@ -1,9 +1,9 @@
-//! Images of `blockyard mkfs` against those of mke2fs 1.47 for the same arguments: byte by byte,
-//! but for what [`mask_superblock`] and [`mask_mmp`] name; then e2fsck, our check, dumpe2fs and,
-//! where it can, a mount by the kernel.
+//! Images of `blockyard mkfs` against those of mke2fs 1.47 with the same arguments. They must be
+//! equal byte by byte, except for what [`mask_superblock`] and [`mask_mmp`] name. Then e2fsck, our
+//! check, dumpe2fs and, where possible, a kernel mount judge them.
 //!
 //! The sets are the lines of `mkfs_cases.txt` (the awkward ones) and random ones. By default a
-//! seeded sample of both; all of them and more random ones with `BLOCKYARD_FULL=1`.
+//! seeded sample of both runs; with `BLOCKYARD_FULL=1` all of them, and more random ones.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 const HASH_SEED: &str = "hash_seed=fedcba98-7654-3210-fedc-ba9876543210";
 const TIME: &str = "1600000000";
-/// Images above this are made in memory-backed storage only and never in the default sample.
+/// Larger images are made only in memory-backed storage, and never in the default sample.
 const SAMPLE_BYTES_MAX: u64 = 4 << 30;
 
 /// One set of parameters: the size of the image and mke2fs's options.
@@ -37,7 +37,7 @@ impl Case {
         if !options.iter().any(|option| option == "-t") {
             options.splice(0..0, ["-t".to_owned(), "ext2".to_owned()]);
         }
-        // mke2fs honours the last -E only, so there is one.
+        // mke2fs honours only the last -E, so there is just one.
         match options.iter().position(|option| option == "-E") {
             Some(at) => options[at + 1] = format!("{},{HASH_SEED}", options[at + 1]),
             None => options.extend(["-E".to_owned(), HASH_SEED.to_owned()]),
@@ -62,7 +62,7 @@ impl Case {
     }
 }
 
-/// The two images of a case and what made them.
+/// The two images of a case, and what made them.
 struct Pair {
     ours: PathBuf,
     theirs: PathBuf,
@@ -96,14 +96,15 @@ fn command(program: &str, first: &[&str], case: &Case, image: &Path) -> Output {
         .unwrap()
 }
 
-/// What may differ in a superblock: the KiB written (the two write differently much), hence its
-/// checksum.
+/// Masks what may differ in a superblock: the KiB written (the two programs write different
+/// amounts), and hence the checksum.
 fn mask_superblock(block: &mut [u8]) {
     block[0x178..0x180].fill(0);
     block[0x3FC..0x400].fill(0);
 }
 
-/// What may differ in the MMP block: mke2fs puts the clock's time, the host and the device there.
+/// Masks what may differ in the MMP block: mke2fs stores the current time, the host and the device
+/// there.
 fn mask_mmp(block: &mut [u8]) {
     block[0x08..0x70].fill(0);
     block[0x3FC..0x400].fill(0);
@@ -121,13 +122,13 @@ fn masked(mut block: Vec<u8>) -> Vec<u8> {
     block
 }
 
-/// The first difference of two images, if any. Holes are compared only where the other image has
-/// data.
+/// The first difference between two images, if any. Holes are compared only where the other image
+/// has data.
 fn difference(pair: &Pair) -> Option<String> {
     one_way(&pair.ours, &pair.theirs).or_else(|| one_way(&pair.theirs, &pair.ours))
 }
 
-/// The first place where what `left` has as data differs in `right`.
+/// The first position where data of `left` differs in `right`.
 fn one_way(left: &Path, right: &Path) -> Option<String> {
     let other = FileDevice::open_read_only(right).unwrap();
     let mut found = None;
@@ -154,7 +155,7 @@ fn block_difference(number: u64, a: &[u8], b: &[u8]) -> Option<String> {
     Some(format!("KiB {number}, byte {at:#x}: {:#04x}, the other {:#04x}", a[at], b[at]))
 }
 
-/// What dumpe2fs prints, without the lines that [`mask_superblock`] explains.
+/// The output of dumpe2fs without the lines that [`mask_superblock`] explains.
 fn dump(image: &Path) -> Vec<String> {
     let output = run("dumpe2fs", &[image.to_str().unwrap()]);
     assert!(output.status.success(), "dumpe2fs {}: {output:?}", image.display());
@@ -181,8 +182,8 @@ fn judge(case: &Case, pair: &Pair, mount: bool) -> Result<bool, String> {
         (true, false) => return Err(format!("mke2fs refuses: {}", text(&theirs.stderr))),
         (false, true) => return Err(format!("blockyard refuses: {}", text(&ours.stderr))),
     }
-    // mke2fs packs tables beyond the end of what it looks at, says so, and goes on: nothing to be
-    // equal to.
+    // In this case mke2fs packs tables beyond the area that it looks at, says so, and continues.
+    // There is nothing to compare with.
     let lost_its_way =
         text(&theirs.stderr).contains("Illegal block number passed to ext2fs_test_block_bitmap");
     if lost_its_way {
@@ -205,7 +206,7 @@ fn judge(case: &Case, pair: &Pair, mount: bool) -> Result<bool, String> {
     Ok(true)
 }
 
-/// `blockyard check -n` agrees with e2fsck that nothing is wrong.
+/// `blockyard check -n` also finds nothing wrong.
 fn our_check_is_clean(image: &Path) -> Result<(), String> {
     let output =
         Command::new(env!("CARGO_BIN_EXE_blockyard")).args(["check", "-n"]).arg(image).output().unwrap();
@@ -223,8 +224,8 @@ fn mount_and_write(case: &Case, pair: &Pair) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this kernel can mount images of the case quickly: pages of 4 KiB, no MMP (a mount waits
-/// for it).
+/// Whether this kernel can mount images of the case quickly: pages of 4 KiB, and no MMP, which
+/// delays a mount.
 fn is_mountable(case: &Case, pair: &Pair) -> bool {
     let mut block_size = [0; 4];
     let device = FileDevice::open_read_only(&pair.ours).unwrap();
@@ -247,11 +248,11 @@ fn random_case(rng: &mut ChaCha8Rng, bytes_max: u64) -> Case {
     let features = random_features(rng, profile);
     let has_small_groups = rng.random_bool(0.25);
     let has_all_backups = features.contains(&ALL_BACKUPS);
-    // Many groups with much in each would fill the disk: such sets stay small.
+    // Many groups with much in each would fill the disk, so such sets stay small.
     let mib_max = match (has_all_backups || has_small_groups, profile) {
         (true, _) => 1000,
         (false, "ext4") => 60_000,
-        // Checkers read every inode table where nothing says that it is unused.
+        // Checkers read every inode table that is not marked unused.
         (false, _) => 6000,
     };
     let mib = random_mib(rng).min(mib_max);
@@ -260,7 +261,7 @@ fn random_case(rng: &mut ChaCha8Rng, bytes_max: u64) -> Case {
     if !block.is_empty() {
         line += &format!(" -b {block}");
     }
-    // A few of the others are kept to see both tools refuse -G without flex_bg.
+    // A few other cases stay, to see both programs refuse -G without flex_bg.
     if profile == "ext4" || rng.random_bool(0.2) {
         line += &random_groups(rng, &features, block, has_small_groups);
     }
@@ -329,8 +330,8 @@ fn random_groups(rng: &mut ChaCha8Rng, features: &[&str], block: &str, has_small
     if is_cluster && !block.is_empty() && rng.random_bool(0.7) {
         line += &format!(" -C {}", (block_size << rng.random_range(1..6)).max(2048));
     }
-    // With clusters, meta_bg and no packing mke2fs counts shared clusters twice when it looks for
-    // the journal's place.
+    // With clusters, meta_bg and no packing, mke2fs counts shared clusters twice when it chooses
+    // the journal's position.
     let counts_twice = is_cluster && features.contains(&META_BG);
     let is_flex = features.iter().all(|feature| *feature != "^flex_bg");
     if is_flex && !counts_twice && rng.random_bool(0.3) {
@@ -356,7 +357,7 @@ fn random_inodes(rng: &mut ChaCha8Rng) -> String {
 }
 
 fn random_extended(rng: &mut ChaCha8Rng, line: &str, features: &[&str], mib: u64) -> String {
-    // With packed tables of single groups mke2fs counts wrong: see the test of its own below.
+    // With packed tables of single groups mke2fs counts wrong; see the separate test below.
     let may_pack =
         line.contains("-t ext4") && !features.contains(&"^flex_bg") && !format!("{line} ").contains(" -G 1 ");
     let stride = format!("stride={},stripe_width=64", rng.random_range(1..300));
@@ -377,7 +378,7 @@ fn random_extended(rng: &mut ChaCha8Rng, line: &str, features: &[&str], mib: u64
     if chosen.is_empty() { String::new() } else { format!(" -E {}", chosen.join(",")) }
 }
 
-/// Judges cases until `wanted` were made by both, and reports all that differ.
+/// Judges cases until both programs have made `wanted` images, and reports all that differ.
 fn judge_all(cases: impl Iterator<Item = Case>, wanted: usize) {
     let directory = tempfile::tempdir().unwrap();
     let pair = Pair::new(directory.path());
@@ -431,9 +432,9 @@ fn random_sets_equal_those_of_mke2fs() {
     judge_all(std::iter::repeat_with(|| random_case(&mut rng, bytes_max)).take(wanted * 4), wanted);
 }
 
-/// mke2fs takes the tables of other groups off the free counts of the groups that own them: its
-/// image has errors. If it no longer has, the exception in docs/format-notes.md and in the random
-/// sets can go.
+/// mke2fs subtracts the tables of other groups from the free counts of the groups that own them, so
+/// its image has errors. Once it no longer does, the exception in docs/format-notes.md and in the
+/// random sets can go.
 #[test]
 fn packed_tables_of_single_groups_are_counted_where_they_lie() {
     if !require(&["mke2fs", "e2fsck"]) {

@@ -1,4 +1,4 @@
-//! `blockyard mount` as a program: in the background, by options, ended by umount and by signals.
+//! `blockyard mount` as a program: in the background, with options, ended by umount and by signals.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,7 +40,7 @@ impl Place {
         line_of(&self.directory()).is_some()
     }
 
-    /// The process that serves it: whoever holds the image's lock.
+    /// The serving process, which holds the image's lock.
     fn server(&self) -> u32 {
         let image = self.image();
         let mut processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
@@ -57,7 +57,7 @@ impl Place {
     }
 
     fn wait_for_end(&self) {
-        // The kernel does not wait for the server of an image in a file.
+        // For an image in a file, the kernel does not wait for the server.
         wait_until("the image is free", || {
             let output = Command::new(BLOCKYARD).arg("recover").arg(self.image()).output().unwrap();
             output.status.success()
@@ -137,7 +137,8 @@ fn wrong_usage_is_told_before_anything_is_mounted() {
     assert_eq!(nowhere.status.code(), Some(8));
 }
 
-/// With a file open the kernel refuses to unmount: it is detached, and what was written is kept.
+/// While a file is open the kernel refuses to unmount. The mount is detached, and written data is
+/// kept.
 #[test]
 fn a_signal_ends_it_in_order_also_while_it_is_used() {
     if !can_mount() {
@@ -160,7 +161,7 @@ fn a_signal_ends_it_in_order_also_while_it_is_used() {
     }
 }
 
-/// A remount changes what it names, and leaves the rest.
+/// A remount changes the options it names and keeps the others.
 #[test]
 fn a_remount_changes_what_the_kernel_can() {
     if !can_mount() {
@@ -182,7 +183,7 @@ fn a_remount_changes_what_the_kernel_can() {
     e2fsck_clean(&place.image());
 }
 
-/// USR1 logs what came, how long it took, and what the allocator counts.
+/// USR1 logs the requests, their latencies, and the allocator's counters.
 #[test]
 fn a_signal_logs_the_rates() {
     if !can_mount() {
@@ -195,7 +196,7 @@ fn a_signal_logs_the_rates() {
     assert!(fs::metadata(place.directory().join("none")).is_err());
     assert!(run("kill", &["-USR1", &place.server().to_string()]).status.success());
     let told = || fs::read_to_string(&log).unwrap_or_default();
-    // The table of requests is the last part.
+    // The table of requests comes last.
     wait_until("the figures are logged", || told().contains("99 % us") && told().ends_with("\n\n"));
     let told = told();
     for part in [" inodes remembered, ", " files open, ", " commits\n", "mballoc:\n", "per s"] {
@@ -210,8 +211,8 @@ fn a_signal_logs_the_rates() {
     place.wait_for_end();
 }
 
-/// A line of fstab and a link to the program are enough for mount(8). The link is laid over the
-/// machine's for this test alone.
+/// A line in fstab and a link to the program are enough for mount(8). An overlay puts the link into
+/// the machine's /usr/sbin for this test alone.
 #[test]
 fn a_line_of_fstab_mounts_it() {
     if !can_mount() || !require(&["unshare"]) {
@@ -249,14 +250,14 @@ fn a_line_of_fstab_mounts_it() {
     e2fsck_clean(&image);
     let output = Command::new(BLOCKYARD).arg("cat").arg(&image).arg("/file").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "content\n");
-    // Codes are those of mount(8).
+    // Exit codes are those of mount(8).
     fs::write(&fstab, line(&image, "shiny")).unwrap();
     assert_eq!(mount("file").status.code(), Some(1));
     fs::write(&fstab, line(Path::new("/none-such"), "defaults")).unwrap();
     assert_eq!(mount("file").status.code(), Some(32));
 }
 
-/// Writes files until one is refused; gives the number of the error.
+/// Writes files until one is refused. Returns the errno.
 fn fill(directory: &Path) -> i32 {
     use std::io::Write;
     for number in 0..1_000 {
@@ -269,8 +270,8 @@ fn fill(directory: &Path) -> i32 {
     panic!("a thousand files fit");
 }
 
-/// The image is sparse, and its host has no room left: whoever syncs is told, the mount comes down,
-/// and what was synced before is there.
+/// A sparse image whose host is full: fsync reports it, the mount can be taken down, and what was
+/// synced before is there.
 #[test]
 fn a_full_host_is_an_error_and_no_hang() {
     if !can_mount() {
@@ -303,7 +304,7 @@ fn a_full_host_is_an_error_and_no_hang() {
     drop(end);
 }
 
-/// What is mounted for a test.
+/// Unmounts at the end of a test.
 struct Unmounted(PathBuf);
 
 impl Drop for Unmounted {
@@ -312,8 +313,8 @@ impl Drop for Unmounted {
     }
 }
 
-/// An image without a name serves on; of one that was cut to nothing what is not in memory is an
-/// error. Neither hangs.
+/// An image whose file was unlinked keeps working. If the file is truncated to nothing, everything
+/// that is not in memory is an error. Neither hangs.
 #[test]
 fn an_image_that_goes_away_hangs_nobody() {
     if !can_mount() {

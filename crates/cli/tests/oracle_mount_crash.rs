@@ -1,5 +1,5 @@
-//! `kill -9` of the server at a random moment: what was made durable is there after recovery by us,
-//! by Linux, and by e2fsck.
+//! `kill -9` of the server at a random moment: what was durable is there after recovery by us, by
+//! Linux, and by e2fsck.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,10 +19,10 @@ use rand_chacha::ChaCha8Rng;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 const BLOCKYARD: &str = env!("CARGO_BIN_EXE_blockyard");
-/// Writers, each with files of its own.
+/// Writing threads, each with its own files.
 const WRITERS: usize = 3;
 
-/// A server in the foreground that can be killed.
+/// A foreground server that can be killed.
 struct Server {
     child: Child,
     directory: PathBuf,
@@ -47,14 +47,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that is killed already stays so.
+        // It may have been killed already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         run("umount", &["-l", self.directory.to_str().unwrap()]);
     }
 }
 
-/// What somebody was told is durable: a file and its first bytes.
+/// A promise of durability: a file and its first bytes.
 #[derive(Clone, Debug)]
 struct Fact {
     name: String,
@@ -66,7 +66,7 @@ fn content(name: &str, len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from(at * 7 % 251).unwrap() ^ seed).collect()
 }
 
-/// What was promised so far, by all writers.
+/// All promises so far, of all writers.
 type Facts = Arc<Mutex<Vec<Fact>>>;
 
 fn note(facts: &Facts, name: &str, len: usize) {
@@ -75,8 +75,8 @@ fn note(facts: &Facts, name: &str, len: usize) {
     facts.push(Fact { name: name.to_owned(), len });
 }
 
-/// Makes files, appends to them, replaces some, and notes what each fsync promised; ends with the
-/// first error, or when told so.
+/// Makes files, appends to them, replaces some, and records what each fsync promised. Ends at the
+/// first error, or when told to.
 fn write_until_it_ends(directory: &Path, writer: usize, facts: &Facts, is_over: &AtomicBool) {
     for number in 0.. {
         let name = format!("w{writer}-{number}");
@@ -88,7 +88,8 @@ fn write_until_it_ends(directory: &Path, writer: usize, facts: &Facts, is_over: 
             }
             note(facts, &name, len);
         }
-        // Written aside and renamed over: the old or the new content is there, whole.
+        // Written to another name and renamed over: either the old or the new content is there in
+        // full.
         let aside = directory.join(format!("w{writer}-aside"));
         if number % 3 == 0 && replace(&aside, &directory.join(&name), &content(&name, 40_000)).is_err() {
             return;
@@ -112,7 +113,7 @@ fn writers(directory: &Path, facts: &Facts, is_over: &Arc<AtomicBool>) -> Vec<Jo
     (0..WRITERS).map(writer).collect()
 }
 
-/// Recovers an image, by us, by Linux or by e2fsck, and looks for what was promised.
+/// Recovers an image by us, by Linux or by e2fsck, and looks for what was promised.
 fn recover_and_check(image: &Path, directory: &Path, facts: &[Fact], round: usize) {
     match round % 3 {
         0 => {
@@ -141,7 +142,7 @@ fn check(directory: &Path, facts: &[Fact], who: &str) {
     }
 }
 
-/// An image of 64 MiB with a small journal, and directories to mount on.
+/// An image of 64 MiB with a small journal, and mount points.
 fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let (image, directory) = (folder.path().join("image"), folder.path().join("mnt"));
@@ -173,7 +174,7 @@ fn what_fsync_promised_outlives_the_server() {
     }
 }
 
-/// What is on the device at some moment is what a crash then would leave.
+/// The content of the device at any moment is what a crash then would leave.
 #[test]
 fn a_copy_of_the_image_of_a_stopped_server_recovers() {
     if !can_mount() {
@@ -185,7 +186,7 @@ fn a_copy_of_the_image_of_a_stopped_server_recovers() {
     }
 }
 
-/// Five copies of the image of one server.
+/// Five copies of the image of one running server.
 fn copies_of_one_server(rng: &mut ChaCha8Rng) {
     let (folder, image, directory) = place();
     let mut server = Server::start(&image, &directory);
@@ -196,10 +197,10 @@ fn copies_of_one_server(rng: &mut ChaCha8Rng) {
         thread::sleep(Duration::from_millis(rng.random_range(20..200)));
         let promised = facts.lock().unwrap().clone();
         let copy = folder.path().join("copy");
-        // No process is started meanwhile: it would close its copies of the writers' files, which
-        // asks the server.
+        // Start no process meanwhile: closing its copies of the writers' files would send requests
+        // to the stopped server.
         rustix::process::kill_process(process, Signal::STOP).unwrap();
-        // Until one of its threads has taken the signal, all go on.
+        // All threads run until one of them has taken the signal.
         assert!(rustix::process::waitpid(Some(process), WaitOptions::UNTRACED).unwrap().is_some());
         let copied = fs::copy(&image, &copy);
         rustix::process::kill_process(process, Signal::CONT).unwrap();

@@ -1,7 +1,7 @@
-//! `blockyard check -f -p` beside `e2fsck -f -p` on seeded damages: the same exit code, and
-//! afterwards the same verdict.
+//! `blockyard check -f -p` against `e2fsck -f -p` on seeded damage: the same exit code, and the
+//! same verdict afterwards.
 //!
-//! 16 damages by default, 1,000 with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another number,
+//! 16 cases by default, 1,000 with `BLOCKYARD_FULL=1`. `REPAIRS=n` sets another number, and
 //! `PROFILE=name,name` the images.
 
 #![allow(clippy::unwrap_used)]
@@ -26,7 +26,7 @@ fn profiles() -> Vec<&'static Profile> {
     names.split(',').map(profile_named).collect()
 }
 
-/// One field of the image, or one block.
+/// Damages one field of the image, or one block.
 fn damage(inventory: &Inventory, random: &mut ChaCha8Rng, image: &Path) -> String {
     if random.random_bool(0.6) {
         let mutation = inventory.mutate(random);
@@ -67,7 +67,7 @@ fn preening_ends_as_that_of_e2fsck() {
             let words = ["--as=4294967296", "timeout", "60", "e2fsck", "-fp", theirs.to_str().unwrap()];
             let their = run("prlimit", &words);
             let verdicts = (e2fsck_bounded(&ours).code, e2fsck_bounded(&theirs).code);
-            // e2fsck adds 4 to 8 where it found errors before it gave up.
+            // e2fsck adds 4 to 8 if it found errors before it gave up.
             let their_code = their.status.code().map(|code| if code > 8 { 8 } else { code });
             if our.status.code() == their_code && verdicts.0 == verdicts.1 {
                 continue;
@@ -84,13 +84,13 @@ fn preening_ends_as_that_of_e2fsck() {
         }
     }
     println!("{wanted} damages, {differing} differ");
-    // Known to differ: what e2fsck -p does about a broken index depends on more than the finding,
-    // and about a superblock of the journal that names another version.
+    // Known differences are the treatments of a broken index, which in e2fsck -p depends on more
+    // than the finding, and of a journal superblock with another version.
     assert!(differing <= 1 + wanted / 20, "{differing} of {wanted} differ");
 }
 
-/// Without `-f` the mark of a clean file system counts, but not where the descriptors are broken:
-/// nothing could be mounted.
+/// Without `-f` the clean mark counts, except if the descriptors are broken, because then nothing
+/// could be mounted.
 #[test]
 fn the_mark_of_being_clean_does_not_hide_broken_descriptors() {
     if !require(&["mke2fs", "e2fsck", "debugfs"]) {

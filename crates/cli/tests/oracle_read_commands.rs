@@ -17,7 +17,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Asserts that two texts are equal, naming the first lines that differ.
+/// Asserts that two texts are equal, and shows the first lines that differ.
 fn assert_same_lines(ours: &str, theirs: &str, what: &str) {
     for (number, (mine, other)) in ours.lines().zip(theirs.lines()).enumerate() {
         assert_eq!(mine.trim_end(), other.trim_end(), "{what}, line {number}: ours left");
@@ -140,7 +140,7 @@ fn images_that_the_kernel_filled_read_the_same_as_with_debugfs() {
             "/fragmented",
         ] {
             let mut theirs = run("debugfs", &["-R", &format!("cat {path}"), name]);
-            // debugfs gives at least the 60 bytes of i_block of a file with inline data.
+            // debugfs prints at least the 60 bytes of i_block for a file with inline data.
             if arguments.contains(&"inline_data") && path == "/sizes/1" {
                 theirs.stdout.truncate(1);
             }
@@ -173,8 +173,7 @@ fn mapped_blocks(image: &str, path: &str) -> Vec<u64> {
     blocks
 }
 
-/// The same as debugfs prints them; blocks of the map itself are dropped by asking for data blocks
-/// only.
+/// The same from debugfs. Asking for data blocks only leaves out the mapping blocks.
 fn blocks_of_debugfs(image: &str, path: &str) -> Vec<u64> {
     let output = text(&run("debugfs", &["-R", &format!("stat {path}"), image]));
     let (_, list) =
@@ -261,7 +260,7 @@ fn a_closed_pipe_ends_quietly() {
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The keys of every line, which must be one JSON object each.
+/// The keys of all lines, each of which must be one JSON object.
 fn keys(output: &str) -> Vec<String> {
     assert!(!output.is_empty());
     let objects = output.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -350,7 +349,7 @@ fn a_damaged_inode_does_not_end_a_listing() {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "a\nc\nlost+found\n");
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains("/b: inode 13") && message.contains("1 name could not be read"), "{message}");
-    // Nor does a damaged directory end the listing of a tree.
+    // A damaged directory does not end the listing of a tree either.
     for command in ["mkdir d", "mkdir e", "write /etc/passwd e/f", "zap_block -f d -p 255 0"] {
         assert!(run("debugfs", &["-w", "-R", command, name]).status.success());
     }
@@ -372,7 +371,7 @@ fn damaged_groups_and_journals_do_not_hide_the_rest() {
     let name = image.to_str().unwrap();
     mke2fs(&image, &["-t", "ext4", "-b", "1024"], "32M");
     let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
-    // The descriptor of group 1 (block 2, byte 64) loses the block of its bitmap.
+    // The descriptor of group 1 (block 2, byte 64) loses the address of its bitmap.
     file.write_all_at(&[0xFF; 4], 2048 + 64).unwrap();
     let output = blockyard(&["stat", "--groups", name]);
     assert_eq!(output.status.code(), Some(8));

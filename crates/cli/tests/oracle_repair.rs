@@ -20,7 +20,7 @@ fn debugfs(image: &Path, command: &str) {
     assert!(run("debugfs", &["-w", "-R", command, image.to_str().unwrap()]).status.success());
 }
 
-/// An image with a directory whose link count is wrong: safe to mend.
+/// An image with a directory whose link count is wrong, which is safe to repair.
 fn wrong_links(folder: &Path) -> PathBuf {
     let image = folder.join("image");
     mke2fs(&image, &["-t", "ext4", "-b", "1024"], "16M");
@@ -47,11 +47,11 @@ fn a_plan_writes_nothing_and_a_repair_can_be_taken_back() {
     assert_eq!(code(&["check", "-n", name]), 0);
     let undo = folder.path().join("image.undo");
     assert!(undo.exists());
-    // What an undo file would overwrite is not lost.
+    // An existing undo file is not overwritten.
     assert_eq!(code(&["check", "-y", name]), 8);
     assert_eq!(code(&["undo", name, undo.to_str().unwrap()]), 0);
     assert!(std::fs::read(&image).unwrap() == before, "the image is not what it was");
-    // Half of an undo file is none, and nothing is written.
+    // Half an undo file is invalid, and nothing is written.
     let half = std::fs::read(&undo).unwrap();
     std::fs::write(&undo, &half[..half.len() - 1]).unwrap();
     assert_eq!(code(&["undo", name, undo.to_str().unwrap()]), 8);
@@ -66,19 +66,19 @@ fn preening_mends_what_is_safe_and_stops_at_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let image = wrong_links(folder.path());
     let name = image.to_str().unwrap();
-    // Marked clean: nothing is looked at without -f.
+    // It is marked clean, so nothing is checked without -f.
     assert_eq!(code(&["check", "-p", name]), 0);
     assert_eq!(code(&["check", "-n", name]), 4);
     assert_eq!(code(&["check", "-p", "-f", name]), 1);
     assert!(!folder.path().join("image.undo").exists());
     e2fsck_clean(&image);
     assert_eq!(code(&["check", "-p", "-f", name]), 0);
-    // A directory that no name leads to is not for -p to decide.
+    // What to do with an unreachable directory is not for -p to decide.
     debugfs(&image, "unlink /a");
     let stopped = blockyard(&["check", "-p", "-f", name]);
     assert_eq!(stopped.status.code(), Some(4));
     assert!(String::from_utf8(stopped.stdout).unwrap().contains("RUN fsck MANUALLY"));
-    // The mark of errors makes the next one look without -f.
+    // The error mark makes the next run check without -f.
     assert_eq!(code(&["check", "-p", name]), 4);
     let lost = folder.path().join("lost");
     assert_eq!(code(&["check", "-y", "--no-undo", "--lost", lost.to_str().unwrap(), name]), 1);
@@ -94,7 +94,7 @@ fn modes_exclude_each_other() {
     }
 }
 
-/// Free space is given back whether or not there is something to repair, and nothing else is.
+/// Free space is discarded whether or not there is something to repair, and nothing else is.
 #[test]
 fn free_space_is_discarded_of_a_clean_image_too() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -1,5 +1,5 @@
-//! A cell repeats: with the same seed, lockstep and overlap leave the same image to the byte, on
-//! one core and on two.
+//! A cell is repeatable: with the same seed, lockstep and overlap leave the same image to the byte,
+//! on one core and on two.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ fn blockyard(prefix: &[&str], arguments: &[&str]) {
     assert!(output.status.success(), "{all:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs one cell in place on a copy of `base` and gives the bytes that it left.
+/// Runs one cell in place on a copy of `base`, and returns the bytes of the result.
 fn cell(base: &Path, cores: &str, workload: &str, interleave: &str, seed: &str) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");

@@ -1,4 +1,4 @@
-//! `blockyard check -v` and `-t`: the counts are those of `e2fsck -v`, line for line.
+//! `blockyard check -v` and `-t`: the counts equal those of `e2fsck -v`, line for line.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn check(arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
 }
 
-/// The lines from the count of inodes on.
+/// The lines from the count of inodes onwards.
 fn counts(text: &str) -> Vec<String> {
     let lines = text.lines().skip_while(|line| !(line.contains(" inode") && line.contains(" used (")));
     lines.map(str::to_owned).collect()
@@ -49,7 +49,7 @@ fn counts_are_those_of_e2fsck() {
     }
 }
 
-/// After a repair the counts are those of what it leaves.
+/// After a repair the counts are those of the repaired image.
 #[test]
 fn a_repair_counts_what_it_leaves() {
     if !require(&["root", "mke2fs", "e2fsck", "debugfs"]) {
@@ -88,7 +88,7 @@ fn passes_say_what_they_read() {
         assert_eq!(costs[6][key].as_u64(), Some(sum(key)), "{key}");
         assert!(costs[1][key].as_u64() > Some(0), "pass 1: {key}");
     }
-    // With a repair: of the check before it.
+    // With a repair: the figures of the check before it.
     let (code, printed) = check(&["-y", "-t", "--no-undo", text]);
     assert!(code == 0 && printed.contains("\nPass 5: I/O read: "), "{code}: {printed}");
 }

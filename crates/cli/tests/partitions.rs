@@ -1,6 +1,6 @@
-//! `IMAGE?offset=BYTES`: file systems in partitioned disks, in every command that takes an image.
+//! `IMAGE?offset=BYTES`: file systems in partitioned disks, for every command that takes an image.
 //!
-//! The tables are written here by hand; partx says what they mean.
+//! This test writes the tables by hand; partx is the reference for their meaning.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,10 +16,10 @@ use blockyard_testkit::{require, run};
 
 const SECTOR: u64 = 512;
 const MIB: u64 = 1 << 20;
-/// Linux file system data, as it stands on the disk.
+/// Type of Linux file system data, in its on-disk byte order.
 const LINUX_GUID: [u8; 16] =
     [0xAF, 0x3D, 0xC6, 0x0F, 0x83, 0x84, 0x72, 0x47, 0x8E, 0x79, 0x3D, 0x69, 0xD8, 0x47, 0x7D, 0xE4];
-/// EFI system partition.
+/// Type of an EFI system partition.
 const EFI_GUID: [u8; 16] =
     [0x28, 0x73, 0x2A, 0xC1, 0x1F, 0xF8, 0xD2, 0x11, 0xBA, 0x4B, 0x00, 0xA0, 0xC9, 0x3E, 0xC9, 0x3B];
 
@@ -27,7 +27,7 @@ fn blockyard(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_blockyard")).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs a command that must succeed without a word on standard error.
+/// Runs a command that must succeed and print nothing on standard error.
 fn done(arguments: &[&str]) -> String {
     let output = blockyard(arguments);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -35,7 +35,7 @@ fn done(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail with an exit code and one line, which is given.
+/// Runs a command that must fail with an exit code and one line, which is returned.
 fn fails(arguments: &[&str], code: i32) -> String {
     let output = blockyard(arguments);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -51,7 +51,7 @@ fn low(value: u64) -> [u8; 4] {
     u32::try_from(value).unwrap().to_le_bytes()
 }
 
-/// A sector of four entries by their place: type, first sector, sectors.
+/// A boot sector with four entries, each by index: type, first sector, sectors.
 fn boot_sector(entries: &[(usize, u8, u64, u64)]) -> [u8; 512] {
     let mut sector = [0; 512];
     for (index, kind, first, sectors) in entries {
@@ -64,12 +64,12 @@ fn boot_sector(entries: &[(usize, u8, u64, u64)]) -> [u8; 512] {
     sector
 }
 
-/// A disk of so many MiB with a GPT, both headers.
+/// A disk with a GPT, with both headers. Its size is in MiB.
 fn gpt_disk(path: &Path, mib: u64, parts: &[Part<[u8; 16]>]) {
     gpt_disk_in(SECTOR, path, mib, parts);
 }
 
-/// The same in sectors of so many bytes.
+/// The same with another sector size in bytes.
 fn gpt_disk_in(sector_bytes: u64, path: &Path, mib: u64, parts: &[Part<[u8; 16]>]) {
     let file = File::create(path).unwrap();
     file.set_len(mib * MIB).unwrap();
@@ -124,7 +124,7 @@ fn mbr_disk(path: &Path) {
     }
 }
 
-/// First byte and bytes of each partition as partx tells them, extended ones left out.
+/// The start and length in bytes of each partition, as partx reports them, without extended ones.
 fn scan_of_partx(disk: &Path) -> BTreeMap<u32, (u64, u64)> {
     let output = run("partx", &["-s", "-g", "-o", "NR,START,SECTORS,TYPE", disk.to_str().unwrap()]);
     assert!(output.status.success(), "{output:?}");
@@ -147,8 +147,8 @@ fn our_scan(disk: &Path) -> (TableKind, BTreeMap<u32, (u64, u64)>) {
     (table.kind, table.partitions.iter().map(place).collect())
 }
 
-/// Partition tables mean to us what they mean to util-linux, which reads them as the kernel does:
-/// GPT by either header, MBR with a chain of logical ones.
+/// Partition tables mean the same to us as to util-linux, which reads them as the kernel does: GPT
+/// by either header, and MBR with a chain of logical partitions.
 #[test]
 fn partitions_are_those_of_partx() {
     if !require(&["partx"]) {
@@ -163,14 +163,14 @@ fn partitions_are_those_of_partx() {
     gpt_disk(&disk, 64, &parts);
     assert_eq!(our_scan(&disk), (TableKind::Gpt, scan_of_partx(&disk)));
     assert_eq!(our_scan(&disk).1.len(), 3);
-    // The first header is gone: the one at the end of the disk says the same.
+    // The first header is gone; the one at the end of the disk says the same.
     File::options().write(true).open(&disk).unwrap().write_all_at(&[0; 512], SECTOR).unwrap();
     assert_eq!(our_scan(&disk), (TableKind::Gpt, scan_of_partx(&disk)));
     assert_eq!(our_scan(&disk).1.len(), 3);
 }
 
-/// Disks that count in 4,096 bytes: all places in their table are eight times further. partx reads
-/// the table from a loop device of such sectors.
+/// Disks with sectors of 4,096 bytes: all positions in their table are eight times further. partx
+/// reads the table from a loop device with such sectors.
 #[test]
 fn disks_with_sectors_of_4096_bytes_have_the_partitions_that_partx_sees() {
     if !require(&["root", "losetup", "partx", "e2fsck"]) {
@@ -183,7 +183,7 @@ fn disks_with_sectors_of_4096_bytes_have_the_partitions_that_partx_sees() {
     let theirs = partitions_of_a_loop_device(&disk);
     assert_eq!(theirs.len(), 3, "{theirs:?}");
     assert_eq!(our_scan(&disk), (TableKind::Gpt, theirs.clone()));
-    // By the header at the end, too.
+    // By the header at the end too.
     File::options().write(true).open(&disk).unwrap().write_all_at(&[0; 512], 4096).unwrap();
     assert_eq!(partitions_of_a_loop_device(&disk), theirs);
     assert_eq!(our_scan(&disk), (TableKind::Gpt, theirs));
@@ -198,13 +198,13 @@ fn disks_with_sectors_of_4096_bytes_have_the_partitions_that_partx_sees() {
     fails(&["mkfs", &second, "33M"], 8);
     done(&["mkfs", "-q", &second]);
     works_there(folder.path(), &second);
-    // e2fsck takes no suffix.
+    // e2fsck accepts no suffix.
     let judged = run("e2fsck", &["-fn", &format!("{name}?offset={}", 4 * MIB)]);
     assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
 }
 
-/// First byte and bytes of each partition that partx finds on a loop device whose sectors have
-/// 4,096 bytes: it asks the device.
+/// The start and length in bytes of each partition that partx finds on a loop device with sectors
+/// of 4,096 bytes. It asks the device for them.
 fn partitions_of_a_loop_device(disk: &Path) -> BTreeMap<u32, (u64, u64)> {
     let path = disk.to_str().unwrap();
     let output = run("losetup", &["-f", "--show", "-P", "-b", "4096", path]);
@@ -218,7 +218,7 @@ fn partitions_of_a_loop_device(disk: &Path) -> BTreeMap<u32, (u64, u64)> {
     found
 }
 
-/// A disk was "no ext file system", and there was no way to name a partition of it.
+/// A disk was once "no ext file system", and there was no way to name a partition of it.
 #[test]
 fn a_partition_is_worked_on_as_an_image_is() {
     if !require(&["e2fsck", "dumpe2fs"]) {
@@ -243,7 +243,7 @@ fn a_partition_is_worked_on_as_an_image_is() {
         assert!(fails(arguments, 8).contains("?offset=2097152 (partition 2"), "{arguments:?}");
     }
     let before = std::fs::read(&disk).unwrap();
-    // The size is the partition's, and more than that is refused.
+    // The size is that of the partition; a larger one is refused.
     fails(&["mkfs", &second, "17M"], 8);
     assert!(fails(&["mkfs", &format!("{name}?offset=3M")], 8).contains("no partition begins there"));
     assert_eq!(std::fs::read(&disk).unwrap(), before);
@@ -253,7 +253,7 @@ fn a_partition_is_worked_on_as_an_image_is() {
     let at = |sector: usize| sector * 512;
     assert_eq!(before[..at(4096)], after[..at(4096)]);
     assert_eq!(before[at(57344)..], after[at(57344)..]);
-    // The same as in a file of its own, to the byte.
+    // The same bytes as in a file of its own.
     let alone = folder.path().join("alone");
     let options = ["mkfs", "-q", "-b", "1024", "--seed", "1", "--time", "1700000000"];
     done(&[&options[..], &[alone.to_str().unwrap(), "16M"]].concat());
@@ -292,7 +292,7 @@ fn works_there(folder: &Path, image: &str) {
     done(&["check", "-n", image]);
 }
 
-/// The name of a file is not taken apart when a file has it; what is no number is wrong usage.
+/// If a file of this name exists, the name is not split. Anything but a number is wrong usage.
 #[test]
 fn a_file_that_is_called_so_wins() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! What is printed: no byte of an image does anything to a terminal, names in JSON lose nothing,
-//! tables fit, progress is for terminals only, and who reads what is mounted is told.
+//! Printing: no byte of an image affects a terminal, names in JSON lose nothing, tables fit,
+//! progress is for terminals only, and reading a mounted image gives a warning.
 //!
-//! A terminal comes from `script` (util-linux), which runs a command on one and prints what it
-//! wrote.
+//! The terminal comes from `script` (util-linux), which runs a command on one and prints its
+//! output.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,8 +17,8 @@ use tempfile::TempDir;
 
 const BLOCKYARD: &str = env!("CARGO_BIN_EXE_blockyard");
 
-/// Names that would move the cursor, change colours by an old code of one byte, break a line, or
-/// are no UTF-8.
+/// Names that would move the cursor, change colours by an old one-byte code or break a line, or
+/// that are not UTF-8.
 const NAMES: [&[u8]; 4] = [b"esc\x1b[2J", b"c1\xc2\x9b31m", b"two\nlines", b"raw\xff\xfe"];
 
 fn run<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
@@ -31,7 +31,7 @@ fn done<S: AsRef<OsStr>>(arguments: &[S]) -> Vec<u8> {
     output.stdout
 }
 
-/// Runs a line of shell on a terminal of 80 columns; `$B` is the program and `$I` the image.
+/// Runs a shell line on a terminal of 80 columns; `$B` is the program and `$I` the image.
 fn on_terminal(line: &str, image: &Path) -> String {
     let line = format!("stty cols 80 rows 24; {line}");
     let output = Command::new("script")
@@ -51,7 +51,7 @@ struct Stage {
     image: PathBuf,
 }
 
-/// An image with a hostile label and names, each name once as a file and once as the target of a
+/// An image with a hostile label and hostile names, each both as a file and as the target of a
 /// link.
 fn stage() -> Stage {
     let folder = tempfile::tempdir().unwrap();
@@ -78,14 +78,14 @@ fn path_of(name: &[u8]) -> OsString {
     OsString::from_vec([b"/", name].concat())
 }
 
-/// Asserts that a text holds nothing that a terminal would do.
+/// Asserts that a text has nothing in it that affects a terminal.
 fn assert_tame(what: &str, text: &str) {
     let bad = text.chars().find(|letter| letter.is_control() && !matches!(letter, '\n' | '\r' | '\t'));
     assert_eq!(bad, None, "{what}: {text:?}");
 }
 
-/// `ls`, `map`, `frag`, `check`, `stat` and `cat` wrote names, labels and content to terminals as
-/// they were.
+/// `ls`, `map`, `frag`, `check`, `stat` and `cat` once wrote names, labels and content to terminals
+/// unchanged.
 #[test]
 fn no_byte_of_an_image_reaches_a_terminal_raw() {
     if !require(&["script", "debugfs"]) {
@@ -109,12 +109,12 @@ fn no_byte_of_an_image_reaches_a_terminal_raw() {
         assert_tame(line, &text);
         assert!(text.contains(part), "{line}: {text:?}");
     }
-    // JSON stays JSON there.
+    // JSON on a terminal stays JSON.
     let text = on_terminal("$B ls --json $I", &stage.image);
     assert_tame("ls --json", &text);
     let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(rows.iter().any(|row| row["path"] == "/c1\u{9b}31m"), "{text}");
-    // A file with a wrong count of links is found by its path.
+    // A file with a wrong link count is reported with its path.
     for name in NAMES {
         let inode = inode_of(&stage.image, name);
         let request = format!("set_inode_field <{inode}> links_count 5");
@@ -145,7 +145,7 @@ fn rows_of(text: &[u8]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The bytes of a name: those of the second key, where there is one.
+/// The bytes of a name: from the second key, if there is one.
 fn bytes_at(row: &Value, key: &str) -> Option<Vec<u8>> {
     let text = row[key].as_str()?;
     let Some(hex) = row[format!("{key}_bytes")].as_str() else { return Some(text.as_bytes().to_vec()) };
@@ -153,7 +153,8 @@ fn bytes_at(row: &Value, key: &str) -> Option<Vec<u8>> {
     Some((0..hex.len()).step_by(2).map(digits).collect())
 }
 
-/// Names that are no UTF-8 came with replacement letters only: two of them could not be told apart.
+/// Names that are not UTF-8 once had only replacement characters, so that two of them could not be
+/// told apart.
 #[test]
 fn json_says_every_name_to_the_byte() {
     let stage = stage();
@@ -200,7 +201,7 @@ fn json_says_every_name_to_the_byte() {
         });
         assert!(found, "{arguments:?}: {}", String::from_utf8_lossy(&text));
     }
-    // A name that is UTF-8 has no second key, and text that is not for a terminal is as it was.
+    // A UTF-8 name has no second key, and text that is not for a terminal is unchanged.
     let rows = rows_of(&done(&[OsStr::new("--json"), OsStr::new("ls"), image]));
     assert!(rows.iter().any(|row| row["path"] == "/two\nlines" && row["path_bytes"].is_null()));
     let text = done(&[OsStr::new("ls"), image]);
@@ -210,10 +211,10 @@ fn json_says_every_name_to_the_byte() {
 const SMALL: &str = "lab run fallocate2 --interleave lockstep --ops 40 --workers 1,2,8,64 --repeat 2 --memory 4G \
                      --policy linux-6.16:scan=optimized,linux-6.18,yard";
 
-/// Tables of `lab run` were up to 251 letters wide, whatever the terminal.
+/// Tables of `lab run` were once up to 251 characters wide, whatever the terminal.
 #[test]
 fn tables_fit_the_terminal() {
-    // The verdict is a sentence, not a table.
+    // The verdict is a sentence and not part of a table.
     let widest = |text: &str| {
         let lines = text.lines().filter(|line| !line.starts_with("seed"));
         lines.map(|line| line.trim_end_matches('\r').chars().count()).max().unwrap()
@@ -243,7 +244,8 @@ fn tables_fit_the_terminal() {
     }
 }
 
-/// A line of our own said `put: 1234 names, 5 MiB`: not of how much, how fast and how long still.
+/// The old progress line said `put: 1234 names, 5 MiB`, without the total, the rate or the time
+/// left.
 #[test]
 fn progress_says_how_much_is_left_and_only_on_a_terminal() {
     if !require(&["script"]) {
@@ -257,7 +259,7 @@ fn progress_says_how_much_is_left_and_only_on_a_terminal() {
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join(number.to_string()), vec![b'x'; 20_000]).unwrap();
     }
-    // Stopped for longer than the second that it takes until something is shown.
+    // Stopped for longer than the second after which progress appears.
     let stopped = |words: &str| {
         format!("$B {words} & p=$!; sleep 0.1; kill -STOP $p; sleep 1.2; kill -CONT $p; wait $p")
     };
@@ -267,7 +269,7 @@ fn progress_says_how_much_is_left_and_only_on_a_terminal() {
         assert!(text.contains(part), "{part}: {text:?}");
     }
     assert!(text.contains("8009 names and 153 MiB of content in "), "a summary for people: {text:?}");
-    // Without a terminal nothing but the summary is printed.
+    // Without a terminal only the summary is printed.
     let get = format!("get -r $I /tree {}", folder.path().join("back").display());
     let output = Command::new("sh")
         .args(["-c", &stopped(&get)])
@@ -280,7 +282,8 @@ fn progress_says_how_much_is_left_and_only_on_a_terminal() {
     assert!(said.starts_with("8009 names and 153 MiB of content in ") && said.lines().count() == 1, "{said}");
 }
 
-/// `rm -r` counted names without saying of how many, and the lab's smaller commands showed a wheel.
+/// `rm -r` once counted names without a total, and the lab's smaller commands showed only a
+/// spinner.
 #[test]
 fn progress_of_what_is_counted_says_of_how_many() {
     if !require(&["script"]) {
@@ -302,7 +305,7 @@ fn progress_of_what_is_counted_says_of_how_many() {
         tree.as_os_str(),
         OsStr::new("/"),
     ]);
-    // Stopped as soon as it says anything at all, until a line must have been drawn.
+    // Stopped once it has printed anything, until a line must have been drawn.
     let stopped = |words: &str| {
         format!("$B {words} & p=$!; sleep 0.05; kill -STOP $p; sleep 1.3; kill -CONT $p; wait $p")
     };
@@ -323,7 +326,7 @@ fn progress_of_what_is_counted_says_of_how_many() {
     }
 }
 
-/// Sizes were told in blocks, bytes and MiB, and one of a thing in the plural.
+/// Sizes were once a mix of blocks, bytes and MiB, and a single thing was in the plural.
 #[test]
 fn summaries_are_for_people() {
     let stage = stage();
@@ -343,7 +346,7 @@ fn summaries_are_for_people() {
     );
 }
 
-/// Reading what is mounted said nothing, although half of what there is may not be on disk yet.
+/// Reading a mounted image once gave no warning, although half of its state may not be on disk yet.
 #[test]
 fn whoever_reads_a_mounted_image_is_told() {
     if !require(&["root", "mount", "umount"]) {
@@ -376,7 +379,7 @@ fn whoever_reads_a_mounted_image_is_told() {
     let refused = said("mkdir I /x");
     assert!(refused.contains("in use by /dev/loop") && !refused.contains("note"), "{refused}");
     unmount();
-    // What is mounted read-only does not change.
+    // A file system that is mounted read-only does not change.
     mount("loop,ro");
     assert_eq!(said("check -n I"), "");
     unmount();

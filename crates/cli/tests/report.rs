@@ -15,14 +15,14 @@ fn done(line: &str, more: &[&Path]) {
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Width and height of a picture, in pixels.
+/// Width and height of a picture in pixels.
 fn size(svg: &str) -> (u32, u32) {
     let of = |name: &str| svg.split_once(&format!(" {name}=\"")).unwrap().1.split('"').next().unwrap();
     (of("width").parse().unwrap(), of("height").parse().unwrap())
 }
 
-/// The page was one long list of tables, without a way to them, and left it to the reader to
-/// subtract.
+/// The page was once one long list of tables without navigation, and left the subtraction to the
+/// reader.
 #[test]
 fn the_page_has_contents_a_baseline_and_maps_that_tell_files_from_metadata() {
     let folder = tempfile::tempdir().unwrap();
@@ -59,8 +59,8 @@ fn the_page_has_contents_a_baseline_and_maps_that_tell_files_from_metadata() {
     assert!(!page.contains("1 workers"), "one of a thing has no plural");
 }
 
-/// A picture had no legend, and was 204 pixels wide for one group and thousands high for many empty
-/// ones.
+/// A picture once had no legend, and was 204 pixels wide for one group and thousands high for many
+/// empty ones.
 #[test]
 fn a_map_has_a_legend_and_a_size_that_suits_the_image() {
     let folder = tempfile::tempdir().unwrap();

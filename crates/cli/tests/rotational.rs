@@ -1,4 +1,4 @@
-//! `--rotational`, and where `put -r` leaves the blocks of directories.
+//! `--rotational`, and where `put -r` places the blocks of directories.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,10 +10,10 @@ use blockyard_device::FileDevice;
 use blockyard_disk::inode::FileType;
 use blockyard_inspect::reader::Reader;
 
-/// Directories of the tree.
+/// Directories in the tree.
 const DIRECTORIES: usize = 1500;
 
-/// A tree whose data is more than the engine keeps in memory, so that it is written back while
+/// A tree with more data than the engine keeps in memory, so that data is written back while
 /// directories are made.
 fn tree(folder: &Path) {
     for directory in 0..DIRECTORIES {
@@ -23,7 +23,7 @@ fn tree(folder: &Path) {
     }
 }
 
-/// Copies the tree to a new image with these options; gives the image.
+/// Copies the tree to a new image with these options. Returns the image.
 fn put(folder: &Path, name: &str, options: &[&str]) -> String {
     let image = folder.join(name).to_str().unwrap().to_owned();
     let source = folder.join("tree").to_str().unwrap().to_owned();
@@ -36,7 +36,7 @@ fn put(folder: &Path, name: &str, options: &[&str]) -> String {
     image
 }
 
-/// How many runs the blocks of all directories lie in.
+/// The number of runs that the blocks of all directories form.
 fn runs(image: &str) -> usize {
     let reader = Reader::open(Arc::new(FileDevice::open_read_only(Path::new(image)).unwrap())).unwrap();
     let mut blocks = Vec::new();
@@ -56,21 +56,21 @@ fn runs(image: &str) -> usize {
     1 + blocks.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count()
 }
 
-/// With seek times the search begins with a linear look at groups, which packs directories. There
-/// was no way to say so; and each file beyond the limit of dirty data had one other written, so
-/// that directories stood one by one between files.
+/// With seek times the search begins with a linear pass over groups, which packs directories. Once
+/// there was no option for that. Also, each file beyond the dirty data limit had one other file
+/// written, so that single directories stood between files.
 #[test]
 fn directories_are_packed_where_the_device_has_seek_times() {
     let folder = tempfile::tempdir().unwrap();
     tree(&folder.path().join("tree"));
-    // A file has no seek times unless it is said to.
+    // A file has no seek times unless an option says so.
     let ssd = runs(&put(folder.path(), "ssd", &[]));
     let disk = runs(&put(folder.path(), "disk", &["--rotational", "on"]));
     assert!(disk <= 3 && (4..=30).contains(&ssd), "{ssd} runs without seek times, {disk} with");
 }
 
-/// The help did not say that a fixed time decides it: the same input gives the same bytes on every
-/// machine.
+/// The help once did not mention that a fixed time decides this, so that the same input gives the
+/// same bytes on every machine.
 #[test]
 fn help_says_what_decides_when_nobody_does() {
     for command in [&["put"][..], &["lab", "run"]] {
