@@ -67,7 +67,7 @@ impl Drop for Reference {
         let released = self.instance.run(&ctx, |engine| engine.release_inode(&ctx, self.id, write));
         // If the instance is closed, its references ended with it.
         if let Err(error @ crate::Reason::FileSystem(_)) = released {
-            tracing::warn!(inode = %self.id.number, %error, "an open file could not be given back");
+            tracing::warn!(inode = %self.id.number, %error, "an open file could not be released");
         }
     }
 }

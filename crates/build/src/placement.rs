@@ -25,7 +25,7 @@ impl FromStr for Placement {
             "directories-first" => Ok(Self::DirectoriesFirst),
             "with-directories" => Ok(Self::WithDirectories),
             "small-first" => Ok(Self::SmallFirst),
-            other => Err(format!("{other}: content lies directories-first, with-directories or small-first")),
+            other => Err(format!("{other}: give directories-first, with-directories or small-first")),
         }
     }
 }

@@ -72,7 +72,7 @@ impl FromStr for OwnerMap {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let malformed =
-            || format!("{text}: owners are mapped by FROM:TO or FROM:TO:COUNT, with u: or g: before it");
+            || format!("{text}: an owner map is FROM:TO or FROM:TO:COUNT, after an optional u: or g:");
         let (users, groups, numbers) = match text.split_once(':') {
             Some(("u", rest)) => (true, false, rest),
             Some(("g", rest)) => (false, true, rest),

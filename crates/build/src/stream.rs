@@ -26,7 +26,7 @@ impl FromStr for Compression {
             "none" => Ok(Self::None),
             "gz" | "gzip" => Ok(Self::Gzip),
             "zst" | "zstd" => Ok(Self::Zstd),
-            other => Err(format!("{other}: streams are compressed by gz, zst or none")),
+            other => Err(format!("{other}: give gz, zst or none")),
         }
     }
 }

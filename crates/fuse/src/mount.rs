@@ -251,7 +251,7 @@ impl Handle {
     /// have been told, and the unmount goes on.
     fn take_written(&self, place: &File) {
         if let Err(error) = rustix::fs::syncfs(place.as_fd()) {
-            tracing::warn!(directory = %self.directory.display(), %error, "what was written could not all be kept");
+            tracing::warn!(directory = %self.directory.display(), %error, "some written data could not be kept");
         }
     }
 
@@ -338,7 +338,7 @@ fn connect(adapter: Adapter, request: &Request, handle: &Handle, receivers: usiz
         rustix::fs::access("/dev/fuse", rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK)
     {
         let why = format!(
-            "/dev/fuse: {}; it must be readable and writable for who is not root",
+            "/dev/fuse: {}; users other than root must be able to read and write it",
             io::Error::from(errno)
         );
         return Err(io::Error::other(why));

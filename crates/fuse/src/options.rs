@@ -94,15 +94,15 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("bh", "not supported"),
     ("noblock_validity", "blocks are always validated"),
     ("minixdf", "statfs leaves the file system's own blocks out"),
-    ("bsdgroups", "files belong to the group of who makes them, or of a set-group-ID directory"),
-    ("grpid", "files belong to the group of who makes them, or of a set-group-ID directory"),
+    ("bsdgroups", "files get the group of their creator, or of a set-group-ID directory"),
+    ("grpid", "files get the group of their creator, or of a set-group-ID directory"),
     ("dax", "FUSE maps no device memory here"),
     ("debug", "not supported"),
     ("debug_want_extra_isize", "not supported"),
     ("dioread_lock", "not supported"),
     ("dioread_nolock", "not supported"),
     ("dirsync", "fsync of the directory says what must be durable"),
-    ("discard", "freed blocks are not discarded by themselves: use fstrim"),
+    ("discard", "freed blocks are not discarded automatically: use fstrim"),
     ("grpquota", "quota is not supported"),
     ("inlinecrypt", "encryption is not supported"),
     ("init_itable", "inode tables are not zeroed in the background"),
@@ -115,10 +115,10 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("journal_path", "a journal on a device of its own is not supported"),
     ("jqfmt", "quota is not supported"),
     ("lazytime", "not supported"),
-    ("max_batch_time", "commits share what comes together by themselves"),
+    ("max_batch_time", "concurrent fsyncs share a commit anyway"),
     ("max_dir_size_kb", "not supported"),
     ("mblk_io_submit", "not supported"),
-    ("min_batch_time", "commits share what comes together by themselves"),
+    ("min_batch_time", "concurrent fsyncs share a commit anyway"),
     ("nobarrier", "the device is always flushed; that is what fsync promises"),
     ("nobh", "not supported"),
     ("noacl", "access control lists are always kept"),
@@ -136,7 +136,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("quota", "quota is not supported"),
     ("resgid", "reserved blocks are root's"),
     ("resuid", "reserved blocks are root's"),
-    ("sb", "a backup of the superblock is not mounted: repair the image with blockyard check -b"),
+    ("sb", "a backup superblock cannot be mounted: repair the image with blockyard check -b"),
     ("stripe", "not supported"),
     ("sync", "fsync says what must be durable"),
     ("test_dummy_encryption", "encryption is not supported"),
@@ -259,7 +259,9 @@ impl Options {
                     "continue" => ErrorPolicy::Continue,
                     "remount-ro" => ErrorPolicy::RemountReadOnly,
                     "panic" => {
-                        return Err(wrong("continue or remount-ro: a server in user space stops no machine"));
+                        return Err(wrong(
+                            "continue or remount-ro: a server in user space cannot stop the machine",
+                        ));
                     }
                     _ => return Err(wrong("continue or remount-ro")),
                 });

@@ -91,7 +91,7 @@ impl FileSystem {
     ) -> Result<()> {
         let path = path.as_ref();
         if matches!(kind, FileType::Directory | FileType::Symlink) {
-            return Err(Error::at(path, Reason::Invalid("directories and links are made otherwise")));
+            return Err(Error::at(path, Reason::Invalid("directories and links have methods of their own")));
         }
         self.make(path, NewInode { kind, permissions: mode & 0o7777, device })
     }

@@ -72,7 +72,7 @@ impl OpenOptions {
         let without_write = !writes && (self.truncate || creates);
         let cuts_and_appends = self.append && self.truncate && !self.create_new;
         if !writes && !self.read || without_write || cuts_and_appends {
-            return Err(Reason::Invalid("these options of opening a file do not go together"));
+            return Err(Reason::Invalid("these options for opening a file contradict each other"));
         }
         Ok(Abilities { read: self.read, write: writes, append: self.append })
     }

@@ -123,13 +123,13 @@ impl<'t> Store<'t> {
             id = self.0.find(&joined(&place, target));
         }
         let id = id.filter(|&id| self.0.node(id).kind == FileType::Regular);
-        let id = id.ok_or_else(|| self.refused(path, "a part of the image that is not there"))?;
+        let id = id.ok_or_else(|| self.refused(path, "a part of the image is missing"))?;
         Ok(Content::new(self.0, id))
     }
 
     fn json<T: DeserializeOwned>(&self, path: &[u8]) -> Result<T> {
         serde_json::from_reader(BufReader::new(self.open(path)?.take(JSON_MAX)))
-            .map_err(|error| self.refused(path, format!("no such list as it should be: {error}")))
+            .map_err(|error| self.refused(path, format!("not the expected JSON: {error}")))
     }
 
     /// An object that is found by its digest, which is verified.
@@ -186,7 +186,7 @@ impl<'t> Store<'t> {
         let configuration: Configuration = self.json(image.config.as_bytes())?;
         if configuration.rootfs.diff_ids.len() != image.layers.len() {
             return Err(
-                self.refused(image.config.as_bytes(), "tells of another number of layers than manifest.json")
+                self.refused(image.config.as_bytes(), "lists another number of layers than manifest.json")
             );
         }
         choice.check(&configuration).map_err(|reason| self.refused(DOCKER_INDEX, reason))?;

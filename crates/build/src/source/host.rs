@@ -241,7 +241,7 @@ impl<'a> Reader<'a> {
         let text = directory.add_text(name);
         let child = u32_from_usize(directory.nodes.len());
         let Some(mut node) = node(&stat, text) else {
-            return Err(self.failed(name, io::Error::other("of no type that an image holds")));
+            return Err(self.failed(name, io::Error::other("of a type that no image can hold")));
         };
         if node.kind == FileType::Symlink {
             let target = rustix::fs::readlinkat(fd, name, Vec::new()).map_err(failed)?;

@@ -69,8 +69,7 @@ impl Tree {
                     if !seen.insert(inode) {
                         let name = directory.text.get(node.name.range()).unwrap_or_default();
                         let path = tree.host_path(&below(&tree.directory_path(number), name));
-                        let reason =
-                            "a directory that the image has at another place, too; it is damaged".to_owned();
+                        let reason = "a directory that the image has in two places; it is damaged".to_owned();
                         return Err(Error::Refused { path, reason });
                     }
                     node.directory = u32_from_usize(tree.directories.len());

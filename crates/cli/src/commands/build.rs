@@ -218,7 +218,7 @@ impl Build {
         let Some(first) = missing.first() else { return };
         let (count, first) = (units::counted(u64_from_usize(missing.len()), "path"), first.escape_ascii());
         eprintln!(
-            "blockyard: {}: {count} of the order not in the tree, the first is {first}",
+            "blockyard: {}: {count} of --order not in the tree, the first is {first}",
             self.image.display()
         );
     }
@@ -228,7 +228,7 @@ impl Build {
         let Some(LeftOut { count, path, name }) = tree.left_out() else { return };
         let (count, name) = (units::counted(count, "extended attribute"), name.escape_ascii());
         eprintln!(
-            "blockyard: {}: {count} that no file of ext4 has left out, the first is {name} of {}",
+            "blockyard: {}: left out {count} that no ext4 file can have, the first is {name} of {}",
             self.image.display(),
             path.display()
         );

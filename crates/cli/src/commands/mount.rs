@@ -148,7 +148,7 @@ impl Args {
         let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(EXIT_OPERATIONAL);
         let code = if self.helper { EXIT_HELPER_FAILED } else { code };
         if let Some(signal) = status.signal() {
-            bail!("{}: what should serve it was ended by signal {signal}", self.image.display());
+            bail!("{}: the serving process was ended by signal {signal}", self.image.display());
         }
         Ok(ExitCode::from(code))
     }
@@ -165,7 +165,7 @@ impl Args {
     fn serve(self, mut options: Options) -> Result<ExitCode> {
         if self.started {
             // Its own session, so that signals of the terminal do not reach it.
-            rustix::process::setsid().context("no session of its own")?;
+            rustix::process::setsid().context("cannot start a session")?;
         }
         log::begin(self.log.as_deref(), self.started)?;
         let offset = options.offset.unwrap_or(self.image.offset());

@@ -143,7 +143,7 @@ impl Server {
     /// Records an access if the mount's rules say so. A failure here must not fail the read.
     pub(super) fn note_access(&self, id: InodeId) {
         if let Err(error) = self.inodes().note_access(id, self.access_times) {
-            tracing::debug!(inode = %id.number, %error, "the time of an access was not noted");
+            tracing::debug!(inode = %id.number, %error, "the access time was not recorded");
         }
     }
 }

@@ -18,7 +18,7 @@ impl Digest {
             };
             digits.len() == length && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
         });
-        known.ok_or_else(|| format!("the digest {:?}, which is none of sha256 or sha512", self.0))
+        known.ok_or_else(|| format!("the digest {:?}, which is neither sha256 nor sha512", self.0))
     }
 
     /// The path in an OCI layout for an object with this digest.

@@ -68,10 +68,10 @@ fn parts<'r>(option: &str, rule: &'r str) -> Result<(Glob, &'r str)> {
 
 fn id(rule: &str, text: &str) -> Result<Option<u32>> {
     let parsed = (!text.is_empty()).then(|| text.parse()).transpose();
-    parsed.with_context(|| format!("--chown {rule}: {text} is no number of an owner"))
+    parsed.with_context(|| format!("--chown {rule}: {text} is not the number of an owner"))
 }
 
 fn owner(text: &str) -> std::result::Result<(u32, u32), String> {
     let parsed = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-    parsed.ok_or_else(|| format!("{text}: no UID:GID"))
+    parsed.ok_or_else(|| format!("{text}: not UID:GID"))
 }

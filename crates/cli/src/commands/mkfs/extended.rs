@@ -90,7 +90,7 @@ fn switch(context: &str, value: Option<&str>) -> Result<bool> {
 fn owner(context: &str, value: Option<&str>) -> Result<(u32, u32)> {
     let Some(text) = value else {
         use std::os::unix::fs::MetadataExt;
-        let own = std::fs::metadata("/proc/self").context("/proc/self: cannot tell who runs this")?;
+        let own = std::fs::metadata("/proc/self").context("/proc/self: cannot tell which user runs this")?;
         return Ok((own.uid(), own.gid()));
     };
     let ids = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
