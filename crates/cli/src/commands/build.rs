@@ -31,16 +31,16 @@ use super::{Output, UsageError, clock, image, interrupt, partial};
 #[command(override_usage = "blockyard build [OPTIONS] <SOURCE>... <IMAGE>")]
 #[command(after_help = "\
 The image holds the tree with owners, permissions, times, links, devices, holes, extended attributes and access control lists; \
-access times are the times of the last change. The same tree and options give the same bytes, from a directory or an archive of it and \
-whatever the number of threads: the \
-hash seed follows from the names, the UUID from all there is.\n\n\
--N is the least number of inodes: there are as many as the content needs.\n\n\
-With --size auto the file system has no blocks reserved for root and cannot grow (no resize_inode), unless -m, -O or -E say so; its \
-journal is the one that mke2fs makes for that size. What is not given is as for blockyard mkfs, but for the block size: 4096.\n\n\
+access times are the modification times. The same tree and options give the same bytes, from a directory or an archive of it and \
+with any number of threads: the \
+hash seed follows from the names, the UUID from all content.\n\n\
+-N is the least number of inodes; there are always as many as the content needs.\n\n\
+With --size auto the file system has no blocks reserved for root and cannot grow (no resize_inode), unless -m, -O or -E say otherwise; its \
+journal is the one that mke2fs makes for that size. Other defaults are those of blockyard mkfs, except for the block size: 4096.\n\n\
 JSON: one object: image, dry_run, image_bytes, files, directories, file_bytes, content_bytes, free_bytes, uuid, inodes, \
 journal_blocks, overhead in bytes (directories, maps, attributes, slack, inode_tables, journal, other), seconds (read, layout, write, and \
 of write: data, metadata, finish).\n\n\
-Exit codes: 0 made; 2 wrong usage; 8 refused or failed: then there is no image.")]
+Exit codes: 0 made; 2 wrong usage; 8 refused or failed, and there is no image.")]
 pub(crate) struct Args {
     /// What to copy, then the image. A source is a directory, a tar archive (plain, or compressed
     /// with gzip, zstd or xz; also a named pipe; - is standard input), an ext2, ext3 or ext4 image

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{Output, image, names};
 
 /// The keys of the JSON objects, for the help.
-const KEYS: &str = "JSON: one object a piece of up to 64 KiB: path, offset, length, data (hexadecimal). Where path is no UTF-8, \
+const KEYS: &str = "JSON: one object per piece of up to 64 KiB: path, offset, length, data (hexadecimal). If path is not UTF-8, \
 path_bytes has its bytes in hexadecimal. On a terminal control characters are escaped; `| cat` passes them on.";
 
 /// Arguments of `blockyard cat`.

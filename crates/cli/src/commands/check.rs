@@ -26,13 +26,13 @@ const IO_DEPTH_MAX: usize = 1024;
 /// Arguments of `blockyard check`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "JSON: one object a finding: code (as in e2fsck's problem log), severity (error or note), pass, message, \
-                  and where they apply group, inode, logical, block, offset, detail, path (where that is no UTF-8, path_bytes \
+    after_help = "JSON: one object per finding: code (as in e2fsck's problem log), severity (error or note), pass, message, \
+                  and if they apply group, inode, logical, block, offset, detail, path (if that is not UTF-8, path_bytes \
                   has its bytes in hexadecimal); then one object: summary \
-                  (true), clean, examined, errors, findings, suppressed. With -p, -y and --plan also one object a decision: \
-                  action (true), code, message, what, cost (nothing, moved, doubtful, cut, removed), and where they apply \
+                  (true), clean, examined, errors, findings, suppressed. With -p, -y and --plan also one object per decision: \
+                  action (true), code, message, what, cost (nothing, moved, doubtful, cut, removed), and if they apply \
                   group, inode, block, path, bytes (first and last of each range of the file); then one object: repair (true), actions, blocks (those written), complete, \
-                  written, undo. With -v one object: vitals (true) and the counts; with -t one a pass and one of all: cost (true), \
+                  written, undo. With -v one object: vitals (true) and the counts; with -t one per pass and one for all of them: cost (true), \
                   pass, reads, bytes, seeks, real_s, user_s, system_s.\n\nExit codes (those of e2fsck): 0 clean, 1 all errors corrected, 4 errors left, 8 the image \
                   cannot be checked, 16 wrong usage."
 )]

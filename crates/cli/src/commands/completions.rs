@@ -27,7 +27,7 @@ impl Args {
 
 /// Arguments of `blockyard man`.
 #[derive(clap::Args)]
-#[command(after_help = "One page a command: blockyard.1, blockyard-mkfs.1, blockyard-lab-run.1, ...")]
+#[command(after_help = "One page per command: blockyard.1, blockyard-mkfs.1, blockyard-lab-run.1, ...")]
 pub(crate) struct ManArgs {
     /// Directory to write the pages into; made when it does not exist
     directory: PathBuf,

@@ -24,12 +24,12 @@ const EXIT_TROUBLE: u8 = 2;
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Compared are names, types, permissions, owners, times of the last change, sizes, targets, numbers of devices, hard links, extended \
-attributes with access control lists, flags of chattr and all bytes. Not compared: times of access, numbers of inodes, where holes and \
-blocks are; an empty /lost+found counts as none. Two trees are equal when `blockyard build` makes the same of them.\n\n\
-Text: a line a difference, the path first; of two values the first is A's.\n\n\
-JSON: one object a difference: path, what (only_in_first, only_in_second, type, permissions, user, group, modified, size, target, device, \
-flags, attribute, linked_to, bytes), first, second; of an attribute also name; of bytes instead first_offset, ranges, bytes, parts (the first \
+Compares names, types, permissions, owners, modification times, sizes, link targets, device numbers, hard links, extended \
+attributes with access control lists, flags of chattr and all bytes. Does not compare access times, inode numbers, or the positions of holes and \
+blocks; an empty /lost+found counts as none. Two trees are equal if `blockyard build` makes the same image from them.\n\n\
+Text: one line per difference, starting with the path; of two values the first is A's.\n\n\
+JSON: one object per difference: path, what (only_in_first, only_in_second, type, permissions, user, group, modified, size, target, device, \
+flags, attribute, linked_to, bytes), first, second; for an attribute also name; for bytes instead first_offset, ranges, bytes, parts (the first \
 ranges: start, end).\n\n\
 Exit codes: 0 equal, 1 different, 2 trouble.")]
 pub(crate) struct Args {

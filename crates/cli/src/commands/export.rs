@@ -23,10 +23,10 @@ use super::{Output, UsageError, image, interrupt, names, partial};
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Kept are owners, permissions, times of the last change in nanoseconds, extended attributes, access control lists, capabilities, hard \
-links, devices, pipes, sockets, holes and flags of chattr; `blockyard build` of what was exported gives the content of the image again. Times of \
-access go into archives (atime), which few programs extract and blockyard build does not put into images. What has no type in archives, sockets, stands as pipes with a keyword of star. A \
-directory gets what the host lets the user give it: run as root to keep owners and devices. Nothing is written outside DEST, whatever the \
+Owners, permissions, modification times in nanoseconds, extended attributes, access control lists, capabilities, hard \
+links, devices, pipes, sockets, holes and flags of chattr are kept; `blockyard build` of an export gives the content of the image again. Access \
+times go into archives (atime), but few programs extract them, and blockyard build does not put them into images. Archives have no type for sockets, which become pipes with a keyword of star. A \
+directory gets what the host allows the user to set: run as root to keep owners and devices. Nothing is written outside DEST, whatever the \
 image holds; names that no file can have are refused. An empty /lost+found is left out.\n\n\
 GNU tar extracts an archive with --xattrs --xattrs-include='*' --acls.\n\n\
 JSON: one object: image, path, to, as, names, bytes (of files without holes), seconds; for a directory those of blockyard get.\n\n\

@@ -20,14 +20,14 @@ use super::progress::Progress;
 use super::{Output, image, names};
 
 /// Meaning and JSON keys, for the help.
-const KEYS: &str = "Free space as e2freefrag prints it for an image that is not mounted, then the extents of all files \
-as e4defrag -c prints them for the root of a mount; with PATHs, files as filefrag prints them and directories as e4defrag \
--c does. (The tools' versions are 1.47; counts are those of a first look after a mount: later ones of e4defrag can be \
-smaller, because Linux joins adjacent extents that it remembers.)\n\nJSON: an object free (total_blocks, free_blocks, \
+const KEYS: &str = "Prints free space as e2freefrag does for an image that is not mounted, then the extents of all files \
+as e4defrag -c does for the root of a mount; with PATHs, it prints files as filefrag does and directories as e4defrag \
+-c does. (These tools have version 1.47. Counts are those of a first look after a mount: later ones of e4defrag can be \
+smaller, because Linux joins adjacent extents in memory.)\n\nJSON: an object free (total_blocks, free_blocks, \
 block_size, extents, min_kb, max_kb, avg_kb, histogram: objects with from_blocks, extents, blocks), an object files \
 (files, extents, best, kb_per_extent, score, worst: objects with path, extents, best, kb_per_extent), and with --files or \
-for PATHs an object a file (path, inode, size, filefrag, records, runs). A directory among PATHs gives an object with \
-path and the keys of files. Where a path is no UTF-8, path_bytes has its bytes in hexadecimal.";
+for PATHs an object per file (path, inode, size, filefrag, records, runs). A directory among PATHs gives an object with \
+path and the keys of files. If a path is not UTF-8, path_bytes has its bytes in hexadecimal.";
 
 /// Arguments of `blockyard frag`.
 #[derive(clap::Args)]

@@ -44,9 +44,9 @@ const CHUNK: u64 = 1 << 20;
 /// Arguments of `blockyard get`.
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES, after_long_help = format!("A directory given as DIR/. puts its content \
-    into DEST, without the directory itself. Owners are kept when run as root, as far as the host \
+    into DEST, without the directory itself. As root, owners are kept as far as the host \
     allows; so are devices and the attributes of the system. A file that cannot get its owner loses its set-id bits. \
-    Without -r a link named as PATH is followed. An empty /lost+found is left out.\n\nJSON: one object a name: path (in the image), to, type, \
+    Without -r a link given as PATH is followed. An empty /lost+found is left out.\n\nJSON: one object per name: path (in the image), to, type, \
     size. {}\n\n{EXIT_CODES}", names::BYTES_KEYS))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition

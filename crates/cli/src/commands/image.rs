@@ -31,7 +31,7 @@ pub(super) const EXIT_NOT_FOUND: u8 = 1;
 pub(super) const DAMAGED: &str = "; `blockyard check -n` tells more, `blockyard check -y` repairs";
 
 /// Exit codes of the reading commands, for the help.
-pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 the path does not lead to what is asked for, 2 wrong usage, 8 the image cannot \
+pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 the path does not exist or has the wrong type, 2 wrong usage, 8 the image cannot \
                                      be read.";
 
 /// Parses the IMAGE operand: a path, or `PATH?offset=BYTES`.

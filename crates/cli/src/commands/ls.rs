@@ -18,8 +18,8 @@ use super::calendar::iso_minutes;
 use super::{Output, image, names};
 
 /// The keys of the JSON objects, for the help.
-const KEYS: &str = "JSON: one object a name: path (from the root of the image), inode, type, mode, links, uid, gid, size, modified (as [seconds, nanoseconds]), and where it applies \
-target (of a symbolic link) and device (as [major, minor]). Where path or target is no UTF-8, path_bytes or target_bytes has \
+const KEYS: &str = "JSON: one object per name: path (from the root of the image), inode, type, mode, links, uid, gid, size, modified (as [seconds, nanoseconds]), and if it applies \
+target (of a symbolic link) and device (as [major, minor]). If path or target is not UTF-8, path_bytes or target_bytes has \
 its bytes in hexadecimal.";
 
 /// Arguments of `blockyard ls`.

@@ -20,9 +20,9 @@ use super::{Output, image};
 
 /// Flags and keys, for the help.
 const KEYS: &str = "Flags: unwritten (allocated, reads as zeroes), eof (reaches the end of the file), last (no extent \
-follows).\n\nJSON: one object an extent: logical, physical, length (all in blocks), flags; for a file without blocks \
-of its own one object with map (none, inode).\n\nWithout PATH the map of the image: a row a group (rows that are alike \
-are told once), 32 squares a row, from blank (free) over . : + # to @ (full). JSON: one object a group: group, \
+follows).\n\nJSON: one object per extent: logical, physical, length (all in blocks), flags; for a file without blocks \
+of its own one object with map (none, inode).\n\nWithout PATH it prints the map of the image: one row per group (equal rows \
+are shown once), 32 squares per row, from blank (free) over . : + # to @ (full). JSON: one object per group: group, \
 first_block, clusters, used, squares (used share of each, 0 to 1); then one object map: boundaries (changes between used \
 and free squares), empty_groups, touched_groups, used_clusters.";
 

@@ -33,7 +33,7 @@ fn features_help() -> String {
          Refused by name: quota, project, casefold, encrypt, verity, journal_dev.\n\n\
          JSON: one object: image, type, dry_run, block_size, cluster_size, blocks, free_blocks, reserved_blocks, groups, \
          inodes, journal_blocks, uuid, seed, time, features, backup_superblocks.\n\n\
-         Exit codes: 0 made; 2 wrong usage, and the target was not looked at; 8 refused or failed.",
+         Exit codes: 0 made; 2 wrong usage, before the target was examined; 8 refused or failed.",
         mkfs::supported_features(),
         extended::EXTENDED_HELP,
         extended::JOURNAL_HELP

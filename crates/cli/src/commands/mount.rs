@@ -35,16 +35,16 @@ const HELPER: &str = "mount.fuse.blockyard";
 #[derive(clap::Args)]
 #[command(
     after_help = "Exit codes: 0 mounted (with --foreground: unmounted, and the image closed), 2 wrong usage, 8 the image cannot be \
-                  opened, mounted, or closed. Called as mount.fuse.blockyard: 1 and 32, as mount(8) has it.",
+                  opened, mounted, or closed. Called as mount.fuse.blockyard: 1 and 32, as in mount(8).",
     after_long_help = "Options are those of ext4 and FUSE: ro, noatime, relatime, strictatime, commit=SECONDS, policy=POLICY, \
                        nodelalloc, mb_optimize_scan=0|1, data=ordered|writeback|journal, errors=continue|remount-ro, allow_other, \
-                       offset=BYTES, remount (ro, rw), nodev, nosuid, noexec. What ext4 has and this has not is \
-                       refused by name.\n\n\
+                       offset=BYTES, remount (ro, rw), nodev, nosuid, noexec. Options of ext4 that this mount \
+                       lacks are refused by name.\n\n\
                        TERM and INT unmount; USR1 logs how many requests came and how long they took.\n\n\
                        Examples:\n  blockyard mount disk.img mnt\n  blockyard mount -o ro,noatime disk.img?offset=1048576 mnt\n  \
                        umount mnt\n\n\
                        Exit codes: 0 mounted (with --foreground: unmounted, and the image closed), 2 wrong usage, 8 the image cannot \
-                       be opened, mounted, or closed. Called as mount.fuse.blockyard: 1 and 32, as mount(8) has it."
+                       be opened, mounted, or closed. Called as mount.fuse.blockyard: 1 and 32, as in mount(8)."
 )]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition

@@ -14,7 +14,7 @@ use super::{Output, image, names};
 
 /// Arguments of `blockyard mv`.
 #[derive(clap::Args)]
-#[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object a name moved: from, \
+#[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object per moved name: from, \
     to. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition

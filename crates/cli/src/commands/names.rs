@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::terminal;
 
 /// The second key, for the help of commands.
-pub(super) const BYTES_KEYS: &str = "Where a path or target is no UTF-8, a second key (path_bytes, target_bytes, ...) has \
+pub(super) const BYTES_KEYS: &str = "For a path or target that is not UTF-8, a second key (path_bytes, target_bytes, ...) has \
                                      its bytes in hexadecimal.";
 
 /// A name as bytes for standard output.

@@ -21,13 +21,13 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     /// List the presets
-    #[command(after_help = "JSON: one object a preset: name, about.")]
+    #[command(after_help = "JSON: one object per preset: name, about.")]
     List,
     /// Show a preset's documentation, slots and tunables, with overrides applied
     #[command(
         after_help = "JSON: one object: policy, documentation, slots (filling by name), tunables (value by name, null for \
-                      the default), about (what each slot and tunable is, by name), fillings (by slot and name, what each \
-                      means)."
+                      the default), about (the meaning of each slot and tunable, by name), fillings (the meaning of each, by slot \
+                      and name)."
     )]
     Show {
         /// A preset, or a preset with overrides

@@ -46,9 +46,9 @@ const CHUNK: usize = 1 << 20;
 /// Arguments of `blockyard put`.
 #[derive(clap::Args)]
 #[command(after_help = volume::EXIT_CODES, after_long_help = format!("A directory given as DIR/. puts its content \
-    into DEST, without the directory itself. Without -r links named as SOURCE are followed, and devices and pipes are \
+    into DEST, without the directory itself. Without -r links given as SOURCE are followed, and devices and pipes are \
     read; with -r they are copied as they are.\n\nWith --time (or SOURCE_DATE_EPOCH) every later time is set to it, access times \
-    are those of the last change, and blocks of zeroes are holes: the same tree gives the same bytes.\n\nJSON: one object a name: path (in the image), inode, type, size. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
+    are the modification times, and blocks of zeroes become holes: the same tree gives the same bytes.\n\nJSON: one object per name: path (in the image), inode, type, size. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]

@@ -17,7 +17,7 @@ use super::{Output, image, names};
 
 /// Arguments of `blockyard rm`.
 #[derive(clap::Args)]
-#[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object a name removed: \
+#[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object per removed name: \
     path. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition

@@ -16,8 +16,8 @@ use super::{Output, get, image, mounted};
 /// Arguments of `blockyard salvage`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "The image is repaired in memory and then copied; it is not written to. What has no name any more is in \
-                        DEST/lost+found.\n\nJSON: as of `blockyard get`.\n\nExit codes: 0 done, 1 some of it failed (each \
+    after_help = "The image is repaired in memory and then copied; it is not written to. Files without a name are in \
+                        DEST/lost+found.\n\nJSON: as for `blockyard get`.\n\nExit codes: 0 done, 1 some of it failed (each \
                         reported; the rest is done), 2 wrong usage, 8 nothing can be read."
 )]
 pub(crate) struct Args {

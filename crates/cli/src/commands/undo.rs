@@ -11,8 +11,8 @@ use super::{Output, image};
 /// Arguments of `blockyard undo`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "JSON: one object: bytes (those written back).\n\nExit codes: 0 done, 2 wrong usage, 8 the image cannot be \
-                        written, or the file is no undo file of it."
+    after_help = "JSON: one object: bytes (written back).\n\nExit codes: 0 done, 2 wrong usage, 8 the image cannot be \
+                        written, or the file is not an undo file of it."
 )]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition

@@ -20,15 +20,15 @@ use crate::terminal;
 /// memory. The same arguments give the same image.
 #[derive(clap::Args)]
 #[command(after_help = "\
-LIFE is PROFILE[:N][:P%]: a number of operations (mail:1000000) or of times that the image was written (mail:2x) [default:
-100000 operations], and the share of the free space that files come to take [default: the profile's]. Profiles: mail, build,
-phone, vm, database, or a file; --show prints one, with its rates and sizes and where they come from.
+LIFE is PROFILE[:N][:P%]. N is a number of operations (mail:1000000), or how many times the size of the image is written
+(mail:2x) [default: 100000 operations]. P is the share of the free space that files grow to [default: the profile's]. Profiles: mail, build,
+phone, vm, database, or a file; --show prints one, with its rates and sizes and their sources.
 
 Keys of --json: workload, life, policy, seed, bytes, operations, by_kind (create, append, overwrite, replace, delete), no_room,
 written_bytes, laps, files, utilisation, extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score, seconds,
 kept_mib.
 
-Exit codes: 0 the image passed the check, and e2fsck where that is installed; 2 wrong usage; 4 a judge found errors; 8 failed.")]
+Exit codes: 0 the image passed the check, and that of e2fsck if it is installed; 2 wrong usage; 4 a judge found errors; 8 failed.")]
 pub(crate) struct Args {
     /// The ageing profile: PROFILE[:N][:P%]
     life: Ageing,

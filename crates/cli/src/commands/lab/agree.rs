@@ -22,13 +22,13 @@ const EXIT_BELOW: u8 = 1;
 /// compares each one.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Keys of --json, level 1, one object a recording: load, image, optimize_scan, seed, requests, searches, placements, criteria,
+Keys of --json, level 1, one object per recording: load, image, optimize_scan, seed, requests, searches, placements, criteria,
 candidates, groups, decisions (of the searches, how many are equal), mb_groups, summary, stats (whether equal at the end),
-overlaps, first (difference). Level 2, one object a comparison: lines, outcomes_differ, shares and decisions (each of
+overlaps, first (difference). Level 2, one object per comparison: lines, outcomes_differ, shares and decisions (each of
 objects with equal and of), own_commits, stats (the kernel's, ours), first, files; of a table: trace, image, mount,
 agreement and ceiling (each such an object).
 
-Exit codes: 0 done; 1 fewer are equal than --at-least; 2 wrong usage; 8 failed.")]
+Exit codes: 0 done; 1 fewer equal placements than --at-least; 2 wrong usage; 8 failed.")]
 pub(crate) struct Args {
     /// What to compare: 1 = requests into the block allocator, 2 = whole operations (implied by
     /// --trace and --make; without a trace, every kind of trace on every image, as a table)

@@ -13,7 +13,7 @@ use crate::terminal;
 /// scalability series on or off alone.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Keys of --json, one object a row: arm, allocations, freed, allocating, freeing and committing (each: md and lists,
+Keys of --json, one object per row: arm, allocations, freed, allocating, freeing and committing (each: md and lists,
 acquisitions), allocation_most and free_most (of one allocation, of one freed extent).")]
 pub(crate) struct Args {
     /// Seed of the load

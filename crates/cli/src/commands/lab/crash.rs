@@ -18,18 +18,18 @@ use crate::terminal;
 /// clean and equal, and keep what fsync promised.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A state is what is on the device after a cut: all that was flushed, and any part of what was not, in any order, writes
-torn at sectors of 512 bytes. States are drawn by the seed, distinct by content, most of them inside commits and
-checkpoints. --workload list prints the workloads, --mutant list the rules of durability that can be broken to see that
-it is noticed. Without root or e2fsprogs it says who is missing, and the others judge.
+A state is the content of the device after a cut: everything that was flushed, and any part of the other writes, in any
+order, torn at sectors of 512 bytes. States are drawn with the seed and differ in content; most are inside commits and
+checkpoints. --workload list prints the workloads, --mutant list the rules of durability that can be broken to see
+whether the judges notice. Without root or e2fsprogs it says which judges are missing, and the others judge.
 
-Linux mounts no blocks above a page (4 KiB): the others judge those.
+Linux mounts no blocks larger than a page (4 KiB); the other judges judge those.
 
-Keys of --json, one object a workload and size of blocks: workload, block_size, operations, events, bytes_written, facts,
+Keys of --json, one object per workload and block size: workload, block_size, operations, events, bytes_written, facts,
 tried, distinct, in_windows, in_recovery, left_out, failures (each: workload, block_size, state, description, judge,
 found, repeat); then one object: states, in_windows, in_recovery, failures, seed, mutant, missing.
 
-Exit codes: 0 no failures; 2 wrong usage, nothing ran; 4 failures; 8 it could not be done.")]
+Exit codes: 0 no failures; 2 wrong usage, nothing ran; 4 failures; 8 failed to run.")]
 pub(crate) struct Args {
     /// Workloads, comma-separated, or all; list prints their names
     #[arg(long, value_delimiter = ',', default_value = "all")]

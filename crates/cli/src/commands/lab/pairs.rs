@@ -17,7 +17,7 @@ use crate::terminal;
 /// Allocates and frees 8 KiB repeatedly, in memory (64 GiB, 512 groups), in one or many threads.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Keys of --json, one object a row: policy, threads, pairs, pairs_per_s, wall_ns (a pair, all threads together), cpu_ns (CPU
+Keys of --json, one object per row: policy, threads, pairs, pairs_per_s, wall_ns (a pair, all threads together), cpu_ns (CPU
 time a pair: unlike wall_ns it can be trusted on a busy machine), waits (group locks waited for, a pair), shared_locks
 (acquisitions of locks that the whole file system shares, a pair).")]
 pub(crate) struct Args {

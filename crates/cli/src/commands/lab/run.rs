@@ -35,46 +35,46 @@ Workloads:
   fallocate2   each worker appends 8 KiB by fallocate to its file until 1 MiB, truncates it, repeats (will-it-scale)
   append64     each worker appends 4 KiB by fallocate to its file until 1 GiB, once
   scanswitch   fallocate2, and the first worker switches mb_optimize_scan each time its file is full
-  seqwrite     fio: rw=write bs=1M size=4G, one file a job, over and over while time lasts
+  seqwrite     fio: rw=write bs=1M size=4G, one file per job, again and again until the time is over
   smallfiles   fio: rw=write bs=4k size=1G
   allocstress  fio: rw=write bs=4k size=2G
-  randwrite    fio: rw=randwrite bs=4k size=1G, every block once before any comes again
-  seqread      fio: rw=read bs=1M size=4G, of files that were laid out before
+  randwrite    fio: rw=randwrite bs=4k size=1G, every block once before any is written again
+  seqread      fio: rw=read bs=1M size=4G, of files laid out in advance
   randread     fio: rw=randread bs=4k size=1G
-  copy         a tree of 182515 files, 27 GiB, copied three times over itself: what the allocation map shows
-fio's parent preallocates every file before a job starts; seqwrite:fallocate=none and so on leave that out.
-Published experiments, as the tables that were published with ours beside:
+  copy         a tree of 182515 files, 27 GiB, copied three times over itself, to see the allocation map
+fio's parent preallocates every file before a job starts; seqwrite:fallocate=none and the like skip that.
+Published experiments, printed as the published tables next to our figures:
   e1           fallocate2 over 1 to 64 workers and append64, before and after the series of Linux 6.17, both scan modes
   e2           the three fio jobs, regular and round robin, with fio's preallocation and without; with --device the eight arms of
                the discussion (or --policy) on modelled devices, each file written once and made durable within the time
   e3           preallocated files on a full file server that is short of memory: metadata reads and times on a modelled disk by
                cluster size; takes --policy (one), --ops (fallocates and truncates), --scale (of 1 TiB), --seed, --sensitivity
-  yard         not published: all that yard is judged by beside the other policies, the figures that lose marked
+  yard         not published: all criteria for yard, next to the other policies; figures that lose are marked
   e4           e2fsck by pass on a copied tree of 312820 files, placed as by ext3, ext4-2008 and ext4-2009, and by --policy
                (one) with and without a linear prefix (--rotational on or off: that one only); takes --scale and --seed,
                needs e2fsck, and strace for the seconds of I/O, which are modelled on a disk of the time
 
-Keys of --json, one object a cell: workload, policy, state (fresh, or the life of --aged), workers, cpus, interleave, seed, ops, seconds, ops_per_s,
+Keys of --json, one object per cell: workload, policy, state (fresh, or the life of --aged), workers, cpus, interleave, seed, ops, seconds, ops_per_s,
 ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
 mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched, lock_acquisitions (of shared locks, an operation),
 lock_waits (of shared and group locks, an operation), groups_skipped_busy, goal_hits (results that start at the goal), stream_goal_hits (found in the group of the stream goal;
 counted apart since patch 2 of the series), index_entries (visited by searches), hits (searches by the criterion that ended them), score (e4defrag -c),
 read_file_hdd_ms, read_directory_hdd_ms, read_tree_hdd_ms, read_file_ssd_ms, read_directory_ssd_ms, read_tree_ssd_ms (a file
 alone, the fullest directory, all, on modelled disks; null without an image), directory_runs (of directory blocks on the disk). Extents, groups and
-score are those of the whole image with the files at full size; null is what cannot be known. With --device also: device, job, lat_us_stdev, lat_us_p999,
+score are those of the whole image with the files at full size; null means unknown. With --device also: device, job, lat_us_stdev, lat_us_p999,
 requests, write_amplification, wear_spread (fewest and most erasures of a block), meta_reads_mean, meta_reads_max (reads of metadata an operation), meta_reads (by
-what was read). For copy, one object a copy: workload, policy, state, variant, copy, seed, files, bytes, boundaries, empty_groups,
+what was read). For copy, one object per copy: workload, policy, state, variant, copy, seed, files, bytes, boundaries, empty_groups,
 overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
 extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score, groups_per_transaction, write_entropy, write_gini,
 discard (none, online, periodic: segments, segment_kb_mean, thin_mib, write_amplification, wear_spread), readings (read_back, walk, check:
-reads, read_mb, seeks, seek_mib_mean, hdd_s, ssd_s). For e3, one object a cluster size and kind of
+reads, read_mb, seeks, seek_mib_mean, hdd_s, ssd_s). For e3, one object per cluster size and kind of
 call: workload, policy, state, variant, cluster_kb, op, seed, files, calls, mean_us, meta_reads_mean, meta_reads_max,
 share_over_100ms, meta_reads (by what was read), pieces_mean, extents_per_file. For
-e4, one object a file system: workload, policy, state, kind, seed, scale, passes and total (each pass with real, user, system,
-read_mib, rate_mib_s), vitals (what e2fsck counts: what, count), disk (by pass, where strace is there: reads, read_mb, seeks, runs, modelled_s, modelled_mb_s), directories (blocks, runs, runs_elsewhere: not in
+e4, one object per file system: workload, policy, state, kind, seed, scale, passes and total (each pass with real, user, system,
+read_mib, rate_mib_s), vitals (what e2fsck counts: what, count), disk (by pass, if strace is installed: reads, read_mb, seeks, runs, modelled_s, modelled_mb_s), directories (blocks, runs, runs_elsewhere: not in
 first groups of flex groups).
 
-Exit codes: 0 every image passed the check, and e2fsck where that is installed; 2 wrong usage, nothing ran; 4 a judge
+Exit codes: 0 every image passed the check, and that of e2fsck if it is installed; 2 wrong usage, nothing ran; 4 a judge
 found errors; 8 failed, or --out holds another run. An image given with --image is changed only by --in-place, after the judges passed the result.")]
 pub(crate) struct Args {
     /// The workload; see below
