@@ -12,7 +12,7 @@ use crate::open_options::OpenOptions;
 
 /// Most bytes to allocate up front on the word of a file's size. The buffer grows beyond that as
 /// data arrives, so a false size costs little.
-const BELIEVED: u64 = 64 << 20;
+const CAPACITY_MAX: u64 = 64 << 20;
 
 impl FileSystem {
     /// Opens a file for reading; [`OpenOptions`] has every other way.
@@ -84,8 +84,8 @@ impl FileSystem {
     /// ```
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let mut file = self.open(path)?;
-        let believed = file.metadata()?.len().min(BELIEVED);
-        let mut content = Vec::with_capacity(usize_from_u64(believed));
+        let capacity = file.metadata()?.len().min(CAPACITY_MAX);
+        let mut content = Vec::with_capacity(usize_from_u64(capacity));
         match file.read_to_end(&mut content) {
             Ok(_) => Ok(content),
             Err(error) => Err(Error::at(file.path(), error)),
