@@ -19,7 +19,7 @@ pub(crate) const FILES: usize = 6;
 /// The kernel's flag of requests that share a locality preallocation, as events print it.
 const GROUP_ALLOC: u16 = 0x80;
 
-/// What a cluster is; those in no map are free.
+/// State of a cluster. A cluster without an entry is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cell {
     Claimed,
@@ -28,14 +28,14 @@ enum Cell {
     Pending(u32),
 }
 
-/// Whom a preallocation is kept for.
+/// Owner of a preallocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeper {
     File(usize),
     Cpu(u32),
 }
 
-/// What to ask for.
+/// A request to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub(crate) file: usize,
@@ -44,14 +44,14 @@ pub(crate) struct Ask {
     pub(crate) cpu: u32,
     /// Selects a goal when the file has no neighbour to follow.
     pub(crate) goal: u64,
-    /// Whether to leave a gap in the file first.
+    /// Whether to leave a gap in the file before it.
     pub(crate) gap: bool,
 }
 
 /// Kinds of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Data of a file that grows: small at first, then a stream.
+    /// Data of a growing file: small at first, then a stream.
     Append,
     /// Data of a file without an open writer.
     AppendClosed,
@@ -73,7 +73,7 @@ struct File {
     end: u32,
 }
 
-/// The pair.
+/// The allocator and its model.
 pub(crate) struct Bench<'a> {
     allocator: &'a Allocator,
     disk: &'a MemoryBitmaps,
@@ -115,7 +115,7 @@ pub(crate) fn with_bench<R>(shape: &Shape, policy: Policy, body: impl FnOnce(&mu
 }
 
 impl Bench<'_> {
-    /// Asks for clusters; what comes is claimed and stays open. Gives how many came.
+    /// Asks for clusters. Those allocated stay in an open claim. Returns how many there are.
     pub(crate) fn ask(&mut self, ask: &Ask) -> u32 {
         let request = self.request(ask);
         let answer = self.allocator.allocate(&request, &self.files[ask.file].alloc);
@@ -163,7 +163,7 @@ impl Bench<'_> {
         let blocks = self.geometry.blocks_count().raw();
         BlockRequest {
             mapping: if ask.kind == Kind::Indirect { Mapping::Indirect } else { Mapping::Extents },
-            // A little beyond the end too: such goals mean the first data block.
+            // Some goals lie beyond the end: they mean the first data block.
             goal: left.map_or(BlockNr::new(ask.goal % (blocks + blocks / 8)), |left| left.physical),
             left,
             file_size: u64::from(file.end + ask.clusters) << (ratio_bits + self.geometry.block_bits()),
@@ -179,7 +179,8 @@ impl Bench<'_> {
         }
     }
 
-    /// The clusters must be free, inside the data of a group, and not kept for somebody else.
+    /// Marks clusters as claimed. They must be free, inside the data area of a group, and not
+    /// preallocated for another owner.
     fn take(&mut self, extent: FreedExtent, ask: &Ask) {
         self.forget_discarded();
         let clusters = self.geometry.clusters_in_group(extent.group);
@@ -195,7 +196,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Remembers what a search found beyond what it served.
+    /// Records what a search found beyond what it served.
     fn note_prealloc(&mut self, event: &AllocEvent, served: FreedExtent, ask: &Ask) {
         assert_eq!(event.inode, 12 + ask.file as u32);
         if event.kind == EventKind::Prealloc {
@@ -214,7 +215,7 @@ impl Bench<'_> {
         }
     }
 
-    /// When preallocations were dropped we cannot tell which: none counts as kept any more.
+    /// Once preallocations are discarded, we cannot tell which: from then on none counts as kept.
     fn forget_discarded(&mut self) {
         let discarded = self.allocator.stats().discarded[0];
         if discarded != self.discarded {
@@ -296,8 +297,8 @@ impl Bench<'_> {
         })
     }
 
-    /// The next step of committing: the running transaction stops taking frees and another one
-    /// starts, or what stopped before is durable now.
+    /// The next step of committing: either the running transaction stops taking frees and another
+    /// one starts, or the one that stopped before becomes durable.
     pub(crate) fn commit_step(&mut self) {
         let Some(txn) = self.committing.take() else {
             self.committing = Some(self.txn);
@@ -315,7 +316,7 @@ impl Bench<'_> {
         assert!(!self.cells.values().any(|cell| *cell == Cell::Pending(txn)), "some still wait");
     }
 
-    /// Every transaction commits.
+    /// Commits every transaction.
     fn commit_all(&mut self) {
         if self.committing.is_some() {
             self.commit_step();
@@ -330,17 +331,17 @@ impl Bench<'_> {
         self.forget_discarded();
     }
 
-    /// Drops the bitmaps nothing pins.
+    /// Evicts the bitmaps that nothing pins.
     pub(crate) fn evict(&mut self) {
         self.allocator.evict_all(CpuSlot::ZERO);
     }
 
-    /// Switches the indexes.
+    /// Switches the indexes on or off.
     pub(crate) fn toggle_scan(&mut self) {
         self.allocator.set_optimize_scan(!self.allocator.optimize_scan());
     }
 
-    /// The free counts equal the model's, preallocations counted as free.
+    /// The free counts equal the model's. Preallocations count as free.
     pub(crate) fn check_counts(&self) {
         let usable: u64 = self
             .geometry
@@ -353,15 +354,14 @@ impl Bench<'_> {
         assert_eq!(self.allocator.pending_clusters(), pending);
     }
 
-    /// The groups, without the lower bound of the first free cluster, which depends on the way
-    /// there.
+    /// The groups, without the lower bound of the first free cluster: it depends on the history.
     fn group_lines(&self) -> Vec<GroupLine> {
         let lines = self.allocator.groups().unwrap();
         lines.into_iter().map(|line| GroupLine { first_free: 0, ..line }).collect()
     }
 
-    /// Ends everything, takes the last cluster, gives all back, and finds the file system as it
-    /// was.
+    /// Ends all claims, allocates the last cluster, frees everything, and checks that the file
+    /// system is as it was.
     pub(crate) fn settle(&mut self) {
         while !self.open.is_empty() {
             self.end_claim(0, true);

@@ -1,9 +1,9 @@
-//! What every policy must keep to: no cluster to two owners, no "no space" that is not true, the
-//! same answers for the same requests, reserves that are kept, and books that balance.
+//! What every policy must guarantee: no cluster has two owners, "no space" is true when it is
+//! reported, the same requests get the same answers, reserves are kept, and the counters balance.
 //!
-//! An author of a policy calls [`keeps_to_all`] in a test. Each property alone is a function too. A
-//! property that does not hold panics, with the policy and the smallest sequence of operations that
-//! was found.
+//! The author of a policy calls [`keeps_to_all`] in a test. Each property is also a function of its
+//! own. A property that does not hold panics with the policy and the smallest failing sequence of
+//! operations.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::as_conversions, clippy::panic, reason = "support for tests")]
@@ -21,7 +21,7 @@ pub use suite::{
 };
 pub use threads::threads_never_share_a_cluster;
 
-/// Every property.
+/// Checks every property.
 ///
 /// # Panics
 /// When one does not hold.

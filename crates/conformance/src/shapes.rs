@@ -1,4 +1,4 @@
-//! The small file systems the suite runs on: few clusters, so that they are often full.
+//! The file systems that the suite runs on. They have few clusters, so that they are often full.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub(crate) const CPUS: u32 = 3;
 /// Metadata clusters at the start of every group.
 pub(crate) const OVERHEAD: u32 = 9;
 
-/// A file system, small.
+/// A small file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     block_bits: u32,
@@ -25,8 +25,8 @@ pub(crate) struct Shape {
     stripe: u32,
 }
 
-/// 1 KiB blocks on flex groups of 4; 4 KiB blocks without flex groups and with a stripe; clusters
-/// of 16 blocks on enough groups for the indexes.
+/// 1 KiB blocks with flex groups of 4; 4 KiB blocks without flex groups but with a stripe; clusters
+/// of 16 blocks with enough groups for the indexes.
 pub(crate) const SHAPES: [Shape; 3] = [
     Shape {
         block_bits: 10,
@@ -79,7 +79,7 @@ impl Shape {
         MemoryBitmaps::new(self.geometry(), OVERHEAD)
     }
 
-    /// No reserves, and memory for three groups only, so that groups come and go.
+    /// No reserves, and memory for only three groups, so that groups are evicted and loaded again.
     pub(crate) fn config(&self, policy: Policy) -> AllocConfig {
         AllocConfig {
             policy,

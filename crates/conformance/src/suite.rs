@@ -83,11 +83,11 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new_with_rng(config, random)
 }
 
-/// Random requests, claims, frees and commits against the model; at the end the last cluster is
-/// taken and all is given back.
+/// Checks random requests, claims, frees and commits against the model. At the end, allocates the
+/// last cluster and frees everything.
 ///
 /// # Panics
-/// When it does not hold.
+/// When the property does not hold.
 pub fn clusters_have_one_owner_and_no_space_is_true(policy: Policy) {
     let result = runner(96).run(&(0..SHAPES.len(), operations()), |(shape, operations)| {
         with_bench(&SHAPES[shape], policy, |bench| {
@@ -99,10 +99,10 @@ pub fn clusters_have_one_owner_and_no_space_is_true(policy: Policy) {
     result.unwrap_or_else(|failure| panic!("{policy}: {failure}"));
 }
 
-/// Two runs of the same operations give the same clusters.
+/// Two runs of the same operations allocate the same clusters.
 ///
 /// # Panics
-/// When it does not hold.
+/// When the property does not hold.
 pub fn the_same_requests_get_the_same_answers(policy: Policy) {
     let result = runner(24).run(&(0..SHAPES.len(), operations()), |(shape, operations)| {
         let [one, two] = [(); 2].map(|()| {
@@ -117,11 +117,11 @@ pub fn the_same_requests_get_the_same_answers(policy: Policy) {
     result.unwrap_or_else(|failure| panic!("{policy}: {failure}"));
 }
 
-/// Ordinary requests leave both reserves alone, root's leave the file system's own; each gets what
-/// it may have.
+/// Ordinary requests leave both reserves alone; root's requests leave the file system's reserve
+/// alone. Each request gets what it may have.
 ///
 /// # Panics
-/// When it does not hold.
+/// When the property does not hold.
 pub fn reserves_are_kept(policy: Policy) {
     for shape in &SHAPES {
         let disk = shape.disk();
@@ -148,10 +148,10 @@ pub fn reserves_are_kept(policy: Policy) {
     }
 }
 
-/// With one free cluster anywhere, any kind of request finds it, from any goal.
+/// When one cluster is free, any kind of request finds it, from any goal.
 ///
 /// # Panics
-/// When it does not hold.
+/// When the property does not hold.
 pub fn the_last_cluster_is_found(policy: Policy) {
     for shape in &SHAPES {
         let geometry = shape.geometry();

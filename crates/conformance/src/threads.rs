@@ -1,5 +1,5 @@
-//! The first property on several threads: every cluster has an owner mark that only its owner may
-//! set and clear.
+//! Checks on several threads that no cluster has two owners. Every cluster has an owner mark that
+//! only its owner may set and clear.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,23 +17,22 @@ use crate::shapes::{CPUS, SHAPES, Shape};
 
 const STEPS: u32 = 1500;
 
-/// What the threads share.
+/// State that the threads share.
 struct Arena<'a> {
     allocator: Allocator,
     disk: std::sync::Arc<blockyard_alloc::memory::MemoryBitmaps>,
     shape: &'a Shape,
     /// Owner marks by group and cluster; 0 is free.
     owners: Vec<Vec<AtomicU32>>,
-    /// Frees of the running transaction; the number of the transaction is changed with nobody
-    /// freeing.
+    /// Number of the running transaction. It changes only while no thread frees.
     txn: RwLock<u32>,
     pending: Mutex<BTreeMap<u32, Vec<FreedExtent>>>,
 }
 
-/// On several threads, no cluster has two owners, and all comes back.
+/// On several threads, no cluster has two owners, and all clusters are free at the end.
 ///
 /// # Panics
-/// When it does not hold.
+/// When the property does not hold.
 pub fn threads_never_share_a_cluster(policy: Policy) {
     let seed = blockyard_testkit::seed(0x7123);
     for shape in &SHAPES {
@@ -60,7 +59,7 @@ pub fn threads_never_share_a_cluster(policy: Policy) {
     }
 }
 
-/// Allocates and frees; at the end frees all.
+/// Allocates and frees; frees everything at the end.
 fn worker(arena: &Arena<'_>, cpu: u32, seed: u64) {
     let mut random = ChaCha8Rng::seed_from_u64(seed ^ u64::from(cpu));
     let inode = InodeAlloc::new();
@@ -142,7 +141,7 @@ impl Arena<'_> {
         self.allocator.free_with(first, blocks.raw(), context, write).unwrap();
     }
 
-    /// Commits the running transaction: only now the marks of what it freed are cleared.
+    /// Commits the running transaction. Only now are the marks of what it freed cleared.
     fn commit(&self) {
         let mut txn = self.txn.write().unwrap();
         let committed = *txn;

@@ -1,8 +1,8 @@
-//! The content of traced files: a function of path, offset and seed, so that a trace needs no data
+//! The content of traced files. It is computed from path, offset and seed: a trace stores no data,
 //! and any block can be traced back to where it belongs.
 //!
-//! Each aligned 8-byte word is a mix of the file's key and the word's position; a word never
-//! depends on how writes were cut.
+//! Each aligned 8-byte word mixes the file's key with the word's position. How writes were cut
+//! makes no difference to it.
 
 /// A stream of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// The content of what was opened as `path` under a seed.
+    /// The content of the file that was opened as `path`.
     #[must_use]
     pub fn of(path: &str, seed: u64) -> Self {
         let key =

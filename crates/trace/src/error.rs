@@ -1,4 +1,4 @@
-//! Why a text is no trace.
+//! Errors of reading a trace.
 
 use std::io;
 
@@ -9,22 +9,22 @@ pub enum Error {
     /// The text could not be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A line is no operation.
+    /// A line does not hold an operation.
     #[error("trace line {line}")]
     Line {
-        /// Which, from 1.
+        /// Line number, from 1.
         line: usize,
         /// What is wrong with it.
         source: LineError,
     },
-    /// A line happens before the one above it.
+    /// A line has an earlier time than the line above it.
     #[error("trace line {line}: time goes back from {from} to {to}")]
     TimeGoesBack {
-        /// Which, from 1.
+        /// Line number, from 1.
         line: usize,
         /// Time of the line above, in seconds since the start.
         from: u64,
-        /// Its own.
+        /// Time of this line.
         to: u64,
     },
 }
@@ -33,22 +33,22 @@ pub enum Error {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineError {
-    /// It is not JSON, or not of this form.
+    /// It is not JSON, or its fields are not those of an operation.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// A word of a comma list is none of those that there are.
+    /// A comma list has an unknown word.
     #[error(transparent)]
     Word(#[from] UnknownWord),
 }
 
-/// A word that a comma list does not have.
+/// An unknown word in a comma list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{list} `{word}`: use {known}")]
 pub struct UnknownWord {
-    /// What the list is of.
+    /// What the list contains.
     pub list: &'static str,
     /// The word.
     pub word: String,
-    /// Those that there are.
+    /// The words that exist.
     pub known: &'static str,
 }

@@ -6,17 +6,17 @@ use crate::error::UnknownWord;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "the flags of open(2) are independent")]
 pub struct OpenFlags {
-    /// For writing too.
+    /// Opens for writing too.
     pub write: bool,
-    /// Made when missing.
+    /// Creates the file when it is missing.
     pub create: bool,
-    /// Refused when present.
+    /// Fails when the file exists.
     pub exclusive: bool,
-    /// Cut to nothing.
+    /// Truncates the file to zero bytes.
     pub truncate: bool,
-    /// Writes go to the end.
+    /// Writes at the end of the file.
     pub append: bool,
-    /// Past the page cache.
+    /// Bypasses the page cache.
     pub direct: bool,
 }
 
@@ -24,7 +24,7 @@ impl OpenFlags {
     /// Parses the comma list of [`crate::Op::Open`].
     ///
     /// # Errors
-    /// Naming the word that is unknown.
+    /// Names the unknown word.
     pub fn parse(list: &str) -> Result<Self, UnknownWord> {
         let mut flags = Self::default();
         for word in list.split(',').filter(|word| !word.is_empty()) {
@@ -50,7 +50,7 @@ impl OpenFlags {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "the flags of fallocate(2) are independent")]
 pub struct FallocateMode {
-    /// The size stays.
+    /// Keeps the size.
     pub keep_size: bool,
     /// Deallocates.
     pub punch_hole: bool,
@@ -66,7 +66,7 @@ impl FallocateMode {
     /// Parses the comma list of [`crate::Op::Fallocate`].
     ///
     /// # Errors
-    /// Naming the word that is unknown.
+    /// Names the unknown word.
     pub fn parse(list: &str) -> Result<Self, UnknownWord> {
         let mut mode = Self::default();
         for word in list.split(',').filter(|word| !word.is_empty()) {

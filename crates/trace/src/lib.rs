@@ -8,11 +8,10 @@
 //! {"op":"sync"}
 //! ```
 //!
-//! Every line may carry `worker` (the CPU slot that acts, default 0) and `at` (seconds of virtual
-//! time, never going back; a line without it happens at the time of the line before). Content is
-//! not in a trace: it is computed from the path a file was opened by, the offset and the seed
-//! ([`content`]). An operation that fails is part of the trace: whoever replays it compares the
-//! error too.
+//! Every line may carry `worker` (the CPU slot that acts, default 0) and `at` (virtual time in
+//! seconds, never going back; without it, the time of the line before). A trace holds no content:
+//! content is computed from the path a file was opened by, the offset and the seed ([`content`]). A
+//! failed operation is part of the trace: whoever replays it compares the error too.
 
 #![forbid(unsafe_code)]
 

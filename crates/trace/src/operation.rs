@@ -1,4 +1,4 @@
-//! Operations, and the lines they stand in.
+//! Operations, and the lines of a trace.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,17 @@ pub struct Line {
     /// The operation.
     #[serde(flatten)]
     pub op: Op,
-    /// CPU slot of the worker that acts.
+    /// CPU slot of the acting worker.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub worker: u32,
     /// Virtual time in seconds since the start of the trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
-    /// Microseconds since the start, where the trace was recorded from a mount: when the operation
-    /// came.
+    /// When the operation arrived, in microseconds since the start. Only in traces recorded from a
+    /// mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub us: Option<u64>,
-    /// The errno that it failed with there.
+    /// The errno it failed with on that mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
 }
@@ -36,7 +36,8 @@ const fn default_node_mode() -> u32 {
     0o010_644
 }
 
-/// An operation. Offsets and lengths in bytes; `fd` is any number that the trace chose at `open`.
+/// An operation. Offsets and lengths are in bytes; `fd` is any number that the trace chose at
+/// `open`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Op {
@@ -44,15 +45,15 @@ pub enum Op {
     Mkdir {
         /// Where.
         path: String,
-        /// Permission bits, 0755 unless told.
+        /// Permission bits, 0755 by default.
         #[serde(default = "default_directory_mode")]
         mode: u32,
     },
     /// Opens a file.
     Open {
-        /// The number later lines call it by.
+        /// The number that later lines use for it.
         fd: u32,
-        /// Which.
+        /// The file.
         path: String,
         /// Comma list of `r`, `rw`, `create`, `excl`, `trunc`, `append`, `direct`.
         flags: String,
@@ -70,8 +71,8 @@ pub enum Op {
     Fallocate {
         /// Open file.
         fd: u32,
-        /// Empty (also when missing), or a comma list of `keep_size`, `punch_hole`, `zero_range`,
-        /// `collapse_range`, `insert_range`.
+        /// A comma list of `keep_size`, `punch_hole`, `zero_range`, `collapse_range`,
+        /// `insert_range`; empty by default.
         #[serde(default)]
         mode: String,
         /// First byte.
@@ -101,17 +102,17 @@ pub enum Op {
         /// Open file.
         fd: u32,
     },
-    /// Removes a name that is no directory.
+    /// Removes a name of anything but a directory.
     Unlink {
-        /// Which.
+        /// The file.
         path: String,
     },
     /// Removes an empty directory.
     Rmdir {
-        /// Which.
+        /// The directory.
         path: String,
     },
-    /// Renames, replacing what is there.
+    /// Renames, replacing what the new name named.
     Rename {
         /// Old name.
         from: String,
@@ -138,7 +139,7 @@ pub enum Op {
     Mknod {
         /// Where.
         path: String,
-        /// Type and permission bits, a FIFO with 0644 unless told.
+        /// Type and permission bits; a FIFO with 0644 by default.
         #[serde(default = "default_node_mode")]
         mode: u32,
         /// Device number: major.
@@ -150,18 +151,18 @@ pub enum Op {
     },
     /// Sets an extended attribute to `len` bytes of computed content.
     Setxattr {
-        /// Of which file.
+        /// The file.
         path: String,
         /// Full name, such as `user.x`.
         name: String,
         /// Bytes of the value.
         len: u64,
     },
-    /// What was asked of a mount and changes nothing that a trace plays: who plays goes past it.
+    /// A call to a mount that changes nothing a trace plays. Players skip it.
     Note {
         /// The call: `getattr`, `read`, `chmod` ...
         call: String,
-        /// Of which file, where its name is known.
+        /// The file, where its name is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
         /// First byte.
@@ -173,7 +174,7 @@ pub enum Op {
     },
     /// Writes everything and commits: the trace's commit point.
     Sync,
-    /// Forgets clean caches.
+    /// Drops clean caches.
     DropCaches,
     /// Unmounts and mounts again.
     Remount,

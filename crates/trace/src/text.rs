@@ -9,7 +9,7 @@ use crate::operation::{Line, Op};
 /// Reads a trace.
 ///
 /// # Errors
-/// When a line is no operation, names a list value that does not exist, or goes back in time; the
+/// When a line is not an operation, has an unknown word in a list, or goes back in time. The
 /// message names the line.
 pub fn read(input: impl BufRead) -> Result<Vec<Line>, Error> {
     let mut lines: Vec<Line> = Vec::new();
@@ -44,7 +44,7 @@ fn parse_line(text: &str) -> Result<Line, LineError> {
 /// Writes a trace.
 ///
 /// # Errors
-/// Of the writer.
+/// Those of the writer.
 pub fn write<'a>(lines: impl IntoIterator<Item = &'a Line>, mut out: impl Write) -> io::Result<()> {
     for line in lines {
         serde_json::to_writer(&mut out, line)?;
