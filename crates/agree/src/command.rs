@@ -1,11 +1,11 @@
-//! Programs that are run, and what they print.
+//! Runs programs and reads what they print.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail};
 
-/// Runs a program; its output is the value.
+/// Runs a program and returns its output.
 pub(super) fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(program)
         .args(arguments)

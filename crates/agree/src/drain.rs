@@ -1,7 +1,6 @@
-//! Takes recorded events out of the kernel's trace buffers while a trace is played, so that its
-//! length is not limited by theirs. Done by the player between two lines, when a buffer is half
-//! full: nothing of the kernel's work on the file system runs beside it, as it would beside a
-//! reader of its own.
+//! Drains the kernel's trace buffers while a trace is played, so that their size does not limit its
+//! length. The player does this between two lines, when a buffer is half full. A reader of its own
+//! would run beside the kernel's work on the file system; this does not.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -10,16 +9,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Lines between two looks at how full the buffers are.
+/// Lines between two checks of how full the buffers are.
 const LINES: usize = 64;
 
-/// What has been taken out of the buffers of a trace instance.
+/// What was read from the buffers of a trace instance.
 #[derive(Debug)]
 pub(super) struct Drain {
     pipe: fs::File,
-    /// The statistics of each CPU's buffer.
+    /// The statistics file of each CPU's buffer.
     stats: Vec<PathBuf>,
-    /// Bytes of a buffer at which all are emptied.
+    /// All buffers are emptied once one holds more than this many bytes.
     most: u64,
     lines: usize,
     taken: Vec<u8>,
@@ -29,7 +28,7 @@ impl Drain {
     /// Opens a trace instance whose buffers have this many KiB for each CPU.
     ///
     /// # Errors
-    /// Of tracefs.
+    /// Those of tracefs.
     pub(super) fn new(instance: &Path, buffer_kib: u32) -> Result<Self> {
         let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let pipe = fs::OpenOptions::new().read(true).custom_flags(flags).open(instance.join("trace_pipe"))?;
@@ -38,10 +37,10 @@ impl Drain {
         Ok(Self { pipe, stats, most: u64::from(buffer_kib) * 1024 / 2, lines: 0, taken: Vec::new() })
     }
 
-    /// Called between two lines: empties the buffers when one is half full. Gives whether it did.
+    /// Called between two lines. Empties the buffers when one is half full; returns whether it did.
     ///
     /// # Errors
-    /// Of tracefs.
+    /// Those of tracefs.
     pub(super) fn after_line(&mut self) -> Result<bool> {
         self.lines += 1;
         if !self.lines.is_multiple_of(LINES) || !self.is_crowded()? {
@@ -70,7 +69,7 @@ impl Drain {
         Ok(false)
     }
 
-    /// The text of all that was taken out.
+    /// All the text that was read.
     pub(super) fn finish(self) -> String {
         String::from_utf8_lossy(&self.taken).into_owned()
     }
@@ -80,7 +79,7 @@ impl Drain {
 mod tests {
     use super::*;
 
-    /// A folder that looks like a trace instance with one buffer, which holds so many bytes.
+    /// A directory that looks like a trace instance with one buffer holding this many bytes.
     fn instance(bytes: u64) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("per_cpu/cpu0")).unwrap();
@@ -90,7 +89,7 @@ mod tests {
         folder
     }
 
-    /// Buffers are looked at after each 64th line, and taken out when one is more than half full.
+    /// Buffers are checked after each 64th line, and emptied when one is more than half full.
     #[test]
     fn a_buffer_is_emptied_when_it_is_half_full() {
         for (bytes, is_emptied) in [(0, false), (4096, false), (4097, true), (8192, true)] {

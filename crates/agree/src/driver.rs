@@ -1,10 +1,12 @@
-//! File operations of the load generators, with the markers that tell the trace what no tracepoint
-//! shows.
+//! File operations of the load generators. They also write markers into the trace for what no
+//! tracepoint shows.
 //!
-//! Running out of space is a normal result here: operations give `Ok(false)` for it, so that a load
-//! can go on against a full file system. Every operation that can change a file's size is followed
-//! by a `ba size` marker; opening and closing for writing by `ba open` and `ba close` (after the
-//! kernel's own work in open, after that in close).
+//! Running out of space is a normal result here: operations return `Ok(false)` for it, so that a
+//! load can go on against a full file system.
+//!
+//! - Every operation that can change a file's size is followed by a `ba size` marker.
+//! - Opening for writing is followed by `ba open`, closing by `ba close`, both after the kernel's
+//!   own work.
 
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +20,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::fs::{FallocateFlags, XattrFlags};
 
-/// Alignment that direct I/O accepts everywhere.
+/// Alignment that every device accepts for direct I/O.
 const DIRECT_ALIGNMENT: usize = 4096;
 
 /// Largest single write.
@@ -30,7 +32,7 @@ pub(crate) struct Open {
     ino: u64,
 }
 
-/// The hands of a load generator.
+/// Performs the operations of a load generator.
 pub(crate) struct Driver {
     root: PathBuf,
     marker: File,
@@ -45,7 +47,7 @@ pub(crate) struct Driver {
     pub(crate) indirect: bool,
 }
 
-/// Whether it worked; false when the space is used up.
+/// Whether the operation succeeded; false when there was no space.
 pub(crate) type Done = anyhow::Result<bool>;
 
 fn space(result: std::io::Result<()>) -> Done {
@@ -88,13 +90,13 @@ impl Driver {
         self.rng.random_range(0..limit)
     }
 
-    /// What ranges of the image's files are drawn from, up to `reach` bytes.
+    /// A source of ranges in the image's files, up to `reach` bytes.
     pub(crate) fn ranges(&self, reach: u64) -> Ranges {
         let edges = if self.indirect { Edges::indirect(self.block) } else { Edges::extents(self.block) };
         Ranges::new(edges.up_to(reach))
     }
 
-    /// Where to do something to a file, and to how many bytes: mostly at an edge.
+    /// An offset and a length in bytes for an operation on a file, mostly at an edge.
     pub(crate) fn range(
         &mut self,
         ranges: &mut Ranges,
@@ -106,8 +108,8 @@ impl Driver {
         Ok((range.start, range.end - range.start))
     }
 
-    /// Opens a file for reading and writing, making it when it is not there; none when there is no
-    /// space for it.
+    /// Opens a file for reading and writing, and creates it when it is missing; none when there is
+    /// no space for it.
     pub(crate) fn open(&mut self, path: &str) -> anyhow::Result<Option<Open>> {
         self.open_with(path, 0)
     }
@@ -177,7 +179,7 @@ impl Driver {
         self.fallocate(open, FallocateFlags::KEEP_SIZE, at, len)
     }
 
-    /// Takes the blocks of a range away.
+    /// Deallocates the blocks of a range.
     pub(crate) fn punch(&mut self, open: &Open, at: u64, len: u64) -> Done {
         self.fallocate(open, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len)
     }
@@ -206,7 +208,7 @@ impl Driver {
         space(rustix::fs::syncfs(&root).map_err(Into::into))
     }
 
-    /// Makes, writes and closes a file; false when the space ran out.
+    /// Creates, writes and closes a file; false when the space ran out.
     pub(crate) fn put(&mut self, path: &str, len: u64, sync: bool) -> Done {
         let Some(open) = self.open(path)? else { return Ok(false) };
         let mut done = self.write(&open, 0, len)?;

@@ -11,11 +11,11 @@ pub struct ImageKind {
     pub mke2fs: &'static str,
     /// Mount options, comma-separated.
     pub mount: &'static str,
-    /// Whether the device says that it rotates.
+    /// Whether the device reports itself as rotational.
     pub rotational: bool,
     /// Space taken by one big file before the load starts, in per cent of the free space.
     pub filled: u32,
-    /// Whether groups are loaded as they are needed, as right after a mount; otherwise all before
+    /// Whether groups are loaded on demand, as right after a mount. Otherwise all are loaded before
     /// the load starts.
     pub lazy: bool,
 }
@@ -43,7 +43,7 @@ impl ImageKind {
         self.mke2fs.contains("^extent")
     }
 
-    /// Whether data that is freed need not wait for the commit.
+    /// Whether freed data may be reused before the commit.
     #[must_use]
     pub fn writeback(&self) -> bool {
         self.mount.contains("data=writeback")

@@ -1,7 +1,7 @@
 //! The kernel as oracle: a loop image mounted with the kernel's ext4, observed through a private
 //! trace instance.
 //!
-//! Everything lives in one [`WorkDirectory`], which takes it down.
+//! Everything lives in one [`WorkDirectory`], which cleans up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ const EVENTS: [&str; 20] = [
 /// KiB of trace buffer for each CPU: about a million events.
 const BUFFER_KIB: u32 = 96 * 1024;
 
-/// What is missing to record on this machine, or `None`.
+/// What this machine lacks for recording, or `None`.
 #[must_use]
 pub fn missing() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -72,10 +72,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// Makes, mounts and starts to observe an image.
+    /// Creates and mounts an image, and starts to observe it.
     ///
     /// # Errors
-    /// What the program or the kernel that refused said.
+    /// The message of the program or kernel that refused.
     pub fn start(kind: ImageKind, scratch: &Path) -> anyhow::Result<Self> {
         let work = WorkDirectory::new(scratch)?;
         let image_path = work.image();
@@ -100,22 +100,22 @@ impl Session {
         self.work.mount_point()
     }
 
-    /// The image's description; load and seed are the caller's to fill.
+    /// Description of the image. The caller fills in load and seed.
     #[must_use]
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// The file that takes markers into the trace.
+    /// The file to write trace markers to.
     #[must_use]
     pub fn marker(&self) -> PathBuf {
         self.work.marker()
     }
 
-    /// Stops the observation and gives the trace.
+    /// Stops the observation and returns the trace.
     ///
     /// # Errors
-    /// When the buffer was too small: a trace with a gap is no recording.
+    /// When the buffer was too small: a trace with gaps is useless.
     pub fn trace(&self) -> anyhow::Result<String> {
         self.work.recorded()
     }
@@ -123,9 +123,9 @@ impl Session {
     /// The kernel's own view of the groups.
     ///
     /// # Errors
-    /// When a file of `/proc/fs/ext4` is missing or reads otherwise than documented.
+    /// When a file of `/proc/fs/ext4` is missing or does not look as documented.
     pub fn end(&self) -> anyhow::Result<End> {
-        // First, as it initialises the groups that were not: the rest is about all of them.
+        // Read first: it initialises the remaining groups, which the rest reports on too.
         let groups = self.groups()?;
         let summary = self.proc_file("mb_structs_summary")?;
         Ok(End {
@@ -186,7 +186,7 @@ impl Session {
         Ok(())
     }
 
-    /// The free extents we read from the image must be what the kernel counts.
+    /// Checks that the free extents read from the image match the kernel's counts.
     fn check_start(&self) -> anyhow::Result<()> {
         for (group, (extents, counts)) in self.image.free.iter().zip(self.groups()?).enumerate() {
             let ours = [extents.iter().map(|extent| extent.1).sum(), u32::try_from(extents.len())?];
@@ -216,7 +216,7 @@ fn groups_of(text: &str) -> anyhow::Result<Vec<Vec<u32>>> {
         .collect()
 }
 
-/// Groups by order of one of the lists of `mb_structs_summary`.
+/// The number of groups for each order in one list of `mb_structs_summary`.
 fn groups_by_order(summary: &str, name: &str) -> Vec<u32> {
     let lines = summary.lines().skip_while(|line| !line.contains(name)).skip(1);
     lines
@@ -224,12 +224,12 @@ fn groups_by_order(summary: &str, name: &str) -> Vec<u32> {
         .collect()
 }
 
-/// The number of an option that is in force.
-/// Clusters of a stripe of the device, 0 for none, of a mount's options.
+/// The device's stripe in blocks, from a mount's options; 0 for none.
 fn stripe_of(options: &str) -> u32 {
     option(options, "stripe").unwrap_or(0)
 }
 
+/// The numeric value of an active mount option.
 fn option(options: &str, name: &str) -> Option<u32> {
     options.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
@@ -239,7 +239,7 @@ pub(crate) fn possible_cpus() -> anyhow::Result<u32> {
     cpus_of(&fs::read_to_string("/sys/devices/system/cpu/possible")?)
 }
 
-/// How many CPUs a list like `0-3` or `0,2-5` reaches to.
+/// The number of CPUs up to the last one in a list like `0-3` or `0,2-5`.
 fn cpus_of(list: &str) -> anyhow::Result<u32> {
     let last: u32 = list.trim().rsplit(['-', ',']).next().unwrap_or("0").parse()?;
     Ok(last + 1)
@@ -253,12 +253,12 @@ fn make_file_system(kind: &ImageKind, image: &Path) -> anyhow::Result<()> {
     run("mke2fs", &arguments).map(drop)
 }
 
-/// Geometry and free extents, from `dumpe2fs`.
+/// Geometry and free extents of an image, as `dumpe2fs` reports them.
 fn describe(image: &str) -> anyhow::Result<Image> {
     described(&run("dumpe2fs", &[image])?)
 }
 
-/// Geometry and free extents by what `dumpe2fs` prints.
+/// Geometry and free extents parsed from the output of `dumpe2fs`.
 fn described(dump: &str) -> anyhow::Result<Image> {
     let field = |name: &str| dump.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()));
     let number = |name: &str| -> anyhow::Result<u64> {
@@ -326,8 +326,8 @@ mod tests {
         assert_eq!(free, [vec![(1, 2), (4, 1)], vec![], vec![(0, 8)]]);
     }
 
-    /// What dumpe2fs 1.47 prints of `-b 1024 -O bigalloc -C 4096 -G 2 -N 512 -m 3` on 40 MiB, cut
-    /// to what counts.
+    /// What dumpe2fs 1.47 prints for `-b 1024 -O bigalloc -C 4096 -G 2 -N 512 -m 3` on 40 MiB, cut
+    /// to the lines that are read.
     const DUMP: &str = "\
 Filesystem features:      has_journal ext_attr resize_inode dir_index filetype extent 64bit flex_bg bigalloc metadata_csum
 Inode count:              512
@@ -368,8 +368,7 @@ Group 1: (Blocks 32768-40959) csum 0xaa36 [INODE_UNINIT, ITABLE_ZEROED]
             extents: true,
             journal: true,
             root_blocks: 1228,
-            // From block 4332, a quarter of which is 1083; in the second group from 84 behind its
-            // first block.
+            // Block 4332 is in cluster 1083; in the second group block 84 is in cluster 21.
             free: vec![vec![(1083, 7109)], vec![(21, 2027)]],
             ..Image::default()
         };
@@ -378,7 +377,7 @@ Group 1: (Blocks 32768-40959) csum 0xaa36 [INODE_UNINIT, ITABLE_ZEROED]
         assert_eq!(described(&unwritten).unwrap(), Image { block_uninit: vec![1], ..expected });
     }
 
-    /// Without clusters there are no lines of them, without flex_bg no group of groups; 1 KiB
+    /// Without clusters their lines are missing, without flex_bg so is the flex group size; 1 KiB
     /// blocks begin at 1.
     #[test]
     fn an_image_without_clusters_is_described_too() {

@@ -1,13 +1,13 @@
 //! Agreement with the kernel's allocator, level 1: the same requests, decision by decision.
 //!
-//! [`record`](record::record) runs a load on a loop image under the running kernel's ext4 and
-//! writes down every input of its block allocator with what it decided; the replay feeds these
-//! inputs to `blockyard_alloc` and compares placement, criterion, candidates and groups scanned,
-//! and at the end the counters of every group and of the indexes.
+//! [`record`](record::record) runs a load on a loop image under the running kernel's ext4. It
+//! writes down every input of the kernel's block allocator and what the kernel decided. The replay
+//! feeds these inputs to `blockyard_alloc` and compares placement, criterion, candidates and groups
+//! scanned; at the end it compares the counters of every group and of the indexes.
 //!
-//! Level 2, whole operations, is [`operations`].
+//! [`operations`] is level 2: whole operations.
 //!
-//! The tracepoints are the kernel's public interface; docs/behaviour has what was found by them.
+//! The tracepoints are the kernel's public interface; docs/behaviour says what they showed.
 
 #![forbid(unsafe_code)]
 

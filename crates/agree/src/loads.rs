@@ -1,8 +1,7 @@
-//! The load generators: what is done to a file system while its allocator is recorded.
+//! The load generators: operations on a file system whose allocator is recorded.
 //!
-//! Every load is a function of the driver's seed and operation count alone. Sizes are chosen so
-//! that each load makes one block request or a few for an operation and writes at most some 100
-//! MiB.
+//! Every load depends only on the driver's seed and operation count. Sizes are chosen so that an
+//! operation makes one block request or a few, and a load writes at most about 100 MiB.
 
 use blockyard_ranges::Ranges;
 
@@ -13,9 +12,9 @@ use super::driver::{Done, Driver, Open};
 pub struct Load {
     /// Name in tables and on the command line.
     pub name: &'static str,
-    /// One line on what it does.
+    /// What it does, in one line.
     pub about: &'static str,
-    /// Whether it needs `fallocate`, which indirect-mapped files do not have.
+    /// Whether it needs `fallocate`, which files mapped by indirect blocks do not support.
     pub(super) allocates: bool,
     pub(super) run: fn(&mut Driver) -> anyhow::Result<()>,
 }
@@ -256,7 +255,7 @@ fn untar(driver: &mut Driver) -> anyhow::Result<()> {
     driver.sync_all().map(drop)
 }
 
-/// Makes a directory and goes on in it; where there is no space for it the old one stays.
+/// Creates a directory and continues in it. When there is no space, the current directory stays.
 fn enter(driver: &mut Driver, directory: &mut String, path: String) -> anyhow::Result<()> {
     if driver.make_directory(&path)? {
         *directory = path;
@@ -328,7 +327,7 @@ fn refill(driver: &mut Driver) -> anyhow::Result<()> {
 }
 
 fn fill(driver: &mut Driver) -> anyhow::Result<()> {
-    // Leave little, whatever the size of the image: the interesting part is the end.
+    // Leave little space on any image: the interesting part is the end.
     let Some(open) = driver.open("bulk")? else { return Ok(()) };
     let left = 24 << 20;
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! The whole measurement: loads by image kinds, recorded, replayed, summed up and printed as a
+//! The whole measurement: records and replays loads on image kinds, sums them up and prints a
 //! table.
 
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ pub struct Plan {
     pub images: Vec<String>,
     /// Seed of the loads.
     pub seed: u64,
-    /// Operations of each load, roughly.
+    /// Approximate number of operations of each load.
     pub operations: u32,
-    /// Where images are made.
+    /// Directory for images.
     pub scratch: PathBuf,
-    /// Where recordings are kept; none: they are not.
+    /// Directory to keep recordings in; none: they are not kept.
     pub keep: Option<PathBuf>,
-    /// Take only every n-th pair of load and image; 1 for all.
+    /// Takes only every n-th pair of load and image; 1 for all.
     pub every: usize,
 }
 
@@ -34,7 +34,7 @@ impl Plan {
     /// The pairs of image kind and load to record, in order.
     ///
     /// # Errors
-    /// With a name that is unknown.
+    /// For an unknown name.
     pub fn pairs(&self) -> anyhow::Result<Vec<(ImageKind, Load)>> {
         let loads = chosen(&self.loads, &LOADS, load_named, "load")?;
         let images = chosen(&self.images, &IMAGES, image_kind, "image kind")?;
@@ -50,12 +50,12 @@ impl Plan {
     }
 }
 
-/// Runs a plan; `progress` is told before each pair (its number from 1, and its name), `each` sees
-/// every result as it comes.
+/// Runs a plan. `progress` is called before each pair with its number (from 1) and name; `each`
+/// gets every result as soon as it is known.
 ///
 /// # Errors
-/// When something is missing on this machine (with its name), a name is unknown, or recording or
-/// replay fail.
+/// When this machine lacks something (the message names it), a name is unknown, or recording or
+/// replay fails.
 pub fn run(
     plan: &Plan,
     mut progress: impl FnMut(usize, &str),
@@ -105,7 +105,7 @@ fn recording_path(directory: &Path, image: &str, load: &str) -> PathBuf {
     directory.join(format!("{image}.{load}.jsonl"))
 }
 
-/// The results as a table, one row a recording and a last row for all.
+/// The results as a table: one row for each recording, and a last row for all.
 #[must_use]
 pub fn table(results: &[Agreement]) -> Table {
     let mut table = heading();
@@ -116,7 +116,7 @@ pub fn table(results: &[Agreement]) -> Table {
     table
 }
 
-/// The same summed up: a row an image kind, a row a load, and the last row for all.
+/// The same summed up: one row for each image kind, one for each load, and a last row for all.
 #[must_use]
 pub fn summary(results: &[Agreement]) -> Table {
     let mut table = heading();
@@ -130,7 +130,7 @@ pub fn summary(results: &[Agreement]) -> Table {
     table
 }
 
-/// The sums of the results that have a name in common, in the order in which the names come.
+/// Sums of the results that share a name, in order of first appearance.
 fn sums(results: &[Agreement], name: fn(&Agreement) -> &str) -> Vec<(&str, Agreement)> {
     let mut names: Vec<&str> = Vec::new();
     for one in results {
@@ -170,7 +170,7 @@ fn heading() -> Table {
 }
 
 fn row(names: [&str; 3], one: &Agreement) -> Vec<String> {
-    // Nothing of nothing is no share.
+    // There is no percentage of zero.
     let cut = |part, whole| if whole == 0 { "-".to_owned() } else { format!("{:.3}", share(part, whole)) };
     let of = |part| cut(part, one.searches);
     let equal = |equal: bool| if equal { "equal" } else { "differs" }.to_owned();
@@ -189,7 +189,7 @@ fn row(names: [&str; 3], one: &Agreement) -> Vec<String> {
     names.map(str::to_owned).into_iter().chain(figures).collect()
 }
 
-/// The sum of all results; its `first` is the first difference of any.
+/// The sum of all results. Its `first` is the first difference in any of them.
 #[must_use]
 pub fn total(results: &[Agreement]) -> Agreement {
     let mut all = Agreement { mb_groups: true, summary: true, stats: true, ..Agreement::default() };
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(nothing.rows[0][3..10], ["0", "0", "-", "-", "-", "-", "-"]);
     }
 
-    /// All figures differ; per cent of searches but for placements, which are of requests.
+    /// All figures differ. Percentages are of searches, except placements, which are of requests.
     fn one(by: u64) -> Agreement {
         Agreement {
             image: "1k".to_owned(),

@@ -1,16 +1,23 @@
-//! Agreement with the kernel's ext4, level 2: the same operations, image by image and decision by
-//! decision.
+//! Agreement with the kernel's ext4, level 2: the same operations on both sides, compared image by
+//! image and decision by decision.
 //!
-//! One start image is copied; a trace is played on one copy by the running kernel (loop mount,
-//! root) and on the other by the engine under `linux-6.18`; then both images are compared from
-//! their bytes, and the kernel's decision records with our events. [`Other::Kernel`] plays the
-//! second copy by the kernel, too: how far it agrees with itself is the ceiling.
+//! One start image is copied. The running kernel plays a trace on one copy (loop mount, root), the
+//! engine plays it on the other under `linux-6.18`. Then the layouts of both images, read from
+//! their bytes, are compared, and so are the kernel's decision records and our events. With
+//! [`Other::Kernel`] the kernel plays the second copy, too: its agreement with itself is the
+//! ceiling.
 //!
-//! What makes the sides comparable: no write-back but where the trace says so ([`write_back`]), a
-//! commit interval of a day, one CPU for each worker, bitmaps loaded the same way ([`Loading`]), a
-//! device without seek times; and the engine is told what it cannot know ([`Given`]): possible
-//! CPUs, the player's process colour, the time of each line, the commits that the kernel made of
-//! its own accord, and when the I/O of its write-back ended ([`io_ends`]).
+//! To be comparable, both sides run with the following:
+//!
+//! - no write-back except where the trace says so ([`write_back`]),
+//! - a commit interval of a day,
+//! - one CPU for each worker,
+//! - bitmaps loaded the same way ([`Loading`]),
+//! - a device without seek times.
+//!
+//! The engine is told what it cannot know ([`Given`]): possible CPUs, the colour of the player's
+//! process, the time of each line, the commits that the kernel made of its own accord, and when the
+//! I/O of its write-back ended ([`io_ends`]).
 
 pub mod compare;
 pub mod conversions;
@@ -51,17 +58,17 @@ use self::write_back::Quiet;
 use super::command::{run, text};
 use super::kernel;
 
-/// When the groups' bitmaps are brought into memory.
+/// When the groups' bitmaps are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Loading {
     /// All after each mount.
     All,
-    /// As they are needed.
+    /// On demand.
     Lazy,
 }
 
-/// Who plays beside the kernel.
+/// Who plays the second copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Other {
@@ -84,31 +91,31 @@ pub struct Plan {
     pub loading: Loading,
     /// Seed of the content.
     pub seed: u64,
-    /// Who plays beside the kernel.
+    /// Who plays the second copy.
     pub other: Other,
-    /// Played by the kernel before, on the image that both start from.
+    /// A trace that the kernel plays first, on the image that both sides start from.
     pub ageing: Option<Vec<Line>>,
-    /// A life that the image has in the engine before that, on either side the same one.
+    /// Ages the image in the engine instead; both sides start from the result.
     pub lived: Option<Ageing>,
-    /// Where images are made; each comparison makes a directory of its own there.
+    /// Directory for images; each comparison creates its own directory there.
     pub scratch: PathBuf,
     /// An image to start from instead of a new one; it is copied.
     pub start: Option<PathBuf>,
-    /// Where the images are kept, as `start`, `theirs` and `ours`, with decisions and what the
-    /// kernel's tracepoints said.
+    /// Directory to keep the images in, as `start`, `theirs` and `ours`, with decisions and the
+    /// kernel's trace.
     pub keep: Option<PathBuf>,
 }
 
-/// What came out.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Agreement {
     /// Lines played.
     pub lines: usize,
     /// Lines that ended differently.
     pub outcomes_differ: usize,
-    /// Of the images.
+    /// Agreement of the images.
     pub shares: Shares,
-    /// Of the decisions.
+    /// Agreement of the decisions.
     pub decisions: DecisionShares,
     /// Commits that the kernel made where the trace has no commit point.
     pub own_commits: usize,
@@ -121,8 +128,8 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// The counters that differ by more than one per cent. How often buddies were made is none of
-    /// them: the kernel makes them anew when memory got short or caches were dropped.
+    /// The counters that differ by more than one per cent. The number of buddies generated is not
+    /// among them: the kernel rebuilds buddies when memory was short or caches were dropped.
     #[must_use]
     pub fn stats_apart(&self) -> Vec<&str> {
         let apart = |(theirs, ours): &(u64, u64)| theirs.abs_diff(*ours) * 100 > (*theirs).max(*ours);
@@ -130,7 +137,7 @@ impl Agreement {
         self.stats.iter().filter(differs).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Adds another comparison's numbers.
+    /// Adds the numbers of another comparison.
     pub fn add(&mut self, other: &Self) {
         self.lines += other.lines;
         self.outcomes_differ += other.outcomes_differ;
@@ -155,32 +162,32 @@ impl Agreement {
     }
 }
 
-/// Bytes that a life leaves free.
+/// Bytes that ageing leaves free.
 const LIVED_ROOM: u64 = 512 << 20;
 
-/// Files that differ which are named at most.
+/// Largest number of differing files that are named.
 const NAMED_MAX: usize = 12;
 
-/// Times a trace is played by the kernel at most until nobody disturbs it. Where space is short it
-/// writes back by itself, which looks the same.
+/// How often the kernel plays a trace at most until nobody disturbs it. Where space is short it
+/// writes back on its own, which looks the same as a disturbance.
 const DISTURBED_MAX: u32 = 3;
 
-/// What the other side is given of the kernel's run, because it follows from no rule.
+/// What the engine is told about the kernel's run because no rule determines it.
 struct Given {
-    /// Outcomes are not given; colour and times are.
+    /// Colour and times; the outcomes are not used.
     played: Played,
     /// The kernel's commits.
     commits: Vec<Commit>,
-    /// When I/O had ended.
+    /// When I/O ended.
     conversions: Vec<Conversion>,
 }
 
-/// One side after the trace.
+/// The state of one side after the trace.
 struct Side {
     outcomes: Vec<Outcome>,
     decisions: Vec<Decision>,
     stats: String,
-    /// What its tracepoints said; nothing of the engine.
+    /// What its tracepoints said; empty for the engine.
     text: String,
     device: Arc<dyn BlockDevice>,
 }
@@ -191,10 +198,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// Waits for its turn.
+    /// Waits until no other comparison runs.
     ///
     /// # Errors
-    /// With what is missing on this machine: root, ext4, loop devices, tracefs, a program.
+    /// What this machine lacks: root, ext4, loop devices, tracefs, a program.
     pub fn start() -> Result<Self> {
         if let Some(missing) = kernel::missing() {
             bail!("cannot compare with the kernel here: missing {missing}");
@@ -206,12 +213,12 @@ impl Session {
     /// Plays a trace on both sides and compares.
     ///
     /// # Errors
-    /// What a program or the kernel refused; where the trace cannot be played.
+    /// When a program or the kernel refuses, or the trace cannot be played.
     pub fn compare(&self, plan: &Plan, lines: &[Line]) -> Result<Agreement> {
         self.compare_from(plan, &self.start_image(plan)?, lines)
     }
 
-    /// As [`Self::compare`], on an image that was made before by [`Self::start_image`].
+    /// Like [`Self::compare`], on an image made by [`Self::start_image`].
     ///
     /// # Errors
     /// As [`Self::compare`].
@@ -263,7 +270,7 @@ impl Session {
     }
 }
 
-/// An image after a life in the engine that leaves room for a trace.
+/// Ages an image in the engine and leaves room for a trace.
 fn lived_through(plan: &Plan, lived: &Ageing, device: MemoryDevice) -> Result<MemoryDevice> {
     let device = Arc::new(device);
     let room = (plan.size / 2).min(LIVED_ROOM);
@@ -295,8 +302,8 @@ fn on_kernel(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side,
     Ok((side, Given { played, commits: recorded.commits, conversions: recorded.conversions }))
 }
 
-/// Plays on the kernel again when somebody else on the machine made it write back everything
-/// meanwhile (a `sync`).
+/// Plays on the kernel, and again when a `sync` elsewhere on the machine made it write back
+/// everything.
 fn undisturbed(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side, Given)> {
     const DELALLOC_RESERVED: u16 = 0x400;
     let mut tries = 0;
@@ -315,7 +322,7 @@ fn undisturbed(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Sid
     }
 }
 
-/// What the kernel committed although the operation asks for no commit.
+/// The commits that the kernel made during operations that do not ask for one.
 fn own_commits(lines: &[Line], commits: &[Commit]) -> Vec<Commit> {
     let asks =
         |line: &Line| matches!(line.op, Op::Sync | Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Remount);
@@ -354,7 +361,7 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
         collector.begin_line(number);
         player.set_time(*now);
         player.end_io()?;
-        // Out of space, both sides commit by themselves to get freed clusters back.
+        // When space runs out, both sides commit on their own to get freed clusters back.
         let runs_out = may_run_out(player.file_system()?, line);
         while let Some((_, begins)) = commits.next_if(|(at, _)| *at <= u32_from_usize(number)) {
             match begins {
@@ -371,15 +378,15 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
         player.end_io()?;
     }
     let stats = player.file_system()?.allocator().mb_stats();
-    // What is decided for data that still waits is no part of the trace: the kernel's were taken
-    // before it was unmounted, too.
+    // Decisions for data that is still dirty are not part of the trace: the kernel's were also
+    // collected before it was unmounted.
     let decisions = collector.take();
     player.close()?;
     drop(player);
     Ok(Side { outcomes, decisions, stats, text: String::new(), device })
 }
 
-/// Whether a line could find too little space.
+/// Whether a line might run out of space.
 fn may_run_out(fs: &FileSystem, line: &Line) -> bool {
     /// Clusters for directories and mappings.
     const BESIDE: u64 = 64;
@@ -393,7 +400,7 @@ fn may_run_out(fs: &FileSystem, line: &Line) -> bool {
     space.free < space.delayed + space.reserved + fs.allocator().pending_clusters() + wanted
 }
 
-/// Options under which the engine decides as a kernel with this mount does.
+/// Options under which the engine decides like a kernel with this mount.
 fn like(plan: &Plan) -> Result<OpenOptions> {
     let has = |option: &str| plan.mount.split(',').any(|word| word == option);
     let policy = match (has("mb_optimize_scan=0"), has("mb_optimize_scan=1")) {
@@ -410,7 +417,7 @@ fn like(plan: &Plan) -> Result<OpenOptions> {
         inodes_max: 1 << 20,
         commit_point_handles: u64::MAX,
         commit_interval_seconds: i64::MAX,
-        // The kernel's own commits are told.
+        // Commits come from the kernel's run only.
         instruments: Instruments { transaction_blocks: Some(usize::MAX), ..Instruments::page_cache() },
         delayed_allocation: !has("nodelalloc"),
         ..OpenOptions::default()
@@ -450,7 +457,7 @@ fn show(lines: &[Line], at: usize) -> String {
     lines.get(at).and_then(|line| serde_json::to_string(line).ok()).unwrap_or_default()
 }
 
-/// Where two lists of decisions part, in words.
+/// Describes where two lists of decisions diverge.
 fn explain(lines: &[Line], theirs: Option<&Decision>, ours: Option<&Decision>) -> String {
     let at = [theirs, ours].into_iter().flatten().map(|decision| decision.line).min().unwrap_or(0);
     let at = blockyard_disk::num::usize_from_u32(at);
@@ -461,7 +468,8 @@ fn explain(lines: &[Line], theirs: Option<&Decision>, ours: Option<&Decision>) -
     format!("line {}: {}\n  kernel: {}\n  other:  {}", at + 1, show(lines, at), side(theirs), side(ours))
 }
 
-/// The counters of two texts of `mb_stats`, with the section before the name.
+/// The counters of two texts of `mb_stats` side by side; their names are prefixed with their
+/// section.
 fn beside(theirs: &str, ours: &str) -> BTreeMap<String, (u64, u64)> {
     let mut both = BTreeMap::new();
     for (name, count) in counters(theirs) {
@@ -480,7 +488,7 @@ fn counters(text: &str) -> Vec<(String, u64)> {
         let Some((name, value)) = line.trim().split_once(':') else { continue };
         let value = value.trim();
         if name == "buddies_time_used" {
-            // Nanoseconds, which the engine does not take.
+            // Nanoseconds, which the engine does not measure.
         } else if value.is_empty() {
             section = name;
         } else if let Some(count) = value.split(['/', ' ']).next().and_then(|word| word.parse().ok()) {
@@ -545,7 +553,7 @@ mod tests {
         assert_eq!(agreement.stats_apart(), ["a", "b", "e"]);
     }
 
-    /// An agreement of which all figures differ, times `by`.
+    /// An agreement whose figures all differ, multiplied by `by`.
     fn agreement(by: u64) -> Agreement {
         let share = |equal, of| Share { equal: by * equal, of: by * of };
         let count = |count: u64| usize::try_from(by * count).unwrap();

@@ -1,4 +1,4 @@
-//! One recording: a load on an image kind, under the trace.
+//! Records one load on one image kind.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use super::trace_text::{self, Rules};
 /// Records `load` on an image of `kind`, pinned to one CPU; the image lives under `scratch`.
 ///
 /// # Errors
-/// What the kernel or a program refused; lack of space during the load is none.
+/// What the kernel or a program refused. Lack of space during the load is not an error.
 pub fn record(
     kind: ImageKind,
     load: Load,

@@ -1,10 +1,10 @@
-//! The recorded log: every input the kernel's block allocator saw in one run, and what it decided,
-//! as JSON Lines.
+//! A recording as JSON Lines: every input that the kernel's block allocator saw in one run, and
+//! what it decided.
 //!
-//! A recording is self-contained: [`Image`] (the first line) describes the file system, its
-//! tunables and every free extent at the start; then come the events in the order the kernel took
-//! them; [`End`] (the last line) holds the kernel's own view of the groups after the run. It can be
-//! replayed without root and without the kernel.
+//! A recording is self-contained. [`Image`] (the first line) describes the file system, its
+//! tunables and every free extent at the start. The events follow in the order in which the kernel
+//! took them. [`End`] (the last line) holds the kernel's own view of the groups after the run. A
+//! recording can be replayed without root and without the kernel.
 //!
 //! | line (`"t"`) | what it is |
 //! |---|---|
@@ -17,11 +17,15 @@
 //! | `delayed` | [`Delayed`]: the count of reserved-but-unallocated clusters changed |
 //! | `end` | [`End`] |
 //!
-//! Which inputs are seen and which are derived: length, logical block, goal, neighbours, flags,
-//! inode and CPU are in the tracepoints; transaction ids come from the handle that the same thread
-//! started last; file size comes from the write-end tracepoints and from the load generator's own
-//! `fstat` after every other operation; writer-open comes from the load generator's opens and
-//! closes. Nothing is taken from the outcome.
+//! Where the inputs come from:
+//!
+//! - Length, logical block, goal, neighbours, flags, inode and CPU: from the tracepoints.
+//! - Transaction ids: from the handle that the same thread started last.
+//! - File size: from the write-end tracepoints, and from the load generator's `fstat` after every
+//!   other operation.
+//! - Writer-open: from the load generator's opens and closes.
+//!
+//! Nothing is derived from the outcome.
 
 use std::io::{BufRead, Write};
 
@@ -39,7 +43,7 @@ pub enum Line {
     Image(Box<Image>),
     /// A block request.
     Req(Request),
-    /// Preallocations of an inode given back.
+    /// Preallocations of an inode released.
     Drop(DropInode),
     /// Clusters freed.
     Free(Free),
@@ -47,7 +51,7 @@ pub enum Line {
     Inode(NewInode),
     /// A transaction committed.
     Commit(Commit),
-    /// Reserved-but-unallocated clusters.
+    /// A change in the number of reserved but unallocated clusters.
     Delayed(Delayed),
     /// The file system at the end.
     End(Box<End>),
@@ -100,7 +104,7 @@ pub struct Image {
     pub tunables: Tunables,
     /// Free extents of every group: (first cluster, clusters), ascending.
     pub free: Vec<Vec<(u32, u32)>>,
-    /// Whether groups were loaded as they were needed; otherwise all were before the load started.
+    /// Whether groups were loaded on demand; otherwise all were loaded before the load started.
     pub lazy: bool,
     /// Groups whose block bitmap was never written, ascending.
     pub block_uninit: Vec<u32>,
@@ -109,11 +113,11 @@ pub struct Image {
 /// The allocator's tunables, as `/sys/fs/ext4/<dev>/` gives them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tunables {
-    /// Candidates before giving up.
+    /// Candidates after which the search stops.
     pub max_to_scan: u32,
-    /// Candidates after which a sufficient one is taken.
+    /// Candidates after which a sufficient one is accepted.
     pub min_to_scan: u32,
-    /// Smallest order that uses the power-of-two criterion.
+    /// Smallest order for which the power-of-two criterion is used.
     pub order2_req: u32,
     /// Small-file limit in blocks.
     pub stream_req: u32,
@@ -125,7 +129,7 @@ pub struct Tunables {
     pub best_avail_max_trim_order: u32,
 }
 
-/// A place and length as the kernel prints them: group, cluster offset (-1: none), clusters,
+/// A position and length as the kernel prints them: group, cluster offset (-1: none), clusters,
 /// logical block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spot(
@@ -188,9 +192,9 @@ pub struct Outcome {
     /// New preallocation: first block, logical start, clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<(u64, u64, u32)>,
-    /// First block given.
+    /// First block allocated.
     pub block: u64,
-    /// Clusters given.
+    /// Clusters allocated.
     pub len: u32,
 }
 
@@ -198,7 +202,7 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
-    /// It was not: no space.
+    /// Not served: no space.
     #[default]
     Failed,
     /// From a preallocation that existed.
@@ -207,12 +211,12 @@ pub enum Via {
     Search,
 }
 
-/// Preallocations of one inode are given back.
+/// Preallocations of one inode are released.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DropInode {
     /// Inode number.
     pub ino: u32,
-    /// What the kernel gave back, in its order: first block, clusters.
+    /// What the kernel released, in its order: first block, clusters.
     pub released: Vec<(u64, u32)>,
 }
 
@@ -227,7 +231,7 @@ pub struct Free {
     pub start: u32,
     /// Clusters.
     pub len: u32,
-    /// Transaction whose commit makes them usable; none: usable at once.
+    /// Transaction whose commit makes them usable; none: usable immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tid: Option<u32>,
 }
@@ -246,10 +250,10 @@ pub struct Commit {
     pub tid: u32,
 }
 
-/// The count of reserved-but-unallocated clusters changed.
+/// The number of reserved but unallocated clusters changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delayed {
-    /// By how much.
+    /// The change.
     pub delta: i64,
 }
 
@@ -264,8 +268,7 @@ pub struct End {
     pub average: Vec<u32>,
     /// `mb_stats` as printed.
     pub stats: Vec<String>,
-    /// Events of two threads that ran inside one another; more than 0 means that the order is not
-    /// certain.
+    /// Events of two threads that overlapped. More than 0 means that the order is uncertain.
     pub overlaps: u32,
 }
 
@@ -299,7 +302,8 @@ impl Recording {
     /// Reads JSON Lines.
     ///
     /// # Errors
-    /// With the line number, when a line is not of the format or the first or last line is missing.
+    /// When a line does not follow the format (with its number), or the first or last line is
+    /// missing.
     pub fn read(input: impl BufRead) -> anyhow::Result<Self> {
         let (mut image, mut end, mut events) = (None, None, Vec::new());
         for (index, text) in input.lines().enumerate() {

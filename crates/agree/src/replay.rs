@@ -1,10 +1,10 @@
-//! Replay of a recording into `blockyard_alloc`, decision by decision.
+//! Replays a recording into `blockyard_alloc`, decision by decision.
 //!
-//! The allocator is opened on the recorded bitmaps under `linux-6.18` and the recorded tunables,
-//! with every group loaded unless the recording began right after a mount. Each recorded event is
-//! applied in order; our own outcome is applied too, so a first difference can cause later ones.
-//! Requests ran as root, so the blocks reserved for root are not held back. The counts that the
-//! tracepoint keeps in 16 bits are compared modulo 65,536.
+//! The allocator is opened on the recorded bitmaps with `linux-6.18` and the recorded tunables.
+//! Every group is loaded, unless the recording began right after a mount. Each recorded event is
+//! applied in order. So is our own outcome, hence a first difference can cause later ones. Requests
+//! ran as root, so the blocks reserved for root are not held back. Counts that the tracepoint keeps
+//! in 16 bits are compared modulo 65,536.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::recording::{Delayed, End, Free, Image, Line, Recording, Request, Spot, Via};
 
-/// How far a replay agreed with its recording.
+/// How well a replay agreed with its recording.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Agreement {
     /// Load.
@@ -68,7 +68,7 @@ impl Agreement {
     }
 }
 
-/// `part` in per cent of `whole`; 100 for nothing of nothing.
+/// `part` in per cent of `whole`; 100 when both are zero.
 #[must_use]
 pub fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 {
@@ -81,7 +81,7 @@ pub fn share(part: u64, whole: u64) -> f64 {
 /// Replays a recording and compares every decision.
 ///
 /// # Errors
-/// When the recording's image is no geometry, or the allocator reports something other than lack of
+/// When the recorded geometry is invalid, or the allocator fails for another reason than lack of
 /// space.
 pub fn replay(recording: &Recording) -> anyhow::Result<Agreement> {
     let mut replay = Replay::new(&recording.image)?;
@@ -125,7 +125,7 @@ impl Replay {
         }
         let allocator = Allocator::open(&config, disk.clone(), &facts)?.with_events(Arc::clone(&rings));
         if !image.lazy {
-            // Full groups are loaded too, as the kernel does when mb_groups is read.
+            // Load full groups too, as the kernel does when mb_groups is read.
             allocator.groups()?;
         }
         let t = image.tunables;
@@ -260,7 +260,7 @@ impl Replay {
 
     fn compare(&mut self, theirs: &Request, ours: Option<(u64, u32)>, event: Option<&AllocEvent>) {
         let did = &theirs.did;
-        // A search that fails is traced too, with no length.
+        // Failed searches are traced too, with length 0.
         let placed = ours == (did.len > 0).then_some((did.block, did.len));
         let agreement = &mut self.agreement;
         agreement.requests += 1;
@@ -306,7 +306,7 @@ impl Replay {
             .map(|line| [&[line.free, line.fragments, line.first_free][..], &line.chunks].concat())
             .collect();
         let theirs = &end.groups;
-        // The kernel prints zero columns above the largest order.
+        // The kernel prints columns of zeroes above the largest order.
         let equal = |(ours, theirs): (&Vec<u32>, &Vec<u32>)| {
             let width = ours.len().max(theirs.len());
             (0..width).all(|at| ours.get(at).unwrap_or(&0) == theirs.get(at).unwrap_or(&0))
@@ -330,8 +330,8 @@ impl Replay {
         }
     }
 
-    /// The counts of `mb_stats`, but for those of buddies: when they are built depends on the
-    /// kernel's page cache.
+    /// Compares the counts of `mb_stats`, except those of buddies: when buddies are built depends
+    /// on the kernel's page cache.
     fn compare_stats(&mut self, end: &End) {
         let ours = self.allocator.mb_stats();
         let counts = |line: &&str| !line.contains("buddies");
@@ -381,7 +381,7 @@ fn geometry(image: &Image) -> anyhow::Result<Geometry> {
     })?)
 }
 
-/// Everything used but the recorded free extents.
+/// Bitmaps in which everything is in use except the recorded free extents.
 fn bitmaps(image: &Image, geometry: Geometry) -> Arc<MemoryBitmaps> {
     let disk = MemoryBitmaps::new(geometry, 0);
     for (group, free) in geometry.all_groups().zip(&image.free) {
@@ -398,7 +398,7 @@ mod tests {
     use super::*;
     use crate::recording::{Outcome, Tunables};
 
-    /// Two groups of 32,768 clusters; the first 100 of the first are used.
+    /// Two groups of 32,768 clusters; the first 100 clusters are used.
     fn image() -> Image {
         Image {
             block_bits: 12,
@@ -456,8 +456,8 @@ mod tests {
         }
     }
 
-    /// Requests, searches, placements, criteria, candidates, groups and decisions that one
-    /// comparison counts as equal, and whether it saw a difference.
+    /// What one comparison counts: requests, searches, placements, criteria, candidates, groups and
+    /// decisions; and whether it saw a difference.
     fn compared(theirs: &Request, placed: Option<(u64, u32)>, event: &AllocEvent) -> ([u64; 7], bool) {
         let mut replay = Replay::new(&image()).unwrap();
         replay.agreement.first = None;
@@ -475,7 +475,7 @@ mod tests {
         (counts, all.first.is_some())
     }
 
-    /// Each figure of a decision is compared with its own, and with nothing less than equality.
+    /// Each figure of a decision is compared with its counterpart, and only equality counts.
     #[test]
     fn what_is_not_equal_is_not_counted() {
         let place = Some((32_773, 8));
@@ -537,7 +537,7 @@ mod tests {
         assert_eq!(replay.translate(&Request { ino: 8192, ..theirs }).inode_group, GroupNr::ZERO);
     }
 
-    /// 32,668 clusters from 100 on are chunks of 4, 8, 16, 128 to 4096, and three of 8192.
+    /// 32,668 clusters from 100 on are chunks of 4, 8, 16 and 128 to 4096, and three of 8192.
     #[test]
     fn groups_are_equal_in_every_column() {
         let first = [32_668, 1, 100, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 3];

@@ -1,11 +1,12 @@
-//! The kernel's trace text turned into recorded events.
+//! Parses the kernel's trace text into recorded events.
 //!
-//! A trace line is `COMM-PID [CPU] FLAGS COUNTER: EVENT: FIELDS`. The clock is the `counter` one,
-//! so the order of lines is the order of the events on all CPUs. A request opens with
+//! A trace line is `COMM-PID [CPU] FLAGS COUNTER: EVENT: FIELDS`. The trace clock is `counter`, so
+//! the order of lines is the order of events on all CPUs. A request opens with
 //! `ext4_request_blocks` and closes with `ext4_allocate_blocks` of the same thread; when the thread
-//! opens another one first, the earlier one failed. Our own markers (`tracing_mark_write: ba ...`)
-//! carry what no tracepoint shows: `ba size INO BYTES` after an operation, `ba open INO` and
-//! `ba close INO` for descriptors that can write.
+//! opens another one first, the earlier one failed.
+//!
+//! Our own markers (`tracing_mark_write: ba ...`) carry what no tracepoint shows: `ba size INO
+//! BYTES` after an operation, `ba open INO` and `ba close INO` for descriptors that can write.
 
 use std::collections::HashMap;
 
@@ -40,11 +41,11 @@ const CRITERIA: [&str; 5] =
 pub(crate) struct Rules {
     /// Frees of metadata wait for the commit.
     pub(crate) journal: bool,
-    /// Frees of data do not, although there is a journal.
+    /// Frees of data do not wait, although there is a journal.
     pub(crate) writeback: bool,
 }
 
-/// What came out of a trace.
+/// The content of a trace.
 #[derive(Debug, Default)]
 pub(crate) struct Parsed {
     /// The events in order.
@@ -56,7 +57,7 @@ pub(crate) struct Parsed {
 /// Parses a whole trace.
 ///
 /// # Errors
-/// With the line, when one of the events we enabled does not look as documented.
+/// When one of the events we enabled does not look as documented; the message quotes the line.
 pub(crate) fn parse(text: &str, rules: Rules) -> anyhow::Result<Parsed> {
     let mut parser = Parser { rules, ..Parser::default() };
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
@@ -73,7 +74,7 @@ impl Default for Rules {
     }
 }
 
-/// One line cut into its parts.
+/// One line, split into its parts.
 pub(super) struct Record<'a> {
     pid: u32,
     pub(super) cpu: u32,
@@ -108,7 +109,7 @@ impl<'a> Record<'a> {
         word.parse().ok().with_context(|| format!("field {name} is {word:?}"))
     }
 
-    /// The flag names after `flags`; there may be none at all.
+    /// The flags named after `flags`; there may be none.
     pub(super) fn flags(&self) -> anyhow::Result<u32> {
         let after =
             self.fields.split_once("flags ").map(|(_, after)| after).context("field flags is missing")?;
@@ -224,8 +225,7 @@ impl Parser {
         self.open.remove(&record.pid);
         self.drops.remove(&record.pid);
         if !self.open.is_empty() {
-            // A request of another thread is not closed: either it failed, or the two ran inside
-            // one another.
+            // The request of another thread is still open: either it failed, or the two overlapped.
             self.overlaps += 1;
         }
         let ino = record.number("ino")?;
@@ -248,7 +248,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The outcome of the request the thread has open; none when the trace began inside it.
+    /// The outcome of the thread's open request; none when the trace began inside it.
     fn outcome(&mut self, record: &Record<'_>) -> Option<&mut Outcome> {
         match self.events.get_mut(*self.open.get(&record.pid)?) {
             Some(Line::Req(request)) => Some(&mut request.did),
@@ -294,7 +294,7 @@ impl Parser {
     fn dropped(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
         self.open.remove(&record.pid);
         self.drops.remove(&record.pid);
-        // Closing and evicting pass here for every file; only those that had preallocations matter.
+        // Every close and eviction reports this; only files that had preallocations matter.
         if record.number::<u32>("len")? > 0 {
             self.drops.insert(record.pid, self.events.len());
             self.events.push(Line::Drop(DropInode { ino: record.number("ino")?, released: Vec::new() }));
@@ -333,7 +333,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Adds up: the kernel reports one block at a time.
+    /// Merges consecutive changes, because the kernel reports one block at a time.
     fn delayed(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
         let delta: i64 = match record.event {
             // The kernel's format has no blank before the next label.
@@ -426,7 +426,7 @@ mod tests {
         assert_eq!(free, Some(None));
     }
 
-    /// The events of lines that a thread with number 7 says on CPU 1.
+    /// The events parsed from lines of a thread with number 7 on CPU 1.
     fn events(lines: &[&str], rules: Rules) -> Parsed {
         let lines = lines.iter().map(|line| format!("  lab-7   [001] .....   1: {line}\n"));
         parse(&lines.collect::<String>(), rules).unwrap()
@@ -443,7 +443,7 @@ mod tests {
 
     const ASKS: &str = "ext4_request_blocks: dev 7,0 ino 13 flags HINT_DATA|0x8000 len 5 lblk 40 goal 900 lleft 39 lright 60 pleft 850 pright 999 ";
 
-    /// All fields differ: each must come from behind its own label.
+    /// All fields differ: each must be read from behind its own label.
     #[test]
     fn every_field_of_a_request_has_its_label() {
         let request = request(&[
@@ -490,8 +490,8 @@ mod tests {
         assert_eq!(served, (Via::Prealloc, Spot(1, 74, 1, 74), Spot(1, 330, 2, 75)));
     }
 
-    /// What was copied counts, not what was asked for; a write inside of a file does not shrink it;
-    /// a new inode is empty, whoever had its number.
+    /// The bytes copied count, not those requested. A write inside a file does not shrink it. A new
+    /// inode is empty, whoever had its number before.
     #[test]
     fn sizes_follow_writes_and_markers() {
         let mark = "tracing_mark_write: ba size 13 5000";
@@ -538,7 +538,7 @@ mod tests {
         );
     }
 
-    /// Metadata waits for the commit even where data does not; a handle that was restarted has
+    /// Metadata waits for the commit even where data does not. A restarted handle belongs to
     /// another transaction.
     #[test]
     fn frees_wait_for_the_transaction_of_the_latest_handle() {

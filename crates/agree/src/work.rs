@@ -1,8 +1,8 @@
-//! The directory of one session on the running kernel, and all that hangs on it: an image, its loop
-//! device, where it is mounted, and a private trace instance of the directory's name.
+//! The directory of one session on the running kernel, with its image, loop device, mount point,
+//! and a private trace instance named like the directory.
 //!
-//! Only devices and instances made here are touched. A [`Scratch`] takes them down, also those of a
-//! killed run.
+//! Only devices and instances made here are touched. A [`Scratch`] takes them down, also those that
+//! a killed run left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use blockyard_lab::scratch::Scratch;
 
 use super::command::{run, text};
 
-/// The directory; dropping it takes everything down.
+/// The directory. Dropping it takes everything down.
 pub(super) struct WorkDirectory(Scratch);
 
 impl WorkDirectory {
-    /// Makes one under `scratch`.
+    /// Creates a directory under `scratch`.
     pub(super) fn new(scratch: &Path) -> Result<Self> {
         Scratch::new("agree", scratch).map(Self)
     }
 
-    /// The image file, which the caller makes.
+    /// The image file, which the caller creates.
     pub(super) fn image(&self) -> PathBuf {
         self.0.path().join("image")
     }
@@ -31,7 +31,7 @@ impl WorkDirectory {
         self.0.path().join("mnt")
     }
 
-    /// Makes a loop device of the image; gives its name.
+    /// Attaches the image to a loop device and returns the device's name.
     pub(super) fn attach(&self, rotational: bool) -> Result<String> {
         for name in ["mnt", "trace"] {
             fs::create_dir(self.0.path().join(name))?;
@@ -43,17 +43,17 @@ impl WorkDirectory {
         Ok(device)
     }
 
-    /// The folder of the private trace instance.
+    /// The directory of the private trace instance.
     pub(super) fn instance(&self) -> PathBuf {
         self.0.path().join("trace/instances").join(self.0.path().file_name().unwrap_or_default())
     }
 
-    /// The file that takes markers into the trace.
+    /// The file to write trace markers to.
     pub(super) fn marker(&self) -> PathBuf {
         self.instance().join("trace_marker")
     }
 
-    /// Begins to record these events (`system/event`, or `system/event && CONDITION`) of a device,
+    /// Starts to record these events (`system/event`, or `system/event && CONDITION`) of a device,
     /// with this much trace buffer for each CPU.
     pub(super) fn observe(&self, device: &str, buffer_kib: u32, events: &[&str]) -> Result<()> {
         run("mount", &["-t", "tracefs", "none", text(&self.0.path().join("trace"))?])?;
@@ -75,8 +75,8 @@ impl WorkDirectory {
         Ok(())
     }
 
-    /// Stops recording and gives the trace. A trace with a gap is no recording: a buffer that was
-    /// too small is an error.
+    /// Stops recording and returns the trace. A trace with gaps is useless: a buffer that was too
+    /// small is an error.
     pub(super) fn recorded(&self) -> Result<String> {
         fs::write(self.instance().join("tracing_on"), "0")?;
         for cpu in fs::read_dir(self.instance().join("per_cpu"))? {

@@ -1,5 +1,5 @@
-//! The level-1 instrument on the running kernel: every placement and every count is equal, on a
-//! sample of loads and image kinds (all of them with `BLOCKYARD_FULL=1`).
+//! Level 1 on the running kernel: every placement and every count is equal, on a sample of loads
+//! and image kinds (all of them with `BLOCKYARD_FULL=1`).
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! The level-2 instrument on the running kernel: the same operations leave the same image and are
-//! decided alike.
+//! Level 2 on the running kernel: the same operations leave the same image, and both sides decide
+//! alike.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ fn agree(kind: &str, mke2fs: &str, mount: &str, other: Other) -> Option<Agreemen
     agree_on(kind, (mke2fs, None), mount, other)
 }
 
-/// On an image that mke2fs makes with such arguments, and that lives then.
+/// Compares on an image that mke2fs makes with these arguments, and that is then aged.
 fn agree_on(
     kind: &str,
     (mke2fs, life): (&str, Option<&str>),
@@ -44,7 +44,7 @@ fn agree_on(
     Some(agreement)
 }
 
-/// A trace of a kind, or the one that the text is.
+/// A trace of this kind, or the text itself when it is a trace.
 fn lines_of(kind: &str, seed: u64) -> Vec<Line> {
     if kind.starts_with('{') {
         return blockyard_trace::read(kind.as_bytes()).unwrap();
@@ -87,8 +87,8 @@ fn ranges_and_sparse_writes_are_mapped_alike() {
     assert_equal("log-rotate", "", "mb_optimize_scan=1");
 }
 
-/// A punch that ended where the file ends freed the last block, which Linux keeps: evenly drawn
-/// ranges had not shown it.
+/// A regression: a punch that ended at the end of the file freed the last block, which Linux keeps.
+/// Uniformly drawn ranges had not shown it.
 #[test]
 fn ranges_at_edges_are_mapped_alike() {
     assert_equal("boundaries", "", "mb_optimize_scan=1");
@@ -96,7 +96,7 @@ fn ranges_at_edges_are_mapped_alike() {
     assert_equal("mixed", "", "mb_optimize_scan=1");
 }
 
-/// Lives leave another free space than the trace that the kernel ages by.
+/// Ageing in the engine leaves other free space than the trace that the kernel ages by.
 #[test]
 fn files_on_an_image_that_lived_lie_where_linux_puts_them() {
     assert_equal_on("untar", ("", Some("mail:3000:60%")), "mb_optimize_scan=1");
@@ -111,8 +111,8 @@ fn the_kernel_agrees_with_itself() {
     }
 }
 
-/// Traces of mounts end in the middle of work: what is decided for data that waits then is decided
-/// when the image is closed or unmounted, and belongs to neither side.
+/// Traces of mounts end in the middle of work. Data that is still dirty is allocated when the image
+/// is closed or unmounted. These decisions count for neither side.
 #[test]
 fn decisions_end_with_the_trace() {
     let lines = concat!(

@@ -1,4 +1,4 @@
-//! Two layouts beside each other: which shares of them are equal.
+//! Compares two layouts: which shares of them are equal.
 //!
 //! What was on the image before the trace and is unchanged on both sides is left out: it would only
 //! raise the shares.
@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use super::layout::{FileLayout, Layout, Piece};
 
-/// How much of something is equal.
+/// A count of equal things among all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Share {
-    /// Equal on both sides.
+    /// Number that is equal on both sides.
     pub equal: u64,
-    /// On the side that has more of it.
+    /// Number on the side that has more.
     pub of: u64,
 }
 
@@ -24,21 +24,21 @@ impl Share {
         Self { equal, of }
     }
 
-    /// Adds another share's numbers.
+    /// Adds the numbers of another share.
     pub fn add(&mut self, other: Self) {
         self.equal += other.equal;
         self.of += other.of;
     }
 
-    /// In per cent; 100 of nothing.
+    /// In per cent; 100 when there was nothing to compare.
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::as_conversions, reason = "a percentage for people")]
     pub fn percent(self) -> f64 {
         if self.of == 0 { 100.0 } else { self.equal as f64 * 100.0 / self.of as f64 }
     }
 
-    /// In per cent with three digits, cut, not rounded: 100 means all; `-` where there was nothing
-    /// to compare.
+    /// In per cent with three digits, rounded down: 100 means all. `-` when there was nothing to
+    /// compare.
     #[must_use]
     pub fn text(self) -> String {
         let Some(thousandths) = (self.equal * 100_000).checked_div(self.of) else { return "-".to_owned() };
@@ -51,12 +51,12 @@ impl Share {
 pub struct Shares {
     /// Inode numbers, by path.
     pub inodes: Share,
-    /// Extents of files and directories, each equal in logical and physical place, length and
-    /// state.
+    /// Extents of files and directories. Equal means the same logical and physical position, length
+    /// and state.
     pub extents: Share,
-    /// Bytes in them.
+    /// Bytes in these extents.
     pub bytes: Share,
-    /// Those extents that are of directories.
+    /// The extents of directories among them.
     pub directory_extents: Share,
     /// Blocks of extent trees, indirect blocks, attribute blocks.
     pub tree_blocks: Share,
@@ -75,8 +75,8 @@ pub struct Difference {
     pub what: String,
 }
 
-/// Compares two images that started as `start`; also gives the first files that differ, by inode
-/// number of `theirs`.
+/// Compares two images that started as `start`. Also returns the first files that differ, by inode
+/// number in `theirs`.
 #[must_use]
 pub fn compare(start: &Layout, theirs: &Layout, ours: &Layout) -> (Shares, Vec<Difference>) {
     let mut shares = Shares::default();
@@ -121,7 +121,7 @@ fn add_file(shares: &mut Shares, block_size: u64, a: &FileLayout, b: &FileLayout
     shares.tree_blocks.add(Share::new(in_a.intersection(&in_b).count(), in_a.len(), in_b.len()));
 }
 
-/// The first thing that differs, kernel first.
+/// Describes the first difference: the kernel's side, then ours.
 fn describe(a: &FileLayout, b: &FileLayout) -> String {
     if a.inode != b.inode {
         return format!("inode {} / {}", a.inode, b.inode);
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!((Share { equal: 1, of: 4 }.percent(), Share::default().percent()), (25.0, 100.0));
     }
 
-    /// A directory, a file with an attribute block, and bitmaps of inodes that differ alone.
+    /// A directory, a file with an attribute block, and bitmaps that differ only in inodes.
     #[test]
     fn directories_trees_and_bitmaps_are_counted_apart() {
         let piece = |physical| Piece { logical: 0, physical, length: 2, unwritten: false };

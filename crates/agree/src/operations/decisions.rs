@@ -1,9 +1,9 @@
 //! Decisions of both sides, line by line of the trace.
 //!
-//! The kernel's come from its tracepoints, with a marker before each line; ours are the allocator's
-//! events. Within a line they are paired in order, each with one about the same request (inode,
-//! logical block, length); what only one side asked for counts as different, and the next that both
-//! asked for goes on (as `diff` does).
+//! The kernel's decisions come from its tracepoints, with a marker before each line; ours are the
+//! allocator's events. Within a line they are paired in order when they answer the same request
+//! (inode, logical block, length). A request that only one side made counts as different, and
+//! pairing resumes at the next request of both (as `diff` does).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,9 +25,9 @@ pub struct Decision {
     pub line: u32,
     /// Inode.
     pub inode: u32,
-    /// Whether the groups were searched; otherwise a preallocation served.
+    /// Whether the groups were searched; otherwise a preallocation served the request.
     pub searched: bool,
-    /// The request, with the place its caller wished.
+    /// The request, with the goal of its caller.
     pub orig: Spot,
     /// The goal after normalisation and stream replacement (searches only).
     pub goal: Spot,
@@ -44,7 +44,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Whether both answer the same request.
+    /// Whether both decisions answer the same request.
     fn is_about(&self, other: &Self) -> bool {
         self.inode == other.inode && self.orig.3 == other.orig.3 && self.orig.2 == other.orig.2
     }
@@ -71,12 +71,12 @@ impl fmt::Display for Decision {
     }
 }
 
-/// A commit of the kernel, which goes on working meanwhile.
+/// A commit of the kernel. Operations continue meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// The line in which the transaction was closed: what is freed later belongs to the next one.
+    /// The line in which the transaction was closed: later frees belong to the next one.
     pub closed: u32,
-    /// The line from whose beginning what it freed could be had.
+    /// The line from whose start its freed clusters could be allocated.
     pub ended: u32,
 }
 
@@ -87,17 +87,17 @@ pub struct Recorded {
     pub decisions: Vec<Decision>,
     /// Transactions in the order in which they ended.
     pub commits: Vec<Commit>,
-    /// What was converted when its I/O had ended, in order.
+    /// Conversions after the end of I/O, in order.
     pub conversions: Vec<Conversion>,
 }
 
-/// Flags of a request for a block that a write places at once.
+/// Flags of a request for a block that a write allocates immediately.
 const PLACED_AT_ONCE: &str = "CREATE|UNWRIT";
 
 /// Reads the kernel's trace.
 ///
 /// # Errors
-/// Where an event does not look as documented.
+/// When an event does not look as documented.
 pub fn parse(text: &str) -> anyhow::Result<Recorded> {
     let mut reading = Reading::default();
     for text in text.lines().filter(|text| !text.starts_with('#') && !text.is_empty()) {
@@ -107,28 +107,28 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
     Ok(reading.recorded)
 }
 
-/// The kernel's trace, as far as it was read.
+/// The state while the kernel's trace is read.
 #[derive(Default)]
 struct Reading {
     recorded: Recorded,
-    /// The line that the marker before named.
+    /// The line named by the latest marker.
     line: u32,
-    /// The line in which a transaction was closed last.
+    /// The line in which the latest transaction was closed.
     closed: u32,
     here: InLine,
 }
 
-/// What has shown in one line so far.
+/// What was seen in one line so far.
 #[derive(Default)]
 struct InLine {
-    /// Decisions before it.
+    /// Decisions before this line.
     decisions_before: usize,
-    /// Pieces that were mapped.
+    /// Ranges that were mapped.
     pieces: usize,
-    /// Blocks that were placed at once.
+    /// Blocks that were allocated immediately.
     placed: usize,
     again: Again,
-    /// A search has found nothing: a walk is to try again.
+    /// The last search found nothing: the next walk is a retry.
     fails: bool,
 }
 
@@ -173,7 +173,7 @@ impl Reading {
         self.recorded.decisions.len() - self.here.decisions_before
     }
 
-    /// A request to map blocks has ended.
+    /// Counts a finished request to map blocks.
     fn note_mapped(&mut self, record: &Record<'_>) {
         if record.word("flags").is_ok_and(|flags| flags == PLACED_AT_ONCE) {
             self.here.placed += 1;
@@ -183,7 +183,7 @@ impl Reading {
         }
     }
 
-    /// What is converted now, and what has come before it in the line.
+    /// The conversion that happens now, and what came before it in the line.
     fn conversion(&self, record: &Record<'_>) -> anyhow::Result<Conversion> {
         let start: u32 = record.number("m_lblk")?;
         Ok(Conversion {
@@ -199,8 +199,7 @@ impl Reading {
     }
 }
 
-/// A decision of the allocator that a preallocation served: nothing but the request and what it
-/// got.
+/// A decision served by a preallocation: only the request and its result are known.
 fn preallocated(record: &Record<'_>, line: u32) -> anyhow::Result<Decision> {
     Ok(Decision {
         line,
@@ -216,7 +215,7 @@ fn preallocated(record: &Record<'_>, line: u32) -> anyhow::Result<Decision> {
     })
 }
 
-/// A decision of the allocator that searched the groups.
+/// A decision made by searching the groups.
 fn searched(record: &Record<'_>, line: u32) -> anyhow::Result<Decision> {
     Ok(Decision {
         searched: true,
@@ -229,7 +228,7 @@ fn searched(record: &Record<'_>, line: u32) -> anyhow::Result<Decision> {
     })
 }
 
-/// Whether a request to map blocks has a flag; `CONVERT`: because its I/O has ended.
+/// Whether a request to map blocks has a flag. `CONVERT` means that its I/O has ended.
 fn has_flag(record: &Record<'_>, name: &str) -> bool {
     record.word("flags").is_ok_and(|flags| flags.split('|').any(|flag| flag == name))
 }
@@ -243,20 +242,20 @@ pub struct Collector {
 #[derive(Debug, Default)]
 struct Collected {
     line: u32,
-    /// Decisions of the line so far.
+    /// Decisions in the current line so far.
     in_line: usize,
     decisions: Vec<Decision>,
 }
 
 impl Collector {
-    /// The line that the next events belong to.
+    /// Sets the line that the next events belong to.
     pub fn begin_line(&self, line: usize) {
         let mut inside = self.inside();
         inside.line = u32_from_usize(line);
         inside.in_line = 0;
     }
 
-    /// The line, and its decisions so far.
+    /// The current line, and its number of decisions so far.
     #[must_use]
     pub fn place(&self) -> (u32, usize) {
         let inside = self.inside();
@@ -278,7 +277,7 @@ impl EventSink for Collector {
     fn emit(&self, _: CpuSlot, event: &AllocEvent) {
         let spot =
             |extent: EventExtent| Spot(extent.group, extent.start.cast_signed(), extent.len, extent.logical);
-        // A search that found nothing is recorded by the kernel, too, with an empty result.
+        // The kernel also records a search that found nothing, with an empty result.
         let searched = matches!(event.kind, EventKind::Search | EventKind::NoSpace);
         let mut inside = self.inside();
         inside.in_line += 1;
@@ -293,13 +292,13 @@ impl EventSink for Collector {
             found: if searched { low16(low32(event.found.into())) } else { 0 },
             groups: if searched { event.scanned } else { 0 },
             criterion: if searched { event.criterion } else { 0 },
-            // The kernel asks for the caller's privilege elsewhere.
+            // The kernel checks the caller's privilege elsewhere, not by this flag.
             flags: if searched { event.flags & !low16(RequestFlags::USE_ROOT.bits()) } else { 0 },
         });
     }
 }
 
-/// How far decisions agree.
+/// How well decisions agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DecisionShares {
     /// Decisions with equal results.
@@ -310,8 +309,8 @@ pub struct DecisionShares {
     pub all: Share,
 }
 
-/// Compares two lists of decisions; also gives the first place where they part, as positions in
-/// both lists.
+/// Compares two lists of decisions. Also returns where they first diverge, as positions in both
+/// lists.
 #[must_use]
 pub fn compare(theirs: &[Decision], ours: &[Decision]) -> (DecisionShares, Option<(usize, usize)>) {
     let mut shares = DecisionShares::default();
@@ -332,7 +331,7 @@ pub fn compare(theirs: &[Decision], ours: &[Decision]) -> (DecisionShares, Optio
     (shares, first)
 }
 
-/// Adds the decisions of one line; gives the first place where they differ in what was chosen.
+/// Adds the decisions of one line. Returns where their choices first differ.
 fn add_line(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision]) -> Option<(usize, usize)> {
     let mut first = None;
     let (mut a, mut b) = (0, 0);
@@ -353,9 +352,9 @@ fn add_line(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision])
 }
 
 /// How many decisions of each list come before the next two about the same request: as few as
-/// possible; all when the lists do not meet again soon.
+/// possible, or all when the lists do not meet soon.
 fn unpaired(theirs: &[Decision], ours: &[Decision]) -> (usize, usize) {
-    /// Decisions that are passed over at most.
+    /// Most decisions that may be skipped.
     const SKIPPED_MAX: usize = 256;
     let meets =
         |a: usize, b: usize| matches!((theirs.get(a), ours.get(b)), (Some(a), Some(b)) if a.is_about(b));
@@ -365,7 +364,7 @@ fn unpaired(theirs: &[Decision], ours: &[Decision]) -> (usize, usize) {
         .unwrap_or((theirs.len(), ours.len()))
 }
 
-/// Adds two decisions about the same request; gives whether they chose the same place.
+/// Adds two decisions about the same request. Returns whether they chose the same clusters.
 fn add_pair(shares: &mut DecisionShares, a: &Decision, b: &Decision) -> bool {
     let count = |yes: bool| Share { equal: u64::from(yes), of: 1 };
     let same_place = a.searched == b.searched && a.result == b.result;
@@ -409,7 +408,7 @@ mod tests {
     #[test]
     fn decisions_commits_and_conversions_belong_to_lines() {
         let recorded = parse(TRACE).unwrap();
-        // The first ended after a decision of its line.
+        // The first commit ended after a decision of its line.
         assert_eq!(recorded.commits, [Commit { closed: 4, ended: 5 }, Commit { closed: 4, ended: 9 }]);
         assert_eq!(
             recorded.conversions,
@@ -429,7 +428,7 @@ mod tests {
         assert_eq!(recorded.decisions[0].goal, Spot(0, -1, 128, 0));
     }
 
-    /// Placed, and refused; what write-back maps is none.
+    /// Both allocated and refused blocks count; those that write-back maps do not.
     #[test]
     fn blocks_placed_at_once_are_counted() {
         let mapped = |flags: &str, ret: i32| {
@@ -454,7 +453,7 @@ mod tests {
         assert_eq!(counts, [(0, 1), (1, 2), (0, 0)]);
     }
 
-    /// What a search found nothing for is no piece; a walk counts when it is to try again.
+    /// A range for which a search found nothing does not count. A walk counts when it is a retry.
     #[test]
     fn what_is_done_to_try_again_is_counted() {
         let walk =
@@ -514,7 +513,6 @@ mod tests {
         assert_eq!(compare(&theirs, &apart).0.placements, Share { equal: 0, of: 6 });
     }
 
-    /// All fields differ: each must come from behind its own label.
     /// A decision whose fields all differ.
     fn decision_with(flags: u16) -> Decision {
         Decision {
@@ -531,6 +529,7 @@ mod tests {
         }
     }
 
+    /// All fields differ: each must be read from behind its own label.
     #[test]
     fn every_field_of_a_decision_has_its_label() {
         let text = "\
@@ -575,8 +574,8 @@ mod tests {
         assert_eq!(preallocated, &served);
     }
 
-    /// Of three requests the lengths of the second differ: it is another request, not the same one
-    /// served otherwise.
+    /// The second of three requests has another length on each side: it is another request, not the
+    /// same one served differently.
     #[test]
     fn each_share_counts_what_it_names() {
         let one = |logical, len, result, criterion| Decision {

@@ -1,11 +1,11 @@
-//! When the kernel's I/O ended, told to the engine.
+//! Tells the engine when the kernel's I/O ended.
 //!
-//! Linux maps what it writes back as unwritten and converts it in a thread of its own once the
-//! device has it, while others go on mapping. How far behind follows from the block layer (its
-//! throttling of write-back, the 64 requests that it collects) and the scheduler, so it is an input
-//! like the time, not a decision: each conversion is noted with its place among the kernel's
-//! decisions, pieces and tries and with its CPU, and given to the engine at the same place among
-//! its own.
+//! Linux maps what it writes back as unwritten. A thread of its own converts it once the device has
+//! it, while others go on mapping. How far behind this thread is depends on the block layer (its
+//! throttling of write-back, the 64 requests that it collects) and on the scheduler. So it is an
+//! input like the time, not a decision. Each conversion is recorded with its CPU and with how many
+//! of the kernel's decisions, ranges and retries came before it. The engine gets it at the same
+//! point among its own.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,17 +20,17 @@ use super::decisions::Collector;
 #[derive(Default)]
 struct Inside {
     left: VecDeque<Conversion>,
-    /// A line, and what the engine has done in it.
+    /// A line, and what the engine has done in it so far.
     done: (u32, Done),
 }
 
 #[derive(Clone, Copy, Default)]
 struct Done {
-    /// Pieces mapped.
+    /// Ranges mapped.
     pieces: usize,
-    /// Blocks placed at once.
+    /// Blocks allocated immediately.
     placed: usize,
-    /// To try again.
+    /// Retries.
     again: Again,
 }
 
@@ -43,15 +43,15 @@ impl Inside {
     }
 }
 
-/// Gives the kernel's conversions in their order, each when its place has come.
+/// Hands out the kernel's conversions in order, each at its point.
 pub struct Schedule {
     inside: Mutex<Inside>,
-    /// Knows the line and its decisions so far.
+    /// Our events: the current line and its decisions so far.
     ours: Arc<Collector>,
 }
 
 impl Schedule {
-    /// Of a kernel's conversions, in order.
+    /// A schedule of the kernel's conversions, in order.
     #[must_use]
     pub fn new(conversions: Vec<Conversion>, ours: Arc<Collector>) -> Self {
         let inside = Inside { left: conversions.into(), done: (0, Done::default()) };
@@ -68,7 +68,8 @@ impl IoEndSource for Schedule {
         let (line, decisions) = self.ours.place();
         let mut inside = self.inside();
         let Done { pieces, placed, again } = *inside.done_in(line);
-        // Where the kernel did the same in another way, the next decision shows that it was before.
+        // Where the kernel did the same in another way, the counts differ; then the next decision
+        // shows that the conversion came before it.
         let has_come = |next: &&Conversion| {
             let is_told = next.pieces <= pieces && next.placed <= placed;
             let is_tried = next.again.commits <= again.commits && next.again.walks <= again.walks;
@@ -133,12 +134,13 @@ mod tests {
         assert_eq!((next(), next()), (Some((12, 0)), None));
         schedule.mapped();
         assert_eq!((next(), next()), (Some((12, 2)), None));
-        // What another line did is behind, however many decisions it made here.
+        // Conversions of an earlier line are due, however many decisions that line made here.
         ours.begin_line(4);
         assert_eq!((next(), next(), next()), (Some((12, 4)), Some((12, 6)), None));
     }
 
-    /// Most such blocks lie in a cluster that is there: no decision tells where among them it was.
+    /// Most such blocks lie in a cluster that is already allocated, so no decision tells which of
+    /// them came before the conversion.
     #[test]
     fn what_ended_between_blocks_placed_at_once_is_given_between_them() {
         let ours = Arc::new(Collector::default());
@@ -160,7 +162,7 @@ mod tests {
         assert!(!is_given());
         schedule.placed();
         assert_eq!((is_given(), is_given()), (true, false));
-        // The kernel asked for more blocks than we do.
+        // The kernel allocated more blocks than we do.
         ours.emit(CpuSlot::new(0), &AllocEvent::default());
         assert!(is_given());
     }

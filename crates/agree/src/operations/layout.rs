@@ -1,4 +1,4 @@
-//! What lies where on an image, read from its bytes: what two sides of a comparison are judged by.
+//! The layout of an image, read from its bytes. Two sides of a comparison are judged by it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,7 +22,7 @@ pub struct Piece {
     pub unwritten: bool,
 }
 
-/// Everything that an inode has on the image.
+/// Everything that an inode occupies on the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileLayout {
     /// Its number.
@@ -46,7 +46,7 @@ pub struct GroupLayout {
     pub inodes: Arc<[u8]>,
 }
 
-/// An image, by path. An inode with several names stands at the first of them.
+/// An image, by path. An inode with several names is listed under the first of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of a block.
@@ -61,7 +61,7 @@ impl Layout {
     /// Reads an image file.
     ///
     /// # Errors
-    /// Where the image can not be read or is damaged.
+    /// When the image cannot be read or is damaged.
     pub fn of_file(path: &Path) -> Result<Self> {
         Self::of(Arc::new(FileDevice::open_read_only(path)?))
     }
@@ -101,7 +101,7 @@ impl Layout {
     }
 }
 
-/// The names in a directory, the last one first, so that the first is visited first.
+/// The names in a directory, in reverse order, so that the first is visited first.
 fn children(reader: &Reader, directory: &Inode, path: &str) -> Result<Vec<(String, InodeNr)>> {
     let mut names = BTreeSet::new();
     for entry in reader.entries(directory)? {
@@ -137,7 +137,7 @@ fn file_layout(reader: &Reader, inode: &Inode) -> Result<FileLayout> {
     })
 }
 
-/// The blocks of an extent tree; its depth is bounded by what the nodes' bounds allow.
+/// The blocks of an extent tree. The nodes' bounds limit its depth.
 fn extent_tree(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     let geometry = reader.superblock().geometry();
     let root = ExtentNode::parse_root(geometry, inode.block_field())?;
@@ -158,7 +158,8 @@ fn extent_tree(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     Ok(blocks)
 }
 
-/// The indirect blocks of a block map. No more are read than the map of one inode can have in use.
+/// The indirect blocks of a block map. Blocks that contain each other are an error: a map has fewer
+/// blocks than the file system.
 fn indirect_blocks(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     let geometry = reader.superblock().geometry();
     let words = inode.slot().raw().block_words();
@@ -192,7 +193,7 @@ mod tests {
 
     const REGULAR: NewInode = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
 
-    /// An image of 1 KiB blocks after `work`.
+    /// The layout of an image with 1 KiB blocks after `work`.
     fn layout(options: mkfs::Options, work: impl FnOnce(&FileSystem, &OpContext)) -> Layout {
         let device = Arc::new(MemoryDevice::new(32 << 20));
         mkfs::format(&*device, &options.block_size(1024).identity(1, 1)).unwrap();
@@ -204,15 +205,15 @@ mod tests {
         Layout::of(device).unwrap()
     }
 
-    /// Whether the bitmaps have a block in use: 8192 a group, from 1.
+    /// Whether a block is in use in the bitmaps: 8192 blocks a group, the first is block 1.
     fn is_used(layout: &Layout, block: u64) -> bool {
         let bit = usize::try_from(block - 1).unwrap();
         let (group, bit) = (bit / 8192, bit % 8192);
         layout.groups[group].blocks[bit / 8] >> (bit % 8) & 1 == 1
     }
 
-    /// Five blocks with holes between them do not fit into the four entries of an inode: one block
-    /// of the tree holds them.
+    /// Five blocks with holes between them need more than the four entries of an inode, so a tree
+    /// block holds them.
     #[test]
     fn a_file_has_its_extents_and_the_blocks_of_its_tree() {
         let layout = layout(mkfs::Options::ext4(), |fs, ctx| {
@@ -234,14 +235,14 @@ mod tests {
         assert_eq!((whole.extents.len(), whole.extents[0].length, whole.tree.len()), (1, 3, 0));
         assert!(whole.attributes.is_some_and(|block| is_used(&layout, block)), "{whole:?}");
         assert!(layout.files["/"].is_directory && layout.files["/"].inode == 2);
-        // 32,768 blocks but the first, 8192 a group.
+        // 32,768 blocks except block 0, 8192 a group.
         assert_eq!(layout.groups.len(), 4);
         let mut pieces = holes.extents.iter().chain(&whole.extents);
         assert!(pieces.all(|piece| is_used(&layout, piece.physical)) && is_used(&layout, holes.tree[0]));
         assert!(!is_used(&layout, 32_767), "the last block of an image that is nearly empty");
     }
 
-    /// 12 blocks by the inode, 256 by the indirect block, and one by the doubly indirect one.
+    /// The inode maps 12 blocks, the indirect block 256, and the doubly indirect block one.
     #[test]
     fn a_block_map_has_its_indirect_blocks() {
         let layout = layout(mkfs::Options::ext3(), |fs, ctx| {

@@ -1,7 +1,6 @@
 //! The whole measurement of level 2: kinds of traces by images by mount options, as a table.
 //!
-//! A cell is summed up over the seeds. Images that were aged are made once for each kind of image
-//! and seed.
+//! A cell is summed up over the seeds. Aged images are made once for each kind of image and seed.
 
 mod table;
 
@@ -19,7 +18,7 @@ use super::{Agreement, Loading, Other, Plan, Session};
 
 pub use table::{Rows, summary, table};
 
-/// An image that agreement is measured on.
+/// A kind of image that agreement is measured on.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageKind {
     /// Name in the table.
@@ -28,12 +27,12 @@ pub struct ImageKind {
     pub mke2fs: &'static str,
     /// Size in MiB.
     pub mib: u64,
-    /// Arguments of mke2fs for an image of [`FULL_MIB`].
+    /// Arguments of mke2fs for an image of [`FULL_MIB`] MiB.
     full: &'static str,
 }
 
-/// Default, no flex groups, small blocks, clusters. Small images would get small blocks by
-/// themselves.
+/// Default, no flex groups, small blocks, clusters. Block sizes are given because mke2fs would
+/// choose small blocks for small images.
 pub const IMAGES: [ImageKind; 4] = [
     ImageKind { name: "default", mke2fs: "", mib: 4096, full: "-b 4096" },
     ImageKind { name: "no-flex", mke2fs: "-O ^flex_bg", mib: 4096, full: "-b 4096 -O ^flex_bg" },
@@ -54,7 +53,7 @@ pub const MOUNTS: [&str; 4] = [
     "mb_optimize_scan=1",
 ];
 
-/// MiB of the images that a trace of the kind `near-full` fills.
+/// Size in MiB of the images that a `near-full` trace fills.
 pub const FULL_MIB: u64 = 256;
 
 /// MiB of file space that a trace may fill on other images.
@@ -72,21 +71,21 @@ pub struct Matrix {
     pub images: Vec<String>,
     /// Seeds of traces and content; each cell is played once for each.
     pub seeds: Vec<u64>,
-    /// Operations of each trace, about.
+    /// Approximate number of operations of each trace.
     pub operations: u64,
     /// Workers that take turns.
     pub workers: u32,
-    /// Operations that age the images before; 0 for fresh ones.
+    /// Operations that age the images beforehand; 0 for fresh images.
     pub aged: u64,
-    /// A life that the images have in the engine before, instead.
+    /// Ages the images in the engine instead.
     pub lived: Option<Ageing>,
-    /// Take only every n-th cell.
+    /// Takes only every n-th cell.
     pub every: usize,
-    /// Measure the ceiling of each cell, too.
+    /// Measures the ceiling of each cell, too.
     pub ceiling: bool,
-    /// Where images are made.
+    /// Directory for images.
     pub scratch: PathBuf,
-    /// Where the images of each cell are kept; those of its last seed.
+    /// Directory to keep the images of each cell in (those of its last seed).
     pub keep: Option<PathBuf>,
 }
 
@@ -113,17 +112,17 @@ pub struct Cell {
     pub image: String,
     /// Mount options.
     pub mount: String,
-    /// The engine beside the kernel.
+    /// Agreement of the engine with the kernel.
     pub agreement: Agreement,
-    /// The kernel beside itself.
+    /// Agreement of the kernel with itself.
     pub ceiling: Option<Agreement>,
 }
 
 impl Matrix {
-    /// Whether all names are known.
+    /// Checks that all names are known.
     ///
     /// # Errors
-    /// The first name that is not, and those that are.
+    /// The first unknown name, and the known names.
     pub fn check(&self) -> Result<()> {
         let check = |what: &str, wanted: &[String], known: Vec<&str>| {
             let unknown = wanted.iter().find(|name| !known.contains(&name.as_str()));
@@ -158,11 +157,11 @@ impl Matrix {
     }
 }
 
-/// Measures; `progress` is told before each cell (its number from 1, and its name), `each` sees
-/// every one as it comes.
+/// Measures all cells. `progress` is called before each cell with its number (from 1) and name;
+/// `each` gets every cell as soon as it is measured.
 ///
 /// # Errors
-/// As [`Session::start`] and [`Session::compare`]; for names that are not known.
+/// As [`Session::start`] and [`Session::compare`], and for unknown names.
 pub fn run(
     matrix: &Matrix,
     mut progress: impl FnMut(usize, &str),
@@ -174,7 +173,7 @@ pub fn run(
     for (image, kind, mount) in matrix.places() {
         let name = format!("{kind} on {} with {mount}", image.name);
         progress(cells.len() + 1, &name);
-        // What was aged is kept for one kind of image only.
+        // Aged images are kept for one kind of image at a time.
         let mut of_image = runs.take().filter(|runs| runs.image.name == image.name).unwrap_or(Runs {
             matrix,
             image,
@@ -197,7 +196,7 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Each cell waits for its turn by itself: a long measurement lets others in between.
+    /// Each cell waits for its own turn, so that a long measurement lets others in between.
     fn cell(&mut self, kind: &str, mount: &str) -> Result<Cell> {
         let session = Session::start()?;
         let mut cell = Cell {
@@ -253,7 +252,7 @@ impl Runs<'_> {
         })
     }
 
-    /// The start image; an aged one is kept, but not the small one of `near-full`.
+    /// The start image. An aged one is kept for later cells, except the small one of `near-full`.
     fn start(&mut self, session: &Session, kind: &str, plan: &Plan) -> Result<Arc<MemoryDevice>> {
         if plan.ageing.is_none() && plan.lived.is_none() || kind == "near-full" {
             return session.start_image(plan);
@@ -288,7 +287,7 @@ mod tests {
         }
     }
 
-    /// The first of three cells is taken, and then each third.
+    /// Takes the first cell and then each third one.
     #[test]
     fn only_each_nth_cell_is_taken() {
         let [all, third] = [1, 3].map(|every| matrix(&[], &["1k", "default"], every));

@@ -1,7 +1,8 @@
-//! The kernel's side: a copy of the start image on a loop device, mounted, observed, and played on.
+//! The kernel's side: a copy of the start image on a loop device, which is mounted, observed, and
+//! played on.
 //!
-//! Everything hangs on one work directory of the form that level 1 uses, so that what a killed run
-//! left behind is taken down by the next one.
+//! Everything is tied to one work directory like those of level 1, so the next run takes down what
+//! a killed run left behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,14 +20,14 @@ use crate::command::{run, text};
 use crate::drain::Drain;
 use crate::work::WorkDirectory;
 
-/// Options of every mount. The inode tables stay as they are, bitmaps are read when needed, times
-/// of access are not written.
+/// Options of every mount: inode tables are left alone, bitmaps are read on demand, access times
+/// are not written.
 const COMMON: &str = "no_prefetch_block_bitmaps,noinit_itable,noatime";
 
-/// Seconds between commits that nobody asked for.
+/// Seconds between periodic commits.
 const COMMIT_SECONDS: u32 = 86_400;
 
-/// Events that are recorded; of mapped blocks those that write-back (0x400) asked for.
+/// Recorded events. Of mapped blocks only those that write-back (0x400) asked for.
 const EVENTS: [&str; 8] = [
     "ext4/ext4_mballoc_alloc",
     "ext4/ext4_mballoc_prealloc",
@@ -38,25 +39,26 @@ const EVENTS: [&str; 8] = [
     "jbd2/jbd2_end_commit",
 ];
 
-/// In place of that of [`EVENTS`] with delayed allocation: also the blocks (flags 3) that a write
-/// places at once. Without it all are, and fill the buffer.
+/// With delayed allocation this replaces the event of [`EVENTS`]: it adds blocks that a write
+/// allocates immediately (flags 3). Without delayed allocation every block would match and fill the
+/// buffer.
 const MAPPED_DELAYED: &str = "ext4/ext4_ext_map_blocks_exit && (flags & 0x400 || flags == 3 && len == 1)";
 
 /// KiB of trace buffer for each CPU.
 const BUFFER_KIB: u32 = 192 * 1024;
 
-/// What the kernel answered, and what of its surroundings the other side must know.
+/// The kernel's answers, and what the other side must know of its circumstances.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
     /// The outcome of each line.
     pub(super) outcomes: Vec<Outcome>,
-    /// The kernel's clock for time stamps, which moves in ticks, before each line.
+    /// The kernel's clock for time stamps before each line. It moves in ticks.
     pub(super) times: Vec<Timestamp>,
     /// Thread id of the player modulo 16.
     pub(super) colour: u32,
 }
 
-/// How the image is mounted, again and again.
+/// How the image is mounted, also after a remount.
 #[derive(Clone, Debug)]
 struct Mount {
     device: String,
@@ -88,7 +90,7 @@ pub(super) struct Mounted {
     mount: Mount,
     /// KiB of trace buffer for each CPU, when it is observed.
     observed: Option<u32>,
-    /// What has left the trace buffer while lines were played.
+    /// What was drained from the trace buffer while lines were played.
     drained: Mutex<String>,
 }
 
@@ -96,7 +98,7 @@ impl Mounted {
     /// Writes `image` under `scratch` and mounts it.
     ///
     /// # Errors
-    /// What the program or the kernel that refused said.
+    /// The message of the program or kernel that refused.
     pub(super) fn start(
         image: &MemoryDevice,
         (options, loading, journal): (&str, Loading, bool),
@@ -113,10 +115,10 @@ impl Mounted {
         Ok(Self { work, mount, observed: None, drained: Mutex::default() })
     }
 
-    /// Begins to record decisions.
+    /// Starts to record decisions.
     ///
     /// # Errors
-    /// Of tracefs.
+    /// Those of tracefs.
     pub(super) fn observe(&mut self) -> Result<()> {
         self.observe_in(BUFFER_KIB)
     }
@@ -133,7 +135,7 @@ impl Mounted {
     /// Plays the lines in a thread of its own, with a marker in the trace before each.
     ///
     /// # Errors
-    /// Where the trace can not be played.
+    /// When the trace cannot be played.
     pub(super) fn play(&self, lines: &[Line], seed: u64) -> Result<Played> {
         let observer = self.observed.map(|buffer_kib| Observer::new(&self.work, buffer_kib)).transpose()?;
         let mount = self.mount.clone();
@@ -150,7 +152,7 @@ impl Mounted {
     /// The recorded events so far.
     ///
     /// # Errors
-    /// When the buffer was too small for one stretch of lines.
+    /// When the buffer was too small for the lines between two drains.
     pub(super) fn recorded(&self) -> Result<String> {
         let rest = self.work.recorded()?;
         let mut all = self.drained.lock().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default();
@@ -161,23 +163,23 @@ impl Mounted {
     /// The text of `mb_stats`.
     ///
     /// # Errors
-    /// When it can not be read.
+    /// When it cannot be read.
     pub(super) fn stats(&self) -> Result<String> {
         let path = format!("/proc/fs/ext4/{}/mb_stats", self.mount.device);
         fs::read_to_string(&path).with_context(|| path)
     }
 
-    /// Unmounts and gives the image.
+    /// Unmounts and returns the image.
     ///
     /// # Errors
-    /// Of unmounting and reading.
+    /// Those of unmounting and reading.
     pub(super) fn finish(self) -> Result<MemoryDevice> {
         self.mount.unmount()?;
         Ok(MemoryDevice::load(&self.work.image())?)
     }
 }
 
-/// Marks lines in the trace, and sees to it that the trace has room.
+/// Marks lines in the trace, and keeps room in its buffer.
 struct Observer {
     marker: fs::File,
     drain: Drain,
@@ -190,7 +192,7 @@ impl Observer {
     }
 }
 
-/// Gives what the kernel answered and what has left the trace buffer meanwhile.
+/// Returns the kernel's answers and what was drained from the trace buffer meanwhile.
 fn play(
     mount: &Mount,
     mut observer: Option<Observer>,

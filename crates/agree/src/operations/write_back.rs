@@ -1,9 +1,9 @@
-//! Write-back only where a trace says so: the kernel's flusher is put to rest, and runs on the
-//! first CPU when called.
+//! Restricts write-back to where a trace asks for it: the kernel's flusher is silenced, and runs on
+//! the first CPU when called.
 //!
 //! Key decision: a small shell process, the keeper, changes the settings. It waits for its turn
-//! (one comparison at a time on a machine), ignores the terminal's signals, and puts everything
-//! back when its input ends: at the end, after an error or a panic, and when this process is
+//! (one comparison at a time on a machine) and ignores the terminal's signals. It restores
+//! everything when its input ends: at the end, after an error or a panic, and when this process is
 //! killed, because the pipe closes with it.
 
 use std::io::{BufRead, BufReader};
@@ -13,11 +13,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use blockyard_lab::scratch::settings_note;
 
-/// `$1`: where it notes what the settings were, for whoever comes after a keeper that was killed.
+/// `$1` is the file where the keeper notes the old settings, for whoever comes after a keeper that
+/// was killed.
 ///
-/// The lock is on the settings themselves: whoever has another folder for temporary files must not
-/// take settings of rest for those to put back. Whose owner ended while it waited says "ready" to
-/// nobody, and must live to put everything back.
+/// The lock is on the settings themselves, not on the note: a process with another directory for
+/// temporary files must not save the silenced settings as the ones to restore. A keeper whose owner
+/// ended while it waited says "ready" to nobody; it must survive that to restore everything.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP QUIT PIPE
 exec 9< /proc/sys/vm || exit 1
@@ -47,7 +48,7 @@ while read -r word; do :; done
 restore "$1"
 "#;
 
-/// The flusher rests while this lives.
+/// Keeps the flusher silent as long as it lives.
 pub(super) struct Quiet {
     process: Child,
     /// Closed to end the keeper.
@@ -55,7 +56,7 @@ pub(super) struct Quiet {
 }
 
 impl Quiet {
-    /// Waits until no other comparison runs on this machine, and stops periodic write-back.
+    /// Waits until no other comparison runs on this machine, then stops periodic write-back.
     ///
     /// # Errors
     /// What the shell could not set.
@@ -81,7 +82,7 @@ impl Quiet {
 impl Drop for Quiet {
     fn drop(&mut self) {
         self.words = None;
-        // It puts the settings back before it ends.
+        // The keeper restores the settings before it ends.
         let _ = self.process.wait();
     }
 }
@@ -91,8 +92,8 @@ mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
 
-    /// Killed by the pipe it would leave the flusher at rest, and the next keeper would take that
-    /// for what was before.
+    /// If SIGPIPE killed it, the flusher would stay silent, and the next keeper would save that as
+    /// the old settings.
     #[test]
     fn a_keeper_whose_owner_is_gone_lives_to_put_everything_back() {
         if !blockyard_testkit::require(&["root"]) {

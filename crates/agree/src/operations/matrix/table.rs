@@ -1,4 +1,4 @@
-//! The cells of a measurement as a table: a row for both scan modes, and sums by kind of trace.
+//! The cells of a measurement as a table: one row for both scan modes, and sums by kind of trace.
 
 use blockyard_lab::figures::Table;
 use blockyard_lab::trace::make::KINDS;
@@ -9,7 +9,7 @@ use crate::operations::Agreement;
 /// Mounts that share a row.
 const SCAN_MODES: usize = 2;
 
-/// `(itself)`: the kernel beside itself, where that was measured.
+/// Headings of the figures. `(itself)` compares the kernel with itself, where that was measured.
 const COLUMNS: [&str; 13] = [
     "extents",
     "extents %",
@@ -29,16 +29,16 @@ const COLUMNS: [&str; 13] = [
 /// Columns that name a row.
 const NAMES: [&str; 3] = ["trace", "image", "delalloc"];
 
-/// Makes rows of cells, both scan modes (linear / by index) in one: each row as soon as it is
-/// known, so that whoever interrupts a long measurement keeps what is done.
+/// Merges cells into rows: both scan modes (linear and by index) share one row. Each row comes as
+/// soon as it is complete, so an interrupted measurement keeps what is done.
 #[derive(Debug, Default)]
 pub struct Rows {
-    /// Cells of a row that may get more.
+    /// Cells of the unfinished row.
     waiting: Vec<Cell>,
 }
 
 impl Rows {
-    /// The two lines of Markdown that come first.
+    /// The heading of the table: two lines of Markdown.
     #[must_use]
     pub fn head() -> String {
         let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
@@ -47,7 +47,7 @@ impl Rows {
         format!("{}{rule}|\n", line(heads))
     }
 
-    /// Takes the next cell; gives the row that is known with it.
+    /// Takes the next cell. Returns the row that it completes.
     pub fn add(&mut self, cell: Cell) -> Option<Vec<String>> {
         let before = if self.waiting.first().is_some_and(|first| first.words() != cell.words()) {
             self.rest()
@@ -58,7 +58,7 @@ impl Rows {
         if self.waiting.len() == SCAN_MODES { self.rest() } else { before }
     }
 
-    /// The row that misses a scan mode, when no more cells come.
+    /// The unfinished row, when no more cells come.
     pub fn rest(&mut self) -> Option<Vec<String>> {
         let cells = std::mem::take(&mut self.waiting);
         let figures: Vec<Figures> =
@@ -77,7 +77,7 @@ pub fn table(title: String, cells: &[Cell]) -> Table {
     table
 }
 
-/// Sums by kind of trace and way of allocation, and over all.
+/// Sums by kind of trace, with and without delayed allocation, and over all.
 #[must_use]
 pub fn summary(cells: &[Cell]) -> Table {
     let heads = ["trace", "delalloc"].into_iter().chain(COLUMNS);
@@ -98,7 +98,7 @@ pub fn summary(cells: &[Cell]) -> Table {
 }
 
 impl Cell {
-    /// What names its row.
+    /// The names of its row.
     fn words(&self) -> [&str; 3] {
         [&self.trace, &self.image, delayed(&self.mount)]
     }
@@ -131,7 +131,7 @@ fn figures(one: &Agreement, ceiling: Option<&Agreement>) -> Figures {
     ]
 }
 
-/// Equal figures of both scan modes are told once.
+/// A figure that is equal in both scan modes is shown once.
 fn row(words: &[&str], figures: &[Figures]) -> Vec<String> {
     let figure = |column: usize| {
         let values: Vec<&str> = figures.iter().map(|one| one[column].as_str()).collect();
@@ -141,7 +141,7 @@ fn row(words: &[&str], figures: &[Figures]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).chain((0..COLUMNS.len()).map(figure)).collect()
 }
 
-/// The row of all cells together; nothing without cells.
+/// One row for the sum of all cells; none without cells.
 fn sum<'c>(words: &[&str], cells: impl Iterator<Item = &'c Cell>) -> Option<Vec<String>> {
     let mut all = Agreement::default();
     let mut ceiling: Option<Agreement> = None;
