@@ -1,6 +1,6 @@
 //! Allocate/free pairs in memory: 64 GiB (512 groups), events on, under two kernel presets and
 //! `yard`, with 1 to 64 threads. The figure is time per pair over all threads, so a flat line is
-//! perfect scaling by CPU; `blockyard lab pairs` prints CPU time and lock waits beside it.
+//! perfect scaling by CPU. `blockyard lab pairs` also prints CPU time and lock waits.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::as_conversions, clippy::cast_precision_loss)]
 
@@ -11,16 +11,17 @@ use blockyard_alloc::{Allocator, Policy};
 use blockyard_lab::pairs::worker::{PairWorker, open};
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 
-/// Pairs each thread makes before the clock: its goal and its group are found, its lines are in the
-/// cache.
+/// Pairs that each thread makes before the clock starts. They find its goal and its group, and
+/// bring its lines into the cache.
 const WARM_UP: u64 = 2000;
 
-/// Pairs of one measurement, at least: some 100 ms, so that waking the threads does not count.
+/// Minimum number of pairs in one measurement. They take some 100 ms, so that the time to wake the
+/// threads is negligible.
 const LEAST: u64 = 1_000_000;
 
-/// Wall time of `pairs` pairs shared by `threads` threads: from the first start to the last end, by
-/// the threads' own clocks, which start when the barrier has released all of them. Few pairs are
-/// scaled down from [`LEAST`].
+/// Wall time of `pairs` pairs shared by `threads` threads, from the first start to the last end.
+/// Each thread starts its own clock when the barrier has released all of them. If `pairs` is below
+/// [`LEAST`], [`LEAST`] pairs are run and their time is scaled down.
 fn timed(allocator: &Allocator, threads: u32, pairs: u64) -> Duration {
     let each = pairs.max(LEAST).div_ceil(u64::from(threads));
     let barrier = Barrier::new(usize::try_from(threads).unwrap());

@@ -1,4 +1,4 @@
-//! The published `append64` as pure allocation, under the arms given on the command line.
+//! The published `append64` as pure allocation, with the arms given on the command line.
 //!
 //! Run it with `cargo run --release -p blockyard-lab --example append64 --` and the arguments
 //! `linux-6.16,linux-6.18,yard [lockstep] [blocks]`.

@@ -1,5 +1,5 @@
-//! A policy of one's own in the lab, beside `linux-6.18`: a file goes to the emptier of two groups
-//! that its inode's number draws, as long as one of them has room. Nothing of blockyard is changed
+//! A custom policy in the lab, compared with `linux-6.18`. Two groups are drawn from the inode's
+//! number; a file goes to the emptier one as long as either has room. Nothing in blockyard changes
 //! for it.
 //!
 //! `cargo run --release -p blockyard-lab --example own_policy`
@@ -21,7 +21,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All of `linux-6.18` but which groups are looked through.
+/// `linux-6.18` except for the choice of groups.
 pub(crate) fn policy() -> Policy {
     Policy::default().named("two-choices").with_groups(|_| Box::new(TwoChoices))
 }

@@ -1,4 +1,4 @@
-//! `lab age`: an image that is made, lives, is judged and told of.
+//! `lab age`: makes an image, ages it, judges it and reports on it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,12 +18,12 @@ use crate::figures::{Table, figure};
 use crate::run::Verdict;
 use crate::workload::GIB;
 
-/// What became of an image.
+/// The state of an aged image.
 #[derive(Clone, Debug, Serialize)]
 pub struct LifeRow {
     /// Always `age`.
     pub workload: &'static str,
-    /// The life as it was asked for.
+    /// The ageing, in the form of the command line.
     pub life: String,
     /// The policy.
     pub policy: String,
@@ -33,19 +33,19 @@ pub struct LifeRow {
     pub bytes: u64,
     /// Operations.
     pub operations: u64,
-    /// Operations by what they do: create, append, overwrite, replace, delete.
+    /// Operations by kind: create, append, overwrite, replace, delete.
     pub by_kind: BTreeMap<&'static str, u64>,
-    /// Operations that found no room.
+    /// Operations that found no space.
     pub no_room: u64,
     /// Bytes written to files.
     pub written_bytes: u64,
-    /// The same in sizes of the image.
+    /// The same, in multiples of the image's size.
     pub laps: f64,
-    /// Files that are there.
+    /// Number of files.
     pub files: u64,
-    /// Share of the blocks that is used.
+    /// Share of the blocks in use.
     pub utilisation: f64,
-    /// Mean extents a file with blocks.
+    /// Mean number of extents of files with blocks.
     pub extents_per_file: f64,
     /// Mean extent in KiB.
     pub mean_extent_kb: f64,
@@ -55,25 +55,25 @@ pub struct LifeRow {
     pub avg_free_extent_kb: u64,
     /// Fragmentation score (e4defrag -c); none without files.
     pub score: Option<f64>,
-    /// Wall-clock seconds of the life.
+    /// Wall-clock seconds of the ageing.
     pub seconds: f64,
-    /// MiB that the image keeps in memory: metadata, since content is dropped.
+    /// MiB that the image takes in memory: metadata, since content is dropped.
     pub kept_mib: f64,
 }
 
-/// An image after its life.
+/// An aged image.
 pub struct Lived {
-    /// What became of it.
+    /// Its state.
     pub row: LifeRow,
-    /// What the judges say.
+    /// The verdict of the judges.
     pub verdict: Verdict,
     device: Arc<MemoryDevice>,
 }
 
-/// Makes an image of so many bytes and has it live.
+/// Creates an image of `bytes` bytes and ages it.
 ///
 /// # Errors
-/// Of mkfs and of the file system.
+/// Those of mkfs and of the file system.
 pub fn lived(bytes: u64, options: &mkfs::Options, ageing: &Ageing, who: &Circumstances) -> Result<Lived> {
     let device = Arc::new(MemoryDevice::new(bytes));
     mkfs::format(&*device, options).context("make the image")?;
@@ -121,7 +121,7 @@ impl Lived {
 }
 
 impl LifeRow {
-    /// The row as a table, figures down.
+    /// The row as a table, one figure in each line.
     #[must_use]
     pub fn table(&self) -> Table {
         let title = format!(

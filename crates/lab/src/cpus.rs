@@ -1,5 +1,6 @@
-//! Which CPUs this process may use, and keeping a thread on one of them: the kernel's allocators
-//! read per-CPU state, so its side of a comparison repeats only when each worker stays where it is.
+//! Which CPUs this process may use, and pinning a thread to one of them. The kernel's allocators
+//! read per-CPU state, so the kernel's side of a comparison repeats only when each worker stays on
+//! its CPU.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -12,11 +13,11 @@ pub fn allowed() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| mask.is_set(cpu)).collect()
 }
 
-/// Keeps the calling thread on one of `allowed`: worker `n` on the `n`-th, again from the first
-/// when there are no more.
+/// Pins the calling thread to one of `allowed`: worker `n` to the `n`-th, starting over after the
+/// last.
 ///
-/// A thread that cannot be pinned still does its work, and its figures are only noisier: callers
-/// may pass that over.
+/// A thread that cannot be pinned still works, and its figures are only noisier: callers may ignore
+/// the error.
 ///
 /// # Errors
 /// When the kernel refuses the CPU.

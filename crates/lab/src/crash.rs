@@ -1,14 +1,15 @@
-//! `lab crash`: power cuts at every write of a workload, and what three recoveries make of each.
+//! `lab crash`: power cuts at every write of a workload, and the results of three recoveries from
+//! each.
 //!
-//! A workload runs on the engine, journal on, over a device that records writes and flushes. From
-//! the recording come images that a power cut could have left: after any write, with any part of
-//! what was not flushed, in any order, writes torn at sectors. Each is recovered by our engine, by
-//! `e2fsck -fy` and by a mount; each result must pass our checker and `e2fsck -fn`, all three must
+//! A workload runs on the engine with a journal, over a device that records writes and flushes. The
+//! recording gives the images that a power cut could have left: after any write, with any part of
+//! the unflushed writes, in any order, torn at sectors. Each image is recovered by our engine, by
+//! `e2fsck -fy` and by a mount. Each result must pass our checker and `e2fsck -fn`, all three must
 //! be the same tree, and the tree must keep every promise made before the cut. Some recoveries are
 //! cut themselves, and recovered again.
 //!
 //! Key decision: a state is named by its number in a fixed enumeration, so workload, seed and
-//! number repeat it; images are built from their predecessors, and never twice.
+//! number reproduce it. Each image is built from the one before it, and none is built twice.
 
 mod facts;
 mod image;
@@ -41,61 +42,61 @@ use crate::scratch::Scratch;
 pub struct Plan {
     /// Names of workloads, from [`names`].
     pub workloads: Vec<String>,
-    /// Bytes of a block, powers of two from 1024 to 65536: each workload runs on each.
+    /// Block sizes in bytes, powers of two from 1024 to 65536. Each workload runs on each of them.
     pub block_sizes: Vec<u32>,
-    /// Distinct states over all workloads and sizes of blocks.
+    /// Distinct states over all workloads and block sizes.
     pub states: usize,
     /// Seed of the workloads and of the sample.
     pub seed: u64,
-    /// A rule of durability for the engine to break, by name: to see that it is noticed.
+    /// Name of a rule of durability for the engine to break, to check that it is detected.
     pub mutant: Option<String>,
-    /// Threads that judge.
+    /// Number of threads that judge.
     pub jobs: usize,
-    /// Of how many states one has its recovery cut, too; 0 for none.
+    /// Cut the recovery of one in this many states, too; 0 for none.
     pub recovery_cuts: usize,
-    /// End a workload at its first failure.
+    /// Ends a workload at its first failure.
     pub stop_at_first: bool,
-    /// Only the state of this number, of the one workload and size of blocks.
+    /// Judges only the state of this number, of the one workload and block size.
     pub only: Option<usize>,
-    /// A folder for the images of failures.
+    /// A directory for the images of failures.
     pub keep: Option<PathBuf>,
-    /// Only our own recovery and checker judge.
+    /// Uses only our own recovery and checker.
     pub ours_only: bool,
-    /// Where images lie while they are judged; none: in memory, where that is usual.
+    /// Directory for images while they are judged; none: `/dev/shm`, so in memory, if it exists.
     pub scratch: Option<PathBuf>,
 }
 
-/// What came out for one workload on one size of blocks.
+/// The results of one workload on one block size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The workload.
     pub workload: String,
     /// Bytes of a block.
     pub block_size: u32,
-    /// Names of the operations that it did.
+    /// Names of the operations that it performed.
     pub operations: Vec<&'static str>,
-    /// Events that were recorded: writes, flushes and marks.
+    /// Recorded events: writes, flushes and marks.
     pub events: usize,
-    /// Bytes that were written.
+    /// Bytes written.
     pub bytes_written: u64,
-    /// Facts that it was promised.
+    /// Promised facts.
     pub facts: usize,
-    /// Crash states that were built.
+    /// Crash states built.
     pub tried: usize,
-    /// Crash states that were judged; all have different contents.
+    /// Crash states judged; all have different contents.
     pub distinct: usize,
     /// Those of them inside a commit or a checkpoint.
     pub in_windows: usize,
-    /// Crash states of recoveries that were judged.
+    /// Judged crash states of recoveries.
     pub in_recovery: usize,
-    /// States left out because the write of the superblock itself is torn: no one recovers those
+    /// States left out because they tear the write of the superblock itself: nobody recovers those
     /// without a backup.
     pub left_out: usize,
-    /// What went wrong.
+    /// The failures.
     pub failures: Vec<Failure>,
 }
 
-/// A state that was not recovered as it should be.
+/// A state that was not recovered correctly.
 #[derive(Clone, Debug, Serialize)]
 pub struct Failure {
     /// The workload.
@@ -104,13 +105,13 @@ pub struct Failure {
     pub block_size: u32,
     /// The number of the state.
     pub state: usize,
-    /// What the state is.
+    /// Description of the state.
     pub description: String,
-    /// Who found it.
+    /// The judge that found it.
     pub judge: String,
-    /// What was found.
+    /// What it found.
     pub found: String,
-    /// The command that repeats it.
+    /// The command that reproduces it.
     pub repeat: String,
 }
 
@@ -137,10 +138,10 @@ fn mutant_name(rule: BrokenRule) -> String {
 }
 
 impl Plan {
-    /// Refuses what cannot work, before anything runs.
+    /// Refuses a plan that cannot work, before anything runs.
     ///
     /// # Errors
-    /// What is wrong and what to do.
+    /// Says what is wrong and what to do.
     pub fn check(&self) -> Result<()> {
         self.parsed().map(drop)
     }
@@ -171,11 +172,11 @@ impl Plan {
     }
 }
 
-/// Runs the plan. `progress` is told of each workload before it runs; `done` gets each row as it is
+/// Runs the plan. `progress` is called before each workload; `done` gets each row as soon as it is
 /// ready.
 ///
 /// # Errors
-/// Those of [`Plan::check`]; of the engine while a workload runs; of the judges' tools. A state
+/// Those of [`Plan::check`], of the engine while a workload runs, and of the judges' tools. A state
 /// that is not recovered is a [`Failure`], not an error.
 pub fn run(
     plan: &Plan,
@@ -207,7 +208,7 @@ pub fn run(
     Ok((rows, judges))
 }
 
-/// A folder for images: in memory, where that is usual.
+/// A directory for images, in memory if there is `/dev/shm`.
 fn scratch(plan: &Plan) -> Result<Scratch> {
     if let Some(folder) = &plan.scratch {
         return Scratch::new("crash", folder);
@@ -216,7 +217,7 @@ fn scratch(plan: &Plan) -> Result<Scratch> {
     in_memory.or_else(|_| Scratch::temporary("crash"))
 }
 
-/// One workload on one size of blocks being judged.
+/// The judging of one workload on one block size.
 struct Judging<'a> {
     plan: &'a Plan,
     judges: &'a Judges,
@@ -225,7 +226,7 @@ struct Judging<'a> {
     block_size: u32,
 }
 
-/// What the threads share.
+/// State that the threads share.
 #[derive(Default)]
 struct Shared {
     next: usize,
@@ -254,7 +255,7 @@ impl Judging<'_> {
         })?;
         let mut shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
         shared.failures.sort_by_key(|failure| failure.state);
-        // States are taken in order: these were judged, also where the first failure ended it.
+        // States are taken in order, so these were judged, even if the first failure ended the run.
         let judged = &sample.states[..sample.states.len().min(shared.next)];
         Ok(Row {
             workload: self.workload.name.to_owned(),
@@ -272,7 +273,7 @@ impl Judging<'_> {
         })
     }
 
-    /// One thread: takes states in turn, each built on the one before.
+    /// The work of one thread: takes states in turn, each built on the one before.
     fn judge(
         &self,
         job: usize,
@@ -361,8 +362,8 @@ impl Judging<'_> {
 mod tests {
     use super::*;
 
-    /// A sample of 40 states over two workloads: 20 of each, of which 65 % lie in windows, drawn
-    /// from five times as many; the facts and the writes are those of the recording.
+    /// A sample of 40 states over two workloads: 20 of each, of which 65 % are in windows, drawn
+    /// from five times as many. Facts and writes are those of the recording.
     #[test]
     fn a_row_counts_what_was_judged() {
         let workloads: Vec<String> =
@@ -386,7 +387,7 @@ mod tests {
         for (row, name) in rows.iter().zip(&plan.workloads) {
             assert_eq!((&row.workload, row.block_size, row.failures.len()), (name, 1024, 0));
             assert_eq!((row.tried, row.distinct, row.in_windows), (100, 20, 13), "{row:?}");
-            // Of the states 0 and 10 two cuts each.
+            // Two cuts each of the states 0 and 10.
             assert!((1..=4).contains(&row.in_recovery), "{row:?}");
             let workload = WORKLOADS.iter().find(|one| one.name == name).unwrap();
             let recording = workload.record(1024, 1, None).unwrap();

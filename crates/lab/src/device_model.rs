@@ -1,4 +1,4 @@
-//! Device models by the names that the command line takes: short ones, those of the library, or
+//! Device models by the names that the command line takes: short names, those of the library, or
 //! files.
 
 use std::fmt;
@@ -16,17 +16,17 @@ pub const SHORT: [(&str, &str); 4] = [
     ("latency", "network-disk"),
 ];
 
-/// A model and how it was asked for.
+/// A model and the name it was chosen by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceModel {
-    /// What was asked for.
+    /// The name as given.
     pub name: String,
     /// Its parameters.
     pub parameters: ModelParameters,
 }
 
 impl DeviceModel {
-    /// The text of a model: the file of that name, or what the library has.
+    /// The text of a model: the file of that name, or the library's model.
     ///
     /// # Errors
     /// When there is none.

@@ -1,4 +1,4 @@
-//! What was measured and how it is shown: rows, medians over repetitions, tables and charts.
+//! Measurements and their presentation: rows, medians over repetitions, tables and charts.
 
 pub mod modelled;
 pub mod plot;

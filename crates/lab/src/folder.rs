@@ -1,4 +1,4 @@
-//! A run's folder: what it is of, and what it keeps while it runs.
+//! The folder of a run: its environment, and the files that it keeps while it runs.
 
 pub mod environment;
 pub(crate) mod files;

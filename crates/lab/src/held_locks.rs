@@ -7,29 +7,29 @@ use blockyard_disk::GroupNr;
 use blockyard_disk::num::usize_from_u32;
 use blockyard_sync::{AtomicBool, Ordering};
 
-/// The locks of an allocator, of which some look held. One thread drives the model.
+/// The locks of an allocator, some of which look held. One thread drives the model.
 pub(crate) struct HeldLocks {
-    /// By the group that stands for the lock. Relaxed: one thread.
+    /// Indexed by the group that stands for the lock. Relaxed: there is only one thread.
     held: Box<[AtomicBool]>,
-    /// Those of this round.
+    /// The locks held in this round.
     round: Mutex<Vec<GroupNr>>,
 }
 
 impl HeldLocks {
-    /// No lock of an allocator looks held.
+    /// Starts with no lock held.
     pub(crate) fn new(allocator: &Allocator) -> Self {
         let groups = allocator.geometry().groups();
         Self { held: (0..groups).map(|_| AtomicBool::new(false)).collect(), round: Mutex::default() }
     }
 
-    /// The lock of `group` looks held until [`Self::release_all`].
+    /// Makes the lock of `group` look held until [`Self::release_all`].
     pub(crate) fn hold(&self, allocator: &Allocator, group: GroupNr) {
         let lock = allocator.lock_of(group);
         self.flag(lock).store(true, Ordering::Relaxed);
         self.round.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
     }
 
-    /// The round has ended.
+    /// Ends the round.
     pub(crate) fn release_all(&self) {
         for lock in self.round.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             self.flag(lock).store(false, Ordering::Relaxed);

@@ -1,23 +1,24 @@
-//! The host before a disk: what its cache leaves of the reads of a program.
+//! A host in front of a disk: which of a program's reads get past its cache.
 
 use std::collections::HashSet;
 
 use blockyard_device::modelled::Request;
 
-/// Bytes of a page of the cache.
+/// Size of a page of the cache in bytes.
 const PAGE: u64 = 4096;
-/// The most that is read at once: read-ahead.
+/// Bytes that are read at once at most: the read-ahead.
 const READ_AHEAD: u64 = 128 << 10;
 
-/// Pages that the host has. It forgets nothing: for programs that read less than its memory.
+/// The pages in the host's cache. Nothing is evicted: this is for programs that read less than its
+/// memory.
 #[derive(Default)]
 pub(crate) struct Host {
     cached: HashSet<u64>,
 }
 
 impl Host {
-    /// What a disk is asked for, of reads by first byte and bytes: pages that the host does not
-    /// have yet; those that follow each other in one request as far as read-ahead goes.
+    /// Turns reads (first byte, bytes) into requests to the disk. Only pages that are not cached
+    /// are read; consecutive pages become one request, up to the read-ahead.
     pub(crate) fn asked_of_disk(&mut self, reads: impl IntoIterator<Item = (u64, u64)>) -> Vec<Request> {
         let mut asked: Vec<Request> = Vec::new();
         for (offset, length) in reads {

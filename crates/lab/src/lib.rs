@@ -1,4 +1,4 @@
-//! Workloads, policies and geometries measured.
+//! Measures workloads, policies and geometries.
 
 pub mod age;
 pub mod aged_image;

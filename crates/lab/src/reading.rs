@@ -1,9 +1,10 @@
-//! How long files take to be read where they lie: one reader of a cold image, on modelled disks.
+//! How long it takes to read files as they are laid out: one reader of a cold image, on modelled
+//! disks.
 //!
-//! What is asked of the disk follows from the layout alone: the page of the inode, the blocks of
-//! its map, then its blocks in order, each request as long as the host reads ahead and waited for
-//! before the next. Metadata that was read is in memory from then on. Space that fallocate took and
-//! nobody wrote is read as if it had been written: it will be.
+//! The requests to the disk follow from the layout alone: the block of the inode, the blocks of its
+//! map, then its blocks in order. Each request is as long as the host's read-ahead, and the reader
+//! waits for it before the next. Metadata that was read stays in memory. Space that was fallocated
+//! and never written is read as if it had been written: it will be.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,21 +24,21 @@ use serde::{Deserialize, Serialize};
 /// The models: a hard disk and an SSD.
 const HDD: &str = "desktop-7200-2009";
 const SSD: &str = "sata-ssd-2018";
-/// The most that the host reads at once: its read-ahead.
+/// Bytes that the host reads at once at most: its read-ahead.
 const READ_AHEAD: u64 = 128 << 10;
-/// Files that are read each by itself.
+/// Number of files that are read alone.
 const FILES_MAX: usize = 64;
 
-/// How long an image takes to be read; a row has none where there is no image.
+/// How long it takes to read an image; empty for a row without an image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// Mean milliseconds of one file that is read alone, on the hard disk: of 64 files in an order
-    /// drawn from the seed.
+    /// Mean milliseconds to read one file alone on the hard disk, over 64 files in an order drawn
+    /// from the seed.
     pub read_file_hdd_ms: Option<f64>,
-    /// Milliseconds of the directory with most content and all files in it, in the order of names,
-    /// on the hard disk.
+    /// Milliseconds to read the directory with most content and all files in it, in the order of
+    /// names, on the hard disk.
     pub read_directory_hdd_ms: Option<f64>,
-    /// Milliseconds of the whole tree, directory by directory, on the hard disk.
+    /// Milliseconds to read the whole tree, directory by directory, on the hard disk.
     pub read_tree_hdd_ms: Option<f64>,
     /// As `read_file_hdd_ms`, on the SSD.
     pub read_file_ssd_ms: Option<f64>,
@@ -45,7 +46,7 @@ pub struct Reading {
     pub read_directory_ssd_ms: Option<f64>,
     /// As `read_tree_hdd_ms`, on the SSD.
     pub read_tree_ssd_ms: Option<f64>,
-    /// Runs on the disk that the blocks of all directories make together.
+    /// Number of runs on the disk that the blocks of all directories form.
     pub directory_runs: Option<u64>,
 }
 
@@ -57,7 +58,7 @@ struct Place {
     metadata: bool,
 }
 
-/// A directory: what is read to list it, and each of its files.
+/// A directory: what is read to list it, and what is read for each of its files.
 struct Directory {
     own: Vec<Place>,
     files: Vec<Vec<Place>>,
@@ -74,7 +75,7 @@ impl Reading {
     /// Reads an image that was closed cleanly.
     ///
     /// # Errors
-    /// Of the device, and for structures that fail a check.
+    /// Those of the device, and structures that fail a check.
     pub fn of(device: Arc<dyn BlockDevice>, seed: u64) -> Result<Self> {
         let bytes = device.size();
         let reader = Reader::open(device)?;
@@ -87,7 +88,7 @@ impl Reading {
         files.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
         files.truncate(FILES_MAX);
         let count = count_as_f64(u64_from_usize(files.len()));
-        // Each file alone: what was read for another is not in memory.
+        // Each file alone: reads for another file do not count as cached.
         let alone: Vec<Request> = files.iter().flat_map(|file| asked(file.iter())).collect();
         let fullest = tree.iter().rev().max_by_key(|directory| directory.content()).into_iter();
         let directory = asked(fullest.flat_map(|it| it.own.iter().chain(it.files.iter().flatten())));
@@ -106,7 +107,7 @@ impl Reading {
     }
 }
 
-/// The disk, as large as the image where that is larger.
+/// The disk, enlarged to the image where that is larger.
 fn disk(name: &str, bytes: u64) -> Result<ModelParameters> {
     let usual = ModelParameters::named(name)?;
     if usual.model(bytes).is_ok() {
@@ -115,7 +116,8 @@ fn disk(name: &str, bytes: u64) -> Result<ModelParameters> {
     Ok(ModelParameters::named_with(name, &[("bytes", bytes.to_string())])?)
 }
 
-/// Every directory, from the root on, names in order. A file of several names is read by the first.
+/// Every directory from the root on, with names in order. A file with several names is read under
+/// the first.
 fn directories(reader: &Reader) -> Result<Vec<Directory>> {
     let mut seen: HashSet<InodeNr> = HashSet::from([InodeNr::ROOT]);
     let mut found = Vec::new();
@@ -142,14 +144,14 @@ fn directories(reader: &Reader) -> Result<Vec<Directory>> {
     Ok(found)
 }
 
-/// What an inode is.
+/// The kind of an inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Directory,
     File,
 }
 
-/// What is read of an inode: its page, the blocks of its map before what they map, its content.
+/// What is read of an inode: its block, the blocks of its map before what they map, its content.
 fn places(reader: &Reader, inode: &Inode, kind: Kind) -> Result<Vec<Place>> {
     let geometry = reader.superblock().geometry();
     let block = u64_from_usize(geometry.block_size());
@@ -178,7 +180,7 @@ fn places(reader: &Reader, inode: &Inode, kind: Kind) -> Result<Vec<Place>> {
     Ok(places)
 }
 
-/// What is asked of a disk for places in their order. Metadata is asked for once.
+/// The requests to the disk for places in order. Metadata is read only once.
 fn asked<'p>(places: impl Iterator<Item = &'p Place>) -> Vec<Request> {
     let mut in_memory = HashSet::new();
     let mut asked: Vec<Request> = Vec::new();
@@ -201,7 +203,8 @@ fn asked<'p>(places: impl Iterator<Item = &'p Place>) -> Vec<Request> {
     asked
 }
 
-/// Runs that the blocks of directories make on the disk; the page of each inode does not count.
+/// The number of runs that the blocks of directories form on the disk, without the blocks of
+/// inodes.
 fn runs_of_directories(tree: &[Directory]) -> u64 {
     let blocks = tree.iter().flat_map(|directory| directory.own.iter().skip(1));
     let mut blocks: Vec<(u64, u64)> =
@@ -249,7 +252,8 @@ mod tests {
         assert_eq!(runs_of_directories(&[own(&[])]), 0);
     }
 
-    /// Two files of 8 MiB, each in one run or both in turns of a block.
+    /// Two files of 8 MiB, written in turns of `step` bytes: each in one run, or interleaved by
+    /// blocks.
     fn image(step: u64) -> Reading {
         let device = ImageSource::memory(1 << 30, 1).device().unwrap();
         let policy = blockyard_alloc::Policy::parse("linux-6.18:normalise=exact").unwrap();
@@ -278,7 +282,7 @@ mod tests {
         assert!(more(|it| it.read_directory_hdd_ms) > 1.5, "{whole:?} {pieces:?}");
         assert!(more(|it| it.read_tree_hdd_ms) >= 1.5, "{whole:?} {pieces:?}");
         assert!(more(|it| it.read_tree_ssd_ms) < 1.5, "no arm: {whole:?} {pieces:?}");
-        // 16 MiB at the 126 MB/s of the outer zone or so, and a few seeks.
+        // 16 MiB at about the 126 MB/s of the outer zone, and a few seeks.
         let ms = whole.read_tree_hdd_ms.unwrap();
         assert!((100.0..300.0).contains(&ms), "{ms}");
         assert_eq!(whole.directory_runs, Some(1), "the root and lost+found");

@@ -1,11 +1,12 @@
-//! Folders that the lab makes, and what hangs on them: images, loop devices, mounts, trace
+//! The lab's scratch directories and what depends on them: images, loop devices, mounts, trace
 //! instances.
 //!
-//! Key decision: whatever is made hangs on a folder, and each folder has a note in the state folder
-//! (`/run/blockyard` for root), written before anything is made in it and locked while its maker
-//! lives. Dropping a [`Scratch`] takes everything down; what a killed process left, the next one
-//! finds by its note ([`clean_leftovers`]). The same folder keeps the kernel's write-back settings
-//! while they are changed.
+//! Key decision: everything the lab creates belongs to a directory, and each directory has a note
+//! in the state directory (`/run/blockyard` for root). The note is written before anything is
+//! created in the directory, and is locked while its owner lives. Dropping a [`Scratch`] takes
+//! everything down. What a killed process left, the next one finds by its note
+//! ([`clean_leftovers`]). The state directory also keeps the kernel's write-back settings while
+//! they are changed.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read, Write};
@@ -19,33 +20,33 @@ use anyhow::{Context, Result, ensure};
 use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{UnmountFlags, unmount};
 
-/// Name of every folder begins with it; nothing else is ever taken down.
+/// Prefix of every directory's name; nothing else is ever taken down.
 const PREFIX: &str = "blockyard-";
-/// The note of changed settings: lines of a file and the value that it had.
+/// The note of changed settings: each line has a file and its old value.
 const SETTINGS: &str = "settings";
-/// Held while notes are made and looked through.
+/// Locked while notes are written and searched.
 const LOCK: &str = "lock";
-/// Where a setting may lie that is put back.
+/// Where restored settings may be.
 const SETTING_PLACES: [&str; 2] = ["/proc/sys/vm/", "/sys/devices/virtual/workqueue/"];
 
-/// A folder; dropping it takes down what hangs on it.
+/// A scratch directory. Dropping it takes down everything that belongs to it.
 pub struct Scratch {
     path: PathBuf,
-    /// Locked while this lives; none where there is no state folder.
+    /// Locked as long as this lives; none without a state directory.
     note: Option<(PathBuf, File)>,
 }
 
 impl Scratch {
-    /// Makes a folder `blockyard-WHAT-*` under another.
+    /// Creates a directory `blockyard-WHAT-*` under another.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn new(what: &str, under: &Path) -> Result<Self> {
-        // As /proc/self/mountinfo will name it.
+        // The path as /proc/self/mountinfo shows it.
         let under = fs::canonicalize(under).with_context(|| format!("{}", under.display()))?;
         let path = under.join(new_name(what));
-        // Where there is no state folder everything works, but for being found again when it is
-        // killed.
+        // Without a state directory everything works, but nobody finds the leftovers of a killed
+        // process.
         let note = note(&path).ok();
         let made = DirBuilder::new().mode(0o700).create(&path);
         let scratch = Self { path, note };
@@ -53,7 +54,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Makes one in the folder for temporary files.
+    /// Creates one in the directory for temporary files.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -77,7 +78,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Takes down what processes left that were killed, and puts back settings that they changed.
+/// Takes down what killed processes left, and restores settings that they changed.
 pub fn clean_leftovers() {
     let Ok((state, _lock)) = locked_state() else { return };
     restore_settings(&state);
@@ -96,14 +97,15 @@ pub fn clean_leftovers() {
     }
 }
 
-/// A folder that could not be removed yet, because something in it is busy, keeps its note.
+/// Removes the note of a directory. If the directory could not be removed yet because something in
+/// it is busy, the note stays.
 fn remove_note(note: &Path, folder: &Path) {
     if !may_be_taken_down(folder) {
         let _ = fs::remove_file(note);
     }
 }
 
-/// A name that no other folder has: process, time and number tell them apart.
+/// A unique name, made of process, time and number.
 fn new_name(what: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
@@ -111,15 +113,15 @@ fn new_name(what: &str) -> String {
     format!("{PREFIX}{what}-{}-{since:x}-{number}", std::process::id())
 }
 
-/// Where the keeper of the write-back settings notes what they were.
+/// The file in which the keeper of the write-back settings notes the old values.
 ///
 /// # Errors
-/// Without a state folder.
+/// When there is no state directory.
 pub fn settings_note() -> Result<PathBuf> {
     Ok(state_folder()?.join(SETTINGS))
 }
 
-/// Puts settings back whose keeper was killed; a living one has the lock.
+/// Restores settings whose keeper was killed; a living keeper holds the lock.
 fn restore_settings(state: &Path) {
     let note = state.join(SETTINGS);
     let Ok(text) = fs::read_to_string(&note) else { return };
@@ -135,7 +137,7 @@ fn restore_settings(state: &Path) {
     let _ = fs::remove_file(note);
 }
 
-/// Writes the note of a folder.
+/// Writes the note of a directory.
 fn note(folder: &Path) -> Result<(PathBuf, File)> {
     let (state, _lock) = locked_state()?;
     let path = state.join(folder.file_name().context("a folder has a name")?);
@@ -145,7 +147,7 @@ fn note(folder: &Path) -> Result<(PathBuf, File)> {
     Ok((path, file))
 }
 
-/// The state folder, for one at a time.
+/// The state directory, locked.
 fn locked_state() -> Result<(PathBuf, File)> {
     let state = state_folder()?;
     let lock = File::create(state.join(LOCK))?;
@@ -153,7 +155,7 @@ fn locked_state() -> Result<(PathBuf, File)> {
     Ok((state, lock))
 }
 
-/// A folder that only this user can write to.
+/// A directory that only this user can write to.
 fn state_folder() -> Result<PathBuf> {
     let user = rustix::process::geteuid();
     let path = match std::env::var_os("XDG_RUNTIME_DIR") {
@@ -167,34 +169,35 @@ fn state_folder() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Whether a noted folder is one of ours still.
+/// Whether a noted directory is still one of ours.
 fn may_be_taken_down(folder: &Path) -> bool {
     let is_named =
         folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
     let data = fs::symlink_metadata(folder);
-    // What is mounted on it may belong to anybody; the folder itself is looked at when nothing is.
+    // What is mounted on it may belong to anybody; the directory itself is checked when nothing is
+    // mounted.
     folder.is_absolute() && is_named && data.is_ok_and(|data| data.is_dir())
 }
 
-/// Unmounts, detaches and removes everything of one folder, in the reverse order of its making.
+/// Unmounts, detaches and removes everything in one directory, in reverse order of creation.
 fn take_down(folder: &Path) {
     for mount in mounts_below(folder).iter().rev() {
         match mount.kind.as_str() {
             "tracefs" => remove_instance(&mount.point, folder),
-            // Images may lie on it.
+            // Images may be on it.
             "tmpfs" => detach_below(folder),
             _ => {}
         }
         unmount_patiently(&mount.point);
     }
     detach_below(folder);
-    // Should something still be mounted inside, it stays untouched.
+    // If something is still mounted inside, leave it alone.
     if mounts_below(folder).is_empty() {
         let _ = fs::remove_dir_all(folder);
     }
 }
 
-/// Removes the trace instance that has the folder's name.
+/// Removes the trace instance named like the directory.
 fn remove_instance(tracefs: &Path, folder: &Path) {
     if let Some(name) = folder.file_name() {
         let instance = tracefs.join("instances").join(name);
@@ -202,14 +205,14 @@ fn remove_instance(tracefs: &Path, folder: &Path) {
     }
 }
 
-/// Unmounts; what stays busy leaves the name space at least.
+/// Unmounts; a mount that stays busy is at least detached from the name space.
 fn unmount_patiently(point: &Path) {
     if !patiently(|| unmount(point, UnmountFlags::empty()).is_ok()) {
         let _ = unmount(point, UnmountFlags::DETACH);
     }
 }
 
-/// Tries for a second: a program that is just ending may hold what is to go.
+/// Retries for a second, because a program that is just ending may keep something busy.
 fn patiently(mut is_done: impl FnMut() -> bool) -> bool {
     (0..50).any(|attempt| {
         if attempt > 0 {
@@ -219,7 +222,7 @@ fn patiently(mut is_done: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// Detaches the loop devices of files in a folder.
+/// Detaches the loop devices of files in a directory.
 fn detach_below(folder: &Path) {
     let Ok(devices) = fs::read_dir("/sys/block") else { return };
     for device in devices.flatten() {
@@ -231,8 +234,8 @@ fn detach_below(folder: &Path) {
             continue;
         }
         let node = Path::new("/dev").join(device.file_name());
-        // While it is open it keeps its file. Else it could detach itself, and another process
-        // attach it to a file of its own.
+        // While the device is open, it keeps its file. Otherwise it could detach itself, and
+        // another process attach it to another file.
         let held = File::open(&node);
         if held.is_ok() && shows_a_file_of_ours() {
             let _ = Command::new("losetup").arg("-d").arg(node).output();
@@ -240,21 +243,21 @@ fn detach_below(folder: &Path) {
     }
 }
 
-/// What is mounted where.
+/// A mount point and the kind of its file system.
 struct Mount {
     point: PathBuf,
     kind: String,
 }
 
-/// Mounts on a folder or below it, in the order of their making.
+/// Mounts on a directory or below it, in order of creation.
 fn mounts_below(folder: &Path) -> Vec<Mount> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mounts = text.lines().filter_map(mount_of_line);
     mounts.filter(|mount| mount.point.starts_with(folder)).collect()
 }
 
-/// Fields of a line: id, parent, device, root, mount point, options, any number of others, `-`,
-/// kind.
+/// Parses a line. Its fields are id, parent, device, root, mount point, options, any number of
+/// others, `-`, kind.
 fn mount_of_line(line: &str) -> Option<Mount> {
     let (fields, kind) = line.split_once(" - ")?;
     let point = fields.split(' ').nth(4)?;
@@ -281,7 +284,7 @@ mod tests {
         let scratch = Scratch::new("test", under.path()).unwrap();
         fs::write(scratch.path().join("image"), "x").unwrap();
         let note = scratch.note.as_ref().map(|(note, _)| note.clone());
-        // Its maker lives.
+        // Its owner lives.
         clean_leftovers();
         assert!(scratch.path().join("image").exists());
         drop(scratch);
@@ -289,8 +292,8 @@ mod tests {
         assert!(note.is_none_or(|note| !note.exists()));
     }
 
-    /// A killed process leaves its note unlocked: whoever comes next takes down what it names, if
-    /// it can be ours.
+    /// A killed process leaves its note unlocked. The next process takes down what the note names,
+    /// if it can be ours.
     #[test]
     fn what_a_killed_process_left_is_found_by_its_note() {
         let under = tempfile::tempdir().unwrap();
@@ -300,7 +303,7 @@ mod tests {
         let folder = scratch.path().to_owned();
         std::mem::forget(scratch);
         clean_leftovers();
-        // Another test's cleaning may hold the note and be at it.
+        // A concurrent test may hold the note and be cleaning up.
         assert!(patiently(|| !folder.exists() && !path.exists()));
         assert!(!may_be_taken_down(Path::new("/etc")) && !may_be_taken_down(Path::new("blockyard-x")));
     }

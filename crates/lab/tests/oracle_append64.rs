@@ -1,8 +1,8 @@
-//! The published `append64` through real files: 64 writers, 4 KiB appended by fallocate each time,
-//! on 200 GiB.
+//! The published `append64` through real files: 64 writers on 200 GiB, each appending 4 KiB at a
+//! time by fallocate.
 //!
 //! Extents are counted on the image, which e2fsck must find clean. Files have a tenth of their size
-//! (100 MiB); `BLOCKYARD_FULL=1` runs them at full size, with the bars of the published machine:
+//! (100 MiB). `BLOCKYARD_FULL=1` runs them at full size, with the bounds of the published machine:
 //! 261,967 extents a file before the series, 570 to 588 after.
 
 #![allow(clippy::unwrap_used)]
@@ -63,7 +63,7 @@ fn writers_that_overlap_are_parted_by_the_series_and_by_ours() {
         let row = append64(policy, Interleave::Lockstep, scale);
         assert!(row.extents_per_file >= 0.999 * blocks, "{policy}, lockstep: one extent a block: {row:?}");
     }
-    // The bars at full size, 200,000 and 2,000 extents of 262,144 blocks, as shares.
+    // The bounds at full size, 200,000 and 2,000 extents of 262,144 blocks, as shares.
     let before = append64("linux-6.16", Interleave::Overlap, scale);
     assert!(before.extents_per_file > 200_000.0 / 262_144.0 * blocks, "{before:?}");
     assert!(before.score.unwrap() > 99.0, "{before:?}");
@@ -74,7 +74,7 @@ fn writers_that_overlap_are_parted_by_the_series_and_by_ours() {
     assert!(ours.extents_per_file <= after.extents_per_file, "{ours:?}");
 }
 
-/// Which patch does it: several stream goals (5) and passing over busy groups (1), both, neither
+/// Which patch matters: several stream goals (5) and skipping busy groups (1) together, neither
 /// alone.
 #[test]
 fn two_patches_together_part_the_writers() {
@@ -88,14 +88,15 @@ fn two_patches_together_part_the_writers() {
     assert!(extents("linux-6.16:busy=skip:slots=hashed") <= parted, "both");
     assert!(extents("linux-6.16:slots=hashed") >= 0.999 * blocks, "5 alone");
     assert!(extents("linux-6.18:busy=wait") >= 0.999 * blocks, "all but 1");
-    // One a block as pure allocation; through real files, whose tree blocks lie between, 153,483 of
-    // 262,144 at full size.
+    // As pure allocation there is one extent a block. Through real files tree blocks lie in
+    // between: 153,483 extents for 262,144 blocks at full size.
     assert!(extents("linux-6.18:slots=one") >= 0.5 * blocks, "all but 5");
-    // Patch 1 alone hands out lists' groups in turn: better, and far from parted for most files.
+    // Patch 1 alone takes the groups of the lists in turn. That is better, but most files are far
+    // from parted.
     assert!(extents("linux-6.16:busy=skip") > 2.0 * parted, "1 alone");
 }
 
-/// Without overlap the running kernel interleaves the files block by block too, and so do both
+/// Without overlap the running kernel, too, interleaves the files block by block. So do both
 /// presets.
 #[test]
 fn in_turn_the_kernel_gives_one_extent_a_block() {

@@ -1,22 +1,22 @@
-//! `lab crash`: no workload loses anything at any cut, and each broken rule of durability is
-//! noticed by the same sample.
+//! `lab crash`: no workload loses anything at any cut, and the same sample detects each broken rule
+//! of durability.
 
 #![allow(clippy::unwrap_used)]
 
 use blockyard_lab::crash::{self, Plan};
 use blockyard_testkit::{coverage, full_matrix, require, seed};
 
-/// States of the sample that runs every time: a dozen of each workload, of which some have their
-/// recovery cut. Each takes four runs of e2fsck and a mount.
+/// States in the sample of every run: a dozen of each workload, some of them with a cut recovery.
+/// Each takes four runs of e2fsck and a mount.
 const SAMPLE: usize = 320;
 
-/// States of one workload on blocks of 64 KiB in the sample: images of them are large.
+/// States in the sample of one workload on blocks of 64 KiB, whose images are large.
 const SAMPLE_OF_LARGE: usize = 4;
 
-/// States within which each broken rule has to be noticed.
+/// States within which each broken rule has to be detected.
 const SAMPLE_OF_RULES: usize = 800;
 
-/// Sizes of blocks that workloads run on.
+/// Block sizes that workloads run on.
 const BLOCKS: [u32; 3] = [1024, 4096, 65_536];
 
 fn workloads() -> Vec<String> {
@@ -40,8 +40,8 @@ fn plan(states: usize, mutant: Option<String>) -> Plan {
     }
 }
 
-/// All workloads on all sizes of blocks in full; otherwise each on one size, another with each
-/// seed.
+/// With the full matrix, all workloads on all block sizes; otherwise each on one size, which
+/// depends on the seed.
 fn plans() -> Vec<Plan> {
     if full_matrix() {
         return vec![Plan { block_sizes: BLOCKS.to_vec(), ..plan(30_000, None) }];
@@ -54,7 +54,7 @@ fn plans() -> Vec<Plan> {
     let of_large = SAMPLE_OF_LARGE * large.len();
     let each = [(one, SAMPLE / 2), (four, SAMPLE / 2 - of_large), (large, of_large)];
     let plan = |(size, (workloads, states))| {
-        // Every workload has some recoveries cut.
+        // In every workload some recoveries are cut.
         let recovery_cuts = if size == BLOCKS[2] { 3 } else { 8 };
         Plan { workloads, block_sizes: vec![size], recovery_cuts, ..plan(states, None) }
     };
@@ -90,8 +90,8 @@ fn every_state_is_recovered_by_all_to_the_same() {
 fn each_broken_rule_is_noticed() {
     let mut unnoticed = Vec::new();
     for mutant in crash::mutants() {
-        // Our own judges notice each, and take no process for it; in full the others have their
-        // say.
+        // Our own judges detect each rule and start no process. With the full matrix the others
+        // judge too.
         let plan = Plan { ours_only: !full_matrix(), ..plan(SAMPLE_OF_RULES, Some(mutant.clone())) };
         let (rows, _) = crash::run(&plan, |_, _| (), |_| ()).unwrap();
         let states: usize = rows.iter().map(|row| row.distinct).sum();
@@ -106,14 +106,14 @@ fn each_broken_rule_is_noticed() {
     assert!(unnoticed.is_empty(), "not noticed within {SAMPLE_OF_RULES} states: {unnoticed:?}");
 }
 
-/// docs/testing.md says which workloads there are.
+/// docs/testing.md lists the workloads.
 #[test]
 fn the_workloads_are_told() {
     let each = crash::names().flat_map(|(name, _)| BLOCKS.map(|block| (name, u64::from(block))));
     coverage::assert_images("oracle_lab_crash", each);
 }
 
-/// A state is asked for by its number; one that there is not is no success.
+/// A state is chosen by its number; an unknown number is an error.
 #[test]
 fn a_state_has_a_number() {
     let of = |only| {

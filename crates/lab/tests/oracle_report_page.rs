@@ -1,9 +1,9 @@
-//! The HTML page of a report, looked at in a real browser: what it lays out and paints, not what
-//! the file says.
+//! The HTML page of a report in a real browser: what it lays out and paints, not what the file
+//! says.
 //!
-//! A copy of the page gets a script that measures every table and picture after layout, paints each
-//! picture on a canvas and counts its colours, and writes what it saw into the document, which the
-//! browser then prints.
+//! A script is added to a copy of the page. It measures every table and picture after layout,
+//! paints each picture on a canvas and counts its colours. It writes the results into the document,
+//! which the browser then prints.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ use blockyard_lab::runner::Limit;
 use blockyard_lab::workload::Workload;
 use serde_json::Value;
 
-/// Measures the page. Boxes of texts are in the coordinates of their picture, as its viewBox is.
+/// Measures the page. Text boxes are in the coordinates of their picture, like its viewBox.
 const PROBE: &str = r#"
 async function paint(svg) {
     const box = svg.viewBox.baseVal, image = new Image(), canvas = document.createElement('canvas');
@@ -75,7 +75,7 @@ probe().then(seen => JSON.stringify(seen), error => JSON.stringify({ error: Stri
 /// Names under which Chromium is installed.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Renders the page and gives what the probe saw.
+/// Renders the page and returns the probe's results.
 fn look_at(page: &Path, browser: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let html = std::fs::read_to_string(page).unwrap();
@@ -170,10 +170,10 @@ fn a_browser_lays_the_page_out_and_paints_it() {
     maps(&whole, pictures);
 }
 
-/// Every table is there, with its rows visible and its figures in the text that a reader sees.
+/// Every table is there, its rows are visible, and its figures are in the text that a reader sees.
 fn tables(whole: &Run, seen: &[Value]) {
     let expected = whole.tables();
-    // And for each of the two workloads the differences from the first policy.
+    // Each of the two workloads also has a table of differences from the first policy.
     assert_eq!(seen.len(), expected.len() + 2);
     for differences in &seen[expected.len()..] {
         let text = differences["text"].as_str().unwrap();
@@ -214,7 +214,7 @@ fn texts_are_inside(picture: &Value) {
     }
 }
 
-/// No text lies on another.
+/// No two texts overlap.
 fn texts_are_apart(picture: &Value) {
     let texts = picture["texts"].as_array().unwrap();
     let sides = |text: &Value, start: &str, length: &str| {
@@ -236,7 +236,7 @@ fn texts_are_apart(picture: &Value) {
     }
 }
 
-/// Each policy is a line of some length, painted in its colour, with its name beside.
+/// Each policy is a line of some length, painted in its colour, with its name next to it.
 fn charts(pictures: &[Value]) {
     for chart in pictures {
         let names: Vec<&str> =
@@ -251,14 +251,13 @@ fn charts(pictures: &[Value]) {
         assert!(lines.iter().all(|line| number(line) > 200.0), "{}", chart["title"]);
         for colour in ["0,114,178", "213,94,0", "0,158,115"] {
             let pixels = chart["colours"][colour].as_u64().unwrap_or(0);
-            // The mark in the legend alone has 144 pixels; lines that lie on each other hide one
-            // another.
+            // The mark in the legend alone has 144 pixels; lines may hide one another.
             assert!(pixels >= 100, "{}: {pixels} pixels of {colour}", chart["title"]);
         }
     }
 }
 
-/// Pixels of the rectangles of a picture that are neither paper nor free space.
+/// The number of pixels in a picture's rectangles, except paper and free space.
 fn coloured_area(svg: &str) -> u64 {
     let rects = svg.split("<rect ").skip(1).map(|rect| rect.split('>').next().unwrap());
     let value = |rect: &str, name: &str| -> String {
@@ -276,7 +275,7 @@ fn coloured_area(svg: &str) -> u64 {
         .sum()
 }
 
-/// As much of a map is painted as is drawn.
+/// A map is painted exactly as it is drawn.
 fn maps(whole: &Run, pictures: &[Value]) {
     for named in &whole.maps {
         let picture = pictures.iter().find(|picture| picture["title"] == named.title.as_str());
@@ -292,7 +291,7 @@ fn maps(whole: &Run, pictures: &[Value]) {
             .filter(|(colour, _)| !is_grey(colour))
             .map(|(_, pixels)| pixels.as_u64().unwrap())
             .sum();
-        // Squares of neighbours and of the legend lie beside each other, never on each other.
+        // Neighbouring squares and those of the legend never overlap.
         assert_eq!(painted, coloured_area(&named.svg()), "{}", named.title);
         let shown = (0..named.map.groups()).filter(|&group| named.map.used_in(group) > 0).count();
         assert!(painted > u64::try_from(shown).unwrap(), "{}: {shown} groups hold something", named.title);

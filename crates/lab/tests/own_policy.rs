@@ -1,4 +1,4 @@
-//! The example of a policy that is written outside `alloc`: it keeps to what every policy must, and
+//! The example of a policy written outside `alloc`: it meets the requirements on every policy, and
 //! the lab runs it.
 
 #![allow(clippy::unwrap_used, dead_code, reason = "a test binary; the example's main is not called")]

@@ -1,9 +1,9 @@
 //! What a workload was promised, by position in the log of its writes, and whether a recovered tree
 //! keeps it.
 //!
-//! A fact stands in the log as a mark: it holds for every cut after it, until another fact about
-//! the same thing takes its place. Before an operation the workload widens a fact to what the
-//! operation may leave; when an fsync returned it narrows it.
+//! A fact is a mark in the log. It holds for every cut after it, until another fact about the same
+//! thing replaces it. Before an operation, the workload widens a fact to everything that the
+//! operation may leave. After an fsync it narrows the fact again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use super::walk::{Content, Node, Tree, hash_of, names_hash, shown};
 /// One promise.
 #[derive(Clone, Debug)]
 pub(super) enum Fact {
-    /// What is found at a path; `None`: nothing is promised.
+    /// What a path holds; `None`: nothing is promised.
     Path(String, Option<Want>),
     /// The names of the whole tree ([`names_hash`]) after an operation. Operations take effect
-    /// whole and in order.
+    /// completely and in order.
     Names(u64),
     /// The newest [`Fact::Names`] is durable.
     Durable,
 }
 
-/// What may be found at a path.
+/// What a path may hold.
 #[derive(Clone, Debug)]
 pub(super) enum Want {
     /// One of these.
     OneOf(Vec<Value>),
-    /// A regular file that holds a beginning of these bytes, at least so many.
+    /// A regular file that holds a prefix of these bytes, at least this many.
     Begins(Arc<[u8]>, usize),
-    /// A regular file of which each byte is as in one of these (0 behind their ends), and the size
-    /// between theirs.
+    /// A regular file in which each byte comes from one of these versions (0 beyond their ends),
+    /// and whose size lies between theirs.
     Mixed(Vec<Arc<[u8]>>),
 }
 
-/// What is found at a path.
+/// What a path holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     /// Nothing.
@@ -71,7 +71,7 @@ impl Value {
 pub(super) struct Facts(Vec<(usize, Fact)>);
 
 impl Facts {
-    /// From the marks of a log, which are indexes of `facts`.
+    /// Collects the facts from the marks of a log, which are indexes into `facts`.
     pub(super) fn new(log: &WriteLog, facts: &[Fact]) -> Self {
         let found =
             log.marks().filter_map(|(at, mark)| Some((at, facts.get(mark.parse::<usize>().ok()?)?.clone())));
@@ -87,7 +87,8 @@ impl Facts {
         self.0.partition_point(|(at, _)| *at < point)
     }
 
-    /// Says which of the first `known` facts a recovered tree breaks.
+    /// Checks that a recovered tree keeps the first `known` facts. The error names the one that it
+    /// breaks.
     pub(super) fn check(&self, tree: &Tree, known: usize) -> Result<(), String> {
         let mut wants = BTreeMap::new();
         for (_, fact) in &self.0[..known] {
@@ -102,8 +103,8 @@ impl Facts {
         tree.iter().try_for_each(|(path, node)| check_stamps(path, node))
     }
 
-    /// The names are those after some operation from the last durable one to the one that was going
-    /// on.
+    /// Checks that the names are those after some operation, from the last durable one to the one
+    /// in progress.
     fn check_names(&self, tree: &Tree, known: usize) -> Result<(), String> {
         let names = |facts: &'_ [(usize, Fact)]| -> Vec<u64> {
             facts
@@ -165,18 +166,18 @@ fn is_mixed(found: &[u8], versions: &[Arc<[u8]>]) -> bool {
     (least..=most).contains(&found.len()) && found.iter().enumerate().all(fits)
 }
 
-/// Where the content of a file begins to be something else than its own stamps.
+/// Where the content of a file first differs from its own stamps.
 fn describe(node: &Node) -> String {
     let Content::Bytes(bytes) = &node.content else { return String::new() };
     let zeroes = bytes.iter().filter(|byte| **byte == 0).count();
     format!(" ({} bytes, {zeroes} of them 0)", bytes.len())
 }
 
-/// The owner of what is free when a workload begins: nobody may ever see it.
+/// The owner of space that is free when a workload begins. No file may ever show it.
 pub(super) const POISON: u16 = 0xFFFF;
 
-/// `len` bytes of file `owner` at `offset`; both multiples of 8. Each word names its owner and
-/// place.
+/// `len` bytes of file `owner` at `offset`; both are multiples of 8. Each word names its owner and
+/// offset.
 pub(super) fn stamps(owner: u16, version: u16, offset: u64, len: u64) -> Vec<u8> {
     assert!(offset.is_multiple_of(8) && len.is_multiple_of(8), "stamps are words");
     let mut bytes = Vec::with_capacity(usize_from_u64(len));
@@ -187,8 +188,8 @@ pub(super) fn stamps(owner: u16, version: u16, offset: u64, len: u64) -> Vec<u8>
     bytes
 }
 
-/// A file holds its own stamps and zeroes only. Its owner's id is the owner of the stamps; root's
-/// files are not stamped.
+/// Checks that a file holds only its own stamps and zeroes. The owner id of the file is the owner
+/// of the stamps; root's files are not stamped.
 fn check_stamps(path: &[u8], node: &Node) -> Result<(), String> {
     let is_regular = FileType::from_mode(node.mode) == Some(FileType::Regular);
     let Content::Bytes(bytes) = &node.content else { return Ok(()) };

@@ -1,10 +1,10 @@
-//! The image of a crash state, built step by step, with a hash of its content that follows the
-//! steps.
+//! The image of a crash state, built step by step, with a hash of its content that is kept up to
+//! date.
 //!
-//! Key decision: states are visited in the order of what they are built on, so each is its
-//! predecessor's image, a few writes further; what a state adds on top is undone afterwards. The
-//! hash is the sum of the hashes of all pages with their places, so a write costs the hashes of the
-//! pages that it touches. Who looks shares the bytes: images are large.
+//! Key decision: states are visited in the order of what they are built on. So each image is its
+//! predecessor plus a few writes; what a state adds on top is undone afterwards. The hash is the
+//! sum over all pages of a hash of content and position, so a write costs only the hashes of the
+//! pages it touches. Readers share the bytes, because images are large.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -27,11 +27,11 @@ pub(super) struct Image {
     hash: u64,
 }
 
-/// Pages as they were before: content and hash.
+/// The former content and hash of pages.
 type Undo = BTreeMap<usize, (Vec<u8>, u64)>;
 
 impl Image {
-    /// The content of a device.
+    /// Copies the content of a device.
     pub(super) fn of_device(device: &dyn BlockDevice) -> Result<Self> {
         let mut bytes = vec![0; usize_from_u64(device.size())];
         device.read_at(0, &mut bytes)?;
@@ -41,7 +41,7 @@ impl Image {
         Ok(Self { bytes: Arc::new(bytes), pages, hash })
     }
 
-    /// The same for equal content.
+    /// A hash that is the same for equal content.
     pub(super) const fn hash(&self) -> u64 {
         self.hash
     }
@@ -50,7 +50,7 @@ impl Image {
         &self.bytes
     }
 
-    /// A device that shows the image as it is now.
+    /// A device that shows the image in its current state.
     pub(super) fn frozen(&self) -> Frozen {
         Frozen(Arc::clone(&self.bytes))
     }
@@ -62,7 +62,7 @@ impl Image {
         }
     }
 
-    /// Shows `look` the image with `steps` applied on top, and takes them off again.
+    /// Calls `look` on the image with `steps` applied, then undoes them.
     pub(super) fn with_steps<T>(
         &mut self,
         log: &WriteLog,
@@ -125,7 +125,7 @@ fn page_hash(page: usize, bytes: &[u8]) -> u64 {
     hash.finish()
 }
 
-/// A device that only shows bytes: what an overlay stands on.
+/// A read-only device: the base of an overlay.
 pub(super) struct Frozen(Arc<Vec<u8>>);
 
 impl BlockDevice for Frozen {
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use blockyard_device::{CrashPlan, MemoryDevice, RecorderDevice};
 
-    /// Every state is built as the device crate builds it, and leaves the image as it was.
+    /// Every state is built as in the device crate, and leaves the image as it was.
     #[test]
     fn states_are_those_of_the_recorder() {
         let device = RecorderDevice::new(MemoryDevice::new(64 << 10));

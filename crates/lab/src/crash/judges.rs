@@ -1,8 +1,8 @@
-//! Who recovers an image, and who looks at what came out.
+//! The programs that recover an image, and those that check the result.
 //!
-//! Three recover: our engine, `e2fsck -fy` and a mount by the running kernel. Each result is looked
-//! at by our checker and by `e2fsck -fn`, and all three must be the same tree. What is missing
-//! (e2fsprogs, root, loop devices) is said, and the others judge alone.
+//! Three recover it: our engine, `e2fsck -fy` and a mount by the running kernel. Our checker and
+//! `e2fsck -fn` look at each result, and all three results must be the same tree. A judge that is
+//! missing (e2fsprogs, root, loop devices) is reported, and the others judge without it.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -22,49 +22,50 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use super::walk::{self, Tree, difference};
 use crate::run::e2fsck_program;
 
-/// Who can judge on this machine.
+/// The judges available on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judges {
     /// The program, where e2fsprogs is installed.
     e2fsck: Option<&'static str>,
     /// Whether the kernel can mount images.
     kernel: bool,
-    /// Who is missing, and why.
+    /// The missing judges, and why they are missing.
     pub missing: Vec<String>,
 }
 
-/// Problems that `e2fsck -fy` may report on an image before recovery: what every recovery mends.
-/// The totals in the superblock, which nobody keeps exact; orphans; and, where there is an orphan
-/// file, that it is not empty yet and its mark: e2fsck 1.47 says so of what Linux leaves, too.
+/// Problems that `e2fsck -fy` may report on an image before recovery, because every recovery
+/// repairs them: the totals in the superblock, which nobody keeps exact; orphans; and for an orphan
+/// file its mark and that it is not empty yet. e2fsck 1.47 reports the same for images that Linux
+/// leaves.
 const HARMLESS: [&str; 5] = ["0x05000f", "0x05000d", "0x000020", "0x06000c", "0x06000d"];
 
-/// Problems that e2fsck 1.47 meets where a deleted file on the list of orphans has an attribute in
-/// an inode of its own: it does not give that one up, finds it without a name, and connects it. It
-/// does so with images of Linux 6.18, too.
+/// Problems that e2fsck 1.47 reports where a deleted file on the orphan list has an attribute in an
+/// inode of its own. It does not release that inode, finds it without a name, and connects it. It
+/// does the same with images of Linux 6.18.
 const LOST_VALUES: [&str; 2] = ["0x040002", "0x040003"];
 
-/// What `e2fsck -fy` did beyond what every recovery does.
+/// What `e2fsck -fy` repaired beyond the work of every recovery.
 enum Repaired {
     Nothing,
-    /// It connected values of deleted files ([`LOST_VALUES`]).
+    /// It connected attribute values of deleted files ([`LOST_VALUES`]).
     LostValues,
     Found(String),
 }
 
-/// A tree without what was found and connected.
+/// A tree without what e2fsck connected.
 fn without_lost(tree: &Tree) -> Tree {
     let is_kept = |path: &[u8]| !path.starts_with(b"lost+found");
     tree.iter().filter(|(path, _)| is_kept(path)).map(|(path, node)| (path.clone(), node.clone())).collect()
 }
 
-/// Bytes of a page of memory.
+/// Size of a page of memory in bytes.
 const PAGE: u32 = 4096;
 
-/// Bytes that are compared and copied at once.
+/// Bytes compared and copied at once.
 const CHUNK: usize = 64 << 10;
 
 impl Judges {
-    /// Looks who is there. `scratch` is a folder to try a loop device in.
+    /// Finds the judges. `scratch` is a directory for trying a loop device.
     pub(super) fn find(scratch: &Path) -> Self {
         let mut missing = Vec::new();
         let e2fsck = e2fsck_program();
@@ -81,14 +82,14 @@ impl Judges {
         Self { e2fsck, kernel, missing }
     }
 
-    /// Who judges images of blocks of so many bytes: Linux 6.18 mounts none with blocks above a
+    /// The judges of images with this block size: Linux 6.18 mounts none with blocks larger than a
     /// page.
     pub(super) fn of_blocks(&self, block_size: u32) -> Self {
         let kernel = self.kernel && block_size <= PAGE;
         Self { kernel, ..self.clone() }
     }
 
-    /// Whether all are there.
+    /// Whether no judge is missing.
     #[must_use]
     pub fn are_complete(&self) -> bool {
         self.missing.is_empty()
@@ -104,7 +105,7 @@ fn try_kernel(scratch: &Path) -> Result<()> {
     tried
 }
 
-/// The place where one thread has images judged.
+/// The working directory in which one thread has images judged.
 pub(super) struct Bench {
     judges: Judges,
     folder: PathBuf,
@@ -112,11 +113,11 @@ pub(super) struct Bench {
     attached: RefCell<Option<Loop>>,
 }
 
-/// Who found a fault, and what.
+/// The judge that found a fault, and what it found.
 pub(super) type Fault = (&'static str, String);
 
 impl Bench {
-    /// A bench in a new folder, for images of `size` bytes.
+    /// A bench in a new directory, for images of `size` bytes.
     pub(super) fn new(judges: &Judges, folder: PathBuf, size: u64) -> Result<Self> {
         std::fs::create_dir_all(folder.join("mount")).context("a folder for images")?;
         let file =
@@ -134,7 +135,7 @@ impl Bench {
         self.folder.join("image")
     }
 
-    /// Recovers `image` by the others and compares with what we made of it: the device and its
+    /// Lets the other judges recover `image`, and compares with our result: the device and its
     /// tree.
     pub(super) fn compare(&self, image: &[u8], ours: &dyn BlockDevice, tree: &Tree) -> Result<Option<Fault>> {
         if let Some(e2fsck) = self.judges.e2fsck {
@@ -155,9 +156,9 @@ impl Bench {
 
     /// A loop device that shows `image`; `None` where the kernel does not judge.
     ///
-    /// The cache of a block device outlives a change of the file behind it while anybody has the
+    /// The cache of a block device outlives changes of the file behind it while anybody has the
     /// device open, and programs that list loop devices open them all. So the device is read before
-    /// it is used, and replaced if it shows something else.
+    /// use, and replaced if it shows something else.
     fn loop_device(&self, image: &[u8]) -> Result<Option<std::cell::Ref<'_, Loop>>> {
         if !self.judges.kernel {
             return Ok(None);
@@ -224,13 +225,13 @@ impl Bench {
         Ok(found.map(|found| ("our check after the kernel", found)))
     }
 
-    /// Repairs the image; says what was repaired beyond what every recovery does.
+    /// Repairs the image; returns what was repaired beyond the work of every recovery.
     fn repair(&self, e2fsck: &str) -> Result<Repaired> {
         let problems = self.folder.join("problems");
         let _ = std::fs::remove_file(&problems);
         let output = Command::new(e2fsck)
-            // Linux leaves extent trees that could be lower, and so do we: making them so is no
-            // part of recovery.
+            // Linux leaves extent trees that could be shallower, and so do we. Optimising them is
+            // not part of recovery.
             .args(["-fy", "-E", "no_optimize_extents"])
             .arg(self.image())
             .env("E2FSCK_CONFIG", self.folder.join("e2fsck.conf"))
@@ -252,7 +253,7 @@ impl Bench {
         Ok(Repaired::Found(format!("exit code {exit:?}, problems {}: {}", harmful.join(" "), text.trim())))
     }
 
-    /// Whether the image has attributes in inodes of their own.
+    /// Whether the image supports attributes in inodes of their own.
     fn keeps_values(&self) -> Result<bool> {
         let mut bytes = [0; RawSuperblock::SIZE];
         self.file.read_exact_at(&mut bytes, PRIMARY_OFFSET)?;
@@ -269,14 +270,14 @@ impl Bench {
         Ok(Some(format!("exit code {:?}: {}", output.status.code(), text.trim())))
     }
 
-    /// Makes the image file these bytes, writing what differs.
+    /// Changes the image file to these bytes. Only chunks that differ are written.
     fn write(&self, bytes: &[u8]) -> Result<()> {
         let mut old = vec![0; CHUNK];
         let mut chunks = bytes.chunks(CHUNK).enumerate();
         chunks.try_for_each(|(index, new)| self.write_chunk(index, new, &mut old))
     }
 
-    /// As [`Self::write`], the bytes of a device.
+    /// Like [`Self::write`], with the bytes of a device.
     fn write_device(&self, device: &dyn BlockDevice) -> Result<()> {
         let (mut new, mut old) = (vec![0; CHUNK], vec![0; CHUNK]);
         for index in 0..usize_from_u64(device.size()).div_ceil(CHUNK) {
@@ -288,7 +289,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Writes one chunk if it differs; `old` is room for it.
+    /// Writes one chunk if it differs; `old` is a buffer for it.
     fn write_chunk(&self, index: usize, new: &[u8], old: &mut [u8]) -> Result<()> {
         let at = u64_from_usize(index * CHUNK);
         let old = &mut old[..new.len()];
@@ -311,8 +312,8 @@ pub(super) fn check(device: &dyn BlockDevice) -> Result<Option<String>> {
     Ok(Some(format!("{} errors: {}", report.errors, shown.join("; "))))
 }
 
-/// Tries again for a while what is busy: a program that another thread is just starting holds our
-/// files for a moment.
+/// Retries a call for a while if something is busy: a program that another thread is just starting
+/// holds our files for a moment.
 fn patiently(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
     for _ in 0..2000 {
         match call() {
@@ -335,7 +336,7 @@ impl Loop {
         Ok(Self(String::from_utf8_lossy(&output.stdout).trim().to_owned()))
     }
 
-    /// Opens the device for nobody else; `None` while it is mounted.
+    /// Opens the device exclusively; `None` while it is mounted.
     fn open_alone(&self) -> Result<Option<File>> {
         let flags = rustix::fs::OFlags::EXCL.bits().cast_signed();
         match File::options().read(true).custom_flags(flags).open(&self.0) {
@@ -345,7 +346,8 @@ impl Loop {
         }
     }
 
-    /// After unmounting: whoever shares our mounts may keep the file system a little longer.
+    /// Waits after an unmount: others who share our mounts may keep the file system a little
+    /// longer.
     fn wait_until_free(&self) -> Result<()> {
         for _ in 0..2000 {
             if self.open_alone()?.is_some() {
@@ -376,11 +378,11 @@ impl Drop for Loop {
     }
 }
 
-/// Takes mounts, loop devices and the folder down when it is dropped, and also when this process is
-/// interrupted or killed, because then its pipe closes, too.
+/// Takes mounts, loop devices and the directory down when it is dropped. Does so too when this
+/// process is interrupted or killed, because that closes its pipe.
 pub(super) struct Keeper(std::process::Child);
 
-/// `$1`: the folder of all benches.
+/// `$1`: the directory of all benches.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP QUIT
 cat >/dev/null
@@ -400,7 +402,7 @@ rm -rf "$1"
 "#;
 
 impl Keeper {
-    /// Starts it, where there is something to take down.
+    /// Starts the keeper if there is something to take down.
     pub(super) fn start(judges: &Judges, folder: &Path) -> Result<Option<Self>> {
         if !judges.kernel {
             return Ok(None);

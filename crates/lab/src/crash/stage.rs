@@ -1,5 +1,5 @@
-//! Where a workload runs: an open file system on a recording device, and the facts that it was
-//! promised.
+//! The environment of a workload: an open file system on a recording device, and the facts promised
+//! so far.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,16 +29,16 @@ pub(super) struct Stage {
     facts: Mutex<Vec<Fact>>,
 }
 
-/// What a run left: the image from before, the writes, the promises.
+/// The result of a run: the image from before it, the writes, the promises.
 pub(super) struct Recording {
     pub(super) base: Image,
     pub(super) log: WriteLog,
     pub(super) facts: Facts,
-    /// Names of the operations that were done.
+    /// Names of the performed operations.
     pub(super) operations: Vec<&'static str>,
 }
 
-/// What a workload runs on.
+/// The file system that a workload runs on.
 pub(super) struct Setup {
     /// Bytes of the image.
     pub(super) size: u64,
@@ -46,10 +46,10 @@ pub(super) struct Setup {
     pub(super) open: OpenOptions,
 }
 
-/// Makes an image, lets `work` run on it, and closes it.
+/// Creates an image, runs `work` on it, and closes it.
 pub(super) fn record(setup: Setup, seed: u64, work: impl FnOnce(&Stage) -> Result<()>) -> Result<Recording> {
     let device = MemoryDevice::new(setup.size);
-    // What no file owns shows when a file reads it.
+    // If a file ever shows space that it does not own, these stamps give it away.
     device.write_at(0, &stamps(POISON, 0, 0, setup.size))?;
     let mkfs = mkfs::Options { no_discard: true, lazy_itable_init: Some(false), ..setup.mkfs };
     mkfs::format(&device, &mkfs.identity(seed, 1)).context("make the image")?;
@@ -74,12 +74,13 @@ pub(super) const REGULAR: NewInode = NewInode { kind: FileType::Regular, permiss
 pub(super) const DIRECTORY: NewInode =
     NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
 
-/// Root on a CPU slot; what is created belongs to `owner`, which says whose stamps it may hold.
+/// Root on a CPU slot. Created files belong to `owner`, which determines whose stamps they may
+/// hold.
 pub(super) fn owner(owner: u16, cpu: Cpu) -> OpContext {
     OpContext { uid: u32::from(owner), ..context(cpu) }
 }
 
-/// Files of images with larger blocks do not grow with the blocks any more, in units of 1 KiB.
+/// Upper bound of [`Stage::growth`]: on larger blocks files do not grow any more.
 const GROWTH_MAX: u64 = 8;
 
 impl Stage {
@@ -88,66 +89,66 @@ impl Stage {
         u64_from_usize(self.fs.geometry().block_size())
     }
 
-    /// How much larger things are than on blocks of 1 KiB, where they need not be the same number
+    /// How much larger things are than on blocks of 1 KiB, where they need not have the same number
     /// of blocks.
     pub(super) fn growth(&self) -> u64 {
         (self.block() >> 10).min(GROWTH_MAX)
     }
 
-    /// As many blocks as on blocks of 1 KiB, or fewer of larger ones: for what is larger by
-    /// [`Self::growth`].
+    /// The same number of blocks as on blocks of 1 KiB, or fewer if blocks are larger: for things
+    /// whose size grows by [`Self::growth`].
     pub(super) fn fewer(&self, blocks: u64) -> u64 {
         blocks * self.growth() / (self.block() >> 10)
     }
 
-    /// Blocks that the file system keeps back for itself, about: 2 %.
+    /// Blocks that the file system reserves for itself, about 2 %.
     pub(super) fn kept_back(&self) -> u64 {
         self.fs.geometry().blocks_count().raw() / 50
     }
 
-    /// Random choices; the same for the same seed and `stream`.
+    /// A random generator that depends only on the seed and `stream`.
     pub(super) fn random(&self, stream: u64) -> ChaCha8Rng {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
         random.set_stream(stream);
         random
     }
 
-    /// Notes a fact: from here on it holds for every cut.
+    /// Adds a fact, which holds for every cut from here on.
     pub(super) fn note(&self, fact: Fact) {
         let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         facts.push(fact);
         self.device.mark(&(facts.len() - 1).to_string());
     }
 
-    /// From here on a path holds one of these.
+    /// From here on a path holds one of these values.
     pub(super) fn allow(&self, path: &str, values: &[Value]) {
         self.note(Fact::Path(path.to_owned(), Some(Want::OneOf(values.to_vec()))));
     }
 
-    /// From here on a path holds a beginning of `bytes`, at least `least` of them.
+    /// From here on a path holds a prefix of `bytes`, at least `least` of them.
     pub(super) fn allow_beginning(&self, path: &str, bytes: &[u8], least: usize) {
         self.note(Fact::Path(path.to_owned(), Some(Want::Begins(bytes.into(), least))));
     }
 
-    /// From here on each byte of the file at a path is as in one of these, and its size between
-    /// theirs.
+    /// From here on each byte of the file at a path comes from one of these versions, and its size
+    /// lies between theirs.
     pub(super) fn allow_mixed(&self, path: &str, versions: &[Arc<[u8]>]) {
         self.note(Fact::Path(path.to_owned(), Some(Want::Mixed(versions.to_vec()))));
     }
 
-    /// Nothing is promised about a path.
+    /// From here on nothing is promised about a path.
     pub(super) fn release(&self, path: &str) {
         self.note(Fact::Path(path.to_owned(), None));
     }
 
-    /// Makes a file durable, and notes that it is at `path` with these bytes.
+    /// Makes a file durable, and promises that it is at `path` with these bytes.
     pub(super) fn promise(&self, inode: InodeNr, path: &str, bytes: &[u8]) -> Result<()> {
         self.fs.fsync(&context(0), inode)?;
         self.allow(path, &[Value::holds(bytes)]);
         Ok(())
     }
 
-    /// An operation has ended: notes the names that it left. For workloads of one thread.
+    /// Called after an operation: records the names that it left. For workloads with one thread.
     pub(super) fn step(&self) -> Result<()> {
         self.note(Fact::Names(walk::names_hash(&walk::of_engine(&self.fs, walk::Files::Named)?)));
         Ok(())
@@ -160,7 +161,7 @@ impl Stage {
         Ok(())
     }
 
-    /// A file in the root directory with stamps of its own.
+    /// Creates a file in the root directory with its own stamps.
     pub(super) fn file(&self, id: u16, name: &str, version: u16, len: u64) -> Result<(InodeNr, Vec<u8>)> {
         let inode = self.fs.create(&owner(id, 0), InodeNr::ROOT, name.as_bytes(), &REGULAR)?;
         let bytes = stamps(id, version, 0, len);
@@ -168,12 +169,13 @@ impl Stage {
         Ok((inode, bytes))
     }
 
-    /// A directory in the root directory.
+    /// Creates a directory in the root directory.
     pub(super) fn directory(&self, name: &str) -> Result<InodeNr> {
         Ok(self.fs.create(&context(0), InodeNr::ROOT, name.as_bytes(), &DIRECTORY)?)
     }
 
-    /// A file over all free blocks but about `spare`, so that blocks are soon used again.
+    /// Creates a file that takes all free blocks except about `spare`, so that blocks are soon
+    /// reused.
     pub(super) fn ballast(&self, spare: u64) -> Result<()> {
         let file = self.fs.create(&context(0), InodeNr::ROOT, b"ballast", &REGULAR)?;
         let bytes = self.fs.statistics().blocks_free.saturating_sub(spare) * self.block();

@@ -1,8 +1,8 @@
-//! Which crash states of a recording are looked at.
+//! Chooses the crash states of a recording to judge.
 //!
-//! All states that the recorder's plan enumerates are candidates, in a fixed order: a state's
-//! number repeats it. The sample is drawn by the seed, distinct by content, and takes what it can
-//! from inside *windows*: between the first log write of a commit and its commit record, and
+//! All states that the recorder's plan enumerates are candidates, in a fixed order, so a state's
+//! number reproduces it. The sample is drawn by the seed and is distinct by content. It prefers
+//! states inside *windows*: between the first log write of a commit and its commit record, and
 //! between the first home write of a checkpoint and the new tail.
 
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use super::image::Image;
 use super::stage::Recording;
 
-/// A state to look at.
+/// A state to judge.
 pub(super) struct Candidate {
     /// Its number among all states of the recording.
     pub(super) number: usize,
@@ -30,24 +30,24 @@ pub(super) struct Candidate {
     pub(super) content: u64,
 }
 
-/// What was drawn, in the order of what the states are built on.
+/// The drawn states, in the order of what they are built on.
 pub(super) struct Sample {
     pub(super) states: Vec<Candidate>,
-    /// States that were built to find distinct ones.
+    /// States built to find distinct ones.
     pub(super) tried: usize,
     /// States that tear the superblock's own write.
     pub(super) left_out: usize,
 }
 
-/// States in windows of all that are drawn, in percent, where there are enough of both.
+/// Percentage of the drawn states that are in windows, if there are enough of both kinds.
 const WINDOW_PERCENT: usize = 65;
 
-/// How much is enumerated.
+/// The states that are enumerated.
 fn plan(seed: u64) -> CrashPlan {
     CrashPlan { seed, subsets_max: 6, random_subsets: 16, torn: 5 }
 }
 
-/// Draws `count` states with distinct contents; with `only`, the state of that number.
+/// Draws `count` states with distinct contents; with `only`, just the state of that number.
 pub(super) fn draw(recording: &Recording, count: usize, seed: u64, only: Option<usize>) -> Result<Sample> {
     let log = &recording.log;
     let windows = Windows::of(recording)?;
@@ -74,7 +74,7 @@ pub(super) fn draw(recording: &Recording, count: usize, seed: u64, only: Option<
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     inside.shuffle(&mut random);
     outside.shuffle(&mut random);
-    // Many states have equal contents: some spare ones are built.
+    // Many states have equal contents, so build some spare ones.
     inside.truncate(count * 3);
     outside.truncate(count * 2);
     let tried = inside.len() + outside.len();
@@ -86,7 +86,7 @@ pub(super) fn draw(recording: &Recording, count: usize, seed: u64, only: Option<
     Ok(Sample { states, tried, left_out })
 }
 
-/// Sets the content hashes, and sorts by what the states are built on.
+/// Sets the content hashes, and sorts the states by what they are built on.
 fn hash_all(recording: &Recording, all: &mut [Candidate]) {
     all.sort_by_key(|candidate| (candidate.state.base, candidate.number));
     let mut image = recording.base.clone();
@@ -98,7 +98,7 @@ fn hash_all(recording: &Recording, all: &mut [Candidate]) {
     }
 }
 
-/// `count` candidates with distinct contents, in the order that was drawn.
+/// Chooses `count` candidates with distinct contents, in the order of drawing.
 fn choose(all: Vec<Candidate>, order: &[usize], count: usize) -> Vec<Candidate> {
     let mut by_number: std::collections::HashMap<usize, Candidate> =
         all.into_iter().map(|candidate| (candidate.number, candidate)).collect();
@@ -113,8 +113,8 @@ fn choose(all: Vec<Candidate>, order: &[usize], count: usize) -> Vec<Candidate> 
     inside
 }
 
-/// The superblock spans two sectors: torn, its checksum is wrong, and only a backup helps. That is
-/// so for Linux as well.
+/// Whether a state tears a write of the superblock. It spans two sectors; torn, its checksum is
+/// wrong and only a backup helps. The same holds for Linux.
 pub(super) fn tears_superblock(log: &WriteLog, state: &CrashState) -> bool {
     let tears = |step: &Step| {
         let (Some(sectors), Event::Write { offset, .. }) = (&step.sectors, &log.events()[step.event]) else {
@@ -129,7 +129,7 @@ pub(super) fn tears_superblock(log: &WriteLog, state: &CrashState) -> bool {
     state.steps.iter().any(tears)
 }
 
-/// Bytes that a device writes whole.
+/// Bytes that a device writes atomically.
 const SECTOR: u64 = 512;
 
 /// The first sector of the superblock.
@@ -137,13 +137,13 @@ const SUPERBLOCK_SECTOR: u64 = 2;
 
 /// Which events belong to commits and checkpoints.
 struct Windows {
-    /// By event: whether it lies in a window, and whether it ends it.
+    /// For each event, whether it is in a window, and whether it ends the window.
     events: Vec<(bool, bool)>,
 }
 
 impl Windows {
     fn of(recording: &Recording) -> Result<Self> {
-        // As it was closed: the features of the log are set when it is opened.
+        // Use the closed image: the features of the log are set only when it is opened.
         let mut closed = recording.base.clone();
         closed.advance(&recording.log, 0..recording.log.events().len());
         let frozen = closed.frozen();
@@ -172,17 +172,17 @@ impl Windows {
         Ok(Self { events })
     }
 
-    /// Whether a cut lies in a window: not at its very end.
+    /// Whether a cut is inside a window, not at its very end.
     fn holds(&self, state: &CrashState) -> bool {
         let Some((inside, ends)) = state.point.checked_sub(1).map(|at| self.events[at]) else { return false };
         inside && !(ends && state.base == state.point)
     }
 }
 
-/// Where the log is.
+/// The position of the log.
 struct Journal {
     block_size: usize,
-    /// Its blocks on the device, without the superblock.
+    /// Its blocks on the device, except its superblock.
     blocks: HashSet<u64>,
     superblock: u64,
     format: blockyard_disk::jbd2::LogFormat,
@@ -203,7 +203,7 @@ impl Journal {
         }
     }
 
-    /// Adds the homes of the blocks that a piece of the log describes.
+    /// Adds the home positions of the blocks that a piece of the log describes.
     fn note_targets(&self, written: &[u8], targets: &mut HashSet<u64>) {
         for block in written.chunks_exact(self.block_size) {
             if matches!(RawHeader::read(block), Some((Some(BlockKind::Descriptor), _))) {
@@ -213,7 +213,7 @@ impl Journal {
     }
 }
 
-/// Draws a few crash states of a recovery, which was recorded over `image`.
+/// Draws a few crash states of a recovery that was recorded over `image`.
 pub(super) fn of_recovery(log: &WriteLog, count: usize, seed: u64) -> Vec<CrashState> {
     let plan = CrashPlan { seed, subsets_max: 3, random_subsets: 4, torn: 1 };
     let mut states: Vec<CrashState> =
@@ -223,7 +223,7 @@ pub(super) fn of_recovery(log: &WriteLog, count: usize, seed: u64) -> Vec<CrashS
     states
 }
 
-/// The number of bytes that were written.
+/// The number of bytes written.
 pub(super) fn bytes_written(log: &WriteLog) -> u64 {
     let length = |event: &Event| match event {
         Event::Write { data, .. } => u64_from_usize(data.len()),

@@ -1,5 +1,5 @@
-//! One image on trial: recovered by us, held against the promises, compared with the others, and
-//! cut again on the way.
+//! Judges one image: recovers it, checks the promises, compares with the other judges, and cuts the
+//! recovery again.
 
 use std::sync::Arc;
 
@@ -14,23 +14,24 @@ use super::states;
 use super::walk::{self, Tree, difference};
 use crate::target::engine::context;
 
-/// What an image is judged by.
+/// What is needed to judge an image.
 pub(super) struct Trial<'a> {
-    /// The other judges; `None`: only ours.
+    /// The other judges; `None`: only ours judge.
     pub(super) bench: Option<&'a Bench>,
     pub(super) facts: &'a Facts,
-    /// How many of the facts hold.
+    /// Number of facts that hold.
     pub(super) known: usize,
 }
 
-/// What a trial found: how many cuts of its recovery were judged, and a fault with who found it.
+/// The result of a trial: how many cuts of the recovery were judged, and a fault with the judge
+/// that found it.
 pub(super) type Verdict = (usize, Option<(String, String)>);
 
-/// Our recovery over an image that stays as it is.
+/// The device of our recovery: it leaves the image below unchanged.
 type Recovered = RecorderDevice<OverlayDevice<Frozen>>;
 
 impl Trial<'_> {
-    /// Judges an image, and `nested` cuts of our recovery of it whose contents `is_new`.
+    /// Judges an image, and `nested` cuts of its recovery whose contents `is_new`.
     pub(super) fn judge(
         &self,
         image: &Image,
@@ -76,7 +77,7 @@ impl Trial<'_> {
         Ok((judged, None))
     }
 
-    /// Judges one image; gives its tree and what our recovery wrote.
+    /// Judges one image; returns its tree and the writes of our recovery.
     fn whole(&self, image: &Image) -> Result<std::result::Result<(Tree, WriteLog), (String, String)>> {
         let device = Arc::new(Recovered::new(OverlayDevice::new(image.frozen())));
         let shared: Arc<dyn BlockDevice> = Arc::<Recovered>::clone(&device);
@@ -101,7 +102,7 @@ impl Trial<'_> {
     }
 }
 
-/// Opens an image, which recovers it, and closes it.
+/// Recovers an image by opening it, and closes it.
 fn recover(device: &Arc<dyn BlockDevice>) -> Result<()> {
     let options = OpenOptions { cpus: 1, ..OpenOptions::default() };
     let fs = FileSystem::open(Arc::clone(device), options, &context(0)).context("open")?;

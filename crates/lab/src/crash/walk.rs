@@ -1,7 +1,7 @@
-//! Everything that can be seen of a file system, read by the engine or from a mounted directory,
-//! for comparing what different recoveries made of one image.
+//! Everything visible of a file system, read by the engine or from a mounted directory, to compare
+//! what different recoveries made of one image.
 //!
-//! The time of the last access is left out: looking changes it.
+//! Access times are left out, because reading changes them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, lgetxattr, llistxattr, statx};
 
 use crate::target::engine::context;
 
-/// Largest list of names or value of an attribute that a workload makes.
+/// Largest attribute value, or list of attribute names, of any workload.
 const XATTR_MAX: usize = 64 << 10;
 
 /// The bits of a mode that hold the type.
@@ -30,7 +30,7 @@ const TYPE: u16 = 0o170_000;
 /// A tree: nodes by path relative to its root, which has the empty path.
 pub(super) type Tree = BTreeMap<Vec<u8>, Node>;
 
-/// One name of a tree with everything that is compared.
+/// One name of a tree, with everything that is compared.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) inode: u64,
@@ -50,7 +50,7 @@ pub(super) struct Node {
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What a node holds.
+/// The content of a node.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Content {
     /// Nothing that is compared: directories, devices, pipes, sockets.
@@ -81,14 +81,14 @@ impl fmt::Debug for Node {
     }
 }
 
-/// A hash for comparing and showing.
+/// A hash for comparisons and messages.
 pub(super) fn hash_of(value: &impl Hash) -> u64 {
     let mut hash = std::hash::DefaultHasher::new();
     value.hash(&mut hash);
     hash.finish()
 }
 
-/// A path as it is shown.
+/// A path as shown in messages.
 pub(super) fn shown(path: &[u8]) -> String {
     format!("/{}", String::from_utf8_lossy(path).chars().take(80).collect::<String>())
 }
@@ -108,8 +108,8 @@ pub(super) fn difference(ours: &Tree, theirs: &Tree) -> Option<String> {
     Some(format!("{} is only in ours", shown(extra)))
 }
 
-/// What names say: paths, types, permissions, links, owners, targets and attributes, but not what
-/// files hold.
+/// A hash of all that names say: paths, types, permissions, links, owners, targets and attributes,
+/// but not the content of files.
 pub(super) fn names_hash(tree: &Tree) -> u64 {
     let mut hash = std::hash::DefaultHasher::new();
     for (path, node) in tree {
@@ -130,12 +130,12 @@ pub(super) fn of_device(device: Arc<dyn BlockDevice>) -> Result<Tree> {
     of_engine(&fs, Files::Read)
 }
 
-/// What becomes of the content of files in a walk.
+/// How a walk treats the content of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Files {
-    /// It is read.
+    /// Reads it.
     Read,
-    /// Names are enough.
+    /// Reads only names.
     Named,
 }
 

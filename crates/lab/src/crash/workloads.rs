@@ -1,8 +1,8 @@
-//! The workloads of `lab crash`: what is done, on what image, and what is promised on the way.
+//! The workloads of `lab crash`: their operations, their images, and what is promised on the way.
 //!
-//! Images are small, so that the log goes round and freed blocks are soon used again. Workloads of
-//! one thread are the same for the same seed, and most of them note the names of the whole tree
-//! after each operation.
+//! Images are small, so that the log wraps around and freed blocks are soon reused. Workloads with
+//! one thread repeat for the same seed, and most of them record the names of the whole tree after
+//! each operation.
 
 mod data;
 mod direct;
@@ -27,25 +27,25 @@ pub(super) struct Workload {
     work: fn(&Stage) -> Result<()>,
 }
 
-/// What a workload runs on.
+/// The file system that a workload runs on.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Four groups of blocks, and a log of as few as there can be.
+    /// Four block groups, and the smallest possible log.
     Small,
-    /// As small, with an orphan file.
+    /// Like [`Kind::Small`], with an orphan file.
     OrphanFile,
-    /// As small, file data in the log.
+    /// Like [`Kind::Small`], with file data in the log.
     Logged,
-    /// Clusters of a few blocks, four times as large.
+    /// Clusters of a few blocks, on an image four times as large.
     Clusters,
-    /// Twice as large, for threads.
+    /// Twice as large, for several threads.
     Threads,
-    /// As small; every other handle ends its transaction.
+    /// Like [`Kind::Small`]; every other handle ends its transaction.
     Commits,
-    /// As [`Kind::Threads`], with a commit at every few handles: whatever takes two of them is cut
-    /// in two, whoever commits.
+    /// Like [`Kind::Threads`], with a commit every few handles: an operation of two handles is
+    /// split, whoever commits.
     ThreadsCommits,
-    /// As small, inodes of so many bytes, attributes in inodes of their own.
+    /// Like [`Kind::Small`], with inodes of this size and attributes in inodes of their own.
     Values(u32, DataMode),
 }
 
@@ -128,7 +128,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
 ];
 
 impl Workload {
-    /// Runs it on blocks of so many bytes; `rule` is broken meanwhile.
+    /// Runs it on blocks of `block_size` bytes while `rule` is broken.
     pub(super) fn record(&self, block_size: u32, seed: u64, rule: Option<BrokenRule>) -> Result<Recording> {
         let mut setup = self.kind.setup(block_size, seed);
         setup.open.instruments.broken_rule = rule;
@@ -136,13 +136,13 @@ impl Workload {
     }
 }
 
-/// Blocks of a log, at least, and so of most images.
+/// Smallest number of blocks of a log, and its size on most images.
 const LOG_BLOCKS: u32 = 1024;
 
 impl Kind {
     fn setup(self, block_size: u32, seed: u64) -> Setup {
         let mut mkfs = mkfs::Options::ext4().block_size(block_size);
-        // Handles between two commits: operations of more than one handle are cut in two.
+        // Handles between two commits: operations of more than one handle are split.
         let commit_point_handles = [23, 61, 13, 131][blockyard_disk::num::usize_from_u64(seed % 4)];
         let mut open = OpenOptions { commit_point_handles, seed, ..OpenOptions::default() };
         let (mut blocks, mut group) = (8 * LOG_BLOCKS, Some(2 * LOG_BLOCKS));
@@ -169,7 +169,7 @@ impl Kind {
                 open.data = data;
             }
         }
-        // The log alone takes 64 MiB of 64 KiB blocks: there is less beside it.
+        // With 64 KiB blocks the log alone takes 64 MiB, so the rest is smaller.
         if block_size > LARGE {
             (blocks, group) = (2 * LOG_BLOCKS, group.map(|_| LOG_BLOCKS / 2));
             mkfs = mkfs.inodes(4096);
@@ -179,7 +179,7 @@ impl Kind {
     }
 }
 
-/// Larger blocks make images of fewer of them.
+/// Images of larger blocks have fewer blocks.
 const LARGE: u32 = 4096;
 
 /// Bytes of a cluster of [`Kind::Clusters`].
@@ -187,12 +187,13 @@ const fn cluster_size(block_size: u32) -> u32 {
     if block_size > LARGE { 2 * block_size } else { 8 * block_size }
 }
 
-/// A name that fills a directory quickly.
+/// A long name, which fills a directory quickly.
 fn long_name(n: u32) -> String {
     format!("{}-{n}", "a-rather-long-name-".repeat(8))
 }
 
-/// Takes the answers that random operations may get; hands on what no file system should say.
+/// Accepts the errors that random operations may get; passes on those that no file system should
+/// return.
 fn tolerate<T>(result: blockyard_engine::Result<T>) -> Result<Option<T>> {
     use blockyard_engine::Error;
     match result {

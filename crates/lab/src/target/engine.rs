@@ -1,9 +1,9 @@
 //! blockyard's engine as a target: files in the root directory of an open image, called directly.
 //!
-//! In a model of overlapping operations ([`EngineTarget::overlapping`]) the group that an operation
-//! allocated data in looks locked to every other operation of the round: who passes over busy
-//! groups goes elsewhere, who waits gets it after. Only the last data allocation of an operation
-//! counts, as a processor holds one group's lock at a time.
+//! Operations can overlap in a model ([`EngineTarget::overlapping`]): the group that an operation
+//! allocated data in looks locked to every other operation of the round. A policy that skips busy
+//! groups goes elsewhere; one that waits gets the group afterwards. Only the last data allocation
+//! of an operation counts, as a processor holds one group's lock at a time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ use blockyard_sync::CpuSlot;
 use super::{Cpu, Target};
 use crate::held_locks::HeldLocks;
 
-/// Time in inodes: fixed, so that an image depends on its inputs only.
+/// Time in inodes. It is fixed, so that an image depends only on its inputs.
 const NOW: i64 = 1_700_000_000;
 
 /// Files in the root directory of an open file system.
@@ -27,14 +27,14 @@ pub struct EngineTarget {
     in_flight: Option<InFlight>,
 }
 
-/// Where the operation that runs now allocated data last.
+/// Where the current operation last allocated data.
 #[derive(Default)]
 struct Latest(Mutex<Option<GroupNr>>);
 
 /// A round of overlapping operations.
 struct InFlight {
     latest: Arc<Latest>,
-    /// Locks of the groups of the operations of this round.
+    /// Locks of the groups used by this round's operations.
     held: Arc<HeldLocks>,
 }
 
@@ -48,17 +48,17 @@ impl EventSink for Latest {
 }
 
 impl EngineTarget {
-    /// A target on an open file system, operations following each other or running in parallel.
+    /// A target on an open file system; operations run one after another or in parallel.
     #[must_use]
     pub fn new(fs: FileSystem) -> Self {
         Self { fs, in_flight: None }
     }
 
     /// Opens an image so that the operations between two calls of [`Target::next_round`] count as
-    /// simultaneous. To be driven by one thread. `options.events` is replaced.
+    /// simultaneous. One thread must drive it. `options.events` is replaced.
     ///
     /// # Errors
-    /// Of the image or its device.
+    /// Those of the image or its device.
     pub fn overlapping(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
         let latest = Arc::new(Latest::default());
         let sink: Arc<dyn EventSink> = Arc::<Latest>::clone(&latest);
@@ -69,8 +69,7 @@ impl EngineTarget {
         Ok(Self { fs, in_flight: Some(InFlight { latest, held }) })
     }
 
-    /// The operation has ended in its data structures, but not in time: it keeps the lock of its
-    /// group.
+    /// The operation has ended in its data structures, but not in time: its group stays locked.
     fn keep_group(&self) {
         let Some(in_flight) = &self.in_flight else { return };
         if let Some(group) = in_flight.latest.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -84,16 +83,16 @@ impl EngineTarget {
         &self.fs
     }
 
-    /// Closes the file system: everything is on the device afterwards.
+    /// Closes the file system. Afterwards everything is on the device.
     ///
     /// # Errors
-    /// Of the device.
+    /// Those of the device.
     pub fn close(self) -> Result<()> {
         self.fs.close(&context(0)).context("close the image")
     }
 }
 
-/// How experiments open that measure allocation alone: no journal.
+/// Options of experiments that measure only allocation: no journal.
 pub(crate) fn unjournaled(policy: Policy, seed: u64) -> OpenOptions {
     OpenOptions { policy, seed, journal: JournalUse::Ignored, ..OpenOptions::default() }
 }

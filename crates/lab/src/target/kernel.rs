@@ -1,4 +1,4 @@
-//! The running kernel as a target: files in a mounted directory, by system calls.
+//! The running kernel as a target: files in a mounted directory, through system calls.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -18,8 +18,8 @@ pub struct KernelTarget {
 }
 
 impl KernelTarget {
-    /// A target in an existing directory. Worker `k` is pinned to the `k`-th of the CPUs
-    /// that the calling thread may use, beginning again after the last.
+    /// A target in an existing directory. Worker `k` is pinned to the `k`-th of the CPUs that the
+    /// calling thread may use, starting over after the last.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self { directory: directory.to_path_buf(), cpus: crate::cpus::allowed() }

@@ -1,11 +1,11 @@
-//! Files as an allocator in virtual time sees them: what surrounds an allocation is a constant and
-//! one shared line.
+//! Files for an allocator in virtual time: everything around an allocation is a constant and one
+//! shared cache line.
 //!
-//! The allocator is the one that ships, under the policy of the cell, with every lock, goal, index,
-//! free and commit of it. Around it stand the machine's constants: computation of an operation, and
-//! changes of one line that all operations of a file system share, as handles of a journal do. What
-//! an allocation got is marked in the on-disk bitmap under its group's lock, as Linux does; what is
-//! freed waits for the commit.
+//! The allocator is the real one under the policy of the cell, with all its locks, goals, indexes,
+//! frees and commits. Around it are the machine's constants: the computation of an operation, and
+//! changes to one line that all operations of a file system share, like handles of a journal. An
+//! allocation is marked in the on-disk bitmap under its group's lock, as in Linux; freed clusters
+//! wait for the commit.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,10 +26,10 @@ use crate::machine::Machine;
 const BLOCK_BITS: u32 = 12;
 /// Groups of a flex group.
 const FLEX: u32 = 16;
-/// Blocks of metadata of each group, all in the first group of its flex group: two bitmaps and 512
-/// of inodes.
+/// Metadata blocks of each group, all in the first group of its flex group: two bitmaps and 512
+/// blocks of inodes.
 const METADATA: u32 = 514;
-/// Blocks of a copy of the superblock and of the descriptors, with room for more of these.
+/// Blocks of a copy of the superblock and the descriptors, with room for more descriptors.
 const COPY: u32 = 1100;
 
 /// A file system whose allocator runs in virtual time.
@@ -38,23 +38,23 @@ pub(crate) struct ModelledTarget {
     disk: Arc<MemoryBitmaps>,
     machine: Machine,
     seed: u64,
-    /// What handles of all operations change.
+    /// The line that the handles of all operations change.
     handles: CachePadded<<Virtual as Backend>::AtomicU64>,
-    /// The running transaction; changed by whoever commits.
+    /// The running transaction. Whoever commits changes it.
     txn: std::sync::atomic::AtomicU32,
     files: Mutex<Vec<Arc<ModelledFile>>>,
 }
 
-/// A file: where its blocks are.
+/// A file and the position of its blocks.
 pub(crate) struct ModelledFile {
     inode: InodeNr,
     state: InodeAlloc<Virtual>,
     map: Mutex<Map>,
-    /// The state of its random numbers. Relaxed: one CPU at a time works on a file.
+    /// The state of its random numbers. Relaxed: only one CPU at a time works on a file.
     random: std::sync::atomic::AtomicU64,
 }
 
-/// Blocks of a file from its first on.
+/// The blocks of a file, without holes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Map {
     blocks: u32,
@@ -81,10 +81,10 @@ impl Map {
 }
 
 impl ModelledTarget {
-    /// An empty file system of so many groups of 128 MiB.
+    /// An empty file system of `groups` groups of 128 MiB.
     ///
     /// # Errors
-    /// Of the allocator.
+    /// Those of the allocator.
     pub(crate) fn new(
         policy: Policy,
         machine: &Machine,
@@ -115,7 +115,7 @@ impl ModelledTarget {
         })
     }
 
-    /// The extents of each file, in the order in which the files were made.
+    /// The extents of each file, in order of creation.
     pub(crate) fn extents(&self) -> Vec<Vec<(BlockNr, u32)>> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.iter().map(|file| file.map().extents.clone()).collect()
@@ -125,16 +125,16 @@ impl ModelledTarget {
         TxnId::new(self.txn.load(Ordering::Relaxed))
     }
 
-    /// Commits the running transaction: what it freed may be used again.
+    /// Commits the running transaction: what it freed may be reused.
     pub(crate) fn commit(&self, cpu: Cpu) {
         let txn = self.txn();
         self.txn.fetch_add(1, Ordering::Relaxed);
         self.allocator.commit(txn, CpuSlot::new(cpu));
     }
 
-    /// One operation: what surrounds `inner`, and `inner` between its halves. Its time varies
-    /// evenly around the machine's constant: workers that took exactly as long as each other would
-    /// fall into step and never meet at a lock.
+    /// Runs one operation: `inner` between the two halves of what surrounds it. The time varies
+    /// evenly around the machine's constant. Workers that all took the same time would fall into
+    /// step and never meet at a lock.
     fn operation<R>(&self, file: &ModelledFile, inner: impl FnOnce() -> R) -> R {
         let half = |part: u64, shared: u32| {
             Virtual::work(part);
@@ -153,7 +153,7 @@ impl ModelledTarget {
 
     fn append(&self, cpu: Cpu, file: &ModelledFile, offset: u64, length: u64) -> Result<()> {
         let geometry = self.allocator.geometry();
-        // Nobody else has the file: the lock is free, and is not held over a switch of CPUs.
+        // Nobody else uses the file: the lock is free, and is not held across a switch of CPUs.
         let mut map = core::mem::take(&mut *file.map());
         let end = u32_from_u64((offset + length) >> BLOCK_BITS);
         while map.blocks < end {
@@ -204,8 +204,8 @@ impl ModelledTarget {
     }
 }
 
-/// Marks what mkfs puts on a file system: the metadata of a flex group in its first group, copies
-/// of the superblock in group 1 and the powers of 3, 5 and 7.
+/// Marks the metadata that mkfs writes: that of a flex group in its first group, and copies of the
+/// superblock in group 1 and the powers of 3, 5 and 7.
 fn place_metadata(disk: &MemoryBitmaps, groups: u32) {
     let copies = (0..groups).filter(|&group| {
         let power_of = |base: u32| core::iter::successors(Some(1u32), move |power| power.checked_mul(base));

@@ -1,4 +1,4 @@
-//! Traces made from a seed: one file a family of kinds.
+//! Makes traces from a seed. Each file below holds one family of kinds.
 //!
 //! Every kind is a function of (seed, operations, space, workers): the same four give the same
 //! trace on any machine.
@@ -17,17 +17,17 @@ use rand_chacha::ChaCha8Rng;
 
 use pen::Pen;
 
-/// What a made trace is about.
+/// The parameters of a trace to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe {
     /// Seed of every choice.
     pub seed: u64,
-    /// Operations, about.
+    /// Approximate number of operations.
     pub ops: u64,
-    /// Bytes of file space that the trace may fill; near-full kinds go past it.
+    /// Bytes of file space that the trace may fill; near-full kinds exceed it.
     pub space: u64,
-    /// Workers that take turns, each on a CPU slot and in a directory of its own; operations and
-    /// space are shared out.
+    /// Workers that take turns, each on its own CPU slot and in its own directory. They share
+    /// operations and space.
     pub workers: u32,
 }
 
@@ -102,7 +102,7 @@ pub fn make(kind: &str, recipe: &Recipe) -> Result<Vec<Line>> {
         return Ok(found.lines(recipe));
     }
     let share = |worker: u32| Recipe {
-        // Far enough apart that no other trace of the caller has the same choices.
+        // Far enough apart that no other trace of the caller makes the same choices.
         seed: recipe.seed.wrapping_add(u64::from(worker) << 32),
         ops: recipe.ops / u64::from(recipe.workers),
         space: recipe.space / u64::from(recipe.workers),
@@ -145,7 +145,8 @@ mod tests {
         assert!(make("nonsense", &recipe).is_err());
     }
 
-    /// Files are used while they are open and closed once; names are used while they exist.
+    /// Files are used only while they are open, and closed once; names are used only while they
+    /// exist.
     #[test]
     fn traces_use_only_what_they_opened() {
         for (kind, workers) in KINDS.iter().flat_map(|kind| [(kind, 1), (kind, 3)]) {
@@ -186,7 +187,7 @@ mod tests {
                 _ => {}
             }
         }
-        // What a worker does is a trace of the kind by itself.
+        // A worker's part is itself a trace of the kind.
         let alone = make("mixed", &Recipe { ops: 500, space: 32 << 20, workers: 1, ..recipe }).unwrap();
         assert_eq!(lines.iter().filter(|line| line.worker == 0).count(), alone.len() + 1);
     }

@@ -1,5 +1,5 @@
-//! Playing a trace: whoever plays answers each operation with success or an errno, and both sides
-//! are compared.
+//! Plays traces. A player answers each operation with success or an errno, and the answers of both
+//! sides are compared.
 
 pub mod engine;
 pub mod kernel;
@@ -9,26 +9,26 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use blockyard_trace::{Line, Op};
 
-/// How an operation ended: success, or the errno that a program would see.
+/// The result of an operation: success, or the errno that a program would see.
 pub type Outcome = std::result::Result<(), i32>;
 
 /// A file system that plays traces.
 pub trait Player {
-    /// Carries out one line.
+    /// Performs one line.
     ///
     /// # Errors
-    /// Only when playing cannot go on at all (a trace that uses a number it never opened, a lost
-    /// mount); an operation that the file system refuses is an [`Outcome`].
+    /// Only when playing cannot continue at all (a trace that uses a number it never opened, a lost
+    /// mount). An operation that the file system refuses is an [`Outcome`].
     fn play(&mut self, line: &Line) -> Result<Outcome>;
 }
 
-/// Numbers of files that could not be opened: a program that goes on with them is told so, until it
-/// closes them.
+/// Numbers of files that could not be opened. Like a program that uses them anyway, the trace gets
+/// an error for them until it closes them.
 #[derive(Debug, Default)]
 struct Refused(BTreeSet<u32>);
 
 impl Refused {
-    /// The outcome of an operation on such a number.
+    /// The outcome of an operation on such a number; none for other operations.
     fn outcome(&mut self, op: &Op) -> Option<Outcome> {
         const EBADF: i32 = 9;
         let fd = op.file().filter(|fd| self.0.contains(fd))?;
@@ -38,7 +38,7 @@ impl Refused {
         Some(Err(EBADF))
     }
 
-    /// Notes how opening ended.
+    /// Records the outcome of opening a file.
     fn opened(&mut self, fd: u32, outcome: Outcome) {
         if outcome.is_ok() {
             self.0.remove(&fd);
@@ -48,7 +48,7 @@ impl Refused {
     }
 }
 
-/// Plays a whole trace and gives the outcome of each line.
+/// Plays a whole trace and returns the outcome of each line.
 ///
 /// # Errors
 /// As [`Player::play`].

@@ -1,4 +1,4 @@
-//! A directory tree becomes the trace of copying it.
+//! Turns a directory tree into the trace of copying it.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -10,9 +10,9 @@ use walkdir::WalkDir;
 /// Bytes of one write of the copy.
 const PIECE: u64 = 128 << 10;
 
-/// The trace that copies what lies below `root`: directories before what they hold, names in sorted
-/// order, files written in pieces of 128 KiB, one commit point at the end. Only the first name of a
-/// hard link is a file.
+/// The trace that copies what is below `root`: directories before their content, names in sorted
+/// order, files in writes of 128 KiB, one commit point at the end. The first name of a hard link
+/// becomes a file, the others become links.
 ///
 /// # Errors
 /// When something below `root` cannot be read.

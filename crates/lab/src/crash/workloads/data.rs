@@ -1,4 +1,4 @@
-//! What files hold: appended, cut, punched, moved.
+//! File content: appended, truncated, punched, moved.
 
 use anyhow::Result;
 use blockyard_disk::InodeNr;
@@ -12,13 +12,13 @@ use super::super::stage::Stage;
 use super::tolerate;
 use crate::target::engine::context;
 
-/// A file that a workload knows by heart.
+/// A file with its expected content.
 struct File {
     id: u16,
     path: String,
     inode: InodeNr,
     bytes: Vec<u8>,
-    /// Bytes that an fsync promised.
+    /// Number of bytes that an fsync promised.
     durable: usize,
 }
 
@@ -47,7 +47,7 @@ fn append_to(stage: &Stage, count: u16, rounds: u16, most: u64) -> Result<()> {
             stamps(file.id, round, u64_from_usize(file.bytes.len()), random.random_range(1..most / 8) * 8);
         let at = u64_from_usize(file.bytes.len());
         file.bytes.extend_from_slice(&more);
-        // Whatever is written back on the way is a beginning.
+        // Whatever is written back meanwhile is a prefix.
         stage.allow_beginning(&file.path, &file.bytes, file.durable);
         stage.fs.write(&ctx, file.inode, at, &more)?;
         match random.random_range(0..10) {
@@ -67,7 +67,7 @@ fn append_to(stage: &Stage, count: u16, rounds: u16, most: u64) -> Result<()> {
     Ok(())
 }
 
-/// Changes one file after the other, each change made durable.
+/// Changes one file after the other and makes each change durable.
 pub(super) fn change(stage: &Stage) -> Result<()> {
     stage.ballast(stage.fewer(1500))?;
     change_files(stage, 110, stage.block())
@@ -83,7 +83,7 @@ pub(super) fn clusters(stage: &Stage) -> Result<()> {
     change_files(stage, 60, cluster)
 }
 
-/// `unit`: what collapse and insert must keep to.
+/// `unit` is the alignment of collapse and insert.
 fn change_files(stage: &Stage, rounds: u16, unit: u64) -> Result<()> {
     let mut random = stage.random(5);
     let mut files = files(stage, 6)?;
@@ -106,7 +106,7 @@ fn change_file(
 ) -> Result<()> {
     let ctx = context(0);
     let bytes = &mut file.bytes;
-    // Some units, and what is many of small ones.
+    // A range may span a few units, and many if they are small.
     let at = random.random_range(0..12_000.max(6 * unit / 8)) * 8;
     let len = random.random_range(1..4000.max(2 * unit / 8)) * 8;
     let size_max = usize_from_u64(200_000.max(8 * unit));

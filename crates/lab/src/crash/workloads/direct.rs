@@ -1,4 +1,4 @@
-//! Direct writes and what is allocated ahead: a size that follows later than what it covers.
+//! Direct writes and preallocated blocks: a file's size follows later than its blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,21 +16,21 @@ use super::threads::together;
 use crate::target::Cpu;
 use crate::target::engine::context;
 
-/// Files of more blocks are cut.
+/// Files with more blocks are truncated.
 const fn blocks_max(block: u64) -> u64 {
     if block > 4096 { 40 } else { 90 }
 }
 
-/// How bytes go to a file.
+/// How a write reaches the device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// They wait in memory.
+    /// Stays in memory until write-back.
     Buffered,
-    /// To the device at once, past what waits.
+    /// Goes to the device immediately.
     Direct,
 }
 
-/// A file of which every version since its last fsync is known.
+/// A file with every version since its last fsync.
 struct File {
     id: u16,
     path: String,
@@ -51,7 +51,7 @@ impl File {
         Ok(file)
     }
 
-    /// Makes it durable.
+    /// Makes the file durable.
     fn fsync(&mut self, stage: &Stage) -> Result<()> {
         stage.fs.fsync(&self.ctx, self.inode)?;
         self.versions = vec![self.bytes.as_slice().into()];
@@ -59,7 +59,7 @@ impl File {
         Ok(())
     }
 
-    /// The file is about to hold this.
+    /// Announces the next content of the file.
     fn becomes(&mut self, stage: &Stage, bytes: Vec<u8>) {
         self.versions.push(bytes.as_slice().into());
         stage.allow_mixed(&self.path, &self.versions);
@@ -74,7 +74,7 @@ impl File {
         self.blocks() > blocks_max(self.block)
     }
 
-    /// A write of whole blocks.
+    /// Writes whole blocks.
     fn write(&mut self, stage: &Stage, version: u16, at: u64, blocks: u64, way: Way) -> Result<()> {
         let (at, len) = (at * self.block, blocks * self.block);
         let new = stamps(self.id, version, at, len);
@@ -90,7 +90,7 @@ impl File {
         Ok(stage.fs.write(&self.ctx, self.inode, at, &new)?)
     }
 
-    /// Bytes that may be parts of blocks, in words.
+    /// Takes any range of words, so blocks may be covered partly.
     fn fallocate(&mut self, stage: &Stage, how: Fallocate, at: u64, len: u64) -> Result<()> {
         let (from, to) = (usize_from_u64(at), usize_from_u64(at + len));
         let mut bytes = self.bytes.clone();
@@ -113,7 +113,7 @@ impl File {
     }
 }
 
-/// Direct writes behind the end, across it, into holes and into blocks allocated ahead. Every other
+/// Direct writes beyond the end, across it, into holes and into preallocated blocks. Every other
 /// handle ends its transaction.
 pub(super) fn alone(stage: &Stage) -> Result<()> {
     let mut random = stage.random(8);
@@ -128,7 +128,7 @@ pub(super) fn alone(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Three threads write directly, one commits all the time.
+/// Three threads use direct writes while one commits all the time.
 pub(super) fn beside_commits(stage: &Stage) -> Result<()> {
     let done = AtomicBool::new(false);
     together(4, |number| {
@@ -137,14 +137,14 @@ pub(super) fn beside_commits(stage: &Stage) -> Result<()> {
         }
         let worked = write_in_thread(stage, number);
         if number == 0 || worked.is_err() {
-            // Relaxed: who sees it reads nothing that was written before.
+            // Relaxed: a thread that sees it reads nothing that was written before.
             done.store(true, Ordering::Relaxed);
         }
         worked
     })
 }
 
-/// Gives something to commit, and commits it, over and over.
+/// Creates work for a commit, and commits it, over and over.
 fn commit_until(stage: &Stage, done: &AtomicBool) -> Result<()> {
     let ctx = context(3);
     for round in 0..400 {
@@ -173,7 +173,7 @@ fn write_in_thread(stage: &Stage, number: u16) -> Result<()> {
     Ok(())
 }
 
-/// One change of a file, with what makes it ready.
+/// Changes a file once, after the operations that prepare for it.
 fn change_directly(stage: &Stage, random: &mut ChaCha8Rng, file: &mut File, version: u16) -> Result<()> {
     let (end, block) = (file.blocks(), file.block);
     let (inside, len) = (random.random_range(0..=end), random.random_range(1..9));
@@ -181,7 +181,7 @@ fn change_directly(stage: &Stage, random: &mut ChaCha8Rng, file: &mut File, vers
         _ if file.is_large() => file.truncate(stage, random.random_range(0..200) * 8),
         0 => file.write(stage, version, end, len, Way::Direct),
         1..=3 => {
-            // Behind the end, from the end, and across it.
+            // At the end, beyond it, and across it.
             file.fallocate(stage, Fallocate::AllocateKeepSize, end * block, (len + 6) * block)?;
             let at = [end, end + 2, end.saturating_sub(2)][random.random_range(0..3)];
             file.write(stage, version, at, len, Way::Direct)
@@ -202,7 +202,8 @@ fn change_directly(stage: &Stage, random: &mut ChaCha8Rng, file: &mut File, vers
     }
 }
 
-/// What keeps the size and what makes zero: allocated ahead, written into, made zero, cut.
+/// Operations that keep the size and those that zero: ranges are preallocated, written, zeroed,
+/// truncated.
 pub(super) fn keep_size(stage: &Stage) -> Result<()> {
     let mut random = stage.random(9);
     let mut files = (1..=4).map(|id| File::new(stage, id, 0)).collect::<Result<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! Names and attributes: each operation takes effect whole, and in order.
+//! Names and attributes: each operation takes effect completely, and in order.
 
 use anyhow::Result;
 use blockyard_disk::InodeNr;
@@ -89,7 +89,7 @@ pub(super) fn attributes(stage: &Stage) -> Result<()> {
         let inode = *inodes.choose(&mut random).unwrap_or(&InodeNr::ROOT);
         let attribute = format!("user.{}", random.random_range(0..7));
         let length = *lengths.choose(&mut random).unwrap_or(&1);
-        // Equal values make blocks that are shared.
+        // Equal values lead to shared blocks.
         let value = vec![u8::try_from(n % 3).unwrap_or(0); length];
         let name = attribute.as_bytes();
         match random.random_range(0..8) {
@@ -113,7 +113,7 @@ pub(super) fn split(stage: &Stage) -> Result<()> {
     let dir = stage.directory("directory")?;
     stage.sync()?;
     for round in 0..7 {
-        // So many that a directory of such blocks is split.
+        // Enough names to split a directory with blocks of this size.
         let count = random.random_range(60..140) * low32(stage.growth());
         for n in 0..count {
             let name = long_name(round * 10_000 + n);
@@ -143,8 +143,8 @@ pub(super) fn split(stage: &Stage) -> Result<()> {
 /// The longest value of an attribute.
 const VALUE_MAX: usize = 65_536;
 
-/// Attributes whose values are in inodes of their own: set, replaced by larger and smaller ones,
-/// shared, removed, and gone with their files.
+/// Attributes whose values are in inodes of their own: set, replaced by larger and smaller values,
+/// shared, removed, and deleted with their files.
 pub(super) fn values(stage: &Stage) -> Result<()> {
     let mut random = stage.random(10);
     let ctx = context(0);
@@ -171,11 +171,11 @@ fn change_value(stage: &Stage, random: &mut ChaCha8Rng, inode: InodeNr, choice: 
         tolerate(stage.fs.remove_xattr(&context(0), inode, attribute.as_bytes()))?;
         return Ok(());
     }
-    // A block of 64 KiB holds all but the longest.
+    // A block of 64 KiB holds all except the longest.
     let block = usize_from_u64(stage.block());
     let lengths = [20, 300, block + 76, 2 * block + 452, 6 * block - 144];
     let length = (*lengths.choose(random).unwrap_or(&1)).min(VALUE_MAX);
-    // Many values, so that there are hashes of all kinds; and some that are equal.
+    // Many different values, so that there are hashes of all kinds; and some equal ones.
     let seed = if choice == 3 { 0 } else { n };
     let value: Vec<u8> =
         (0..length).map(|at| (seed * 31 + u32_from_usize(at) / 5).to_le_bytes()[0]).collect();

@@ -1,4 +1,4 @@
-//! Blocks that change hands: freed by one file, taken by another, with crashes in between.
+//! Blocks that change owners: freed by one file and allocated to another, with crashes in between.
 
 use anyhow::Result;
 use blockyard_disk::InodeNr;
@@ -11,8 +11,8 @@ use super::super::stage::{REGULAR, Stage, owner};
 use super::long_name;
 use crate::target::engine::context;
 
-/// Files that are deleted or cut while they are open, some released at once, some later, some
-/// never.
+/// Files that are deleted or truncated while they are open. Some are released immediately, some
+/// later, some never.
 pub(super) fn orphans(stage: &Stage) -> Result<()> {
     let mut random = stage.random(6);
     let ctx = context(0);
@@ -24,7 +24,7 @@ pub(super) fn orphans(stage: &Stage) -> Result<()> {
         let name = format!("file-{round}");
         let id = round + 1;
         let (file, bytes) = stage.file(id, &name, 0, random.random_range(100..6000) * 8 * stage.growth())?;
-        // Extents enough for a tree block, which is revoked when the file goes.
+        // Enough extents for a tree block, which is revoked when the file is deleted.
         if round % 3 == 0 {
             for hole in 0..12 {
                 fs.fallocate(&ctx, file, Fallocate::PunchHole, hole * 4 * block, block)?;
@@ -60,13 +60,13 @@ pub(super) fn orphans(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// One long run is free, and single blocks: what a file gives up is what the next one wants most,
-/// before anybody has committed.
+/// The free space is one long run and single blocks: what a file frees is what the next file wants
+/// most, before anybody has committed.
 pub(super) fn tight(stage: &Stage) -> Result<()> {
     let mut random = stage.random(7);
     let ctx = context(0);
     let fs = &stage.fs;
-    // Those that the file system keeps back for itself are single ones.
+    // The blocks that the file system reserves for itself are to be single ones.
     let (block, run) = (stage.block(), stage.fewer(64));
     let single = stage.kept_back() + stage.fewer(100);
     let (sieve_blocks, filler_blocks) = (2 * single + stage.fewer(20), stage.fewer(160));
@@ -104,8 +104,8 @@ pub(super) fn tight(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Blocks go from directories to file data and back, files are replaced, cut and deleted, and the
-/// log goes round.
+/// Blocks go from directories to file data and back, files are replaced, truncated and deleted, and
+/// the log wraps around.
 pub(super) fn recycle(stage: &Stage) -> Result<()> {
     stage.ballast(stage.kept_back() + stage.fewer(370))?;
     let (steady, first) = stage.file(1, "steady", 0, 2000)?;
@@ -129,7 +129,7 @@ fn cycle(stage: &Stage, steady: InodeNr, first: &[u8], round: u16) -> Result<()>
     stage.release("doomed");
     let (doomed, old) = stage.file(id, "doomed", round, 60_000 * growth)?;
     stage.promise(doomed, "doomed", &old)?;
-    // What is appended and not written back must not show as a size; write-back goes piece by
+    // Appended data that is not written back must not show in the size. Write-back goes piece by
     // piece.
     let tail = stamps(1, round + 1, 2000, 7000.max(3 * stage.block()));
     let grown = [first, &tail].concat();
@@ -137,7 +137,7 @@ fn cycle(stage: &Stage, steady: InodeNr, first: &[u8], round: u16) -> Result<()>
     fs.write(&ctx, steady, 2000, &tail)?;
     let (other, bytes) = stage.file(id + 1, "other", round, 104)?;
     stage.promise(other, "other", &bytes)?;
-    // Deleted: whole or gone, whatever takes its place.
+    // The deleted file is complete or absent, whoever gets its blocks.
     stage.allow("doomed", &[Value::holds(&old), Value::Absent]);
     fs.unlink(&ctx, InodeNr::ROOT, b"doomed")?;
     for n in 0..40 {
@@ -155,7 +155,8 @@ fn cycle(stage: &Stage, steady: InodeNr, first: &[u8], round: u16) -> Result<()>
     for name in ["heir", "early", "other"] {
         fs.unlink(&ctx, InodeNr::ROOT, name.as_bytes())?;
     }
-    // The rest of the last block is zeroed in place before the size falls; a cut may tear that.
+    // Truncation zeroes the rest of the last block in place before the size shrinks; a cut may tear
+    // that.
     let mut zeroed = grown.clone();
     let block_end = 2000_usize.next_multiple_of(usize_from_u64(stage.block()));
     let end = block_end.min(zeroed.len());
@@ -163,7 +164,7 @@ fn cycle(stage: &Stage, steady: InodeNr, first: &[u8], round: u16) -> Result<()>
     stage.allow_mixed("steady", &[grown.into(), zeroed.into(), first.into()]);
     fs.truncate(&ctx, steady, 2000)?;
     stage.promise(steady, "steady", first)?;
-    // A name freed and taken by another inode.
+    // Another inode takes the freed name.
     let again = fs.create(&owner(id + 4, 0), InodeNr::ROOT, b"other", &REGULAR)?;
     fs.fsync(&ctx, again)?;
     Ok(fs.unlink(&ctx, InodeNr::ROOT, b"other")?)

@@ -1,4 +1,4 @@
-//! Short stories that file systems got wrong: each ends with an fsync, and says what must be there
+//! Short stories that file systems got wrong. Each ends with an fsync, and promises what must exist
 //! from then on.
 
 use anyhow::Result;
@@ -11,7 +11,7 @@ use super::super::stage::{DIRECTORY, REGULAR, Stage};
 use super::long_name;
 use crate::target::engine::context;
 
-/// All stories, told twice: the second time blocks and inodes have had owners before.
+/// Runs all stories three times: after the first, blocks and inodes have had owners before.
 pub(super) fn all(stage: &Stage) -> Result<()> {
     let stories: [fn(&mut Story<'_>) -> Result<()>; 17] = [
         rename_over,
@@ -50,7 +50,7 @@ pub(super) fn all(stage: &Stage) -> Result<()> {
     many_links(stage)
 }
 
-/// A story has a directory for itself.
+/// A story, with its own directory.
 struct Story<'a> {
     stage: &'a Stage,
     dir: InodeNr,
@@ -63,7 +63,7 @@ impl Story<'_> {
         format!("{}/{name}", self.name)
     }
 
-    /// A new file, with stamps of its own.
+    /// Creates a file with its own stamps.
     fn file(&mut self, name: &str, len: u64) -> Result<(InodeNr, Vec<u8>)> {
         self.id += 1;
         let ctx = super::super::stage::owner(self.id, 0);
@@ -78,7 +78,7 @@ impl Story<'_> {
         stamps(self.id, 1, offset, len)
     }
 
-    /// Makes a file durable: it holds `bytes` from here on.
+    /// Makes a file durable and promises that it holds `bytes`.
     fn promise(&self, file: InodeNr, name: &str, bytes: &[u8]) -> Result<()> {
         self.stage.promise(file, &self.path(name), bytes)
     }
@@ -102,7 +102,7 @@ impl Story<'_> {
         Ok(self.stage.fs.fsync(&context(0), inode)?)
     }
 
-    /// Removes everything: nothing is promised any more.
+    /// Removes everything and releases all promises.
     fn clean(&self) -> Result<()> {
         let fs = &self.stage.fs;
         let mut left = vec![(InodeNr::ROOT, self.name.clone(), self.dir, self.name.clone(), false)];
@@ -144,7 +144,8 @@ fn rename_over(story: &mut Story<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The new file was never synced: the old one or the new one is there, and the new one is whole.
+/// The new file is never synced: either the old or the new one is there, and the new one is
+/// complete.
 fn rename_over_without_fsync(story: &mut Story<'_>) -> Result<()> {
     let (old, before) = story.file("a", 3000)?;
     story.promise(old, "a", &before)?;
@@ -169,8 +170,8 @@ fn create_write_rename(story: &mut Story<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Cut to nothing, written anew and closed, never synced: once anything later is durable, the new
-/// content is.
+/// The file is truncated to zero, rewritten and closed, but never synced. Once anything later is
+/// durable, so is the new content.
 fn rewrite_in_place(story: &mut Story<'_>) -> Result<()> {
     let (file, before) = story.file("a", 3000)?;
     story.promise(file, "a", &before)?;
@@ -236,7 +237,7 @@ fn new_tree(story: &mut Story<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Names are durable by an fsync of their directory; the data of the file is not.
+/// An fsync of the directory makes names durable, but not the data of the file.
 fn fsync_of_parent(story: &mut Story<'_>) -> Result<()> {
     story.file("a", 4000)?;
     story.fsync(story.dir)?;
@@ -266,7 +267,7 @@ fn truncate_up(story: &mut Story<'_>) -> Result<()> {
     story.promise(file, "a", &bytes)
 }
 
-/// Space allocated behind the end, then a hole and zeroes in the middle.
+/// Allocates space beyond the end, then punches a hole and zeroes a range in the middle.
 fn beyond_the_end(story: &mut Story<'_>) -> Result<()> {
     let fs = &story.stage.fs;
     let block = story.stage.block();
@@ -355,8 +356,8 @@ fn swap(story: &mut Story<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Many names of one file, all removed again but one; and a directory of many entries that is
-/// emptied and filled anew.
+/// A file gets many names. All but one are removed and added again, twice, so a directory of many
+/// entries is emptied and refilled.
 fn many_links(stage: &Stage) -> Result<()> {
     let ctx = context(0);
     let (file, bytes) = stage.file(9000, "linked", 0, 1600)?;

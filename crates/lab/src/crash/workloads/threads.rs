@@ -1,4 +1,4 @@
-//! Several threads at once: what each was promised holds whatever the others do.
+//! Several threads at once: promises to one thread hold whatever the others do.
 
 use anyhow::Result;
 use blockyard_disk::InodeNr;
@@ -22,7 +22,7 @@ pub(super) fn together(count: u16, work: impl Fn(u16) -> Result<()> + Sync) -> R
     })
 }
 
-/// `fallocate2` with eight workers, and now and then an fsync.
+/// `fallocate2` with eight workers and an occasional fsync.
 pub(super) fn fallocate2(stage: &Stage) -> Result<()> {
     const STEPS: u64 = 12;
     let step_bytes = (8 * stage.growth()) << 10;
@@ -49,7 +49,7 @@ pub(super) fn fallocate2(stage: &Stage) -> Result<()> {
     })
 }
 
-/// Each thread: files of its own in a directory of its own, and names in the root.
+/// Each thread has its own files in its own directory, and names in the root directory.
 pub(super) fn race(stage: &Stage) -> Result<()> {
     together(4, |number| {
         let ctx = owner(number + 1, u32::from(number));

@@ -1,4 +1,4 @@
-//! Every operation that takes a range, where blocks, clusters, folios and maps have their edges.
+//! Every operation that takes a range, at the edges of blocks, clusters, folios and maps.
 
 use blockyard_ranges::{Edges, Ranges};
 use blockyard_trace::Op;
@@ -10,13 +10,13 @@ use super::{Pen, Recipe};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// What direct writes are aligned to on every image that Linux mounts.
+/// Alignment of direct writes that suits every image that Linux mounts.
 const DIRECT: u64 = 4 * KIB;
 
-/// What is collapsed and inserted is aligned to the largest clusters of the images, mostly.
+/// Usual alignment of collapsed and inserted ranges: the largest clusters of the images.
 const SHIFT: u64 = 64 * KIB;
 
-/// A file, and what is drawn on it.
+/// A file, and the source of its ranges.
 struct File {
     fd: u32,
     size: u64,
@@ -69,7 +69,7 @@ impl File {
         }
     }
 
-    /// Some of these are refused: a trace says what was tried.
+    /// Some of these are refused. That is fine: a trace says what was tried.
     fn shift(&mut self, pen: &mut Pen, rng: &mut ChaCha8Rng, mode: &str) {
         let unit = if rng.random_range(0..8) == 0 { DIRECT } else { SHIFT };
         let range = self.ranges.aligned(rng, self.size, MIB, unit);
@@ -83,7 +83,7 @@ impl File {
     }
 }
 
-/// Ranges at edges, on files of a few folios, on sparse ones, and past the page cache.
+/// Ranges at edges, on files of a few folios, on sparse files, and with direct I/O.
 pub(super) fn boundaries(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let near = (recipe.space / 8).clamp(MIB, 5 * MIB);
     let mut files = [
@@ -96,7 +96,7 @@ pub(super) fn boundaries(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     while pen.wants_more() {
         let file = rng.random_range(0..files.len());
         files[file].step(pen, rng);
-        // Sparse files take more than they hold.
+        // Frees space again: the tree of a sparse file takes more than its data.
         if rng.random_range(0..100) == 0 {
             files[file].size = 0;
             pen.op(Op::Ftruncate { fd: files[file].fd, len: 0 });
@@ -104,7 +104,8 @@ pub(super) fn boundaries(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Ranges of one file that random kinds draw: mostly at edges of blocks of 4 KiB, up to `reach`.
+/// The ranges that random kinds draw for a file: up to `reach` bytes, mostly at edges of 4 KiB
+/// blocks.
 pub(super) fn ranges_up_to(reach: u64) -> Ranges {
     Ranges::new(Edges::extents(4 * KIB).up_to(reach))
 }

@@ -11,7 +11,7 @@ use super::{Pen, Recipe};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Four workers' files, appended by 8 KiB to 1 MiB and truncated, in turn.
+/// Appends the files of four workers in turn, 8 KiB at a time up to 1 MiB, and truncates them.
 pub(super) fn fallocate2(pen: &mut Pen, _: &mut ChaCha8Rng, _: &Recipe) {
     let files: Vec<u32> =
         (0..4).map(|worker| pen.open(&format!("/fallocate2.{worker}"), "rw,create")).collect();
@@ -28,7 +28,7 @@ pub(super) fn fallocate2(pen: &mut Pen, _: &mut ChaCha8Rng, _: &Recipe) {
     }
 }
 
-/// Sixteen files appended by 4 KiB in turn.
+/// Appends sixteen files in turn, 4 KiB at a time.
 pub(super) fn append64(pen: &mut Pen, _: &mut ChaCha8Rng, recipe: &Recipe) {
     let files: Vec<u32> = (0..16).map(|worker| pen.open(&format!("/append.{worker}"), "rw,create")).collect();
     let most = recipe.space / 16;
@@ -41,7 +41,7 @@ pub(super) fn append64(pen: &mut Pen, _: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Files of megabytes, written in pieces, some held open while the next begins.
+/// Files of megabytes, written in pieces; some stay open while the next one begins.
 pub(super) fn large_sequential(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let mut space = recipe.space;
     let mut serial = 0;
@@ -69,8 +69,8 @@ pub(super) fn large_sequential(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Rec
     }
 }
 
-/// Short ranges written at random places of sparse files, holes punched, ranges zeroed: many at
-/// edges, some any whole blocks.
+/// Short writes at random offsets of sparse files, punched holes, zeroed ranges. Half of the ranges
+/// are at edges, half are random whole blocks.
 pub(super) fn random_sparse(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let reach = recipe.space.max(64 * MIB);
     let mut files: Vec<(u32, Ranges, u64)> = (0..3)

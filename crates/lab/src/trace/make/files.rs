@@ -1,4 +1,4 @@
-//! Kinds about many files: durable small ones, logs, ageing, full file systems, and everything at
+//! Kinds with many files: durable small files, logs, ageing, full file systems, and everything at
 //! once.
 
 use blockyard_ranges::Ranges;
@@ -39,7 +39,7 @@ pub(super) fn small_fsync(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) 
     }
 }
 
-/// Logs that grow by short appends, are synced now and then, and are rotated.
+/// Logs that grow by short appends and are synced now and then and rotated.
 pub(super) fn log_rotate(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     pen.mkdir("/log");
     let logs = 4u64;
@@ -68,7 +68,7 @@ pub(super) fn log_rotate(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Fill, delete half at random, fill again, over and over.
+/// Fills the space, deletes half of the files at random, and fills it again, over and over.
 pub(super) fn ageing(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     pen.mkdir("/age");
     let mut live: Vec<(String, u64)> = Vec::new();
@@ -92,7 +92,8 @@ pub(super) fn ageing(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Fill past the space that there is, so that the last writes fail, free some, and fill again.
+/// Fills more than the available space, so that the last writes fail; frees some and fills it
+/// again.
 pub(super) fn near_full(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let mut live: Vec<String> = Vec::new();
     let big = (recipe.space / 12).next_multiple_of(4 * KIB);
@@ -124,7 +125,7 @@ pub(super) fn near_full(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// One file of the mixed kind.
+/// A file of the mixed kind.
 struct Mixed {
     path: String,
     fd: Option<u32>,

@@ -1,4 +1,4 @@
-//! Writing a trace line by line: numbers for open files, and knowing when it is long enough.
+//! Writes a trace line by line. It numbers open files and knows when the trace is long enough.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ impl Pen {
         blockyard_disk::num::u64_from_usize(self.lines.len()) < self.budget
     }
 
-    /// Whether less than this share (per cent) of the operations is written.
+    /// Whether fewer than `percent` per cent of the operations are written.
     pub(super) fn is_below(&self, percent: u64) -> bool {
         blockyard_disk::num::u64_from_usize(self.lines.len()) * 100 < self.budget * percent
     }
@@ -72,7 +72,7 @@ impl Pen {
         self.close(fd);
     }
 
-    /// Closes what is open, ends with a commit point, and gives the lines.
+    /// Closes all open files, adds a commit point, and returns the lines.
     pub(super) fn finish(mut self) -> Vec<Line> {
         for fd in std::mem::take(&mut self.open) {
             self.op(Op::Close { fd });
@@ -84,15 +84,14 @@ impl Pen {
     }
 }
 
-/// Repeating what was written.
+/// Repeats what was written.
 impl Pen {
     /// The operations so far.
     pub(super) fn written(&self) -> Vec<Op> {
         self.lines.iter().map(|line| line.op.clone()).collect()
     }
 
-    /// Opens an existing file to write it anew; the operations that [`Self::repeat`] repeats go to
-    /// it.
+    /// Removes a file and creates it again. [`Self::repeat`] then repeats operations on it.
     pub(super) fn reopen(&mut self, path: &str) -> u32 {
         self.unlink(path);
         self.open(path, "rw,create")

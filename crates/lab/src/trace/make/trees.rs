@@ -1,4 +1,4 @@
-//! Kinds about directory trees.
+//! Kinds with directory trees.
 
 use blockyard_trace::Op;
 use rand::Rng;
@@ -6,7 +6,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{Pen, Recipe};
 
-/// Sizes as trees of source and documents have them: most files small, few large; bytes.
+/// File sizes in bytes as in trees of source code and documents: most files are small, few are
+/// large.
 pub(super) fn tree_file_size(rng: &mut ChaCha8Rng) -> u64 {
     match rng.random_range(0..100) {
         0..5 => 0,
@@ -17,8 +18,8 @@ pub(super) fn tree_file_size(rng: &mut ChaCha8Rng) -> u64 {
     }
 }
 
-/// Makes directories below `root`, then files in them, until `percent` of the operations are
-/// written.
+/// Creates directories below `root`, then files in them, until `percent` per cent of the operations
+/// are written.
 fn tree(pen: &mut Pen, rng: &mut ChaCha8Rng, root: &str, percent: u64, space: &mut u64) {
     pen.mkdir(root);
     let mut directories = vec![root.to_owned()];
@@ -43,7 +44,7 @@ fn tree(pen: &mut Pen, rng: &mut ChaCha8Rng, root: &str, percent: u64, space: &m
     }
 }
 
-/// One tree written three times over itself: each copy replaces the files of the one before.
+/// Writes one tree three times over itself: each copy replaces the files of the one before.
 pub(super) fn tree_copy(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let mut space = recipe.space / 2;
     tree(pen, rng, "/tree", 33, &mut space);

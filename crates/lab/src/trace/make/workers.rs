@@ -1,14 +1,14 @@
-//! Several workers in one trace: each has a trace of the same kind to itself, below a directory of
-//! its own, and they take turns in an order that the seed draws.
+//! Several workers in one trace. Each has its own trace of the same kind, below its own directory.
+//! They take turns in an order drawn from the seed.
 
 use blockyard_trace::{Line, Op};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Operations that a worker does in one turn at most.
+/// Most operations of a worker in one turn.
 const TURN_MAX: usize = 8;
 
-/// Interleaves the workers' traces; worker k gets everything of the k-th below `/wk`.
+/// Interleaves the traces of the workers; everything of worker k goes below `/wk`.
 pub(super) fn interleave(traces: Vec<Vec<Line>>, seed: u64) -> Vec<Line> {
     let workers = blockyard_disk::num::u32_from_usize(traces.len());
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x0077_6F72_6B65_7273);
@@ -33,7 +33,7 @@ fn own_directory(worker: u32) -> Line {
     Line { worker, ..Line::from(op) }
 }
 
-/// An operation as a worker does it: in its own directory, with its own numbers of open files.
+/// An operation moved to a worker: into its directory, with its own numbers of open files.
 fn moved(mut op: Op, worker: u32, workers: u32) -> Op {
     let below = |path: &mut String| path.insert_str(0, &format!("/w{worker}"));
     match &mut op {

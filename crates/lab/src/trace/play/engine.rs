@@ -1,8 +1,8 @@
-//! blockyard's engine plays a trace on an image, by paths, as a mount would.
+//! Plays a trace on an image by blockyard's engine, by paths, as a mount would.
 //!
-//! What a kernel takes from its surroundings is an input here: CPU slots come from the trace, time
-//! and process colour from whoever plays. The image is opened by the first line and again by each
-//! `remount`.
+//! What a kernel takes from its environment is an input here: CPU slots come from the trace, time
+//! and process colour from the caller. The first line opens the image, and each `remount` opens it
+//! again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,10 +37,10 @@ struct OpenFile {
     direct: bool,
 }
 
-/// Called with each file system that is opened, before the first operation on it.
+/// Called with each opened file system, before the first operation on it.
 pub type Prepare = Box<dyn Fn(&FileSystem) -> Result<()>>;
 
-/// Plays on the image of a device.
+/// Plays on the image on a device.
 pub struct EnginePlayer {
     device: Arc<dyn BlockDevice>,
     options: OpenOptions,
@@ -54,7 +54,7 @@ pub struct EnginePlayer {
 }
 
 impl EnginePlayer {
-    /// Plays on the image that `device` holds, opened with `options`; content comes from `seed`.
+    /// A player on the image on `device`, opened with `options`. Content comes from `seed`;
     /// `colour` is that of the process (its thread id modulo 16).
     #[must_use]
     pub fn new(
@@ -84,7 +84,7 @@ impl EnginePlayer {
     /// The open file system.
     ///
     /// # Errors
-    /// Of opening the image, when no line was played yet.
+    /// Those of opening the image, when no line was played yet.
     pub fn file_system(&mut self) -> Result<&FileSystem> {
         let ctx = self.context(0);
         if self.fs.is_none() {
@@ -96,39 +96,39 @@ impl EnginePlayer {
         self.fs.as_ref().context("the image is open")
     }
 
-    /// Ends the transaction that runs, as the kernel did of its own accord at this point; what was
-    /// freed waits for [`Self::end_commit`].
+    /// Ends the running transaction, as the kernel did of its own accord at this point. Freed
+    /// clusters stay pending until [`Self::end_commit`].
     ///
     /// # Errors
-    /// Of the device.
+    /// Those of the device.
     pub fn begin_commit(&mut self) -> Result<()> {
         let ctx = self.context(0);
         self.file_system()?.instrumented().commit_holding_frees(&ctx).context("commit")
     }
 
-    /// The commit that was begun has ended.
+    /// Ends the commit that [`Self::begin_commit`] began.
     ///
     /// # Errors
-    /// Of opening the image.
+    /// Those of opening the image.
     pub fn end_commit(&mut self) -> Result<()> {
         let ctx = self.context(0);
         self.file_system()?.instrumented().release_frees(&ctx);
         Ok(())
     }
 
-    /// Lets what has ended its I/O by now be converted.
+    /// Converts the ranges whose I/O has ended by now.
     ///
     /// # Errors
-    /// Of the device.
+    /// Those of the device.
     pub fn end_io(&mut self) -> Result<()> {
         let ctx = self.context(0);
         self.file_system()?.instrumented().end_io(&ctx).context("end of I/O")
     }
 
-    /// Closes what the trace left open, and the image.
+    /// Closes the files that the trace left open, and the image.
     ///
     /// # Errors
-    /// Of the device.
+    /// Those of the device.
     pub fn close(&mut self) -> Result<()> {
         let ctx = self.context(0);
         let open = std::mem::take(&mut self.open);
@@ -174,7 +174,7 @@ impl EnginePlayer {
                 Err(error) => return Ok(Err(error.errno())),
             }
         }
-        // Like a program that writes until it is told that nothing fits any more.
+        // Like a program that keeps writing until an error says that nothing fits any more.
         let mut rest = &data[..];
         loop {
             let written = if file.direct {
@@ -218,7 +218,7 @@ impl EnginePlayer {
         Ok(outcome(self.file_system()?.release_inode(ctx, file.inode, file.write)))
     }
 
-    /// Operations on names.
+    /// Plays operations on names.
     fn play_name(&mut self, ctx: &OpContext, op: &Op) -> Result<Outcome> {
         let seed = self.seed;
         let fs = self.file_system()?;
@@ -277,7 +277,7 @@ impl Player for EnginePlayer {
                 outcome(self.file_system()?.sync(&ctx))
             }
             Op::Note { .. } => Ok(()),
-            // Its inodes and bitmaps stay.
+            // Inodes and bitmaps stay in memory.
             Op::DropCaches => {
                 self.file_system()?.instrumented().drop_caches();
                 Ok(())
@@ -292,7 +292,7 @@ impl Player for EnginePlayer {
     }
 }
 
-/// The fallocate of a mode; `None` for combinations that Linux refuses.
+/// The operation of a fallocate mode; `None` for combinations that Linux refuses.
 fn fallocation(mode: FallocateMode) -> Option<Fallocate> {
     let FallocateMode { keep_size, punch_hole, zero_range, collapse_range, insert_range } = mode;
     match (punch_hole, zero_range, collapse_range, insert_range, keep_size) {
@@ -395,8 +395,8 @@ mod tests {
         EnginePlayer::new(Arc::new(device), OpenOptions::default(), Box::new(|_| Ok(())), (1, 0))
     }
 
-    /// The directory of the tests lies on some file system of this machine: every kind is answered
-    /// alike.
+    /// The directory of the tests is on some file system of this machine; any of them gives the
+    /// same answers.
     #[test]
     fn operations_end_as_on_the_kernel() {
         for kind in ["untar", "small-fsync", "log-rotate", "directory-heavy"] {

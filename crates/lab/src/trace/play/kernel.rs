@@ -1,4 +1,4 @@
-//! The running kernel plays a trace below a mounted directory.
+//! Plays a trace by the running kernel, below a mounted directory.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -12,7 +12,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 use super::{Outcome, Player, Refused};
 
-/// Unmounts and mounts again; gives the directory to go on in.
+/// Unmounts and mounts again; returns the directory to continue in.
 pub type Remount = Box<dyn FnMut() -> Result<PathBuf>>;
 
 /// A file that the trace has open.
@@ -30,7 +30,7 @@ pub struct KernelPlayer {
     refused: Refused,
     remount: Option<Remount>,
     worker: Option<u32>,
-    /// The CPUs there were before the first worker was pinned.
+    /// The CPUs that were allowed before the first worker was pinned.
     cpus: Vec<usize>,
 }
 
@@ -38,7 +38,7 @@ pub struct KernelPlayer {
 const DIRECT_ALIGNMENT: usize = 4096;
 
 impl KernelPlayer {
-    /// Plays below a mounted directory; content comes from `seed`. Without `remount`, such lines
+    /// A player below a mounted directory. Content comes from `seed`. Without `remount`, such lines
     /// are an error.
     #[must_use]
     pub fn new(root: &Path, seed: u64, remount: Option<Remount>) -> Self {
@@ -62,10 +62,10 @@ impl KernelPlayer {
         self.open.get(&fd).ok_or_else(|| anyhow!("the trace uses fd {fd}, which it has not open"))
     }
 
-    /// Runs on the CPU of the worker: the kernel's choices depend on it.
+    /// Moves to the CPU of the worker: the kernel's choices depend on it.
     fn act_as(&mut self, worker: u32) {
         if self.worker != Some(worker) {
-            // A player that cannot be pinned plays all the same; agreement will show it.
+            // A player that cannot be pinned still plays; agreement will show it.
             let _ = crate::cpus::stay_on(&self.cpus, blockyard_disk::num::usize_from_u32(worker));
             self.worker = Some(worker);
         }
@@ -95,7 +95,7 @@ impl KernelPlayer {
     fn write(&self, fd: u32, off: u64, len: u64) -> Result<Outcome> {
         let open = self.file(fd)?;
         let len = blockyard_disk::num::usize_from_u64(len);
-        // Direct writes need aligned memory: take the aligned part of a larger buffer.
+        // Direct writes need aligned memory: use the aligned part of a larger buffer.
         let mut memory = vec![0; len + DIRECT_ALIGNMENT];
         let skip = if open.direct { memory.as_ptr().align_offset(DIRECT_ALIGNMENT) } else { 0 };
         let data = &mut memory[skip..skip + len];
@@ -128,8 +128,8 @@ impl KernelPlayer {
         from_errno(rustix::fs::lsetxattr(self.path(path), name, &value, flags))
     }
 
-    /// Twice: what the first one wrote is converted when its I/O ends, which makes files dirty
-    /// again, before or after it has looked at them. The second one leaves none.
+    /// Syncs twice. What the first sync wrote is converted when its I/O ends. That makes files
+    /// dirty again, before or after the sync looked at them. The second sync leaves none dirty.
     fn sync(&self) -> Result<Outcome> {
         let root = File::open(&self.root).with_context(|| format!("{}", self.root.display()))?;
         Ok(from_errno(rustix::fs::syncfs(&root).and_then(|()| rustix::fs::syncfs(&root))))
@@ -184,7 +184,7 @@ impl Player for KernelPlayer {
 }
 
 fn outcome<T>(result: std::io::Result<T>) -> Outcome {
-    // An error without a number cannot come from a system call; EIO stands for it.
+    // An error without a number cannot come from a system call; report it as EIO.
     result.map(drop).map_err(|error| error.raw_os_error().unwrap_or(5))
 }
 
@@ -234,7 +234,7 @@ mod tests {
             let lines = make(kind, &Recipe { seed: 1, ops: 300, space: 8 << 20, workers: 1 }).unwrap();
             let mut player = KernelPlayer::new(root.path(), 1, None);
             let outcomes = play_all(&mut player, &lines).unwrap();
-            // Renaming a log that was not rotated before is the one refusal these kinds have.
+            // These kinds are refused only one thing: renaming a log that was not rotated before.
             for (line, outcome) in lines.iter().zip(outcomes) {
                 let expected = matches!(line.op, Op::Rename { .. }) && outcome == Err(2);
                 assert!(outcome == Ok(()) || expected, "{kind}: {line:?}: {outcome:?}");
