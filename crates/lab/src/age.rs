@@ -1,9 +1,8 @@
-//! Lives of file systems: an image is aged by what a profile says is done to it, from one seed, at
-//! the speed of memory.
+//! Ages file systems: operations drawn from a profile, from one seed, at the speed of memory.
 //!
-//! Content is zeroes, which a sparse device in memory does not keep: only metadata takes memory. No
-//! clock takes part, and one thread does everything, so that the same inputs give the same image.
-//! [`life`] does it, [`profile`] says what.
+//! Content is zeroes, which a sparse device in memory does not store: only metadata takes memory.
+//! Nothing depends on a clock, and one thread does everything, so the same inputs give the same
+//! image. [`life`] performs the operations, [`profile`] describes them.
 
 mod life;
 pub mod profile;
@@ -24,48 +23,48 @@ use profile::Profile;
 
 pub use life::{Deeds, What};
 
-/// Operations of a life of which no length is given.
+/// Operations when no length is given.
 const OPERATIONS: u64 = 100_000;
 
-/// How long a life is.
+/// How long to age an image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
-    /// So many operations.
+    /// This many operations.
     Operations(u64),
-    /// Until so many times the size of the image was written.
+    /// Until this many times the size of the image was written.
     Laps(f64),
 }
 
-/// A life as it was asked for.
+/// How to age an image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ageing {
-    /// What is done.
+    /// What to do.
     pub profile: Profile,
-    /// How long.
+    /// How long to do it.
     pub length: Length,
-    /// Share (0..1) of the free space that files come to take; `None`: that of the profile.
+    /// Share (0..1) of the free space that files fill; `None`: that of the profile.
     pub utilisation: Option<f64>,
-    /// As it was asked for.
+    /// The text that it was parsed from.
     text: String,
 }
 
-/// Who lives a life.
+/// The circumstances of ageing.
 #[derive(Clone, Copy, Debug)]
 pub struct Circumstances {
-    /// What places.
+    /// The allocation policy.
     pub policy: Policy,
-    /// Whether the allocator takes the device for one with seek times.
+    /// Whether the allocator assumes a device with seek times.
     pub rotational: bool,
-    /// CPU slots that operations come from in turns.
+    /// CPU slots that the operations come from, in turns.
     pub cpus: u32,
     /// Seed.
     pub seed: u64,
-    /// Bytes that stay free for what comes after.
+    /// Bytes that stay free for later use.
     pub room: u64,
 }
 
 impl Circumstances {
-    /// A life under a policy on four CPUs that takes all the space that its profile does.
+    /// Circumstances with four CPUs, in which files may take all the space that the profile fills.
     #[must_use]
     pub fn new(policy: Policy, seed: u64) -> Self {
         Self { policy, rotational: false, cpus: 4, seed, room: 0 }
@@ -73,7 +72,7 @@ impl Circumstances {
 }
 
 impl Ageing {
-    /// A life of a profile.
+    /// Ageing by a profile for some length.
     #[must_use]
     pub fn new(profile: Profile, length: Length) -> Self {
         let text = match length {
@@ -83,10 +82,10 @@ impl Ageing {
         Self { profile, length, utilisation: None, text }
     }
 
-    /// The same up to another share of the free space.
+    /// The same, but up to another share of the free space.
     ///
     /// # Errors
-    /// When it is none between 0 and 1.
+    /// When it is not between 0 and 1.
     pub fn filled_to(self, utilisation: f64) -> Result<Self> {
         ensure!(utilisation > 0.0 && utilisation < 1.0, "files take between 0 and 100 % of the free space");
         let text = format!("{}:{}%", self.text, utilisation * 100.0);
@@ -97,8 +96,8 @@ impl Ageing {
 impl FromStr for Ageing {
     type Err = anyhow::Error;
 
-    /// `PROFILE[:N][:P%]`, where N is a number of operations, or `2x` for two times the size of the
-    /// image.
+    /// Parses `PROFILE[:N][:P%]`, where N is a number of operations, or `2x` for two times the size
+    /// of the image.
     fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split(':');
         let profile = Profile::open(parts.next().unwrap_or_default())?;
@@ -128,10 +127,10 @@ impl fmt::Display for Ageing {
     }
 }
 
-/// Has an image live a life; gives what was done.
+/// Ages an image; returns what was done.
 ///
 /// # Errors
-/// Of the file system; when less space is free than has to stay so.
+/// Those of the file system, and when less space is free than has to stay free.
 pub fn age(device: Arc<dyn BlockDevice>, ageing: &Ageing, who: &Circumstances) -> Result<Deeds> {
     let size = device.size();
     let options = OpenOptions {
@@ -198,7 +197,7 @@ mod tests {
             verdict.e2fsck(|path| Ok(device.save(path)?)).unwrap();
             assert!(verdict.is_clean(), "{name}: {}", verdict.text());
             assert!(deeds.of(What::Create) > 0 && deeds.files > 0, "{name}: {deeds:?}");
-            // Content is dropped: what is kept is metadata.
+            // Content is dropped: only metadata is stored.
             assert!(device.resident_bytes() < 64 * MIB, "{name}: {}", device.resident_bytes());
             let (again, _) = aged(&text, 2 * GIB, 0);
             let (mut one, mut other) = (vec![0; 1 << 20], vec![0; 1 << 20]);
@@ -210,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Files come to take the share that was asked for, and all that is done goes on there.
+    /// Files fill the requested share, and all further operations stay around it.
     #[test]
     fn a_life_fills_the_image_to_its_share_and_stays_there() {
         let (device, deeds) = aged("mail:3x:85%", GIB / 2, 0);

@@ -1,11 +1,11 @@
-//! `lab census`: which locks that the whole file system shares an allocation and a freed extent
-//! take, by patch.
+//! `lab census`: counts, patch by patch, which locks of the whole file system an allocation and a
+//! freed extent take.
 //!
 //! One load, single-threaded and repeatable, runs under `linux-6.16`, under `linux-6.16` with each
-//! switch of the scalability series turned alone (with those it needs), under `linux-6.18` and
-//! under `yard`. Counted are acquisitions, not waits: what is taken is what many CPUs would queue
-//! on. Lists of groups are under reader-writer locks; picking from them (for reading) counts as
-//! well as changing them.
+//! switch of the scalability series changed alone (with those it needs), under `linux-6.18` and
+//! under `yard`. Acquisitions are counted, not waits: many CPUs would queue on these locks. Lists
+//! of groups are under reader-writer locks; picking from them (as a reader) counts like changing
+//! them.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use crate::figures::Table;
 
-/// The arms: what is turned, and the policy.
+/// The arms: the changed switch, and the policy.
 const ARMS: [(&str, &str); 14] = [
     ("none: `linux-6.16`", "linux-6.16"),
     ("1 `busy=skip`", "linux-6.16:busy=skip"),
@@ -48,10 +48,10 @@ const STEPS: u32 = 6000;
 /// Steps between two commits.
 const COMMIT_EVERY: u32 = 64;
 
-/// What one arm took.
+/// The figures of one arm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CensusRow {
-    /// What is turned.
+    /// The changed switch.
     pub arm: String,
     /// Allocations.
     pub allocations: u64,
@@ -96,21 +96,21 @@ impl Taken {
         self.lists += more.lists;
     }
 
-    /// All together.
+    /// All of them.
     #[must_use]
     pub fn all(self) -> u64 {
         self.md + self.lists
     }
 }
 
-/// How many arms there are.
+/// Number of arms.
 pub const ARMS_IN_ALL: usize = ARMS.len();
 
-/// Runs the load under every arm; `progress` is told before each: its number from 1, and its
+/// Runs the load under every arm. `progress` is called before each with its number (from 1) and
 /// policy.
 ///
 /// # Errors
-/// Of the allocator; none is expected.
+/// Those of the allocator; none are expected.
 pub fn run(seed: u64, mut progress: impl FnMut(usize, &str)) -> Result<Vec<CensusRow>> {
     let one = |(index, (arm, policy)): (usize, &(&'static str, &'static str))| {
         progress(index + 1, policy);
@@ -157,7 +157,7 @@ struct File {
     blocks: u32,
 }
 
-/// Files that grow by appends, lose random extents, and commits in between.
+/// Files that grow by appends and lose random extents, with commits in between.
 struct Load {
     allocator: Allocator,
     disk: Arc<MemoryBitmaps>,
@@ -171,8 +171,8 @@ impl Load {
     fn new(policy: &str, seed: u64) -> Result<Self> {
         let geometry = MemoryBitmaps::plain_geometry(GROUPS, 4);
         let disk = MemoryBitmaps::new(geometry, 100);
-        // Few and short free runs, so that an allocation or a free often changes a group's place in
-        // the index.
+        // Few and short free runs, so that an allocation or a free often moves a group in the
+        // index.
         for group in geometry.all_groups() {
             disk.write(group, 100, 32_668, true);
             let length = 96 << (group.raw() % 3);
@@ -211,7 +211,7 @@ impl Load {
         Taken::of(&self.allocator.lock_census())
     }
 
-    /// One `fallocate` that appends to a large file: a stream that is not normalised.
+    /// One `fallocate` that appends to a large file: a stream, without normalisation.
     fn append(&mut self, number: u32) -> Result<()> {
         let index = usize::try_from(number)?;
         let clusters = self.random.random_range(1..=96);
@@ -247,7 +247,7 @@ impl Load {
         Ok(())
     }
 
-    /// Up to four extents of a file go, one after the other.
+    /// Frees up to four extents of a file, one after the other.
     fn free_some(&mut self, number: u32) -> Result<()> {
         let index = usize::try_from(number)?;
         for _ in 0..4 {
@@ -293,7 +293,7 @@ mod tests {
         rows.iter().find(|row| row.arm.starts_with(arm)).unwrap()
     }
 
-    /// The bars, and which patch removes which: each only what it is about.
+    /// Checks the bounds, and that each patch removes only the locks it is about.
     #[test]
     fn each_patch_removes_its_own_locks() {
         let rows = run(1, |_, _| ()).unwrap();
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!((ours.allocation_most, ours.free_most, ours.committing), (0, 0, Taken::default()));
     }
 
-    /// The documented table is this one.
+    /// The table in the documentation is up to date.
     #[test]
     fn the_documented_table_is_true() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/experiments/lock-census.md");

@@ -38,7 +38,7 @@ pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
     plans
 }
 
-/// The published arms, and those that were asked for beside them.
+/// The published arms, and those requested in addition.
 fn arms(setup: &Setup) -> Vec<String> {
     let further = setup.policies.iter().flatten().filter(|arm| !ARMS.contains(&arm.as_str()));
     ARMS.into_iter().map(str::to_owned).chain(further.cloned()).collect()
@@ -57,7 +57,7 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     tables
 }
 
-/// Rates over workers, each with its share of the rate of one worker: the shape.
+/// Rates by number of workers, each as a share of the rate of one worker: the shape of the curve.
 fn contention(rows: &[&Row]) -> Table {
     let heads = std::iter::once("workers".to_owned())
         .chain(FALLOCATE2_BASE.iter().map(|(workers, _)| workers.to_string()));
@@ -86,7 +86,8 @@ fn contention(rows: &[&Row]) -> Table {
     table
 }
 
-/// The same as lines: what each worker gets as a share of what one gets alone, published and ours.
+/// The same as a chart: the rate of each worker as a share of that of one worker alone, published
+/// and ours.
 pub(crate) fn chart(rows: &[Row]) -> Chart {
     let rows: Vec<&Row> = rows
         .iter()
@@ -117,7 +118,7 @@ fn rate(rows: &[&Row], arm: &str, workers: u32) -> Option<f64> {
     summary::median(rows, arm, Some(workers), |row| row.ops_per_s_per_worker).map(|spread| spread.median)
 }
 
-/// Before and after, with all workers and with one.
+/// Before and after the series, with all workers and with one.
 fn series(rows: &[&Row]) -> Table {
     let heads = [
         "machine",
@@ -163,7 +164,8 @@ fn series(rows: &[&Row]) -> Table {
     table
 }
 
-/// The change in per cent, cut off as the published table does: one decimal below 10, none above.
+/// The change in per cent, truncated as in the published table: to one decimal below 10, to none
+/// above.
 fn gain(base: f64, patched: f64) -> String {
     let percent = 100.0 * (patched / base - 1.0);
     if percent.abs() < 10.0 {
@@ -173,7 +175,7 @@ fn gain(base: f64, patched: f64) -> String {
     }
 }
 
-/// Metrics down; the published arms, then ours.
+/// One row for each metric; columns for the published arms, then ours.
 fn append64(running: &[&Row], overlapping: &[&Row]) -> Table {
     let heads = std::iter::once("metric".to_owned())
         .chain(APPEND64.iter().map(|column| format!("published: {}", column.arm)))
@@ -241,12 +243,13 @@ mod tests {
     use super::*;
     use crate::figures::summary::tests::row;
 
-    /// The four arms with one worker and two, and the append test both ways; every figure in its
-    /// own range.
+    /// The four arms with one worker and two, and the append test in both ways. Every figure has
+    /// its own range.
     fn rows() -> Vec<Row> {
         let mut rows = Vec::new();
         for (number, arm) in (1..).zip(ARMS) {
-            // A worker of two has a quarter under the base, and half after the series.
+            // One of two workers has a quarter of the rate under the base, and half after the
+            // series.
             let share = if number <= 2 { 0.25 } else { 0.5 };
             let alone = 1000.0 * f64::from(number);
             rows.push(row(arm, 1, alone));
@@ -287,7 +290,7 @@ mod tests {
     fn after_stands_beside_before_of_the_same_scan() {
         let series = &tables(&rows())[1];
         let ours = |row: usize| series.rows[row][1..].iter().map(String::as_str).collect::<Vec<_>>();
-        // Of two workers 250 and 1500, 500 and 2000; of one 1000 and 3000, 2000 and 4000.
+        // Two workers: 250 and 1500, 500 and 2000; one worker: 1000 and 3000, 2000 and 4000.
         assert_eq!(ours(4), ["2", "0", "250", "1500 (+500%)", "1000", "3000 (+200%)"]);
         assert_eq!(ours(5), ["2", "1", "500", "2000 (+300%)", "2000", "4000 (+100%)"]);
         assert_eq!(ours(0), ["80", "0", "2667", "20049 (+651%)", "314065", "316724 (+0.8%)"]);
@@ -305,7 +308,7 @@ mod tests {
         }
     }
 
-    /// Bandwidth of threads; places of the run in which all writers overlap.
+    /// Bandwidth comes from the threads, placement from the run in which all writers overlap.
     #[test]
     fn append64_has_rates_of_threads_and_places_of_the_overlap() {
         let append = &tables(&rows())[2];

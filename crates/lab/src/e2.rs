@@ -1,7 +1,7 @@
-//! E2: the three fio jobs under the regular policy and round robin, with fio's preallocation and
-//! without.
+//! E2: the three fio jobs under the regular policy and round robin, with and without fio's
+//! preallocation.
 //!
-//! The published runs had fio's default: the parent preallocates every file, one after the other,
+//! The published runs used fio's default: the parent preallocates every file, one after the other,
 //! before a job starts, so nothing is allocated in parallel. The arms without preallocation are
 //! ours.
 
@@ -17,30 +17,30 @@ use crate::workload::{GIB, Workload};
 use published::ROUND_ROBIN;
 
 const JOBS: [&str; 3] = ["seqwrite", "smallfiles", "allocstress"];
-/// What the published names mean here.
+/// The published names and their policies here.
 const POLICIES: [(&str, &str); 2] = [("regular", "linux-6.18"), ("rralloc", "rralloc-v2")];
 
-/// The arms of the reviewers of that discussion, with what they called them: run on modelled
-/// devices.
+/// The arms that the reviewers of that discussion asked for, with their names for them. They run on
+/// modelled devices.
 const ARMS: [&str; 8] = [
-    // Stock, both ways of its search.
+    // Stock, in both scan modes.
     "linux-6.18:scan=linear",
     "linux-6.18:scan=optimized",
     // V1, one cursor.
     "rotalloc-v1",
     // Per-CPU cursors only.
     "rralloc-v2:sticky_inode=off",
-    // Per-inode goals only: what V3 makes of the regular policy.
+    // Per-inode goals only: V3 of the regular policy.
     "rralloc-v3-regular",
-    // V2. V3's round robin is the same.
+    // V2; round robin in V3 is the same.
     "rralloc-v2",
-    // With its parts taken apart and put together again.
+    // The same from separate parts.
     "rralloc",
     // Ours.
     "yard",
 ];
-/// Operations of each worker on a modelled device at scale 1, so that each file is written once:
-/// bytes of a file by those of an operation.
+/// Operations of each worker on a modelled device at scale 1. Each file is written once: its size
+/// divided by that of an operation.
 fn operations(workload: &Workload) -> u64 {
     match workload {
         Workload::Fio(job) => (job.size / job.block).max(1),
@@ -74,8 +74,8 @@ fn plan(setup: &Setup, name: &str, arms: &[String], interleave: Interleave) -> P
     setup.plan(name, arms, &workers, interleave)
 }
 
-/// The plan on a device: every file is written once and made durable within the time, on an image
-/// as much smaller as the files.
+/// The plan on a device. Every file is written once and made durable within the measured time, on
+/// an image that shrinks with the files.
 fn on_device(setup: &Setup, plan: Plan, device: DeviceModel) -> Plan {
     let bytes = scaled(plan.workload.published_device(), setup.scale).max(2 * GIB);
     let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(bytes, setup.seed));

@@ -1,13 +1,12 @@
-//! `lab run e3`: what clusters save in metadata reads and time, the published bigalloc experiment
-//! of 2011.
+//! `lab run e3`: how many metadata reads and how much time clusters save, the published bigalloc
+//! experiment of 2011.
 //!
-//! A file server keeps large preallocated files; its memory is short, so that the metadata a call
-//! needs seldom stays cached. Here such a server ([`server`]) works on a file system in memory.
-//! What each call had to fetch is counted ([`crate::metered`]), and a modelled disk that all calls
-//! share says what it takes ([`spindle`]). How much memory there is, how often it is lost, and how
-//! many calls come a second was chosen so that the published column of 64 KiB comes out
-//! ([`Memory::CALIBRATED`]); the other columns are predictions. No clock takes part: the same seed
-//! gives the same rows.
+//! A file server keeps large preallocated files. Its memory is short, so the metadata that a call
+//! needs is seldom cached. Here such a server ([`server`]) works on a file system in memory. What
+//! each call has to fetch is counted ([`crate::metered`]), and a modelled disk shared by all calls
+//! says how long it takes ([`spindle`]). The amount of memory, how often it is lost, and the calls
+//! a second were chosen to reproduce the published column of 64 KiB ([`Memory::CALIBRATED`]). The
+//! other columns are predictions. Nothing depends on a clock: the same seed gives the same rows.
 
 mod published;
 mod server;
@@ -29,31 +28,31 @@ use server::{Measured as Call, Server};
 
 pub use crate::metered::MetadataReads;
 
-/// Cluster sizes in KiB in the order of the published columns; none is a file system without
+/// Cluster sizes in KiB in the order of the published columns; none means a file system without
 /// clusters.
 pub const CLUSTERS: [Option<u32>; 4] = [None, Some(64), Some(256), Some(1024)];
 /// Size of the image at scale 1.
 const IMAGE_BYTES: u64 = 1024 * GIB;
-/// Calls that took longer are counted.
+/// Calls that take longer are counted.
 const LONG_MS: u128 = 100;
 
-/// What a server is short of, and how it is used.
+/// The server's memory and load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Memory {
-    /// Pages of metadata that stay in memory, at scale 1.
+    /// Pages of metadata that fit in memory, at scale 1.
     pub pages: u64,
     /// Fallocates and truncates after which all of them are lost, at scale 1.
     pub spike_every: u64,
     /// Share of the free space that files take.
     pub fill: f64,
-    /// Calls that come a second, of all kinds.
+    /// Calls a second, of all kinds.
     pub calls_per_s: f64,
-    /// How often every file went and came before anything is measured.
+    /// How often every file is deleted and recreated before anything is measured.
     pub turnovers: u64,
 }
 
 impl Memory {
-    /// With which the published column of 64 KiB comes out.
+    /// Reproduces the published column of 64 KiB.
     pub const CALIBRATED: Self =
         Self { pages: 4500, spike_every: 30_000, fill: 0.85, calls_per_s: 56.0, turnovers: 1 };
 }
@@ -61,9 +60,9 @@ impl Memory {
 /// A kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Space is allocated.
+    /// Allocates space.
     Fallocate,
-    /// A file loses its content.
+    /// Truncates a file to zero bytes.
     Truncate,
     /// A direct read.
     Read,
@@ -90,21 +89,21 @@ impl Op {
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct ClusterPlan {
-    /// Policy, as it was asked for.
+    /// Policy, as given on the command line.
     pub policy: String,
-    /// Factor on the size of the image, and on memory with it.
+    /// Factor for the size of the image and for memory.
     pub scale: f64,
-    /// Fallocates and truncates that are measured.
+    /// Number of fallocates and truncates to measure.
     pub calls: u64,
     /// Seed.
     pub seed: u64,
-    /// Whether the allocator takes the device for one with seek times.
+    /// Whether the allocator assumes a device with seek times.
     pub rotational: bool,
-    /// The lives that images have had before, one after the other beside fresh ones.
+    /// Ageings to measure one after the other, in addition to fresh images.
     pub aged: Vec<Ageing>,
-    /// What the server is short of.
+    /// Memory and load of the server.
     pub memory: Memory,
-    /// Whether all is done again with other memory, fill and size.
+    /// Whether to repeat everything with other memory, fill and size.
     pub sensitivity: bool,
 }
 
@@ -115,10 +114,10 @@ pub struct ClusterRow {
     pub workload: String,
     /// The policy.
     pub policy: String,
-    /// `fresh`, or the life that the image had before.
+    /// `fresh`, or the ageing of the image.
     #[serde(default = "crate::figures::states::fresh")]
     pub state: String,
-    /// What is other than calibrated; empty for nothing.
+    /// What differs from the calibration; empty if nothing does.
     #[serde(default)]
     pub variant: String,
     /// Cluster size in KiB; none without clusters.
@@ -129,21 +128,21 @@ pub struct ClusterRow {
     pub seed: u64,
     /// Files at the end.
     pub files: u64,
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
     /// Mean time in microseconds, on the modelled disk.
     pub mean_us: f64,
     /// Mean reads of bitmaps and maps.
     pub meta_reads_mean: f64,
-    /// Most of them in one call.
+    /// Most such reads in one call.
     pub meta_reads_max: u64,
     /// Share (0..=1) of the calls that took over 100 ms.
     pub share_over_100ms: f64,
-    /// All reads by what was read.
+    /// All metadata reads by kind.
     pub meta_reads: MetadataReads,
-    /// Mean pieces of content; 0 where there is none.
+    /// Mean pieces of content in a call; 0 for calls without content.
     pub pieces_mean: f64,
-    /// Mean extents of a file of the file system.
+    /// Mean number of extents of a file of the file system.
     pub extents_per_file: f64,
 }
 
@@ -157,7 +156,7 @@ impl crate::figures::states::Stated for ClusterRow {
     }
 }
 
-/// What is kept of one file system.
+/// The stored results of one file system.
 #[derive(Serialize, Deserialize)]
 struct Measured {
     rows: Vec<ClusterRow>,
@@ -183,7 +182,7 @@ pub struct ClusterCell<'p> {
 }
 
 impl ClusterPlan {
-    /// What to say where nearly nothing is read, because there are few bitmaps.
+    /// A warning if nearly nothing is read, because there are few bitmaps.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
         let groups = self.image_bytes() / (128 * MIB);
@@ -192,7 +191,7 @@ impl ClusterPlan {
         })
     }
 
-    /// All that decides the plan, as text.
+    /// Everything that determines the plan, as text.
     #[must_use]
     pub fn identity(&self) -> String {
         format!("{self:?}")
@@ -210,7 +209,7 @@ impl ClusterPlan {
         scaled(self.memory.spike_every, self.scale).max(8)
     }
 
-    /// What is other in a variant, and how.
+    /// The variants: what differs, and the changed plan.
     fn variants(&self) -> Vec<(&'static str, Self)> {
         let with = |memory: Memory, scale: f64| Self { memory, scale, ..self.clone() };
         let Memory { pages, spike_every, fill, calls_per_s, .. } = self.memory;
@@ -227,7 +226,7 @@ impl ClusterPlan {
                     "a tenth fewer calls a second",
                     with(Memory { calls_per_s: calls_per_s * 0.9, ..memory }, self.scale),
                 ),
-                // Memory does not grow with the disk here.
+                // Here memory does not shrink with the disk.
                 (
                     "half the disk",
                     with(
@@ -254,10 +253,10 @@ impl ClusterPlan {
         cells
     }
 
-    /// Refuses what cannot work, before anything runs.
+    /// Refuses a plan that cannot work, before anything runs.
     ///
     /// # Errors
-    /// What is wrong and what to do.
+    /// Says what is wrong and what to do.
     pub fn check(&self) -> Result<()> {
         Policy::parse(&self.policy)
             .with_context(|| format!("--policy {} (see blockyard policy list)", self.policy))?;
@@ -271,7 +270,7 @@ impl ClusterPlan {
     }
 }
 
-/// Runs every cluster size; `progress` is told before each.
+/// Runs every cluster size; `progress` is called before each.
 ///
 /// # Errors
 /// Those of [`ClusterPlan::check`], and of the file system.
@@ -279,7 +278,7 @@ pub fn run(plan: &ClusterPlan, progress: impl FnMut(usize, &str)) -> Result<(Vec
     run_kept(plan, &mut Ledger::none(), progress)
 }
 
-/// As [`run`]; what `ledger` has is not measured again, the rest is kept in it.
+/// Like [`run`]. Results in `ledger` are not measured again; new ones are added to it.
 ///
 /// # Errors
 /// As [`run`], and when a row cannot be written.
@@ -314,7 +313,7 @@ impl ClusterCell<'_> {
         name
     }
 
-    /// All that decides one file system.
+    /// Everything that determines one file system.
     fn decides(&self) -> Result<serde_json::Value> {
         let policy = format!("{:?}", Policy::parse(&self.plan.policy)?);
         Ok(
@@ -346,7 +345,7 @@ impl ClusterCell<'_> {
     }
 }
 
-/// The figures of calls, as if they were on no file system.
+/// The figures of calls; the fields of their file system are left empty.
 fn figures(op: Op, calls: &[&Call]) -> ClusterRow {
     let count = count_as_f64(u64_from_usize(calls.len().max(1)));
     let mean = |value: &dyn Fn(&Call) -> f64| calls.iter().map(|call| value(call)).sum::<f64>() / count;
@@ -373,7 +372,7 @@ fn figures(op: Op, calls: &[&Call]) -> ClusterRow {
     }
 }
 
-/// How a cluster size is called in tables.
+/// The name of a cluster size in tables.
 #[must_use]
 pub fn name_of(cluster_kib: Option<u32>) -> String {
     match cluster_kib {

@@ -2,12 +2,11 @@
 //! of 2009.
 //!
 //! A tree of the published shape (files, directories, symbolic and hard links, blocks and inodes
-//! used) is copied to a file system of each kind, directory by directory as rsync does, and e2fsck
-//! tells time and reads of each of its passes. What a layout decides is the amount read and how far
-//! it lies apart; the second shows on a device with seeks only, which is modelled ([`disk`]):
-//! strace sees e2fsck's reads, and a disk of the time says how long they take. Each published
-//! column has the policy of its time; the policy that is asked for stands beside them, with and
-//! without a linear prefix.
+//! used) is copied to a file system of each kind, directory by directory as rsync does. e2fsck then
+//! reports time and reads of each of its passes. A layout determines how much is read, and how far
+//! apart it is. The second shows only on a device with seeks, which is modelled ([`disk`]): strace
+//! sees e2fsck's reads, and a disk of the time says how long they take. Each published column has
+//! the policy of its time. The chosen policy stands next to them, with and without a linear prefix.
 
 pub mod directories;
 pub mod disk;
@@ -43,18 +42,18 @@ use reads::PassReads;
 use tree::{Directory, HomeTree};
 use vitals::Vital;
 
-/// One file system that is compared.
+/// A file system to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// Its name in rows.
     pub name: &'static str,
-    /// What places on it; `None` is the policy that was asked for.
+    /// Its allocation policy; `None` is the chosen policy.
     policy: Option<&'static str>,
-    /// Whether the allocator takes the device for one with seek times.
+    /// Whether the allocator assumes a device with seek times.
     rotational: bool,
 }
 
-/// The published columns, and the policy that was asked for in both ways.
+/// The published columns, and the chosen policy in both ways.
 const KINDS: [Kind; 5] = [
     Kind { name: "ext3", policy: Some("ext3"), rotational: true },
     Kind { name: "ext4-2008", policy: Some("ext4-2008"), rotational: true },
@@ -62,12 +61,12 @@ const KINDS: [Kind; 5] = [
     Kind { name: "linear prefix", policy: None, rotational: true },
     Kind { name: "no linear prefix", policy: None, rotational: false },
 ];
-/// Process numbers of the two halves of rsync: one makes directories and links, the other files.
+/// Process numbers of the two halves of rsync: one creates directories and links, the other files.
 const GENERATOR: u32 = 1;
 const RECEIVER: u32 = 2;
-/// MiB of the journal as it was.
+/// Size of the published journal in MiB.
 const JOURNAL_MIB: u32 = 128;
-/// Passes of e2fsck; the last row of figures is their sum.
+/// Passes of e2fsck. The last row of figures is their sum.
 pub const PASSES: usize = 5;
 /// Inodes of the published file system.
 const INODES: u64 = 2_097_152;
@@ -75,37 +74,37 @@ const INODES: u64 = 2_097_152;
 const BLOCKS_USED: u64 = 4_388_697;
 /// Its size.
 const IMAGE_BYTES: u64 = 32 * GIB;
-/// Bytes written at a time.
+/// Bytes of one write.
 const WRITE_BYTES: u64 = 128 << 10;
 
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct PassPlan {
-    /// Policy, as it was asked for.
+    /// Policy, as given on the command line.
     pub policy: String,
-    /// Factor on everything published.
+    /// Factor for all published sizes.
     pub scale: f64,
     /// Seed.
     pub seed: u64,
-    /// Whether the allocator takes the device for one with seek times, under the policy that was
-    /// asked for; `None`: once each.
+    /// Whether the allocator assumes a device with seek times under the chosen policy; `None`: once
+    /// each.
     pub rotational: Option<bool>,
-    /// The lives that images have had before, one after the other beside fresh ones.
+    /// Ageings to measure one after the other, in addition to fresh images.
     pub aged: Vec<Ageing>,
 }
 
 /// One pass of e2fsck.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pass {
-    /// Seconds by the clock.
+    /// Wall-clock seconds.
     pub real: f64,
-    /// Seconds of the processor in the program.
+    /// CPU seconds in the program.
     pub user: f64,
-    /// Seconds of the processor in the kernel.
+    /// CPU seconds in the kernel.
     pub system: f64,
     /// MiB read, as e2fsck rounds them.
     pub read_mib: f64,
-    /// MiB a second, as e2fsck tells them.
+    /// MiB a second, as e2fsck reports them.
     pub rate_mib_s: f64,
 }
 
@@ -116,26 +115,26 @@ pub struct PassRow {
     pub workload: String,
     /// The policy.
     pub policy: String,
-    /// `fresh`, or the life that the image had before.
+    /// `fresh`, or the ageing of the image.
     #[serde(default = "crate::figures::states::fresh")]
     pub state: String,
-    /// Which of [`PassPlan::kinds`].
+    /// Name of one of [`PassPlan::kinds`].
     pub kind: String,
     /// Seed.
     pub seed: u64,
-    /// Factor on the published tree.
+    /// Factor for the published tree.
     pub scale: f64,
     /// The five passes.
     pub passes: Vec<Pass>,
-    /// All of them.
+    /// Their sum.
     pub total: Pass,
     /// What e2fsck counts: label and figure, in its order.
     #[serde(default)]
     pub vitals: Vec<Vital>,
-    /// The five passes on a modelled disk; none where e2fsck's reads could not be seen.
+    /// The five passes on a modelled disk; empty if e2fsck's reads could not be seen.
     #[serde(default)]
     pub disk: Vec<DiskPass>,
-    /// Where directories lie.
+    /// The positions of directories.
     #[serde(default)]
     pub directories: DirectoryBlocks,
 }
@@ -150,11 +149,11 @@ impl crate::figures::states::Stated for PassRow {
     }
 }
 
-/// What is kept of one file system.
+/// The stored results of one file system.
 #[derive(Serialize, Deserialize)]
 struct Measured {
     rows: Vec<PassRow>,
-    /// What e2fsck read; none where that could not be seen.
+    /// What e2fsck read; none if that could not be seen.
     reads: Option<PassReads>,
     verdict: Verdict,
 }
@@ -169,7 +168,7 @@ impl crate::folder::ledger::Cell for Measured {
 }
 
 impl PassPlan {
-    /// What to say where e2fsck's whole megabytes round what is compared away.
+    /// A warning if e2fsck's rounding to whole megabytes hides the differences.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
         (self.scale < 0.1).then(|| {
@@ -180,23 +179,23 @@ impl PassPlan {
         })
     }
 
-    /// All that decides the plan, as text.
+    /// Everything that determines the plan, as text.
     #[must_use]
     pub fn identity(&self) -> String {
         format!("{self:?}")
     }
 
-    /// All that decides one file system.
+    /// Everything that determines one file system.
     fn decides(&self, kind: Kind, aged: Option<&Ageing>) -> Result<serde_json::Value> {
         let policy = format!("{:?}", self.policy_of(kind)?);
         Ok(serde_json::json!({"workload": "e4", "name": kind.name, "policy": policy, "plan": self.identity(),
                 "aged": aged.map(|aged| format!("{aged:?}"))}))
     }
 
-    /// Refuses what cannot work, before anything runs.
+    /// Refuses a plan that cannot work, before anything runs.
     ///
     /// # Errors
-    /// What is wrong and what to do.
+    /// Says what is wrong and what to do.
     pub fn check(&self) -> Result<()> {
         Policy::parse(&self.policy)
             .with_context(|| format!("--policy {} (see blockyard policy list)", self.policy))?;
@@ -208,7 +207,7 @@ impl PassPlan {
         Ok(())
     }
 
-    /// What is compared, in the order of the columns.
+    /// The file systems to compare, in the order of the columns.
     #[must_use]
     pub fn kinds(&self) -> Vec<Kind> {
         let wanted =
@@ -216,14 +215,14 @@ impl PassPlan {
         KINDS.into_iter().filter(wanted).collect()
     }
 
-    /// What is compared on images of each state.
+    /// The file systems to compare on images of each state.
     #[must_use]
     pub fn cells(&self) -> Vec<(Option<&Ageing>, Kind)> {
         let states = std::iter::once(None).chain(self.aged.iter().map(Some));
         states.flat_map(|aged| self.kinds().into_iter().map(move |kind| (aged, kind))).collect()
     }
 
-    /// Bytes that the published files take, for which an aged image has to have room.
+    /// Bytes that the published files take. An aged image must have this much free.
     fn room(&self) -> u64 {
         self.scaled(BLOCKS_USED * 4096) / 20 * 21 + 16 * MIB
     }
@@ -241,7 +240,7 @@ impl PassPlan {
     }
 }
 
-/// Runs every kind; `progress` is told before each.
+/// Runs every kind; `progress` is called before each.
 ///
 /// # Errors
 /// Those of [`PassPlan::check`], of the file system, and when e2fsck is not installed or finds
@@ -250,7 +249,7 @@ pub fn run(plan: &PassPlan, progress: impl FnMut(usize, &str)) -> Result<(Vec<Pa
     run_kept(plan, &mut Ledger::none(), progress)
 }
 
-/// As [`run`]; what `ledger` has is not measured again, the rest is kept in it.
+/// Like [`run`]. Results in `ledger` are not measured again; new ones are added to it.
 ///
 /// # Errors
 /// As [`run`], and when a row cannot be written.
@@ -283,7 +282,7 @@ pub fn run_kept(
         reads.extend(measured.reads.map(|reads| (name.to_owned(), reads)));
         verdict.add(&measured.verdict);
     }
-    // Calibrated on cells of both kinds: known when both are measured.
+    // The disk is calibrated on cells of two kinds, so both must be measured first.
     if reads.len() == rows.len() {
         let passes = disk::passes(&reads, plan.image_bytes(), plan.scale)?;
         rows.iter_mut().zip(passes).for_each(|(row, passes)| row.disk = passes);
@@ -291,7 +290,7 @@ pub fn run_kept(
     Ok((rows, verdict))
 }
 
-/// Makes a file system of a kind and copies the tree to it.
+/// Creates a file system of a kind and copies the tree to it.
 fn fill(plan: &PassPlan, kind: Kind, aged: Option<&Ageing>) -> Result<Arc<MemoryDevice>> {
     let device = Arc::new(MemoryDevice::new(plan.image_bytes()));
     let mut options =
@@ -319,8 +318,8 @@ fn fill(plan: &PassPlan, kind: Kind, aged: Option<&Ageing>) -> Result<Arc<Memory
     Ok(device)
 }
 
-/// A kind of file system as it was made in 2009. With today's `metadata_csum` pass 2 would read the
-/// inode of every directory for the seed of its checksums.
+/// A kind of file system as it was created in 2009. With today's `metadata_csum` pass 2 would read
+/// the inode of every directory for its checksum seed.
 fn profile(kind: Kind) -> mkfs::Options {
     match kind.name {
         "ext3" => mkfs::Options::ext3(),
@@ -328,12 +327,12 @@ fn profile(kind: Kind) -> mkfs::Options {
     }
 }
 
-/// A scaled one has to fit.
+/// Size of the journal in MiB. It scales with the image, so that it fits.
 fn journal_mib(plan: &PassPlan) -> u32 {
     u32::try_from(plan.scaled(u64::from(JOURNAL_MIB))).unwrap_or(JOURNAL_MIB).max(4)
 }
 
-/// What a process does.
+/// The context of a process.
 fn process(number: u32) -> OpContext {
     OpContext { colour: number, ..context(0) }
 }
@@ -345,8 +344,8 @@ struct Copy {
 }
 
 impl Copy {
-    /// Depth first, in the order of names, files of a directory before its subdirectories; further
-    /// names at the end.
+    /// Copies the tree depth first, in the order of names, files of a directory before its
+    /// subdirectories. Hard links come at the end.
     fn tree(&mut self, plan: &PassPlan) -> Result<()> {
         let tree = HomeTree::new(plan);
         let mut files = Vec::new();
@@ -356,7 +355,7 @@ impl Copy {
             self.fill(directory, inode, &mut files)?;
             let mut below = directory.directories.clone();
             below.sort_by(|one, other| tree.directories[*other].name.cmp(&tree.directories[*one].name));
-            // Made when its turn comes, before what is in it.
+            // A directory is created when its turn comes, before its content.
             waiting.extend(below.into_iter().map(|number| (number, inode)));
             if let Some((next, parent)) = waiting.pop() {
                 let name = &tree.directories[next].name;
@@ -392,7 +391,7 @@ impl Copy {
         Ok(self.fs.create(&process(by), parent, name.as_bytes(), &new)?)
     }
 
-    /// As rsync makes it: under another name until it is whole.
+    /// Creates a file like rsync: under another name until it is complete.
     fn file(&self, directory: InodeNr, name: &str, bytes: u64) -> Result<InodeNr> {
         let early = format!(".{name}.Xy12Zw");
         let inode = self.make(RECEIVER, directory, &early, FileType::Regular)?;
@@ -411,7 +410,7 @@ impl Copy {
     }
 }
 
-/// Has e2fsck tell its passes, and once more tell what it reads.
+/// Runs e2fsck twice: for its passes, and for its reads.
 fn judge(
     plan: &PassPlan,
     kind: Kind,
@@ -443,7 +442,7 @@ fn judge(
     Ok((row, reads))
 }
 
-/// The passes and the total of what `e2fsck -tt` prints.
+/// The passes and their total from the output of `e2fsck -tt`.
 fn passes(text: &str) -> Result<(Vec<Pass>, Pass)> {
     let mut found = vec![Pass::default(); PASSES];
     let mut total = Pass::default();
@@ -501,7 +500,7 @@ mod tests {
         assert_eq!((total.real, total.read_mib, total.rate_mib_s), (7.0, 99.0, 45.07));
     }
 
-    /// ext3 has no note of unused inodes and maps blocks one by one: e2fsck reads more.
+    /// ext3 does not record unused inodes and maps blocks one by one, so e2fsck reads more.
     #[test]
     fn ext4_needs_fewer_reads_than_ext3() {
         let plan = PassPlan {
@@ -519,8 +518,8 @@ mod tests {
         assert!(verdict.is_clean() && verdict.images == 5);
         for ext4 in &rows[1..] {
             assert!(rows[0].passes[0].read_mib > 2.0 * ext4.passes[0].read_mib, "{rows:?}");
-            // Checksums of directories made pass 2 read every directory's inode on ext4: 28 and 36
-            // MB at a fifth of the scale.
+            // A regression: with checksums of directories, pass 2 read every directory's inode on
+            // ext4: 28 and 36 MB at a fifth of the scale.
             assert!((rows[0].passes[1].read_mib - ext4.passes[1].read_mib).abs() <= 1.0, "{rows:?}");
         }
         let policies: Vec<&str> = rows.iter().map(|row| row.policy.as_str()).collect();
@@ -547,7 +546,7 @@ mod tests {
         assert_eq!(said(0.1), None);
     }
 
-    /// 0.005 of 2,097,152 are 10,485, rounded up to whole blocks of inodes in both groups.
+    /// 0.005 of 2,097,152 inodes are 10,485, rounded up to whole blocks of inodes in both groups.
     #[test]
     fn the_image_has_the_published_inodes_at_its_scale() {
         let plan = PassPlan {

@@ -1,8 +1,8 @@
-//! The published experiments as a whole: which cells to run, and their tables with our figures
-//! beside the published ones.
+//! The published experiments: which cells to run, and their tables with our figures next to the
+//! published ones.
 //!
-//! Published rates come from other machines. They stand in rows and columns marked as published;
-//! what may be compared is how figures change with workers and policies, never a rate with a rate.
+//! Published rates come from other machines and are in rows and columns marked as published.
+//! Compare how figures change with workers and policies, never a rate with a rate.
 
 use crate::figures::Table;
 use crate::figures::plot::Chart;
@@ -20,7 +20,7 @@ pub enum Experiment {
     Patches,
     /// E2: round-robin allocation (February 2026), its three fio jobs. Its maps are `lab run copy`.
     Rotation,
-    /// All that `yard` is judged by, beside the others.
+    /// Everything that `yard` is judged by, compared with the others.
     Yard,
 }
 
@@ -28,7 +28,7 @@ impl Experiment {
     /// Names on the command line.
     pub const NAMES: [&str; 4] = ["e1", "e1-patches", "e2", "yard"];
 
-    /// By its name.
+    /// The experiment of that name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
@@ -62,7 +62,7 @@ impl Experiment {
         }
     }
 
-    /// The published tables with ours beside.
+    /// The published tables with our figures next to them.
     #[must_use]
     pub fn tables(self, rows: &[Row]) -> Vec<Table> {
         match self {
@@ -73,7 +73,7 @@ impl Experiment {
         }
     }
 
-    /// The tables, states of images beside each other; `yard` has them in its rows.
+    /// The tables, with states of images next to each other; `yard` has them in its rows.
     #[must_use]
     pub fn tables_by_state(self, rows: &[Row]) -> Vec<Table> {
         match self {
@@ -82,7 +82,7 @@ impl Experiment {
         }
     }
 
-    /// Charts that put the published figures and ours on one axis.
+    /// Charts that show the published figures and ours on one axis.
     #[must_use]
     pub fn charts(self, rows: &[Row]) -> Vec<Chart> {
         match self {
@@ -129,7 +129,7 @@ mod tests {
         let tables = Experiment::Series.tables(&rows(Experiment::Series));
         let [contention, series, append, predicted @ ..] = &tables[..] else { panic!("three tables") };
         assert_eq!(predicted.len(), 5);
-        // Of two workers: nothing published on one CPU fewer than all, so no ratio.
+        // Nothing was published for two workers, fewer than all CPUs, so there is no ratio.
         assert_eq!(predicted[0].heads, ["workers", "1", "2"]);
         assert!(predicted[0].rows[9][1..].iter().all(|cell| cell.parse::<f64>().is_ok()));
         assert_eq!(predicted[1].rows[2][..4], ["2 x AMD 9654, 96 workers", "0", "3450", "-"]);
@@ -179,8 +179,8 @@ mod tests {
         assert_eq!(tables[0].rows.len(), 30);
         assert_eq!(cell(&tables[0], 0, "of base"), "1.00");
         assert_eq!(cell(&tables[0], 15, "of whole"), "1.00");
-        // Patch upon patch, on both machines and in both scan modes; nothing is published of four
-        // workers.
+        // One patch after another, on both machines and in both scan modes. Nothing was published
+        // for four workers.
         assert_eq!((tables[1].rows.len(), tables[1].heads.len()), (9, 13));
         assert!(tables[1].rows.iter().all(|row| row[2].parse::<f64>().is_ok() && row[11] != "-"));
         // Patch 11 shows where scanning is switched.
@@ -192,7 +192,7 @@ mod tests {
     fn yard_is_judged_in_one_table() {
         let setup = Setup { workers: Some(vec![2]), ..small() };
         let plans = Experiment::Yard.plans(&setup);
-        // Threads and overlap of each workload, both machines, three lives.
+        // Threads and overlap of each workload, both machines, three ageings.
         assert_eq!(plans.len(), 5 + 5 + 2 + 3);
         let kept = [0, 5, 10].map(|at| run(&plans[at], |_, _| ()).unwrap().rows).concat();
         let tables = Experiment::Yard.tables_by_state(&kept);

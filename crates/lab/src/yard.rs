@@ -1,9 +1,9 @@
-//! `yard` beside the others, all that it is judged by in one table: by threads, where all
-//! operations of a round overlap, on many virtual CPUs, and on images that were used before.
+//! Compares `yard` with the others. Everything that it is judged by is in one table: with threads,
+//! with overlapping operations in each round, on many virtual CPUs, and on aged images.
 //!
-//! A row is one figure of one cell: yard's, the best other's, how they relate, and a mark where
-//! yard loses. Figures of cells with repetitions are medians; extents a file by threads are also
-//! counted: in how many repetitions yard had at most the best other's median.
+//! A row is one figure of one cell: yard's value, the best other's, their ratio, and a mark if yard
+//! loses. Figures of repeated cells are medians. For extents a file with threads, the repetitions
+//! in which yard is at most at the best other's median are counted, too.
 
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 
@@ -15,9 +15,9 @@ use crate::run::{ImageSource, Plan, Setup};
 use crate::runner::Limit;
 use crate::workload::{GIB, Workload};
 
-/// The one that is judged.
+/// The policy that is judged.
 const OURS: &str = "yard";
-/// All others that place on the images of today.
+/// All other policies for today's images.
 const OTHERS: [&str; 9] = [
     "linux-6.16",
     "linux-6.18",
@@ -29,9 +29,9 @@ const OTHERS: [&str; 9] = [
     "first-fit",
     "best-fit",
 ];
-/// What it is compared with where the others were not made for it.
+/// The reference where the others were not designed for the case.
 const LINUX: &str = "linux-6.18";
-/// Data is allocated while it is written: fio's preallocation would leave nothing to do.
+/// Data is allocated while it is written. With fio's preallocation there would be nothing to do.
 const WORKLOADS: [&str; 5] = [
     "fallocate2",
     "append64",
@@ -41,17 +41,17 @@ const WORKLOADS: [&str; 5] = [
 ];
 const WORKERS: [u32; 3] = [2, 8, 64];
 const VIRTUAL_CPUS: u32 = 96;
-/// Operations of a worker where turns are counted.
+/// Operations of a worker where their number is the limit.
 const OPS: u64 = 1000;
 const LIVES: [&str; 3] = ["mail", "build", "database"];
-/// Size of the images that had a life.
+/// Size of the aged images.
 const AGED_BYTES: u64 = 64 * GIB;
 
-/// A rate that is this share of the best other's does not lose.
+/// A rate of at least this share of the best other's does not lose.
 const RATE_KEPT: f64 = 0.97;
-/// On virtual CPUs the rate is to be so many times Linux's.
+/// On virtual CPUs the rate must be this multiple of Linux's.
 const VIRTUAL_GAIN: f64 = 1.5;
-/// Share of repetitions in which yard is to have at most the best other's extents a file.
+/// Share of repetitions in which yard must have at most the best other's extents a file.
 const REPETITIONS_HELD: f64 = 0.9;
 
 pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
@@ -81,7 +81,7 @@ pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
     plans
 }
 
-/// A number of operations, so that it repeats.
+/// Limits a cell by a number of operations, so that it repeats.
 fn counted(setup: &Setup, workload: &Workload) -> Limit {
     let ops = (!workload.ends_by_itself()).then(|| setup.limit.ops_per_worker.unwrap_or(OPS));
     Limit { time: None, ops_per_worker: ops, fsync_end: false }
@@ -94,14 +94,14 @@ struct Judged {
     rule: Rule,
 }
 
-/// When yard loses.
+/// The rule by which yard loses.
 #[derive(Clone, Copy)]
 enum Rule {
-    /// Below this share of the best other, which has the most.
+    /// Below this share of the best other, which is the one with the most.
     Most(f64),
-    /// Above the best other, which has the least.
+    /// Above the best other, which is the one with the least.
     Least,
-    /// As `Least`, in more than a tenth of the repetitions.
+    /// Like `Least`, but in more than a tenth of the repetitions.
     MostlyLeast,
 }
 
@@ -162,12 +162,12 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     vec![table]
 }
 
-/// What a row of the table says.
+/// A row of the table.
 struct Line {
     ours: f64,
     best: f64,
     of: String,
-    /// Repetitions in which ours was at most the best, and all.
+    /// Repetitions in which ours was at most the best, and all repetitions.
     held: Option<(usize, usize)>,
     loses: bool,
 }

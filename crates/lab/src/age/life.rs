@@ -1,13 +1,13 @@
-//! One life: operations drawn by a profile's rates, carried out one after the other.
+//! Ageing one image: operations drawn by a profile's rates, performed one after the other.
 //!
-//! Files of a kind take at most their share of the space that files may take: up to it a deletion
-//! that was drawn becomes a creation, the more often the more space there is; beyond it what would
-//! take space becomes a deletion. So a life begins by filling the image and goes on around its
-//! utilisation. Write-back starts at an amount of dirty data, or with the change where the kind
-//! says so; commits come after a number of operations and an amount of data, as a clock's would.
+//! Files of a kind take at most their share of the space for files. Below it, a drawn deletion may
+//! become a creation, the more often the more space there is. Above it, an operation that would
+//! take space becomes a deletion. So ageing first fills the image, then goes on around its
+//! utilisation. Write-back starts at an amount of dirty data, or with the change if the kind says
+//! so. Commits come after a number of operations and an amount of data, as a clock's would.
 //!
-//! Invariant: the files of a kind stand in a row, and those of a batch together in it, so that a
-//! batch goes as a whole.
+//! Invariant: the files of a kind form a queue in which those of a batch are adjacent, so that a
+//! batch is deleted as a whole.
 
 use std::collections::VecDeque;
 
@@ -29,31 +29,31 @@ use crate::workload::scale::{scaled, whole};
 
 /// Bytes of one write call.
 const WRITE_BYTES: u64 = MIB;
-/// Dirty data that starts a write-back of all of it, below the engine's own limit.
+/// Amount of dirty data that starts a write-back of all of it, below the engine's own limit.
 const DIRTY_BYTES: u64 = 48 * MIB;
-/// Data, and operations, between two commits.
+/// Bytes, and operations, between two commits.
 const COMMIT_BYTES: u64 = 1280 * MIB;
 const COMMIT_OPERATIONS: u64 = 5000;
 /// Operations after which the next ones come from another CPU slot.
 const OPERATIONS_PER_CPU: u64 = 1000;
-/// Operations after which the free space of the image is looked at again.
+/// Operations between two checks of the image's free space.
 const LOOK_EVERY: u64 = 256;
-/// Bytes of a block, for what a file takes; larger ones only make the estimate low, and the look at
-/// the image corrects it.
+/// Assumed bytes of a block, to estimate what a file takes. With larger blocks the estimate is only
+/// low, and the check of the image corrects it.
 const BLOCK: u64 = 4096;
 
-/// What an operation does.
+/// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Makes a file.
+    /// Creates a file.
     Create,
-    /// Lets one grow.
+    /// Appends to a file.
     Append,
-    /// Overwrites a piece of one.
+    /// Overwrites a piece of a file.
     Overwrite,
-    /// Writes one under another name, which takes its place.
+    /// Writes a file under another name, then renames it over the old one.
     Replace,
-    /// Removes one.
+    /// Removes a file.
     Delete,
 }
 
@@ -84,44 +84,44 @@ impl What {
     }
 }
 
-/// What was done.
+/// What an ageing did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deeds {
     /// Operations in the order of [`What::ALL`].
     counts: [u64; 5],
     /// Bytes written to files.
     pub written_bytes: u64,
-    /// Files that are there.
+    /// Number of files at the end.
     pub files: u64,
-    /// Operations that found no room.
+    /// Operations that found no space.
     pub no_room: u64,
 }
 
 impl Deeds {
-    /// How many operations of one kind.
+    /// Number of operations of one kind.
     #[must_use]
     pub const fn of(&self, what: What) -> u64 {
         self.counts[what.index()]
     }
 
-    /// All of them.
+    /// Number of all operations.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.counts.iter().sum()
     }
 }
 
-/// A file that is there.
+/// An existing file.
 #[derive(Clone, Copy)]
 struct File {
     inode: InodeNr,
-    /// Which of its kind's directories.
+    /// Index of its directory among those of its kind.
     directory: u32,
-    /// Its name is made of it.
+    /// Number that its name is made from.
     number: u32,
     /// Its size.
     size: u64,
-    /// What it takes, about.
+    /// Bytes that it takes, approximately.
     taken: u64,
 }
 
@@ -131,22 +131,22 @@ struct Files {
     directories: Vec<InodeNr>,
     files: VecDeque<File>,
     taken: u64,
-    /// What they may take.
+    /// Bytes that they may take.
     most: u64,
     next: u32,
 }
 
-/// A file system, and who uses it.
+/// A file system that is being aged.
 pub(super) struct Life {
     fs: FileSystem,
     kinds: Vec<Files>,
-    /// Sums of the rates: up to which draw what is done to which kind.
+    /// Cumulative rates: each entry is the upper bound of the draws for one operation on one kind.
     rates: Vec<(f64, usize, What)>,
     random: ChaCha8Rng,
     zeroes: Vec<u8>,
     cpus: u32,
     deeds: Deeds,
-    /// Free blocks below which nothing is made.
+    /// With fewer free blocks than this nothing is created.
     blocks_kept: u64,
     is_full: bool,
     looked: u64,
@@ -154,7 +154,7 @@ pub(super) struct Life {
     committed: (u64, u64),
 }
 
-/// Whether an operation found room.
+/// Whether an operation found space.
 #[derive(PartialEq, Eq)]
 enum Room {
     Found,
@@ -162,7 +162,7 @@ enum Room {
 }
 
 impl Life {
-    /// Makes the directories; files may take `most` bytes.
+    /// Creates the directories; files may take `most` bytes.
     pub(super) fn begin(fs: FileSystem, profile: &Profile, most: u64, who: &Circumstances) -> Result<Self> {
         let statistics = fs.statistics();
         let mut rates = Vec::new();
@@ -196,11 +196,11 @@ impl Life {
         Ok(life)
     }
 
-    /// The directories of a kind.
+    /// Creates the directories of a kind.
     fn settle(&self, kind: &Kind, most: u64) -> Result<Files> {
         let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
         let ctx = context(0);
-        // An image may have been aged before.
+        // The image may have been aged before.
         let mut number = 0u32;
         let top = loop {
             match self.fs.create(&ctx, InodeNr::ROOT, format!("{}{number}", kind.name).as_bytes(), &new) {
@@ -220,7 +220,7 @@ impl Life {
         })
     }
 
-    /// Goes on until `left` says that no operation is left.
+    /// Runs until `left` says that no operation is left.
     pub(super) fn live(&mut self, left: impl Fn(&Deeds) -> u64) -> Result<()> {
         loop {
             let left = left(&self.deeds);
@@ -231,14 +231,14 @@ impl Life {
         }
     }
 
-    /// Brings everything to the device.
+    /// Writes everything to the device.
     pub(super) fn end(mut self) -> Result<Deeds> {
         self.deeds.files = self.kinds.iter().map(|files| u64_from_usize(files.files.len())).sum();
         self.fs.close(&context(0)).context("close the image")?;
         Ok(self.deeds)
     }
 
-    /// The next operation, or batch of at most `left` of them.
+    /// Performs the next operation, or a batch of at most `left` of them.
     fn step(&mut self, left: u64) -> Result<()> {
         let (number, what) = self.draw();
         let what = self.fitting(number, what);
@@ -256,7 +256,7 @@ impl Life {
             self.commit()?;
         }
         if self.deeds.operations() == before {
-            // Nothing of that kind is there, or nothing fits: it was tried, which ends every life.
+            // No such file exists, or nothing fits. Count the attempt, so that every run ends.
             self.deeds.counts[what.index()] += 1;
         }
         self.keep_up()
@@ -270,7 +270,7 @@ impl Life {
         (number, what)
     }
 
-    /// What was drawn, or what the space allows or asks for instead.
+    /// The drawn operation, or the one that the space allows or calls for instead.
     fn fitting(&mut self, number: usize, what: What) -> What {
         let share = self.random.random::<f64>();
         let files = &self.kinds[number];
@@ -280,7 +280,7 @@ impl Life {
             _ if files.files.is_empty() => What::Create,
             What::Delete if !is_full && share > fullness => What::Create,
             What::Create | What::Append if is_full => What::Delete,
-            // A hole that is filled takes space, too.
+            // Filling a hole takes space, too.
             What::Overwrite if self.is_full && files.kind.made == Made::Sparse => What::Delete,
             What::Create | What::Append | What::Overwrite | What::Replace | What::Delete => what,
         }
@@ -290,7 +290,7 @@ impl Life {
         context(u32_from_u64(self.deeds.operations() / OPERATIONS_PER_CPU % u64_from_u32(self.cpus)))
     }
 
-    /// A batch of files, in one directory. One that finds no room is taken back.
+    /// Creates a batch of files in one directory. A batch that finds no space is removed again.
     fn create(&mut self, number: usize, left: u64) -> Result<Room> {
         let kind = self.kinds[number].kind.clone();
         let directory = self.random.random_range(0..kind.directories);
@@ -309,7 +309,7 @@ impl Life {
         Ok(Room::Found)
     }
 
-    /// A file at the end of its kind's row.
+    /// Creates a file at the end of its kind's queue.
     fn make(&mut self, number: usize, directory: u32, size: u64) -> Result<Room> {
         let ctx = self.ctx();
         let files = &mut self.kinds[number];
@@ -320,7 +320,8 @@ impl Life {
         let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
         let inode = match self.fs.create(&ctx, parent, &name_of(name), &new) {
             Err(error) if is_full(&error) => {
-                // Nothing was made: a row has no gap, so an empty place is not left in it.
+                // No file was created. A placeholder keeps the batch complete; the caller removes
+                // it.
                 files.files.push_back(File {
                     inode: InodeNr::ROOT,
                     directory,
@@ -355,7 +356,7 @@ impl Life {
         Ok(room)
     }
 
-    /// Zeroes at a place; gives what was written of them.
+    /// Writes zeroes at an offset; returns how many bytes were written.
     fn write(&mut self, ctx: &OpContext, inode: InodeNr, at: u64, length: u64) -> Result<(Room, u64)> {
         let mut done = 0;
         while done < length {
@@ -371,7 +372,7 @@ impl Life {
         Ok((Room::Found, done))
     }
 
-    /// A file was changed, and is closed.
+    /// Closes a changed file.
     fn changed(&mut self, ctx: &OpContext, number: usize, inode: InodeNr) -> Result<()> {
         if self.kinds[number].kind.fsync {
             self.fs.write_back_file(ctx, inode).context("write back")?;
@@ -379,7 +380,7 @@ impl Life {
         Ok(self.fs.release_inode(ctx, inode, true)?)
     }
 
-    /// One of the files that changes meet, the newest first.
+    /// Draws a file to change, preferring the newest.
     fn any(&mut self, number: usize) -> usize {
         let files = &self.kinds[number];
         let count = files.files.len();
@@ -421,8 +422,8 @@ impl Life {
         self.fs.open_inode(inode, true)?;
         let (room, written) = self.write(&ctx, inode, at, length)?;
         if made == Made::Sparse {
-            // About: pieces that meet are counted twice, and the look at the image says what is
-            // true.
+            // An estimate: overlapping pieces are counted twice, and the check of the image
+            // corrects it.
             let more = written.next_multiple_of(BLOCK).min(size.next_multiple_of(BLOCK) - taken);
             let files = &mut self.kinds[number];
             files.files[index].taken += more;
@@ -433,8 +434,8 @@ impl Life {
         Ok(room)
     }
 
-    /// Written under another name, written back as Linux does before a name is replaced, and
-    /// renamed.
+    /// Writes the file under another name, writes it back as Linux does before it replaces a name,
+    /// and renames it.
     fn replace(&mut self, number: usize) -> Result<Room> {
         let index = self.any(number);
         let kind = &self.kinds[number].kind;
@@ -460,7 +461,7 @@ impl Life {
         Ok(room)
     }
 
-    /// A batch goes: its place in the row is taken by the last one.
+    /// Deletes a batch, after moving it to the end of the queue.
     fn delete(&mut self, number: usize, left: u64) -> Result<Room> {
         let files = &mut self.kinds[number];
         let batch = usize_from_u32(files.kind.batch).min(files.files.len());
@@ -487,14 +488,14 @@ impl Life {
         Ok(Room::Found)
     }
 
-    /// Removes a file, the last of its row.
+    /// Removes the last file of a queue.
     fn remove(&mut self, number: usize, last: usize) -> Result<()> {
         let ctx = self.ctx();
         let files = &mut self.kinds[number];
-        debug_assert_eq!(last + 1, files.files.len(), "files go from the end of their row");
+        debug_assert_eq!(last + 1, files.files.len(), "files are removed from the end of their queue");
         let Some(file) = files.files.pop_back() else { return Ok(()) };
         files.taken -= file.taken;
-        // The place of one that was never made.
+        // A placeholder has no file to remove.
         if file.inode != InodeNr::ROOT {
             let parent = files.directories[usize_from_u32(file.directory)];
             self.fs.unlink(&ctx, parent, &name_of(file.number)).context("remove a file")?;
@@ -502,7 +503,7 @@ impl Life {
         Ok(())
     }
 
-    /// Write-back, commits, and a look at the free space, when it is time.
+    /// Writes back, commits, and checks the free space when it is time.
     fn keep_up(&mut self) -> Result<()> {
         if self.dirty >= DIRTY_BYTES {
             self.dirty = 0;
@@ -532,7 +533,7 @@ fn name_of(number: u32) -> Vec<u8> {
     format!("f{number:08x}").into_bytes()
 }
 
-/// Whether an operation found no room.
+/// Whether an error means that there is no space.
 fn is_full(error: &Error) -> bool {
     matches!(error, Error::NoSpace | Error::NoInodes)
 }

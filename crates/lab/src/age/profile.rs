@@ -1,9 +1,9 @@
-//! Profiles of lives: what files a file system holds, and what is done to them, as data with where
-//! each number comes from.
+//! Ageing profiles: the files of a file system and what is done to them, as data, with the source
+//! of each number.
 //!
-//! A profile is a list of kinds of files. Each has sizes, a share of the space that files may take,
-//! and rates: how often one of them is made, grows, is overwritten, is written anew under another
-//! name, or goes, in relation to all rates of the profile.
+//! A profile is a list of kinds of files. Each has sizes, a share of the space for files, and
+//! rates: how often a file is created, grows, is overwritten, is rewritten under another name, or
+//! is deleted, relative to all rates of the profile.
 
 use anyhow::{Context, Result, ensure};
 use blockyard_disk::num::count_as_f64;
@@ -21,17 +21,17 @@ const BUILT_IN: [&str; 5] = [
     include_str!("../../profiles/database.json"),
 ];
 
-/// A life.
+/// A profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// Its name on the command line and in rows.
     pub name: String,
-    /// What it is.
+    /// A description.
     pub about: String,
     /// Where the numbers come from.
     pub sources: Vec<String>,
-    /// Share (0..1) of the free space that files come to take.
+    /// Share (0..1) of the free space that files fill.
     pub utilisation: f64,
     /// The kinds of files.
     pub kinds: Vec<Kind>,
@@ -43,42 +43,42 @@ pub struct Profile {
 pub struct Kind {
     /// Their name.
     pub name: String,
-    /// Directories that they lie in.
+    /// Number of their directories.
     pub directories: u32,
-    /// Share (0..=1) of the space that files may take.
+    /// Share (0..=1) of the space for files.
     pub share: f64,
-    /// Files that are made, and go, together, in one directory.
+    /// Number of files that are created and deleted together, in one directory.
     pub batch: u32,
-    /// How they come to their size.
+    /// How they get their size.
     pub made: Made,
-    /// Which of them go first.
+    /// Which of them are deleted first.
     pub order: Order,
-    /// Whether each change is written back at once.
+    /// Whether each change is written back immediately.
     pub fsync: bool,
-    /// How much the newest are preferred by what changes files: 1 for not at all, 3: half of the
-    /// changes meet the newest eighth.
+    /// How strongly changes prefer the newest files. 1: not at all; 3: half of the changes go to
+    /// the newest eighth.
     pub newest: f64,
     /// Their sizes.
     pub size: Sizes,
     /// Sizes of appends and overwrites.
     pub piece: Sizes,
-    /// How often what is done.
+    /// How often each operation is drawn.
     pub rates: Rates,
 }
 
-/// How a file comes to its size.
+/// How a file gets its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Made {
     /// It is written.
     Written,
-    /// Its space is allocated; overwrites put content into it.
+    /// It is preallocated; overwrites fill it.
     Preallocated,
-    /// It has its size and no space; overwrites take it.
+    /// It has its size but no blocks; overwrites allocate them.
     Sparse,
 }
 
-/// Which files go first.
+/// Which files are deleted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -88,11 +88,11 @@ pub enum Order {
     Oldest,
 }
 
-/// A log-normal distribution, cut.
+/// A truncated log-normal distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sizes {
-    /// Half are smaller, in KiB.
+    /// The median in KiB.
     pub median_kib: f64,
     /// Standard deviation of the logarithm.
     pub spread: f64,
@@ -100,30 +100,30 @@ pub struct Sizes {
     pub most_kib: u64,
 }
 
-/// Weights of what is done.
+/// Weights of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rates {
-    /// A batch of files is made.
+    /// Creating a batch of files.
     pub create: f64,
-    /// A file grows.
+    /// Appending to a file.
     pub append: f64,
-    /// A piece of a file is overwritten.
+    /// Overwriting a piece of a file.
     pub overwrite: f64,
-    /// A file is written under another name, which then takes its place.
+    /// Writing a file under another name, which then replaces it.
     pub replace: f64,
-    /// A batch of files goes.
+    /// Deleting a batch of files.
     pub delete: f64,
 }
 
 impl Profile {
-    /// Names of the profiles that are built in.
+    /// Names of the built-in profiles.
     pub const NAMES: [&str; 5] = ["mail", "build", "phone", "vm", "database"];
 
-    /// One that is built in, else a file.
+    /// Opens a built-in profile, or else a file.
     ///
     /// # Errors
-    /// When it is neither, or does not hold together.
+    /// When it is neither, or is inconsistent.
     pub fn open(name: &str) -> Result<Self> {
         if let Some(at) = Self::NAMES.iter().position(|known| *known == name) {
             return Self::parse(BUILT_IN[at]);
@@ -179,7 +179,7 @@ impl Sizes {
         Ok(())
     }
 
-    /// A size in bytes, at least 1.
+    /// Draws a size in bytes, at least 1.
     pub(super) fn draw(self, random: &mut ChaCha8Rng) -> u64 {
         let kib = self.median_kib * (self.spread * normal(random)).exp();
         whole(kib * count_as_f64(KIB)).clamp(1, self.most_kib * KIB)

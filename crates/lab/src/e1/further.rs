@@ -1,11 +1,13 @@
-//! The arms of `--policy`, which nobody published: a table of their own, all ways side by side.
+//! The arms of `--policy`, which nobody published, in a table of their own, with all interleavings
+//! side by side.
 
 use blockyard_disk::num::count_as_f64;
 
 use crate::figures::Table;
 use crate::figures::row::{Interleave, Row};
 
-/// A line for each cell of an arm that is not among `known`, repetitions apart; none without any.
+/// A row for each cell of an arm that is not in `known`, without repetitions; none without such
+/// arms.
 pub(super) fn table(rows: &[Row], known: &[impl AsRef<str>]) -> Option<Table> {
     let is_known = |row: &Row| known.iter().any(|arm| arm.as_ref() == row.policy);
     let heads = [

@@ -1,5 +1,5 @@
-//! The scalability series patch by patch in virtual time: each alone on the base, each left out of
-//! the whole, and what is waited for when there are more CPUs.
+//! The scalability series patch by patch in virtual time: each patch alone on the base, each left
+//! out of the whole, and the waits when there are more CPUs.
 
 use blockyard_disk::num::count_as_f64;
 
@@ -12,13 +12,13 @@ use crate::run::{Plan, Setup};
 
 const MACHINE: &str = Machine::NAMES[1];
 const CPUS: u32 = 96;
-/// Numbers of CPUs at which the next bottleneck is looked for.
+/// Numbers of CPUs at which to look for the next bottleneck.
 const MORE_CPUS: [u32; 3] = [96, 256, 1024];
 const BASE: &str = "linux-6.16:scan=optimized";
 const WHOLE: &str = "linux-6.18:scan=optimized";
 
-/// What is turned on the base, with the patches' numbers. 15 to 17 build on each other; 5 without 4
-/// was never a kernel.
+/// What is changed in the base, with the numbers of the patches. 15 to 17 build on each other; 5
+/// without 4 was never a kernel.
 const ALONE: [(&str, &str); 14] = [
     ("1", "busy=skip"),
     ("2", "stream_goal=group-only"),
@@ -36,7 +36,7 @@ const ALONE: [(&str, &str); 14] = [
     ("15 to 17", "order_index=by-group:visit=scan:sweep=per-range"),
 ];
 
-/// What patch 11 changes shows only where scanning is switched at run time.
+/// Patch 11 shows only where scanning is switched at run time.
 const SWITCHED: [(&str, &str); 4] = [
     ("base", BASE),
     ("base with 11", "linux-6.16:scan=optimized:scan_toggle=prune"),
@@ -44,7 +44,7 @@ const SWITCHED: [(&str, &str); 4] = [
     ("whole", WHOLE),
 ];
 
-/// What is turned back in the whole.
+/// What is reverted in the whole.
 const LEFT_OUT: [(&str, &str); 14] = [
     ("1", "busy=wait"),
     ("2", "stream_goal=offset"),
@@ -62,7 +62,7 @@ const LEFT_OUT: [(&str, &str); 14] = [
     ("15 to 17", "order_index=fifo:visit=choose:sweep=per-set"),
 ];
 
-/// Base, whole, and each with a patch turned.
+/// The base, the whole, and each with one patch changed.
 fn arms() -> impl Iterator<Item = String> {
     let alone = ALONE.iter().map(|(_, turned)| format!("{BASE}:{turned}"));
     let left_out = LEFT_OUT.iter().map(|(_, turned)| format!("{WHOLE}:{turned}"));
@@ -151,7 +151,7 @@ fn per_op(row: &Row, count: Option<u64>) -> String {
     format!("{:.2}", count.map_or(0.0, count_as_f64) / count_as_f64(row.ops.max(1)))
 }
 
-/// Patch 11 where it acts: scanning is switched each time the first worker's file is full.
+/// Patch 11 where it matters: scanning is switched each time the first worker's file is full.
 fn switched(rows: &[Row]) -> Table {
     let mut table = Table::new(
         format!("scanswitch in virtual time, {MACHINE}: patch 11, scanning switched at run time"),
@@ -172,7 +172,7 @@ fn switched(rows: &[Row]) -> Table {
     table
 }
 
-/// Microseconds an operation by lock and line, for more and more CPUs.
+/// Microseconds an operation spends on each lock and line, for more and more CPUs.
 fn bottlenecks(rows: &[Row]) -> Table {
     let whole = wholes(rows);
     let heads = std::iter::once("lock or line, us/op".to_owned())
@@ -203,7 +203,7 @@ pub(crate) fn chart(rows: &[Row]) -> Chart {
     }
 }
 
-/// The names that are waited for most anywhere, each over CPUs.
+/// The locks and lines with the longest waits anywhere, each by number of CPUs.
 fn lines(rows: &[&Row]) -> Vec<Series> {
     let mut names: Vec<String> = Vec::new();
     for row in rows {

@@ -1,4 +1,5 @@
-//! E1 in virtual time: what the published machines should have measured, beside what they did.
+//! E1 in virtual time: what the model predicts for the published machines, next to what was
+//! measured on them.
 
 use blockyard_disk::num::count_as_f64;
 
@@ -10,16 +11,16 @@ use crate::machine::Machine;
 use crate::run::{ImageSource, Plan, Setup};
 use crate::runner::Limit;
 
-/// Operations of each worker, where no number is asked for.
+/// Operations of each worker when no number is given.
 const OPS: u64 = 1000;
-/// The machine of the contention table and of append64, whose own was not published: its one-worker
-/// rate lies nearest.
+/// The machine for the contention table and append64, whose own was not published. Its rate with
+/// one worker is nearest.
 const UNNAMED: &str = Machine::NAMES[0];
 
-/// The same with workers that are far from each other: where they were was not published.
+/// The same machine with workers far from each other. Where they ran was not published.
 const SPREAD: &str = "kunpeng-920:spread";
 
-/// A plan in virtual time on a machine that is built in.
+/// A plan in virtual time on a built-in machine.
 pub(super) fn plan(
     setup: &Setup,
     machine: &str,
@@ -201,7 +202,7 @@ fn append64(rows: &[&Row]) -> Table {
     table
 }
 
-/// The most that is waited for, first.
+/// Waits in descending order.
 pub(super) fn by_weight(row: &Row) -> Vec<&Waits> {
     let mut waits: Vec<&Waits> = row.waits.iter().collect();
     waits.sort_by_key(|waits| (std::cmp::Reverse(waits.wait_ns + waits.moved_ns), &waits.name));

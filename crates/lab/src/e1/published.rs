@@ -1,12 +1,11 @@
-//! Published figures, for print beside ours and marked as such.
+//! Published figures, printed next to ours and marked as published.
 //!
-//! They come from other machines: what may be compared is ratios and shapes, never absolute
-//! numbers.
+//! They come from other machines: only ratios and shapes may be compared, never absolute numbers.
 
 /// One column of the append test: 64 threads appending 4 KiB by fallocate to 1 GiB files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Append64 {
-    /// Which kernel and scan mode.
+    /// Kernel and scan mode.
     pub arm: &'static str,
     /// MiB a second.
     pub bandwidth_mib_s: f64,
@@ -14,7 +13,7 @@ pub(super) struct Append64 {
     pub average_free_extent_kb: u64,
     /// Number of free extents.
     pub free_extents: u64,
-    /// Average extents a file.
+    /// Average number of extents a file.
     pub extents_per_file: u64,
     /// Average size of an extent in KiB.
     pub kb_per_extent: u64,
@@ -62,7 +61,7 @@ pub(super) const APPEND64: [Append64; 4] = [
     },
 ];
 
-/// Workers and operations a second and worker of `fallocate2` before the series.
+/// `fallocate2` before the series: workers, and operations a second and worker.
 pub(super) const FALLOCATE2_BASE: [(u32, f64); 7] =
     [(1, 295_287.0), (2, 70_665.0), (4, 33_865.0), (8, 19_387.0), (16, 10_104.0), (32, 5588.0), (64, 3588.0)];
 

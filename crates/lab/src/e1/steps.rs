@@ -1,8 +1,8 @@
-//! The series patch upon patch, in the order in which it was applied, with what was published for
-//! each step beside.
+//! The series one patch after another, in the order in which it was applied, next to what was
+//! published for each step.
 //!
-//! Nothing is fitted to these columns: they show which of the mechanisms the model gets right,
-//! where the ratio of the whole could come out by chance.
+//! Nothing is fitted to these columns. They show which mechanisms the model gets right; the ratio
+//! of the whole alone could be right by chance.
 
 use super::predicted;
 use crate::figures::Table;
@@ -10,7 +10,7 @@ use crate::figures::row::Row;
 use crate::machine::Machine;
 use crate::run::{Plan, Setup};
 
-/// One step, and operations a second and worker as published after it: Kunpeng linear, Kunpeng
+/// One step, and the published operations a second and worker after it: Kunpeng linear, Kunpeng
 /// optimised, AMD linear, AMD optimised.
 struct Step {
     patch: &'static str,
@@ -22,8 +22,8 @@ const fn step(patch: &'static str, turned: &'static str, published: [Option<f64>
     Step { patch, turned, published }
 }
 
-/// The whole machine, one worker a CPU. 3, 6, 7 and 12 to 14 change nothing; 10 and 11 were not
-/// published apart.
+/// The whole machine with one worker on each CPU. Patches 3, 6, 7 and 12 to 14 change nothing; 10
+/// and 11 were not published separately.
 const STEPS: [Step; 9] = [
     step("base", "", [Some(2667.0), Some(2643.0), Some(3450.0), Some(3209.0)]),
     step("1", "busy=skip", [Some(4821.0), Some(4784.0), Some(15_371.0), Some(6101.0)]),
@@ -46,7 +46,7 @@ const STEPS: [Step; 9] = [
 
 const SCANS: [&str; 2] = ["linear", "optimized"];
 
-/// The arm of a step: the base with everything up to it turned.
+/// The arm of a step: the base with all changes up to it.
 fn arm(scan: &str, step: usize) -> String {
     let turned = STEPS[..=step].iter().map(|step| step.turned).filter(|turned| !turned.is_empty());
     std::iter::once(format!("linux-6.16:scan={scan}"))
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use blockyard_alloc::Policy;
 
-    /// Patch upon patch the base becomes linux-6.18.
+    /// With all patches the base becomes linux-6.18.
     #[test]
     fn the_last_step_is_the_whole_series() {
         for scan in SCANS {
@@ -111,7 +111,7 @@ mod tests {
             assert_eq!(all[0], Policy::parse(&format!("linux-6.16:scan={scan}")).unwrap());
             let whole = Policy::parse(&format!("linux-6.18:scan={scan}")).unwrap();
             let last = all.last().unwrap();
-            // The choice for indirect maps came later and is no patch of the series.
+            // The choice for indirect maps came later and is not part of the series.
             let slots = |policy: &Policy| {
                 policy.slots().filter(|(slot, _)| *slot != "indirect_scan").collect::<Vec<_>>()
             };

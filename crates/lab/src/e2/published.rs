@@ -1,7 +1,6 @@
-//! Published figures, for print beside ours and marked as such.
+//! Published figures, printed next to ours and marked as published.
 //!
-//! They come from other machines: what may be compared is ratios and shapes, never absolute
-//! numbers.
+//! They come from other machines: only ratios and shapes may be compared, never absolute numbers.
 
 /// One row of the round-robin comparison (February 2026).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,7 +17,7 @@ pub(super) struct RoundRobin {
     pub latency_us: f64,
 }
 
-/// The round-robin comparison: one run a cell.
+/// The round-robin comparison: one run for each cell.
 pub(super) const ROUND_ROBIN: [RoundRobin; 6] = [
     RoundRobin {
         workload: "seqwrite",

@@ -1,13 +1,12 @@
-//! Published figures, for print beside ours and marked as such.
+//! Published figures, printed next to ours and marked as published.
 //!
-//! They come from other machines: what may be compared is ratios and shapes, never absolute
-//! numbers.
+//! They come from other machines: only ratios and shapes may be compared, never absolute numbers.
 
 /// The bigalloc experiment (2011): a file server with direct I/O on preallocated files, after days
 /// of steady state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Clusters {
-    /// Which file system.
+    /// Name of the file system.
     pub name: &'static str,
     /// Mean time of a call in microseconds: fallocate, truncate.
     pub mean_us: [f64; 2],

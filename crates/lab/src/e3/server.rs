@@ -1,11 +1,11 @@
-//! The file server: preallocated files that come, grow, are read and written directly, and go, and
-//! what each call needs of the disk.
+//! The file server: preallocated files that are created, grow, are read and written directly, and
+//! are deleted; and what each call needs from the disk.
 //!
-//! The workload of the published server is not known; this one is chosen, and all cluster sizes
-//! have the same. Some files are preallocated as a whole, the others grow by many calls, several at
-//! a time. A directory's worth of memory for metadata is a parameter, which is emptied now and
-//! then, as memory is that others need. Reads and writes are of content that is not there: they
-//! look up where it lies, and the disk is asked for that.
+//! The workload of the published server is not known. This one is our choice, and is the same for
+//! all cluster sizes. Some files are preallocated as a whole, the others grow by many calls,
+//! several files at a time. The memory for metadata is a parameter; it is emptied now and then,
+//! like memory that others need. Reads and writes have no real content: they look up where it would
+//! be, and the disk is asked for that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,36 +31,36 @@ use crate::target::engine::{context, unjournaled};
 use crate::workload::scale::{scaled, whole};
 use crate::workload::{KIB, MIB};
 
-/// Directories, so that files do not all lie near one.
+/// Number of directories. Several, so that files do not all lie near one.
 const DIRECTORIES: u64 = 64;
-/// Metadata that the engine keeps in memory itself.
+/// Bytes of metadata that the engine itself keeps in memory.
 const CACHE_BYTES: usize = 256 << 10;
-/// Pieces of space that sizes are made of.
+/// Sizes are multiples of this.
 const UNIT: u64 = 64 * KIB;
-/// Units by which a file grows with a call.
+/// Units by which a file grows in a call.
 const GROWTH: std::ops::RangeInclusive<u64> = 16..=240;
-/// Bytes of a file that grew, and of the largest that are preallocated as a whole.
+/// Size of a grown file, and of the largest files that are preallocated as a whole.
 const LARGE: u64 = 64 * MIB;
-/// Places of a large file that are written first, so that it is written in parts: its extents need
+/// A large file is first written at this many offsets. That splits it into parts: its extents need
 /// a block of their own.
 const PLACES: u64 = 4;
-/// Files that grow at a time.
+/// Files that grow at the same time.
 const GROWING: usize = 8;
-/// Share of the allocations that are of a whole file.
+/// Share of the allocations that take a whole file.
 const WHOLE: f64 = 0.5;
-/// Direct reads and writes to one fallocate or truncate.
+/// Direct reads and writes for each fallocate or truncate.
 const READS: u32 = 12;
 const WRITES: u32 = 4;
 /// Their bytes.
 const READ_BYTES: u64 = 64 * KIB;
 const WRITE_BYTES: u64 = MIB;
-/// Files that writes meet: those allocated last.
+/// Writes go to this many files, those allocated last.
 const WRITTEN: u64 = 256;
-/// How much reads prefer files that were allocated last.
+/// How strongly reads prefer the files allocated last.
 const NEWEST: f64 = 4.0;
 /// Calls between two commits.
 const COMMIT_EVERY: u64 = 32;
-/// What the processor takes for a call, and for each group that it looks at.
+/// Processor time of a call, and of each group that it considers.
 const CALL: Duration = Duration::from_micros(100);
 const GROUP: Duration = Duration::from_nanos(500);
 /// The disk.
@@ -73,7 +73,7 @@ struct File {
     size: u64,
 }
 
-/// One call that was measured.
+/// One measured call.
 pub(super) struct Measured {
     pub(super) op: Op,
     pub(super) fetches: Vec<Fetch>,
@@ -82,7 +82,7 @@ pub(super) struct Measured {
     pub(super) time: Duration,
 }
 
-/// What came out of one file system.
+/// The results of one file system.
 pub(super) struct Outcome {
     pub(super) calls: Vec<Measured>,
     pub(super) files: u64,
@@ -95,9 +95,9 @@ pub(super) struct Server<'p> {
     memory: Memory,
     device: Arc<Metered<MemoryDevice>>,
     pub(super) fs: FileSystem,
-    /// Those that have all of their size, the last allocated last.
+    /// Files of full size, in order of allocation.
     files: Vec<File>,
-    /// Those that grow, and what they have.
+    /// Growing files, and their current sizes.
     growing: Vec<(File, u64)>,
     /// Inodes without content.
     empty: Vec<InodeNr>,
@@ -141,7 +141,7 @@ impl<'p> Server<'p> {
             ..unjournaled(policy, plan.seed)
         };
         let fs = FileSystem::open(shared, open, &context(0))?;
-        // Kernels of 2011 read a bitmap when they need it.
+        // Kernels of 2011 read a bitmap only when they need it.
         fs.allocator().set_tunable(Tunable::Prefetch, 0)?;
         fs.allocator().set_tunable(Tunable::Stats, 1)?;
         device.learn()?;
@@ -180,14 +180,14 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// Fills the file system, lets it come to a steady state, and then measures so many fallocates
-    /// and truncates together.
+    /// Fills the file system, runs it to a steady state, and then measures `calls` fallocates and
+    /// truncates together.
     pub(super) fn run(mut self, calls: u64, verdict: &mut Verdict, show_e2fsck: bool) -> Result<Outcome> {
         while self.taken < self.most {
             self.allocate()?;
         }
         let files = u64_from_usize(self.files.len() + self.growing.len());
-        // Each file goes and comes some times.
+        // Each file is deleted and recreated a few times.
         let (mut gone, most) = (0, files * self.memory.turnovers);
         while gone < most {
             let before = self.files.len();
@@ -212,7 +212,7 @@ impl<'p> Server<'p> {
         Ok(Outcome { calls: self.calls, files, extents_per_file })
     }
 
-    /// Mean extents of the files that have all of their size.
+    /// Mean number of extents of the files of full size.
     fn extents(&self) -> Result<f64> {
         let mut all = 0;
         for file in &self.files {
@@ -221,7 +221,7 @@ impl<'p> Server<'p> {
         Ok(count_as_f64(u64_from_usize(all)) / count_as_f64(u64_from_usize(self.files.len().max(1))))
     }
 
-    /// A fallocate or a truncate, with the reads and writes that come beside it.
+    /// A fallocate or a truncate, with the accompanying reads and writes.
     fn step(&mut self) -> Result<()> {
         if self.taken >= self.most {
             self.truncate()?
@@ -252,7 +252,7 @@ impl<'p> Server<'p> {
         }
     }
 
-    /// A file is preallocated, or one that grows does so.
+    /// Preallocates a file, or more of a growing one.
     fn allocate(&mut self) -> Result<()> {
         while self.growing.len() < GROWING {
             let file = File { size: LARGE, inode: self.new_inode()? };
@@ -280,7 +280,7 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// A large file is written at some places, which parts its one unwritten extent.
+    /// Writes a large file at some offsets, which splits its one unwritten extent.
     fn write_first(&mut self, file: File) -> Result<()> {
         for place in (1..=PLACES).take_while(|_| file.size == LARGE) {
             let at = place * (LARGE / (PLACES + 1)) / UNIT * UNIT;
@@ -300,7 +300,7 @@ impl<'p> Server<'p> {
         Ok(self.fs.create(&context(0), directory, &name, &new)?)
     }
 
-    /// Whether there was room.
+    /// Returns whether there was space.
     fn fallocate(&mut self, inode: InodeNr, at: u64, length: u64) -> Result<bool> {
         let done = self.call(Op::Fallocate, |fs| {
             match fs.fallocate(&context(0), inode, Fallocate::Allocate, at, length) {
@@ -317,7 +317,7 @@ impl<'p> Server<'p> {
         Ok(done)
     }
 
-    /// Any file goes: so ages are exponential.
+    /// Truncates a random file, so that ages are exponential.
     fn truncate(&mut self) -> Result<()> {
         let index = self.random.random_range(0..self.files.len());
         let file = self.files.remove(index);
@@ -327,7 +327,7 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// A call with nothing in memory but what the device remembers.
+    /// A call with nothing in memory except what the device remembers.
     fn call<T>(
         &mut self,
         op: Op,
@@ -344,15 +344,15 @@ impl<'p> Server<'p> {
         Ok(done)
     }
 
-    /// What a call had to fetch of bitmaps and maps. Inodes and descriptors are read before it.
+    /// The bitmaps and maps that a call had to fetch. Inodes and descriptors are read before it.
     fn needed(&self) -> Vec<Fetch> {
         let mut fetches = self.device.take();
         fetches.retain(|fetch| matches!(fetch.class, Class::Bitmap | Class::Map));
         fetches
     }
 
-    /// A direct read of any file, or a write to one that was allocated lately: where a piece of it
-    /// lies.
+    /// A direct read of any file, or a write to a recently allocated one: looks up where a piece of
+    /// it is.
     fn direct(&mut self, op: Op) -> Result<()> {
         if self.files.is_empty() {
             return Ok(());
@@ -385,7 +385,7 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// What is measured comes to the disk, at times that are even chance.
+    /// Passes measured calls to the disk, with exponential gaps between them.
     fn note(&mut self, op: Op, fetches: Vec<Fetch>, content: Vec<Request>, processor: Duration) {
         let Some(spindle) = &mut self.spindle else { return };
         let mean = 1.0 / self.memory.calls_per_s;
@@ -398,5 +398,5 @@ impl<'p> Server<'p> {
     }
 }
 
-/// Extents of a piece of a file that are looked at.
+/// Most extents of a piece of a file that are looked up.
 const PIECES_MAX: usize = 512;

@@ -1,48 +1,47 @@
-//! When calls end that share one disk: each comes at a time of its own, whoever else waits.
+//! When calls that share one disk end. Each call arrives at its own time, whoever else waits.
 //!
-//! A call reads its metadata one after the other, then its content, all pieces at once; it ends
-//! with the last. The disk is a model of the `device` crate and takes from its queue what suits it.
-//! It decides what is next when something ends, so that a call which comes in between waits for
-//! that.
+//! A call reads its metadata blocks one after the other, then all pieces of its content at once; it
+//! ends with the last one. The disk is a model of the `device` crate and chooses from its queue. It
+//! chooses the next request when one ends, so a call that arrives in between has to wait for that.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use blockyard_device::modelled::{Model, Request};
 
-/// What a call asks the disk for.
+/// The requests of a call to the disk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked {
-    /// One after the other.
+    /// Read one after the other.
     pub(super) metadata: VecDeque<Request>,
-    /// All at once, after these.
+    /// Read or written all at once afterwards.
     pub(super) content: Vec<Request>,
-    /// What the processor takes beside.
+    /// Additional processor time.
     pub(super) processor: Duration,
 }
 
-/// A call on its way.
+/// A call in progress.
 struct Call {
     tag: usize,
     came: Duration,
     asked: Asked,
-    /// Pieces of content that have not ended.
+    /// Outstanding requests.
     left: usize,
 }
 
 /// A disk and the calls that wait for it.
 pub(super) struct Spindle {
     model: Box<dyn Model>,
-    /// What ends next, as the disk has decided.
+    /// The request that ends next, as the disk has decided, and when.
     next_end: Option<(u64, Duration)>,
-    /// Calls by the requests that they wait for.
+    /// The call that waits for each request.
     waiting: HashMap<u64, u64>,
     calls: HashMap<u64, Call>,
-    /// Calls that came while the disk had decided already.
+    /// Calls that arrived after the disk had decided.
     doorway: Vec<u64>,
     numbers: u64,
     in_flight: usize,
-    /// Tags and times of calls that ended.
+    /// Tags and times of finished calls.
     ended: Vec<(usize, Duration)>,
 }
 
@@ -60,7 +59,7 @@ impl Spindle {
         }
     }
 
-    /// A call comes, not before any other that came.
+    /// Adds a call. Calls arrive in order of time.
     pub(super) fn come(&mut self, at: Duration, tag: usize, asked: Asked) {
         self.advance(at);
         if asked.metadata.is_empty() && asked.content.is_empty() {
@@ -76,14 +75,15 @@ impl Spindle {
         }
     }
 
-    /// Waits for all; gives tags and times of the calls that ended since the last call of this.
+    /// Waits for all calls. Returns the tags and times of those that ended since the last call of
+    /// this function.
     pub(super) fn finish(&mut self) -> Vec<(usize, Duration)> {
         self.advance(Duration::MAX);
         assert!(self.calls.is_empty(), "every call ends");
         std::mem::take(&mut self.ended)
     }
 
-    /// What ends up to a time ends.
+    /// Ends all requests that end up to a time.
     fn advance(&mut self, to: Duration) {
         loop {
             if self.next_end.is_none() && self.in_flight > 0 {
@@ -105,7 +105,7 @@ impl Spindle {
         }
     }
 
-    /// The next thing that a call needs.
+    /// Submits the next requests of a call, or ends it.
     fn go_on(&mut self, number: u64, now: Duration) {
         let call = self.calls.get_mut(&number).expect("the call is on its way");
         let requests = match call.asked.metadata.pop_front() {
@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(micros, [(0, 3007), (1, 7), (2, 1007)]);
     }
 
-    /// Of a disk that does one thing at a time the second who comes gets half of it, and nothing is
-    /// lost.
+    /// On a disk that handles one request at a time, a second caller gets half of it, and nothing
+    /// is lost.
     #[test]
     fn calls_wait_for_each_other() {
         let mut spindle = spindle();

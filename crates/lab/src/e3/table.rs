@@ -1,5 +1,5 @@
-//! The tables of `lab run e3`: the published rows and columns, ours beside; and what they depend
-//! on.
+//! The tables of `lab run e3`: the published rows and columns next to ours, and how ours depend on
+//! the parameters.
 
 use blockyard_disk::num::count_as_f64;
 
@@ -13,7 +13,7 @@ pub fn tables(rows: &[ClusterRow]) -> Vec<Table> {
     table(rows).into_iter().chain(sensitivity(rows)).collect()
 }
 
-/// Metrics down; the published file systems, then ours. `None` without rows.
+/// One row for each metric; columns for the published file systems, then ours. `None` without rows.
 fn table(rows: &[ClusterRow]) -> Option<Table> {
     let rows: Vec<&ClusterRow> = rows.iter().filter(|row| row.variant.is_empty()).collect();
     let first = rows.first()?;
@@ -67,10 +67,10 @@ fn table(rows: &[ClusterRow]) -> Option<Table> {
     Some(table)
 }
 
-/// What a figure of a row is called, and how it is told.
+/// The name of a figure, its kind of call, and its text.
 type Metric = (&'static str, Op, fn(&ClusterRow) -> String);
 
-/// The figures with other memory, fill and size; `None` where there are none.
+/// The figures with other memory, fill and size; `None` if there are none.
 fn sensitivity(rows: &[ClusterRow]) -> Option<Table> {
     let first = rows.first()?;
     if rows.iter().all(|row| row.variant.is_empty()) {

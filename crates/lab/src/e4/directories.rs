@@ -1,4 +1,4 @@
-//! Where the blocks of directories lie: how many runs they are in, and whether those are in first
+//! The positions of directory blocks: how many runs they form, and whether those are in the first
 //! groups of flex groups.
 
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::figures::Table;
 /// Blocks of all directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryBlocks {
-    /// How many there are.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Runs that they are in, whosever they are.
+    /// Runs that they form, across all directories.
     pub runs: u64,
-    /// Runs that are not in the first group of a flex group as a whole.
+    /// Runs that are not entirely in the first group of a flex group.
     pub runs_elsewhere: u64,
 }
 
 impl DirectoryBlocks {
-    /// Of an image.
+    /// Counts the directory blocks of an image.
     ///
     /// # Errors
-    /// Of the image.
+    /// Those of the image.
     pub(super) fn of(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let reader = Reader::open(device)?;
         let geometry = *reader.superblock().geometry();
@@ -65,7 +65,7 @@ impl DirectoryBlocks {
     }
 }
 
-/// Pieces in the order of the disk, those that touch as one.
+/// Pieces in disk order, with adjacent ones joined.
 fn joined(mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     pieces.sort_unstable();
     let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -78,7 +78,7 @@ fn joined(mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     runs
 }
 
-/// The counts of every kind; `None` where none were made.
+/// The counts of every kind; `None` if there are none.
 #[must_use]
 pub fn table(rows: &[PassRow]) -> Option<Table> {
     let first = rows.first()?;
@@ -117,7 +117,8 @@ mod tests {
         assert_eq!(joined(vec![(7, 2), (1, 3), (9, 1), (4, 1)]), [(1, 4), (7, 3)]);
     }
 
-    /// The root, lost+found and three more: each has a block, lost+found four.
+    /// The root, lost+found and three more directories: each has one block, but lost+found has
+    /// four.
     #[test]
     fn blocks_of_directories_are_counted() {
         let device = ImageSource::memory(1 << 30, 1).device().unwrap().shared();

@@ -1,11 +1,15 @@
-//! Seconds of I/O that a disk of the time would take for e2fsck's reads.
+//! Seconds of I/O that a disk of the time would need for e2fsck's reads.
 //!
-//! The machine of the published table is not known. Its disk is a model of a notebook disk with two
-//! values calibrated on two published cells: the rate on pass 2 of ext4's new allocator, and how
-//! fast it positions (seeks and turns alike) on pass 1 of ext3, where our layout has seeks to fit;
-//! else it positions as the model does. All other cells are predictions. The published seconds of
-//! I/O are real less user and system: between two requests the processor works its published
-//! seconds, and the host reads ahead meanwhile where the next one follows on the disk.
+//! The machine of the published table is not known. Its disk is modelled as a notebook disk, with
+//! two values calibrated on two published cells:
+//!
+//! - its rate, on pass 2 of ext4's new allocator;
+//! - how fast it positions (seeks and rotation alike), on pass 1 of ext3. If our layout has too few
+//!   seeks for that, the disk positions as the model does.
+//!
+//! All other cells are predictions. The published seconds of I/O are real minus user and system
+//! time: between two requests the processor works its published seconds. Meanwhile the host reads
+//! ahead if the next request follows on the disk.
 
 use std::time::Duration;
 
@@ -19,54 +23,54 @@ use super::reads::PassReads;
 
 /// The model whose rate and positioning are calibrated.
 const DISK: &str = "notebook-5400-2009";
-/// Its values for positioning: microseconds of three seeks, turns a minute.
+/// Its positioning values: three seek times in microseconds.
 const SEEKS_US: [(&str, f64); 3] =
     [("shortest_seek_us", 1500.0), ("average_seek_us", 12_000.0), ("full_seek_us", 22_000.0)];
 const TURNS_PER_MINUTE: f64 = 5400.0;
-/// Where rates and factors are looked for.
+/// Bounds of the search for rate and factor.
 const RATES_MB_S: (f64, f64) = (4.0, 2000.0);
 const FACTORS: (f64, f64) = (0.25, 4.0);
-/// How near a calibrated cell has to come.
+/// Largest relative error of a calibrated cell.
 const NEAR: f64 = 0.05;
-/// Times that the two are looked for in turn; halvings of each time.
+/// How often the two are searched for in turn, and halvings in each search.
 const ROUNDS: usize = 4;
 const HALVINGS: usize = 14;
-/// Kind and pass (from 1) that positioning is calibrated on, and the rate.
+/// Kind and pass (from 1) on which positioning is calibrated; then those of the rate.
 const PASS_OF_POSITIONING: (&str, usize) = ("ext3", 1);
 const PASS_OF_RATE: (&str, usize) = ("ext4-2009", 2);
 
 /// One pass on the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskPass {
-    /// Requests that the disk got.
+    /// Requests to the disk.
     pub reads: u64,
     /// MiB that they read.
     pub read_mb: f64,
-    /// Those for which the arm moved or the platter turned.
+    /// Requests for which the arm moved or the platter turned.
     pub seeks: u64,
     /// Runs: requests that do not begin where the one before ended.
     pub runs: u64,
     /// Seconds of I/O.
     pub modelled_s: f64,
-    /// MiB a second of them.
+    /// MiB a second over these seconds.
     pub modelled_mb_s: f64,
-    /// Whether a value of the disk was chosen so that this comes out as published.
+    /// Whether a value of the disk was chosen to reproduce the published figure.
     pub is_calibrated: bool,
 }
 
-/// The two values.
+/// The two calibrated values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Values {
     rate: f64,
     positioning: f64,
 }
 
-/// What the disk is asked for by pass, of a kind.
+/// The requests of one kind to the disk, by pass.
 struct Asked {
     kind: String,
     passes: Vec<Vec<Request>>,
     bytes: u64,
-    /// Factor on the published seconds of the processor.
+    /// Factor for the published CPU seconds.
     scale: f64,
 }
 
@@ -76,11 +80,10 @@ pub(super) fn published_io(kind: &str, pass: usize) -> f64 {
     layout.map_or(f64::NAN, |layout| layout.passes[pass - 1].io())
 }
 
-/// The five passes of every kind. Both calibrated cells are needed: without them nothing is
-/// predicted.
+/// The five passes of every kind. Without both calibrated cells nothing is predicted.
 ///
 /// # Errors
-/// Those of the model; none is expected.
+/// Those of the model; none are expected.
 pub(super) fn passes(of: &[(String, PassReads)], bytes: u64, scale: f64) -> Result<Vec<Vec<DiskPass>>> {
     let asked: Vec<Asked> = of
         .iter()
@@ -89,7 +92,7 @@ pub(super) fn passes(of: &[(String, PassReads)], bytes: u64, scale: f64) -> Resu
     let (values, cells) = calibrated(&asked, scale)?;
     let play = |(index, these): (usize, &Asked)| {
         let mut passes = these.played(values, super::PASSES)?;
-        // The first of a kind is the one on a fresh image.
+        // The first row of a kind is the one on a fresh image.
         let is_first = asked.iter().position(|other| other.kind == these.kind) == Some(index);
         for (_, pass) in cells.iter().filter(|(kind, _)| is_first && *kind == these.kind) {
             passes[pass - 1].is_calibrated = true;
@@ -99,9 +102,9 @@ pub(super) fn passes(of: &[(String, PassReads)], bytes: u64, scale: f64) -> Resu
     asked.iter().enumerate().map(play).collect()
 }
 
-/// The rate and the factor with which both cells come out, and these cells. Where no likely factor
-/// gives pass 1 of ext3, its layout is not the published one: then the disk positions as its sheet
-/// says, and only the rate is calibrated.
+/// The rate and the factor that reproduce both cells, and these cells. If no plausible factor
+/// reproduces pass 1 of ext3, our layout is not the published one. Then the disk positions as in
+/// its data sheet, and only the rate is calibrated.
 fn calibrated(asked: &[Asked], scale: f64) -> Result<(Values, Vec<(&'static str, usize)>)> {
     let seconds = |values: Values, (kind, pass): (&str, usize)| -> Result<f64> {
         let asked = asked.iter().find(|asked| asked.kind == kind);
@@ -109,7 +112,7 @@ fn calibrated(asked: &[Asked], scale: f64) -> Result<(Values, Vec<(&'static str,
         Ok(asked.played(values, pass)?.last().map_or(f64::NAN, |pass| pass.modelled_s))
     };
     let target = |(kind, pass): (&str, usize)| published_io(kind, pass) * scale;
-    // A faster disk needs less; one that positions slower needs more.
+    // A faster disk needs less time, one that positions more slowly needs more.
     let rate = |values: Values| {
         let is_less = |rate| Ok(seconds(Values { rate, ..values }, PASS_OF_RATE)? < target(PASS_OF_RATE));
         Ok::<_, anyhow::Error>(Values { rate: sought(RATES_MB_S, is_less)?, ..values })
@@ -134,7 +137,7 @@ fn calibrated(asked: &[Asked], scale: f64) -> Result<(Values, Vec<(&'static str,
     Ok((values, cells))
 }
 
-/// Where `is_beyond` turns true between two bounds, by ratio.
+/// Finds where `is_beyond` turns true between two bounds, by geometric bisection.
 fn sought((mut low, mut high): (f64, f64), is_beyond: impl Fn(f64) -> Result<bool>) -> Result<f64> {
     for _ in 0..HALVINGS {
         let middle = (low * high).sqrt();
@@ -150,7 +153,7 @@ impl Values {
         changes.push(("turns_per_minute", format!("{:.0}", TURNS_PER_MINUTE / self.positioning)));
         changes.push(("outer_mb_s", format!("{:.3}", self.rate)));
         changes.push(("inner_mb_s", format!("{:.3}", self.rate / 2.0)));
-        // Nothing but the platter limits the rate.
+        // Only the platter limits the rate.
         changes.push(("line_mb_s", "100000".to_owned()));
         changes.push(("command_us", "0".to_owned()));
         Ok(ModelParameters::named_with(DISK, &changes)?)
@@ -158,9 +161,9 @@ impl Values {
 }
 
 impl Asked {
-    /// The first `count` passes, one after the other on one disk. After each request the processor
-    /// works, its published seconds parted evenly; where the next one follows on the disk, the host
-    /// has asked for it by then. What counts is the waiting.
+    /// Plays the first `count` passes on one disk, one after the other. The published CPU time is
+    /// spread evenly over the requests, after each of them. If the next request follows on the
+    /// disk, the host has already asked for it. Only the time spent waiting counts.
     fn played(&self, values: Values, count: usize) -> Result<Vec<DiskPass>> {
         let mut driver = Driver::new(values.model()?.model(self.bytes)?);
         let mut end = 0;
@@ -188,13 +191,13 @@ impl Asked {
             let time = waited;
             found.push(DiskPass::new(requests.len(), bytes, [seeks, runs], time));
         }
-        // What is read before the passes is no pass.
+        // The reads before the first pass are not a pass.
         Ok(found.split_off(1))
     }
 }
 
 impl Asked {
-    /// What the processor does after each of a pass's requests.
+    /// CPU time after each of a pass's requests.
     fn work_after_each(&self, pass: usize, requests: usize) -> Duration {
         let (Some(pass), Ok(requests)) = (pass.checked_sub(1), u32::try_from(requests)) else {
             return Duration::ZERO;
@@ -220,7 +223,7 @@ impl DiskPass {
         }
     }
 
-    /// All of them together.
+    /// The sum of several passes.
     #[must_use]
     pub fn sum(passes: &[Self]) -> Self {
         let mut all = Self::default();
@@ -243,17 +246,17 @@ mod tests {
 
     use super::*;
 
-    /// Reads scattered over the disk in pass 1 of ext3, in order in pass 2 of ext4, and a bit of
+    /// Scattered reads in pass 1 of ext3, sequential ones in pass 2 of ext4, and a bit of
     /// everything elsewhere.
     fn reads(scattered: u64, in_order: u64) -> PassReads {
-        // Even steps would keep time with the platter.
+        // Even steps would be in phase with the platter.
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let far = (0..scattered).map(|_| (random.random_range(0..8 << 20) * 4096, 4096)).collect();
         let near = (0..in_order).map(|n| ((16 << 30) + n * 4096, 4096)).collect();
         PassReads(vec![vec![(1024, 1024)], far, near, Vec::new(), Vec::new(), vec![(1 << 30, 65_536)]])
     }
 
-    /// Both calibrated cells come out as published, whatever the reads; a pass that nothing was
+    /// Both calibrated cells match the published figures for any reads; a pass that nothing was
     /// fitted to does not.
     #[test]
     fn two_cells_are_calibrated_and_the_others_follow() {
@@ -277,7 +280,8 @@ mod tests {
         );
     }
 
-    /// Without the published seeks nothing is fitted to them, and the cell is not said to be.
+    /// Without the published seeks, positioning is not calibrated, and the cell is not marked as
+    /// such.
     #[test]
     fn a_layout_without_the_published_seeks_calibrates_the_rate_alone() {
         let of = [("ext3".to_owned(), reads(500, 30_000)), ("ext4-2009".to_owned(), reads(100, 33_000))];

@@ -1,4 +1,4 @@
-//! What e2fsck reads, in its order: seen by strace; and what of it a disk is asked for.
+//! What e2fsck reads, in order, as seen by strace; and which of that a disk is asked for.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use super::PASSES;
 use crate::host::Host;
 
-/// First byte and bytes of every read: before the passes, then of each pass.
+/// First byte and length of every read: first those before the passes, then those of each pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PassReads(pub(super) Vec<Vec<(u64, u64)>>);
 
-/// Has e2fsck read an image under strace, without its own read-ahead; nothing where strace is
-/// missing or may not trace.
+/// Runs e2fsck on an image under strace, without its own read-ahead; none if strace is missing or
+/// may not trace.
 pub(super) fn of_e2fsck(program: &str, image: &Path, folder: &Path) -> Result<Option<PassReads>> {
     let log = folder.join("strace");
     let traced = Command::new("strace")
@@ -33,9 +33,9 @@ pub(super) fn of_e2fsck(program: &str, image: &Path, folder: &Path) -> Result<Op
     parse(&String::from_utf8_lossy(&text)).map(Some)
 }
 
-/// The reads of strace's lines; a pass begins with what e2fsck prints. What threads of it read side
-/// by side (bitmaps) stands in the order of the disk, in which one thread reads it: theirs is
-/// chance.
+/// Parses the reads in strace's output. A pass begins where e2fsck prints its name. Threads read
+/// bitmaps in parallel and in random order, so these reads are put in disk order, in which a single
+/// thread reads them.
 fn parse(log: &str) -> Result<PassReads> {
     let mut passes: Vec<Vec<(u64, u64)>> = vec![Vec::new()];
     let mut beside: Vec<(u64, u64)> = Vec::new();
@@ -58,18 +58,18 @@ fn parse(log: &str) -> Result<PassReads> {
         }
     }
     ensure!(passes.len() == PASSES + 1, "e2fsck under strace: {} passes", passes.len() - 1);
-    // The loader reads headers of libraries before anything else; those are no reads of the image.
+    // The loader first reads headers of libraries, not the image.
     passes[0].retain(|(offset, _)| offset % 1024 == 0);
     Ok(PassReads(passes))
 }
 
-/// Whether a line is e2fsck's first word on a pass: `Pass 2: Checking directory structure`.
+/// Whether a line starts a pass of e2fsck: `Pass 2: Checking directory structure`.
 fn is_beginning(line: &str, pass: usize) -> bool {
     line.split_once("write(1, \"").is_some_and(|(_, text)| text.starts_with(&format!("Pass {pass}: Check")))
 }
 
-/// Offset and length of `pread64(3, "..."..., 4096, 8192) = 4096`, or of the line that resumes one
-/// of several threads.
+/// Offset and length of `pread64(3, "..."..., 4096, 8192) = 4096`, or of a line that resumes such a
+/// call of one of several threads.
 fn of_line(line: &str) -> Option<(u64, u64)> {
     let (call, result) = line.rsplit_once(") = ")?;
     let length: u64 = result.split(' ').next()?.parse().ok()?;
@@ -78,7 +78,7 @@ fn of_line(line: &str) -> Option<(u64, u64)> {
 }
 
 impl PassReads {
-    /// What a disk is asked for, pass by pass.
+    /// The requests to a disk, pass by pass.
     pub(super) fn asked_of_disk(&self) -> Vec<Vec<Request>> {
         let mut host = Host::default();
         self.0.iter().map(|reads| host.asked_of_disk(reads.iter().copied())).collect()

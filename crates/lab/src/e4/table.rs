@@ -1,4 +1,4 @@
-//! The table of `lab run e4`: the published rows and columns, then ours in the same.
+//! The tables of `lab run e4`: the published rows and columns, then ours in the same form.
 
 use super::disk::DiskPass;
 use super::published::{LAYOUTS, Layout};
@@ -8,7 +8,7 @@ use crate::figures::{Table, figure};
 const FIGURES: [&str; 5] = ["real", "user", "sys", "MB", "MB/s"];
 
 impl Pass {
-    /// In the order of the published columns.
+    /// The figures in the order of the published columns.
     const fn figures(&self) -> [f64; 5] {
         [self.real, self.user, self.system, self.read_mib, self.rate_mib_s]
     }
@@ -21,7 +21,7 @@ struct Column<'a> {
     row: Option<&'a PassRow>,
 }
 
-/// The published layouts with ours beside them, then those of ours that nothing was published of.
+/// The published layouts next to ours, then our unpublished layouts.
 fn columns(rows: &[PassRow]) -> Vec<Column<'_>> {
     let published = LAYOUTS.iter().map(|layout| Column {
         name: layout.name.to_owned(),
@@ -37,7 +37,7 @@ fn columns(rows: &[PassRow]) -> Vec<Column<'_>> {
     published.chain(more).collect()
 }
 
-/// Passes down, file systems across; `None` without rows.
+/// One row for each pass, columns for file systems; `None` without rows.
 #[must_use]
 pub fn table(rows: &[PassRow]) -> Option<Table> {
     let first = rows.first()?;
@@ -73,7 +73,7 @@ pub fn table(rows: &[PassRow]) -> Option<Table> {
     Some(table)
 }
 
-/// Seconds of I/O by pass on a modelled disk beside the published ones; `None` where e2fsck's reads
+/// Seconds of I/O by pass on a modelled disk next to the published ones; `None` if e2fsck's reads
 /// were not seen.
 #[must_use]
 pub fn modelled(rows: &[PassRow]) -> Option<Table> {
@@ -109,7 +109,7 @@ pub fn modelled(rows: &[PassRow]) -> Option<Table> {
     Some(table)
 }
 
-/// What stands in a column, in the row of a pass (from 1) or of all.
+/// The cells of a column in the row of a pass (from 1) or of the sum.
 fn modelled_cells(column: &Column<'_>, pass: usize, scale: f64) -> Vec<String> {
     let seconds = |value: f64| format!("{value:.2}");
     let published = column.published.map(|layout| layout.passes[pass - 1]);
@@ -129,7 +129,7 @@ fn modelled_cells(column: &Column<'_>, pass: usize, scale: f64) -> Vec<String> {
     cells
 }
 
-/// Every row as comma-separated values, a line a pass.
+/// Every row as comma-separated values, one line for each pass.
 #[must_use]
 pub fn csv(rows: &[PassRow]) -> String {
     let heads = [
@@ -174,7 +174,7 @@ pub fn csv(rows: &[PassRow]) -> String {
     table.csv()
 }
 
-/// Empty where nothing was modelled.
+/// The figures of the disk; empty if nothing was modelled.
 fn disk_figures(disk: Option<DiskPass>) -> [String; 6] {
     let Some(disk) = disk else { return Default::default() };
     let counts =

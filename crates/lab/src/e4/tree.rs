@@ -1,10 +1,10 @@
-//! The tree of the published check: a home machine of 2009 with a mailbox in a directory a folder,
-//! packages and kernel trees.
+//! The tree of the published check: a home machine of 2009 with a mailbox (each folder is a
+//! directory), packages and kernel trees.
 //!
-//! What decides the passes is kept: how many inodes of each kind, how many files are longer than an
-//! inode's own pointers reach, how many blocks directories have (mails have long names), and that
-//! symbolic links and special files, which pass 2 looks at one by one, stand together as packages
-//! make them. Sizes and names are made up.
+//! What determines the passes matches: how many inodes of each kind there are, how many files are
+//! too long for an inode's own pointers, and how many blocks directories have (mails have long
+//! names). Symbolic links and special files, which pass 2 checks one by one, are grouped as
+//! packages create them. Sizes and names are made up.
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -14,55 +14,55 @@ use rand_chacha::ChaCha8Rng;
 use super::PassPlan;
 use crate::workload::scale::{normal, whole};
 
-/// Regular files, of which [`LONG_FILES`] have more than the 12 blocks that an inode points to
-/// itself.
+/// Regular files. [`LONG_FILES`] of them have more than the 12 blocks that an inode points to
+/// directly.
 const FILES: u64 = 263_549;
 const LONG_FILES: u64 = 14_000;
-/// Of the short files, those that are mails.
+/// Number of short files that are mails.
 const MAILS: u64 = 180_000;
-/// Directories that are not made by mkfs.
+/// Directories, except those that mkfs creates.
 const DIRECTORIES: u64 = 28_020;
-/// Symbolic links, of which [`SLOW_SYMLINKS`] do not fit into their inodes.
+/// Symbolic links. [`SLOW_SYMLINKS`] of them do not fit in their inodes.
 const SYMLINKS: u64 = 20_618;
 const SLOW_SYMLINKS: u64 = 1_168;
-/// Symbolic links that one package makes in a directory.
+/// Symbolic links that one package creates in a directory.
 const SYMLINKS_TOGETHER: u64 = 200;
-/// Further names of files.
+/// Additional names of files.
 const HARD_LINKS: u64 = 615;
-/// Special files, which all stand in one directory.
+/// Special files, all in one directory.
 const SPECIAL: [(FileType, u64); 4] =
     [(FileType::CharDevice, 5), (FileType::BlockDevice, 1), (FileType::Fifo, 5), (FileType::Socket, 5)];
 /// Blocks of all files.
 const BLOCKS: f64 = 4_177_000.0;
 /// Bytes of a block.
 const BLOCK: f64 = 4096.0;
-/// Directories of the root.
+/// Directories in the root.
 const TOP: [&str; 20] = [
     "bin", "boot", "dev", "etc", "home", "lib", "media", "mnt", "opt", "proc", "root", "sbin", "selinux",
     "srv", "sys", "tmp", "usr", "var", "windows", "work",
 ];
-/// Those under which the others grow.
+/// Those that contain all other directories.
 const GROWING: [&str; 4] = ["usr", "var", "etc", "lib"];
 /// Folders of the mailbox.
 const MAIL_FOLDERS: u64 = 22;
-/// How deep directories go.
+/// Largest depth of directories.
 const DEPTH_MAX: u32 = 9;
 
-/// A directory with what is in it.
+/// A directory and its content.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     pub(super) name: String,
     depth: u32,
     /// Its subdirectories, by number.
     pub(super) directories: Vec<usize>,
-    /// Files with their bytes, in the order of their names.
+    /// Files with their sizes, in the order of their names.
     pub(super) files: Vec<(String, u64)>,
     /// Lengths of the targets of symbolic links.
     pub(super) symlinks: Vec<usize>,
     pub(super) special: Vec<FileType>,
 }
 
-/// All of them; the first is the root.
+/// All directories; the first is the root.
 #[derive(Debug)]
 pub(super) struct HomeTree {
     pub(super) directories: Vec<Directory>,
@@ -100,7 +100,7 @@ impl HomeTree {
         number
     }
 
-    /// The `cur` of each folder, where mails lie.
+    /// Creates the mailbox and returns the `cur` of each folder, which holds the mails.
     fn mailbox(&mut self, user: usize, plan: &PassPlan) -> Vec<usize> {
         let mailbox = self.add(user, "Maildir".to_owned());
         let folder = |tree: &mut Self, number: u64| {
@@ -111,7 +111,7 @@ impl HomeTree {
         (0..plan.scaled(MAIL_FOLDERS)).map(|number| folder(self, number)).collect()
     }
 
-    /// Where the next directory goes: mostly among the latest, as trees are unpacked.
+    /// Draws a parent for the next directory, mostly among the latest, as when trees are unpacked.
     fn parent(&self, random: &mut ChaCha8Rng, first: usize, growing: &[usize]) -> usize {
         let count = self.directories.len();
         for _ in 0..20 {
@@ -138,7 +138,7 @@ impl HomeTree {
             self.directories[folder].files.push((format!("{name:_<80}"), *bytes));
         }
         let weights: Vec<f64> = (0..long).map(|_| (4.85 + 1.15 * normal(random)).exp().max(13.0)).collect();
-        // A started block counts, of a long file half a one.
+        // Partial blocks count: a whole block for each short file, half a block for each long one.
         let short_blocks: u64 = short.iter().map(|bytes| bytes.div_ceil(4096)).sum();
         let taken =
             blockyard_disk::num::count_as_f64(short_blocks) + blockyard_disk::num::count_as_f64(long) / 2.0;
@@ -153,7 +153,7 @@ impl HomeTree {
         self.directories.iter_mut().for_each(|directory| directory.files.sort());
     }
 
-    /// Symbolic links, many to a directory.
+    /// Adds symbolic links, many to a directory.
     fn link(&mut self, random: &mut ChaCha8Rng, plan: &PassPlan, first: usize) {
         let (all, slow) = (plan.scaled(SYMLINKS), plan.scaled(SLOW_SYMLINKS));
         let mut directory = first;
@@ -166,8 +166,8 @@ impl HomeTree {
     }
 }
 
-/// One block and what an exponential distribution of mean 2.2 adds, at most 12; three in a hundred
-/// are empty.
+/// One block plus a draw from an exponential distribution with mean 2.2, at most 12 blocks; three
+/// per cent of files are empty.
 fn short_file(random: &mut ChaCha8Rng) -> u64 {
     if random.random_bool(0.03) {
         return 0;
@@ -180,8 +180,8 @@ fn short_file(random: &mut ChaCha8Rng) -> u64 {
 mod tests {
     use super::*;
 
-    /// The tree had its links all over, no long names and no special files: pass 2 read 188 and 251
-    /// MB where the published columns have the same 133.
+    /// A regression: links were everywhere, and there were no long names or special files. Pass 2
+    /// read 188 and 251 MB where both published columns have 133.
     #[test]
     fn the_tree_has_the_published_counts_at_full_scale() {
         let plan =

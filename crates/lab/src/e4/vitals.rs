@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::PassRow;
 use crate::figures::Table;
 
-/// One line of it.
+/// One count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vital {
     /// What is counted.
@@ -36,12 +36,12 @@ const PUBLISHED: [(&str, &str); 18] = [
     ("files", "312820"),
 ];
 
-/// The counts of what e2fsck printed, in its order.
+/// The counts in e2fsck's output, in its order.
 pub(super) fn of_e2fsck(text: &str) -> Vec<Vital> {
     text.lines().flat_map(of_line).collect()
 }
 
-/// The counts of a line: two where a second one stands in brackets.
+/// The counts of a line: two if a second one follows in brackets.
 fn of_line(line: &str) -> Vec<Vital> {
     let vital = |what: &str, count: &str| Vital { what: what.to_owned(), count: count.to_owned() };
     let line = line.trim();
@@ -59,7 +59,7 @@ fn of_line(line: &str) -> Vec<Vital> {
     }
     let (what, inside) = rest.split_once(" (").unwrap_or((rest, ""));
     let one = |what: &str| PUBLISHED.iter().any(|(known, _)| *known == what);
-    // e2fsck has no plural of one.
+    // For a count of one e2fsck prints the singular.
     let what = if one(what) { what.to_owned() } else { format!("{what}s") };
     if !one(&what) {
         return Vec::new();
@@ -70,7 +70,7 @@ fn of_line(line: &str) -> Vec<Vital> {
         .collect()
 }
 
-/// The published counts and ours; `None` where e2fsck's were not kept.
+/// The published counts and ours; `None` if e2fsck's were not kept.
 #[must_use]
 pub fn table(rows: &[PassRow]) -> Option<Table> {
     let first = rows.first()?;

@@ -1,9 +1,10 @@
-//! The tables of cells on modelled devices: a device a table, jobs and policies down.
+//! The tables of cells on modelled devices: one table for each device, with a row for each job and
+//! policy.
 
 use super::table::{Table, figure};
 use crate::figures::row::Row;
 
-/// A table for each device; none where nothing ran on one.
+/// A table for each device; none if nothing ran on one.
 #[must_use]
 pub fn tables(rows: &[Row]) -> Vec<Table> {
     let mut devices: Vec<&str> = Vec::new();

@@ -1,8 +1,8 @@
-//! Small charts as SVG: lines over workers on a logarithmic axis, and bars where there is only one
+//! Small charts as SVG: lines over workers on a logarithmic axis, or bars if there is only one
 //! number of workers.
 //!
-//! Lines that lie on each other stay visible: earlier ones are wider. Texts take the colour of the
-//! page they stand in.
+//! Lines that cover each other stay visible, because earlier ones are wider. Text has the colour of
+//! the page.
 
 use std::fmt::Write as _;
 
@@ -38,15 +38,15 @@ impl Chart {
     }
 }
 
-/// Where the frame ends on the right; the legend follows, as wide as its longest name.
+/// The right end of the frame. The legend follows, as wide as its longest name.
 const FRAME: f64 = 530.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 80.0;
-/// Room for a letter of the legend.
+/// Width of a letter in the legend.
 const LETTER: f64 = 7.5;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 45.0;
-/// Colours that stay apart for readers with colour vision deficiencies (Okabe and Ito).
+/// Colours that readers with colour vision deficiencies can tell apart (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#808080", "#8c564b"];
 
@@ -138,7 +138,7 @@ fn draw_series(
     );
 }
 
-/// Bars from zero, one below the other, each with its name and its figure.
+/// Bars from zero, one below the other, each with its name and figure.
 #[must_use]
 pub fn bar_chart(title: &str, label: &str, bars: &[(String, f64)]) -> String {
     const ROW: f64 = 22.0;
@@ -173,7 +173,7 @@ pub fn bar_chart(title: &str, label: &str, bars: &[(String, f64)]) -> String {
     svg
 }
 
-/// Room for the longest of some texts.
+/// Width of the longest of some texts.
 fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> f64 {
     let letters = texts.map(|text| text.chars().count()).max().unwrap_or(0);
     LETTER * f64::from(u32::try_from(letters).unwrap_or(u32::MAX))
@@ -230,13 +230,13 @@ mod tests {
         assert_eq!(nice_ceiling(0.0), 1.0);
     }
 
-    /// What stands between tags, without blanks around it.
+    /// The text between tags, trimmed.
     fn texts(svg: &str) -> Vec<&str> {
         let after = svg.split("<text ").skip(1).filter_map(|text| text.split_once('>'));
         after.filter_map(|(_, text)| text.split_once("</text>")).map(|(text, _)| text).collect()
     }
 
-    /// The y axis ends at 100 and has a line each quarter; a doubling is as wide as any other on
+    /// The y axis ends at 100 and has a line at each quarter. All doublings have the same width on
     /// the x axis.
     #[test]
     fn axes_have_the_figures_of_their_places() {

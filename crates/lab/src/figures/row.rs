@@ -1,7 +1,7 @@
-//! One measured cell: a workload under one policy with one number of workers, once.
+//! One measured cell: one run of a workload under one policy with one number of workers.
 //!
 //! The field names are the keys of the JSON rows and the columns of the CSV file; README and
-//! `--help` name the same.
+//! `--help` use the same names.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ pub enum Interleave {
     Threads,
     /// One operation after the other, workers in turn: repeatable to the byte.
     Lockstep,
-    /// All workers of a round are in the middle of an operation at once, each keeping its group's
-    /// lock until the round ends: repeatable, and shows what contention does to placement.
+    /// All workers of a round are within an operation at the same time. Each keeps its group's lock
+    /// until the round ends. Repeatable; shows what contention does to placement.
     Overlap,
-    /// Every worker on a CPU of a modelled machine, in virtual time: repeatable, and rates are
+    /// Every worker on a CPU of a modelled machine, in virtual time. Repeatable; rates are
     /// predictions.
     Virtual,
 }
@@ -44,9 +44,9 @@ impl Interleave {
 pub struct Row {
     /// Name of the workload.
     pub workload: String,
-    /// The policy arm as it was asked for, overrides included.
+    /// The policy arm as given on the command line, overrides included.
     pub policy: String,
-    /// `fresh`, or the life that the image had before.
+    /// `fresh`, or the ageing of the image.
     #[serde(default = "crate::figures::states::fresh")]
     pub state: String,
     /// Workers.
@@ -57,7 +57,7 @@ pub struct Row {
     pub interleave: Interleave,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Operations carried out.
+    /// Operations performed.
     pub ops: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
@@ -87,18 +87,17 @@ pub struct Row {
     pub avg_free_extent_kb: u64,
     /// Groups that hold file data.
     pub groups_touched: u64,
-    /// Acquisitions of shared locks an operation; none where they cannot be counted (the kernel).
+    /// Acquisitions of shared locks an operation; none if they cannot be counted (the kernel).
     pub lock_acquisitions: Option<f64>,
-    /// Acquisitions of shared locks, and of group locks, that had to wait, an operation; none as
-    /// above.
+    /// Acquisitions of shared locks and group locks that had to wait, an operation; none as above.
     pub lock_waits: Option<f64>,
-    /// Groups passed over because their lock was held; none as above.
+    /// Groups skipped because their lock was held; none as above.
     pub groups_skipped_busy: Option<u64>,
     /// Requests whose result starts exactly at the goal; none as above.
     #[serde(default)]
     pub goal_hits: Option<u64>,
-    /// Requests of large files that found space in the group of their stream goal, counted apart;
-    /// none as above.
+    /// Requests of large files that found space in the group of their stream goal; counted
+    /// separately; none as above.
     #[serde(default)]
     pub stream_goal_hits: Option<u64>,
     /// Entries of group indexes that searches visited; none as above.
@@ -108,26 +107,26 @@ pub struct Row {
     pub hits: BTreeMap<String, u64>,
     /// Fragmentation score (e4defrag -c); none without files.
     pub score: Option<f64>,
-    /// How long the image takes to be read afterwards; nothing in virtual time.
+    /// How long it takes to read the image afterwards; empty in virtual time.
     #[serde(default, flatten)]
     pub reading: Reading,
     /// The modelled machine; only in virtual time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// What was waited for, by lock and line; only in virtual time.
+    /// Waits by lock and line; only in virtual time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Waits>,
-    /// What a modelled device adds; its time is that of all rates and latencies then.
+    /// Figures of a modelled device. All rates and latencies are then in its time.
     #[serde(flatten)]
     pub modelled: Option<OnDevice>,
 }
 
-/// What is known of a cell on a modelled device.
+/// Additional figures of a cell on a modelled device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OnDevice {
-    /// The model, as it was asked for.
+    /// The model, as given on the command line.
     pub device: String,
-    /// The workload, under the name that tables of devices give it.
+    /// The name of the workload in tables of devices.
     pub job: String,
     /// Standard deviation of the latency in microseconds.
     pub lat_us_stdev: f64,
@@ -135,15 +134,15 @@ pub struct OnDevice {
     pub lat_us_p999: f64,
     /// Requests to the device.
     pub requests: u64,
-    /// Pages of flash programmed for each written; none without flash.
+    /// Flash pages programmed for each page written; none without flash.
     pub write_amplification: Option<f64>,
-    /// Fewest and most erasures of a block of flash, ageing included; none without flash.
+    /// Fewest and most erasures of a flash block, ageing included; none without flash.
     pub wear_spread: Option<(u64, u64)>,
     /// Mean reads of metadata an operation.
     pub meta_reads_mean: f64,
-    /// Most of them in one operation.
+    /// Most such reads in one operation.
     pub meta_reads_max: u64,
-    /// All of them by what was read.
+    /// All such reads by kind.
     pub meta_reads: crate::metered::MetadataReads,
 }
 
@@ -157,7 +156,7 @@ impl crate::figures::states::Stated for Row {
     }
 }
 
-/// What all CPUs of a modelled machine spent on the locks and lines of one name.
+/// Time that all CPUs of a modelled machine spent on the locks and lines of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
     /// The name.
@@ -170,7 +169,7 @@ pub struct Waits {
     pub wait_ns: u64,
     /// Nanoseconds of work under them.
     pub section_ns: u64,
-    /// Lines moved.
+    /// Cache lines moved.
     pub moved: u64,
     /// Nanoseconds of moving them, queueing included.
     pub moved_ns: u64,
@@ -220,7 +219,7 @@ mod tests {
     use super::*;
     use crate::figures::summary::tests::row;
 
-    /// Any two columns could have changed places unseen.
+    /// All figures differ, so no two columns can be swapped unnoticed.
     #[test]
     fn each_figure_stands_under_its_name() {
         let reading = Reading {

@@ -1,7 +1,7 @@
-//! Medians, intervals and the order of repetitions: how noisy figures are compared honestly.
+//! Medians, intervals and the order of repetitions: an honest comparison of noisy figures.
 //!
-//! Arms of a comparison run in ABBA order so that drift of the machine hits all alike; what is
-//! printed is the median with an interval from order statistics, never a mean of few noisy runs.
+//! Arms of a comparison run in ABBA order, so that drift of the machine affects all alike. Reports
+//! show the median with an interval from order statistics, never the mean of a few noisy runs.
 
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 
@@ -19,7 +19,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of a set of measurements; `None` when it is empty or holds something that is no number.
+    /// The spread of some measurements; `None` if there are none or one is not a number.
     ///
     /// With at least six values the interval covers the true median with 95 % confidence (order
     /// statistics of the binomial distribution); with fewer it is the whole range.
@@ -43,7 +43,7 @@ impl Spread {
     }
 }
 
-/// How many values lie outside the interval at each end: with rank r = the largest for which
+/// The number of values outside the interval at each end. With rank r, the largest for which
 /// P(Binomial(n, 1/2) <= r - 1) <= 2.5 %, the interval runs from the r-th to the (n + 1 - r)-th
 /// value.
 fn values_cut_each_side(n: usize) -> usize {
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(Spread::of(&[f64::NAN]), None);
     }
 
-    /// Ranks of the published tables of order-statistic intervals of the median at 95 %.
+    /// Ranks from published tables of order-statistic intervals of the median at 95 %.
     #[test]
     fn intervals_follow_the_binomial_table() {
         for (n, first_rank) in [(5, 1), (6, 1), (9, 2), (12, 3), (20, 6)] {
@@ -96,8 +96,8 @@ mod tests {
         }
     }
 
-    /// One of eight is outside of a side with 3.5 % (9 of 256): too many for 95 % in all, enough
-    /// for 90 %.
+    /// Leaving out one of eight values at each end misses the median with 3.5 % (9 of 256) a side:
+    /// too often for 95 % in all, but not for 90 %.
     #[test]
     fn eight_values_give_the_whole_range_too() {
         let values: Vec<f64> = (1..=8).map(f64::from).collect();

@@ -1,34 +1,34 @@
-//! Fresh images and aged ones beside each other: the same tables of each state, as columns of one.
+//! Fresh and aged images next to each other: the tables of all states as columns of one table.
 //!
-//! A table is made of the rows of one state as if there was no other, so that no table needs to
-//! know of states. Tables of other states are then joined to the first's by title and by what names
-//! their rows; columns that say the same are not shown twice.
+//! A table is made from the rows of one state, as if there were no other, so tables need not know
+//! about states. The tables of other states are then joined to the first state's, by title and by
+//! the columns that name rows. Columns that say the same are not repeated.
 
 use super::Table;
 
-/// How fresh images are called where aged ones stand beside.
+/// The name of fresh images next to aged ones.
 pub const FRESH: &str = "fresh";
 
-/// A row that was measured on an image in some state.
+/// A row measured on an image in some state.
 pub trait Stated: Clone {
-    /// `fresh`, or the life that the image had.
+    /// `fresh`, or the ageing of the image.
     fn state(&self) -> &str;
 
-    /// The same row as if it was of a fresh image.
+    /// The same row as if it came from a fresh image.
     fn as_fresh(&self) -> Self;
 }
 
-/// The state of rows of runs from before there was any other.
+/// The state of rows from versions that had no other.
 pub(crate) fn fresh() -> String {
     FRESH.to_owned()
 }
 
-/// Whether a state is the one that need not be said.
+/// Whether a state need not be mentioned.
 pub(crate) fn is_fresh(state: &str) -> bool {
     state == FRESH
 }
 
-/// The tables of rows, states beside each other.
+/// The tables of rows, with states next to each other.
 pub fn beside<R: Stated>(rows: &[R], tables: impl Fn(&[R]) -> Vec<Table>) -> Vec<Table> {
     let mut states: Vec<&str> = Vec::new();
     for row in rows {

@@ -1,5 +1,5 @@
-//! From rows to the tables that a run prints: medians over repetitions, policies down, workers
-//! across.
+//! Makes the tables that a run prints from its rows: medians over repetitions, a row for each
+//! policy, columns for workers.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::figures::row::{Interleave, Row};
 use crate::figures::spread::Spread;
 use crate::figures::states;
 
-/// A column head, the figure of a row that stands under it, and how that is written.
+/// A column's head, its figure of a row, and how to print it.
 pub type Column = (&'static str, fn(&Row) -> f64, fn(f64) -> String);
 
 /// Every table of a run, workload by workload.
@@ -25,7 +25,7 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
             continue;
         }
         let runs_as = |way| rows.iter().any(|row| row.workload == first.workload && row.interleave == way);
-        // Beside free threads it is there for its placement.
+        // Next to free threads, overlap is shown for its placement.
         let is_beside = first.interleave == Interleave::Overlap && runs_as(Interleave::Threads);
         if !is_beside {
             tables.push(throughput(&name, &part));
@@ -41,13 +41,13 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
     tables
 }
 
-/// Below what free-running threads left.
+/// Printed below the placement of free-running threads.
 const CHANCE: &str = "What free-running threads leave is chance and differs from run to run; --interleave overlap gives figures that \
      repeat.";
 const CHANCE_BESIDE: &str = "What free-running threads leave is chance and differs from run to run; the figures that repeat are those \
      of the next table, where all operations of a round overlap.";
 
-/// Rows that may be compared, with a name: those of one workload under one interleaving.
+/// Comparable rows with a name: those of one workload under one interleaving.
 #[must_use]
 pub fn by_workload(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     let mut parts: Vec<(String, Vec<&Row>)> = Vec::new();
@@ -69,7 +69,8 @@ pub fn by_workload(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     parts
 }
 
-/// Operations a second: policies down, workers across; in all and, in brackets, a worker.
+/// Operations a second, a row for each policy and a column for each number of workers: in total
+/// and, in brackets, for each worker.
 #[must_use]
 pub fn throughput(workload: &str, rows: &[&Row]) -> Table {
     let workers: BTreeSet<u32> = rows.iter().map(|row| row.workers).collect();
@@ -91,7 +92,7 @@ pub fn throughput(workload: &str, rows: &[&Row]) -> Table {
     table
 }
 
-/// Says what ± is, where there is any.
+/// Explains ±, if there is any.
 fn note_spread(table: &mut Table, rows: &[&Row]) {
     if median_count(rows) > 1 {
         table.note(
@@ -101,7 +102,7 @@ fn note_spread(table: &mut Table, rows: &[&Row]) {
     }
 }
 
-/// The most repetitions of a cell.
+/// Largest number of repetitions of a cell.
 fn median_count(rows: &[&Row]) -> usize {
     let repetitions = |row: &&Row| {
         rows.iter().filter(|other| other.policy == row.policy && other.workers == row.workers).count()
@@ -109,7 +110,7 @@ fn median_count(rows: &[&Row]) -> usize {
     rows.iter().map(repetitions).max().unwrap_or(0)
 }
 
-/// Bandwidth, and latency of one operation.
+/// Bandwidth, and the latency of one operation.
 #[must_use]
 pub fn latency(workload: &str, rows: &[&Row]) -> Table {
     let columns: [Column; 6] = [
@@ -123,7 +124,7 @@ pub fn latency(workload: &str, rows: &[&Row]) -> Table {
     by_policy_and_workers(&format!("{workload}: bandwidth and latency of an operation"), rows, &columns)
 }
 
-/// Where the blocks went, and what it cost in shared locks.
+/// Where the blocks are, and what that cost in shared locks.
 #[must_use]
 pub fn placement(workload: &str, rows: &[&Row]) -> Table {
     let columns: [Column; 9] = [
@@ -144,7 +145,7 @@ pub fn placement(workload: &str, rows: &[&Row]) -> Table {
     )
 }
 
-/// How long the image takes to be read afterwards; `None` where there was no image.
+/// How long it takes to read the image afterwards; `None` if there was no image.
 fn reading(workload: &str, rows: &[&Row]) -> Option<Table> {
     if rows.iter().all(|row| row.reading.directory_runs.is_none()) {
         return None;
@@ -192,8 +193,8 @@ fn by_policy_and_workers(title: &str, rows: &[&Row], columns: &[Column]) -> Tabl
     table
 }
 
-/// Figures down, policies across: the first is the baseline, the others have their difference from
-/// it. `None` for one policy alone.
+/// A row for each figure, a column for each policy. The first policy is the baseline, the others
+/// show their difference from it. `None` for a single policy.
 #[must_use]
 pub fn compared(workload: &str, rows: &[&Row]) -> Option<Table> {
     let columns: [Column; 6] = [
@@ -229,7 +230,7 @@ pub fn compared(workload: &str, rows: &[&Row]) -> Option<Table> {
     Some(table)
 }
 
-/// `(+31%)`; `(~+3%)` where it may be chance.
+/// `(+31%)`; `(~+3%)` if it may be chance.
 fn difference(base: &Spread, spread: &Spread) -> String {
     let percent = 100.0 * (spread.median / base.median - 1.0);
     if !percent.is_finite() {
@@ -278,7 +279,7 @@ pub fn median(rows: &[&Row], policy: &str, workers: Option<u32>, value: fn(&Row)
     Spread::of(&values)
 }
 
-/// Policies in the order they first appear.
+/// Policies in order of first appearance.
 #[must_use]
 pub fn policies<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     in_order(rows.iter().map(|row| row.policy.as_str()))
@@ -294,7 +295,7 @@ fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     seen
 }
 
-/// The median, and how far repetitions lie apart where there are any.
+/// The median, and the spread of the repetitions if there are several.
 fn with_spread(spread: &Spread, written: fn(f64) -> String) -> String {
     let median = written(spread.median);
     if spread.count < 2 { median } else { format!("{median} ±{:.0}%", 100.0 * spread.relative()) }
@@ -353,7 +354,7 @@ pub(crate) mod tests {
         assert_eq!(table.rows[1], ["linux-6.16", "500.0 k (500.0 k)", "-"]);
     }
 
-    /// The page left it to the reader to see what a policy changes.
+    /// A regression: the page left it to the reader to see what a policy changes.
     #[test]
     fn policies_are_compared_with_the_first() {
         let rows = [
@@ -370,7 +371,8 @@ pub(crate) mod tests {
         assert!(compared("fallocate2", &[&rows[0]]).is_none());
     }
 
-    /// `mean extent KB` had `1.792 M` below it, and a run without scores a column of `-`.
+    /// A regression: `mean extent KB` had `1.792 M` below it, and a run without scores had a column
+    /// of `-`.
     #[test]
     fn sizes_and_times_have_their_unit_beside_them() {
         let mut row = row("yard", 1, 1e6);
@@ -382,7 +384,7 @@ pub(crate) mod tests {
         assert!(!text.contains("score") && !text.contains("KB"), "{text}");
     }
 
-    /// Medians of what threads left stood without a spread, as if they were no chance.
+    /// A regression: medians of the placement by threads had no spread, as if they were not chance.
     #[test]
     fn placement_has_its_spread_and_says_what_is_chance() {
         let placed =
@@ -460,8 +462,8 @@ pub(crate) mod tests {
         );
     }
 
-    /// A difference is sure where the ranges of repetitions do not touch, whichever of the two is
-    /// above.
+    /// A difference is certain if the ranges of repetitions do not touch, whichever of the two is
+    /// higher.
     #[test]
     fn only_spreads_that_touch_may_be_chance() {
         let spread = |values: &[f64]| Spread::of(values).unwrap();

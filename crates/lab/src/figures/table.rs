@@ -1,30 +1,30 @@
-//! One table, printable for a terminal, as Markdown for a mail, and as CSV.
+//! A table, printable for a terminal, as Markdown for a mail, and as CSV.
 //!
-//! On a terminal a table is as wide as what it holds, at most as wide as it is told: heads and
-//! names fold at blanks, and columns that still do not fit go to a second table below, with the
-//! columns that name the rows again. A column that is empty in every row is left out everywhere but
-//! in CSV, whose heads are an interface.
+//! On a terminal a table is as wide as its content, up to a given width. Heads and names fold at
+//! blanks. Columns that still do not fit go to a second table below, which repeats the columns that
+//! name the rows. A column that is empty in every row is left out everywhere except in CSV, whose
+//! heads are an interface.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width};
 
-/// Letters that a column takes beside its content: a blank on each side and a line.
+/// Characters that a column takes in addition to its content: a blank on each side and a line.
 const BESIDE: usize = 3;
-/// The narrowest terminal that is catered for.
+/// The narrowest supported terminal.
 const NARROWEST: usize = 20;
 
-/// A titled table; the first columns name the rows, the others hold figures.
+/// A titled table. The first columns name the rows, the others hold figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// What the table shows, with units.
     pub title: String,
     /// Column heads, the first for the row names.
     pub heads: Vec<String>,
-    /// Cells, as many a row as heads.
+    /// Cells; each row has as many as there are heads.
     pub rows: Vec<Vec<String>>,
     /// Sentences to print below, such as where published figures come from.
     pub notes: Vec<String>,
-    /// How many columns name a row.
+    /// Number of columns that name a row.
     keys: usize,
 }
 
@@ -40,10 +40,10 @@ impl Table {
         }
     }
 
-    /// As many columns name a row.
+    /// Sets the number of columns that name a row.
     ///
     /// # Panics
-    /// When there are not as many.
+    /// When there are fewer columns, or `keys` is 0.
     #[must_use]
     pub fn with_keys(mut self, keys: usize) -> Self {
         assert!((1..=self.heads.len()).contains(&keys), "a row of {:?} has a name", self.title);
@@ -54,7 +54,7 @@ impl Table {
     /// Adds a row.
     ///
     /// # Panics
-    /// When it has not as many cells as the table has heads.
+    /// When it does not have as many cells as the table has heads.
     pub fn push(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
         let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
         assert_eq!(cells.len(), self.heads.len(), "a row of {:?}", self.title);
@@ -66,8 +66,8 @@ impl Table {
         self.notes.push(text.into());
     }
 
-    /// Puts the columns of another table behind those with the same head, row by row by what names
-    /// it. Published figures are not repeated, nor is a column that says what the first one says.
+    /// Inserts each column of another table after the one with the same head, matching rows by
+    /// name. Published figures are not repeated, nor is a column equal to the first one.
     pub(super) fn join(&mut self, other: &Self, named: &str) {
         let keys = self.keys;
         let are_alike = |one: &[String], two: &[String]| one[..keys] == two[..keys];
@@ -107,8 +107,8 @@ impl Table {
         }
     }
 
-    /// The columns that hold anything: those that name rows, and those that are not `-` or blank in
-    /// every row.
+    /// The columns with content: those that name rows, and those that are not `-` or blank in every
+    /// row.
     #[must_use]
     pub fn filled_columns(&self) -> Vec<usize> {
         let is_filled = |column: &usize| {
@@ -117,7 +117,7 @@ impl Table {
         (0..self.heads.len()).filter(|column| *column < self.keys || is_filled(column)).collect()
     }
 
-    /// Text for a terminal of so many columns.
+    /// Text for a terminal with `columns` columns.
     #[must_use]
     pub fn terminal(&self, columns: usize) -> String {
         let columns = columns.max(NARROWEST);
@@ -132,12 +132,13 @@ impl Table {
         text
     }
 
-    /// Columns with their widths, table by table; a table has room for at least one column beside
+    /// Columns with their widths, table by table. A table has at least one column in addition to
     /// the names.
     fn parts(&self, columns: usize) -> Vec<Vec<(usize, usize)>> {
         let filled = self.filled_columns();
         let (names, figures) = filled.split_at(self.keys);
-        // Names fold before figures do, the first of them first, but have half of the line.
+        // Names fold before figures do, and the first name folds first, but names may take half of
+        // the line.
         let mut left = (columns / 2).saturating_sub(BESIDE * self.keys);
         let mut names: Vec<(usize, usize)> = names
             .iter()
@@ -170,7 +171,7 @@ impl Table {
         parts.into_iter().map(with_names).collect()
     }
 
-    /// Gives columns that would fold what room is left, the first of them first.
+    /// Gives the remaining width to columns that would fold, the first ones first.
     fn widen(&self, part: &mut [(usize, usize)], room: usize) {
         let mut left = room.saturating_sub(taken(part));
         for (column, width) in part {
@@ -180,12 +181,12 @@ impl Table {
         }
     }
 
-    /// Letters of the longest line of a column.
+    /// Width of the longest line of a column.
     fn whole(&self, column: usize) -> usize {
         self.cells(column).chain([self.heads[column].as_str()]).map(letters).max().unwrap_or(0)
     }
 
-    /// Letters that a column needs: heads fold at blanks, figures do not.
+    /// Width that a column needs: heads fold at blanks, figures do not.
     fn least(&self, column: usize) -> usize {
         self.cells(column).chain(self.heads[column].split(' ')).map(letters).max().unwrap_or(0)
     }
@@ -194,7 +195,7 @@ impl Table {
         self.rows.iter().map(move |row| row[column].as_str())
     }
 
-    /// The table of some columns, each as wide as is said.
+    /// The table of some columns, each with the given width.
     fn drawn(&self, part: &[(usize, usize)]) -> String {
         let mut table = comfy_table::Table::new();
         table.load_preset(UTF8_FULL_CONDENSED);
@@ -251,12 +252,12 @@ impl Table {
     }
 }
 
-/// Letters that columns take with what stands beside them.
+/// Width of columns including borders.
 fn taken(part: &[(usize, usize)]) -> usize {
     part.iter().map(|(_, width)| width + BESIDE).sum()
 }
 
-/// Whether a name of a column or row says that what stands there was published.
+/// Whether the name of a column or row marks its figures as published.
 fn is_published(name: &str) -> bool {
     name.contains("published")
 }
@@ -265,7 +266,7 @@ fn letters(text: &str) -> usize {
     text.chars().count()
 }
 
-/// A name in lines of at most `columns` letters, parted at blanks and behind the colons of a
+/// Folds a name into lines of at most `columns` characters, at blanks and after the colons of a
 /// policy's overrides.
 fn folded_name(name: &str, columns: usize) -> String {
     let (mut lines, mut used) = (String::new(), 0);
@@ -280,8 +281,8 @@ fn folded_name(name: &str, columns: usize) -> String {
     lines
 }
 
-/// The words of a text in lines of at most `columns` letters, each ended; a word that is longer has
-/// a line of its own and is cut at its end.
+/// Folds a text into terminated lines of at most `columns` characters. A longer word starts on a
+/// line of its own and is split.
 #[must_use]
 pub fn folded(text: &str, columns: usize) -> String {
     let (mut lines, mut used) = (String::new(), 0);
@@ -307,7 +308,7 @@ pub fn folded(text: &str, columns: usize) -> String {
     lines
 }
 
-/// A CSV field, in quotes where it has to be.
+/// A CSV field, quoted if necessary.
 fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
@@ -317,7 +318,7 @@ fn quoted(cell: &str) -> String {
 }
 
 /// A figure with about four significant digits: `1234567` -> `1.235 M`, `0.0123` -> `0.0123`; whole
-/// numbers below 10,000 as they are.
+/// numbers below 10,000 are unchanged.
 #[must_use]
 pub fn figure(value: f64) -> String {
     if value.is_nan() {
@@ -361,7 +362,7 @@ mod tests {
         }
     }
 
-    /// Tables were as wide as they came, up to 251 letters.
+    /// A regression: tables had any width, up to 251 characters.
     #[test]
     fn no_line_is_wider_than_the_terminal() {
         let mut table = Table::new(
@@ -378,7 +379,7 @@ mod tests {
             let text = table.terminal(columns);
             let widest = text.lines().map(letters).max().unwrap();
             assert!(widest <= columns, "{widest} > {columns}:\n{text}");
-            // A narrow terminal cuts figures rather than its line.
+            // On a narrow terminal figures are cut rather than lines.
             for number in (0..9).filter(|_| columns >= 33) {
                 let cell = format!("{number}00.0 k ±12%");
                 assert_eq!(text.matches(&cell).count(), 2, "{columns}:\n{text}");
@@ -390,7 +391,7 @@ mod tests {
         assert_eq!(parted.matches('┌').count(), parted.matches("│ policy").count(), "each part has names");
     }
 
-    /// Reports had columns of nothing but `-`.
+    /// A regression: reports had columns with only `-`.
     #[test]
     fn a_column_that_is_empty_in_every_row_is_left_out() {
         let mut table = Table::new("T", ["policy", "known", "unknown", "some"]);

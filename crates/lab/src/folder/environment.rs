@@ -1,4 +1,5 @@
-//! Where, when and how a run was made: printed with every report so that it can be repeated.
+//! The environment of a run: machine, software and command. It is printed with every report, so
+//! that the run can be repeated.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,18 +24,18 @@ pub struct Environment {
     pub kernel: String,
     /// The command that repeats the run.
     pub command: String,
-    /// What the device was: memory size or image, and mkfs options.
+    /// The device: memory size or image, and mkfs options.
     pub device: String,
-    /// The seed, so that it is seen when it was left to its default.
+    /// The seed, shown even when it was the default.
     #[serde(default)]
     pub seed: u64,
-    /// The name of the published experiment that was repeated.
+    /// The name of the repeated published experiment.
     #[serde(default)]
     pub experiment: Option<String>,
 }
 
 impl Environment {
-    /// Reads the machine; `command` and `device` are the caller's.
+    /// Describes this machine; the caller gives `command` and `device`.
     #[must_use]
     pub fn of_this_machine(command: String, device: String) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -78,8 +79,8 @@ impl Environment {
     }
 }
 
-/// The command that this process was started with, as it can be typed again, without what it said
-/// of an earlier run.
+/// The command that started this process, in a form that can be typed again, without options about
+/// an earlier run.
 #[must_use]
 pub fn command_line() -> String {
     let of_earlier = |word: &std::ffi::OsString| word == "--resume" || word == "--force";
@@ -87,7 +88,7 @@ pub fn command_line() -> String {
     shell_words(std::iter::once("blockyard".into()).chain(words))
 }
 
-/// Words as a shell takes them, in one line.
+/// Words quoted for a shell, in one line.
 fn shell_words<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> String {
     words.into_iter().map(|word| quoted(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
@@ -97,12 +98,12 @@ fn quoted(word: &OsStr) -> String {
     match word.to_str() {
         Some(text) if !text.is_empty() && text.chars().all(is_plain) => text.to_owned(),
         Some(text) if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
-        // What is no text, or more than a line, byte for byte.
+        // Anything that is not one line of text is written byte by byte.
         _ => format!("$'{}'", word.as_bytes().escape_ascii()),
     }
 }
 
-/// The value behind `name :` in a text of such lines.
+/// The value after `name :` in a text of such lines.
 fn line_value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -110,14 +111,14 @@ fn line_value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     })
 }
 
-/// All memory by the text of `/proc/meminfo`, which counts in KiB; 0 where it does not tell.
+/// All memory, from the text of `/proc/meminfo`, which counts in KiB; 0 if it is not there.
 fn memory_mib(text: &str) -> u64 {
     let number = line_value(text, "MemTotal").and_then(|value| value.split_whitespace().next());
     number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
-/// The commit of the checkout the program was built from, when it still lies there; a checkout that
-/// moved since then is said to have done so.
+/// The commit of the checkout that the program was built from, if it still exists. If the checkout
+/// has moved since, the text says so.
 fn commit() -> String {
     match git(&["describe", "--always", "--dirty"]) {
         Some(commit) if has_moved() => format!("at or before {commit}"),
@@ -126,8 +127,8 @@ fn commit() -> String {
     }
 }
 
-/// Whether the checkout went to a commit after the program was built. Without a log of that it is
-/// taken not to have.
+/// Whether the checkout moved to another commit after the program was built. Without a log of that,
+/// it counts as not moved.
 fn has_moved() -> bool {
     let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
     let log = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"]);
@@ -136,7 +137,7 @@ fn has_moved() -> bool {
     matches!((moved, built), (Some(moved), Some(built)) if moved > built)
 }
 
-/// What git says of the checkout the program was built from.
+/// The output of git in the checkout that the program was built from.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git")
         .args(["--no-optional-locks", "-C", env!("CARGO_MANIFEST_DIR")])

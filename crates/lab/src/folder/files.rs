@@ -1,4 +1,4 @@
-//! The files of a run's folder: their names, and JSON of one document or one row a line.
+//! The files of a run's folder: their names, and JSON files with one document or one row a line.
 
 use std::fs;
 use std::io::Write as _;
@@ -45,7 +45,7 @@ pub(super) fn files() -> impl Iterator<Item = &'static str> {
     ROWS_FILES.into_iter().chain(others)
 }
 
-/// Empties a run's folder of everything that a run writes but for one file.
+/// Removes everything that a run writes from its folder, except one file.
 pub(super) fn remove_files(folder: &Path, but: &str) -> Result<()> {
     for path in files().filter(|name| *name != but).map(|name| folder.join(name)) {
         let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
@@ -59,7 +59,7 @@ pub(super) fn remove_files(folder: &Path, but: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes the files of a run that has no rows yet, making the folder.
+/// Creates the folder and the files of a run without rows.
 pub(super) fn begin(folder: &Path, environment: &Environment) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
     ROWS_FILES.into_iter().try_for_each(|name| write_file(&folder.join(name), b""))?;
@@ -67,12 +67,12 @@ pub(super) fn begin(folder: &Path, environment: &Environment) -> Result<()> {
     write_environment(folder, environment)
 }
 
-/// Writes where, when and how the run was made.
+/// Writes the environment of the run.
 pub(crate) fn write_environment(folder: &Path, environment: &Environment) -> Result<()> {
     write_file(&folder.join(ENVIRONMENT_FILE), &serde_json::to_vec_pretty(environment)?)
 }
 
-/// Rows as text, one a line.
+/// Rows as text, one on each line.
 pub(crate) fn json_lines<T: Serialize>(rows: &[T]) -> Result<String> {
     let mut text = String::new();
     for row in rows {
@@ -82,7 +82,7 @@ pub(crate) fn json_lines<T: Serialize>(rows: &[T]) -> Result<String> {
     Ok(text)
 }
 
-/// The rows of a file, one a line; a missing file has none.
+/// The rows of a file, one on each line; a missing file has none.
 pub(crate) fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     let text = read(path)?;
     let rows = text.lines().enumerate().map(|(index, line)| {
@@ -92,7 +92,7 @@ pub(crate) fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     rows.collect()
 }
 
-/// A file of one JSON document; a missing file is the empty one.
+/// A file with one JSON document; a missing file gives the empty one.
 pub(crate) fn document<T: DeserializeOwned + Default>(path: &Path) -> Result<T> {
     let text = read(path)?;
     if text.is_empty() {
@@ -101,7 +101,7 @@ pub(crate) fn document<T: DeserializeOwned + Default>(path: &Path) -> Result<T> 
     serde_json::from_str(&text).with_context(|| format!("{}: not what lab run writes", path.display()))
 }
 
-/// The text of a file, empty when there is none: a folder of an earlier version lacks some.
+/// The text of a file. A missing file is empty: folders of earlier versions lack some.
 fn read(path: &Path) -> Result<String> {
     match fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
@@ -109,7 +109,7 @@ fn read(path: &Path) -> Result<String> {
     }
 }
 
-/// Writes a file anew.
+/// Replaces a file.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = fs::File::create(path).with_context(|| format!("{}", path.display()))?;
     file.write_all(bytes).with_context(|| format!("{}", path.display()))

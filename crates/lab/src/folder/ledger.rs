@@ -1,10 +1,11 @@
-//! What a run keeps while it runs: each cell goes to the run's folder the moment it is measured,
-//! and a run that was interrupted goes on with what is not there yet.
+//! Keeps the results of a run while it runs. Each cell goes to the run's folder as soon as it is
+//! measured, and an interrupted run continues with the missing ones.
 //!
-//! `cells.jsonl` begins with a line of what the run is (plan, commit, machine); each further line
-//! is a cell: its identity, what decides it, and what came out. A cell's identity is a hash of all
-//! that decides it, so that no result is taken for one of another policy, geometry, seed or commit.
-//! The rows go to their own file as well, so that a report can be made of what is there.
+//! `cells.jsonl` begins with a line that identifies the run (plan, commit, machine). Each further
+//! line is a cell: its identity, what determines it, and its result. A cell's identity is a hash of
+//! everything that determines it, so a result is never mistaken for that of another policy,
+//! geometry, seed or commit. The rows also go to their own file, so that a report can be made of
+//! what exists.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,12 +21,12 @@ use serde_json::{Value, json};
 use super::environment::Environment;
 use super::files::{self, CELLS_FILE};
 
-/// What to do with a folder that holds a run already.
+/// What to do with a folder that already holds a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// Nothing is touched.
+    /// Touch nothing.
     Refuse,
-    /// Go on with it, when it is the same run.
+    /// Continue it, if it is the same run.
     Resume,
     /// Empty it.
     Replace,
@@ -34,11 +35,11 @@ pub enum Existing {
 /// A run's folder while it runs.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// None: nothing is kept.
+    /// Where results are kept, if they are.
     place: Option<Place>,
-    /// Version and commit, which decide every cell.
+    /// Version and commit, which determine every cell.
     program: String,
-    /// What came out of the cells that are there, by identity.
+    /// Results of the existing cells, by identity.
     known: BTreeMap<String, Value>,
 }
 
@@ -66,7 +67,7 @@ struct Line {
     result: Value,
 }
 
-/// What comes out of a cell.
+/// The result of a cell.
 pub(crate) trait Cell: Serialize + DeserializeOwned {
     /// The file that its rows go to.
     const FILE: &'static str;
@@ -77,13 +78,13 @@ pub(crate) trait Cell: Serialize + DeserializeOwned {
 }
 
 impl Ledger {
-    /// One that keeps nothing.
+    /// A ledger that keeps nothing.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Begins to keep a run of `plan`, a text of all that decides it, in a folder.
+    /// Starts to keep a run in a folder. `plan` is a text of everything that determines the run.
     ///
     /// # Errors
     /// When the folder holds another run that is not to be replaced, is written by another process,
@@ -122,7 +123,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Writes the file anew, with the cells that are there.
+    /// Rewrites the file with the existing cells.
     fn begin(&mut self, head: &Head, lines: Vec<Line>) -> Result<()> {
         if let Some(Place { cells, .. }) = &mut self.place {
             cells.set_len(0)?;
@@ -136,14 +137,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many cells were there from the beginning.
+    /// Number of cells that existed at the start.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.known.len()
     }
 
-    /// The result of a cell: the one that is there, or what `measure` gives now, which is kept.
-    /// `decided_by` is all that decides it beside the program.
+    /// The result of a cell: the existing one, or what `measure` returns now, which is kept.
+    /// `decided_by` is everything that determines the cell, apart from the program.
     pub(crate) fn cell<T: Cell>(
         &mut self,
         decided_by: Value,
@@ -177,13 +178,13 @@ impl Ledger {
     }
 }
 
-/// A line in one call, so that it is there or not.
+/// Appends a line in one call, so that it is written completely or not at all.
 fn append(file: &mut File, line: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string(line)? + "\n";
     file.write_all(text.as_bytes()).context("the run's folder")
 }
 
-/// The cells of an earlier run, which must be this one. A last line that was cut short is none.
+/// The cells of an earlier run, which must be the same run. An incomplete last line is ignored.
 fn read_lines(path: &Path, head: &Head, folder: &str) -> Result<Vec<Line>> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
