@@ -1,13 +1,13 @@
-//! `lab run copy`: a tree copied over itself, again and again, and what the allocation map shows
-//! after each copy.
+//! `lab run copy`: copies a tree over itself, again and again, and shows the allocation map after
+//! each copy.
 //!
 //! The published experiment copied 182,515 files of 27 GiB three times over themselves. Here one
-//! process copies a tree of the same shape ([`tree`]): the first copy makes directories and files,
-//! each further one truncates and rewrites every file in place, as `cp -r` does over an existing
-//! tree. What truncation frees may be used again only after the next commit, which is why the files
-//! move. Write-back runs as under Linux: by amount of dirty data, and at close for a file that was
-//! truncated to nothing. A commit comes after each [`COMMIT_BYTES`] of data. No clock takes part:
-//! the same seed gives the same image.
+//! process copies a tree of the same shape ([`tree`]). The first copy creates directories and
+//! files. Each further one truncates and rewrites every file in place, as `cp -r` does over an
+//! existing tree. Space freed by truncation can be reused only after the next commit, which is why
+//! the files move. Write-back runs as under Linux: by amount of dirty data, and at close for a file
+//! that was truncated to zero. A commit follows each [`COMMIT_BYTES`] of data. Nothing depends on a
+//! clock: the same seed gives the same image.
 
 mod copier;
 mod devices;
@@ -53,44 +53,44 @@ pub const LONG_RUN: u64 = 8 * MIB;
 /// What to copy.
 #[derive(Clone, Debug)]
 pub struct CopyPlan {
-    /// Policy arms, as they were asked for.
+    /// Policy arms, as given on the command line.
     pub policies: Vec<String>,
     /// The tree.
     pub tree: Tree,
-    /// How many copies, the first included.
+    /// Number of copies, including the first.
     pub copies: u32,
     /// Logical CPUs.
     pub cpus: u32,
-    /// What each arm runs on.
+    /// The image that each arm runs on.
     pub image: ImageSource,
     /// Data between two commits in bytes.
     pub commit_bytes: u64,
     /// Seed.
     pub seed: u64,
-    /// Whether the allocator takes the device for one with seek times.
+    /// Whether the allocator assumes a device with seek times.
     pub rotational: bool,
-    /// The lives that images have had before, one after the other beside fresh ones.
+    /// Ageings to measure one after the other, in addition to fresh images.
     pub aged: Vec<Ageing>,
     /// How it is copied.
     pub manner: Manner,
-    /// Whether all is done again in other manners.
+    /// Whether to repeat everything in other manners.
     pub sensitivity: bool,
 }
 
-/// What lay on the image after one copy.
+/// The image after one copy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CopyRow {
     /// Always `copy`.
     pub workload: String,
     /// The policy arm.
     pub policy: String,
-    /// `fresh`, or the life that the image had before.
+    /// `fresh`, or the ageing of the image.
     #[serde(default = "crate::figures::states::fresh")]
     pub state: String,
-    /// What is other than as published; empty for nothing.
+    /// What differs from the published experiment; empty if nothing does.
     #[serde(default)]
     pub variant: String,
-    /// Which copy, from 1.
+    /// Number of the copy, from 1.
     pub copy: u32,
     /// Seed.
     pub seed: u64,
@@ -100,22 +100,21 @@ pub struct CopyRow {
     pub bytes: u64,
     /// Changes between used and free squares of the map (32 a group) in disk order.
     pub boundaries: u64,
-    /// Groups of which no square is used.
+    /// Groups without a used square.
     pub empty_groups: u64,
     /// Jaccard index of the squares used by files after this copy and after the one before; none
     /// for the first.
     pub overlap_previous: Option<f64>,
-    /// Share (0..=1) of the free blocks that lie in runs of [`LONG_RUN`] or more.
+    /// Share (0..=1) of the free blocks that are in runs of at least [`LONG_RUN`].
     pub free_share_long_runs: f64,
     /// Median over returns to a group of the MiB allocated elsewhere since it was last used; none
     /// without returns.
     pub reuse_interval_mib_p50: Option<f64>,
-    /// Mean over the groups that were returned to of each group's mean interval in MiB; none
-    /// without returns.
+    /// Mean over the reused groups of each group's mean interval in MiB; none without returns.
     pub reuse_interval_mib_group_mean: Option<f64>,
     /// Returns to a group.
     pub reuses: u64,
-    /// Mean extents a file.
+    /// Mean number of extents a file.
     pub extents_per_file: f64,
     /// Mean extent in KiB.
     pub mean_extent_kb: f64,
@@ -125,20 +124,19 @@ pub struct CopyRow {
     pub avg_free_extent_kb: u64,
     /// Fragmentation score (e4defrag -c); none without files.
     pub score: Option<f64>,
-    /// Mean groups that a transaction allocated data in; none without any.
+    /// Mean number of groups that a transaction allocated data in; none without transactions.
     #[serde(default)]
     pub groups_per_transaction: Option<f64>,
-    /// Entropy of the bytes written to each MiB since the copies began, as a share of the most
-    /// there can be.
+    /// Entropy of the bytes written to each MiB since the copies began, as a share of its maximum.
     #[serde(default)]
     pub write_entropy: f64,
-    /// Gini coefficient of the same: 0 is even.
+    /// Gini coefficient of the same bytes: 0 is even.
     #[serde(default)]
     pub write_gini: f64,
-    /// A device that is told of free space never, after each commit, after each copy.
+    /// Devices that are told of free space never, after each commit, or after each copy.
     #[serde(default)]
     pub discard: Vec<Told>,
-    /// Reading files back, walking the tree, checking, on modelled devices.
+    /// Reading files back, walking the tree, and checking, on modelled devices.
     #[serde(default)]
     pub readings: Readings,
 }
@@ -153,22 +151,22 @@ impl crate::figures::states::Stated for CopyRow {
     }
 }
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CopyOutcome {
-    /// Arms in order, then copies.
+    /// Rows by arm, then by copy.
     pub rows: Vec<CopyRow>,
-    /// The judges of each arm's image after the last copy.
+    /// Verdict on each arm's image after the last copy.
     pub verdict: Verdict,
     /// Maps before the first copy and after each.
     pub maps: Vec<NamedMap>,
-    /// Used shares over time, one an arm.
+    /// Used shares over time, one for each arm.
     pub timelines: Vec<Timeline>,
 }
 
 impl CopyPlan {
-    /// Three copies on an image in memory that the tree fills to the published share (27 GiB on 818
-    /// groups of 128 MiB), with as many commits a copy as the published one had.
+    /// A plan of three copies on an image in memory. The tree fills it to the published share (27
+    /// GiB on 818 groups of 128 MiB), with as many commits a copy as in the published experiment.
     #[must_use]
     pub fn published(policies: Vec<String>, tree: Tree, seed: u64) -> Self {
         let groups = (tree.bytes() * 818 / (27 * GIB)).max(8);
@@ -187,7 +185,7 @@ impl CopyPlan {
         }
     }
 
-    /// What to say where the tree is too small for its map to show much.
+    /// A warning if the tree is too small for its map to show much.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
         let groups = self.tree.bytes() * 818 / (27 * GIB);
@@ -196,13 +194,13 @@ impl CopyPlan {
         })
     }
 
-    /// All that decides the plan, as text.
+    /// Everything that determines the plan, as text.
     #[must_use]
     pub fn identity(&self) -> String {
         format!("{self:?}")
     }
 
-    /// All that decides one arm.
+    /// Everything that determines one arm.
     fn decides(&self, arm: &Arm<'_>) -> Result<serde_json::Value> {
         Ok(serde_json::json!({
             "workload": "copy",
@@ -221,10 +219,10 @@ impl CopyPlan {
         }))
     }
 
-    /// Refuses what cannot work, before anything runs.
+    /// Refuses a plan that cannot work, before anything runs.
     ///
     /// # Errors
-    /// What is wrong and what to do.
+    /// Says what is wrong and what to do.
     pub fn check(&self) -> Result<()> {
         ensure!(!self.policies.is_empty(), "--policy: name at least one (see blockyard policy list)");
         for text in &self.policies {
@@ -233,19 +231,19 @@ impl CopyPlan {
         ensure!((1..=100).contains(&self.copies), "--copies: give a number from 1 to 100");
         ensure!((1..=4096).contains(&self.cpus), "--cpus: give a number from 1 to 4096");
         ensure!(!self.image.is_in_place(), "--in-place: copy keeps no image; leave it out");
-        // What one copy frees is there again after a commit: room for that much beside the tree, in
-        // whole blocks.
+        // A copy's freed space returns only after a commit. So the image needs room for that much
+        // in addition to the tree, in whole blocks.
         self.image.check(1, self.room())
     }
 
-    /// How many copies are made in all.
+    /// Total number of copies.
     #[must_use]
     pub fn parts(&self) -> usize {
         let copies = usize_from_u64(u64::from(self.copies));
         self.policies.len() * copies * (1 + self.aged.len()) * self.variants().len()
     }
 
-    /// What the tree needs, and what waits for commits.
+    /// Bytes that the tree needs, including what waits for commits.
     fn room(&self) -> u64 {
         let files = u64_from_usize(self.tree.files.len());
         self.tree.bytes() + files * 4096 + 2 * self.commit_bytes.min(self.tree.bytes())
@@ -261,15 +259,15 @@ impl crate::folder::ledger::Cell for CopyOutcome {
     }
 }
 
-/// Runs every arm; `progress` is told before each copy.
+/// Runs every arm; `progress` is called before each copy.
 ///
 /// # Errors
-/// Those of [`CopyPlan::check`] before anything runs; for an arm that fails, with its name.
+/// Those of [`CopyPlan::check`] before anything runs. An arm that fails is named.
 pub fn run(plan: &CopyPlan, progress: impl FnMut(usize, &str)) -> Result<CopyOutcome> {
     run_kept(plan, &mut Ledger::none(), progress)
 }
 
-/// As [`run`]; arms that `ledger` has are not copied again, the others are kept in it.
+/// Like [`run`]. Arms in `ledger` are not copied again; new ones are added to it.
 ///
 /// # Errors
 /// As [`run`], and when an arm cannot be written.
@@ -305,7 +303,7 @@ pub fn run_kept(
     Ok(outcome)
 }
 
-/// A policy on images of one state, in one manner.
+/// A policy on images of one state, copied in one manner.
 struct Arm<'a> {
     name: &'a str,
     variant: &'static str,
@@ -314,7 +312,7 @@ struct Arm<'a> {
 }
 
 impl Arm<'_> {
-    /// What parts it from others.
+    /// What tells it apart from others.
     fn label(&self) -> String {
         let mut label = self.name.to_owned();
         for more in [self.variant.to_owned(), self.aged.map_or(String::new(), ToString::to_string)] {
@@ -341,7 +339,7 @@ fn run_arm(
         let who =
             Circumstances { rotational: plan.rotational, room, ..Circumstances::new(arm.policy, plan.seed) };
         age(Arc::clone(&shared), ageing, &who)?;
-        // Both devices that are told anything know what is free when the copies begin.
+        // Both devices that are told of free space know it when the copies begin.
         let free = free_space(&shared)?;
         watched.discard_online(&free);
         watched.discard_periodic(&free);
@@ -363,8 +361,8 @@ fn run_arm(
             fs = copier.open()?;
         }
         copier.copy(&fs, copy)?;
-        // After a sync the device holds everything. Without a mount the file system stays open:
-        // cursors and goals live in memory.
+        // After a sync the device has everything. The file system stays open, because cursors and
+        // goals live in memory.
         let scan = ImageScan::of(Arc::clone(&shared))?;
         watched.discard_periodic(&free_space(&shared)?);
         note(format!("copy: {label}, after copy {copy}"), &scan);
@@ -388,7 +386,7 @@ fn run_arm(
     Ok(())
 }
 
-/// First byte and bytes of every run of free clusters of an image.
+/// First byte and length of every run of free clusters of an image.
 fn free_space(device: &Arc<dyn BlockDevice>) -> Result<Vec<(u64, u64)>> {
     let reader = Reader::open(Arc::clone(device))?;
     let geometry = *reader.superblock().geometry();
@@ -412,7 +410,7 @@ fn free_space(device: &Arc<dyn BlockDevice>) -> Result<Vec<(u64, u64)>> {
     Ok(runs)
 }
 
-/// The row of a copy, as if it was the first: with no other to compare its map with.
+/// The row of a copy, as if it were the first: its map is not compared with another.
 fn row(plan: &CopyPlan, policy: &str, copy: u32, scan: &ImageScan, reuse: &reuse::Figures) -> CopyRow {
     let figures = scan.map.figures();
     CopyRow {
@@ -454,9 +452,9 @@ mod tests {
         CopyPlan::published(policies, Tree::synthetic(scale, 1), 1)
     }
 
-    /// The published shape: the regular policy returns to what it used before (overlaps 0.63 and
-    /// 0.69), round robin moves on (0.31 and 0.26), leaves fewer empty groups and more boundaries.
-    /// A twentieth of the tree shows it.
+    /// The published shape: the regular policy returns to space that it used before (overlaps 0.63
+    /// and 0.69). Round robin moves on (0.31 and 0.26) and leaves fewer empty groups and more
+    /// boundaries. A twentieth of the tree shows it.
     #[test]
     fn round_robin_moves_on_and_scatters() {
         let outcome = run(&plan(0.05), |_, _| ()).unwrap();
@@ -507,7 +505,7 @@ mod tests {
         refused(CopyPlan { image: ImageSource::memory(32 * MIB, 1), ..plan(0.004) }, "too small");
     }
 
-    /// The tree as one file of the published 27 GiB.
+    /// The tree is one file with the published 27 GiB.
     #[test]
     fn the_image_grows_with_the_tree() {
         let tree = |bytes| Tree { directories: Vec::new(), files: vec![TreeFile { directory: None, bytes }] };
@@ -527,14 +525,14 @@ mod tests {
     #[test]
     fn a_row_has_the_figures_of_the_image() {
         let mut scan = crate::run::example_scan();
-        // Three groups whose squares are clusters; of the second a cluster is used, and from its
-        // seventh on all.
+        // Three groups with one cluster in each square. In the second group one cluster is used,
+        // and all from the seventh on.
         let mut map = blockyard_inspect::map::AllocationMap::new(3, 32, 32);
         for (first, count) in [(1, 1), (6, 26)] {
             map.add_used(1, first, count);
         }
         scan.map = map;
-        // A run of eight MiB beside shorter ones of 4, 10 and 300 blocks.
+        // A run of 8 MiB and shorter ones of 4, 10 and 300 blocks.
         scan.free.add_run(4096, 2048);
         scan.free.add_run(8192, 300);
         let plan = plan(0.0001);
@@ -553,12 +551,12 @@ mod tests {
         let reuse = (row.reuse_interval_mib_p50, row.reuse_interval_mib_group_mean, row.reuses);
         assert_eq!(reuse, (Some(3.0), Some(5.0), 6));
         assert_eq!((row.extents_per_file, row.mean_extent_kb), (1.5, 16.0));
-        // 2362 blocks in four runs, cut to 590.
+        // 2362 blocks in four runs, rounded down to 590 each.
         assert_eq!((row.free_extents, row.avg_free_extent_kb, row.score), (4, 2360, Some(40.0)));
     }
 
-    /// Of the eight groups of a small image the third holds no metadata: at the beginning nothing
-    /// of it is used.
+    /// The third of the eight groups of a small image holds no metadata, so none of it is used at
+    /// first.
     #[test]
     fn time_goes_by_what_was_written() {
         let tree =
@@ -568,7 +566,7 @@ mod tests {
         let timeline = serde_json::to_value(&outcome.timelines[0]).unwrap();
         let samples = timeline["samples"].as_array().unwrap();
         let gib: Vec<f64> = samples.iter().map(|sample| sample[0].as_f64().unwrap()).collect();
-        // Before, after the one file, and at the end of each copy.
+        // Before the copies, after the one file, and at the end of each copy.
         assert_eq!(gib, [0.0, 0.0625, 0.0625, 0.0625, 0.125, 0.125]);
         assert_eq!(samples[0][1].as_array().unwrap().len(), 8);
         assert_eq!(samples[0][1][2], 0);

@@ -1,10 +1,13 @@
-//! `lab journal`: what the journal costs, whom it makes wait, and how many share a commit.
+//! `lab journal`: what the journal costs, whom it makes wait, and how many fsyncs share a commit.
 //!
-//! Three tables. *Cost*: `fallocate2` with the journal off and on, alternating, by number of
-//! workers; beside the rate the CPU time of an operation, which can be trusted on a busy machine.
-//! *Locks*: how often one worker's operation takes each lock that others could want, counted by the
-//! ranks that debug builds check. *Sharing*: threads that each create a file, write 4 KiB and
-//! fsync, on a device whose flush takes time; commits a second against fsyncs a second.
+//! Three tables:
+//!
+//! - *Cost*: `fallocate2` with the journal off and on, alternating, by number of workers. Next to
+//!   the rate stands the CPU time of an operation, which can be trusted on a busy machine.
+//! - *Locks*: how often one worker's operation takes each lock that others could want, counted by
+//!   the ranks that debug builds check.
+//! - *Sharing*: threads that each create a file, write 4 KiB and fsync, on a device whose flush
+//!   takes time. Compares commits a second with fsyncs a second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,9 +43,9 @@ pub struct Plan {
     pub repeat: u32,
     /// Threads of the third table.
     pub threads: Vec<u32>,
-    /// Files that each of them syncs.
+    /// Files that each thread syncs.
     pub fsyncs: u32,
-    /// Microseconds that a flush takes.
+    /// Durations of a flush in microseconds.
     pub flush_us: Vec<u64>,
     /// Seed.
     pub seed: u64,
@@ -59,7 +62,7 @@ pub struct CostRow {
     pub off_ops_per_s: f64,
     /// Operations a second with one.
     pub on_ops_per_s: f64,
-    /// The second by the first.
+    /// The rate with a journal divided by that without.
     pub ratio: f64,
     /// CPU nanoseconds of an operation without a journal.
     pub off_cpu_ns: f64,
@@ -74,9 +77,9 @@ pub struct CostRow {
 pub struct LockRow {
     /// The rank, as in docs/locking.md.
     pub lock: &'static str,
-    /// Acquisitions an operation without a journal.
+    /// Acquisitions for each operation without a journal.
     pub off: f64,
-    /// Acquisitions an operation with one.
+    /// Acquisitions for each operation with one.
     pub on: f64,
     /// What the lock covers.
     pub covers: &'static str,
@@ -91,19 +94,19 @@ pub struct SharingRow {
     pub flush_us: u64,
     /// Files made durable, one fsync each.
     pub fsyncs: u64,
-    /// Transactions that made them so.
+    /// Transactions that made them durable.
     pub commits: u64,
-    /// Flushes that the device was asked for.
+    /// Flushes of the device.
     pub flushes: u64,
     /// Fsyncs a second.
     pub fsyncs_per_s: f64,
     /// Commits a second.
     pub commits_per_s: f64,
-    /// Fsyncs that share a commit.
+    /// Mean number of fsyncs that share a commit.
     pub fsyncs_per_commit: f64,
 }
 
-/// Everything.
+/// The three tables.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The first table.
@@ -115,8 +118,8 @@ pub struct Outcome {
 }
 
 impl Plan {
-    /// How many parts a measurement has: the rows of the tables, and where locks are counted one
-    /// for all of them.
+    /// Number of parts of a measurement: one for each row of the tables of cost and sharing, and
+    /// one for all locks if they are counted.
     #[must_use]
     pub fn parts(&self) -> usize {
         self.workers.len() + usize::from(COUNTS_LOCKS) + self.flush_us.len() * self.threads.len()
@@ -126,10 +129,11 @@ impl Plan {
 /// Whether this build counts the locks that a thread takes.
 const COUNTS_LOCKS: bool = cfg!(debug_assertions);
 
-/// Measures; `progress` is told before each of [`Plan::parts`]: its number from 1, and its name.
+/// Measures everything. `progress` is called before each of [`Plan::parts`] with its number (from
+/// 1) and name.
 ///
 /// # Errors
-/// What is wrong with the plan; of the engine.
+/// What is wrong with the plan, and those of the engine.
 pub fn run(plan: &Plan, mut progress: impl FnMut(usize, &str)) -> Result<Outcome> {
     ensure!(
         plan.ops > 0 && plan.repeat > 0 && plan.fsyncs > 0,
@@ -169,7 +173,7 @@ struct Ran {
     ops_per_s: f64,
     cpu_ns: f64,
     commits: u64,
-    /// Locks that the one worker took, an operation; where they are counted.
+    /// Locks that a single worker took for each operation, if they are counted.
     locks: BTreeMap<&'static str, f64>,
 }
 
@@ -180,7 +184,7 @@ fn fallocate2(plan: &Plan, policy: Policy, workers: u32, journal: JournalUse) ->
     let target = EngineTarget::new(FileSystem::open(Arc::new(device), options, &context(0))?);
     let workload = Workload::by_name("fallocate2", 1.0).context("fallocate2 is a workload")?;
     let made = workload.workers(&target, workers, workers)?;
-    // One worker runs in this thread, so that its locks are counted.
+    // A single worker runs in this thread, so that its locks are counted.
     let interleave = if workers == 1 { Interleave::Lockstep } else { Interleave::Threads };
     let limit =
         Limit { time: None, ops_per_worker: Some((plan.ops / u64::from(workers)).max(1)), fsync_end: false };
@@ -244,7 +248,7 @@ fn locks(plan: &Plan, policy: Policy) -> Result<Vec<LockRow>> {
     Ok(rows.filter(|row| row.off + row.on > 0.0).collect())
 }
 
-/// Whom a lock keeps out.
+/// Whom a lock excludes.
 fn covers(lock: &str) -> &'static str {
     match lock {
         "INODE" | "INODE_SHAPE" | "MAPPING" | "WAITING_DATA" | "PREALLOC_INODE" => "one file",
@@ -264,14 +268,14 @@ fn taken() -> BTreeMap<&'static str, u64> {
     counts.into_iter().map(|(rank, count)| (rank.name(), count)).collect()
 }
 
-/// CPU time of this process so far, to a hundredth of a second; 0 where the system does not tell.
+/// CPU time of this process so far, to a hundredth of a second; 0 if the system does not report it.
 fn process_cpu() -> Duration {
     cpu_time(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default())
 }
 
-/// The same from the text of `/proc/self/stat`, which counts in hundredths of a second.
+/// CPU time from the text of `/proc/self/stat`, which counts in hundredths of a second.
 fn cpu_time(text: &str) -> Duration {
-    // User and system time are fields 14 and 15; the second field is in parentheses and may hold
+    // User and system time are fields 14 and 15. The second field is in parentheses and may contain
     // blanks.
     let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
     let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
@@ -364,7 +368,7 @@ fn create_and_sync(fs: &FileSystem, thread: u32, count: u32) -> Result<()> {
 }
 
 impl Outcome {
-    /// The tables, for people.
+    /// The tables to print.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let mut cost = Table::new(
@@ -439,7 +443,7 @@ mod tests {
         assert_eq!(sharing.fsyncs, 160);
         assert!(sharing.commits * 3 <= sharing.fsyncs, "{sharing:?}");
         assert!(outcome.cost.iter().all(|row| row.commits > 0 && row.ratio > 0.2), "{:?}", outcome.cost);
-        // The journal adds no lock of the whole file system to an operation: only commits take
+        // The journal adds no lock of the whole file system to an operation; only commits take
         // some.
         for row in &outcome.locks {
             assert!(row.covers != "the file system" || row.on < 0.05, "{row:?}");
@@ -454,7 +458,7 @@ mod tests {
         assert!(run(&Plan { policy: "none".into(), ..plan() }, |_, _| ()).is_err());
     }
 
-    /// The name of a program may hold blanks and parentheses.
+    /// The name of a program may contain blanks and parentheses.
     #[test]
     fn cpu_time_is_that_of_program_and_kernel() {
         let text = "77 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 250 40 1000 2000 20 0 1\n";
@@ -498,7 +502,7 @@ mod tests {
         assert_eq!(tables[2].rows, [["16", "1000", "160", "20", "41", "3200", "400", "8.0"]]);
     }
 
-    /// Quotients of what was measured: the only ones that can be checked without a clock.
+    /// Quotients of measured figures are the only ones that can be checked without a clock.
     #[test]
     fn quotients_are_those_of_their_own_figures() {
         let outcome =
@@ -514,8 +518,8 @@ mod tests {
             (sharing.fsyncs_per_s / sharing.commits_per_s - fsyncs / commits).abs() < 1e-9,
             "{sharing:?}"
         );
-        // 4000 operations are 31 times 129: a full file and the truncation; a group lock for each
-        // allocation and free.
+        // 4000 operations are 31 times 129: a full file and its truncation. Each allocation and
+        // free takes a group lock.
         let group = outcome.locks.iter().find(|row| row.lock == "GROUP").unwrap();
         assert!(group.off > 0.5 && group.off < 10.0, "an operation, not all of them: {group:?}");
     }

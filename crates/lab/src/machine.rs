@@ -1,9 +1,8 @@
-//! Machines for virtual time: topology and costs as data, one file each, with where each number
-//! comes from.
+//! Machines for virtual time: topology and costs as data, one file for each machine, with the
+//! source of each number.
 //!
-//! What a number is: *calibrated* ones were chosen so that a published cell of the state before the
-//! series comes out; everything else is counted, measured elsewhere or assumed, and the file says
-//! which.
+//! *Calibrated* numbers were chosen to reproduce a published cell from before the series. All other
+//! numbers are counted, measured elsewhere or assumed; the file says which.
 
 pub mod measure;
 
@@ -12,34 +11,35 @@ use blockyard_disk::num::usize_from_u32;
 use blockyard_sync::virtual_time::{Costs, Level, Section, Tick};
 use serde::{Deserialize, Serialize};
 
-/// CPUs that virtual time has room for.
+/// Most CPUs in virtual time.
 pub const CPUS_MAX: u32 = 1024;
 
 const BUILT_IN: [&str; 2] =
     [include_str!("../machines/kunpeng-920.json"), include_str!("../machines/amd-9654-x2.json")];
 
-/// Locks that a machine may give the cost of a section.
+/// Locks for which a machine may give the cost of a section.
 const LOCKS: [&str; 5] = ["group lock", "md lock", "order list lock", "locality group", "hashed lock"];
 
-/// CPUs that are near each other.
+/// A set of CPUs that are near each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Near {
-    /// The field's word for it: cluster, CCX, socket.
+    /// What such a set is called: cluster, CCX, socket.
     pub what: String,
-    /// CPUs in one.
+    /// CPUs in a set.
     pub cpus: u32,
-    /// Moving a line between two of them, in nanoseconds.
+    /// Moving a cache line between two of them, in nanoseconds.
     pub move_ns: u64,
 }
 
-/// On which CPUs of the machine workers are.
+/// Which CPUs of the machine the workers run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// On the first ones.
+    /// The first ones.
     #[default]
     InOrder,
-    /// Each as far from those before it as can be: the first two on different sockets, and so on.
+    /// Each as far from the earlier ones as possible: the first two on different sockets, and so
+    /// on.
     Spread,
 }
 
@@ -51,7 +51,7 @@ pub struct Held {
     pub name: String,
     /// Computation, in nanoseconds.
     pub work_ns: u64,
-    /// Lines of plain data that follow the lock.
+    /// Cache lines of plain data that move after the lock.
     pub lines: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct Held {
 pub struct Machine {
     /// Its name on the command line and in rows.
     pub name: String,
-    /// What it is, and what was assumed.
+    /// A description, and what was assumed.
     pub about: String,
     /// CPUs that the published table used.
     pub cpus: u32,
@@ -69,45 +69,47 @@ pub struct Machine {
     pub sources: Vec<String>,
     /// An access to a line in the CPU's own cache, in picoseconds.
     pub hit_ps: u64,
-    /// Bringing a line from memory.
+    /// Loading a line from memory, in nanoseconds.
     pub memory_ns: u64,
-    /// From the nearest to the widest; each size divides the next.
+    /// Levels of topology from the nearest to the widest; each size divides the next.
     pub levels: Vec<Near>,
-    /// Moving a line between CPUs that share none of these.
+    /// Moving a line between CPUs that share no level, in nanoseconds.
     pub across_ns: u64,
-    /// Handing a contended lock over, beside the move of its line.
+    /// Handing over a contended lock, in addition to moving its line, in nanoseconds.
     pub hand_over_ns: u64,
-    /// From one interrupt of the clock to the next; 0 for none.
+    /// Interval between clock interrupts, in nanoseconds; 0 for none.
     pub tick_every_ns: u64,
-    /// What is lost at each.
+    /// Time lost at each of them, in nanoseconds.
     pub tick_costs_ns: u64,
-    /// What holding locks costs.
+    /// Costs of holding locks.
     pub sections: Vec<Held>,
-    /// What surrounds an allocation (system call, handle, extent tree), an operation.
+    /// What surrounds an allocation (system call, handle, extent tree), in nanoseconds for each
+    /// operation.
     pub operation_ns: u64,
-    /// How far an operation's time may be from that, to either side, in per cent.
+    /// How much an operation's time may deviate from that to either side, in per cent.
     pub operation_varies_percent: u32,
-    /// Changes of the one line that all operations of a file system share, an operation.
+    /// Changes by each operation to the one line that all operations of a file system share.
     pub shared_accesses: u32,
-    /// From one commit to the next.
+    /// Interval between commits, in nanoseconds.
     pub commit_every_ns: u64,
-    /// Switching a CPU from one worker to another.
+    /// Switching a CPU from one worker to another, in nanoseconds.
     pub switch_ns: u64,
-    /// How long a worker runs before another of its CPU does.
+    /// How long a worker runs before another one of its CPU does, in nanoseconds.
     pub quantum_ns: u64,
-    /// Where workers are; not of the machine, but of what runs on it: `:spread` behind the name.
+    /// Where workers run. This is not a property of the machine but of the run: `:spread` after the
+    /// name.
     #[serde(skip)]
     pub placement: Placement,
 }
 
 impl Machine {
-    /// Names of the machines that are built in.
+    /// Names of the built-in machines.
     pub const NAMES: [&str; 2] = ["kunpeng-920", "amd-9654-x2"];
 
-    /// One that is built in, else a file.
+    /// Opens a built-in machine, or else a file.
     ///
     /// # Errors
-    /// When it is neither, or does not hold together.
+    /// When it is neither, or is inconsistent.
     pub fn open(name: &str) -> Result<Self> {
         if let Some(of) = name.strip_suffix(":spread") {
             let machine = Self::open(of)?;
@@ -161,13 +163,14 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The CPU of the machine that is a run's `cpu`-th.
+    /// The CPU of the machine that a run uses as its `cpu`-th.
     #[must_use]
     pub fn seat(&self, cpu: u32) -> u32 {
         if self.placement == Placement::InOrder || cpu >= self.cpus {
             return cpu;
         }
-        // From the widest sets down: round the sets of a level, then the same within the set.
+        // From the widest level down: go round the sets of a level, then do the same within the
+        // set.
         let (mut index, mut first, mut width) = (cpu, 0, self.cpus);
         for level in self.levels.iter().rev() {
             let sets = width.div_ceil(level.cpus);
@@ -177,7 +180,7 @@ impl Machine {
         first + index
     }
 
-    /// The costs as virtual time takes them.
+    /// The costs in the form that virtual time takes.
     #[must_use]
     pub fn costs(&self) -> Costs {
         let level = |near: &Near| Level { cpus: usize_from_u32(near.cpus), move_ns: near.move_ns };
@@ -213,7 +216,8 @@ mod tests {
         }
     }
 
-    /// Two sockets of two dies of five clusters: each CPU once, the first four on four dies.
+    /// Two sockets with two dies with five clusters: each CPU is used once, and the first four are
+    /// on four dies.
     #[test]
     fn spread_workers_are_far_from_each_other() {
         let machine = Machine::open("kunpeng-920:spread").unwrap();

@@ -1,10 +1,10 @@
-//! What an operation reads of metadata where memory is short: a device that remembers some pages
-//! and tells what it had to fetch.
+//! Counts the metadata that an operation reads when memory is short: a device that caches some
+//! pages and reports what it had to fetch.
 //!
-//! Pages that were read or written last stay, as many as were asked for; a read of any other is
-//! counted, by what lies there. Writes of more than a page are content and stay nowhere. What
-//! bitmaps, descriptors and inode tables are follows from the group descriptors, a block of a map
-//! from its first bytes; all else is taken for a directory.
+//! The most recently used pages are cached, up to a given number. A read of any other page is
+//! counted by its kind. Writes of more than a page are content and are not cached. The group
+//! descriptors tell bitmaps, descriptors and inode tables; the first bytes of a block tell whether
+//! it belongs to a map; everything else counts as a directory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -16,12 +16,12 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_inspect::reader::Reader;
 use serde::{Deserialize, Serialize};
 
-/// Bytes that are remembered together.
+/// Bytes that are cached together.
 const PAGE: u64 = 4096;
 /// The first bytes of a block of extents.
 const EXTENT_MAGIC: [u8; 2] = [0x0A, 0xF3];
 
-/// What lies in a block of metadata.
+/// The kind of a metadata block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
     /// Bits of blocks or inodes.
@@ -36,7 +36,7 @@ pub(crate) enum Class {
     Directory,
 }
 
-/// Reads by what was read.
+/// Metadata reads by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetadataReads {
     /// Bits of blocks or inodes.
@@ -84,16 +84,16 @@ struct State {
     fetched: Vec<Fetch>,
 }
 
-/// Where metadata of fixed places lies, in pages.
+/// Positions of metadata with a fixed place, in pages.
 #[derive(Default)]
 struct Places {
     bitmaps: HashSet<u64>,
     descriptors: Range<u64>,
-    /// Ends of inode tables by their beginnings.
+    /// Ends of inode tables by their starts.
     tables: BTreeMap<u64, u64>,
 }
 
-/// Pages by when they were used last.
+/// Cached pages by time of last use.
 #[derive(Default)]
 struct Memory {
     most: usize,
@@ -103,7 +103,7 @@ struct Memory {
 }
 
 impl<D: BlockDevice> Metered<D> {
-    /// Over a device; remembers nothing until it is told how much.
+    /// A device over `below`. It caches nothing until it is told how much.
     pub(crate) fn new(below: D) -> Self {
         Self { below, state: Mutex::default() }
     }
@@ -113,19 +113,19 @@ impl<D: BlockDevice> Metered<D> {
         &self.below
     }
 
-    /// From now on so many pages are remembered.
+    /// From now on caches this many pages.
     pub(crate) fn remember(&self, pages: usize) {
         let mut state = self.state();
         state.memory = Memory { most: pages.max(1), ..Memory::default() };
     }
 
-    /// Forgets every page, as memory does that somebody else needs.
+    /// Drops every page, as when somebody else needs the memory.
     pub(crate) fn forget(&self) {
         let mut state = self.state();
         state.memory = Memory { most: state.memory.most, ..Memory::default() };
     }
 
-    /// What was fetched since the last call.
+    /// The pages fetched since the last call.
     pub(crate) fn take(&self) -> Vec<Fetch> {
         std::mem::take(&mut self.state().fetched)
     }
@@ -136,10 +136,10 @@ impl<D: BlockDevice> Metered<D> {
 }
 
 impl<D: BlockDevice + 'static> Metered<D> {
-    /// Learns where the metadata of the image lies.
+    /// Learns the positions of the image's metadata.
     ///
     /// # Errors
-    /// Of the image.
+    /// Those of the image.
     pub(crate) fn learn(self: &Arc<Self>) -> Result<()> {
         let shared: Arc<dyn BlockDevice> = Arc::<Self>::clone(self);
         let reader = Reader::open(shared)?;
@@ -181,7 +181,7 @@ impl Places {
 }
 
 impl Memory {
-    /// A page is used; whether it was there.
+    /// Uses a page; returns whether it was cached.
     fn uses(&mut self, page: u64) -> bool {
         self.clock += 1;
         let before = self.used.insert(page, self.clock);
@@ -276,7 +276,7 @@ mod tests {
     use crate::run::default_mkfs;
     use crate::workload::MIB;
 
-    /// Of three pages two are remembered: the one that was used longest ago is fetched again.
+    /// Two of three pages are cached: the least recently used one is fetched again.
     #[test]
     fn the_page_that_was_used_longest_ago_goes() {
         let device = Metered::new(MemoryDevice::new(MIB));
@@ -287,7 +287,7 @@ mod tests {
         }
         let fetched: Vec<u64> = device.take().iter().map(|fetch| fetch.offset / PAGE).collect();
         assert_eq!(fetched, [0, 1, 2, 1]);
-        // What was written is there; content is not.
+        // Written pages are cached; content is not.
         device.write_at(3 * PAGE, &page).unwrap();
         device.write_at(4 * PAGE, &[0; 8192]).unwrap();
         for number in [3, 4] {

@@ -1,14 +1,14 @@
-//! A deterministic model of operations that overlap: how files interleave when many CPUs append at
-//! once.
+//! A deterministic model of overlapping operations: how files interleave when many CPUs append at
+//! the same time.
 //!
 //! In a round every CPU appends once, in CPU order. Under [`Interleave::Overlap`] all operations of
-//! a round are in flight together: each keeps the lock of the group it allocated in until the round
-//! ends, so a policy that passes over busy groups goes elsewhere and one that waits comes after.
-//! Under [`Interleave::Lockstep`] they follow each other. One thread does it all, so a run is
-//! repeatable to the block.
+//! a round are in flight together. Each keeps the lock of the group it allocated in until the round
+//! ends, so a policy that skips busy groups goes elsewhere and one that waits comes afterwards.
+//! Under [`Interleave::Lockstep`] they run one after another. One thread does everything, so a run
+//! is repeatable to the block.
 //!
-//! The workload is the published `append64` as pure allocation: each CPU appends blocks to a file
-//! of its own with `fallocate`, with no preallocation of the whole.
+//! The workload is the published `append64` as pure allocation: each CPU appends blocks to its own
+//! file with `fallocate`, without preallocating the whole file.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use blockyard_sync::{CpuSlot, Native};
 
 use crate::held_locks::HeldLocks;
 
-/// How the operations of a round relate.
+/// How the operations of a round relate in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interleave {
     /// One after the other.
@@ -36,9 +36,9 @@ pub enum Interleave {
 /// One run of the model.
 #[derive(Clone, Debug)]
 pub struct OverlapRun {
-    /// The decisions.
+    /// The policy.
     pub policy: Policy,
-    /// How operations relate.
+    /// How operations relate in time.
     pub interleave: Interleave,
     /// Groups of 128 MiB, 4 KiB blocks, flex groups of 16.
     pub groups: u32,
@@ -58,10 +58,10 @@ impl OverlapRun {
     }
 }
 
-/// What a run left behind.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverlapFigures {
-    /// Mean of the extents of a file.
+    /// Mean number of extents of a file.
     pub extents_per_file: f64,
     /// Most extents of a file.
     pub extents_per_file_max: u32,
@@ -73,7 +73,7 @@ pub struct OverlapFigures {
     pub requests: u64,
     /// Index entries visited.
     pub index_entries: u64,
-    /// Groups passed over because they were busy.
+    /// Groups skipped because they were busy.
     pub busy_skips: u64,
     /// Groups whose bitmap was scanned.
     pub groups_scanned: u64,
@@ -124,10 +124,10 @@ pub fn run(run: &OverlapRun) -> Result<OverlapFigures, AllocError> {
     Ok(figures(&allocator, &files))
 }
 
-/// One `fallocate` that appends to a file; the group it allocated in.
+/// Appends to a file by one `fallocate`; returns the group it allocated in.
 fn append(allocator: &Allocator, run: &OverlapRun, cpu: u32, file: &mut File) -> Result<GroupNr, AllocError> {
     let geometry = allocator.geometry();
-    // Files in one directory: inodes follow each other in the group of the directory.
+    // Files in one directory: their inodes are adjacent in the group of the directory.
     let inode = InodeNr::new(12 + cpu);
     let logical = LogicalBlock::new(file.blocks);
     let goal = match file.last {
@@ -192,7 +192,7 @@ mod tests {
         run(&small).unwrap().extents_per_file
     }
 
-    /// In lockstep both kernels give one extent a block: nobody is busy, all slots start at
+    /// In lockstep both kernels give one extent a block: nobody is busy, and all slots start at
     /// group 0.
     #[test]
     fn lockstep_interleaves_under_both_kernels() {
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Overlap: skipping busy groups with a goal for each slot is what parts the writers.
+    /// With overlap, it is skipping busy groups with a goal for each slot that parts the writers.
     #[test]
     fn overlap_parts_the_writers_when_busy_groups_are_skipped() {
         assert!(extents("linux-6.16", Interleave::Overlap) > 39_000.0);
@@ -211,7 +211,7 @@ mod tests {
         assert!(extents("yard", Interleave::Overlap) <= new);
     }
 
-    /// Two files that grow in turn by a block have every block an extent of its own.
+    /// Two files that grow in turns of one block get one extent for every block.
     #[test]
     fn figures_are_those_of_the_files_and_of_what_they_left() {
         let policy = Policy::parse("linux-6.18").unwrap();
@@ -219,15 +219,15 @@ mod tests {
         let interleave = Interleave::Lockstep;
         let left = run(&OverlapRun { policy, interleave, groups, cpus, blocks_per_file, append: 1 }).unwrap();
         assert_eq!((left.extents_per_file, left.extents_per_file_max), (50.0, 50));
-        // The files lie together, at a place that the goals decide: before and behind it all is
-        // free.
+        // The files are adjacent, at a position that the goals determine. Everything before and
+        // after is free.
         let free = count_as_f64(left.free_extents) * left.free_extent_mean;
         assert!(left.free_extents <= 2 && free == f64::from(2 * 32_768 - 100), "{left:?}");
         assert_eq!((left.requests, left.busy_skips), (100, 0));
         assert!(left.groups_scanned > 0, "{left:?}");
         let alone =
             run(&OverlapRun { policy, interleave, groups, cpus: 1, blocks_per_file: 60, append: 3 }).unwrap();
-        // While the file is small its blocks come from the locality group, then it gets a place of
+        // While the file is small, its blocks come from the locality group; later it gets space of
         // its own.
         assert_eq!((alone.extents_per_file, alone.requests), (2.0, 20));
     }
@@ -241,7 +241,7 @@ mod tests {
         let files = [3, 5, 7, 1].map(|extents| File { extents, ..File::default() });
         let left = figures(&allocator, &files);
         assert_eq!((left.extents_per_file, left.extents_per_file_max), (4.0, 7));
-        // What metadata takes at the start of each group parts the free runs.
+        // The metadata at the start of each group separates the free runs.
         assert_eq!((left.free_extents, left.free_extent_mean), (2, 32_668.0));
     }
 }

@@ -1,7 +1,7 @@
 //! `lab pairs`: allocate/free pairs in memory, by policy and number of threads.
 //!
 //! The wall clock runs from the first thread's start to the last one's end, after a warm-up in each
-//! thread. CPU time a pair is taken from the scheduler: on a busy machine it still shows what
+//! thread. CPU time for each pair comes from the scheduler. On a busy machine it still shows what
 //! threads cost each other, when wall-clock figures no longer do.
 
 pub mod worker;
@@ -23,7 +23,7 @@ use self::worker::{PairWorker, open};
 
 /// Pairs each thread makes before the clock starts.
 const WARM_UP: u64 = 2000;
-/// Pairs between two looks at the clock.
+/// Pairs between two readings of the clock.
 const CHUNK: u64 = 1000;
 /// CPU slots, whatever the number of threads.
 const CPUS: u32 = 64;
@@ -31,7 +31,7 @@ const CPUS: u32 = 64;
 /// The figures of one policy with one number of threads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PairsRow {
-    /// The arm, as it was asked for.
+    /// The arm, as given on the command line.
     pub policy: String,
     /// Threads.
     pub threads: u32,
@@ -41,7 +41,7 @@ pub struct PairsRow {
     pub pairs_per_s: f64,
     /// Wall-clock nanoseconds a pair, all threads together.
     pub wall_ns: f64,
-    /// CPU nanoseconds a pair; `None` where the scheduler does not tell.
+    /// CPU nanoseconds a pair; `None` if the scheduler does not report them.
     pub cpu_ns: Option<f64>,
     /// Group locks waited for, per pair.
     pub waits: f64,
@@ -49,7 +49,7 @@ pub struct PairsRow {
     pub shared_locks: f64,
 }
 
-/// What one thread did.
+/// The work of one thread.
 struct Span {
     start: Instant,
     end: Instant,
@@ -57,11 +57,11 @@ struct Span {
     cpu: Option<Duration>,
 }
 
-/// Makes pairs for about `time` under each policy with each number of threads; `progress` is told
-/// before each row: its number from 1, and what it is.
+/// Makes pairs for about `time` under each policy with each number of threads. `progress` is called
+/// before each row with its number (from 1) and description.
 ///
 /// # Errors
-/// An unknown policy, no or too many threads; what the allocator says.
+/// An unknown policy, no or too many threads, and those of the allocator.
 pub fn run(
     policies: &[String],
     threads: &[u32],
@@ -87,9 +87,9 @@ pub fn run(
     Ok(rows)
 }
 
-/// As [`run`], with each thread on a CPU of a modelled machine in virtual time, `pairs` of each
-/// after as many to warm up. A pair costs the machine's `operation_ns` beside its locks and lines.
-/// CPU time is the time of all CPUs.
+/// Like [`run`], with each thread on a CPU of a modelled machine in virtual time. Each makes
+/// `pairs` pairs, after as many to warm up. A pair costs the machine's `operation_ns` in addition
+/// to its locks and lines. CPU time is that of all CPUs.
 ///
 /// # Errors
 /// As [`run`].
@@ -124,7 +124,7 @@ fn predict(
     (machine, pairs): (&Machine, u64),
 ) -> Result<PairsRow> {
     let before = allocator.lock_census();
-    // For each CPU: when it began to count and when it ended, and what failed.
+    // For each CPU: when it began to count, when it ended, and what failed.
     let ended = Mutex::new(Vec::new());
     let work = |cpu| {
         let mut worker = PairWorker::new(allocator, cpu);
@@ -160,7 +160,7 @@ fn predict(
         pairs_per_s: 1e9 / each((end - start).max(1)),
         wall_ns: each(end - start),
         cpu_ns: Some(each(spans.iter().map(|span| span.1 - span.0).sum())),
-        // Those of the warm-up are counted too, and as many.
+        // The warm-up makes as many pairs, and they are counted too.
         waits: each(after.groups.waits - before.groups.waits) / 2.0,
         shared_locks: each(after.shared_acquisitions() - before.shared_acquisitions()) / 2.0,
     })
@@ -180,7 +180,7 @@ fn measure(allocator: &Allocator, policy: &str, threads: u32, time: Duration) ->
     figures(policy, &spans, (&before, &allocator.lock_census()))
 }
 
-/// The row of what the threads did, with the locks counted before and after.
+/// The row for the work of the threads, with the locks counted before and after.
 fn figures(policy: &str, spans: &[Span], (before, after): (&LockCensus, &LockCensus)) -> Result<PairsRow> {
     let pairs: u64 = spans.iter().map(|span| span.pairs).sum();
     let start = spans.iter().map(|span| span.start).min().context("at least one thread")?;
@@ -200,7 +200,7 @@ fn figures(policy: &str, spans: &[Span], (before, after): (&LockCensus, &LockCen
     })
 }
 
-/// The life of one thread.
+/// Runs one thread.
 fn work(allocator: &Allocator, cpu: u32, barrier: &Barrier, time: Duration) -> Result<Span> {
     let mut worker = PairWorker::new(allocator, cpu);
     let warm = worker.run(WARM_UP);
@@ -224,8 +224,8 @@ fn thread_cpu() -> Option<Duration> {
     cpu_time(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }
 
-/// The first number of a thread's `schedstat`: nanoseconds on a CPU. The second are those of
-/// waiting for one.
+/// CPU time from a thread's `schedstat`. The first number is nanoseconds on a CPU, the second is
+/// nanoseconds of waiting for one.
 fn cpu_time(text: &str) -> Option<Duration> {
     text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
@@ -265,7 +265,7 @@ mod tests {
         assert!(run(&["nonsense".into()], &[1], none, |_, _| ()).is_err());
     }
 
-    /// From the first start to the last end, 4 seconds; 8000 pairs.
+    /// From the first start to the last end: 4 seconds, 8000 pairs.
     #[test]
     fn figures_are_those_of_all_threads_together() {
         let zero = Instant::now();

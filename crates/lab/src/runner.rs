@@ -1,7 +1,7 @@
-//! Running the workers of a workload: free threads, or one thread that takes turns.
+//! Runs the workers of a workload: in free threads, or in one thread that takes turns.
 //!
 //! Threads measure speed and are not repeatable. Lockstep and overlap run the workers' steps round
-//! by round in one thread, worker 0 first, so that the same seed gives the same image; in overlap
+//! by round in one thread, worker 0 first, so that the same seed gives the same image. In overlap
 //! the target treats the operations of a round as simultaneous.
 
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::figures::row::Interleave;
 use crate::target::Target;
 use crate::workload::{Step, Worker, Workers};
 
-/// When a cell ends, if its workers do not end by themselves.
+/// When a cell ends, if its workers do not end on their own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
     /// Wall-clock time; only with threads.
@@ -26,7 +26,7 @@ pub struct Limit {
     pub fsync_end: bool,
 }
 
-/// What the workers did.
+/// The work of the workers.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Operations of all workers.
@@ -56,10 +56,10 @@ fn histogram() -> Histogram<u64> {
         .expect("the bounds are constants that hdrhistogram accepts")
 }
 
-/// Runs the workers to their end or limit. Gives them back, in order, for `finish`.
+/// Runs the workers to their end or limit. Returns them, in order, for `finish`.
 ///
 /// # Errors
-/// The first error of a worker, with its number; and when neither a limit nor the workload ends the
+/// The first error of a worker, with its number; or neither a limit nor the workload would end the
 /// run.
 pub fn run<'t, T: Target + 't>(
     target: &T,
@@ -83,9 +83,9 @@ fn run_threads<'t, T: Target + 't>(
     limit: Limit,
 ) -> Result<(Measured, Workers<'t, T>)> {
     let start = std::sync::Barrier::new(workers.len());
-    // Time runs from the first worker's start, for all: many workers on few CPUs begin long after
-    // one another, and an end of each one's own would leave CPUs idle while the last ones run out
-    // their time.
+    // For all workers, time runs from the first one's start. With many workers on few CPUs, some
+    // begin much later than others. If each had its own end, CPUs would be idle while the last ones
+    // used up their time.
     let began = std::sync::OnceLock::new();
     let ended: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0u32..)
@@ -119,8 +119,8 @@ fn run_threads<'t, T: Target + 't>(
     Ok((all, workers))
 }
 
-/// Brings every file to its full size, uncounted, in the manner of the run, and closes all of them
-/// in order.
+/// Fills every file to its full size in the manner of the run, without counting, and closes all of
+/// them in order.
 ///
 /// # Errors
 /// The first error of a worker.
@@ -164,12 +164,11 @@ pub fn finish<'t, T: Target + 't>(
     workers.into_iter().try_for_each(|worker| worker.close(target))
 }
 
-/// How many operations pass between two looks at the wall clock's end; each operation is timed all
-/// the same.
+/// Operations between two checks whether the time is up. Each operation is still timed.
 const CLOCK_EVERY: u64 = 64;
 
-/// One worker's loop: one clock reading an operation, the end of one being the start of the next.
-/// Gives the end of the last one, too.
+/// Runs one worker. The clock is read once for each operation: the end of one is the start of the
+/// next. Also returns the end of the last one.
 fn drive<T: Target>(
     target: &T,
     worker: &mut (dyn Worker<T> + '_),
@@ -241,11 +240,11 @@ fn run_rounds<'t, T: Target + 't>(
     Ok((measured, workers))
 }
 
-/// The CPUs that are in the middle of an operation: a CPU runs one worker at a time, so a worker
-/// that finds its CPU taken waits for the next round.
+/// The CPUs that are within an operation. A CPU runs one worker at a time, so a worker that finds
+/// its CPU taken waits for the next round.
 struct Slots {
     cpus: usize,
-    /// Workers run in ascending order, so the last CPU says whether one was passed already.
+    /// Workers run in ascending order. If a worker's CPU is not above the last one, it is taken.
     last: Option<usize>,
 }
 
@@ -254,7 +253,7 @@ impl Slots {
         Self { cpus: blockyard_disk::num::usize_from_u32(cpus.max(1)), last: None }
     }
 
-    /// The worker with this number runs on its CPU.
+    /// Puts a worker on its CPU.
     fn take<T: Target>(&mut self, target: &T, worker: usize) {
         let cpu = worker % self.cpus;
         if self.last.is_some_and(|last| cpu <= last) {
@@ -319,13 +318,13 @@ mod tests {
         let limit = Limit { time: None, ops_per_worker: Some(1000), fsync_end: false };
         let (measured, workers) = run(&log, workers, 2, Interleave::Threads, limit).unwrap();
         assert_eq!((measured.ops, workers.len()), (4000, 4));
-        // Of 1000 operations 7 times 128 fill a file and one empties it; 97 more fill again.
+        // In 1000 operations, 7 times 128 fill a file and one truncates it; 97 more fill it again.
         assert_eq!(measured.bytes, 4 * (7 * (1 << 20) + 97 * 8192));
         assert_eq!(measured.latency_ns.len(), 4000);
         assert_eq!(log.asked.into_inner().unwrap().len(), 4004);
     }
 
-    /// Five workers on two CPUs: three rounds for each to have a turn.
+    /// Five workers on two CPUs: three rounds until each had a turn.
     #[test]
     fn a_cpu_runs_one_worker_at_a_time() {
         let log = Log::default();

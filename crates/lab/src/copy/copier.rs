@@ -1,4 +1,4 @@
-//! The copying processes, and what they tell of the commits.
+//! The copying processes, and how they report commits.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ use super::{CopyPlan, TreeFile};
 use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
 
-/// Dirty data that starts a write-back of all of it. Below the engine's own limit, which writes
-/// files one at a time.
+/// Amount of dirty data that starts a write-back of all of it. It is below the engine's own limit,
+/// which writes files one at a time.
 const DIRTY_BYTES: u64 = 48 * MIB;
 /// Bytes of one write call, as cp makes them.
 const WRITE_BYTES: u64 = 128 << 10;
-/// Moments of one copy that the time axis shows.
+/// Samples of one copy on the time axis.
 const SAMPLES_PER_COPY: usize = 24;
-/// Extents of a file that are asked for at once.
+/// Extents of a file that are requested at once.
 const EXTENTS: usize = 4096;
 
-/// What copies, and what it knows of the copies before.
+/// The copying processes, and what they know from earlier copies.
 pub(super) struct Copier<'a> {
     plan: &'a CopyPlan,
     policy: Policy,
@@ -42,7 +42,7 @@ pub(super) struct Copier<'a> {
     written: u64,
     uncommitted: u64,
     dirty: u64,
-    /// What was freed since the last commit: first byte and bytes.
+    /// Ranges freed since the last commit: first byte and length.
     freed: Vec<(u64, u64)>,
     buffer: Vec<u8>,
 }
@@ -68,19 +68,19 @@ impl<'a> Copier<'a> {
             uncommitted: 0,
             dirty: 0,
             freed: Vec::new(),
-            // Zeroes: a sparse memory device keeps no storage for them.
+            // Zeroes, because a sparse memory device does not store them.
             buffer: vec![0; usize_from_u64(WRITE_BYTES)],
         })
     }
 
-    /// The file system, as it is after a mount.
+    /// Opens the file system as a mount would.
     pub(super) fn open(&self) -> Result<FileSystem> {
         let plan = self.plan;
         let sink: Arc<dyn EventSink> = Arc::<Reuse>::clone(&self.reuse);
         let events = Some(Events(sink));
         let (cpus, rotational) = (plan.cpus, plan.rotational);
-        // A machine that copies a tree keeps its inodes, and with them what policies remember of
-        // each file.
+        // A machine that copies a tree keeps its inodes in memory, and with them what policies
+        // remember about each file.
         let all = 2 * (plan.tree.files.len() + plan.tree.directories.len()).max(8192);
         let inodes_max = plan.manner.inodes_max.unwrap_or(all);
         let unjournaled = unjournaled(self.policy, plan.seed);
@@ -145,8 +145,7 @@ impl<'a> Copier<'a> {
         }
         self.write(fs, &ctx, inode, bytes)?;
         if is_old {
-            // What Linux does at the close of a file that was truncated to nothing and written
-            // again.
+            // Linux does this when it closes a file that was truncated to zero and rewritten.
             fs.write_back_file(&ctx, inode).context("write back")?;
         } else {
             self.dirty += bytes;
@@ -172,7 +171,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// What the amount of written data brings about.
+    /// Writes back and commits, depending on the amount of written data.
     fn write_back(&mut self, fs: &FileSystem, ctx: &OpContext, bytes: u64) -> Result<()> {
         if self.dirty >= DIRTY_BYTES {
             self.dirty = 0;
@@ -188,7 +187,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Ends the transaction. What it freed is told to devices that are told at once.
+    /// Ends the transaction, and reports the space it freed to the device that is told after each
+    /// commit.
     fn commit(&mut self, fs: &FileSystem) -> Result<()> {
         fs.commit(&context(0)).context("commit")?;
         self.reuse.end_transaction();
@@ -204,7 +204,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Where an old file lies, which is free after the next commit.
+    /// Records the blocks of an old file. They are free after the next commit.
     fn note_freed(&mut self, fs: &FileSystem, inode: InodeNr) -> Result<()> {
         let mut from = 0;
         loop {
@@ -217,7 +217,7 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// The used share of each group now.
+    /// Records the used share of each group.
     fn sample(&mut self, fs: &FileSystem) {
         let allocator = fs.allocator();
         let geometry = fs.geometry();

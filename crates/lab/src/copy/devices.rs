@@ -1,8 +1,8 @@
-//! What devices need for the image that a copy left: to read all files back, to walk the tree, to
-//! check it.
+//! How long devices need, on the image after a copy, to read all files back, to walk the tree, and
+//! to check it.
 //!
-//! What is read is taken down and played on two models, a disk and an SSD; a host before them keeps
-//! pages and reads ahead. The processor's time is left out.
+//! Reads are recorded and played on two models, a disk and an SSD, behind a host that caches pages
+//! and reads ahead. CPU time is left out.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ use crate::workload::MIB;
 /// The disk and the SSD.
 const MODELS: [&str; 2] = ["desktop-7200-2009", "sata-ssd-2018"];
 
-/// One thing that was read.
+/// The figures of one way of reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// Requests to the device.
     pub reads: u64,
-    /// MiB of them.
+    /// MiB that they read.
     pub read_mb: f64,
-    /// Those that do not begin where the one before ended.
+    /// Requests that do not begin where the one before ended.
     pub seeks: u64,
-    /// Mean distance of these in MiB.
+    /// Mean distance of these seeks in MiB.
     pub seek_mib_mean: f64,
     /// Seconds on the disk model, one request at a time.
     pub hdd_s: f64,
@@ -49,10 +49,10 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// Of an image.
+    /// Reads an image in all three ways.
     ///
     /// # Errors
-    /// Of the image.
+    /// Those of the image.
     pub(super) fn of(device: &Arc<dyn BlockDevice>) -> Result<Self> {
         let size = device.size();
         let read_back = Reading::of(&content(device)?, size)?;
@@ -94,7 +94,7 @@ impl Reading {
     }
 }
 
-/// First byte and bytes of every piece of content.
+/// First byte and length of every piece of content.
 fn content(device: &Arc<dyn BlockDevice>) -> Result<Vec<(u64, u64)>> {
     let reader = Reader::open(Arc::clone(device))?;
     let block = u64_from_usize(reader.superblock().geometry().block_size());
@@ -110,7 +110,7 @@ fn content(device: &Arc<dyn BlockDevice>) -> Result<Vec<(u64, u64)>> {
     Ok(pieces)
 }
 
-/// Looks at every name and inode.
+/// Reads every name and inode.
 fn walk(device: &Arc<dyn BlockDevice>) -> Result<()> {
     let reader = Reader::open(Arc::clone(device))?;
     let mut open = vec![reader.root()?];
@@ -128,7 +128,7 @@ fn walk(device: &Arc<dyn BlockDevice>) -> Result<()> {
     Ok(())
 }
 
-/// What is read of a device.
+/// Records the reads of a device.
 fn traced(
     device: &Arc<dyn BlockDevice>,
     what: impl FnOnce(Arc<dyn BlockDevice>) -> Result<()>,

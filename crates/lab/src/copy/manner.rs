@@ -1,5 +1,5 @@
-//! How a tree is copied over itself, as far as the published experiment does not say: what the
-//! variations change.
+//! How a tree is copied over itself, as far as the published experiment leaves it open. The
+//! variations change this.
 
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
 use rand::seq::SliceRandom;
@@ -13,44 +13,44 @@ use super::{CopyPlan, TreeFile};
 pub struct Manner {
     /// Files after which a copying process moves to another CPU slot.
     pub files_per_cpu: usize,
-    /// To which.
+    /// How it chooses that slot.
     pub moves: Moves,
-    /// Processes that copy, each a part of the tree, in turn by file.
+    /// Number of copying processes. Each copies a part of the tree; they take turns by file.
     pub processes: usize,
-    /// In which order files are copied.
+    /// The order in which files are copied.
     pub order: Order,
-    /// What becomes of what is there.
+    /// What happens to existing files.
     pub old: Old,
-    /// Whether the image is mounted anew before each copy: what policies remember is lost.
+    /// Whether the image is remounted before each copy, so that what policies remember is lost.
     pub is_mounted_anew: bool,
-    /// Inodes that stay in memory; none: all of the tree.
+    /// Number of inodes that stay in memory; none: all of the tree.
     pub inodes_max: Option<usize>,
 }
 
-/// To which CPU slot a process moves.
+/// How a process chooses its next CPU slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moves {
     /// The next one.
     InTurn,
-    /// One that is drawn, in each copy anew.
+    /// A random one, drawn anew in each copy.
     Drawn,
 }
 
 /// An order of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// That of the tree.
+    /// The order of the tree.
     Listed,
-    /// Another one each time.
+    /// A new random order each time.
     Shuffled,
 }
 
 /// What a copy does with an old file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Old {
-    /// It is cut to nothing and written, as `cp` does.
+    /// It is truncated to zero and rewritten, as `cp` does.
     Truncated,
-    /// A new file takes its name, as `rsync` does.
+    /// A new file replaces it, as `rsync` does.
     Replaced,
 }
 
@@ -66,8 +66,8 @@ impl Manner {
         inodes_max: None,
     };
 
-    /// The files of a copy (from 1) in their order, each with the number of the process that copies
-    /// it and how many that one has copied before.
+    /// The files of a copy (numbered from 1) in order, each with the number of its process and how
+    /// many files that process copied before.
     pub(super) fn turns(&self, files: &[TreeFile], copy: u32, seed: u64) -> Vec<Turn> {
         let mut order: Vec<usize> = (0..files.len()).collect();
         if self.order == Order::Shuffled {
@@ -101,21 +101,22 @@ impl Manner {
 pub(super) struct Turn {
     /// The number of the file.
     pub(super) file: usize,
-    /// Who copies it.
+    /// The process that copies it.
     pub(super) process: usize,
-    /// How many that process copied before it.
+    /// Number of files that this process copied before.
     pub(super) before: usize,
 }
 
 impl CopyPlan {
-    /// What is other in a variation, and how; the plan itself first, without a name.
+    /// The variations: what differs, and the changed plan. The plan itself comes first, without a
+    /// name.
     pub(super) fn variants(&self) -> Vec<(&'static str, Self)> {
         let mut variants = vec![("", self.clone())];
         if !self.sensitivity {
             return variants;
         }
         let manner = self.manner;
-        // A busy process seldom moves: some ten times a copy.
+        // A busy process seldom moves: about ten times a copy.
         let drawn =
             Manner { moves: Moves::Drawn, files_per_cpu: (self.tree.files.len() / 10).max(1), ..manner };
         let with = |manner: Manner| Self { manner, ..self.clone() };

@@ -1,7 +1,6 @@
-//! Published figures, for print beside ours and marked as such.
+//! Published figures, printed next to ours and marked as published.
 //!
-//! They come from other machines: what may be compared is ratios and shapes, never absolute
-//! numbers.
+//! They come from other machines: only ratios and shapes may be compared, never absolute numbers.
 
 /// What the published allocation maps show after one copy of a tree over itself (818 groups, 32
 /// squares a group).
@@ -9,7 +8,7 @@
 pub(super) struct CopyMap {
     /// `regular` or `rralloc`.
     pub policy: &'static str,
-    /// Which copy, from 1.
+    /// Number of the copy, from 1.
     pub copy: u32,
     /// Changes between used and free squares.
     pub boundaries: u64,

@@ -1,9 +1,9 @@
-//! How soon an allocator comes back to a group: measured from its decisions.
+//! How soon an allocator returns to a group, measured from its decisions.
 //!
 //! Consecutive allocations in one group are one visit. A *return* is a visit to a group that was
-//! visited before; its interval is what was allocated elsewhere in between. A policy that goes
-//! round the disk returns after a lap, one that reuses what is nearest returns at once. Only file
-//! data counts.
+//! visited before; its interval is the amount allocated elsewhere in between. A policy that goes
+//! round the disk returns after a lap. One that reuses the nearest space returns immediately. Only
+//! file data counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -26,22 +26,22 @@ struct State {
     current: Option<u32>,
     /// The clock when a group was left.
     left: BTreeMap<u32, u64>,
-    /// (group, interval) of each return since the last look.
+    /// (group, interval) of each return since the last query.
     returns: Vec<(u32, u64)>,
     /// Groups that the running transaction allocated in.
     touched: BTreeSet<u32>,
-    /// Transactions that ended since the last look, and the groups of all.
+    /// Transactions that ended since the last query, and the sum of their groups.
     transactions: u64,
     touches: u64,
 }
 
-/// Intervals of a stretch of time.
+/// Figures of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Figures {
     pub(super) returns: u64,
     pub(super) median_mib: Option<f64>,
     pub(super) group_mean_mib: Option<f64>,
-    /// Mean groups that a transaction allocated in.
+    /// Mean number of groups that a transaction allocated in.
     pub(super) groups_per_transaction: Option<f64>,
 }
 
@@ -50,7 +50,7 @@ impl Reuse {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).cluster_bytes = bytes;
     }
 
-    /// The running transaction has ended.
+    /// Ends the running transaction.
     pub(super) fn end_transaction(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let groups = std::mem::take(&mut state.touched).len();
@@ -123,8 +123,7 @@ mod tests {
             let event = AllocEvent { original: extent, result: extent, flags, ..AllocEvent::default() };
             reuse.emit(CpuSlot::ZERO, &event);
         };
-        // Group 1 is left with the clock at 3 and met again at 8 (interval 5), then at 11 (interval
-        // 1).
+        // Group 1 is left at clock 3, visited again at 8 (interval 5), then at 11 (interval 1).
         for (group, len) in [(1, 1), (1, 2), (2, 5), (1, 2), (3, 1), (1, 9), (2, 1)] {
             emit(group, len);
         }
@@ -141,8 +140,8 @@ mod tests {
         assert_eq!(reuse.take(), Figures::default());
     }
 
-    /// What was cut from a longer extent counts, not the extent; what found nothing, and what is no
-    /// data, counts for nothing.
+    /// The allocated part of a longer extent counts, not the whole extent. Failed searches and
+    /// anything but data do not count.
     #[test]
     fn only_data_that_was_given_counts() {
         let reuse = Reuse::default();

@@ -1,5 +1,5 @@
-//! The tables of `lab run copy`: what the maps show after each copy, published figures above ours;
-//! what devices make of it; and what it depends on.
+//! The tables of `lab run copy`: what the maps show after each copy, with published figures above
+//! ours; the effect on devices; and how the maps depend on the manner of copying.
 
 use blockyard_disk::num::count_as_f64;
 use blockyard_inspect::units;
@@ -20,7 +20,7 @@ fn share(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.2}"))
 }
 
-/// Policies down by copies; `None` without rows.
+/// A row for each policy and copy; `None` without rows.
 fn maps(rows: &[&CopyRow]) -> Option<Table> {
     let first = rows.first()?;
     let heads = [
@@ -82,8 +82,8 @@ fn maps(rows: &[&CopyRow]) -> Option<Table> {
     Some(table)
 }
 
-/// What was written where, and what it means for flash and thin devices by the way in which they
-/// are told of free space.
+/// How writes are spread, and the effect on flash and thin devices, by how they are told of free
+/// space.
 fn devices(rows: &[&CopyRow]) -> Option<Table> {
     let first = rows.iter().find(|row| !row.discard.is_empty())?;
     let mut heads =
@@ -121,7 +121,7 @@ fn devices(rows: &[&CopyRow]) -> Option<Table> {
     Some(table)
 }
 
-/// What it costs to read the files back, to walk the tree, to check it.
+/// The cost of reading the files back, walking the tree, and checking it.
 fn readings(rows: &[&CopyRow]) -> Option<Table> {
     rows.iter().find(|row| row.readings.check.reads > 0)?;
     let heads = [
@@ -156,7 +156,7 @@ fn readings(rows: &[&CopyRow]) -> Option<Table> {
     Some(table)
 }
 
-/// The map figures in other manners, the copies in one cell; `None` where there are none.
+/// The map figures in other manners, with all copies in one cell; `None` if there are none.
 fn sensitivity(rows: &[CopyRow]) -> Option<Table> {
     if rows.iter().all(|row| row.variant.is_empty()) {
         return None;

@@ -1,4 +1,4 @@
-//! Used space over time: groups down, time across.
+//! Used space over time: a row for each group, time from left to right.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::table::folded;
 
-/// Most rows of a picture; more groups share rows.
+/// Most rows of a picture. With more groups, several share a row.
 const ROWS: usize = 256;
 /// Rows of the text form.
 const TEXT_ROWS: usize = 32;
-/// What stands before a row of text.
+/// Width of the label before a row of text.
 const TEXT_LEFT: usize = 9;
 
 /// Used shares of all groups at moments of a run.
@@ -24,33 +24,33 @@ pub struct Timeline {
     groups: usize,
     /// Time of each sample in GiB written, and the used share of each group in per mille.
     samples: Vec<(f64, Vec<u16>)>,
-    /// Sample numbers at which a part ended, with its name.
+    /// Sample numbers at which a part of the run ended, with its name.
     marks: Vec<(usize, String)>,
 }
 
 impl Timeline {
-    /// Nothing sampled yet.
+    /// A timeline without samples.
     #[must_use]
     pub fn new(title: String, groups: usize) -> Self {
         Self { title, groups, samples: Vec::new(), marks: Vec::new() }
     }
 
-    /// Adds a moment: the GiB written so far, and the used share (0..=1) of each group.
+    /// Adds a sample: the GiB written so far, and the used share (0..=1) of each group.
     ///
     /// # Panics
-    /// When there are not as many shares as groups.
+    /// When the number of shares is not the number of groups.
     pub fn sample(&mut self, gib: f64, used: impl Iterator<Item = f64>) {
         let used: Vec<u16> = used.map(per_mille).collect();
         assert_eq!(used.len(), self.groups, "a share for each group");
         self.samples.push((gib, used));
     }
 
-    /// A part of the run ended at the latest sample.
+    /// Marks the end of a part of the run, at the latest sample.
     pub fn mark(&mut self, name: String) {
         self.marks.push((self.samples.len(), name));
     }
 
-    /// Mean share of the groups of row `row` of `rows`, at a sample.
+    /// Mean used share of the groups in row `row` of `rows`, at a sample.
     fn share(&self, sample: usize, row: usize, rows: usize) -> f64 {
         let (first, end) = (row * self.groups / rows, ((row + 1) * self.groups / rows).max(1));
         let part = &self.samples[sample].1[first..end];
@@ -58,8 +58,8 @@ impl Timeline {
         f64::from(sum) / 1000.0 / f64::from(blockyard_disk::num::u32_from_usize(part.len().max(1)))
     }
 
-    /// Lines of text, as wide as is said: groups down, a character a sample or some, `|` where a
-    /// part ends.
+    /// Text with lines of `columns` characters. Groups go down; each character is one or more
+    /// samples; `|` marks the end of a part.
     #[must_use]
     pub fn text(&self, columns: usize) -> String {
         let rows = self.groups.min(TEXT_ROWS);
@@ -86,8 +86,8 @@ impl Timeline {
         text + &folded(&format!("group down, time across: {}", ends.collect::<Vec<_>>().join(", ")), columns)
     }
 
-    /// The picture as an `<svg>` element: a column a sample, a row a group (or several), darker
-    /// where more is used.
+    /// The picture as an `<svg>` element: a column for each sample, a row for each group (or
+    /// several). Darker means more used.
     #[must_use]
     pub fn svg(&self) -> String {
         const LEFT: usize = 60;
@@ -133,7 +133,7 @@ impl Timeline {
         svg
     }
 
-    /// What the shades mean, from free to full.
+    /// The legend of the shades, from free to full.
     fn legend(&self, svg: &mut String, left: usize, top: usize) {
         let shades = [(0, "free"), (3, "a quarter"), (6, "half"), (12, "full")];
         for (index, (step, name)) in shades.into_iter().enumerate() {
@@ -208,7 +208,7 @@ mod tests {
         assert!(lines[3].ends_with("time across: copy 1 ends at 1.50 GiB written"));
     }
 
-    /// A line had a letter for each of hundreds of samples.
+    /// A regression: a line had one character for each of hundreds of samples.
     #[test]
     fn many_samples_share_a_letter() {
         let mut timeline = Timeline::new("t".into(), 1);
@@ -233,7 +233,8 @@ mod tests {
         }
     }
 
-    /// 64 groups on 32 lines: two to a line, of which one is half used and the other a quarter.
+    /// 64 groups on 32 lines: two on each line. In the used lines one group is half used, the other
+    /// a quarter.
     #[test]
     fn many_groups_share_a_line() {
         let mut timeline = Timeline::new("t".into(), 64);

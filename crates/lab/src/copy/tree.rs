@@ -1,5 +1,5 @@
-//! The tree that is copied: made up with the published number of files and bytes, or with the sizes
-//! of a real one.
+//! The tree to copy: synthetic with the published number of files and bytes, or with the sizes of a
+//! real one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use crate::workload::scale::{normal, scaled, whole};
 const FILES: u64 = 182_515;
 /// Bytes of the published tree.
 const BYTES: u64 = 27 * GIB;
-/// Files a directory.
+/// Files in each directory.
 const FILES_PER_DIRECTORY: u64 = 16;
-/// Spread of the sizes: the standard deviation of their logarithm. A median of about a thirteenth
-/// of the mean, as home directories and source trees have.
+/// Spread of the sizes: the standard deviation of their logarithm. The median is about a thirteenth
+/// of the mean, as in home directories and source trees.
 const SPREAD: f64 = 2.26;
 
-/// Directories and files by number; a parent comes before its children.
+/// Directories and files by number. A parent comes before its children.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     /// The parent of each directory; `None` is the root of the image.
@@ -49,8 +49,8 @@ impl Tree {
         Self::made_up(files, scaled(BYTES, scale), files.div_ceil(FILES_PER_DIRECTORY), seed)
     }
 
-    /// A tree of so many files with so many bytes in all, spread over so many directories (at least
-    /// one); sizes are log-normal. Files of one directory stand together.
+    /// A tree of `files` files with `bytes` bytes in all, spread over `directories` directories (at
+    /// least one). Sizes are log-normal. Files of one directory are adjacent.
     #[must_use]
     fn made_up(files: u64, bytes: u64, directories: u64, seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);

@@ -1,9 +1,9 @@
-//! The device under the copies, watched: where is written how often, what a thin device keeps, what
-//! flash does.
+//! Watches the device under the copies: how often each address is written, how much a thin device
+//! keeps, and the work of flash.
 //!
-//! One run gives three columns, because discarding changes no layout: a device that is told nothing
-//! (`none`), one that is told what each transaction freed (`online`), and one that is told all free
-//! space now and then (`periodic`).
+//! Discarding does not change the layout, so one run gives three columns: a device that is told
+//! nothing (`none`), one that is told what each transaction freed (`online`), and one that is told
+//! all free space now and then (`periodic`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::workload::MIB;
 
-/// Bytes that a thin device allocates together, and by which writes are counted.
+/// Allocation unit of a thin device in bytes. Writes are counted by the same unit.
 const CHUNK: u64 = MIB;
-/// The flash: bytes of a page, pages of a block, thousandths of spare; those of the model
+/// The flash: bytes of a page, pages of a block, thousandths of spare space, as in the model
 /// `sata-ssd-2018-ftl`.
 const PAGE: u64 = 4096;
 const BLOCK_PAGES: u32 = 8192;
 const SPARE: u64 = 73;
 
-/// When a device is told what is free.
+/// When a device is told of free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Discard {
     /// Never.
     None,
-    /// After each commit: what it freed.
+    /// After each commit, about the space it freed.
     Online,
-    /// After each copy: all that is free.
+    /// After each copy, about all free space.
     Periodic,
 }
 
@@ -46,18 +46,18 @@ impl Discard {
     }
 }
 
-/// What a device that is told of free space in some way made of the copies so far.
+/// The state of a device after the copies so far, depending on how it is told of free space.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     /// When it is told.
     pub discard: Discard,
-    /// Segments that it was told since the figures before.
+    /// Segments that it was told since the previous figures.
     pub segments: u64,
-    /// Mean bytes of them in KiB; none without any.
+    /// Mean size of a segment in KiB; none without segments.
     pub segment_kb_mean: Option<f64>,
-    /// MiB of a thin device that are taken.
+    /// MiB in use on a thin device.
     pub thin_mib: u64,
-    /// Pages programmed for each written since the copies began; none where nothing was.
+    /// Pages programmed for each page written since the copies began; none without writes.
     pub write_amplification: Option<f64>,
     /// Fewest and most erasures of a block since the device was new.
     pub wear_spread: (u64, u64),
@@ -66,13 +66,13 @@ pub struct Told {
 /// How evenly writes are spread over addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Spread {
-    /// Entropy as a share of its maximum: 1 where every address got as much.
+    /// Entropy as a share of its maximum: 1 if every address got the same.
     pub(super) entropy: f64,
-    /// Gini coefficient: 0 where every address got as much, nearly 1 where one got all.
+    /// Gini coefficient: 0 if every address got the same, nearly 1 if one got all.
     pub(super) gini: f64,
 }
 
-/// A device over another that counts.
+/// A device that counts the writes to the device below.
 pub(super) struct Watched {
     below: Arc<dyn BlockDevice>,
     state: Mutex<State>,
@@ -84,7 +84,7 @@ struct State {
     told: [Device; 3],
 }
 
-/// One device that is told in its way.
+/// A simulated device with its own way of being told.
 struct Device {
     discard: Discard,
     taken: Vec<bool>,
@@ -96,7 +96,7 @@ struct Device {
 }
 
 impl Watched {
-    /// Over a device whose content it takes for written at once.
+    /// Watches a device. Its present content counts as written once.
     ///
     /// # Errors
     /// When flash of that size has too many pages.
@@ -110,24 +110,25 @@ impl Watched {
         Ok(Self { below, state: Mutex::new(State { heat: vec![0; chunks], told }) })
     }
 
-    /// The copies begin: what was written before counts for what lies where, not for the figures.
+    /// Marks the start of the copies. Earlier writes matter for the state of the devices, not for
+    /// the figures.
     pub(super) fn begin(&self) {
         let mut state = self.state();
         state.heat.fill(0);
         state.told.iter_mut().for_each(Device::begin);
     }
 
-    /// Tells the devices that are told at once.
+    /// Tells the device that is told after each commit.
     pub(super) fn discard_online(&self, segments: &[(u64, u64)]) {
         self.state().discard(Discard::Online, segments);
     }
 
-    /// Tells those that are told now and then.
+    /// Tells the device that is told now and then.
     pub(super) fn discard_periodic(&self, segments: &[(u64, u64)]) {
         self.state().discard(Discard::Periodic, segments);
     }
 
-    /// What each of the three made of it.
+    /// The figures of the three devices.
     pub(super) fn told(&self) -> Vec<Told> {
         self.state().told.iter_mut().map(Device::figures).collect()
     }
@@ -186,7 +187,7 @@ impl Device {
         }
     }
 
-    /// Whole pages, and whole chunks, are given back.
+    /// Discards a segment. Only whole pages and whole chunks are freed.
     fn forget(&mut self, offset: u64, length: u64) {
         self.segments += 1;
         self.segment_bytes += length;
@@ -233,7 +234,7 @@ fn spread(counts: &[u64]) -> Spread {
     let number = count_as_f64(u64_from_usize(counts.len()));
     let mut sorted = counts.to_vec();
     sorted.sort_unstable();
-    // Of n counts in ascending order: 2 x sum(i x count_i) / (n x sum) - (n + 1) / n, i from 1.
+    // For n counts in ascending order: 2 x sum(i x count_i) / (n x sum) - (n + 1) / n, i from 1.
     let ranked: f64 =
         (1u64..).zip(&sorted).map(|(rank, &count)| count_as_f64(rank) * count_as_f64(count)).sum();
     Spread { entropy: entropy / number.ln(), gini: 2.0 * ranked / (number * sum) - (number + 1.0) / number }
@@ -300,7 +301,7 @@ mod tests {
         assert!((even.entropy - 1.0).abs() < 1e-12 && even.gini.abs() < 1e-12, "{even:?}");
         let one = spread(&[0, 0, 0, 8]);
         assert_eq!((one.entropy, one.gini), (0.0, 0.75));
-        // Of two addresses one gets three quarters: 0.811 bits of one; the Gini coefficient is a
+        // One of two addresses gets three quarters: 0.811 bits of one; the Gini coefficient is a
         // quarter.
         let some = spread(&[1, 3]);
         assert!((some.entropy - 0.811_278).abs() < 1e-6 && (some.gini - 0.25).abs() < 1e-12, "{some:?}");
@@ -313,7 +314,7 @@ mod tests {
         device.write_zeroes(0, 8 * MIB).unwrap();
         device.begin();
         device.write_zeroes(0, 4 * MIB).unwrap();
-        // Three whole MiB and parts of two; and all behind the fourth.
+        // Three whole MiB and parts of two; then everything after the fourth.
         device.discard_online(&[(MIB / 2, 4 * MIB)]);
         device.discard_periodic(&[(4 * MIB, 30 * MIB), (40 * MIB, 2 * MIB)]);
         let [none, online, periodic] = &device.told()[..] else { panic!("three") };
@@ -327,14 +328,15 @@ mod tests {
         assert!((device.spread().entropy - 4f64.ln() / 64f64.ln()).abs() < 1e-12);
     }
 
-    /// Flash whose pages are all in use copies them; what it was told is free it need not.
+    /// Flash whose pages are all in use has to copy them; pages known to be free need no copying.
     #[test]
     fn flash_that_is_told_copies_less() {
         let device = Watched::new(Arc::new(MemoryDevice::new(256 * MIB))).unwrap();
         device.write_zeroes(0, 256 * MIB).unwrap();
         device.begin();
         device.discard_periodic(&[(128 * MIB, 128 * MIB)]);
-        // Every second page of the first half, four times: no block becomes garbage as a whole.
+        // Writes every second page of the first half four times, so that no block becomes garbage
+        // as a whole.
         for _ in 0..4 {
             (0..128 * MIB).step_by(8192).for_each(|at| device.write_zeroes(at, 4096).unwrap());
         }

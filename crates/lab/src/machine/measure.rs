@@ -1,10 +1,10 @@
-//! What moving a line and handing a lock over cost on the machine it runs on.
+//! Measures what moving a cache line and handing over a lock cost on the current machine.
 //!
-//! Two threads on two CPUs add to one counter in turn: each turn moves its line once. The same
-//! under one spinning lock: what a turn takes more is the hand-over. The same with lines of plain
-//! data that change in each turn: the CPU brings several at once, so that what they take together
-//! is worth fewer moves. The least over many short repetitions: what other work adds is no cost of
-//! the machine.
+//! Two threads on two CPUs take turns on one counter: each turn moves its line once. The same with
+//! a second contended line, the lock: the additional time of a turn, less the move of that line, is
+//! the hand-over. The same with lines of plain data that change in each turn: the CPU moves several
+//! at once, so together they cost fewer moves. The result is the minimum over many short
+//! repetitions, because time taken by other work is not a cost of the machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -18,10 +18,11 @@ use crate::cpus;
 /// Turns of one measurement.
 const TURNS: u64 = 20_000;
 const REPETITIONS: usize = 51;
-/// Lines of plain data that an allocation under a group's lock changes: bitmap, group, counters.
+/// Cache lines of plain data that an allocation under a group's lock changes: bitmap, group,
+/// counters.
 const FOLLOWERS: usize = 4;
 
-/// Measures this machine: every CPU is taken to be as far from every other as the first two are.
+/// Measures this machine. Every CPU is assumed to be as far from every other as the first two are.
 ///
 /// # Errors
 /// With fewer than two CPUs.
@@ -68,16 +69,16 @@ fn least(measure: impl Fn() -> u64) -> u64 {
     (0..REPETITIONS).map(|_| measure()).min().unwrap_or_default()
 }
 
-/// Nanoseconds of one of `times` since `start`.
+/// Nanoseconds since `start` divided by `times`.
 fn each(start: Instant, times: u64) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX) / times
 }
 
-/// One line to itself, written on its own.
+/// A counter with a cache line of its own.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// What goes to the other CPU in a turn beside the counter.
+/// What moves to the other CPU in a turn, in addition to the counter.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     Alone,
@@ -101,7 +102,7 @@ fn turns(allowed: &[usize], with: Turn) -> u64 {
                 Turn::Lock => {
                     lock.0.fetch_add(1, Ordering::Relaxed);
                 }
-                // Plain changes: no line waits for the one before.
+                // Plain changes, so that no line waits for the one before.
                 Turn::Data => data.iter().for_each(|line| {
                     line.0.store(line.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 }),
@@ -117,7 +118,7 @@ fn turns(allowed: &[usize], with: Turn) -> u64 {
     each(start, 2 * TURNS)
 }
 
-/// Picoseconds of a change of a counter that no other CPU uses.
+/// Picoseconds of changing a counter that no other CPU uses.
 fn alone_ps() -> u64 {
     let line = Line(AtomicU64::new(0));
     let start = Instant::now();

@@ -1,8 +1,8 @@
-//! The smallest load that scales or does not: allocate/free pairs in memory.
+//! The smallest load that shows whether an allocator scales: allocate/free pairs in memory.
 //!
 //! A pair is one `fallocate` of 8 KiB that continues a file past the small-file limit, and the free
-//! of what it got: one decision, one claim, two changes of a group. Each worker has a file and a
-//! CPU slot of its own. Threads and clocks are the caller's.
+//! of what it got: one decision, one claim, two changes to a group. Each worker has its own file
+//! and CPU slot. The caller provides threads and clocks.
 
 use blockyard_alloc::memory::MemoryBitmaps;
 use blockyard_alloc::{
@@ -12,7 +12,7 @@ use blockyard_alloc::{
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 use blockyard_sync::{Backend, CpuSlot, Native};
 
-/// Blocks a file holds when its pair is made: past the small-file limit.
+/// Blocks of a file when its pair is made: past the small-file limit.
 const SIZE: u32 = 64;
 /// Blocks of a pair.
 const LENGTH: u32 = 2;
@@ -54,7 +54,7 @@ impl<'a, B: Backend> PairWorker<'a, B> {
     /// Makes pairs, one after the other.
     ///
     /// # Errors
-    /// Of the allocator; none on a file system that has room for every worker.
+    /// Those of the allocator; none on a file system with space for every worker.
     pub fn run(&mut self, pairs: u64) -> Result<(), AllocError> {
         let slot = CpuSlot::new(self.cpu);
         for _ in 0..pairs {
