@@ -1,10 +1,15 @@
 //! Reports: the rows of a run as tables, files and one self-contained HTML page.
 //!
-//! A run's folder holds `run.json` ([`Environment`]), `rows.jsonl` (one [`Row`] a line), for copies
-//! `copies.jsonl` (one [`CopyRow`] a line), for e3 `clusters.jsonl` (one [`ClusterRow`] a line),
-//! for e4 `passes.jsonl` (one [`PassRow`] a line), `cells.jsonl` (what was measured, cell by cell:
-//! [`crate::folder::ledger`]), `maps.json` and `timelines.json`; everything printed or drawn is
-//! computed from those, so a report can be made again later and elsewhere.
+//! A run's folder holds these files. Everything printed or drawn is computed from them, so a report
+//! can be made again later and elsewhere.
+//!
+//! - `run.json`: [`Environment`]
+//! - `rows.jsonl`: one [`Row`] a line
+//! - `copies.jsonl`: for copies, one [`CopyRow`] a line
+//! - `clusters.jsonl`: for e3, one [`ClusterRow`] a line
+//! - `passes.jsonl`: for e4, one [`PassRow`] a line
+//! - `cells.jsonl`: the measured cells ([`crate::folder::ledger`])
+//! - `maps.json` and `timelines.json`
 
 mod html;
 
@@ -27,7 +32,7 @@ use crate::folder::files::{
 };
 use crate::run::NamedMap;
 
-/// A finished run, as it lies in its folder.
+/// A finished run, as stored in its folder.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Machine, commit, command.
@@ -64,7 +69,7 @@ impl Run {
     /// Reads a run's folder.
     ///
     /// # Errors
-    /// When `run.json` or the rows are missing, or a line is no row; the message names file and
+    /// When `run.json` or the rows are missing, or a line is not a row; the message names file and
     /// line.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join(ENVIRONMENT_FILE);
@@ -86,7 +91,7 @@ impl Run {
         })
     }
 
-    /// Writes the files of a run's folder, making the folder; an earlier run in it is replaced.
+    /// Writes the files of a run's folder and creates the folder. An earlier run in it is replaced.
     ///
     /// # Errors
     /// When the folder or a file cannot be written.
@@ -101,7 +106,7 @@ impl Run {
         write_environment(folder, &self.environment)
     }
 
-    /// The tables that a run is made for: those of the experiment, or all.
+    /// The main tables of a run: those of the experiment, or all.
     #[must_use]
     pub fn main_tables(&self) -> Vec<Table> {
         match self.environment.experiment.as_deref().and_then(Experiment::by_name) {
@@ -110,8 +115,8 @@ impl Run {
         }
     }
 
-    /// Every table: the experiment's, the copies', the cluster sizes', the passes', and each
-    /// workload's.
+    /// Every table: those of the experiment, the copies, the cluster sizes, the passes, and each
+    /// workload.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
@@ -128,14 +133,14 @@ impl Run {
         tables
     }
 
-    /// What is drawn of the experiment beside the charts of its workloads.
+    /// The charts of the experiment, in addition to those of its workloads.
     #[must_use]
     pub fn charts(&self) -> Vec<plot::Chart> {
         let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
         experiment.map(|experiment| experiment.charts(&self.rows)).unwrap_or_default()
     }
 
-    /// The report as Markdown: what was run where, and every table.
+    /// The report as Markdown: the environment and every table.
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut markdown = self.environment.markdown();
@@ -166,13 +171,13 @@ impl Run {
     /// Every row as JSON Lines; copies, cluster sizes and passes after cells.
     ///
     /// # Errors
-    /// Of the encoder; rows hold only what it can encode.
+    /// Those of the encoder; rows contain only what it can encode.
     pub fn json_lines(&self) -> Result<String> {
         let cells = json_lines(&self.rows)? + &json_lines(&self.copies)?;
         Ok(cells + &json_lines(&self.clusters)? + &json_lines(&self.passes)?)
     }
 
-    /// Writes every form of the report into a folder: `report.md`, `rows.csv`, `report.html`, and
+    /// Writes every form of the report to a folder: `report.md`, `rows.csv`, `report.html`, and
     /// `maps/` with each map as text and SVG.
     ///
     /// # Errors
@@ -198,7 +203,8 @@ impl Run {
     }
 }
 
-/// A title as a file name without dots: letters and digits, everything else one hyphen.
+/// A title as a file name without dots: letters, digits and underscores; anything else becomes one
+/// hyphen.
 fn file_name(title: &str) -> String {
     let parts = title.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")

@@ -1,8 +1,7 @@
 //! `lab run`: one workload over policies and numbers of workers, each cell on its own image.
 //!
-//! A plan is checked as a whole before the first cell runs ([`Plan::check`]): whatever is wrong
-//! with it is said before anything is measured or written. Cells run in ABBA order over the
-//! repetitions.
+//! A plan is checked as a whole before the first cell runs ([`Plan::check`]): any error in it is
+//! reported before anything is measured or written. Cells run in ABBA order over the repetitions.
 
 mod cell;
 mod image;
@@ -48,9 +47,9 @@ pub use setup::Setup;
 pub struct Plan {
     /// The workload.
     pub workload: Workload,
-    /// Policy arms, as they were asked for.
+    /// Policy arms, as given on the command line.
     pub policies: Vec<String>,
-    /// Policies that another crate wrote: arms may begin with their names.
+    /// Policies from other crates; arms may begin with their names.
     pub others: Vec<Policy>,
     /// Numbers of workers.
     pub workers: Vec<u32>,
@@ -58,7 +57,7 @@ pub struct Plan {
     pub cpus: Option<u32>,
     /// How workers share time.
     pub interleave: Interleave,
-    /// What each cell runs on.
+    /// The image that each cell runs on.
     pub image: ImageSource,
     /// When a cell ends.
     pub limit: Limit,
@@ -68,37 +67,35 @@ pub struct Plan {
     pub seed: u64,
     /// Whether the running kernel is an arm too.
     pub beside_kernel: bool,
-    /// Whether the engine writes the image's journal; without it metadata goes straight home. Both:
-    /// each policy is two arms.
+    /// Whether the engine writes the image's journal. Without it, metadata goes directly to its
+    /// home. With both values each policy is two arms.
     pub journal: Vec<bool>,
-    /// Whether the allocator takes the device for one with seek times.
+    /// Whether the allocator assumes a device with seek times.
     pub rotational: bool,
-    /// Bytes of written data that may wait, in the engine and in the running kernel; `None`: as
-    /// they have it.
+    /// Bytes of dirty data allowed in the engine and in the running kernel; `None`: their defaults.
     pub dirty_limit: Option<u64>,
     /// The machine of [`Interleave::Virtual`].
     pub machine: Option<Machine>,
-    /// The life that the image of each cell has had, under the policy of the cell; `None`: it is as
-    /// it was made.
+    /// How the image of each cell is aged, under the policy of the cell; `None`: not at all.
     pub aged: Option<Ageing>,
-    /// The model under each cell, whose time is that of the cell then.
+    /// The device model under each cell; the cell then runs in its time.
     pub device: Option<DeviceModel>,
-    /// Where the requests to the device of the one cell are kept.
+    /// File for the requests to the device of the only cell.
     pub requests: Option<PathBuf>,
 }
 
-/// What came out of a plan.
+/// The results of a plan.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Every measured cell: arms as they were asked for, then workers, then repetitions.
+    /// Every measured cell: by arm in the given order, then workers, then repetitions.
     pub rows: Vec<Row>,
-    /// What the judges said of the images.
+    /// The judges' verdict on the images.
     pub verdict: Verdict,
-    /// The allocation map that the last repetition of each arm left with the most workers.
+    /// For each arm, the allocation map after its last repetition with the most workers.
     pub maps: Vec<NamedMap>,
 }
 
-/// An allocation map and whose it is.
+/// An allocation map and its cell.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct NamedMap {
     /// What the map shows.
@@ -109,7 +106,7 @@ pub struct NamedMap {
     pub workers: u32,
     /// The map.
     pub map: AllocationMap,
-    /// The part of it that is content of files; a run of an earlier version did not keep it.
+    /// The part of it that holds content of files; missing in runs of earlier versions.
     #[serde(default)]
     pub files: Option<AllocationMap>,
 }
@@ -122,7 +119,7 @@ impl NamedMap {
     }
 }
 
-/// What is known of the images so far.
+/// What the judges found so far.
 #[derive(Default)]
 struct Judged {
     workload: String,
@@ -151,7 +148,7 @@ impl Judged {
     }
 }
 
-/// What is kept of a cell.
+/// The stored results of a cell.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct MeasuredCell {
     rows: Vec<Row>,
@@ -171,7 +168,7 @@ impl ledger::Cell for MeasuredCell {
 /// The name of the kernel's arm in rows.
 pub const KERNEL_ARM: &str = "kernel";
 
-/// Who makes the decisions of an arm.
+/// What makes the decisions of an arm.
 enum Arm {
     /// A policy, and whether the journal is written.
     Engine(Box<Policy>, bool),
@@ -179,9 +176,9 @@ enum Arm {
 }
 
 impl Plan {
-    /// A workload under some arms as `lab run` has it when nothing else is asked for, but in turns,
-    /// which repeat: a fresh image in memory, 1, 2, 8 and 64 workers, 1000 operations each where
-    /// the workload does not end by itself.
+    /// A workload under some arms with the defaults of `lab run`, but in lockstep, which repeats: a
+    /// fresh image in memory, 1, 2, 8 and 64 workers, 1000 operations each if the workload does not
+    /// end on its own.
     #[must_use]
     pub fn new(workload: Workload, policies: &[&str]) -> Self {
         const SEED: u64 = 1;
@@ -208,10 +205,10 @@ impl Plan {
         }
     }
 
-    /// Refuses a plan that cannot work, before anything is run or written.
+    /// Refuses a plan that cannot work, before anything runs or is written.
     ///
     /// # Errors
-    /// What is wrong and what to do.
+    /// Says what is wrong and what to do.
     pub fn check(&self) -> Result<()> {
         self.check_words()?;
         if self.beside_kernel {
@@ -236,7 +233,7 @@ impl Plan {
     /// The part of [`Self::check`] that looks neither at an image nor at the machine.
     ///
     /// # Errors
-    /// What is wrong and what to do.
+    /// Says what is wrong and what to do.
     pub fn check_words(&self) -> Result<()> {
         self.parsed()?;
         ensure!(
@@ -281,7 +278,7 @@ impl Plan {
         }
     }
 
-    /// What a modelled device needs of the plan.
+    /// Checks what a modelled device requires from the plan.
     fn check_device(&self) -> Result<()> {
         let Some(device) = &self.device else {
             ensure!(self.requests.is_none(), "--keep-requests: only of a modelled device; give --device");
@@ -302,14 +299,15 @@ impl Plan {
         Ok(())
     }
 
-    /// Bytes of written data that may wait in the engine.
+    /// Bytes of dirty data allowed in the engine.
     #[must_use]
     pub fn dirty_data_bytes(&self) -> usize {
         let limit = self.dirty_limit.and_then(|limit| usize::try_from(limit).ok());
         limit.unwrap_or(OpenOptions::default().dirty_data_bytes)
     }
 
-    /// What decides the rates of jobs that write, beside the arms; `None` where nothing is written.
+    /// What determines the rates of jobs that write, apart from the arms; `None` if nothing is
+    /// written.
     #[must_use]
     pub fn conditions(&self) -> Option<String> {
         self.workload.writes_data().then(|| {
@@ -325,14 +323,13 @@ impl Plan {
         })
     }
 
-    /// What the image has been through, as rows say it.
+    /// The state of the image, as rows name it.
     #[must_use]
     pub fn state(&self) -> String {
         self.aged.as_ref().map_or(FRESH.to_owned(), ToString::to_string)
     }
 
-    /// Has the image of a cell live the life that the plan says. The files of the workload find
-    /// room.
+    /// Ages the image of a cell as planned, and leaves space for the files of the workload.
     fn age(&self, device: Arc<dyn BlockDevice>, policy: Policy) -> Result<()> {
         if let Some(ageing) = &self.aged {
             let most = u64::from(self.workers.iter().copied().max().unwrap_or(1));
@@ -344,20 +341,20 @@ impl Plan {
         Ok(())
     }
 
-    /// How many cells will run.
+    /// Number of cells that will run.
     #[must_use]
     pub fn cells(&self) -> usize {
         let arms = self.policies.len() * self.journal.len() + usize::from(self.beside_kernel);
         arms * self.workers.len() * blockyard_disk::num::usize_from_u32(self.repeat)
     }
 
-    /// All that decides the plan, as text.
+    /// Everything that determines the plan, as text.
     #[must_use]
     pub fn identity(&self) -> String {
         format!("{self:?}")
     }
 
-    /// All that decides one cell.
+    /// Everything that determines one cell.
     fn decides(
         &self,
         arm: &Arm,
@@ -400,7 +397,7 @@ impl Plan {
         parsed.collect()
     }
 
-    /// The policies by name; with both ways of the journal, each way under a name of its own.
+    /// The policies by name. With and without the journal they have different names.
     fn engine_arms(&self) -> Result<Vec<(String, Arm)>> {
         let mut arms = Vec::new();
         for (name, policy) in self.policies.iter().zip(self.parsed()?) {
@@ -417,15 +414,15 @@ impl Plan {
     }
 }
 
-/// Runs every cell; `progress` is told before each: its number from 1, and its name.
+/// Runs every cell. `progress` is called before each with its number (from 1) and name.
 ///
 /// # Errors
-/// Those of [`Plan::check`] before anything runs; for a cell that fails, with its name.
+/// Those of [`Plan::check`] before anything runs. A cell that fails is named.
 pub fn run(plan: &Plan, progress: impl FnMut(usize, &str)) -> Result<Outcome> {
     run_kept(plan, &mut Ledger::none(), progress)
 }
 
-/// As [`run`]; cells that `ledger` has are not measured again, the others are kept in it.
+/// Like [`run`]. Cells in `ledger` are not measured again; new ones are added to it.
 ///
 /// # Errors
 /// As [`run`], and when a cell cannot be written.
@@ -538,7 +535,7 @@ mod tests {
         }
     }
 
-    /// Rows stand by arm, workers and repetition whatever the order in which cells ran.
+    /// Rows are ordered by arm, workers and repetition, whatever the order in which cells ran.
     #[test]
     fn repetitions_of_a_cell_stand_together() {
         let plan = Plan {
@@ -600,7 +597,7 @@ mod tests {
             repeat: 3,
             ..plan("fallocate2", Interleave::Threads, 1)
         };
-        // Two policies two ways, and the kernel.
+        // Two policies with and without a journal, and the kernel.
         assert_eq!(plan.cells(), 5 * 2 * 3);
     }
 

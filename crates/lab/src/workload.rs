@@ -1,8 +1,8 @@
-//! The workloads: what each worker does, one operation at a time.
+//! The workloads: the operations of each worker, one at a time.
 //!
-//! A workload is data ([`Workload`]); [`Workload::worker`] makes the state of one worker, whose
-//! [`step`](Worker::step) carries out exactly one operation. The runner decides how the steps of
-//! many workers share time, so that a workload means the same under threads, lockstep and overlap.
+//! A workload is data ([`Workload`]). [`Workload::worker`] creates the state of one worker, whose
+//! [`step`](Worker::step) performs exactly one operation. The runner decides how the steps of many
+//! workers share time, so a workload means the same in threads, lockstep and overlap.
 
 mod append;
 mod fallocate2;
@@ -15,7 +15,7 @@ use crate::target::{Cpu, Target};
 
 pub use fio::{Access, FioJob};
 
-/// Bytes in a KiB, MiB and GiB.
+/// Bytes in a KiB.
 pub const KIB: u64 = 1 << 10;
 /// Bytes in a MiB.
 pub const MIB: u64 = 1 << 20;
@@ -33,8 +33,8 @@ pub enum Workload {
         /// Bytes of one append.
         step: u64,
     },
-    /// As `Fallocate2`, and the first worker switches optimised scanning on or off each time its
-    /// file is full.
+    /// Like `Fallocate2`, but the first worker toggles optimised scanning each time its file is
+    /// full.
     ScanSwitch {
         /// File size at which the worker truncates.
         size: u64,
@@ -48,11 +48,11 @@ pub enum Workload {
         /// Bytes of one append.
         step: u64,
     },
-    /// Buffered writes or reads of one file a worker, over and over while time lasts.
+    /// Buffered writes or reads of one file for each worker, over and over until the time is up.
     Fio(FioJob),
 }
 
-/// What one step did.
+/// The result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// One operation over this many bytes of file space.
@@ -60,7 +60,7 @@ pub enum Step {
         /// Bytes allocated, written or read; 0 for a truncate.
         bytes: u64,
     },
-    /// Nothing is left to do.
+    /// There is nothing left to do.
     Finished,
 }
 
@@ -69,29 +69,29 @@ pub type Workers<'t, T> = Vec<Box<dyn Worker<T> + 't>>;
 
 /// The state of one worker.
 pub trait Worker<T: Target>: Send {
-    /// Carries out one operation, or says that nothing is left.
+    /// Performs one operation, or says that nothing is left.
     ///
     /// # Errors
-    /// As the target answers.
+    /// Those of the target.
     fn step(&mut self, target: &T) -> Result<Step>;
 
-    /// One operation on the way to the file's full size, at which placement is judged;
-    /// [`Step::Finished`] there.
+    /// Performs one operation that brings the file towards its full size, at which placement is
+    /// judged; [`Step::Finished`] once it is there.
     ///
     /// # Errors
-    /// As the target answers.
+    /// Those of the target.
     fn fill(&mut self, target: &T) -> Result<Step>;
 
-    /// Makes what was done durable.
+    /// Makes the worker's file durable.
     ///
     /// # Errors
-    /// As the target answers.
+    /// Those of the target.
     fn sync(&mut self, target: &T) -> Result<()>;
 
     /// Closes the worker's file.
     ///
     /// # Errors
-    /// As the target answers.
+    /// Those of the target.
     fn close(self: Box<Self>, target: &T) -> Result<()>;
 }
 
@@ -109,10 +109,9 @@ impl Workload {
         "randread",
     ];
 
-    /// A workload of the published sizes, file sizes multiplied by `scale` (rounded to whole
-    /// operations, at least one); `None` for an unknown name. The jobs of fio take
-    /// `:fallocate=none` (nothing is preallocated) and `:fallocate=native` (fio's default) behind
-    /// their name.
+    /// A workload with the published sizes. File sizes are multiplied by `scale` (rounded up to
+    /// whole operations, at least one). `None` for an unknown name. The names of fio jobs may end
+    /// with `:fallocate=none` (no preallocation) or `:fallocate=native` (fio's default).
     #[must_use]
     pub fn by_name(name: &str, scale: f64) -> Option<Self> {
         let sized = |size: u64, step: u64| scaled(size, scale).next_multiple_of(step);
@@ -154,8 +153,8 @@ impl Workload {
         }
     }
 
-    /// Bytes of the file system that the published experiment ran on, or that its files need with
-    /// some room.
+    /// Size of the published experiment's file system, or the space that its files need with some
+    /// room.
     #[must_use]
     pub fn published_device(&self) -> u64 {
         match self {
@@ -166,7 +165,7 @@ impl Workload {
         }
     }
 
-    /// Whether data is written, not only allocated: a device that keeps it needs memory for it.
+    /// Whether data is written, not only allocated. A device that stores it needs memory for it.
     #[must_use]
     pub fn writes_data(&self) -> bool {
         matches!(self, Self::Fio(_))
@@ -182,7 +181,7 @@ impl Workload {
         }
     }
 
-    /// Whether a worker ends by itself; otherwise time or a number of operations ends it.
+    /// Whether a worker ends on its own; otherwise time or a number of operations ends it.
     #[must_use]
     pub fn ends_by_itself(&self) -> bool {
         matches!(self, Self::Append64 { .. })
@@ -199,7 +198,7 @@ impl Workload {
         }
     }
 
-    /// What to say where the files are too small to show how the published ones are placed.
+    /// A warning if the files are too small to be placed like the published ones.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
         let is_small = matches!(self, Self::Fallocate2 { .. } | Self::ScanSwitch { .. });
@@ -214,18 +213,18 @@ impl Workload {
         })
     }
 
-    /// What the parent does before workers start, in its own single thread: create the files, and
-    /// preallocate those of jobs that say so. Gives the workers.
+    /// The work of the parent before workers start, in a single thread: it creates the files, and
+    /// preallocates those of jobs that ask for it. Returns the workers.
     ///
     /// # Errors
-    /// As the target answers.
+    /// Those of the target.
     pub fn workers<'t, T: Target>(&self, target: &T, workers: u32, cpus: u32) -> Result<Workers<'t, T>>
     where
         T::File: 't,
     {
         let made = (0..workers).map(|index| {
             let worker = self.worker(target, index, index % cpus.max(1));
-            // What the parent does follows in time.
+            // The parent's operations do not overlap.
             target.next_round();
             worker
         });
@@ -256,7 +255,7 @@ impl Workload {
     }
 }
 
-/// A file of a name that is free: an image may hold the files of an earlier run.
+/// Creates a file with an unused name, because an image may hold the files of an earlier run.
 fn new_file<T: Target>(target: &T, cpu: Cpu, name: &str) -> Result<T::File> {
     let mut number = 0u32;
     loop {
@@ -285,7 +284,7 @@ pub(crate) mod tests {
     use anyhow::Context;
     use std::sync::Mutex;
 
-    /// A target that remembers what was asked of it.
+    /// A target that records what was asked of it.
     #[derive(Default)]
     pub(crate) struct Log {
         pub(crate) asked: Mutex<Vec<String>>,
@@ -411,7 +410,8 @@ pub(crate) mod tests {
         assert_eq!(steps(&Workload::Fio(job), 1)[1], "0 write 0 4096");
     }
 
-    /// As fio's random map: each block once before any comes again, the same for the same worker.
+    /// Like fio's random map: each block once before any is repeated, in the same order for the
+    /// same worker.
     #[test]
     fn random_jobs_visit_every_block_once_a_pass() {
         let workload = Workload::Fio(FioJob {
@@ -427,7 +427,7 @@ pub(crate) mod tests {
         assert_eq!(first, second);
         assert_eq!(first.iter().collect::<std::collections::BTreeSet<_>>().len(), 40);
         assert_eq!(steps(&workload, 80), log);
-        // What a pass has not reached is written before placement is judged.
+        // Blocks that a pass has not reached are written before placement is judged.
         assert_eq!(steps(&workload, 3).iter().filter(|line| line.contains(" write ")).count(), 40);
     }
 
@@ -458,8 +458,8 @@ pub(crate) mod tests {
         assert_eq!(log.asked.into_inner().unwrap(), ["0 create append64.0.2", "1 create append64.1.0"]);
     }
 
-    /// fio's `fallocate=native` falls back to none where the file system cannot do it, as ext3
-    /// cannot.
+    /// fio's `fallocate=native` falls back to none if the file system does not support it, like
+    /// ext3.
     #[test]
     fn fio_jobs_do_without_preallocation_where_there_is_none() {
         let log = Log { cannot_allocate: true, ..Log::default() };

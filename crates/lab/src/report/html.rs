@@ -1,4 +1,5 @@
-//! One self-contained HTML page: environment, plots, tables. No script, no outside reference.
+//! One self-contained HTML page: environment, plots, tables. It has no scripts and no external
+//! references.
 
 use blockyard_inspect::units;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -9,8 +10,7 @@ use crate::figures::row::Row;
 use crate::figures::{Table, summary};
 use crate::run::NamedMap;
 
-/// Light or dark as the reader's system is; published figures stand apart from ours by slant and
-/// colour.
+/// Light or dark like the reader's system. Published figures differ from ours by slant and colour.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#222;--faint:#5a5a5a;--line:#ddd;--strong:#888;--paper:#fff;--code:#f3f3f3;--free:#f0f0f0}\
 @media(prefers-color-scheme:dark){:root{--ink:#ddd;--faint:#a0a0a0;--line:#3a3a3a;--strong:#777;--paper:#161616;--code:#262626;--free:#2a2a2a}}\
@@ -72,7 +72,7 @@ pub(super) fn page(run: &Run, tables: &[Table]) -> String {
     .into_string()
 }
 
-/// What the page holds, to go there.
+/// The contents of the page, as links.
 fn contents(run: &Run, tables: &[Table], workloads: &[(String, Vec<&Row>)]) -> Markup {
     let entry = |id: &str, name: &str| html! { li { a href=(format!("#{id}")) { (name) } } };
     html! {
@@ -96,15 +96,15 @@ fn contents(run: &Run, tables: &[Table], workloads: &[(String, Vec<&Row>)]) -> M
     }
 }
 
-/// A title as the name of a place in the page.
+/// A title as an anchor in the page.
 fn slug(title: &str) -> String {
     format!("x-{}", super::file_name(title))
 }
 
-/// A label with its unit, and the figure of a row.
+/// A label with its unit, and its figure of a row.
 type Drawn = (&'static str, fn(&Row) -> f64);
 
-/// What is drawn of every workload.
+/// The charts of every workload.
 const CHARTS: [Drawn; 4] = [
     ("operations a second in all", |row| row.ops_per_s),
     ("99 % of operations took at most (microseconds)", |row| row.lat_us_p99),
@@ -112,7 +112,7 @@ const CHARTS: [Drawn; 4] = [
     ("shared-lock acquisitions an operation", |row| row.lock_acquisitions.unwrap_or(f64::NAN)),
 ];
 
-/// The figures of one workload over workers, or as bars when there is only one number of workers.
+/// The figures of one workload over workers, or as bars if there is only one number of workers.
 fn plots(workload: &str, rows: &[&Row]) -> Markup {
     let is_one = rows.iter().all(|row| row.workers == rows[0].workers);
     let title = |label: &str| format!("{workload}: {label}");
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(CHARTS.map(|(_, value)| bars(&two, value)[0].1), [4e6, 3.0, 3.75, 5.0]);
     }
 
-    /// A run of everything: in its tables, its files and its page nothing is left out.
+    /// A run with rows of every kind: its tables, its files and its page leave nothing out.
     #[test]
     fn every_kind_of_rows_is_reported() {
         let pass = crate::e4::PassRow {
@@ -284,7 +284,7 @@ mod tests {
         ];
         assert!(titles.iter().zip(begins).all(|(title, begin)| title.starts_with(begin)), "{titles:?}");
         assert_eq!(titles.len(), 8);
-        // Heads and rows: 2 of cells and of copies; of clusters a row for each kind of call; of
+        // Heads and rows: 2 for cells and for copies; for clusters a row for each kind of call; for
         // passes 1 and 6.
         let csv = run.csv();
         let begins: Vec<&str> = csv.lines().filter_map(|line| line.split(',').next()).collect();

@@ -1,4 +1,4 @@
-//! One policy with one number of workers, once, on blockyard's engine.
+//! One run of one policy with one number of workers, on blockyard's engine.
 
 use anyhow::{Context, Result};
 use blockyard_alloc::{CRITERIA, LockCensus, MbStats, Policy, Tunable};
@@ -15,7 +15,7 @@ use crate::runner::{self, Measured};
 use crate::target::engine::{EngineTarget, context};
 use crate::workload::MIB;
 
-/// What the kernel calls the criteria in `mb_stats`.
+/// The kernel's names for the criteria in `mb_stats`.
 pub(super) const CRITERION_NAMES: [&str; CRITERIA] =
     ["p2_aligned", "goal_fast", "best_avail", "goal_slow", "any_free"];
 
@@ -59,7 +59,7 @@ impl Cell<'_> {
         Ok(row)
     }
 
-    /// The cell on a modelled device.
+    /// Runs the cell on a modelled device.
     fn run_on(
         &self,
         device: &CellDevice,
@@ -121,7 +121,7 @@ impl Cell<'_> {
 }
 
 impl Judged {
-    /// What the workers left: scanned, and shown to the judges.
+    /// Scans the image that the workers left, and shows it to the judges.
     fn image(&mut self, device: &CellDevice, is_last: bool) -> Result<ImageScan> {
         let shared = device.shared();
         let scan = ImageScan::of(std::sync::Arc::clone(&shared))?;
@@ -133,7 +133,7 @@ impl Judged {
     }
 }
 
-/// A row of everything that can be told from outside the file system.
+/// A row with everything that can be seen from outside the file system.
 pub(super) fn figures(
     plan: &Plan,
     policy: &str,
@@ -232,7 +232,7 @@ pub(crate) mod tests {
     use blockyard_inspect::frag::free_space::FreeSpace;
     use blockyard_sync::LockClassFigures;
 
-    /// An image as if two files lay in three runs of twelve blocks of 4 KiB, in five groups; one of
+    /// An image with two files in three runs of twelve blocks of 4 KiB, in five groups; one run of
     /// four and one of ten blocks are free.
     pub(crate) fn scan() -> ImageScan {
         let device = ImageSource::memory(64 * MIB, 1).device().unwrap();
@@ -268,7 +268,7 @@ pub(crate) mod tests {
         Plan { cpus: Some(2), ..crate::run::tests::plan("fallocate2", Interleave::Threads, 1) }
     }
 
-    /// Units and divisors of all figures: each of them could have been wrong unseen.
+    /// Checks the units and divisors of all figures: each of them could be wrong unnoticed.
     #[test]
     fn a_row_has_the_figures_of_what_was_measured() {
         let row = figures(&plan(), "yard", 4, 2, &measured(), &scan());
@@ -280,7 +280,7 @@ pub(crate) mod tests {
         assert_eq!((row.lat_us_p50, row.lat_us_p99, row.lat_us_p9999, row.lat_us_max), (0.1, 0.3, 0.5, 2.0));
         assert_eq!((row.extents_per_file, row.mean_extent_kb), (1.5, 16.0));
         assert_eq!((row.free_extents, row.avg_free_extent_kb, row.groups_touched), (2, 28, 5));
-        // One record more than need be, of 20 blocks: 5 %.
+        // One record more than necessary, in 20 blocks: 5 %.
         assert_eq!(row.score, Some(40.0));
     }
 

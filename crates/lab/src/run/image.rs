@@ -1,8 +1,8 @@
-//! What a cell runs on: a fresh file system in memory, or a copy-on-write view of an image file.
+//! The image of a cell: a fresh file system in memory, or a copy-on-write view of an image file.
 //!
-//! Key decision: an image file is only read while cells run. `in_place` means that the changes of
-//! the one cell are written to it at the end, after the judges have passed them; so an error leaves
-//! it as it was.
+//! Key decision: an image file is only read while cells run. With `in_place` the changes of the
+//! single cell are written to it at the end, after the judges have passed them. So an error leaves
+//! the file as it was.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -28,33 +28,33 @@ pub enum ImageSource {
     Memory {
         /// Bytes of the device.
         bytes: u64,
-        /// How it is made; seed and time are inputs, so all cells start from the same bytes.
+        /// How it is created. Seed and time are inputs, so all cells start from the same bytes.
         mkfs: Box<mkfs::Options>,
-        /// What holds it.
+        /// Where it is stored.
         held: Held,
     },
-    /// An image file, or a block device. Each cell sees it as it is and writes to memory.
+    /// An image file, or a block device. Each cell sees it unchanged and writes to memory.
     File {
-        /// Where it lies.
+        /// Its path.
         path: ImagePath,
-        /// Write the changes to it in the end; only for a plan of one cell.
+        /// Whether to write the changes back at the end; only for a plan with one cell.
         in_place: bool,
     },
 }
 
-/// What holds an image in memory.
+/// Where an image in memory is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// This process.
+    /// In this process.
     Process,
-    /// A file on tmpfs: what is written crosses into the kernel, as what a loop device writes does.
+    /// In a file on tmpfs: writes cross into the kernel, as those of a loop device do.
     Tmpfs,
 }
 
 /// The device of one cell.
 pub(crate) enum CellDevice {
     Memory(Arc<MemoryDevice>),
-    /// A file that goes with the cell.
+    /// A file that is deleted with the cell.
     Tmpfs {
         device: Arc<FileDevice>,
         _folder: Scratch,
@@ -62,24 +62,24 @@ pub(crate) enum CellDevice {
     Overlay(Arc<OverlayDevice<FileDevice>>),
 }
 
-/// What so many bytes of files need: mapping blocks, one for some 340 extents, and what the file
-/// system keeps for itself.
+/// The space that this many bytes of files need: mapping blocks, one for some 340 extents, and what
+/// the file system reserves for itself.
 pub(super) const fn with_mapping(bytes: u64) -> u64 {
     bytes + bytes / 64 + 4 * MIB
 }
 
 impl ImageSource {
-    /// ext4 with 4 KiB blocks in memory, its UUID and hash seed made from `seed`.
+    /// ext4 with 4 KiB blocks in memory. UUID and hash seed are made from `seed`.
     #[must_use]
     pub fn memory(bytes: u64, seed: u64) -> Self {
         Self::Memory { bytes, mkfs: Box::new(default_mkfs(seed)), held: Held::Process }
     }
 
-    /// Refuses what cannot work, before anything runs: no file system, cut short, damaged, in use,
-    /// too small for `files` files of `file_bytes` bytes. Writes nothing.
+    /// Refuses an image that cannot work, before anything runs: no file system, truncated, damaged,
+    /// in use, too small for `files` files of `file_bytes` bytes. Writes nothing.
     ///
     /// # Errors
-    /// What is wrong, with the image and what to do.
+    /// Says what is wrong with which image, and what to do.
     pub fn check(&self, files: u64, file_bytes: u64) -> Result<()> {
         let free = match self {
             Self::Memory { bytes, mkfs, .. } => {
@@ -87,7 +87,7 @@ impl ImageSource {
                 summary.free_blocks * u64::from(summary.block_size)
             }
             Self::File { .. } => {
-                // As a cell opens it: what it would refuse is refused now.
+                // Opens it like a cell, so that what a cell would refuse is refused now.
                 let statistics = || -> Result<_> {
                     let options = OpenOptions { journal: JournalUse::Ignored, ..OpenOptions::default() };
                     let fs = FileSystem::open(self.device()?.shared(), options, &context(0))?;
@@ -110,10 +110,7 @@ impl ImageSource {
         Ok(())
     }
 
-    /// Whether files are mapped by extents, which fallocate needs.
-    ///
-    /// # Errors
-    /// As [`Self::check`].
+    /// Bytes of an image in memory; `None` for a file.
     pub(crate) fn memory_bytes(&self) -> Option<u64> {
         match self {
             Self::Memory { bytes, .. } => Some(*bytes),
@@ -121,7 +118,7 @@ impl ImageSource {
         }
     }
 
-    /// Whether files have extents.
+    /// Whether files are mapped by extents, which fallocate needs.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -133,7 +130,7 @@ impl ImageSource {
         Ok(incompat.contains(Incompat::EXTENTS))
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Memory { bytes, .. } => format!("--memory {} MiB", bytes / MIB),
@@ -141,11 +138,11 @@ impl ImageSource {
         }
     }
 
-    /// All that decides what a cell starts from, as text: how it is made, or which state of which
-    /// file it is.
+    /// Everything that determines a cell's start, as text: how the image is created, or which state
+    /// of which file it is.
     ///
     /// # Errors
-    /// When the file cannot be looked at.
+    /// When the file's metadata cannot be read.
     pub(crate) fn identity(&self) -> Result<String> {
         let Self::File { path, in_place } = self else { return Ok(format!("{self:?}")) };
         let data = std::fs::metadata(path.file()).with_context(|| self.name())?;
@@ -153,7 +150,7 @@ impl ImageSource {
         Ok(format!("{} {in_place} {} {} {changed:?}", path.display(), data.ino(), data.size()))
     }
 
-    /// A device in the state that a cell starts from.
+    /// A device in the state from which a cell starts.
     pub(crate) fn device(&self) -> Result<CellDevice> {
         Ok(match self {
             Self::Memory { bytes, mkfs, held: Held::Process } => {
@@ -174,7 +171,7 @@ impl ImageSource {
         })
     }
 
-    /// The title of a cell behind the image that it runs on, where that is a file.
+    /// The title of a cell, prefixed by its image if that is a file.
     pub(crate) fn prefixed(&self, title: &str) -> String {
         match self {
             Self::Memory { .. } => title.to_owned(),
@@ -206,15 +203,15 @@ impl ImageSource {
     }
 }
 
-/// How a fresh file system is made when nothing else is asked for. The time is fixed, so that the
-/// seed alone decides the bytes.
+/// The default options for a fresh file system. The time is fixed, so that the seed alone
+/// determines the bytes.
 #[must_use]
 pub fn default_mkfs(seed: u64) -> mkfs::Options {
     mkfs::Options::ext4().block_size(4096).identity(seed, 1_700_000_000)
 }
 
 impl CellDevice {
-    /// For the file system and the judges.
+    /// The device for the file system and the judges.
     pub(crate) fn shared(&self) -> Arc<dyn BlockDevice> {
         match self {
             Self::Memory(device) => Arc::<MemoryDevice>::clone(device),
@@ -223,7 +220,7 @@ impl CellDevice {
         }
     }
 
-    /// A copy of the image as a sparse file, for programs that want one.
+    /// Saves a copy of the image as a sparse file, for programs that need a file.
     pub(crate) fn save(&self, path: &Path) -> Result<()> {
         match self {
             Self::Memory(device) => device.save(path)?,
@@ -259,7 +256,7 @@ impl CellDevice {
 }
 
 impl ImageSource {
-    /// Whether the image file is changed in the end.
+    /// Whether the image file is changed at the end.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         matches!(self, Self::File { in_place: true, .. })

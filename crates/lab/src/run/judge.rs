@@ -1,4 +1,4 @@
-//! The judges of an image that a cell left: our checker for all, e2fsck for the last.
+//! The judges of the image that a cell left: our checker for every image, e2fsck for the last.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,27 +9,27 @@ use blockyard_inspect::units::counted;
 
 use crate::scratch::Scratch;
 
-/// What the judges said.
+/// The findings of the judges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Verdict {
     /// Errors that our checker found over all images.
     pub check_errors: u64,
     /// Images checked.
     pub images: u64,
-    /// Whether e2fsck found the images clean that it looked at; `None` where it looked at none.
+    /// Whether e2fsck found all images that it checked clean; `None` if it checked none.
     pub e2fsck_clean: Option<bool>,
     /// Why an image could not be shown to e2fsck, although it is installed.
     pub not_shown: Option<String>,
 }
 
 impl Verdict {
-    /// Whether nobody found anything.
+    /// Whether no judge found anything.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.check_errors == 0 && self.e2fsck_clean != Some(false)
     }
 
-    /// One line.
+    /// The verdict in one line.
     #[must_use]
     pub fn text(&self) -> String {
         let ours = match (self.check_errors, self.images) {
@@ -52,7 +52,7 @@ impl Verdict {
         }
     }
 
-    /// Both verdicts together.
+    /// Adds another verdict.
     pub fn add(&mut self, other: &Self) {
         self.check_errors += other.check_errors;
         self.images += other.images;
@@ -72,10 +72,11 @@ impl Verdict {
         Ok(())
     }
 
-    /// Shows e2fsck, where it is installed, the image that `save` writes to a path.
+    /// Shows e2fsck, if it is installed, the image that `save` writes to a path.
     pub(crate) fn e2fsck(&mut self, save: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         let Some(program) = e2fsck_program() else { return Ok(()) };
-        // The figures stand without it: where there is no room for the image, say so and go on.
+        // The figures are valid without it. If there is no space for the image, say so and
+        // continue.
         let folder = match Scratch::temporary("judge") {
             Ok(folder) => folder,
             Err(error) => {
@@ -99,7 +100,7 @@ impl Verdict {
     }
 }
 
-/// e2fsck, where it is installed.
+/// The e2fsck program, if it is installed.
 pub(crate) fn e2fsck_program() -> Option<&'static str> {
     ["e2fsck", "/sbin/e2fsck", "/usr/sbin/e2fsck"]
         .into_iter()
@@ -110,7 +111,7 @@ pub(crate) fn e2fsck_program() -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// It said `all 1 images`.
+    /// A regression: it said `all 1 images`.
     #[test]
     fn one_image_has_no_plural() {
         let one = Verdict { images: 1, e2fsck_clean: Some(true), ..Verdict::default() };

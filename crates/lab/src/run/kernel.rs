@@ -2,9 +2,9 @@
 //! through a loop device.
 //!
 //! Key decision: a small shell process, the keeper, mounts and unmounts. It ignores the terminal's
-//! signals, works on words from its input, and takes everything down when that input ends: at the
+//! signals, acts on words from its input, and takes everything down when that input ends: at the
 //! end of the cell, after an error or a panic, and also when this process is interrupted or killed,
-//! because the pipe closes with it.
+//! because that closes the pipe.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,11 +30,11 @@ use crate::scratch::Scratch;
 use crate::target::kernel::KernelTarget;
 use crate::workload::MIB;
 
-/// How long the next cell waits for the kernel at most, and how long one look takes.
+/// Longest time that the next cell waits for the kernel, and duration of one check.
 const QUIET_WAIT: Duration = Duration::from_secs(5);
 const QUIET_SAMPLE: Duration = Duration::from_millis(200);
 
-/// What has to be said with every table that holds both.
+/// The caveat for every table with rows of both.
 pub const CAVEAT: &str = "kernel: its workers enter the kernel with a system call for each operation and go through VFS, \
      page cache, journal and loop device; ours call the engine in the same process, in memory. Compare how each changes with \
      workers, and what lies on the image; not the two rates.";
@@ -85,7 +85,7 @@ down "$1"
 rmdir "$1"
 "#;
 
-/// Refuses a plan that the kernel cannot run beside us here.
+/// Refuses a plan that the kernel cannot run here.
 pub(super) fn check(plan: &Plan) -> Result<()> {
     if let Some(missing) = missing() {
         bail!("--beside kernel: needs {missing}; run it where that is there, or leave the option out");
@@ -128,20 +128,20 @@ fn missing() -> Option<&'static str> {
         .map(|(_, text)| text)
 }
 
-/// Bytes that programs can have without swapping.
+/// Bytes of memory available without swapping.
 fn available_memory() -> u64 {
     available_of(&fs::read_to_string("/proc/meminfo").unwrap_or_default())
 }
 
-/// The same from the text of `/proc/meminfo`, which counts in KiB; 0 where it does not tell.
+/// Available memory from the text of `/proc/meminfo`, which counts in KiB; 0 if it is not there.
 fn available_of(text: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }
 
-/// One cell on the kernel. Ends when the kernel has nothing left to do for it: the next cell is not
-/// to pay for this one.
+/// Runs one cell on the kernel. Returns when the kernel has no work left from it, which would
+/// otherwise burden the next cell.
 pub(super) fn run(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
     let row = run_cell(plan, workers, judged);
     wait_until_quiet();
@@ -162,7 +162,7 @@ fn wait_until_quiet() {
     }
 }
 
-/// Hundredths of a second that all CPUs together have worked in the kernel or waited for a device.
+/// Hundredths of a second that all CPUs together spent in the kernel or waiting for a device.
 fn kernel_ticks() -> u64 {
     kernel_ticks_of(&fs::read_to_string("/proc/stat").unwrap_or_default())
 }
@@ -218,7 +218,7 @@ struct Keeper {
     words: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     folder: PathBuf,
-    /// The folder again: what a killed keeper left is found by it.
+    /// Owns the folder too, so that what a killed keeper left is found by its note.
     _scratch: Scratch,
 }
 
@@ -259,7 +259,7 @@ impl Keeper {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Ends the keeper and gives what its programs complained about, on one line.
+    /// Ends the keeper and returns its programs' complaints on one line.
     fn complaint(&mut self) -> String {
         self.words = None;
         let mut text = String::new();
@@ -273,7 +273,7 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.words = None;
-        // It takes everything down before it ends.
+        // The keeper takes everything down before it ends.
         let _ = self.process.wait();
     }
 }
@@ -282,7 +282,7 @@ impl Drop for Keeper {
 struct Counters(PathBuf);
 
 impl Counters {
-    /// Switches them on.
+    /// Switches the counters on.
     fn of(mounted: &Path) -> Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
         let is_ours = |line: &&str| line.split(' ').nth(1) == mounted.to_str();
@@ -301,7 +301,7 @@ impl Counters {
     }
 }
 
-/// The `hits` of each criterion's section of `mb_stats`; a criterion without one is left out.
+/// The `hits` of each criterion's section in `mb_stats`; a criterion without one is left out.
 fn hits_of(text: &str) -> BTreeMap<&'static str, u64> {
     let mut hits = BTreeMap::new();
     let mut section = None;

@@ -1,10 +1,10 @@
 //! A cell on a modelled device: workers take turns in one thread, and time is the model's.
 //!
-//! An operation takes what the device lets it wait for, and what the processor works: [`OPERATION`]
-//! and the copying of its bytes. Processors work side by side, so that of the latter the clock goes
-//! on by a part only. Content is dropped, so sizes cost no memory. What the engine reads for an
-//! operation is counted by kind; the engine's own cache is bounded ([`CACHE_BYTES`]). No clock of
-//! this machine takes part: the same words give the same row.
+//! An operation takes the time it waits for the device plus CPU time: [`OPERATION`] and the copying
+//! of its bytes. CPUs work in parallel, so only a part of the CPU time advances the clock. Content
+//! is dropped, so sizes cost no memory. Metadata reads of an operation are counted by kind; the
+//! engine's own cache is bounded ([`CACHE_BYTES`]). Nothing depends on a clock of this machine: the
+//! same command gives the same row.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,19 @@ use crate::runner::{Limit, Measured};
 use crate::target::Target;
 use crate::workload::{Step, Workers};
 
-/// What the processor works for an operation, and bytes that it copies a second: together the
-/// published 2.03 us of a write of 4 KiB that waits for nothing.
+/// CPU time of an operation, and bytes copied a second. Together they give the published 2.03 us of
+/// a 4 KiB write that waits for nothing.
 const OPERATION: Duration = Duration::from_nanos(1500);
 const COPY_BYTES_PER_S: u64 = 8_000_000_000;
-/// Metadata that the engine keeps in memory.
+/// Bytes of metadata that the engine keeps in memory.
 pub(super) const CACHE_BYTES: usize = 16 << 20;
 
-/// The devices of a cell: what is read is counted, then it takes time, then it is content.
+/// The devices of a cell, from top to bottom: one counts the reads, one takes time, one holds
+/// content.
 pub(super) struct DeviceStack {
     model: DeviceModel,
     metered: Arc<Metered<Modelled<Arc<dyn BlockDevice>>>>,
-    /// Counts when the workers began.
+    /// The counts when the workers began.
     before: ModelCounts,
     requests: u64,
     reads: MetadataReads,
@@ -40,10 +41,10 @@ pub(super) struct DeviceStack {
 }
 
 impl DeviceStack {
-    /// Over an image.
+    /// A stack over an image.
     ///
     /// # Errors
-    /// When the model cannot have that size; of the image.
+    /// When the model cannot have that size, and those of the image.
     pub(super) fn new(below: Arc<dyn BlockDevice>, model: &DeviceModel) -> Result<Self> {
         let modelled = Modelled::new(below, &model.parameters)?;
         let metered = Arc::new(Metered::new(modelled));
@@ -52,7 +53,7 @@ impl DeviceStack {
         Ok(Self { model: model.clone(), metered, before, requests: 0, reads, reads_max: 0 })
     }
 
-    /// For the file system.
+    /// The device for the file system.
     pub(super) fn shared(&self) -> Arc<dyn BlockDevice> {
         Arc::<Metered<Modelled<Arc<dyn BlockDevice>>>>::clone(&self.metered)
     }
@@ -62,7 +63,7 @@ impl DeviceStack {
         self.metered.below()
     }
 
-    /// Lets the workers take turns to their end or limit. Gives them back, for their files to be
+    /// Lets the workers take turns to their end or limit. Returns them, so that their files can be
     /// filled and closed.
     ///
     /// # Errors
@@ -102,7 +103,7 @@ impl DeviceStack {
         Ok((measured, workers))
     }
 
-    /// One operation that began at `before`.
+    /// Records an operation that began at `before`.
     fn note(&mut self, measured: &mut Measured, before: Duration, bytes: u64, side_by_side: u32) {
         let work = OPERATION + copied(bytes);
         let waited = self.modelled().elapsed() - before;
@@ -116,7 +117,7 @@ impl DeviceStack {
         fetched.iter().for_each(|fetch| self.reads.add(fetch.class));
     }
 
-    /// What the device adds to the row of a workload.
+    /// The device's figures for the row of a workload.
     pub(super) fn figures(&self, job: String, measured: &Measured) -> OnDevice {
         let figures = self.modelled().figures();
         let written = figures.counts.host_pages - self.before.host_pages;
@@ -182,7 +183,8 @@ mod tests {
         }
     }
 
-    /// 4.7 MiB go to the device: over 30 ms of the disk's fastest rate, 9 ms of the SSD's link.
+    /// 4.7 MiB go to the device: over 30 ms at the disk's fastest rate, 9 ms at that of the SSD's
+    /// link.
     #[test]
     fn a_disk_is_slower_than_an_ssd() {
         let seconds = |device: &str| rows(device, "smallfiles")[0].seconds;

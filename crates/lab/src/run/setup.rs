@@ -1,4 +1,4 @@
-//! The plans of an experiment from what they have in common.
+//! Makes the plans of an experiment from their common settings.
 
 use super::{ImageSource, Plan};
 use crate::device_model::DeviceModel;
@@ -6,31 +6,31 @@ use crate::figures::row::Interleave;
 use crate::runner::Limit;
 use crate::workload::Workload;
 
-/// What the cells of an experiment have in common.
+/// Common settings of the cells of an experiment.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Factor on the published file sizes.
+    /// Factor for the published file sizes.
     pub scale: f64,
-    /// Wall-clock time of a cell that does not end by itself.
+    /// When a cell ends that does not end on its own.
     pub limit: Limit,
-    /// Numbers of workers of the tables over workers; `None`: the published ones.
+    /// Numbers of workers for the tables over workers; `None`: the published ones.
     pub workers: Option<Vec<u32>>,
     /// Repetitions.
     pub repeat: u32,
     /// Seed.
     pub seed: u64,
-    /// Whether the allocator takes the device for one with seek times.
+    /// Whether the allocator assumes a device with seek times.
     pub rotational: bool,
-    /// Arms instead of the published ones, where an experiment takes them.
+    /// Arms instead of the published ones, if an experiment takes them.
     pub policies: Option<Vec<String>>,
-    /// Models of devices to run on, beside memory or instead.
+    /// Device models to run on, in addition to memory or instead.
     pub devices: Vec<DeviceModel>,
     /// The image; `None`: in memory, as large as the published one.
     pub image: Option<ImageSource>,
 }
 
 impl Setup {
-    /// The plan of one of its workloads.
+    /// The plan of one workload of the experiment.
     pub(crate) fn plan(
         &self,
         workload: &str,
@@ -38,8 +38,7 @@ impl Setup {
         workers: &[u32],
         interleave: Interleave,
     ) -> Plan {
-        // Operations on files of 1 MiB are what fallocate2 is published for; only the large files
-        // are made smaller.
+        // The published fallocate2 works on files of 1 MiB; only large files are scaled down.
         let scale = if workload == "fallocate2" { 1.0 } else { self.scale };
         let workload = Workload::by_name(workload, scale).expect("the experiments name workloads that exist");
         let image = self.image.clone();

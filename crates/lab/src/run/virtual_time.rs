@@ -1,8 +1,8 @@
-//! A cell in virtual time: every worker on a CPU of a modelled machine.
+//! A cell in virtual time: every worker runs on a CPU of a modelled machine.
 //!
-//! A CPU with several workers runs one for a quantum and then the next, switching between
-//! operations, as a kernel without preemption does. The journal's thread has a CPU of its own.
-//! Rates begin after each worker's first cycle.
+//! A CPU with several workers runs one for a quantum and then the next. It switches only between
+//! operations, like a kernel without preemption. The journal's thread has its own CPU. Rates are
+//! measured after each worker's first cycle.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -26,7 +26,7 @@ use crate::workload::{MIB, Step, Worker, Workers, Workload};
 const GROUP_BYTES: u64 = 128 * MIB;
 
 impl Plan {
-    /// What virtual time cannot do.
+    /// Refuses what virtual time cannot do.
     pub(super) fn check_virtual(&self) -> Result<()> {
         ensure!(
             matches!(
@@ -48,7 +48,7 @@ impl Plan {
     }
 }
 
-/// What the CPUs did so far.
+/// The work of the CPUs so far.
 struct Tally {
     measured: Measured,
     /// Operations a second of each worker, summed.
@@ -58,10 +58,10 @@ struct Tally {
 }
 
 impl Cell<'_> {
-    /// The cell on the plan's machine.
+    /// Runs the cell on the plan's machine.
     ///
     /// # Errors
-    /// Of a worker.
+    /// Those of a worker.
     pub(super) fn run_virtual(&self) -> Result<Row> {
         let plan = self.plan;
         let machine = plan.machine.as_ref().context("a plan in virtual time has a machine")?;
@@ -128,7 +128,7 @@ impl Cell<'_> {
     }
 }
 
-/// Where the files of a target lie.
+/// The placement of a target's files.
 struct Places {
     extents_per_file: f64,
     mean_extent_kb: f64,
@@ -229,7 +229,7 @@ fn locked<'a>(tally: &'a Mutex<Tally>) -> std::sync::MutexGuard<'a, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One worker of a CPU and how far it is.
+/// One worker of a CPU and its progress.
 struct Turn<'t> {
     worker: Box<dyn Worker<ModelledTarget> + 't>,
     steps: u64,
@@ -274,7 +274,7 @@ impl<'a, 't> Shift<'a, 't> {
         }
     }
 
-    /// One operation; gives whether it was the worker's last.
+    /// Runs one operation; returns whether it was the worker's last.
     fn step(&self, turn: &mut Turn<'t>, warm_up: u64, most: u64) -> bool {
         let before = Virtual::now_ns();
         if turn.steps == warm_up {
@@ -329,7 +329,7 @@ mod tests {
         crate::run::run(&plan, |_, _| ()).unwrap().rows
     }
 
-    /// Rates, places and waits: everything is what it was at the first run.
+    /// Rates, placement and waits: a second run gives exactly the same.
     #[test]
     fn runs_repeat_to_the_byte() {
         let run = || rows(&["linux-6.16", "linux-6.18", "rralloc-v2", "yard"], &[1, 6], 200);

@@ -1,5 +1,5 @@
-//! `append64`: fio's falloc engine in append mode without preallocation: each operation is one
-//! fallocate that extends the file, until the file has its size.
+//! `append64`: fio's falloc engine in append mode without preallocation. Each operation is one
+//! fallocate that extends the file, until the file has its full size.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
-//! `fallocate2` of will-it-scale: append by fallocate until the file is full, truncate it to
-//! nothing, repeat. Each fallocate and each truncate is one operation.
+//! `fallocate2` of will-it-scale: append by fallocate until the file is full, truncate it to zero,
+//! repeat. Each fallocate and each truncate is one operation.
 
 use anyhow::Result;
 
@@ -20,7 +20,7 @@ impl<F> Fallocate2<F> {
         Self { cpu, file, size, step, at: 0, switches_scan: false }
     }
 
-    /// Switches optimised scanning on or off before each truncate.
+    /// Toggles optimised scanning before each truncate.
     pub(super) fn switching_scan(self) -> Self {
         Self { switches_scan: true, ..self }
     }

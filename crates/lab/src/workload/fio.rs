@@ -1,12 +1,15 @@
 //! Jobs of fio: the three of the round-robin comparison (`rw=write`), and `randwrite`, `read` and
-//! `randread`; one file a job, `time_based`, `group_reporting`.
+//! `randread`; with one file for each job, `time_based` and `group_reporting`.
 //!
-//! Meanings of the options, as fio defines them: each job has its own file of `size` bytes; unless
-//! `fallocate=none`, the parent preallocates every file, one after the other, before any job
-//! starts, and lays files that are read out whole; operations go through the page cache in blocks
-//! of `bs`, in ascending order or, at random, to every block once before any comes again; with
-//! `time_based` a job that has visited its whole file starts over, so that writes overwrite from
-//! then on.
+//! The options as fio defines them:
+//!
+//! - Each job has its own file of `size` bytes.
+//! - Unless `fallocate=none`, the parent preallocates every file, one after the other, before any
+//!   job starts. Files to be read are laid out completely.
+//! - Operations go through the page cache in blocks of `bs`, in ascending order or, at random, to
+//!   every block once before any is repeated.
+//! - With `time_based` a job that has visited its whole file starts over, so writes overwrite from
+//!   then on.
 
 use anyhow::Result;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -17,7 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{MIB, Step, Worker};
 use crate::target::{Cpu, Target};
 
-/// What a job does with its file: fio's `rw`.
+/// The access of a job to its file: fio's `rw`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// `write`.
@@ -43,9 +46,9 @@ impl Access {
 /// One fio job section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FioJob {
-    /// Name of the job, which begins its files' names.
+    /// Name of the job, the prefix of its files' names.
     pub name: String,
-    /// `rw`: what is done with the file.
+    /// `rw`: the access to the file.
     pub access: Access,
     /// `bs`: bytes of one operation.
     pub block: u64,
@@ -64,11 +67,11 @@ impl FioJob {
     }
 }
 
-/// What the parent does with `fallocate=native`; like fio it goes on where the file system cannot
-/// preallocate.
+/// Preallocates as the parent does with `fallocate=native`. Like fio it continues if the file
+/// system cannot preallocate.
 ///
 /// # Errors
-/// As the target answers.
+/// Those of the target.
 pub(super) fn preallocate<T: Target>(target: &T, cpu: Cpu, file: &T::File, size: u64) -> Result<()> {
     match target.fallocate(cpu, file, 0, size) {
         Err(error) if is_unsupported(&error) => Ok(()),
@@ -81,11 +84,11 @@ fn is_unsupported(error: &anyhow::Error) -> bool {
         || error.downcast_ref() == Some(&rustix::io::Errno::OPNOTSUPP)
 }
 
-/// The worker of a job on a file that is ready; one that reads has it laid out first. `index`
-/// chooses the order of random operations.
+/// Creates the worker of a job on a file that is ready. For a job that reads, the file is laid out
+/// first. `index` selects the order of random operations.
 ///
 /// # Errors
-/// As the target answers.
+/// Those of the target.
 pub(super) fn worker<'t, T: Target>(
     target: &T,
     (cpu, index): (Cpu, u32),
@@ -115,16 +118,16 @@ struct FioWorker<F> {
     /// Blocks of the file, and how many of them this pass has visited.
     blocks: u64,
     visited: u64,
-    /// The order of the pass, where it is random.
+    /// The order of the pass, if it is random.
     order: Vec<u64>,
     random: ChaCha8Rng,
-    /// Whether every byte is there.
+    /// Whether every byte was written.
     full: bool,
 }
 
 impl<F> FioWorker<F> {
     fn new(cpu: Cpu, index: u32, file: F, job: &FioJob) -> Self {
-        // Zeroes: a sparse memory device keeps no storage for them, so the sizes of the jobs fit
+        // Zeroes, because a sparse memory device does not store them; so the sizes of the jobs fit
         // any machine.
         let data = vec![0; usize_from_u64(job.block)];
         let blocks = job.size / job.block;
@@ -134,7 +137,7 @@ impl<F> FioWorker<F> {
         Self { cpu, file, access: job.access, data, blocks, visited: 0, order, random, full }
     }
 
-    /// Where the next operation goes.
+    /// The offset of the next operation.
     fn next(&mut self) -> u64 {
         if self.visited == 0 {
             self.order.shuffle(&mut self.random);

@@ -1,22 +1,22 @@
-//! Published numbers at a scale, and sizes drawn from a distribution.
+//! Scaled published numbers, and sizes drawn from a distribution.
 
 use blockyard_disk::num::count_as_f64;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-/// A draw from the standard normal distribution (Box and Muller).
+/// Draws from the standard normal distribution (Box and Muller).
 pub(crate) fn normal(random: &mut ChaCha8Rng) -> f64 {
     let (u, v): (f64, f64) = (random.random::<f64>().max(1e-300), random.random());
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-/// A published number at a scale, cut to a whole one.
+/// A scaled published number, rounded down.
 #[must_use]
 pub fn scaled(published: u64, scale: f64) -> u64 {
     whole(count_as_f64(published) * scale)
 }
 
-/// A non-negative number cut to a whole one.
+/// A non-negative number, rounded down.
 #[allow(
     clippy::as_conversions,
     clippy::cast_possible_truncation,
