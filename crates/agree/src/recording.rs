@@ -10,11 +10,11 @@
 //! |---|---|
 //! | `image` | [`Image`] |
 //! | `req` | [`Request`]: one block request, inputs and outcome |
-//! | `drop` | [`DropInode`]: all preallocations of an inode are given back (close, truncate, eviction ...) |
+//! | `drop` | [`DropInode`]: all preallocations of an inode are released (close, truncate, eviction ...) |
 //! | `free` | [`Free`]: clusters freed in one group |
 //! | `inode` | [`NewInode`]: an inode was created; its group's block bitmap is written with it |
-//! | `commit` | [`Commit`]: a transaction is durable, what it freed may be used again |
-//! | `delayed` | [`Delayed`]: the count of reserved-but-unallocated clusters changed |
+//! | `commit` | [`Commit`]: a transaction is durable, what it freed may be reused |
+//! | `delayed` | [`Delayed`]: the number of reserved but unallocated clusters changed |
 //! | `end` | [`End`] |
 //!
 //! Where the inputs come from:
@@ -150,7 +150,7 @@ pub struct Request {
     pub ino: u32,
     /// CPU the request ran on.
     pub cpu: u32,
-    /// Blocks (clusters with bigalloc) asked for, before admission.
+    /// Blocks (clusters with bigalloc) requested, before admission.
     pub len: u32,
     /// First logical block.
     pub log: u32,

@@ -1,20 +1,19 @@
-//! Published figures, for print beside ours and marked as such.
+//! Published figures, printed next to ours and marked as published.
 //!
-//! They come from other machines: what may be compared is ratios and shapes, never absolute
-//! numbers.
+//! They come from other machines: only ratios and shapes may be compared, never absolute numbers.
 
-/// One pass of e2fsck, or all: seconds real, user and system, MB read, MB a second.
+/// One pass of e2fsck, or their sum: real, user and system seconds, MB read, MB a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Published(pub(super) [f64; 5]);
 
 impl Published {
-    /// Seconds of the processor.
+    /// CPU seconds.
     pub(super) const fn cpu(self) -> f64 {
         self.0[1] + self.0[2]
     }
 
-    /// Seconds that it waited; hundredths are rounded, so that little can look like less than
-    /// nothing.
+    /// Seconds of waiting. Figures are rounded to hundredths, so a small difference could be
+    /// negative.
     pub(super) const fn io(self) -> f64 {
         (self.0[0] - self.cpu()).max(0.0)
     }
@@ -23,15 +22,15 @@ impl Published {
 /// e2fsck on one file system of the layout comparison (2009): a tree of 312,820 files on 32 GB.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Layout {
-    /// Which file system, in the heads of the table.
+    /// Name of the file system in the heads of the table.
     pub name: &'static str,
-    /// Which of ours stands beside it.
+    /// Name of our kind next to it.
     pub kind: &'static str,
     /// Passes 1 to 5 and their sum.
     pub passes: [Published; 6],
 }
 
-/// A layout of rows as they were published.
+/// A layout from rows in the published form.
 const fn layout(name: &'static str, kind: &'static str, rows: [[f64; 5]; 6]) -> Layout {
     let [one, two, three, four, five, total] = rows;
     let passes = [
