@@ -397,7 +397,8 @@ impl Plan {
         parsed.collect()
     }
 
-    /// The policies by name. With and without the journal they have different names.
+    /// The policies by name. If the plan runs both with and without a journal, each way has a name
+    /// of its own.
     fn engine_arms(&self) -> Result<Vec<(String, Arm)>> {
         let mut arms = Vec::new();
         for (name, policy) in self.policies.iter().zip(self.parsed()?) {

@@ -11,7 +11,7 @@ use crate::workload::Workload;
 pub struct Setup {
     /// Factor for the published file sizes.
     pub scale: f64,
-    /// When a cell ends that does not end on its own.
+    /// Limit of the cells that do not end on their own.
     pub limit: Limit,
     /// Numbers of workers for the tables over workers; `None`: the published ones.
     pub workers: Option<Vec<u32>>,
