@@ -49,7 +49,9 @@ impl<P: FnOnce() -> u32, O: FnOnce() -> OwnBorders> View<'_, P, O> {
             return aim;
         }
         if asked.kind.contains(RequestFlags::GROUP_ALLOC) {
-            aim.goal.len = (self.locality_len)();
+            if self.policy.normalise != Normalise::Streams {
+                aim.goal.len = (self.locality_len)();
+            }
             return aim;
         }
         let fixed = (self.policy.normalise == Normalise::Window).then_some(self.policy.window);

@@ -63,6 +63,8 @@ slot! {
         Linux = "linux",
         /// Aligned windows of `window` clusters, whatever the size of the file.
         Window = "window",
+        /// As linux for streams; what small files ask for is not grown.
+        Streams = "streams",
         /// Not at all.
         Exact = "exact",
     }

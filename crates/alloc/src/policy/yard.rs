@@ -1,7 +1,7 @@
 //! # `yard`: our own, on the mechanism of `linux-6.18`
 //!
 //! **Idea.** Keep Linux's ladder and windows; remove what makes parallel files touch each other,
-//! and what makes freeing share a lock. Seven ideas, each a slot that can be switched off alone:
+//! and what makes freeing share a lock. Eight ideas, each a slot that can be switched off alone:
 //! - `neighbour=always`: a request that continues an extent tries the very next block first. Linux
 //!   does so only when normalisation made a window, so small preallocating appends (`fallocate`)
 //!   never do.
@@ -21,6 +21,10 @@
 //!   whose space is most in pieces (`goal_group=first`: data only).
 //! - `slot_start=zones`: stream goals start spread over the file system, not all at group 0, so
 //!   writers do not have to collide before they part.
+//! - `normalise=streams`: small files get what they ask for, where it fits; large ones get windows,
+//!   as Linux's do. Linux cuts a run of 512 blocks for the small files of each CPU, and the holes
+//!   that deleted files leave stay. On aged images half as many free extents remain, and files are
+//!   in fewer pieces.
 //! - `freed_merge=by-group`: freed clusters wait in their group and are found again by a set of
 //!   groups, so freeing takes no lock but the group's.
 //!
@@ -41,7 +45,7 @@
 
 use super::composition::Policy;
 use super::linux_6_18;
-use super::slots::{FreedMerge, GoalGroup, Lanes, Neighbour, Overflow, Room, SlotStart};
+use super::slots::{FreedMerge, GoalGroup, Lanes, Neighbour, Normalise, Overflow, Room, SlotStart};
 
 /// The composition.
 pub(super) const POLICY: Policy = Policy {
@@ -52,6 +56,7 @@ pub(super) const POLICY: Policy = Policy {
     goal_group: GoalGroup::All,
     neighbour: Neighbour::Always,
     slot_start: SlotStart::Zones,
+    normalise: Normalise::Streams,
     freed_merge: FreedMerge::ByGroup,
     ..linux_6_18::POLICY
 };
