@@ -139,6 +139,34 @@ fn a_table_is_found_a_block_before() {
     assert!(debugfs(&image, "ls -p many").contains("/899/"), "its names are there");
 }
 
+/// A descriptor without a copy names another place for its table, behind a correct checksum. Nothing
+/// is there, and the bitmap says that inodes are in use.
+#[test]
+fn a_table_is_found_where_mke2fs_puts_it() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    for n in 0..40 {
+        std::fs::create_dir_all(tree.join(format!("many/{n}"))).unwrap();
+    }
+    let image = folder.path().join("image");
+    let features = "sparse_super2,^has_journal,^resize_inode,^uninit_bg,metadata_csum";
+    let options = ["-t", "ext4", "-b", "1024", "-N", "128", "-O", features, "-E", "num_backup_sb=0"];
+    let options = options.into_iter().chain(["-d", tree.to_str().unwrap()]);
+    mke2fs(&image, &options.collect::<Vec<_>>(), "64M");
+    assert!(debugfs(&image, "imap <33>").contains("group 2"), "the inodes fill two groups");
+    let script = folder.path().join("script");
+    let lines = "set_block_group 1 inode_table 30000\nset_block_group 1 checksum calc\n";
+    std::fs::write(&script, lines).unwrap();
+    run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]);
+    assert!(debugfs(&image, "imap <17>").contains("30000"), "the place is changed");
+    repair(&image);
+    let names = debugfs(&image, "ls -p many");
+    assert!((0..40).all(|n| names.contains(&format!("/{n}/"))), "all are there: {names}");
+}
+
 /// A constant of the superblock and a place in the only descriptor are wrong, both behind correct
 /// checksums, and there is no backup. What the checksums confirm stays.
 #[test]

@@ -38,7 +38,7 @@ const FIRST: GroupNr = GroupNr::new(0);
 
 /// Finds a place for every inode table that needs one; true when some got one.
 pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, DeviceError> {
-    if copies::take_places(ed)? {
+    if copies::take_places(ed)? || copies::take_usual_places(ed)? {
         return Ok(true);
     }
     let groups = groups_with(before, [Code::INODE_TABLE_PLACE, Code::INODE_TABLE_CONFLICT]);
@@ -108,6 +108,16 @@ fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>
     if group == FIRST {
         return find_first(ed).or_else(|| numbered::find_first(ed));
     }
+    let rated: Vec<(i64, BlockNr)> =
+        usual_places(ed, group, placed).into_iter().map(|place| (rate(ed, group, place), place)).collect();
+    let best = rated.iter().map(|one| one.0).max()?;
+    // The first of the best. If none holds an inode, the table is made empty there.
+    rated.into_iter().find(|one| one.0 == best && best >= 0).map(|one| one.1)
+}
+
+/// Where mke2fs puts the table of a group that is not the first. `placed` are the tables that were
+/// found before.
+fn usual_places(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>) -> Vec<BlockNr> {
     let volume = ed.volume();
     let geometry = &volume.geometry;
     let table = geometry.inode_table_blocks();
@@ -116,26 +126,22 @@ fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>
         placed.get(&group).copied().or_else(|| desc.inode_table_ok.then(|| desc.desc.inode_table()))
     };
     let start = geometry.group_first_block(group).raw();
-    let mut candidates = Vec::new();
+    let mut places = Vec::new();
     if let Some(first) = known(FIRST) {
         let flex = geometry.flex_size().max(1);
         let leader = geometry.group_first_block(GroupNr::new(group.raw() - group.raw() % flex)).raw();
         let shift = leader - geometry.group_first_block(FIRST).raw();
         let inside = u64_from_u32(group.raw() % flex);
-        candidates.push(first.raw() + shift + inside * table);
+        places.push(first.raw() + shift + inside * table);
     }
     if let Some(before) = known(GroupNr::new(group.raw() - 1)) {
-        candidates.push(before.raw() + table);
+        places.push(before.raw() + table);
     }
     // After two bitmaps, with or without superblock and descriptors before them.
-    candidates.push(start + 2);
-    candidates.extend(volume.backup_area(group).iter().map(|(block, count)| block.raw() + count + 2));
-    let possible =
-        candidates.into_iter().map(BlockNr::new).filter(|place| volume.contains_range(*place, table));
-    let rated: Vec<(i64, BlockNr)> = possible.map(|place| (rate(ed, group, place), place)).collect();
-    let best = rated.iter().map(|one| one.0).max()?;
-    // The first of the best. If none holds an inode, the table is made empty there.
-    rated.into_iter().find(|one| one.0 == best && best >= 0).map(|one| one.1)
+    places.push(start + 2);
+    places.extend(volume.backup_area(group).iter().map(|(block, count)| block.raw() + count + 2));
+    let places = places.into_iter().map(BlockNr::new);
+    places.filter(|place| volume.contains_range(*place, table)).collect()
 }
 
 /// The block in which the table with the root begins.

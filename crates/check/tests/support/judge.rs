@@ -60,6 +60,9 @@ fn options() -> Options {
     Options { threads: Some(1), ..Options::default() }
 }
 
+/// Bit of e2fsck's exit code: it gave up.
+const GAVE_UP: i32 = 8;
+
 /// Repairs a damaged image and judges what is left.
 pub(crate) fn judge(base: &Base, drawn: &Drawn, bench: &Bench, preen: Preen) -> Outcome {
     let mut outcome = Outcome::default();
@@ -146,9 +149,13 @@ fn beside_e2fsck(
 ) {
     damaged.save(&bench.theirs).expect("space for an image");
     let theirs = bench.theirs.to_str().expect("test paths are UTF-8");
-    run("prlimit", &["--as=4294967296", "timeout", "60", "e2fsck", "-fy", theirs]);
+    let ended = run("prlimit", &["--as=4294967296", "timeout", "60", "e2fsck", "-fy", theirs]);
     let (mut worse, better) = compare(&base.files, left, &files(&bench.theirs));
     worse.retain(|file| !is_lost_found(&file.path));
+    if ended.status.code().is_some_and(|code| code & GAVE_UP != 0) {
+        // It has not looked at the files yet, so it has not decided to keep any.
+        worse.clear();
+    }
     outcome.better = better > 0;
     let (named, silent): (Vec<Worse>, Vec<Worse>) =
         worse.into_iter().partition(|file| is_named(file, actions));

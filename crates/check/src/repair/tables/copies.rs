@@ -1,14 +1,17 @@
 //! Descriptors that name another place than their copies do. There may be no checksum that tells
 //! which is right, and both places may be possible, so what lies there decides. At a wrong place
 //! lie inodes of another group, or inodes shifted by some numbers, and sound files would be lost.
+//! Where there is no copy, the place that mke2fs gives the table is compared in the same way.
+
+use std::collections::BTreeMap;
 
 use blockyard_device::DeviceError;
-use blockyard_disk::group_desc::RawGroupDesc;
+use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::inode::InodeSlot;
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_disk::{BlockCount, BlockNr, GroupNr};
 
-use super::{put_places, rate};
+use super::{put_places, put_table, rate, usual_places};
 use crate::code::Code;
 use crate::finding::Site;
 use crate::repair::bitmaps::descriptor_at;
@@ -79,6 +82,37 @@ pub(super) fn take_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> 
             "places of the copy of the descriptor taken, inode table at block {}",
             desc.inode_table()
         );
+        ed.add(Code::INODE_TABLE_PLACE, Site::group(*group), Cost::Nothing, what);
+    }
+    Ok(!taken.is_empty())
+}
+
+/// Takes the place that mke2fs gives a table, for a descriptor that names another one, if more
+/// speaks for it; returns whether any was taken.
+pub(super) fn take_usual_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
+    let mut taken = Vec::new();
+    for group in (1..ed.volume().geometry.groups()).map(GroupNr::new) {
+        let known = ed.volume().group_of(group);
+        // Inodes of a group without a bitmap say nothing; an impossible place is searched for later.
+        if !known.inode_table_ok || known.desc.flags().contains(GroupFlags::INODE_UNINIT) {
+            continue;
+        }
+        let here = known.desc;
+        let places = usual_places(ed, group, &BTreeMap::new());
+        if places.contains(&here.inode_table()) {
+            continue;
+        }
+        let score = |place| {
+            let mut desc = here;
+            desc.set_inode_table(place);
+            rate(ed, group, place).saturating_add(i64::try_from(agreeing(ed, &desc)).unwrap_or(i64::MAX))
+        };
+        let best = places.into_iter().map(|place| (score(place), place)).max_by_key(|one| one.0);
+        taken.extend(best.filter(|best| best.0 > score(here.inode_table())).map(|best| (group, best.1)));
+    }
+    for (group, place) in &taken {
+        put_table(ed, *group, *place)?;
+        let what = format!("inode table found at block {place}");
         ed.add(Code::INODE_TABLE_PLACE, Site::group(*group), Cost::Nothing, what);
     }
     Ok(!taken.is_empty())
