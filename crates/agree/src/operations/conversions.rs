@@ -13,7 +13,7 @@ pub struct Conversion {
     pub pieces: usize,
     /// Blocks that a write had allocated immediately in that line, or failed to; most need no
     /// decision.
-    pub placed: usize,
+    pub allocated: usize,
     /// Earlier commits and restarted walks of that line.
     pub again: Again,
     /// Inode.

@@ -126,7 +126,7 @@ struct InLine {
     /// Ranges that were mapped.
     pieces: usize,
     /// Blocks that were allocated immediately.
-    placed: usize,
+    allocated: usize,
     again: Again,
     /// The last search found nothing: the next walk is a retry.
     fails: bool,
@@ -176,7 +176,7 @@ impl Reading {
     /// Counts a finished request to map blocks.
     fn note_mapped(&mut self, record: &Record<'_>) {
         if record.word("flags").is_ok_and(|flags| flags == PLACED_AT_ONCE) {
-            self.here.placed += 1;
+            self.here.allocated += 1;
         } else if has_flag(record, "CREATE") && !has_flag(record, "CONVERT") {
             let found_nothing = record.word("ret").is_ok_and(|ret| ret.starts_with('-'));
             self.here.pieces += usize::from(!found_nothing);
@@ -190,7 +190,7 @@ impl Reading {
             line: self.line,
             decisions: self.decisions_here(),
             pieces: self.here.pieces,
-            placed: self.here.placed,
+            allocated: self.here.allocated,
             again: self.here.again,
             inode: record.number("ino")?,
             blocks: start..start.saturating_add(record.number("m_len")?),
@@ -416,7 +416,7 @@ mod tests {
                 line: 4,
                 decisions: 1,
                 pieces: 1,
-                placed: 0,
+                allocated: 0,
                 again: Again::default(),
                 inode: 12,
                 blocks: 8..12,
@@ -449,7 +449,7 @@ mod tests {
             convert.to_owned(),
         ];
         let recorded = parse(&text.join("\n")).unwrap();
-        let counts: Vec<_> = recorded.conversions.iter().map(|one| (one.pieces, one.placed)).collect();
+        let counts: Vec<_> = recorded.conversions.iter().map(|one| (one.pieces, one.allocated)).collect();
         assert_eq!(counts, [(0, 1), (1, 2), (0, 0)]);
     }
 

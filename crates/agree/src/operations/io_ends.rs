@@ -29,7 +29,7 @@ struct Done {
     /// Ranges mapped.
     pieces: usize,
     /// Blocks allocated immediately.
-    placed: usize,
+    allocated: usize,
     /// Retries.
     again: Again,
 }
@@ -67,11 +67,11 @@ impl IoEndSource for Schedule {
     fn next(&self) -> Option<IoEnd> {
         let (line, decisions) = self.ours.place();
         let mut inside = self.inside();
-        let Done { pieces, placed, again } = *inside.done_in(line);
+        let Done { pieces, allocated, again } = *inside.done_in(line);
         // Where the kernel did the same in another way, the counts differ; then the next decision
         // shows that the conversion came before it.
         let has_come = |next: &&Conversion| {
-            let is_told = next.pieces <= pieces && next.placed <= placed;
+            let is_told = next.pieces <= pieces && next.allocated <= allocated;
             let is_tried = next.again.commits <= again.commits && next.again.walks <= again.walks;
             let is_here = next.decisions == decisions && is_told && is_tried;
             next.line < line || next.line == line && (next.decisions < decisions || is_here)
@@ -86,9 +86,9 @@ impl IoEndSource for Schedule {
         self.inside().done_in(line).pieces += 1;
     }
 
-    fn placed(&self) {
+    fn allocated(&self) {
         let (line, _) = self.ours.place();
-        self.inside().done_in(line).placed += 1;
+        self.inside().done_in(line).allocated += 1;
     }
 
     fn committed(&self) {
@@ -114,7 +114,7 @@ mod tests {
             line,
             decisions,
             pieces,
-            placed: 0,
+            allocated: 0,
             again: Again::default(),
             inode: 12,
             blocks: first..first + 2,
@@ -144,11 +144,11 @@ mod tests {
     #[test]
     fn what_ended_between_blocks_placed_at_once_is_given_between_them() {
         let ours = Arc::new(Collector::default());
-        let conversion = |placed| Conversion {
+        let conversion = |allocated| Conversion {
             line: 3,
             decisions: 1,
             pieces: 0,
-            placed,
+            allocated,
             again: Again::default(),
             inode: 12,
             blocks: 0..2,
@@ -157,10 +157,10 @@ mod tests {
         let schedule = Schedule::new([2, 9].map(conversion).to_vec(), Arc::clone(&ours));
         let is_given = || schedule.next().is_some();
         ours.begin_line(3);
-        schedule.placed();
+        schedule.allocated();
         ours.emit(CpuSlot::new(0), &AllocEvent::default());
         assert!(!is_given());
-        schedule.placed();
+        schedule.allocated();
         assert_eq!((is_given(), is_given()), (true, false));
         // The kernel allocated more blocks than we do.
         ours.emit(CpuSlot::new(0), &AllocEvent::default());
@@ -174,7 +174,7 @@ mod tests {
             line: 3,
             decisions: 1,
             pieces: 0,
-            placed: 0,
+            allocated: 0,
             again: Again { commits, walks },
             inode: 12,
             blocks: first..first + 2,

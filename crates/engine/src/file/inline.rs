@@ -46,21 +46,21 @@ impl Files {
 
     /// Writes the content to a block and maps it, in the transaction that takes it out of the
     /// inode, so no commit loses it.
-    fn place_inline(&self, ctx: &OpContext, inode: &Arc<Inode>, content: &[u8]) -> Result<()> {
+    fn allocate_inline(&self, ctx: &OpContext, inode: &Arc<Inode>, content: &[u8]) -> Result<()> {
         let handle = self.volume.begin(ctx, CREDITS + RUN_CREDITS)?;
         let mut core = inode.core_mut();
         self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         let before = (core.slot.clone(), core.map);
         self.clear_inline(&mut core);
-        let placed = self.place_content(ctx, &handle, inode, &mut core, content);
-        if placed.is_err() {
+        let allocated = self.allocate_content(ctx, &handle, inode, &mut core, content);
+        if allocated.is_err() {
             (core.slot, core.map) = before;
         }
-        placed
+        allocated
     }
 
     /// Maps the first block of an empty file, and writes its content there.
-    fn place_content(
+    fn allocate_content(
         &self,
         ctx: &OpContext,
         handle: &Handle<'_>,
@@ -122,7 +122,7 @@ impl LockedFile<'_> {
         if content.is_empty() || self.files.writing.delays_inline() {
             return self.delay_inline(&content);
         }
-        self.files.volume.patiently(self.ctx, || self.files.place_inline(self.ctx, self.inode, &content))
+        self.files.volume.patiently(self.ctx, || self.files.allocate_inline(self.ctx, self.inode, &content))
     }
 
     /// Moves the content to a dirty block and gives the file an empty map, as Linux does. A crash

@@ -29,7 +29,7 @@ pub trait IoEndSource: Send + Sync {
     fn mapped(&self);
 
     /// A write that cannot delay a block has allocated it, or failed to.
-    fn placed(&self) {}
+    fn allocated(&self) {}
 
     /// A request that found no space has ended the transaction, to try again. For observers that
     /// follow transactions.

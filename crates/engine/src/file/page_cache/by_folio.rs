@@ -87,7 +87,7 @@ impl PageCache {
     fn try_folio(&self, file: &mut LockedFile<'_>, delays: bool, folio: Part<'_>) -> Result<()> {
         let blocks = folio.blocks(file.files.volume.geometry().block_bits());
         if self.delays && !delays {
-            self.place_now(file, blocks.clone())?;
+            self.allocate_now(file, blocks.clone())?;
         }
         note_cached(file, blocks)?;
         file.write_piece(folio)?;
@@ -113,7 +113,7 @@ impl PageCache {
     }
 
     /// Allocates the blocks of a range one by one, as unwritten: their data comes later.
-    fn place_now(&self, file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
+    fn allocate_now(&self, file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
         let extents = file.inode.core().map == InodeMap::Extents;
         let how = How { unwritten: extents, pool: Pool::Ordinary, exact: false };
         for logical in blocks {
@@ -121,16 +121,16 @@ impl PageCache {
                 continue;
             }
             file.end_io_beside()?;
-            let placed = place_block(file, logical, how);
-            self.note_block_placed();
-            placed?;
+            let allocated = allocate_block(file, logical, how);
+            self.note_block_allocated();
+            allocated?;
         }
         Ok(())
     }
 }
 
 /// Allocates one block.
-fn place_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
+fn allocate_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
     let LockedFile { files, ctx, inode, .. } = *file;
     let handle = files.volume.begin(ctx, RUN_CREDITS)?;
     let mut core = inode.core_mut();
@@ -211,16 +211,16 @@ mod tests {
 
     /// Counts the blocks that were allocated at once.
     #[derive(Default)]
-    struct Placed(AtomicU64);
+    struct Allocated(AtomicU64);
 
-    impl IoEndSource for Placed {
+    impl IoEndSource for Allocated {
         fn next(&self) -> Option<IoEnd> {
             None
         }
 
         fn mapped(&self) {}
 
-        fn placed(&self) {
+        fn allocated(&self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -230,15 +230,15 @@ mod tests {
         let device = Arc::new(MemoryDevice::new(64 << 20));
         mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
         let ctx = OpContext::system();
-        let placed = Arc::new(Placed::default());
-        let io_ends = Some(IoEnds(Arc::<Placed>::clone(&placed)));
+        let allocated = Arc::new(Allocated::default());
+        let io_ends = Some(IoEnds(Arc::<Allocated>::clone(&allocated)));
         let instruments = Instruments { io_ends, ..Instruments::page_cache() };
         let options = OpenOptions { instruments, ..OpenOptions::default() };
         let fs = FileSystem::open(device, options, &ctx).unwrap();
         let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
         let [inode, filler] = [b"f", b"g"].map(|name| fs.create(&ctx, InodeNr::ROOT, name, &new).unwrap());
         fs.write(&ctx, inode, 0, &[7; 4 << 12]).unwrap();
-        assert_eq!(placed.0.load(Ordering::Relaxed), 0, "there is room to delay them");
+        assert_eq!(allocated.0.load(Ordering::Relaxed), 0, "there is room to delay them");
         let step = 16 << 12;
         let fits = |at: &u64| fs.fallocate(&ctx, filler, Fallocate::Allocate, at * step, step).is_ok();
         let steps = (0..1024).take_while(fits).count();
@@ -246,6 +246,6 @@ mod tests {
         fs.truncate(&ctx, filler, (u64_from_usize(steps) - 2) * step).unwrap();
         fs.fsync(&ctx, filler).unwrap();
         fs.write(&ctx, inode, 4 << 12, &[7; 8 << 12]).unwrap();
-        assert_eq!(placed.0.load(Ordering::Relaxed), 8);
+        assert_eq!(allocated.0.load(Ordering::Relaxed), 8);
     }
 }

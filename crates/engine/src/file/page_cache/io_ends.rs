@@ -32,9 +32,9 @@ impl PageCache {
     }
 
     /// Tells the observer that a write has allocated a block at once, or failed to.
-    pub(super) fn note_block_placed(&self) {
+    pub(super) fn note_block_allocated(&self) {
         if let Some(ends) = &self.io_ends {
-            ends.0.placed();
+            ends.0.allocated();
         }
     }
 }
