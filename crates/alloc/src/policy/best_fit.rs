@@ -1,13 +1,13 @@
 //! # `best-fit`: the shortest run that is long enough
 //!
-//! **Idea.** From the inode's group on, the first group that has a run for the whole request gives
-//! its shortest such run; when no group has one, the longest run of the first group with space.
+//! **Idea.** From the inode's group on, the first group with a run for the whole request gives its
+//! shortest such run. If no group has one, the first group with space gives its longest run.
 //!
 //! **When it wins.** Requests of few sizes that come and go: holes are filled exactly and long runs
 //! survive.
 //!
-//! **When it loses.** Every group met is scanned whole; mixed sizes leave remainders too short for
-//! anything; files that grow in turns interleave.
+//! **When it loses.** Every group that it meets is scanned whole. Mixed sizes leave remainders that
+//! are too short for anything. Files that grow in turns interleave.
 //!
 //! **Parameters.** None.
 

@@ -1,22 +1,23 @@
 //! # `ext3`: the placement of ext3
 //!
-//! **Idea.** Directories of the root start in block groups at random, among those with the fewest;
-//! below, everything stays in its directory's group while there is room. A block goes right after
-//! the one before it in its file, else to the next free place after the start of the inode's group
-//! and the sixteenth of the writer's process. Who writes a file has a window of blocks to itself, 8
-//! at first and doubled while it is used, so that writers side by side do not interleave. Blocks
-//! are chosen at the write, one at a time; indirect blocks lie where the data goes on.
+//! **Idea.** Directories of the root start in random block groups, among those with the fewest
+//! directories. Everything below stays in its directory's group while there is room. A block goes
+//! right after the one before it in its file. If that is taken, it goes to the next free place
+//! after the start of the inode's group plus a sixteenth of the group that depends on the writer's
+//! process. Each file that is written has a window of blocks to itself. The window is 8 blocks at
+//! first and doubles while it is used, so files that are written side by side do not interleave.
+//! Blocks are chosen at the write, one at a time. Indirect blocks lie where the data goes on.
 //!
-//! **When it wins.** Files stay near their directory and their inode; reading a file meets its
+//! **When it wins.** Files stay near their directory and their inode. Reading a file meets its
 //! indirect blocks on the way.
 //!
-//! **When it loses.** Large files have an indirect block every 4 MiB, which a check must seek to
-//! one by one. Nothing looks for a run that is long enough: in aged space files break up.
+//! **When it loses.** Large files have an indirect block every 4 MiB, and a check must seek to each
+//! of them. Nothing looks for a run that is long enough, so files break up in aged space.
 //! Directories lie among data. Every block costs a request.
 //!
-//! **Parameters.** None that are numbers. Slots: `search=windows`, `inode=oldalloc`, `debt=on`
-//! (ext2), `when=write-back`. The image has block maps (`--profile ext3`); what came later is
-//! refused by name.
+//! **Parameters.** No numbers. Slots: `search=windows`, `inode=oldalloc`, `debt=on` (ext2),
+//! `when=write-back`. The image has block maps (`--profile ext3`); later features are refused by
+//! name.
 
 use super::composition::Policy;
 use super::linux_6_18;

@@ -1,24 +1,25 @@
 //! # `ext4-2008`: the first allocator of ext4 (2.6.27 to 2.6.29)
 //!
 //! **Idea.** Every inode, directory or not, goes to its parent's flex group while more than a tenth
-//! of it is free, else to the lowest that has room: flex groups fill up one after the other. Blocks
-//! are sought from the inode's own group on, by four criteria over all groups in turn. Small files
-//! share preallocations that follow one another around the disk; large ones start at their inode.
+//! of that is free. Otherwise it goes to the lowest flex group that has room, so flex groups fill
+//! up one after the other. Blocks are searched for from the inode's own group on, by four criteria
+//! over all groups in turn. Small files share preallocations that follow one another around the
+//! disk. Large files start at their inode.
 //!
-//! **When it wins.** The front of the disk is filled densely, groups that were never used stay so,
-//! and inode tables are read in one go.
+//! **When it wins.** The front of the disk is filled densely. Groups that were never used stay
+//! unused, and inode tables are read in one go.
 //!
-//! **When it loses.** Directories lie between the data of a whole flex group, so that reading all
-//! of them seeks to nearly each one. It may say that there are no inodes while there are: the
-//! parent's flex group is never looked at again. Every request walks the groups one by one, and
+//! **When it loses.** Directories lie among the data of a whole flex group, so reading all of them
+//! seeks to nearly each one. It may report that there are no inodes although there are, because it
+//! never looks at the parent's flex group again. Every request walks the groups one by one, and
 //! reads the bitmaps of those that it meets.
 //!
-//! **Parameters.** As `linux-6.16` where it says nothing else. `inode=flex-2008-fallback` is the
-//! mend of 2.6.29. Each difference is a slot: `ladder=four`, `first_groups=use`,
+//! **Parameters.** As `linux-6.16`, except for the slots here. `inode=flex-2008-fallback` is the
+//! fix of 2.6.29. Each difference is a slot: `ladder=four`, `first_groups=use`,
 //! `fresh_groups=pass`, `unloaded=load`, `stream_files=small`, `stream_learns=all-data`,
 //! `small_files=below`, `closed_files=window`, `merge_goal=request`, `locality_ties=last`,
 //! `short_runs=offer`, `stripe_rule=exact`, `longest=group-less-10`, `goal_base=own-group`,
-//! `goal_colour=always`, `goal_logical=added`. What came later is refused by name.
+//! `goal_colour=always`, `goal_logical=added`. Later features are refused by name.
 
 use super::composition::Policy;
 use super::linux_6_16;

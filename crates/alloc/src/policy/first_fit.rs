@@ -1,13 +1,14 @@
 //! # `first-fit`: the first run that is long enough
 //!
-//! **Idea.** From the inode's group on, take the first free run that holds the whole request; when
-//! no group has one, the first free run of any length. No window, no preallocation, no index,
-//! nothing remembered.
+//! **Idea.** From the inode's group on, it takes the first free run that holds the whole request.
+//! If no group has one, it takes the first free run of any length. There is no window, no
+//! preallocation and no index, and nothing is remembered.
 //!
-//! **When it wins.** Few files written whole; it is also the simplest thing to compare with.
+//! **When it wins.** Few files that are written whole. It is also the simplest policy to compare
+//! with.
 //!
-//! **When it loses.** Files that grow in turns interleave, since nothing is kept ahead of them;
-//! full groups at the front are scanned again by every request.
+//! **When it loses.** Files that grow in turns interleave, since nothing is kept ahead of them.
+//! Every request scans the full groups at the front again.
 //!
 //! **Parameters.** None.
 

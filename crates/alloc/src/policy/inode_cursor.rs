@@ -1,13 +1,14 @@
 //! # `inode-cursor`: the sticky inode goal of `rralloc-v2` without rotation
 //!
-//! **Idea.** A file goes on in the group it last found space in, taking the first free run; nothing
-//! rotates. A file without a cursor starts at the goal the caller gave.
+//! **Idea.** A file goes on in the group where it last found space, and takes the first free run.
+//! Nothing rotates. A file without a cursor starts at the goal that the caller gave.
 //!
-//! **When it wins.** Files that grow for long: each goes on where it was. An ablation of ours,
-//! which was never published: the published test with per-inode goals alone, which gave nearly all
-//! of the tail-latency gain, is `rralloc-v3-regular`.
+//! **When it wins.** Files that grow for a long time: each goes on where it was. This is our own
+//! ablation and was never published. The published test with per-inode goals alone, which gave
+//! nearly all of the tail-latency gain, is `rralloc-v3-regular`.
 //!
-//! **When it loses.** As `rralloc-v2`: runs of any length, directories and metadata included.
+//! **When it loses.** As `rralloc-v2`: it accepts runs of any length, for directories and metadata
+//! as well.
 //!
 //! **Parameters.** None.
 

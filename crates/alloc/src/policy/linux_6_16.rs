@@ -1,18 +1,18 @@
 //! # `linux-6.16`: the allocator of Linux 6.5 to 6.16
 //!
-//! **Idea.** The same ladder of criteria, before it was made to scale: groups that look suitable
-//! wait in lists and one is picked at a time, a busy group is waited for, and one goal serves all
-//! large files.
+//! **Idea.** The same ladder of criteria as `linux-6.18`, before it was made to scale. Groups that
+//! look suitable wait in lists, and one is picked at a time. A busy group is waited for. One goal
+//! serves all large files.
 //!
-//! **When it wins.** Against nothing later; it is the base that the scalability series is measured
-//! from. One writer alone is served about as fast.
+//! **When it wins.** Against nothing later. It is the base that the scalability series is measured
+//! from. It serves a single writer about as fast.
 //!
-//! **When it loses.** Parallel writers chase the same group: they queue on its lock, and on the
-//! lock around the goal that freeing takes as well, and their files interleave block by block.
+//! **When it loses.** Parallel writers chase the same group. They queue on its lock, and on the
+//! lock around the goal, which freeing takes as well. Their files interleave block by block.
 //! Placement depends on history, since a group goes to the tail of a list whenever its order
 //! changes.
 //!
-//! **Parameters.** As `linux-6.18`. Each behaviour-changing patch of the series is one slot:
+//! **Parameters.** As `linux-6.18`. Each patch of the series that changes behaviour is one slot:
 //! `busy=skip` (patch 1), `stream_goal=group-only` (2), `slot_lock=none` (4), `slots=hashed` (5),
 //! `free_pending=atomic` (8), `freed_merge=before` (9), `full_groups=drop` (10),
 //! `scan_toggle=prune` (11), `order_index=by-group` (15), `visit=scan` (16, needs 15),

@@ -1,18 +1,20 @@
 //! # `linux-6.18`: the allocator of Linux 6.17 and later
 //!
-//! **Idea.** A ladder of five criteria, from cheap and picky to slow and content with anything,
-//! over groups ordered by what their largest free chunk or average free run is. Small files share a
-//! preallocation for each CPU, large ones reserve a window ahead. Several remembered goals, and
-//! busy groups passed over, keep parallel writers apart.
+//! **Idea.** A ladder of five criteria, from cheap and picky to slow and content with anything.
+//! Groups are ordered by their largest free chunk or their average free run. Small files share a
+//! preallocation for each CPU; large files reserve a window ahead. Several remembered goals keep
+//! parallel writers apart, and so does skipping busy groups.
 //!
-//! **When it wins.** Parallel appends to different files; mixed sizes on a file system with room.
+//! **When it wins.** Parallel appends to different files, and mixed sizes on a file system with
+//! room.
 //!
-//! **When it loses.** New large files start at their slot's remembered group, not near their inode;
-//! the criteria before the last two see only groups that were loaded; nearly full file systems fall
-//! through to linear walks. Where the device has no seek times (an SSD's default: no linear prefix
-//! before the index) directory blocks are not packed when data is written between them: `cp -a` of
-//! 3,258 directories with 109 syncs in between leaves them in 121 runs on Linux, in 15 with a
-//! linear prefix (`--rotational on`), and in 14 either way when data waits for one sync at the end.
+//! **When it loses.** New large files start at the group that their slot remembers, not near their
+//! inode. The criteria before the last two see only groups that were loaded. Nearly full file
+//! systems fall through to linear walks. On a device without seek times (the default for an SSD: no
+//! linear prefix before the index), directory blocks are not packed if data is written between
+//! them. `cp -a` of 3,258 directories with 109 syncs in between leaves them in 121 runs on Linux.
+//! It leaves 15 runs with a linear prefix (`--rotational on`), and 14 either way if data waits for
+//! one sync at the end.
 //!
 //! **Parameters.** The tunables, as overrides: `mb_max_to_scan` (200 candidates), `mb_min_to_scan`
 //! (10), `mb_order2_req` (2), `mb_stream_req` (16 blocks), `mb_group_prealloc` (512 blocks),

@@ -1,13 +1,13 @@
 //! # `rotalloc-v1`: one rotating cursor for the file system (first published version)
 //!
-//! **Idea.** The goal's group is replaced by a global cursor, which moves to wherever space was
-//! found; the ladder of criteria is unchanged.
+//! **Idea.** A global cursor replaces the goal's group. It moves to wherever space was found. The
+//! ladder of criteria is unchanged.
 //!
 //! **When it wins.** It spreads what is written one after the other over the device, so blocks rest
-//! before reuse.
+//! before they are used again.
 //!
-//! **When it loses.** Every search takes the cursor's lock; the goal's offset is tried in a group
-//! it does not belong to; files lose the neighbourhood of their directory.
+//! **When it loses.** Every search takes the cursor's lock. The goal's offset is tried in a group
+//! that it does not belong to. Files no longer lie near their directory.
 //!
 //! **Parameters.** None of its own; those of `linux-6.18` apply.
 

@@ -1,20 +1,22 @@
 //! # `rralloc`: round robin as we would ship it
 //!
-//! **Idea.** The next block of a file first; a cursor only for a file's first extent or when that
-//! block is taken. From the cursor, groups are passed over for a bounded number of tries while
-//! their runs are below a length floor. Directories and metadata keep the ladder and their
-//! clustering. Zones stay apart: a hit through a file's cursor never moves a CPU's. Busy groups are
-//! passed over, full ones are not even met.
+//! **Idea.** The next block of a file is tried first. A cursor is used only for a file's first
+//! extent, or if that block is taken. From the cursor on, groups whose runs are below a length
+//! floor are skipped, for a bounded number of tries. Directories and metadata keep the ladder and
+//! their clustering. Zones stay apart: a hit through a file's cursor never moves a CPU's cursor.
+//! Busy groups are skipped, and full groups are never met.
 //!
-//! **When it wins.** Spreading allocation (reuse of blocks comes late) without breaking files up.
+//! **When it wins.** Spreading allocation, so that blocks are used again late, without breaking
+//! files up.
 //!
 //! **When it loses.** On a rotating disk, against any policy that keeps a directory's files
 //! together.
 //!
-//! **Parameters.** `floor` 64 clusters: the shortest run accepted at first; `patience` 32 groups:
-//! how many groups with shorter runs are passed over; `zones=bounded`: `min(CPUs, groups / 4)`.
-//! Switches of the same search: `advance` (`on-fill`, `per-inode`, or `per-bytes` with
-//! `advance_bytes`), `cursor_start` (`fixed`, `remembered` over a close by the caller, `seeded`).
+//! **Parameters.** `floor` (64 clusters) is the shortest run accepted at first. `patience` (32
+//! groups) is how many groups with shorter runs are skipped. `zones=bounded` makes
+//! `min(CPUs, groups / 4)` zones. Switches of the same search are `advance` (`on-fill`,
+//! `per-inode`, or `per-bytes` with `advance_bytes`) and `cursor_start` (`fixed`, `remembered` by
+//! the caller over a close, `seeded`).
 
 use super::composition::{Cursor, Policy};
 use super::linux_6_18;

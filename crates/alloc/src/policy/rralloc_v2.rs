@@ -1,14 +1,15 @@
 //! # `rralloc-v2`: round robin by group with cursors for CPUs and inodes (second version)
 //!
-//! **Idea.** Each CPU starts in its own zone and each file sticks to the group it last found space
-//! in; from there the first group with a free cluster gives its first free run, of whatever length.
+//! **Idea.** Each CPU starts in its own zone, and each file sticks to the group where it last found
+//! space. From there, the first group with a free cluster gives its first free run, whatever its
+//! length.
 //!
-//! **When it wins.** Many files appended in parallel on a device without seek times; allocation
-//! spreads over the device instead of reusing the lowest holes.
+//! **When it wins.** Many files appended in parallel on a device without seek times. Allocation
+//! spreads over the device instead of using the lowest holes again.
 //!
-//! **When it loses.** Runs of any length are accepted, so files break up as space ages; directories
-//! and metadata lose their groups; a hit through a file's cursor drags the CPU's cursor along, so
-//! zones merge under migration.
+//! **When it loses.** It accepts runs of any length, so files break up as space ages. Directories
+//! and metadata lose their groups. A hit through a file's cursor moves the CPU's cursor as well, so
+//! zones merge when threads migrate.
 //!
 //! **Parameters.** Zones: groups divided by CPUs. A file cannot remember group 0 (as published).
 

@@ -1,10 +1,11 @@
 //! # `rralloc-v3-regular`: what the third published version does to the regular policy
 //!
-//! **Idea.** The hashed stream goals go; a stream starts where its own inode found space last, and
-//! at group 0 before. (Its round-robin policy equals `rralloc-v2`.)
+//! **Idea.** The hashed stream goals are gone. A stream starts where its own inode last found
+//! space, or at group 0 if it never did. (The round-robin policy of this version equals
+//! `rralloc-v2`.)
 //!
-//! **When it wins.** Long-lived appended files: nobody else moves their goal. The author's test of
-//! per-inode goals on the stock policy is this preset; it gave nearly all of the published
+//! **When it wins.** Long-lived appended files: nobody else moves their goal. This preset is the
+//! author's test of per-inode goals on the stock policy. That test gave nearly all of the published
 //! tail-latency gain of round-robin allocation.
 //!
 //! **When it loses.** Every new large file starts at group 0, so parallel new files collide there.
