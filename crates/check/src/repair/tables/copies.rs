@@ -102,13 +102,21 @@ pub(super) fn take_usual_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceE
         if places.contains(&here.inode_table()) {
             continue;
         }
-        let score = |place| {
+        let agrees = |place| {
             let mut desc = here;
             desc.set_inode_table(place);
-            rate(ed, group, place).saturating_add(i64::try_from(agreeing(ed, &desc)).unwrap_or(i64::MAX))
+            agreeing(ed, &desc)
         };
-        let best = places.into_iter().map(|place| (score(place), place)).max_by_key(|one| one.0);
-        taken.extend(best.filter(|best| best.0 > score(here.inode_table())).map(|best| (group, best.1)));
+        let (rating, agreed) = (rate(ed, group, here.inode_table()), agrees(here.inode_table()));
+        let slots = ed.volume().geometry.inodes_per_group().min(super::RATED_MAX);
+        // One right inode at the place that the descriptor names is enough to stay there.
+        if rating > 0 || agreed == usize_from_u32(slots) {
+            continue;
+        }
+        let better = places.into_iter().filter(|place| {
+            !is_anothers(ed, group, *place) && rate(ed, group, *place) > 0 && agrees(*place) > agreed
+        });
+        taken.extend(better.max_by_key(|place| agrees(*place)).map(|place| (group, place)));
     }
     for (group, place) in &taken {
         put_table(ed, *group, *place)?;
@@ -116,6 +124,15 @@ pub(super) fn take_usual_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceE
         ed.add(Code::INODE_TABLE_PLACE, Site::group(*group), Cost::Nothing, what);
     }
     Ok(!taken.is_empty())
+}
+
+/// Whether a table at a place would overlap that of another group.
+fn is_anothers(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> bool {
+    let volume = ed.volume();
+    let table = volume.geometry.inode_table_blocks();
+    let others = (0..volume.geometry.groups()).map(GroupNr::new).filter(|other| *other != group);
+    let known = others.map(|other| volume.group_of(other)).filter(|other| other.inode_table_ok);
+    known.map(|other| other.desc.inode_table().raw()).any(|other| other.abs_diff(place.raw()) < table)
 }
 
 /// Where the first copy of a block of descriptors lies.
