@@ -285,11 +285,12 @@ fn short_links_in_blocks() {
     }
 }
 
-/// Reserved inodes, too, have only one kind of map; without extents this is not checked.
+/// Reserved inodes, too, have only one kind of map; without extents and inline data this is not
+/// checked.
 #[test]
 fn reserved_inodes_with_both_maps() {
     let Some(image) = Image::new() else { return };
-    for (options, clean) in [("-t ext4", false), ("-t ext2", true)] {
+    for (options, clean) in [("-t ext4", false), ("-t ext2", true), ("-t ext2 -O inline_data", false)] {
         image.make(options, "16M");
         for inode in [3, 4, 5, 6, 9, 10] {
             let request = format!("sif <{inode}> flags 0x10080000");
@@ -316,6 +317,26 @@ fn reserved_inodes_with_flags_of_maps_that_nobody_has() {
             let flags = format!("sif <5> flags {flags}");
             let requests = ["sif <5> mode 0100644", &flags, "sif <5> block[0] 99999999"];
             assert_eq!(image.judge_all(&requests), clean, "{options}, {flags}");
+        }
+    }
+}
+
+/// The size of the boot loader's file is checked against its map, even if a flag says that the map
+/// is not read. Without extents that is always a block map.
+#[test]
+fn sizes_of_reserved_inodes_without_a_map() {
+    let Some(image) = Image::new() else { return };
+    for (options, extents) in [("-t ext2 -b 1024", false), ("-t ext4 -b 1024", true)] {
+        image.make(options, "16M");
+        for (flags, limit) in [("0x10000000", 1 << 35), ("0", 1 << 35), ("0x10080000", 1 << 42)] {
+            // Nothing has both maps: with extents the flags are an error themselves.
+            let clean = |size: u64| size < if extents { limit } else { 1 << 35 };
+            for size in [1, 1 << 33, 1 << 40, 1 << 43] {
+                let (flags, size_set) = (format!("sif <5> flags {flags}"), format!("sif <5> size {size}"));
+                let requests = ["sif <5> mode 0100644", &flags, &size_set];
+                let both = extents && flags.ends_with("0x10080000");
+                assert_eq!(image.judge_all(&requests), clean(size) && !both, "{options}, {flags}, {size}");
+            }
         }
     }
 }

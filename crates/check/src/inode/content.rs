@@ -10,6 +10,7 @@ use super::{Examination, Role, small};
 use crate::code::Code;
 use crate::map::{Run, Walk, walk_extents, walk_indirect};
 use crate::vitals::Laid;
+use crate::volume::Volume;
 
 /// Bytes that fit in `i_block`.
 const FAST_SYMLINK_MAX: u64 = 60;
@@ -190,7 +191,7 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
 pub(super) fn check_size_limit(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     let volume = cx.scan.volume;
     let blocks = raw.size().div_ceil(1 << volume.geometry.block_bits());
-    if blocks > blocks_max(raw, volume.block_size()) {
+    if blocks > blocks_max(volume, raw) {
         cx.add(Code::SIZE_WRONG, format!("{} is beyond what the map can hold", raw.size()));
     }
 }
@@ -201,12 +202,12 @@ fn has_tree_blocks(raw: &RawInode) -> bool {
     raw.flags().contains(InodeFlags::EXTENTS) && (low, high) != (0, 0)
 }
 
-/// Blocks that the map of an inode can address.
-fn blocks_max(raw: &RawInode, block_size: usize) -> u64 {
-    if raw.flags().contains(InodeFlags::EXTENTS) {
+/// Blocks that the map of an inode can address. The flag of extents counts only with the feature.
+fn blocks_max(volume: &Volume<'_>, raw: &RawInode) -> u64 {
+    if raw.flags().contains(InodeFlags::EXTENTS) && volume.incompat.contains(Incompat::EXTENTS) {
         return u64_from_u32(u32::MAX);
     }
-    let per = u64_from_usize(block_size / 4);
+    let per = u64_from_usize(volume.block_size() / 4);
     12 + per + per * per + per * per * per
 }
 
@@ -319,7 +320,7 @@ pub(super) fn check_inline(
     let size = raw.size();
     cx.expected.size = Some(room);
     // e2fsck limits a file only to what a block map could hold.
-    let largest = blocks_max(raw, cx.scan.volume.block_size()) << cx.scan.volume.geometry.block_bits();
+    let largest = blocks_max(cx.scan.volume, raw) << cx.scan.volume.geometry.block_bits();
     if (directory && size != room) || size > largest {
         cx.add(Code::SIZE_WRONG, format!("{size}, there is room for {room}"));
     } else if size > room {

@@ -36,7 +36,10 @@ pub(super) fn check(
     check_mode(cx, raw);
     let file_acl = check_block_field(cx, raw, facts);
     match raw.file_type() {
-        Some(FileType::Regular) if is_unmapped(cx, raw) => content::check_blocks(cx, raw, file_acl),
+        Some(FileType::Regular) if is_unmapped(cx, raw) => {
+            content::check_blocks(cx, raw, file_acl);
+            content::check_size_limit(cx, raw);
+        }
         Some(FileType::Regular | FileType::Directory) => {
             // With or without the feature, this one maps descriptor blocks.
             let role = if cx.inode == InodeNr::RESIZE { Role::Resize } else { Role::Reserved };
@@ -103,7 +106,7 @@ fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
         cx.add(Code::CASEFOLD_NOT_DIRECTORY, "");
     }
     let both = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
-    if flags.contains(both) && volume.incompat.contains(Incompat::EXTENTS) {
+    if flags.contains(both) && volume.incompat.intersects(Incompat::EXTENTS | Incompat::INLINE_DATA) {
         cx.add(Code::BOTH_MAP_FLAGS, "");
     }
     let asked = list || raw.i_links_count.get() != 0;
