@@ -1,5 +1,5 @@
-//! Where small files go beside holes of their size: `yard` fills the holes, preallocations for small
-//! files pass them by.
+//! Where small files go beside holes of their size: `yard` fills the holes, preallocations for
+//! small files pass them by.
 
 #![allow(clippy::unwrap_used)]
 

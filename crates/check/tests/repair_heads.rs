@@ -139,8 +139,8 @@ fn a_table_is_found_a_block_before() {
     assert!(debugfs(&image, "ls -p many").contains("/899/"), "its names are there");
 }
 
-/// A descriptor without a copy names another place for its table, behind a correct checksum. Nothing
-/// is there, and the bitmap says that inodes are in use.
+/// A descriptor without a copy names another place for its table, behind a correct checksum.
+/// Nothing is there, and the bitmap says that inodes are in use.
 #[test]
 fn a_table_is_found_where_mke2fs_puts_it() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

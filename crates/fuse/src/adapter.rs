@@ -150,9 +150,10 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, _: &Request, inode: INodeNo, file: Option<FileHandle>, reply: ReplyAttr) {
         self.answer(Kind::Attributes, move |shared, came| {
-            let found = shared.server.attributes(node(inode));
+            let room = file.map_or(Ok(()), |file| shared.server.check_room(handle(file)));
+            let found = room.and_then(|()| shared.server.attributes(node(inode)));
             shared.record_note(came, &found, "getattr", inode);
             send_attributes(reply, shared.server.block_size(), found);
         });
@@ -432,7 +433,10 @@ impl Filesystem for Adapter {
             }
             // Only after the answer: the kernel may be about to forget the inode, waiting for this
             // write, and the notification would wait for the kernel.
-            if how.drops_privileges || written.is_ok_and(|written| written.allocates) {
+            // Without room, the next write asks for the attributes and gets the error. Otherwise a
+            // program that only writes would never stop.
+            let has_no_room = how.is_cached && written == Err(Errno::NOSPC);
+            if how.drops_privileges || has_no_room || written.is_ok_and(|written| written.allocates) {
                 shared.attributes_changed(inode);
             }
         };

@@ -37,8 +37,16 @@ struct Opened {
 /// One shard of the table.
 type Shard = RwLock<HashMap<u64, Opened>>;
 
-/// One shard of the writing handles, counted by inode.
-type Writers = Mutex<HashMap<u32, u32>>;
+/// The handles of one inode that were opened for writing.
+#[derive(Default)]
+struct Writing {
+    count: u32,
+    /// A write of bytes that the kernel had cached found no room, and no writer knows it yet.
+    found_no_room: bool,
+}
+
+/// One shard of the writing handles, by inode.
+type Writers = Mutex<HashMap<u32, Writing>>;
 
 /// The table of open files.
 pub(crate) struct Handles {
@@ -71,7 +79,7 @@ impl Handles {
     pub(crate) fn insert(&self, file: File, what_for: Use) -> HandleNr {
         if what_for == Use::Writing {
             let inode = file.id().number;
-            *self.writers_of(inode).lock().entry(inode.raw()).or_default() += 1;
+            self.writers_of(inode).lock().entry(inode.raw()).or_default().count += 1;
         }
         let handle = HandleNr(self.next.fetch_add(1, Ordering::Relaxed));
         self.shard(handle).write().insert(handle.0, Opened { file: Arc::new(file), what_for });
@@ -89,10 +97,10 @@ impl Handles {
         if opened.what_for == Use::Writing {
             let inode = opened.file.id().number;
             let mut writers = self.writers_of(inode).lock();
-            let count = writers.get_mut(&inode.raw()).map(|count| {
-                debug_assert!(*count > 0, "a count of no handles");
-                *count -= 1;
-                *count
+            let count = writers.get_mut(&inode.raw()).map(|writing| {
+                debug_assert!(writing.count > 0, "a count of no handles");
+                writing.count -= 1;
+                writing.count
             });
             debug_assert!(count.is_some(), "a handle that was not counted");
             if count == Some(0) {
@@ -104,6 +112,23 @@ impl Handles {
     /// Whether an inode is open for writing.
     pub(crate) fn is_written(&self, inode: InodeNr) -> bool {
         self.writers_of(inode).lock().contains_key(&inode.raw())
+    }
+
+    /// Keeps for the next writer of an inode that a cached write found no room.
+    pub(crate) fn note_no_room(&self, inode: InodeNr) {
+        if let Some(writing) = self.writers_of(inode).lock().get_mut(&inode.raw()) {
+            writing.found_no_room = true;
+        }
+    }
+
+    /// Whether a cached write to the inode of a writing handle found no room since the last call.
+    pub(crate) fn take_no_room(&self, handle: HandleNr) -> bool {
+        let inode = match self.shard(handle).read().get(&handle.0) {
+            Some(opened) if opened.what_for == Use::Writing => opened.file.id().number,
+            _ => return false,
+        };
+        let mut writers = self.writers_of(inode).lock();
+        writers.get_mut(&inode.raw()).is_some_and(|writing| std::mem::take(&mut writing.found_no_room))
     }
 
     /// The number of open files.

@@ -252,6 +252,26 @@ fn a_full_image_says_so_and_goes_on() {
     e2fsck_clean(&place.image);
 }
 
+/// A program that only writes, and never asks, stops: `dd` once went on for ever.
+#[test]
+fn a_write_to_a_full_image_fails_before_long() {
+    if !can_mount() {
+        return;
+    }
+    let place = place(&["-t", "ext4"], "16M");
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    let mut file = std::fs::File::create(place.directory.join("large")).unwrap();
+    let piece = vec![1; 1 << 20];
+    let failed = (0..20_000).find_map(|_| std::io::Write::write_all(&mut file, &piece).err());
+    assert_eq!(failed.expect("20 GB found room in 16 MB").raw_os_error(), Some(28));
+    assert!(place.directory.join("large").metadata().is_ok(), "who only looks gets no error");
+    drop(file);
+    std::fs::remove_file(place.directory.join("large")).unwrap();
+    std::fs::write(place.directory.join("small"), [2; 100_000]).unwrap();
+    mounted.unmount();
+    e2fsck_clean(&place.image);
+}
+
 /// The superblock's error behaviour, and the option that overrides it.
 #[test]
 fn damage_is_met_as_asked() {

@@ -25,7 +25,7 @@ use anyhow::{Context, Result, ensure};
 use blockyard_alloc::Policy;
 use blockyard_device::BlockDevice;
 use blockyard_disk::bitmap;
-use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_disk::num::{count_as_f64, u64_from_usize, usize_from_u64};
 use blockyard_inspect::reader::Reader;
 use blockyard_inspect::scan::ImageScan;
 use serde::{Deserialize, Serialize};
@@ -233,7 +233,23 @@ impl CopyPlan {
         ensure!(!self.image.is_in_place(), "--in-place: copy keeps no image; leave it out");
         // A copy's freed space returns only after a commit. So the image needs room for that much
         // in addition to the tree, in whole blocks.
-        self.image.check(1, self.room())
+        self.image.check(1, self.room())?;
+        self.check_ageings()
+    }
+
+    /// An ageing that may fill less than it says would leave the same image as another one.
+    fn check_ageings(&self) -> Result<()> {
+        let Some(bytes) = self.image.memory_bytes() else { return Ok(()) };
+        let needed = count_as_f64(self.room()) / count_as_f64(bytes);
+        for ageing in &self.aged {
+            ensure!(
+                ageing.utilisation.is_none_or(|share| share + needed <= 1.0),
+                "--aged {ageing}: the copies need {:.0} % of the image; give at most {:.0}%",
+                (needed * 100.0).ceil(),
+                ((1.0 - needed) * 100.0).floor()
+            );
+        }
+        Ok(())
     }
 
     /// Total number of copies.
@@ -445,11 +461,20 @@ fn row(plan: &CopyPlan, policy: &str, copy: u32, scan: &ImageScan, reuse: &reuse
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blockyard_disk::num::count_as_f64;
 
     fn plan(scale: f64) -> CopyPlan {
         let policies = vec!["linux-6.18".into(), "rralloc-v2".into()];
         CopyPlan::published(policies, Tree::synthetic(scale, 1), 1)
+    }
+
+    /// Two ageings that both end where the copies need the rest would leave the same image.
+    #[test]
+    fn an_ageing_leaves_room_for_the_copies() {
+        let aged = |life: &str| CopyPlan { aged: vec![life.parse().unwrap()], ..plan(0.05) };
+        assert!(aged("mail:1x:40%").check().is_ok());
+        assert!(aged("mail:1x").check().is_ok(), "the profile's own share is an upper limit");
+        let told = aged("mail:1x:85%").check().unwrap_err().to_string();
+        assert!(told.starts_with("--aged mail:1x:85%: the copies need 3"), "{told}");
     }
 
     /// The published shape: the regular policy returns to space that it used before (overlaps 0.63

@@ -122,14 +122,27 @@ impl Server {
         let mut written = 0;
         loop {
             let (rest, at) = (&bytes[written..], offset + u64_from_usize(written));
-            written += self.removals.with_space(|| {
+            let done = self.removals.with_space(|| {
                 Ok(if is_direct { file.write_direct_at(rest, at)? } else { file.write_at(rest, at)? })
-            })?;
+            });
+            if how.is_cached && done == Err(Errno::NOSPC) {
+                self.handles.note_no_room(file.id().number);
+            }
+            written += done?;
             if written == bytes.len() || !how.is_cached {
                 break;
             }
         }
         Ok(Written { len: blockyard::disk::num::u32_from_usize(written), allocates: blocks()? != before })
+    }
+
+    /// Tells a writer that bytes which it wrote earlier found no room. The kernel asks for the
+    /// attributes of an open file in the course of a write, and passes an error on.
+    ///
+    /// # Errors
+    /// `ENOSPC`, once.
+    pub fn check_room(&self, handle: HandleNr) -> Answer<()> {
+        if self.handles.take_no_room(handle) { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
     fn is_whole_blocks(&self, offset: u64, len: usize) -> bool {

@@ -93,7 +93,7 @@ pub(super) fn take_usual_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceE
     let mut taken = Vec::new();
     for group in (1..ed.volume().geometry.groups()).map(GroupNr::new) {
         let known = ed.volume().group_of(group);
-        // Inodes of a group without a bitmap say nothing; an impossible place is searched for later.
+        // Inodes of a group without a bitmap say nothing. An impossible place is searched later.
         if !known.inode_table_ok || known.desc.flags().contains(GroupFlags::INODE_UNINIT) {
             continue;
         }
