@@ -199,7 +199,7 @@ fn what_is_damaged_or_leads_out_is_refused() {
         }
         fs::remove_file(&path).unwrap();
         let error = unpacked(&layout);
-        assert!(error.contains("not there"), "{error}");
+        assert!(error.contains("is missing"), "{error}");
         fs::write(&path, before).unwrap();
     }
     let outside = folder.path().join("outside.tar");
