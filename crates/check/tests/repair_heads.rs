@@ -124,13 +124,7 @@ fn a_table_is_found_a_block_before() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let tree = folder.path().join("tree");
-    for n in 0..900 {
-        std::fs::create_dir_all(tree.join(format!("many/{n}"))).unwrap();
-    }
-    let tree = tree.to_str().unwrap();
-    let image = folder.path().join("image");
-    mke2fs(&image, &["-t", "ext2", "-b", "4096", "-N", "4096", "-d", tree], "32M");
+    let image = small::with_many(folder.path(), 900, &["-t", "ext2", "-b", "4096", "-N", "4096"], "32M");
     let table =
         debugfs(&image, "imap <1>").split("at block ").nth(1).unwrap().split(',').next().unwrap().to_owned();
     let next = table.parse::<u64>().unwrap() + 1;
@@ -147,15 +141,9 @@ fn a_table_is_found_where_mke2fs_puts_it() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let tree = folder.path().join("tree");
-    for n in 0..40 {
-        std::fs::create_dir_all(tree.join(format!("many/{n}"))).unwrap();
-    }
-    let image = folder.path().join("image");
     let features = "sparse_super2,^has_journal,^resize_inode,^uninit_bg,metadata_csum";
     let options = ["-t", "ext4", "-b", "1024", "-N", "128", "-O", features, "-E", "num_backup_sb=0"];
-    let options = options.into_iter().chain(["-d", tree.to_str().unwrap()]);
-    mke2fs(&image, &options.collect::<Vec<_>>(), "64M");
+    let image = small::with_many(folder.path(), 40, &options, "64M");
     assert!(debugfs(&image, "imap <33>").contains("group 2"), "the inodes fill two groups");
     let script = folder.path().join("script");
     let lines = "set_block_group 1 inode_table 30000\nset_block_group 1 checksum calc\n";

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use blockyard_check::{Options, check};
 use blockyard_device::{BlockDevice, FileDevice};
-use blockyard_testkit::{e2fsck_bounded, mke2fs, require};
-use support::small::{debugfs, made, repair};
+use blockyard_testkit::{e2fsck_bounded, require};
+use support::small::{self, debugfs, made, repair};
 
 /// Header of an attribute list in an inode.
 const ATTRIBUTES: [u8; 4] = 0xEA02_0000u32.to_le_bytes();
@@ -174,13 +174,8 @@ fn a_block_with_the_root_elsewhere_is_no_table() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let tree = folder.path().join("tree");
-    for n in 0..200 {
-        std::fs::create_dir_all(tree.join(format!("many/{n}"))).unwrap();
-    }
-    let image = folder.path().join("image");
-    let tree = tree.to_str().unwrap();
-    mke2fs(&image, &["-t", "ext2", "-b", "4096", "-I", "128", "-N", "4096", "-d", tree], "32M");
+    let options = ["-t", "ext2", "-b", "4096", "-I", "128", "-N", "4096"];
+    let image = small::with_many(folder.path(), 200, &options, "32M");
     let table = number_behind(&debugfs(&image, "imap <1>"), "located at block ");
     let device = FileDevice::open(&image).unwrap();
     let (mut first, mut other) = (vec![0; 4096], vec![0; 4096]);

@@ -111,3 +111,20 @@ fn the_mark_of_being_clean_does_not_hide_broken_descriptors() {
         }
     }
 }
+
+/// It once printed that the file system was clean, and ended with 8.
+#[test]
+fn without_its_superblock_a_file_system_is_not_called_clean() {
+    if !require(&["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    blockyard_testkit::mke2fs(&image, &["-t", "ext4", "-b", "1024"], "16M");
+    let file = std::fs::File::options().write(true).open(&image).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 1024], 1024).unwrap();
+    let done = run(env!("CARGO_BIN_EXE_blockyard"), &["check", "-p", image.to_str().unwrap()]);
+    assert_eq!(done.status.code(), Some(8));
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert!(said.contains("run check -y") && !said.contains("clean"), "{said}");
+}

@@ -16,6 +16,18 @@ pub(crate) fn made(folder: &Path, options: &[&str], size: &str) -> PathBuf {
     image
 }
 
+/// An image with so many directories in `many`, named by their numbers.
+pub(crate) fn with_many(folder: &Path, count: usize, options: &[&str], size: &str) -> PathBuf {
+    let tree = folder.join("tree");
+    for n in 0..count {
+        std::fs::create_dir_all(tree.join(format!("many/{n}"))).expect("a folder can be made");
+    }
+    let image = folder.join("image");
+    let tree = tree.to_str().expect("test paths are UTF-8");
+    mke2fs(&image, &[options, &["-d", tree]].concat(), size);
+    image
+}
+
 /// The answer of debugfs to a request, which may write.
 pub(crate) fn debugfs(image: &Path, request: &str) -> String {
     let output = run("debugfs", &["-w", "-R", request, image.to_str().expect("names here are text")]);

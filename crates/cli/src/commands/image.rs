@@ -61,7 +61,8 @@ pub(super) fn device(path: &ImagePath, changes: bool) -> Result<FileDevice> {
     if !has_magic(&device) {
         refuse_partitioned(path, &device)?;
         bail!(
-            "{shown}: holds no ext2, ext3 or ext4 file system: superblock magic is not 0xEF53; `blockyard mkfs` makes one"
+            "{shown}: holds no ext2, ext3 or ext4 file system: superblock magic is not 0xEF53; if it held one, \
+             `blockyard check --plan` looks for copies of its superblock, else `blockyard mkfs` makes one"
         );
     }
     if !changes {

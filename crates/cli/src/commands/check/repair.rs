@@ -212,7 +212,12 @@ fn preen(args: &Args, output: &Output, plan: &Plan<'_>, devices: &Devices<'_>) -
         discard(args, plan, device)?;
     }
     match plan.preening() {
-        Preening::Unusable => print(&plan.before, output),
+        Preening::Unusable if output.json => print(&plan.before, output),
+        Preening::Unusable => {
+            println!(
+                "{name}: its own superblock or descriptors are unusable, and -p takes no backup: run check -y"
+            );
+        }
         Preening::Stops(finding) => {
             println!("{name}: {} {}: {}", finding.code, finding.site, finding.code.text());
             println!("{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY (blockyard check, without -p)");

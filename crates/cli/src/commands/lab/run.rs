@@ -92,11 +92,11 @@ pub(crate) struct Args {
     #[arg(long)]
     cpus: Option<u32>,
     /// How workers share time: threads (fast, not repeatable), lockstep (in turn) or overlap (in
-    /// turn, but each keeps the lock of its group until all have had their turn). The last two
-    /// repeat to the byte [default: threads, plus overlap to show where blocks go, which threads
-    /// leave to chance]. Or virtual: each worker runs on a CPU of a modelled machine (--machine),
-    /// in virtual time, 1 to 1024 of them; rates are predictions and repeat to the byte;
-    /// fallocate2, scanswitch and append64 only
+    /// turn, but each keeps the lock of its group until all have had their turn). The placement of
+    /// the last two repeats to the byte; their rates are those of one thread [default: threads,
+    /// plus overlap to show where blocks go, which threads leave to chance]. Or virtual: each
+    /// worker runs on a CPU of a modelled machine (--machine), in virtual time, 1 to 1024 of them;
+    /// rates are predictions and repeat to the byte; fallocate2, scanswitch and append64 only
     #[arg(long)]
     interleave: Option<String>,
     /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine).
