@@ -208,7 +208,7 @@ pub(crate) fn without_inline_data(ed: &mut Editor<'_, '_>, inode: InodeNr, slot:
         let value = Value::Bytes(Vec::new());
         list.set(Attribute { index: XATTR_INDEX, name: XATTR_NAME.to_vec(), value });
         if list.write_inode_area(&mut slot.bytes_mut()[at..]) {
-            ed.add(Code::INLINE_NO_ATTRIBUTE, site, Cost::Cut, "empty attribute of inline data made");
+            ed.add(Code::INLINE_NO_ATTRIBUTE, site, Cost::Cut, "empty attribute for inline data added");
             return Outcome::Kept;
         }
     }

@@ -24,7 +24,7 @@ pub(super) fn refresh(volume: &Volume<'_>, log: &mut Log) -> Result<(), DeviceEr
         if wrong.contains(&group) {
             write_superblock(volume, group)?;
             let site = Site::group(group).at_block(first);
-            log.add(Code::BACKUP_SUPERBLOCK, site, Cost::Nothing, "backup written anew");
+            log.add(Code::BACKUP_SUPERBLOCK, site, Cost::Nothing, "backup rewritten");
         }
         for index in 0..volume.old_desc_blocks() {
             let copy = first + BlockCount::new(1 + u64_from_u32(index));
@@ -68,7 +68,7 @@ fn refresh_descriptors(
     if pairs.take(known).any(|(right, old)| places(right) != places(old)) {
         volume.device.write_at(copy.raw() << volume.geometry.block_bits(), &right)?;
         let site = Site::block(copy);
-        log.add(Code::BACKUP_DESCRIPTORS, site, Cost::Nothing, "backup of descriptors written anew");
+        log.add(Code::BACKUP_DESCRIPTORS, site, Cost::Nothing, "backup of descriptors rewritten");
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ pub(crate) fn repair(
     }
     ed.log.rewrite_all = RewriteAll::No;
     for finding in findings {
-        ed.add(finding.code, finding.site, Cost::Nothing, format!("set right: {}", finding.detail));
+        ed.add(finding.code, finding.site, Cost::Nothing, format!("corrected: {}", finding.detail));
     }
     write_totals(ed, free_clusters, free_inodes)
 }
@@ -170,7 +170,12 @@ pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -
         desc.set_flags(flags);
         desc.set_itable_unused(0);
         put_descriptor(ed, group, &desc)?;
-        ed.add(Code::UNUSED_AREA_INODE, Site::group(group), Cost::Nothing, "the whole inode table is in use");
+        ed.add(
+            Code::UNUSED_AREA_INODE,
+            Site::group(group),
+            Cost::Nothing,
+            "whole inode table marked as used",
+        );
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ pub(crate) fn repair(
             return bitmaps::open_tables(ed, &[first].into());
         }
         let made = directory::make(ed, InodeNr::ROOT, InodeNr::ROOT.raw(), Vec::new())?;
-        let what = if made { "root directory made" } else { "no space for a root directory" };
+        let what = if made { "root directory created" } else { "no space for a root directory" };
         ed.add(Code::NO_ROOT, Site::inode(InodeNr::ROOT), Cost::Moved, what);
         return Ok(());
     }
@@ -193,7 +193,7 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<(), De
     let change = Change { more: vec![name], less, ..Change::default() };
     let mending = Mending { facts: at.facts, inode: InodeNr::ROOT, code: Code::LOST_FOUND_MISSING };
     directory::repair(ed, &mending, &change, Writing::InPlace)?;
-    ed.add(Code::LOST_FOUND_MISSING, Site::inode(inode), Cost::Nothing, "lost+found made");
+    ed.add(Code::LOST_FOUND_MISSING, Site::inode(inode), Cost::Nothing, "lost+found created");
     Ok(())
 }
 

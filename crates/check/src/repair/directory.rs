@@ -115,7 +115,7 @@ pub(crate) fn repair(
         read.dotdot = parent;
     }
     if writing == Writing::InPlace && write_in_place(ed, at, &slot, &read, &change.more)? {
-        note(ed, at, judged, "names written in place");
+        note(ed, at, judged, "names rewritten in place");
         return Ok(());
     }
     let mut all: Vec<Name> = read.blocks.into_values().flatten().collect();
@@ -127,7 +127,7 @@ pub(crate) fn repair(
         &build::Directory { inode: at.inode, parent: read.dotdot, names: all, old },
         &mut slot,
     )? {
-        note(ed, at, judged, "directory written anew");
+        note(ed, at, judged, "directory rebuilt");
         return Ok(());
     }
     if tries >= TRIES_MAX {
@@ -239,7 +239,7 @@ fn repair_inline(
         }
     }
     if pending.is_some() {
-        note(ed, at, judged, "names taken out of the inode");
+        note(ed, at, judged, "names moved out of the inode");
         return leave_inode(ed, at, read.dotdot, all, slot);
     }
     let raw = slot.raw_mut();
@@ -248,7 +248,7 @@ fn repair_inline(
     raw.set_size(60 + u64_from_usize(rest.len()));
     attributes::set_inline_tail(slot, rest);
     ed.put_slot(at.inode, slot)?;
-    note(ed, at, judged, "inline directory written anew");
+    note(ed, at, judged, "inline directory rebuilt");
     Ok(())
 }
 

@@ -37,7 +37,12 @@ pub(super) fn overlay<'a>(
     let Some(sb) = primary(&overlay) else { return Ok(overlay) };
     if log.accepts(Code::REVISION_LOW) && constants::has_lost_revision(&sb) {
         editor::change_superblock(&overlay, |sb| sb.s_rev_level.set(1))?;
-        log.add(Code::REVISION_LOW, Site::NOWHERE, Cost::Nothing, "revision 1, as the size of inodes needs");
+        log.add(
+            Code::REVISION_LOW,
+            Site::NOWHERE,
+            Cost::Nothing,
+            "revision set to 1, as inodes of this size need",
+        );
     }
     if log.accepts(Code::EXTERNAL_JOURNAL) && has_stray_journal_uuid(&sb) {
         editor::change_superblock(&overlay, |sb| sb.s_journal_uuid = [0; 16])?;
@@ -49,22 +54,22 @@ pub(super) fn overlay<'a>(
     }
     if let Some(blocks) = blocks_of_backups(device, &sb).filter(|_| log.accepts(Code::DEVICE_SHORT)) {
         editor::change_superblock(&overlay, |sb| sb.set_blocks_count(BlockCount::new(blocks)))?;
-        let what = format!("{blocks} blocks, as the backups say and the device has");
+        let what = format!("block count set to {blocks}, as in the backups");
         log.add(Code::DEVICE_SHORT, Site::NOWHERE, Cost::Nothing, what);
     }
     if let Some((first, who)) = first_inode(device, &overlay, &sb)? {
         editor::change_superblock(&overlay, |sb| sb.s_first_ino.set(first))?;
-        let what = format!("first ordinary inode {first}, as {who}");
+        let what = format!("first ordinary inode set to {first}: {who}");
         log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
     }
     if let Some(count) = reserved_descriptors(device, &overlay, &sb)? {
         editor::change_superblock(&overlay, |sb| sb.s_reserved_gdt_blocks.set(count))?;
-        let what = format!("{count} reserved descriptor blocks: a sound inode table lies behind them");
+        let what = format!("reserved descriptor blocks set to {count}: a sound inode table follows them");
         log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
     }
     if names_files(&sb) {
         editor::change_superblock(&overlay, clear_names)?;
-        let what = "inode numbers that no feature gives a meaning cleared";
+        let what = "inode numbers of features that are off cleared";
         log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
     }
     Ok(overlay)
@@ -153,7 +158,7 @@ fn first_inode(
     };
     let first = same.s_first_ino.get();
     let is_lower = same.s_rev_level.get() > 0 && first < sb.s_first_ino.get();
-    Ok(is_lower.then_some((first, "the backups say")))
+    Ok(is_lower.then_some((first, "the backups have it")))
 }
 
 /// Whether an inode is in use that all known file systems call ordinary, and that is below the

@@ -86,7 +86,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
     }
     ed.put_slot(inode, &mut slot)?;
     if first.iter().all(|finding| finding.code == Code::INODE_CHECKSUM) {
-        ed.add(Code::INODE_CHECKSUM, Site::inode(inode), Cost::Nothing, "computed again");
+        ed.add(Code::INODE_CHECKSUM, Site::inode(inode), Cost::Nothing, "checksum recomputed");
     }
     Ok(())
 }
@@ -100,7 +100,7 @@ fn restore_extents_flag(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot
     let possible = ed.volume().incompat.contains(Incompat::EXTENTS) && raw.i_links_count.get() != 0;
     if begins && mapped && possible && !flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
         slot.raw_mut().set_flags(flags | InodeFlags::EXTENTS);
-        ed.add(Code::EXTENTS_UNFLAGGED, Site::inode(inode), Cost::Nothing, "flag set");
+        ed.add(Code::EXTENTS_UNFLAGGED, Site::inode(inode), Cost::Nothing, "extents flag set");
     }
 }
 
@@ -154,7 +154,7 @@ fn mend(
         return Ok(Outcome::Kept);
     }
     if mend_field(ed, inode, slot, code) || mend_flags(ed, slot, code)? {
-        ed.add(code, site, Cost::Nothing, "field set right");
+        ed.add(code, site, Cost::Nothing, "field corrected");
         return Ok(Outcome::Kept);
     }
     match code {
@@ -166,7 +166,7 @@ fn mend(
         }
         Code::SIZE_WRONG if trim_directory(ed, inode, slot)? => return Ok(Outcome::Rewritten),
         Code::SYMLINK if end_target(ed, inode, slot, expected.size)? => {
-            ed.add(code, site, Cost::Doubtful, format!("target ended after {} bytes", slot.raw().size()));
+            ed.add(code, site, Cost::Doubtful, format!("target cut to {} bytes", slot.raw().size()));
         }
         Code::SIZE_WRONG | Code::INLINE_SIZE | Code::SYMLINK => {
             let Some(size) = expected.size else { return Ok(Outcome::Lost) };
@@ -196,7 +196,7 @@ fn mend(
         Code::EXTENT_BEYOND_PARENT if !maps::read(ed, inode, slot.raw()).damaged => {
             let Some(size) = expected.size else { return Ok(Outcome::Lost) };
             slot.raw_mut().set_size(size);
-            ed.add(code, site, Cost::Doubtful, format!("i_size set to {size}, the end of what is written"));
+            ed.add(code, site, Cost::Doubtful, format!("i_size set to {size}, the end of written data"));
         }
         Code::LARGE_FILE_FEATURE => {
             ed.change_superblock(|sb| {
@@ -334,7 +334,7 @@ fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Cod
     };
     let mode = raw.i_mode.get() & !FileType::MODE_MASK | kind.mode_bits();
     slot.raw_mut().i_mode = U16::new(mode);
-    ed.add(code, site, Cost::Doubtful, format!("i_mode set to {mode:#o}, as the content is"));
+    ed.add(code, site, Cost::Doubtful, format!("i_mode set to {mode:#o}, which fits the content"));
     Outcome::Kept
 }
 
@@ -411,7 +411,7 @@ fn mend_bad_list(ed: &mut Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result
     if !shorten_bad_list(ed, slot, &bitmaps)? {
         return Ok(Outcome::Lost);
     }
-    ed.add(code, Site::inode(InodeNr::BAD_BLOCKS), Cost::Nothing, "bitmaps taken off the list of bad blocks");
+    ed.add(code, Site::inode(InodeNr::BAD_BLOCKS), Cost::Nothing, "bitmaps removed from the bad-blocks list");
     Ok(Outcome::Rewritten)
 }
 
@@ -435,7 +435,7 @@ pub(crate) fn unlist_bad_blocks(ed: &mut Editor<'_, '_>, blocks: &BTreeSet<u64>)
         return clear(ed, InodeNr::BAD_BLOCKS, Code::ENTRY_BAD_BLOCK);
     }
     ed.put_slot(InodeNr::BAD_BLOCKS, &mut slot)?;
-    let what = "blocks of inode tables taken off the list of bad blocks";
+    let what = "blocks of inode tables removed from the bad-blocks list";
     ed.add(Code::ENTRY_BAD_BLOCK, Site::inode(InodeNr::BAD_BLOCKS), Cost::Nothing, what);
     Ok(())
 }
@@ -451,7 +451,7 @@ fn mend_node_checksum(
     let seed = ed.volume().checksums.inode_seed(inode, slot.raw().i_generation.get());
     blockyard_disk::checksum::seal_extent_block(seed, &mut bytes);
     ed.put_block(block, &bytes)?;
-    ed.add(finding.code, finding.site, Cost::Nothing, "computed again");
+    ed.add(finding.code, finding.site, Cost::Nothing, "checksum recomputed");
     Ok(())
 }
 
@@ -484,7 +484,7 @@ fn mend_map(
         return Ok(Outcome::Lost);
     }
     let blocks: u64 = runs.iter().map(|run| run.length).sum();
-    ed.add(code, site, Cost::Cut, format!("map written anew with the {blocks} blocks that are sound"));
+    ed.add(code, site, Cost::Cut, format!("map rebuilt with the {blocks} sound blocks"));
     if slot.raw().file_type() == Some(FileType::Regular) {
         let bits = ed.volume().geometry.block_bits();
         ed.log.set_ranges(maps::unmapped(&runs, bits, slot.raw().size()));
@@ -518,7 +518,7 @@ fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> R
     if runs.is_empty() || maps::write(ed, inode, slot, &runs)? == Err(NoSpace) {
         return Ok(false);
     }
-    let what = format!("map cut to the {end} blocks of its size: no directory lies behind");
+    let what = format!("map cut to the {end} blocks of its size: the rest is no directory");
     ed.add(Code::SIZE_WRONG, Site::inode(inode), Cost::Doubtful, what);
     Ok(true)
 }

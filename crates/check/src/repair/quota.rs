@@ -57,7 +57,7 @@ pub(super) fn repair(
 
 fn told(kind: QuotaType, records: usize, fits: bool) -> String {
     if fits {
-        format!("{} quota file written anew with {records} records", kind.text())
+        format!("{} quota file rewritten with {records} records", kind.text())
     } else {
         format!("no space for a {} quota file", kind.text())
     }

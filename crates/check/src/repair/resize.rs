@@ -34,7 +34,7 @@ pub(super) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bo
         !volume.compat.contains(Compat::RESIZE_INODE) || volume.incompat.contains(Incompat::META_BG);
     let tries = ed.log.try_again(Tried::Inode, InodeNr::RESIZE);
     if !useless && tries == 0 && remake(ed)? {
-        ed.add(finding.code, site, Cost::Nothing, "resize inode made anew");
+        ed.add(finding.code, site, Cost::Nothing, "resize inode rebuilt");
         return Ok(true);
     }
     let mut slot = ed.slot(InodeNr::RESIZE)?;
@@ -44,7 +44,7 @@ pub(super) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bo
         sb.set_compat(sb.compat().difference(Compat::RESIZE_INODE));
         sb.s_reserved_gdt_blocks = U16::new(0);
     })?;
-    ed.add(finding.code, site, Cost::Nothing, "resize inode cleared, with its feature");
+    ed.add(finding.code, site, Cost::Nothing, "resize inode and its feature removed");
     Ok(true)
 }
 

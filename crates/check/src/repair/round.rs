@@ -284,7 +284,7 @@ impl Round<'_> {
         }
         editor::change_superblock(self.device, |sb| {
             if fields::clear_meaningless(sb) {
-                let what = "fields without a feature, and mount options that are no text, cleared";
+                let what = "fields of features that are off, and mount options that are not text, cleared";
                 log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
             }
             redo::forget(sb);
@@ -472,7 +472,7 @@ fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding]) -> Result<bool, Error
     let is_lost = found.iter().any(|finding| finding.code == Code::ROOT_NOT_DIRECTORY)
         && ed.slot(InodeNr::ROOT)?.raw().file_type() != Some(FileType::Directory);
     if is_lost && directory::make(ed, InodeNr::ROOT, InodeNr::ROOT.raw(), Vec::new())? {
-        ed.add(Code::NO_ROOT, Site::inode(InodeNr::ROOT), Cost::Moved, "root directory made");
+        ed.add(Code::NO_ROOT, Site::inode(InodeNr::ROOT), Cost::Moved, "root directory created");
     }
     Ok(true)
 }

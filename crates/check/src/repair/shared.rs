@@ -124,7 +124,7 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<()
     }
     let (cost, ranges) = if dropped.is_empty() { (Cost::Doubtful, &copied) } else { (Cost::Cut, &dropped) };
     let (copies, losses) = (copied.len(), dropped.len());
-    let what = format!("{copies} shared blocks copied, {losses} dropped for want of space");
+    let what = format!("{copies} shared blocks copied, {losses} dropped for lack of space");
     ed.add(Code::SHARED_BLOCKS, site, cost, what);
     ed.log.set_ranges(maps::bytes_of(ranges, ed.volume().geometry.block_bits()));
     Ok(())

@@ -109,7 +109,7 @@ pub(super) fn repair(ed: &mut Editor<'_, '_>, wrong: &[TableBlock]) -> Result<bo
             ed.add(Code::INODE_GARBAGE, site(ed, *from), Cost::Removed, what);
         } else {
             ed.put_block(home.place(ed), bytes)?;
-            let what = format!("block of inodes taken back from block {}", from.place(ed));
+            let what = format!("block of inodes restored from block {}", from.place(ed));
             ed.add(Code::INODE_GARBAGE, site(ed, *home), Cost::Nothing, what);
         }
         if !homes.contains(from) {

@@ -25,7 +25,7 @@ const JOURNAL_MIN: u64 = 1024;
 /// Repairs one finding.
 pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), DeviceError> {
     let code = finding.code;
-    let mut what = "field set right";
+    let mut what = "field corrected";
     match code {
         Code::INODES_COUNT => {
             let count = ed.volume().geometry.inodes_count();
@@ -46,14 +46,14 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
                 sb.set_incompat(sb.incompat().difference(Incompat::MMP));
                 sb.s_mmp_block = U64::new(0);
             })?;
-            what = "mmp taken off";
+            what = "feature mmp removed";
         }
         Code::MMP_MAGIC | Code::MMP_CHECKSUM | Code::MMP_IN_USE => {
             write_mmp(ed)?;
-            what = "MMP block written anew";
+            what = "MMP block rewritten";
         }
         Code::JOURNAL_SUPERBLOCK | Code::JOURNAL_INODE if name_reserved_journal(ed)? => {
-            what = "the journal is the reserved inode";
+            what = "reserved inode named as the journal";
         }
         Code::JOURNAL_SUPERBLOCK => {
             what = if empty_journal(ed)? { "empty journal written" } else { remake_journal(ed)? };
@@ -61,19 +61,19 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
         Code::JOURNAL_INODE => what = remake_journal(ed)?,
         Code::LOG_NOT_EMPTY => {
             replay(ed)?;
-            what = "the log is replayed all the same";
+            what = "log replayed, although the superblock does not ask for it";
         }
         Code::NOT_REPLAYED => {
             ed.change_superblock(|sb| sb.set_incompat(sb.incompat().difference(Incompat::RECOVER)))?;
-            what = "the log is given up";
+            what = "log discarded";
         }
         Code::ORPHAN_FILE_NO_JOURNAL => {
             drop_orphan_file(ed)?;
-            what = "orphan file taken off";
+            what = "orphan file removed";
         }
         Code::ORPHAN_FILE_MODE | Code::ORPHAN_FILE_SIZE | Code::ORPHAN_FILE_HOLE => {
             drop_orphan_file(ed)?;
-            what = "orphan file taken off";
+            what = "orphan file removed";
         }
         Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM | Code::ORPHAN_FILE_ENTRY => {
             orphans::empty_file(ed)?;
@@ -287,7 +287,7 @@ fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> 
         sb.s_jnl_backup_type = 0;
     })?;
     ed.log.journal_dropped = super::log::JournalDropped::Yes;
-    Ok("journal taken off")
+    Ok("journal removed")
 }
 
 fn drop_orphan_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
@@ -362,7 +362,7 @@ pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError>
         Code::JOURNAL_INODE,
         Site::inode(number),
         Cost::Nothing,
-        format!("journal of {logical} blocks made"),
+        format!("journal of {logical} blocks created"),
     );
     Ok(true)
 }

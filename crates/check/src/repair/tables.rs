@@ -69,7 +69,7 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
         let Some(place) = place else { continue };
         put_table(ed, group, place)?;
         let (cost, what) =
-            if found.is_some() { (Cost::Nothing, "found") } else { (Cost::Removed, "made empty") };
+            if found.is_some() { (Cost::Nothing, "found") } else { (Cost::Removed, "created empty") };
         let what = format!("inode table {what} at block {place}");
         ed.add(Code::INODE_TABLE_PLACE, Site::group(group), cost, what);
         placed.insert(group, place);

@@ -113,7 +113,7 @@ pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<u64, UndoError> {
     file.read_exact(&mut first)?;
     let records = u32::from_le_bytes([first[24], first[25], first[26], first[27]]);
     if first[..16] != MAGIC[..] || first != head(device.size(), records) {
-        return Err(UndoError::Format("it is none, or of an image of another size"));
+        return Err(UndoError::Format("not an undo file, or one of an image of another size"));
     }
     for_each_record(&mut file, records, |_, _| Ok(()))?;
     file.seek(SeekFrom::Start(u64_from_u32(u32_from_usize(HEAD))))?;

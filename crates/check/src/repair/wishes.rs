@@ -29,7 +29,7 @@ pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, Dev
         Some(Wish::BlockMapsToExtents) => convert_all(ed, facts)?,
         Some(Wish::UnshareBlocks) => {
             ed.change_superblock(|sb| sb.set_ro_compat(sb.ro_compat().difference(RoCompat::SHARED_BLOCKS)))?;
-            ed.add(Code::SHARED_BLOCKS, Site::NOWHERE, Cost::Nothing, "feature shared_blocks taken off");
+            ed.add(Code::SHARED_BLOCKS, Site::NOWHERE, Cost::Nothing, "feature shared_blocks removed");
         }
     }
     Ok(true)
@@ -65,7 +65,7 @@ fn convert(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<(), DeviceError> {
     slot.raw_mut().set_flags(flags | InodeFlags::EXTENTS);
     if maps::write(ed, inode, &mut slot, &map.runs)?.is_ok() {
         ed.put_slot(inode, &mut slot)?;
-        ed.add(Code::EXTENTS_UNFLAGGED, Site::inode(inode), Cost::Nothing, "block map made extents");
+        ed.add(Code::EXTENTS_UNFLAGGED, Site::inode(inode), Cost::Nothing, "block map converted to extents");
     }
     Ok(())
 }

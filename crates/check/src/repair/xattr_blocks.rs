@@ -60,7 +60,7 @@ pub(super) fn uncover(
     ed.volume().checksums.seal_xattr_block(block, &mut bytes);
     ed.put_block(block, &bytes)?;
     let site = Site::inode(inode).at_block(block);
-    ed.add(code, site, Cost::Nothing, "entries say where their values are");
+    ed.add(code, site, Cost::Nothing, "entries corrected: their values are in this block");
     Ok(true)
 }
 
@@ -163,12 +163,7 @@ fn mend_value(
             slot.raw_mut().i_ctime = U32::new(high32(counted));
             slot.raw_mut().i_version = U32::new(low32(counted));
             ed.put_slot(inode, &mut slot)?;
-            ed.add(
-                finding.code,
-                finding.site,
-                Cost::Nothing,
-                format!("count of references set to {counted}"),
-            );
+            ed.add(finding.code, finding.site, Cost::Nothing, format!("reference count set to {counted}"));
         }
         Code::EA_INODE_UNFLAGGED => {
             let Some(value) = value_inode(finding) else { return Ok(()) };
@@ -179,7 +174,7 @@ fn mend_value(
             let flags = slot.raw().flags() | InodeFlags::EA_INODE;
             slot.raw_mut().set_flags(flags);
             ed.put_slot(value, &mut slot)?;
-            ed.add(finding.code, Site::inode(value), Cost::Nothing, "flag of attribute values set");
+            ed.add(finding.code, Site::inode(value), Cost::Nothing, "attribute-value flag set");
         }
         Code::EA_INODE_BAD | Code::XATTR_HASH => {
             let Some(value) = value_inode(finding) else { return Ok(()) };

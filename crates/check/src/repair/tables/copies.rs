@@ -79,7 +79,7 @@ pub(super) fn take_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> 
     for (group, desc) in &taken {
         put_places(ed, *group, *desc)?;
         let what = format!(
-            "places of the copy of the descriptor taken, inode table at block {}",
+            "positions taken from the copy of the descriptor, inode table at block {}",
             desc.inode_table()
         );
         ed.add(Code::INODE_TABLE_PLACE, Site::group(*group), Cost::Nothing, what);
