@@ -7,7 +7,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use blockyard_check::{Options, RepairOptions, check, claimed_bytes, plan};
+use blockyard_check::{Code, Options, RepairOptions, check, claimed_bytes, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
 use support::small::{self, debugfs, lost_found, repair, slot_at};
@@ -51,6 +51,26 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
         drop(device);
         repair(&image);
         assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}");
+    }
+}
+
+/// The repair says what of an inferred superblock is not the lost one's.
+#[test]
+fn an_inferred_superblock_is_told_with_what_is_new_or_guessed() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (kind, uuid) in [("ext2", "the UUID is new"), ("ext4", "the UUID is the journal's")] {
+        let image = made(folder.path(), &["-t", kind, "-b", "4096"]);
+        let device = FileDevice::open(&image).unwrap();
+        device.write_at(1024, &[0; 1024]).unwrap();
+        let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
+        let planned = plan(&device, &how).unwrap();
+        let action = planned.actions.iter().find(|action| action.code == Code::SUPERBLOCK_BAD).unwrap();
+        for part in [uuid, "features are guessed", "label"] {
+            assert!(action.what.contains(part), "{kind}: {}", action.what);
+        }
     }
 }
 

@@ -3,13 +3,13 @@
 //! The root names itself: a slot of a directory whose first block begins with entries for inode 2.
 //! If both agree, the sizes of blocks and inodes and the place of the first table are known. The
 //! number of inodes follows from the padding of their bitmap, or from the block that comes after
-//! the table; features follow from the inodes. What cannot be known (name, hash seed, reserved
-//! blocks) is what mke2fs would choose, and so indexes are made anew. Checksums stay on if the
-//! journal still knows the UUID.
+//! the table; features follow from the inodes. What cannot be known has a default: no label, no
+//! reserved blocks, another hash seed, so that indexes are rebuilt. The UUID is new unless the
+//! journal still knows it; with it, checksums stay on.
 //!
 //! As a rule only a file system of one group gets here: others have backups.
 
-use blockyard_device::BlockDevice;
+use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::checksum::crc32c_raw;
 use blockyard_disk::extent::{self, RawExtent, RawExtentHeader};
 use blockyard_disk::group_desc::RawGroupDesc;
@@ -66,8 +66,27 @@ impl Table {
     }
 }
 
+/// Where the UUID of an inferred superblock comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UuidOrigin {
+    /// The superblock of the journal still has it.
+    Journal,
+    /// Nothing has it: it is a new one.
+    New,
+}
+
+impl UuidOrigin {
+    /// A clause for the user.
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Journal => "the UUID is the journal's",
+            Self::New => "the UUID is new",
+        }
+    }
+}
+
 /// Infers a superblock from what is left on a device; `None` when no root is left.
-pub(super) fn superblock(device: &dyn BlockDevice, now: u64) -> Option<RawSuperblock> {
+fn superblock(device: &dyn BlockDevice, now: u64) -> Option<(RawSuperblock, UuidOrigin)> {
     let table =
         tables(device).into_iter().max_by_key(|table| (rate(device, table), std::cmp::Reverse(table.at)))?;
     let desc_size = desc_size(device, &table);
@@ -84,10 +103,10 @@ pub(super) fn superblock(device: &dyn BlockDevice, now: u64) -> Option<RawSuperb
         sb.set_incompat(sb.incompat() | Incompat::BIT64);
         sb.s_desc_size = U16::new(64);
     }
-    put_identity(&mut sb, device, &table);
+    let uuid = put_identity(&mut sb, device, &table);
     Checksums::of(&sb).seal_superblock(&mut sb);
     debug_assert!(Checksums::of(&sb).verify_superblock(&sb).is_ok(), "a superblock that was just sealed");
-    Some(sb)
+    Some((sb, uuid))
 }
 
 /// Every place where a table with a root may begin.
@@ -358,7 +377,7 @@ fn is_garbage(raw: &RawInode) -> bool {
 
 /// Sets the UUID of the journal, with checksums if they match it; else a UUID that follows from the
 /// root.
-fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table) {
+fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table) -> UuidOrigin {
     let root = table.slot(device, InodeNr::ROOT.raw());
     let journal = table.slot(device, InodeNr::JOURNAL.raw()).and_then(|slot| first_block(slot.raw()));
     let block = journal.and_then(|block| read_block(device, table, block));
@@ -371,7 +390,7 @@ fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table)
     }
     let seed = [0, 1, 2, 3].map(|nth| crc32c_raw(16 + nth, &bytes));
     sb.set_hash_seed(seed);
-    let Some(uuid) = known else { return };
+    let Some(uuid) = known else { return UuidOrigin::New };
     sb.s_uuid = uuid;
     let mut sealed = *sb;
     sealed.set_ro_compat(sb.ro_compat() | RoCompat::METADATA_CSUM);
@@ -380,11 +399,12 @@ fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table)
     if matches {
         *sb = sealed;
     }
+    UuidOrigin::Journal
 }
 
-/// Writes an inferred superblock; false when there is none.
-pub(super) fn write(device: &dyn BlockDevice, now: u64) -> Result<bool, blockyard_device::DeviceError> {
-    let Some(sb) = superblock(device, now) else { return Ok(false) };
+/// Writes an inferred superblock, and returns where its UUID comes from; `None` when there is none.
+pub(super) fn write(device: &dyn BlockDevice, now: u64) -> Result<Option<UuidOrigin>, DeviceError> {
+    let Some((sb, uuid)) = superblock(device, now) else { return Ok(None) };
     device.write_at(PRIMARY_OFFSET, zerocopy::IntoBytes::as_bytes(&sb))?;
-    Ok(true)
+    Ok(Some(uuid))
 }

@@ -170,9 +170,7 @@ impl Round<'_> {
 
     /// Writes a superblock inferred from what is left.
     fn infer(&self, log: &mut Log) -> Result<bool, Error> {
-        if !infer::write(self.device, self.now)? {
-            return Ok(false);
-        }
+        let Some(uuid) = infer::write(self.device, self.now)? else { return Ok(false) };
         let mut sink = Sink::default();
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
             return Ok(false);
@@ -183,7 +181,11 @@ impl Round<'_> {
         }
         bitmaps::forget_uninit(&volume)?;
         log.rewrite_all = RewriteAll::Yes;
-        let what = "no copy is left: a superblock is inferred from inodes and descriptors";
+        let what = format!(
+            "no copy is left: a superblock is inferred from inodes and descriptors; {}, features are \
+             guessed, label, reserved blocks and mount options are lost",
+            uuid.text()
+        );
         log.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, Cost::Doubtful, what);
         Ok(true)
     }
