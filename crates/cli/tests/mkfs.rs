@@ -41,6 +41,23 @@ fn a_missing_file_is_made_and_a_known_one_kept() {
     assert_ne!(std::fs::read(&image).unwrap(), before);
 }
 
+/// A repair can save it, as its superblock has a backup.
+#[test]
+fn an_image_with_a_damaged_superblock_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("damaged.img");
+    assert!(mkfs(&["16M", "-L", "first"], &image).status.success());
+    let mut damaged = std::fs::read(&image).unwrap();
+    damaged[1024..2048].fill(0);
+    std::fs::write(&image, &damaged).unwrap();
+    let refused = error_line(&mkfs(&[], &image));
+    for part in ["labelled \"first\"", "`blockyard check -y`", "--force (-F)"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(std::fs::read(&image).unwrap() == damaged, "the target was written");
+    assert!(mkfs(&["-F"], &image).status.success());
+}
+
 /// Valid for a target of another size: no size is given, or the file system does not fit.
 const TOO_LARGE: [&str; 4] = ["", "0", "17T-b1024-O^64bit", "64M-N4294967295"];
 

@@ -2,7 +2,8 @@
 //! managers.
 //!
 //! Looks only for well-known magic numbers at fixed positions. A device without any may still hold
-//! data.
+//! data. An ext file system is also known by the first backup of its superblock: a repair can save
+//! one whose first superblock is damaged, if nothing overwrites it.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -34,6 +35,11 @@ const SIGNATURES: &[Signature] = &[
 /// Bytes from the start that contain all signatures.
 const WINDOW: usize = 0x1_0048;
 
+/// Logarithms of the block sizes for which a backup is looked for: those that mkfs chooses.
+const BACKUP_BLOCK_BITS: std::ops::RangeInclusive<u32> = 10..=12;
+/// Bytes of a superblock.
+const SUPERBLOCK: usize = 1024;
+
 /// Names what the device holds: `an ext4 file system labelled "x"`, or `None` if nothing is
 /// recognised.
 ///
@@ -47,7 +53,36 @@ pub fn find_signature(device: &dyn BlockDevice) -> Result<Option<String>> {
         return Ok(Some(describe_ext(&bytes[1024..])));
     }
     let found = SIGNATURES.iter().find(|(_, at, magic)| bytes.get(*at..at + magic.len()) == Some(*magic));
-    Ok(found.map(|(name, ..)| (*name).to_owned()))
+    match found {
+        Some((name, ..)) => Ok(Some((*name).to_owned())),
+        None => find_backup(device),
+    }
+}
+
+/// Names an ext file system by the backup of its superblock in group 1, where groups of the usual
+/// size put it.
+fn find_backup(device: &dyn BlockDevice) -> Result<Option<String>> {
+    let mut sb = [0; SUPERBLOCK];
+    for bits in BACKUP_BLOCK_BITS {
+        let block = (8u64 << bits) + u64::from(bits == 10);
+        let at = block << bits;
+        if at + u64_from_usize(SUPERBLOCK) > device.size() {
+            continue;
+        }
+        device.read_at(at, &mut sb)?;
+        if is_first_backup(&sb, bits) {
+            let what = describe_ext(&sb);
+            return Ok(Some(format!(
+                "{what} whose first superblock is damaged (`blockyard check -y` may repair it)"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a block begins with the superblock of group 1 of a file system with such blocks.
+fn is_first_backup(sb: &[u8; SUPERBLOCK], bits: u32) -> bool {
+    sb[0x38..0x3A] == [0x53, 0xEF] && sb[0x18..0x1C] == (bits - 10).to_le_bytes() && sb[0x5A..0x5C] == [1, 0]
 }
 
 /// Names the generation and the label of an ext file system.
@@ -88,6 +123,17 @@ mod tests {
         let device = MemoryDevice::new(8 << 20);
         format(&device, &Options::ext3().label("disk")).unwrap();
         assert_eq!(find_signature(&device).unwrap().unwrap(), "an ext3 file system labelled \"disk\"");
+    }
+
+    #[test]
+    fn a_damaged_superblock_is_found_by_its_backup() {
+        for (block_size, bytes) in [(1024, 16 << 20), (2048, 64 << 20), (4096, 256 << 20)] {
+            let device = MemoryDevice::new(bytes);
+            format(&device, &Options::ext2().block_size(block_size).label("disk")).unwrap();
+            device.write_at(1024, &[0; 1024]).unwrap();
+            let found = find_signature(&device).unwrap().unwrap();
+            assert!(found.starts_with("an ext2 file system labelled \"disk\" whose first"), "{found}");
+        }
     }
 
     #[test]
