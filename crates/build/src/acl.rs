@@ -74,6 +74,33 @@ pub(crate) fn change_mode(list: &mut AttributeList, mode: u16) {
     }
 }
 
+/// Changes the ids of the users and groups that both lists name.
+pub(crate) fn change_ids(list: &mut AttributeList, user: impl Fn(u32) -> u32, group: impl Fn(u32) -> u32) {
+    for name in [ACCESS, DEFAULT] {
+        let Some((index, rest)) = xattr::split_name(name) else { continue };
+        let Some(Attribute { value: Value::Bytes(old), .. }) = list.find(index, rest) else { continue };
+        if let Some(changed) = with_ids(old, &user, &group) {
+            list.set(Attribute { index, name: rest.to_vec(), value: Value::Bytes(changed) });
+        }
+    }
+}
+
+/// A list in the on-disk form with other ids; `None` if it is damaged or has no entries.
+fn with_ids(old: &[u8], user: impl Fn(u32) -> u32, group: impl Fn(u32) -> u32) -> Option<Vec<u8>> {
+    let mut posix = xattr::acl_to_posix(old)?;
+    for entry in posix.get_mut(4..)?.chunks_exact_mut(8) {
+        let [tag, tag_high, _, _, id @ ..] = entry else { return None };
+        let number = u32::from_le_bytes((&*id).try_into().ok()?);
+        let changed = match u16::from_le_bytes([*tag, *tag_high]) {
+            0x02 => user(number),
+            0x08 => group(number),
+            _ => number,
+        };
+        id.copy_from_slice(&changed.to_le_bytes());
+    }
+    stored(&posix).ok().flatten()
+}
+
 /// Converts a list from text to the on-disk form; `None` for a list without entries.
 fn of_text(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let text = std::str::from_utf8(text).map_err(|_| malformed(""))?;
@@ -205,5 +232,15 @@ mod tests {
         let mut list = lists(more, plain);
         change_mode(&mut list, 0o4751);
         assert_eq!(list, lists("user::rwx,user:7:r--,group::r--,mask::r-x,other::--x", plain));
+    }
+
+    #[test]
+    fn ids_change_in_both_lists() {
+        let text = |user: u32, group: u32| {
+            format!("user::rwx,user:{user}:r--,group::r--,group:{group}:r-x,mask::rwx,other::---")
+        };
+        let mut list = lists(&text(7, 7), &text(1000, 8));
+        change_ids(&mut list, |id| if id == 7 { 70 } else { id }, |id| id + 1);
+        assert_eq!(list, lists(&text(70, 8), &text(1000, 9)));
     }
 }

@@ -3,6 +3,7 @@
 use crate::acl;
 use crate::tree::{Node, Tree, below};
 use blockyard_disk::Timestamp;
+use blockyard_disk::xattr::AttributeList;
 use glob::{MatchOptions, Pattern};
 use std::fmt;
 use std::ops::Range;
@@ -98,7 +99,7 @@ pub struct Rules {
     /// If not empty, only these names are kept, with everything below them and the directories that
     /// lead to them.
     pub include: Vec<Glob>,
-    /// The first matching map wins.
+    /// The first matching map wins. Maps also change the ids in access control lists.
     pub owners: Vec<OwnerMap>,
     /// User and group for everything.
     pub squash: Option<(u32, u32)>,
@@ -115,13 +116,28 @@ impl Rules {
         !self.exclude.is_empty() || !self.include.is_empty()
     }
 
+    fn user(&self, id: u32) -> u32 {
+        self.owners.iter().filter(|map| map.users).find_map(|map| map.map(id)).unwrap_or(id)
+    }
+
+    fn group(&self, id: u32) -> u32 {
+        self.owners.iter().filter(|map| map.groups).find_map(|map| map.map(id)).unwrap_or(id)
+    }
+
+    /// Applies the changes to access control lists; `mode` is the new mode if it changed.
+    fn change_lists(&self, attributes: &mut AttributeList, mode: Option<u16>) {
+        if !self.owners.is_empty() {
+            acl::change_ids(attributes, |id| self.user(id), |id| self.group(id));
+        }
+        if let Some(mode) = mode {
+            acl::change_mode(attributes, mode);
+        }
+    }
+
     /// Applies the changes that concern every name.
     fn change(&self, node: &mut Node, path: impl FnOnce() -> Vec<u8>) {
-        let mapped = |id: u32, is_wanted: fn(&OwnerMap) -> bool| {
-            self.owners.iter().filter(|map| is_wanted(map)).find_map(|map| map.map(id)).unwrap_or(id)
-        };
-        node.uid = mapped(node.uid, |map| map.users);
-        node.gid = mapped(node.gid, |map| map.groups);
+        node.uid = self.user(node.uid);
+        node.gid = self.group(node.gid);
         if let Some((uid, gid)) = self.squash {
             (node.uid, node.gid) = (uid, gid);
         }
@@ -153,9 +169,8 @@ impl Tree {
         }
         let before = self.root.permissions;
         rules.change(&mut self.root, || b"/".to_vec());
-        if self.root.permissions != before {
-            acl::change_mode(&mut self.root_attributes, self.root.permissions);
-        }
+        let after = self.root.permissions;
+        rules.change_lists(&mut self.root_attributes, (after != before).then_some(after));
         for number in 0..self.directories.len() {
             let place = self.directory_path(blockyard_disk::num::u32_from_usize(number));
             let directory = &mut self.directories[number];
@@ -164,10 +179,9 @@ impl Tree {
                 let name = directory.text(text).to_vec();
                 let before = directory.nodes[at].permissions;
                 rules.change(&mut directory.nodes[at], || below(&place, &name));
-                let permissions = directory.nodes[at].permissions;
-                let child = blockyard_disk::num::u32_from_usize(at);
-                if let Some(list) = directory.attributes_mut(child).filter(|_| permissions != before) {
-                    acl::change_mode(list, permissions);
+                let after = directory.nodes[at].permissions;
+                if let Some(attributes) = directory.attributes_mut(blockyard_disk::num::u32_from_usize(at)) {
+                    rules.change_lists(attributes, (after != before).then_some(after));
                 }
             }
         }

@@ -99,6 +99,10 @@ fn owners_times_and_permissions_follow_the_rules() {
         &Rules { owners: all(&["u:1000:2000:10", "g:1000:2000"]), ..Rules::default() },
     );
     same(
+        "setfacl -b src/a.o src; setfacl -m u:70:rwx src/a.o src",
+        &Rules { owners: all(&["u:7:70"]), ..Rules::default() },
+    );
+    same(
         "chown -h 9 src/deep/b.c; chmod 4755 src/deep/b.c; chown -h :8 src/deep/b.o; chmod 600 src/deep/b.o src/a.o; chmod 711 src; chmod 700 .",
         &Rules {
             chown: vec![("b.*".parse().unwrap(), None, Some(8)), ("b.c".parse().unwrap(), Some(9), None)],

@@ -15,11 +15,11 @@ pub(super) struct RuleArgs {
     /// to them
     #[arg(long, value_name = "PATTERN")]
     include: Vec<Glob>,
-    /// Map owners: FROM:TO or FROM:TO:COUNT, prefixed with u: or g: for users or groups only; the
-    /// first match counts
+    /// Map owners, also those in access control lists: FROM:TO or FROM:TO:COUNT, prefixed with u:
+    /// or g: for users or groups only; the first match counts
     #[arg(long, value_name = "MAP")]
     owner_map: Vec<OwnerMap>,
-    /// Give everything to one user and group
+    /// Give everything to one user and group. Access control lists keep their entries
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     squash: Option<(u32, u32)>,
     /// Modification time of everything, in seconds since 1970
