@@ -109,6 +109,8 @@ pub struct Rules {
     pub chown: Vec<(Glob, Option<u32>, Option<u32>)>,
     /// Permissions by pattern; symbolic links keep theirs.
     pub chmod: Vec<(Glob, u16)>,
+    /// Whether all extended attributes, access control lists included, are removed.
+    pub removes_attributes: bool,
 }
 
 impl Rules {
@@ -166,6 +168,10 @@ impl Tree {
     pub fn apply(&mut self, rules: &Rules) {
         if rules.changes_names() {
             self.leave_out(rules);
+        }
+        if rules.removes_attributes {
+            self.root_attributes = AttributeList::default();
+            self.directories.iter_mut().for_each(|directory| directory.attributes.clear());
         }
         let before = self.root.permissions;
         rules.change(&mut self.root, || b"/".to_vec());

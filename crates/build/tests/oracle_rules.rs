@@ -114,6 +114,10 @@ fn owners_times_and_permissions_follow_the_rules() {
             ..Rules::default()
         },
     );
+    same(
+        "setfacl -b src/a.o src; chmod g=rwx src/a.o src; setfattr -x user.x src/deep/b.c",
+        &Rules { removes_attributes: true, ..Rules::default() },
+    );
     let modified = Some(Timestamp::from_seconds(-7));
     same("find . -depth -exec touch -h -d @-7 {} +", &Rules { modified, ..Rules::default() });
 }

@@ -293,6 +293,26 @@ fn mkfs_copies_a_tree_by_its_old_option() {
     assert_eq!(seeded.status.code(), Some(2));
 }
 
+/// mke2fs's option for images without the attributes of the sources.
+#[test]
+fn attributes_can_be_left_out() {
+    if !blockyard_testkit::require(&["setfattr"]) {
+        return;
+    }
+    let folder = tree();
+    let mut set = Command::new("setfattr");
+    set.args(["-n", "user.note", "-v", "x", "tree/small"]).current_dir(folder.path());
+    assert!(set.status().unwrap().success());
+    assert!(build(folder.path(), &["tree", "with.img"]).status.success());
+    assert!(build(folder.path(), &["-E", "no_copy_xattrs", "tree", "without.img"]).status.success());
+    let differences = Command::new(env!("CARGO_BIN_EXE_blockyard"))
+        .args(["diff", "with.img", "without.img"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(text(&differences.stdout), "/small: attribute user.note: \"x\", none\n");
+}
+
 #[test]
 fn several_sources_and_rules_make_one_image() {
     let folder = tree();

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use blockyard_build::{
-    Added, Builder, Choice, Compression, Error, LeftOut, Placement, Plan, Platform, Room, Size, Summary, Tree,
+    Added, Builder, Choice, Compression, Error, LeftOut, Placement, Plan, Platform, Room, Rules, Size,
+    Summary, Tree,
 };
 use blockyard_device::{BlockDevice, DeviceError, FileDevice, ImagePath};
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
@@ -176,6 +177,7 @@ impl Build {
         let mut builder = self.builder().map_err(UsageError::from)?;
         builder.ahead = self.ahead()?;
         let rules = self.how.rules.rules().map_err(UsageError::from)?;
+        let rules = Rules { removes_attributes: self.how.format.drops_attributes(), ..rules };
         image::refuse_in_use(&self.image)?;
         let began = Instant::now();
         let mut tree = self.tree(builder.threads)?;

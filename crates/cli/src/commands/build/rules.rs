@@ -55,6 +55,7 @@ impl RuleArgs {
             modified: self.mtime.map(Timestamp::from_seconds),
             chown: chown.collect::<Result<_>>()?,
             chmod: chmod.collect::<Result<_>>()?,
+            ..Rules::default()
         })
     }
 }

@@ -13,6 +13,9 @@ mmp_update_interval=SECONDS, orphan_file_size=SIZE, discard, nodiscard, test_fs,
 /// The options of `-J`, for the help.
 pub(super) const JOURNAL_HELP: &str = "size=MIB, fast_commit_size=KIB, location=BLOCK";
 
+/// The option of `-E` that leaves out the attributes of copied files.
+pub(super) const NO_ATTRIBUTES: &str = "no_copy_xattrs";
+
 /// Applies an `-E` list to the options.
 pub(super) fn extended(options: &mut Options, list: &str) -> Result<()> {
     for item in list.split(',').filter(|item| !item.is_empty()) {
@@ -35,8 +38,8 @@ pub(super) fn extended(options: &mut Options, list: &str) -> Result<()> {
             "discard" => options.no_discard = false,
             "nodiscard" => options.no_discard = true,
             "test_fs" => options.test_fs = true,
-            // Accepted and ignored: `-d` always copies attributes.
-            "no_copy_xattrs" => {}
+            // About the sources, and not about the file system: see `Format::drops_attributes`.
+            NO_ATTRIBUTES => {}
             "quotatype" => bail!("-E quotatype: quota is not supported; enable it afterwards with tune2fs"),
             "encoding" | "encoding_flags" => {
                 bail!("-E {name}: casefold is not supported; enable it afterwards with tune2fs")

@@ -100,6 +100,11 @@ impl Format {
         self.journal.iter().try_for_each(|list| extended::journal(&mut options, list))?;
         Ok(options)
     }
+
+    /// Whether `-E no_copy_xattrs` is given: attributes of the sources stay out of the image.
+    pub(in crate::commands) fn drops_attributes(&self) -> bool {
+        self.extended.iter().flat_map(|list| list.split(',')).any(|item| item == extended::NO_ATTRIBUTES)
+    }
 }
 
 fn usage_named(name: &str) -> Result<Usage> {
