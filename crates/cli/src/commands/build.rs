@@ -58,10 +58,11 @@ pub(crate) struct Args {
 /// The options.
 #[derive(clap::Args)]
 struct How {
-    /// Size of the image: auto, or a size with a suffix k, m, g, t
+    /// Size of the image: auto, or a size with a suffix k, m, g, t; without a suffix in bytes
     #[arg(long, default_value = "auto")]
     size: String,
-    /// Space to leave free with --size auto: a size with a suffix, or a percentage such as 10%
+    /// Space in free blocks with --size auto: a size with a suffix, without one in bytes; or a
+    /// percentage of the image, such as 10%. df shows less: Linux keeps 2 % to itself
     #[arg(long, default_value = "0")]
     free: String,
     #[command(flatten)]

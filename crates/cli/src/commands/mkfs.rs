@@ -30,6 +30,7 @@ fn features_help() -> String {
     format!(
         "Features (-O, comma-separated, ^name switches off): {}.\n\n\
          Extended options (-E): {}.\n\nJournal options (-J): {}.\n\n\
+         Without a suffix k, m, g, t: the sizes of -b, -C and -i are in bytes; resize=, orphan_file_size= and location= in blocks.\n\n\
          Refused by name: quota, project, casefold, encrypt, verity, journal_dev.\n\n\
          JSON: one object: image, type, dry_run, block_size, cluster_size, blocks, free_blocks, reserved_blocks, groups, \
          inodes, journal_blocks, uuid, seed, time, features, backup_superblocks.\n\n\

@@ -16,10 +16,10 @@ pub(in crate::commands) struct Format {
     /// Usage types: floppy, small, default, big, huge, news, largefile, largefile4, hurd
     #[arg(short = 'T', long, value_delimiter = ',')]
     usage: Vec<String>,
-    /// Block size: 1024 to 65536
+    /// Block size in bytes: 1024 to 65536
     #[arg(short = 'b', long)]
     block_size: Option<String>,
-    /// Cluster size (needs -O bigalloc)
+    /// Cluster size in bytes (needs -O bigalloc)
     #[arg(short = 'C', long)]
     cluster_size: Option<String>,
     /// Feature edits: name switches on, ^name off, none clears
@@ -43,7 +43,7 @@ pub(in crate::commands) struct Format {
     /// Bytes per inode
     #[arg(short = 'i', long)]
     bytes_per_inode: Option<String>,
-    /// Inode size: 128 to the block size
+    /// Inode size in bytes: 128 to the block size
     #[arg(short = 'I', long)]
     inode_size: Option<u32>,
     /// Percent of blocks reserved for root
