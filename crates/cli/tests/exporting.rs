@@ -92,8 +92,10 @@ fn what_is_there_stays() {
     let folder = image();
     let at = folder.path();
     fs::write(at.join("there.tar"), "others").unwrap();
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 9] = [
         (&["export", "tree.img", "there.tar"], 8, "--force"),
+        (&["export", "tree.img", "new.tar.xz"], 2, ".tar, .tar.gz, .tgz, .tar.zst, .tar.zstd, .tzst"),
+        (&["export", "tree.img", "new.zip", "--as", "tar"], 2, "--as dir"),
         (&["export", "tree.img", "tree"], 8, "is not empty"),
         (&["export", "tree.img", "tree", "--as", "oci"], 8, "is not empty"),
         (&["export", "tree.img", "-", "--as", "dir"], 2, "no directory"),

@@ -42,7 +42,8 @@ pub(crate) struct Args {
     path: OsString,
     /// A directory (dir), a tar archive (tar), or an OCI image layout with one layer (oci); the
     /// last is a directory, or on standard output an archive of it [default: tar for - and for
-    /// names ending in .tar, .tgz or .tzst, else dir]
+    /// names ending in .tar, .tar.gz, .tgz, .tar.zst or .tzst, else dir; names of other archives,
+    /// such as x.tar.xz, are refused]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,
     /// Compress the archive or the layer with gz, zst or none [default: by the name of the archive;
@@ -91,10 +92,17 @@ const ENDINGS: [(&str, Compression); 6] = [
     (".tzst", Compression::Zstd),
 ];
 
+/// File name endings of archives that cannot be written. So are all endings behind `.tar` that
+/// [`ENDINGS`] does not have.
+const FOREIGN_ENDINGS: [&str; 8] = [".txz", ".tbz", ".tbz2", ".tlz", ".zip", ".7z", ".rar", ".cpio"];
+
 impl Args {
     /// Exports.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let ending = self.ending();
+        if matches!(self.kind, None | Some(Kind::Tar)) && self.compress.is_none() {
+            self.refuse_foreign_archive()?;
+        }
         let is_archive = self.is_printed() || ending.is_some();
         let kind = self.kind.unwrap_or(if is_archive { Kind::Tar } else { Kind::Dir });
         if kind == Kind::Dir {
@@ -127,6 +135,25 @@ impl Args {
     fn ending(&self) -> Option<Compression> {
         let name = self.dest.as_os_str().to_str()?;
         ENDINGS.iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, how)| *how)
+    }
+
+    /// Refuses a name that asks for an archive of a kind that cannot be written.
+    fn refuse_foreign_archive(&self) -> Result<()> {
+        let name =
+            self.dest.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+        let (stem, last) = name.rsplit_once('.').unwrap_or((name.as_str(), ""));
+        let is_tar = stem.ends_with(".tar") && !last.is_empty();
+        let is_foreign = is_tar || FOREIGN_ENDINGS.iter().any(|ending| name.ends_with(ending));
+        if self.ending().is_some() || !is_foreign || self.dest.is_dir() {
+            return Ok(());
+        }
+        let known = ENDINGS.map(|(ending, _)| ending).join(", ");
+        Err(UsageError::new(format!(
+            "{}: such an archive cannot be written; names ending in {known} can; \
+             for a directory of this name give --as dir",
+            self.dest.display()
+        ))
+        .into())
     }
 
     /// The requested directory's content becomes the destination's content.
