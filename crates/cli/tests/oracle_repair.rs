@@ -47,9 +47,13 @@ fn a_plan_writes_nothing_and_a_repair_can_be_taken_back() {
     assert_eq!(code(&["check", "-n", name]), 0);
     let undo = folder.path().join("image.undo");
     assert!(undo.exists());
-    // An existing undo file is not overwritten.
-    assert_eq!(code(&["check", "-y", name]), 8);
-    assert_eq!(code(&["undo", name, undo.to_str().unwrap()]), 0);
+    // An existing undo file is not overwritten, and refused before the work.
+    let refused = blockyard(&["check", "-y", name]);
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(8), 0));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("image.undo: is there from an earlier"));
+    let undone = blockyard(&["undo", name, undo.to_str().unwrap()]);
+    assert_eq!(undone.status.code(), Some(0));
+    assert!(String::from_utf8(undone.stdout).unwrap().contains("image.undo is no longer needed"));
     assert!(std::fs::read(&image).unwrap() == before, "the image is not what it was");
     // Half an undo file is invalid, and nothing is written.
     let half = std::fs::read(&undo).unwrap();

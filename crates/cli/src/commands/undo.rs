@@ -11,7 +11,8 @@ use super::{Output, image};
 /// Arguments of `blockyard undo`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "JSON: one object: bytes (written back).\n\nExit codes: 0 done, 2 wrong usage, 8 the image cannot be \
+    after_help = "The undo file stays. Remove it once the image is as you want it: while it is there, the next repair of \
+                        the image is refused.\n\nJSON: one object: bytes (written back).\n\nExit codes: 0 done, 2 wrong usage, 8 the image cannot be \
                         written, or the file is not an undo file of it."
 )]
 pub(crate) struct Args {
@@ -33,7 +34,7 @@ impl Args {
         if output.json {
             println!("{}", serde_json::json!({ "bytes": bytes }));
         } else if !output.quiet {
-            println!("{bytes} bytes written back");
+            println!("{bytes} bytes written back; {} is no longer needed", self.file.display());
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -23,16 +23,19 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         image::refuse_partitioned(&args.image, &device)?;
     }
     let name = args.image.display();
-    let device = if args.yes { made_longer(args, device)? } else { device };
     if args.preen && !args.force && blockyard_check::is_marked_clean(&device) {
         if !output.quiet {
             println!("{name}: clean");
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let superblock = args.superblock.map(|block| Place { block, block_size: args.block_size });
     // As in e2fsck, -f still runs the whole check.
-    if args.extended.contains(&Extended::JournalOnly) && !args.force {
+    let only_replays = args.extended.contains(&Extended::JournalOnly) && !args.force;
+    // An undo file that is in the way is refused before the work.
+    let undo = if args.plan || only_replays { None } else { undo_file(args)? };
+    let device = if args.yes { made_longer(args, device)? } else { device };
+    let superblock = args.superblock.map(|block| Place { block, block_size: args.block_size });
+    if only_replays {
         return replay_only(args, output, &Devices { image: &device, journal: journal.as_ref() });
     }
     let watch = args.lines()?.unwrap_or_default();
@@ -54,7 +57,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         figures::print_costs(&plan.costs, &name.to_string(), output);
     }
     if args.preen {
-        return preen(args, output, &plan, &devices);
+        return preen(args, output, &plan, &devices, undo);
     }
     let left = plan.after.as_ref().unwrap_or(&plan.before);
     if left.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT) {
@@ -70,7 +73,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         let clean = plan.before.examined && plan.before.is_clean();
         return Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(EXIT_UNCORRECTED) });
     }
-    let done = carry_out(args, &plan, &devices)?;
+    let done = carry_out(args, &plan, &devices, undo)?;
     write_lost(args, &plan.actions, output)?;
     summary(output, &plan, &done);
     print_vitals(args, &plan, output);
@@ -205,7 +208,13 @@ struct Done {
 
 /// Makes only safe repairs. If anything else is wrong, only the journal is replayed and the error
 /// mark written.
-fn preen(args: &Args, output: &Output, plan: &Plan<'_>, devices: &Devices<'_>) -> anyhow::Result<ExitCode> {
+fn preen(
+    args: &Args,
+    output: &Output,
+    plan: &Plan<'_>,
+    devices: &Devices<'_>,
+    undo: Option<PathBuf>,
+) -> anyhow::Result<ExitCode> {
     let device = devices.image;
     let name = args.image.display();
     if plan.preening() == Preening::Clean {
@@ -221,7 +230,7 @@ fn preen(args: &Args, output: &Output, plan: &Plan<'_>, devices: &Devices<'_>) -
         Preening::Stops(finding) => {
             println!("{name}: {} {}: {}", finding.code, finding.site, finding.code.text());
             println!("{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY (blockyard check, without -p)");
-            if let Some(path) = undo_file(args)?.filter(|_| plan.is_replayed()) {
+            if let Some(path) = undo.filter(|_| plan.is_replayed()) {
                 plan.save_undo(device, &path).with_context(|| path.display().to_string())?;
             }
             plan.stop(device, devices.journal())?;
@@ -232,7 +241,7 @@ fn preen(args: &Args, output: &Output, plan: &Plan<'_>, devices: &Devices<'_>) -
             for action in plan.actions.iter().filter(|_| !output.quiet) {
                 println!("{name}: {}", text(action));
             }
-            carry_out(args, plan, devices)?;
+            carry_out(args, plan, devices, undo)?;
             write_lost(args, &plan.actions, output)?;
         }
     }
@@ -243,9 +252,13 @@ fn preen(args: &Args, output: &Output, plan: &Plan<'_>, devices: &Devices<'_>) -
 }
 
 /// Saves what will be overwritten, then writes the plan.
-fn carry_out(args: &Args, plan: &Plan<'_>, devices: &Devices<'_>) -> anyhow::Result<Done> {
+fn carry_out(
+    args: &Args,
+    plan: &Plan<'_>,
+    devices: &Devices<'_>,
+    undo: Option<PathBuf>,
+) -> anyhow::Result<Done> {
     let device = devices.image;
-    let undo = undo_file(args)?;
     if plan.is_empty() {
         discard(args, plan, device)?;
         return Ok(Done { blocks: 0, written: false, undo: None });
@@ -274,29 +287,34 @@ fn discard(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<
 }
 
 /// The undo file: for image files next to the image, unless refused; for devices and with -p only
-/// on request.
+/// on request. Refused if it exists.
 fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
-    if let Some(path) = &args.undo {
-        return Ok(Some(path.clone()));
-    }
     let file = args.image.file();
-    if args.no_undo || args.preen || !file.is_file() {
-        return Ok(None);
-    }
-    let mut name = file.as_os_str().to_owned();
-    name.push(".undo");
-    let path = PathBuf::from(name);
-    if path.exists() {
-        bail!("{}: exists; move it away, name another with -z, or take --no-undo", path.display());
+    let path = match &args.undo {
+        Some(path) => path.clone(),
+        None if args.no_undo || args.preen || !file.is_file() => return Ok(None),
+        None => with_ending(file, ".undo"),
+    };
+    let of_journal = args.journal_device.as_ref().map(|_| journal_undo(&path));
+    if let Some(there) = std::iter::once(&path).chain(&of_journal).find(|path| path.exists()) {
+        bail!(
+            "{}: is there from an earlier repair; remove it if you do not want to undo that, \
+             name another file with -z, or give --no-undo",
+            there.display()
+        );
     }
     Ok(Some(path))
 }
 
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
 /// The undo file of a separate journal device: next to the image's.
 fn journal_undo(undo: &Path) -> PathBuf {
-    let mut name = undo.as_os_str().to_owned();
-    name.push(".journal");
-    PathBuf::from(name)
+    with_ending(undo, ".journal")
 }
 
 fn print_actions(actions: &[Action], output: &Output) {
