@@ -64,8 +64,11 @@ pub(crate) struct Args {
     /// optimised here
     #[arg(short = 'E', long = "extended", value_name = "OPTION", value_delimiter = ',')]
     extended: Vec<Extended>,
-    /// Write everything that was removed, truncated, moved or is doubtful to a file, one per line:
-    /// cost, inode, path, what
+    /// List in a file what the repair costs, one change per line: cost, inode, path, what, and the
+    /// bytes of the file if known. The cost is removed (a name or an inode), cut (a part of content
+    /// or attributes), doubtful (content may be damaged or another file's), or moved (a name or a
+    /// place). Corrected metadata is not listed. A lost inode table is one line, and so is each
+    /// name that led to it
     #[arg(long, value_name = "FILE")]
     lost: Option<PathBuf>,
     /// Save overwritten blocks in this file, for `blockyard undo` [default with -y: IMAGE.undo for
