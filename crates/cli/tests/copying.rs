@@ -200,7 +200,9 @@ fn a_slash_at_the_end_means_a_directory() {
     let file = folder.path().join("file");
     std::fs::write(&file, "x").unwrap();
     let file = text(&file);
-    assert!(fails(&["put", &image, file, "/new/"], 1).contains("/new/: not a directory"));
+    assert!(fails(&["put", &image, file, "/new/"], 1).contains("/new/: not a directory: /new is missing"));
+    let hint = "/some/new/name: no such file or directory: /some is missing; `blockyard mkdir -p` makes it";
+    assert!(fails(&["put", &image, file, "/some/new/name"], 1).contains(hint));
     done(&["put", &image, file, "/file"]);
     for arguments in [
         &["put", &image, file, "/file/"][..],

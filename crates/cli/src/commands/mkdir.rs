@@ -11,7 +11,7 @@ use blockyard_inspect::path::{LastLink, components};
 use serde_json::json;
 
 use super::owner::{Ids, Owner};
-use super::volume::{self, AtPath, Place, Volume};
+use super::volume::{self, AtPath, Entry, Place, Volume};
 use super::{Output, image, names};
 
 /// Arguments of `blockyard mkdir`.
@@ -60,8 +60,7 @@ impl Args {
 
     fn make(&self, volume: &Volume<'_>, path: &[u8], owner: Ids) -> Result<()> {
         if !self.parents {
-            let (parent, name) = volume.parent(path)?;
-            let place = Place { parent, name: name.to_vec(), path: path.to_vec() };
+            let place = volume.exactly(path, Entry::Directory)?;
             one(volume, &place, self.mode, owner)?;
             return Ok(());
         }

@@ -42,12 +42,14 @@ pub(super) struct Options {
     pub(super) time: Option<i64>,
 }
 
-/// Why a name failed: its path, and the error.
+/// Why a name failed: its path, the error, and what may help.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: {error}")]
+#[error("{path}: {error}{hint}")]
 pub(super) struct NameError {
     path: String,
     error: Error,
+    /// Empty if nothing is known to help.
+    hint: String,
 }
 
 impl NameError {
@@ -70,7 +72,11 @@ pub(super) trait AtPath<T> {
 
 impl<T> AtPath<T> for blockyard_engine::Result<T> {
     fn at(self, path: &[u8]) -> Result<T, NameError> {
-        self.map_err(|error| NameError { path: String::from_utf8_lossy(path).into_owned(), error })
+        self.map_err(|error| NameError {
+            path: String::from_utf8_lossy(path).into_owned(),
+            error,
+            hint: String::new(),
+        })
     }
 }
 
@@ -234,10 +240,38 @@ impl<'a> Volume<'a> {
     /// directory can be there.
     pub(super) fn exactly(&self, path: &[u8], entry: Entry) -> Result<Place, NameError> {
         if names_directory(path) && entry == Entry::Other {
-            return Err(Error::NotDirectory).at(path);
+            return Err(Error::NotDirectory).at(path).map_err(|failed| self.naming_missing(failed, path));
         }
-        let (parent, name) = self.parent(path)?;
+        let (parent, name) = self.parent(path).map_err(|failed| self.naming_missing(failed, path))?;
         Ok(Place { parent, name: name.to_vec(), path: path.to_vec() })
+    }
+
+    /// The existing directory that a path names as a destination.
+    pub(super) fn directory(&self, path: &[u8]) -> Result<InodeNr, NameError> {
+        self.resolve(path, LastLink::Follow).map_err(|failed| self.naming_missing(failed, path))
+    }
+
+    /// The error of a destination, with the directory of its path that has to be made first.
+    fn naming_missing(&self, mut failed: NameError, path: &[u8]) -> NameError {
+        if let Some(missing) = self.missing_directory(path).filter(|_| failed.is_missing()) {
+            let missing = String::from_utf8_lossy(&missing).into_owned();
+            failed.hint = format!(": /{missing} is missing; `blockyard mkdir -p` makes it");
+        }
+        failed
+    }
+
+    /// The beginning of a path whose last name is missing, without a leading slash; `None` also
+    /// for a link that leads nowhere.
+    fn missing_directory(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let names: Vec<&[u8]> = components(path).collect();
+        for count in 1..=names.len() {
+            let found = |last| path::walk(&Walk(&self.fs), names[..count].iter().copied(), last);
+            if matches!(found(LastLink::Follow), Err(Error::NotFound)) {
+                let is_missing = matches!(found(LastLink::Keep), Err(Error::NotFound));
+                return is_missing.then(|| names[..count].join(&b'/'));
+            }
+        }
+        None
     }
 
     /// Splits the operands into the sources and the destination in the image, which is the last
@@ -246,7 +280,7 @@ impl<'a> Volume<'a> {
         let (dest, sources) = paths.split_last().context("no path is given")?;
         let dest = image::path_bytes(dest);
         if sources.len() > 1 {
-            let inode = self.resolve(dest, LastLink::Follow)?;
+            let inode = self.directory(dest)?;
             if self.kind(inode).at(dest)? != FileType::Directory {
                 return Err(Error::NotDirectory).at(dest).map_err(Into::into);
             }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::{Error, NewInode};
-use blockyard_inspect::path::{LastLink, join};
+use blockyard_inspect::path::join;
 use walkdir::WalkDir;
 
 use super::Copy;
@@ -82,7 +82,7 @@ impl Copy<'_, '_> {
         dest: &[u8],
     ) -> Result<(InodeNr, Vec<u8>)> {
         let (found, path) = match place {
-            None => (Some(self.volume.resolve(dest, LastLink::Follow)?), dest.to_vec()),
+            None => (Some(self.volume.directory(dest)?), dest.to_vec()),
             Some(place) => (self.volume.find(place.parent, &place.name).at(&place.path)?, place.path.clone()),
         };
         let inode = match (found, place) {
