@@ -197,8 +197,9 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Mkfs`] for invalid options; [`Error::TooSmall`]; [`Error::Refused`] for content
-    /// that the options cannot hold.
+    /// that the options cannot hold, and for a lost+found with content.
     pub fn plan(&self, mut tree: Tree) -> Result<Plan> {
+        tree.settle_lost_found()?;
         let newest = tree.clamp_times(self.time.unwrap_or(i64::MAX));
         let mut options = self.options.clone();
         // 128-byte inodes cannot hold later times.
@@ -480,6 +481,20 @@ impl Tree {
             };
             return Err(Error::Refused { path: self.host_path_of(id), reason });
         }
+        Ok(())
+    }
+
+    /// The new file system has its own lost+found: an empty one of the tree is left out, and
+    /// anything else of that name is refused.
+    fn settle_lost_found(&mut self) -> Result<()> {
+        let Some(id) = self.find(b"lost+found") else { return Ok(()) };
+        let node = self.node(id);
+        if node.kind != FileType::Directory || !self.directory(node.directory).nodes.is_empty() {
+            let reason = "every image has an empty directory of this name; move this one elsewhere, or leave \
+                          it out (--exclude /lost+found)";
+            return Err(Error::Refused { path: self.host_path_of(id), reason: reason.to_owned() });
+        }
+        self.forget(b"lost+found");
         Ok(())
     }
 

@@ -113,6 +113,27 @@ fn what_is_there_stays() {
     assert_eq!(fs::read_dir(at).unwrap().count(), 3, "nothing else is left");
 }
 
+/// Every image has a lost+found of its own. One with content can be compared, and is built from no
+/// source: two entries of one name would be in the root.
+#[test]
+fn a_lost_found_with_content_is_not_built() {
+    let folder = image();
+    let at = folder.path();
+    done(at, &["build", "tree", "roomy.img", "--free", "1m", "-N", "64"]);
+    fs::create_dir(at.join("tree/lost+found")).unwrap();
+    fs::write(at.join("tree/lost+found/x"), "x").unwrap();
+    let compared = blockyard(at, &["diff", "tree", "roomy.img"]);
+    assert_eq!(compared.status.code(), Some(1), "{}", text(&compared.stderr));
+    assert!(text(&compared.stdout).contains("/lost+found: only in the first (directory)"));
+    done(at, &["put", "roomy.img", "tree/small", "/lost+found/"]);
+    for source in ["tree", "roomy.img"] {
+        let refused = blockyard(at, &["build", source, "new.img"]);
+        assert_eq!(refused.status.code(), Some(8), "{source}");
+        assert!(text(&refused.stderr).contains("--exclude /lost+found"), "{}", text(&refused.stderr));
+        done(at, &["build", source, "new.img", "-F", "--exclude", "/lost+found"]);
+    }
+}
+
 #[test]
 fn differences_are_told_and_counted_by_the_exit_code() {
     let folder = image();

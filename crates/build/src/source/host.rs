@@ -37,8 +37,7 @@ impl Tree {
     /// relative path is resolved repeatedly, so the working directory must not change meanwhile.
     ///
     /// # Errors
-    /// [`Error::Source`] if something cannot be read; [`Error::Refused`] for anything that no image
-    /// can hold.
+    /// [`Error::Source`] if something cannot be read, or is of a type that no image can hold.
     pub fn read(top: &Path, threads: usize) -> Result<Self> {
         let at = |error: Errno| Error::source(top, error);
         let top_fd = rustix::fs::open(top, DIRECTORY - OFlags::NOFOLLOW, Mode::empty()).map_err(at)?;
@@ -213,9 +212,9 @@ impl<'a> Reader<'a> {
         let mut directory = Directory::default();
         directory.nodes.reserve_exact(names.len());
         for name in names {
-            // The new file system has its own lost+found.
-            let is_own = self.number == 0 && &*name == b"lost+found";
-            if is_own && self.is_empty_directory(&fd, &name)? {
+            // An empty lost+found counts as none: every file system has its own.
+            let may_be_own = self.number == 0 && &*name == b"lost+found";
+            if may_be_own && self.is_empty_directory(&fd, &name)? {
                 continue;
             }
             self.add(&mut directory, fd.as_fd(), &name)?;
@@ -224,15 +223,12 @@ impl<'a> Reader<'a> {
     }
 
     fn is_empty_directory(&self, fd: &OwnedFd, name: &[u8]) -> Result<bool> {
-        let opened = rustix::fs::openat(fd, name, DIRECTORY, Mode::empty());
-        let inside = opened.map_err(|error| self.failed(name, error))?;
-        let inside = names(&inside).map_err(|error| self.failed(name, error))?;
-        if inside.is_empty() {
-            return Ok(true);
-        }
-        let path = self.tree.host_path(name);
-        let reason = "the image has a lost+found of its own; move what is in this one".to_owned();
-        Err(Error::Refused { path, reason })
+        let inside = match rustix::fs::openat(fd, name, DIRECTORY, Mode::empty()) {
+            Ok(opened) => names(&opened).map_err(|error| self.failed(name, error))?,
+            Err(Errno::NOTDIR | Errno::LOOP) => return Ok(false),
+            Err(error) => return Err(self.failed(name, error)),
+        };
+        Ok(inside.is_empty())
     }
 
     fn add(&self, directory: &mut Directory, fd: BorrowedFd<'_>, name: &[u8]) -> Result<()> {

@@ -366,7 +366,7 @@ impl Staging {
 
     /// Converts to a tree whose content is read from `origin`.
     pub(super) fn into_tree(mut self, origin: Origin) -> Result<Tree> {
-        self.drop_lost_found()?;
+        self.drop_empty_lost_found();
         let root = node(&self.inodes[ROOT].what, Text::default());
         let mut tree = Tree {
             top: self.source.clone(),
@@ -398,14 +398,12 @@ impl Staging {
         Ok(tree)
     }
 
-    /// The new file system has its own lost+found.
-    fn drop_lost_found(&mut self) -> Result<()> {
-        let Some(own) = self.inodes[ROOT].names.get(&b"lost+found"[..]) else { return Ok(()) };
-        if self.is_directory(own.inode) && self.inodes[own.inode].names.is_empty() {
+    /// An empty lost+found counts as none: every file system has its own.
+    fn drop_empty_lost_found(&mut self) {
+        let own = self.inodes[ROOT].names.get(&b"lost+found"[..]).map(|own| own.inode);
+        if own.is_some_and(|own| self.is_directory(own) && self.inodes[own].names.is_empty()) {
             self.inodes[ROOT].names.remove(&b"lost+found"[..]);
-            return Ok(());
         }
-        Err(self.refused(b"lost+found", "the image has a lost+found of its own; move what is in this one"))
     }
 
     fn add(&self, directory: &mut Directory, name: &[u8], inode: usize) {
