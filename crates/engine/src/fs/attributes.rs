@@ -199,8 +199,9 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for
-    /// immutable and append-only files; [`Error::NoSpace`] for permissions if the access control
-    /// list lies in an inode of its own; as [`FileSystem::attributes`].
+    /// immutable and append-only files. New permissions need space if the access control list lies
+    /// in a block that other inodes share, or in an inode of its own: [`Error::NoSpace`], and for
+    /// an inode [`Error::NoInodes`]. Also as [`FileSystem::attributes`].
     pub fn set_attributes(
         &self,
         ctx: &OpContext,
