@@ -44,7 +44,7 @@ pub use finding::{Finding, Site};
 pub use meter::PassCost;
 pub use repair::{
     Action, Applied, Cost, Ending, Plan, Preening, RepairOptions, UndoError, Wish, claimed_bytes,
-    is_marked_clean, plan, plan_with_journal, undo,
+    is_clean_once_replayed, is_marked_clean, plan, plan_with_journal, undo,
 };
 pub use vitals::Vitals;
 

@@ -49,7 +49,7 @@ use std::ops::Range;
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::InodeNr;
 
-pub use apply::{Applied, is_marked_clean};
+pub use apply::{Applied, is_clean_once_replayed, is_marked_clean};
 pub use log::{Action, Cost};
 pub use preen::{Ending, Preening};
 pub use undo::{UndoError, undo};

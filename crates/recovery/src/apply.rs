@@ -19,7 +19,7 @@ use crate::superblock_file;
 const GATHER: usize = 1 << 20;
 
 /// Reads a block as it belongs home.
-fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -> Result<()> {
+pub(crate) fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -> Result<()> {
     log.read(logged.log_block, block)?;
     if logged.is_escaped() {
         unescape(block);

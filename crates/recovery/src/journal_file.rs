@@ -31,21 +31,46 @@ struct FileMap {
     checksum_seed: Option<u32>,
 }
 
+/// The internal journal.
+pub(crate) struct Found {
+    pub(crate) map: JournalMap,
+    pub(crate) source: JournalSource,
+    /// Why it must not be written to: it shares a block with a bitmap or an inode table, as the
+    /// descriptors on the device say. After a replay they may say something else.
+    pub(crate) conflict: Option<Error>,
+}
+
 /// Finds the internal journal and maps all of it.
-pub(crate) fn find(
-    device: &dyn BlockDevice,
-    sb: &Superblock,
-    number: InodeNr,
-) -> Result<(JournalMap, JournalSource)> {
-    let by_inode = file_map_of_inode(device, sb, number).and_then(|file| map(device, sb, &file));
+pub(crate) fn find(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Result<Found> {
+    let by_inode = file_map_of_inode(device, sb, number)
+        .and_then(|file| Found::by_map(device, sb, &file, JournalSource::Inode));
+    let by_superblock = || {
+        let file = file_map_of_superblock(sb)?;
+        Found::by_map(device, sb, &file, JournalSource::SuperblockBackup).ok()
+    };
     match by_inode {
-        Ok(found) => Ok((found, JournalSource::Inode)),
+        Ok(found) if found.conflict.is_none() => Ok(found),
+        Ok(found) => Ok(by_superblock().filter(|other| other.conflict.is_none()).unwrap_or(found)),
         Err(Error::Device(error)) => Err(Error::Device(error)),
-        Err(error) => {
-            let Some(file) = file_map_of_superblock(sb) else { return Err(error) };
-            // The first error is the one to report: the copy only stands in.
-            map(device, sb, &file).map(|found| (found, JournalSource::SuperblockBackup)).map_err(|_| error)
-        }
+        // The first error is the one to report: the copy only stands in.
+        Err(error) => by_superblock().ok_or(error),
+    }
+}
+
+impl Found {
+    fn by_map(
+        device: &dyn BlockDevice,
+        sb: &Superblock,
+        file: &FileMap,
+        source: JournalSource,
+    ) -> Result<Self> {
+        let map = map(device, sb, file)?;
+        let on_device = |block, bytes: &mut [u8]| read(device, bytes.len(), block, 0, bytes);
+        let conflict = match metadata::keep_off_tables(sb, &map, on_device) {
+            Err(Error::Device(error)) => return Err(Error::Device(error)),
+            kept_off => kept_off.err(),
+        };
+        Ok(Self { map, source, conflict })
     }
 }
 
@@ -122,7 +147,7 @@ fn map(device: &dyn BlockDevice, sb: &Superblock, file: &FileMap) -> Result<Jour
     if let Some(shared) = mapper.tree.into_iter().find(|block| map.contains(*block)) {
         return Err(Corruption::new(CorruptionKind::JournalMapping).in_block(shared).into());
     }
-    metadata::keep_off(device, sb, &map)?;
+    metadata::keep_off_heads(sb, &map)?;
     Ok(map)
 }
 

@@ -1,25 +1,18 @@
 //! What a journal must not lie on: superblocks, descriptors, bitmaps and inode tables. A commit
 //! would overwrite them, and a replay would read them as a log.
 
-use blockyard_device::BlockDevice;
 use blockyard_disk::group_desc::RawGroupDesc;
 use blockyard_disk::{BlockCount, BlockNr, Corruption, CorruptionKind, GroupNr, Superblock};
 
 use crate::error::Result;
-use crate::journal_map::{JournalMap, read};
-
-/// Refuses a journal that shares a block with metadata in a fixed place.
-pub(crate) fn keep_off(device: &dyn BlockDevice, sb: &Superblock, map: &JournalMap) -> Result<()> {
-    keep_off_heads(sb, map)?;
-    keep_off_tables(device, sb, map)
-}
+use crate::journal_map::JournalMap;
 
 fn shared(block: BlockNr) -> Corruption {
     Corruption::new(CorruptionKind::JournalMapping).in_block(block)
 }
 
 /// No journal block may be a superblock or a descriptor.
-fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Corruption> {
+pub(crate) fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Corruption> {
     let geometry = sb.geometry();
     for run in map.runs() {
         let last = BlockNr::new(run.end.raw() - 1);
@@ -36,8 +29,13 @@ fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Corruption> {
 }
 
 /// No journal block may be in a bitmap or an inode table. A descriptor with a wrong checksum is not
-/// evidence: the right one may be in the log.
-fn keep_off_tables(device: &dyn BlockDevice, sb: &Superblock, map: &JournalMap) -> Result<()> {
+/// evidence. `read_block` fills a block of the file system: a log that waits may hold the right
+/// descriptors.
+pub(crate) fn keep_off_tables(
+    sb: &Superblock,
+    map: &JournalMap,
+    mut read_block: impl FnMut(BlockNr, &mut [u8]) -> Result<()>,
+) -> Result<()> {
     let geometry = sb.geometry();
     let table_blocks = BlockCount::new(geometry.inode_table_blocks());
     let mut block = vec![0; geometry.block_size()];
@@ -45,7 +43,7 @@ fn keep_off_tables(device: &dyn BlockDevice, sb: &Superblock, map: &JournalMap) 
     for group in geometry.all_groups() {
         let (number, offset) = sb.descriptor_place(group);
         if held != Some(number) {
-            read(device, block.len(), number, 0, &mut block)?;
+            read_block(number, &mut block)?;
             held = Some(number);
         }
         let bytes = &block[offset..offset + sb.desc_size()];

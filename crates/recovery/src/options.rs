@@ -7,8 +7,8 @@ pub enum OnDamage {
     /// Write nothing and return [`Error::Damaged`](crate::Error::Damaged).
     #[default]
     Refuse,
-    /// Replay what is good, empty the log, and mark the file system as having errors. This is for a
-    /// checker.
+    /// Replay what is good, empty the log, and mark the file system as having errors. The log may
+    /// share blocks with bitmaps or inode tables. This is for a checker.
     ReplayGood,
 }
 

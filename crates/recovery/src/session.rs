@@ -8,14 +8,14 @@ use blockyard_disk::{Compat, Incompat, TxnId};
 use zerocopy::FromBytes;
 
 use crate::error::{Error, Result};
-use crate::journal_file;
-use crate::journal_map::JournalMap;
+use crate::journal_file::{self, Found};
+use crate::journal_map::{JournalMap, read};
 use crate::log::Log;
 use crate::options::{OnDamage, Options, Unflagged};
 use crate::plan::{self, Plan};
 use crate::report::{JournalSource, JournalState, JournalStatus, Report};
 use crate::scan::{self, Scan};
-use crate::{apply, superblock_file};
+use crate::{apply, metadata, superblock_file};
 
 /// A file system whose superblock and journal are verified. Nothing has been written.
 pub struct Session<'a> {
@@ -44,9 +44,12 @@ impl<'a> Session<'a> {
         let Some(inode) = superblock.journal_inode() else {
             return Err(Error::ExternalJournal { uuid: superblock.raw().s_journal_uuid });
         };
-        let (map, source) = journal_file::find(device, &superblock, inode)?;
+        let Found { map, source, conflict } = journal_file::find(device, &superblock, inode)?;
         let log = open_log(device, superblock.geometry().block_size(), map, 0)?;
-        Ok(Self::assemble(device, superblock, Some((log, source))))
+        match conflict {
+            Some(error) if log.superblock.start().is_none() => Err(error),
+            _ => Ok(Self::assemble(device, superblock, Some((log, source)))),
+        }
     }
 
     /// As [`open`](Self::open), for a file system whose journal is on a device of its own.
@@ -124,6 +127,9 @@ impl<'a> Session<'a> {
         if options.on_damage == OnDamage::Refuse && !plan.damage.is_empty() {
             return Err(Error::Damaged(plan.damage));
         }
+        if options.on_damage == OnDamage::Refuse {
+            self.keep_off_tables(log, &plan)?;
+        }
         self.carry_out(log, scan.as_ref(), &plan)?;
         report.end = scan.map(|scan| scan.end);
         report.transactions = plan.transactions;
@@ -151,6 +157,18 @@ impl<'a> Session<'a> {
             }
             _ => Ok(plan),
         }
+    }
+
+    /// Refuses a journal that shares a block with a bitmap or an inode table of the descriptors as
+    /// they are after the replay.
+    fn keep_off_tables(&self, log: &Log<'_>, plan: &Plan) -> Result<()> {
+        if self.status.source == Some(JournalSource::External) {
+            return Ok(());
+        }
+        metadata::keep_off_tables(&self.superblock, &log.map, |block, bytes| match plan.copies.get(&block) {
+            Some(logged) => apply::read_copy(log, logged, bytes),
+            None => read(self.device, bytes.len(), block, 0, bytes),
+        })
     }
 
     fn carry_out(&self, log: &Log<'_>, scan: Option<&Scan>, plan: &Plan) -> Result<()> {

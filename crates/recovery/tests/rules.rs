@@ -384,9 +384,27 @@ fn the_copy_of_the_map_in_the_superblock_stands_in() {
     assert_eq!(byte(&image.device, 2000), 1);
 }
 
+/// What the log brings home counts, not what it replaces.
+#[test]
+fn a_log_with_the_right_descriptor_is_replayed() {
+    let mut image = Image::new(v3(), 1, 7);
+    let mut right = vec![0; BLOCK];
+    image.device.read_at(2 * BLOCK as u64, &mut right).unwrap();
+    let mut wrong = RawGroupDesc::zeroed();
+    wrong.set_inode_table(BlockNr::new(5));
+    wrong.set_block_bitmap(BlockNr::new(JOURNAL + 700));
+    image.device.write_at(2 * BLOCK as u64, &wrong.as_bytes()[..32]).unwrap();
+    image.blocks(&[(2, right.clone())], 0);
+    image.commit(0);
+    replay(&image, &Options::default());
+    let mut now = vec![0; BLOCK];
+    image.device.read_at(2 * BLOCK as u64, &mut now).unwrap();
+    assert!(now == right);
+}
+
 #[test]
 fn a_journal_on_metadata_is_refused() {
-    let refused = |image: &Image| match inspect(&image.device) {
+    let refused = |image: &Image| match replay_to_device(&image.device, &Options::default()) {
         Err(Error::Disk(blockyard_disk::Error::Corrupt(found))) => found.kind,
         other => panic!("{other:?}"),
     };
@@ -400,6 +418,9 @@ fn a_journal_on_metadata_is_refused() {
         edit(&mut descriptor, journal(700));
         image.device.write_at(2 * BLOCK as u64, &descriptor.as_bytes()[..32]).unwrap();
         assert_eq!(refused(&image), CorruptionKind::JournalMapping);
+        let checked = Options { on_damage: OnDamage::ReplayGood, ..Options::default() };
+        replay_to_device(&image.device, &checked).unwrap();
+        assert!(inspect(&image.device).is_err(), "and it must not be written to afterwards");
     }
     // The journal's inode in a table whose end is in the journal (128 inodes of 128 bytes are 16
     // blocks).

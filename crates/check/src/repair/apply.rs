@@ -17,7 +17,7 @@
 
 use std::collections::BTreeSet;
 
-use blockyard_device::{BlockDevice, DeviceError};
+use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET};
@@ -29,6 +29,7 @@ use super::editor::{change_superblock, sound_superblock};
 use super::redo::Redo;
 use crate::code::Code;
 use crate::finding::Sink;
+use crate::replay::asks_for_recovery;
 use crate::superblock::{self, Opened};
 use crate::{descriptors, journal};
 
@@ -215,6 +216,22 @@ pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
         && !sb.ro_compat().contains(present)
         && sb.s_last_orphan.get() == 0
         && has_sound_head(device)
+}
+
+/// Whether nothing has to be checked once the journal is replayed, which this tries in memory: see
+/// [`is_marked_clean`]. False if there is nothing to replay, and for a log with any damage.
+#[must_use]
+pub fn is_clean_once_replayed(device: &dyn BlockDevice, journal: Option<&dyn BlockDevice>) -> bool {
+    if !asks_for_recovery(device) {
+        return false;
+    }
+    let image = OverlayDevice::new(device);
+    let journal = journal.map(OverlayDevice::new);
+    let session = match &journal {
+        Some(journal) => Session::open_with_journal(&image, journal),
+        None => Session::open(&image),
+    };
+    session.and_then(|session| session.replay(&Options::default())).is_ok() && is_marked_clean(&image)
 }
 
 /// Whether superblock, descriptors and the journal's head are sound.

@@ -160,7 +160,11 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
             if inode == 0 && size > 0 {
                 taken.push(range);
             }
-            list.set(Attribute { index, name, value });
+            list.set(Attribute { index, name: name.clone(), value });
+            // Entries up to the end of the area leave no room for the mark that ends them.
+            if list.area_len(home) > area.len() {
+                list.remove(index, &name);
+            }
         }
         at = end;
     }
@@ -272,4 +276,22 @@ pub(crate) fn retain(slot: &mut Slot, keep: impl Fn(&Attribute) -> bool) -> Vec<
     let fits = kept.write_inode_area(&mut slot.bytes_mut()[at..]);
     debug_assert!(fits, "fewer attributes fit");
     gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second entry ends with the area, so that nothing ends the list.
+    #[test]
+    fn what_is_salvaged_fits_into_its_area() {
+        let mut area = vec![0; 4 + 2 * 20];
+        area[..4].copy_from_slice(&0xEA02_0000u32.to_le_bytes());
+        for (at, name) in [(4, b'a'), (24, b'b')] {
+            (area[at], area[at + 1], area[at + 16]) = (1, 1, name);
+        }
+        let list = salvage(&area, Home::Inode);
+        assert_eq!(list.iter().map(|attribute| &attribute.name[..]).collect::<Vec<_>>(), [b"a"]);
+        assert!(list.write_inode_area(&mut area));
+    }
 }

@@ -34,14 +34,22 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     // An undo file that is in the way is refused before the work.
     let undo = if args.plan || only_replays { None } else { undo_file(args)? };
     let device = if args.yes { made_longer(args, device)? } else { device };
+    let devices = Devices { image: &device, journal: journal.as_ref() };
+    let may_trust = args.preen && !args.force && !args.plan && args.undo.is_none();
+    if may_trust && devices.is_clean_once_replayed() {
+        replay_only(args, output, &devices)?;
+        if !output.quiet {
+            println!("{name}: clean");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let superblock = args.superblock.map(|block| Place { block, block_size: args.block_size });
     if only_replays {
-        return replay_only(args, output, &Devices { image: &device, journal: journal.as_ref() });
+        return replay_only(args, output, &devices);
     }
     let watch = args.lines()?.unwrap_or_default();
     let check = Options { superblock, watch, ..args.threads_and_depth() };
     let mut options = RepairOptions { check, now: now(), wishes: wishes(args), ..RepairOptions::default() };
-    let devices = Devices { image: &device, journal: journal.as_ref() };
     let mut plan = devices.plan(&options);
     if !args.preen && !args.yes && !args.plan {
         plan = questions(&devices, &mut options, plan)?;
@@ -100,6 +108,10 @@ struct Devices<'d> {
 impl<'d> Devices<'d> {
     fn journal(&self) -> Option<&'d dyn BlockDevice> {
         self.journal.map(|journal| -> &dyn BlockDevice { journal })
+    }
+
+    fn is_clean_once_replayed(&self) -> bool {
+        blockyard_check::is_clean_once_replayed(self.image, self.journal())
     }
 
     fn plan(&self, options: &RepairOptions) -> Planned<'d> {
