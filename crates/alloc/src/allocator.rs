@@ -103,7 +103,7 @@ impl<B: Backend> Allocator<B> {
                 config.geometry.clusters_per_group(),
             )?,
             locality: (0..config.cpus).map(|_| locality()).collect(),
-            streams: StreamGoals::new(&policy, config.cpus, &config.geometry, Arc::clone(&md)),
+            streams: StreamGoals::new(&policy, config.cpus, &config.geometry, facts, Arc::clone(&md)),
             cursors: Cursors::new(config),
             windows: Windows::new(),
             frees: Frees::new(&policy, groups, config.cpus, Arc::clone(&md)),

@@ -10,6 +10,7 @@ use blockyard_disk::num::{join32, low32, u32_from_u64, u32_from_usize, u64_from_
 use blockyard_disk::{Geometry, GroupNr, InodeNr};
 use blockyard_sync::{Atomic, Backend, CachePadded, CpuSlot, Ordering};
 
+use crate::config::GroupFacts;
 use crate::goals::lanes::past_metadata;
 use crate::md::Md;
 use crate::policy::Policy;
@@ -39,30 +40,33 @@ pub(crate) struct StreamGoals<B: Backend> {
 }
 
 impl<B: Backend> StreamGoals<B> {
-    pub(crate) fn new(policy: &Policy, cpus: u32, geometry: &Geometry, md: Arc<Md<B>>) -> Self {
-        let (groups, flex) = (geometry.groups(), geometry.flex_size());
+    pub(crate) fn new(
+        policy: &Policy,
+        cpus: u32,
+        geometry: &Geometry,
+        facts: &[GroupFacts],
+        md: Arc<Md<B>>,
+    ) -> Self {
+        let groups = geometry.groups();
         let count = match policy.slots {
             Slots::One | Slots::Inode | Slots::None => 1,
             Slots::Hashed if policy.stream_goals > 0 => policy.stream_goals,
             Slots::Hashed => cpus.min(groups.div_ceil(4)).max(1),
             Slots::Cpus => cpus.max(1),
         };
-        let first = |slot: u32| match policy.slot_start {
-            SlotStart::Zero => 0,
-            SlotStart::Zones => {
-                let zone = u32_from_u64(u64_from_u32(slot) * u64_from_u32(groups) / u64_from_u32(count));
-                past_metadata(zone, flex, groups)
-            }
+        let firsts = match policy.slot_start {
+            SlotStart::Zero => vec![0; usize_from_u32(count)],
+            SlotStart::Zones => zone_starts(count, geometry, facts),
         };
-        debug_assert!((0..count).all(|slot| first(slot) < groups), "a goal starts outside the file system");
         Self {
             groups,
             kind: policy.slots,
             lock: (policy.slot_lock == SlotLock::Md).then_some(md),
             ordered: policy.slot_lock == SlotLock::AcquireRelease,
-            slots: (0..count)
-                .map(|slot| {
-                    let word = join32(first(slot), 0);
+            slots: firsts
+                .into_iter()
+                .map(|first| {
+                    let word = join32(first, 0);
                     CachePadded::new(B::on_line("stream goal", || B::AtomicU64::new(word)))
                 })
                 .collect(),
@@ -112,5 +116,40 @@ impl<B: Backend> StreamGoals<B> {
                 drop(guard);
             }
         }
+    }
+}
+
+/// Where the streams of `count` zones of equal width start: in the first group of the zone that is
+/// not left to metadata. If that is full, as where the journal lies, they start in the middle of
+/// another zone: the start of the next one belongs to other streams.
+fn zone_starts(count: u32, geometry: &Geometry, facts: &[GroupFacts]) -> Vec<u32> {
+    let (groups, flex) = (geometry.groups(), geometry.flex_size());
+    let zone = |slot: u32| u32_from_u64(u64_from_u32(slot) * u64_from_u32(groups) / u64_from_u32(count));
+    let has_room = |group: &u32| facts[usize_from_u32(*group)].free > 0;
+    let half = groups / count / 2;
+    let mut middles = (0..count).map(|slot| past_metadata(zone(slot) + half, flex, groups)).filter(has_room);
+    let start = |slot| {
+        let start = past_metadata(zone(slot), flex, groups);
+        if has_room(&start) { start } else { middles.next().unwrap_or(start) }
+    };
+    (0..count).map(start).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryBitmaps;
+
+    #[test]
+    fn streams_of_a_zone_that_starts_full_begin_in_the_middle_of_another() {
+        let geometry = MemoryBitmaps::plain_geometry(64, 4);
+        let mut facts = MemoryBitmaps::new(geometry, 10).facts();
+        assert_eq!(zone_starts(8, &geometry, &facts), [1, 8, 17, 24, 33, 40, 49, 56]);
+        facts[16..24].iter_mut().for_each(|facts| facts.free = 0);
+        assert_eq!(zone_starts(8, &geometry, &facts), [1, 8, 4, 24, 33, 40, 49, 56]);
+        facts[24..32].iter_mut().for_each(|facts| facts.free = 0);
+        assert_eq!(zone_starts(8, &geometry, &facts), [1, 8, 4, 12, 33, 40, 49, 56]);
+        facts.iter_mut().for_each(|facts| facts.free = 0);
+        assert_eq!(zone_starts(8, &geometry, &facts), [1, 8, 17, 24, 33, 40, 49, 56], "nowhere to go");
     }
 }
