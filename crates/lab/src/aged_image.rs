@@ -67,6 +67,9 @@ pub struct Lived {
     pub row: LifeRow,
     /// The verdict of the judges.
     pub verdict: Verdict,
+    /// Bytes that files take, over those that they may grow to. A life that was long enough comes
+    /// near 1.
+    pub fullness: f64,
     device: Arc<MemoryDevice>,
 }
 
@@ -86,6 +89,7 @@ pub fn lived(bytes: u64, options: &mkfs::Options, ageing: &Ageing, who: &Circums
     let mut verdict = Verdict::default();
     verdict.check(&*device)?;
     verdict.e2fsck(|path| Ok(device.save(path)?))?;
+    let fullness = count_as_f64(deeds.taken_bytes) / count_as_f64(deeds.most_bytes.max(1));
     let row = LifeRow {
         workload: "age",
         life: ageing.to_string(),
@@ -107,7 +111,7 @@ pub fn lived(bytes: u64, options: &mkfs::Options, ageing: &Ageing, who: &Circums
         seconds,
         kept_mib: count_as_f64(device.resident_bytes() >> 10) / 1024.0,
     };
-    Ok(Lived { row, verdict, device })
+    Ok(Lived { row, verdict, fullness, device })
 }
 
 impl Lived {

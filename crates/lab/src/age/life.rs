@@ -95,6 +95,10 @@ pub struct Deeds {
     pub files: u64,
     /// Operations that found no space.
     pub no_room: u64,
+    /// Bytes that files take at the end.
+    pub taken_bytes: u64,
+    /// Bytes that files may grow to.
+    pub most_bytes: u64,
 }
 
 impl Deeds {
@@ -234,6 +238,8 @@ impl Life {
     /// Writes everything to the device.
     pub(super) fn end(mut self) -> Result<Deeds> {
         self.deeds.files = self.kinds.iter().map(|files| u64_from_usize(files.files.len())).sum();
+        self.deeds.taken_bytes = self.kinds.iter().map(|files| files.taken).sum();
+        self.deeds.most_bytes = self.kinds.iter().map(|files| files.most).sum();
         self.fs.close(&context(0)).context("close the image")?;
         Ok(self.deeds)
     }

@@ -15,6 +15,9 @@ use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
 
+/// Below this fullness a life was too short to fill its image.
+const LONG_ENOUGH: f64 = 0.9;
+
 /// Makes an image in memory and ages it: files are made, grow, and are overwritten, replaced and
 /// removed, as a profile says, drawn from one seed. Content is dropped, so that only metadata takes
 /// memory. The same arguments give the same image.
@@ -95,6 +98,13 @@ impl Args {
         } else if !output.quiet {
             print!("{}", lived.row.table().terminal(terminal::columns()));
             println!("seed {}: {}", self.seed, lived.verdict.text());
+        }
+        if lived.fullness < LONG_ENOUGH && !output.quiet {
+            eprintln!(
+                "blockyard: note: files fill {:.0} % of the space that they may grow to: the life ended before. \
+                 Give more operations, or laps such as 3x",
+                lived.fullness * 100.0
+            );
         }
         Ok(if lived.verdict.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ERRORS) })
     }

@@ -45,6 +45,7 @@ Workloads:
 fio's parent preallocates every file before a job starts; seqwrite:fallocate=none and the like skip that.
 Published experiments, printed as the published tables next to our figures:
   e1           fallocate2 over 1 to 64 workers and append64, before and after the series of Linux 6.17, both scan modes
+  e1-patches   each patch of that series alone on the base and left out of the whole, and patch upon patch, on 96 virtual CPUs
   e2           the three fio jobs, regular and round robin, with fio's preallocation and without; with --device the eight arms of
                the discussion (or --policy) on modelled devices, each file written once and made durable within the time
   e3           preallocated files on a full file server that is short of memory: metadata reads and times on a modelled disk by
