@@ -46,10 +46,10 @@ pub(super) struct Options {
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {error}{hint}")]
 pub(super) struct NameError {
-    path: String,
+    path: Box<str>,
     error: Error,
     /// Empty if nothing is known to help.
-    hint: String,
+    hint: Box<str>,
 }
 
 impl NameError {
@@ -73,9 +73,9 @@ pub(super) trait AtPath<T> {
 impl<T> AtPath<T> for blockyard_engine::Result<T> {
     fn at(self, path: &[u8]) -> Result<T, NameError> {
         self.map_err(|error| NameError {
-            path: String::from_utf8_lossy(path).into_owned(),
+            path: String::from_utf8_lossy(path).into(),
             error,
-            hint: String::new(),
+            hint: Box::default(),
         })
     }
 }
@@ -254,8 +254,8 @@ impl<'a> Volume<'a> {
     /// The error of a destination, with the directory of its path that has to be made first.
     fn naming_missing(&self, mut failed: NameError, path: &[u8]) -> NameError {
         if let Some(missing) = self.missing_directory(path).filter(|_| failed.is_missing()) {
-            let missing = String::from_utf8_lossy(&missing).into_owned();
-            failed.hint = format!(": /{missing} is missing; `blockyard mkdir -p` makes it");
+            let missing = String::from_utf8_lossy(&missing);
+            failed.hint = format!(": /{missing} is missing; `blockyard mkdir -p` makes it").into();
         }
         failed
     }
