@@ -11,8 +11,8 @@ use crate::namespace::Namespace;
 use crate::volume::NewInode;
 use crate::xattr::Inherited;
 use crate::{Error, Found, InodeId, InodeRef, OpContext, Result};
-use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
+use blockyard_disk::{Corruption, CorruptionKind, InodeNr};
 use blockyard_sync::Ordering;
 use std::sync::Arc;
 
@@ -70,10 +70,23 @@ impl Namespace {
         let parent = self.directory(parent)?;
         let _shared = parent.read();
         let number = self.number_of(&parent, name)?;
-        // The name stays while the directory's content is held, and with it the inode. Only the
-        // inode of `..` can be gone.
-        let inode = self.volume.inodes.inode(number)?;
+        let inode = match name {
+            b"." | b".." => self.volume.inodes.inode(number)?,
+            _ => self.named(number)?,
+        };
         Ok(Found { inode: inode.id(), kind: inode.kind() })
+    }
+
+    /// The inode of a name other than `.` and `..`. The caller holds the directory's content. The
+    /// name stays meanwhile, and with it the inode, so one that is not in use is damage. Linux
+    /// gives EUCLEAN for it as well.
+    pub(super) fn named(&self, number: InodeNr) -> Result<Arc<Inode>> {
+        self.volume.inodes.inode(number).map_err(|error| match error {
+            Error::StaleInode(_) => {
+                Error::Corrupt(Corruption::new(CorruptionKind::InodeUnused).in_inode(number))
+            }
+            other => other,
+        })
     }
 
     /// See [`crate::FileSystem::read_dir`].
@@ -234,7 +247,7 @@ impl Namespace {
         let child = {
             let _alone = parent.write();
             let found = self.directories.find_name(&parent, &parent.core(), name)?.ok_or(Error::NotFound)?;
-            let child = self.volume.inodes.inode(found)?;
+            let child = self.named(found)?;
             self.remove_entry(ctx, &parent, &child, (name, directory))?;
             child
         };

@@ -1,0 +1,49 @@
+//! What the library says about damage, about images that cannot be opened, and about arguments that
+//! it refuses.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use blockyard::device::{BlockDevice, MemoryDevice};
+use blockyard::{ImageOptions, mkfs};
+
+/// Makes every directory entry of a name lead to another inode. The image has no checksums.
+fn lead_elsewhere(device: &MemoryDevice, name: &[u8], inode: u32) {
+    /// Bytes of an entry before its name.
+    const HEADER: u64 = 8;
+    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
+    device.read_at(0, &mut bytes).unwrap();
+    let places = bytes.windows(name.len()).enumerate().filter(|(_, found)| *found == name);
+    for (at, _) in places {
+        let entry = u64::try_from(at).unwrap() - HEADER;
+        device.write_at(entry, &inode.to_le_bytes()).unwrap();
+    }
+}
+
+/// A name of an inode that is not in use was once "not found", as if there were no such name. The
+/// removal of its directory never ended.
+#[test]
+fn a_name_without_an_inode_is_damage() {
+    let memory = Arc::new(MemoryDevice::new(16 << 20));
+    let without_checksums = mkfs::Options::ext4().features("^metadata_csum");
+    let fs = ImageOptions::new().mkfs(without_checksums).make_on(Arc::clone(&memory)).unwrap();
+    fs.create_dir("folder").unwrap();
+    fs.write("folder/dangling", "text").unwrap();
+    fs.close().unwrap();
+    lead_elsewhere(&memory, b"dangling", 1000);
+    let fs = ImageOptions::new().open_device(memory).unwrap();
+    let error = fs.read("folder/dangling").unwrap_err();
+    assert_eq!(error.to_string(), "folder/dangling: inode 1000: inode is not in use");
+    for error in [
+        error,
+        fs.metadata("folder/dangling").unwrap_err(),
+        fs.remove_file("folder/dangling").unwrap_err(),
+        fs.rename("folder/dangling", "folder/other").unwrap_err(),
+        fs.remove_dir_all("folder").unwrap_err(),
+    ] {
+        assert_eq!(error.errno(), 117, "{error}");
+        assert!(error.to_string().contains("inode 1000"), "{error}");
+    }
+    assert_eq!(fs.read_dir("folder").unwrap().count(), 1, "the name is still listed");
+}
