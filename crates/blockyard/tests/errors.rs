@@ -47,3 +47,24 @@ fn a_name_without_an_inode_is_damage() {
     }
     assert_eq!(fs.read_dir("folder").unwrap().count(), 1, "the name is still listed");
 }
+
+/// Files that are no images: the error says what they are and what to do, as the commands do.
+#[test]
+fn a_file_without_a_file_system_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let nothing = "holds no ext2, ext3 or ext4 file system: superblock magic is not 0xEF53; if it held one, \
+                   `blockyard check --plan` looks for copies of its superblock, else `blockyard mkfs` makes one";
+    for (content, text) in [
+        (Vec::new(), "is empty; `blockyard mkfs` makes a file system"),
+        (vec![0x53; 1100], nothing),
+        (b"no file system\n".repeat(10_000), nothing),
+    ] {
+        std::fs::write(&image, content).unwrap();
+        for options in [ImageOptions::new(), ImageOptions::new().read_only(true)] {
+            let error = options.open(&image).unwrap_err();
+            assert_eq!(error.to_string(), format!("{}: the image {text}", image.display()));
+            assert_eq!(error.errno(), 22);
+        }
+    }
+}

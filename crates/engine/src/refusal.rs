@@ -9,6 +9,15 @@ pub enum Refusal {
     /// A size or revision that the format allows but this version does not support.
     #[error(transparent)]
     Unsupported(blockyard_disk::Error),
+    /// The device has no bytes, such as an empty file.
+    #[error("the image is empty; `blockyard mkfs` makes a file system")]
+    Empty,
+    /// No superblock is where it must be, or the device is too short for one.
+    #[error(
+        "the image holds no ext2, ext3 or ext4 file system: superblock magic is not 0xEF53; if it held one, \
+         `blockyard check --plan` looks for copies of its superblock, else `blockyard mkfs` makes one"
+    )]
+    NoFileSystem,
     /// The file system is larger than its device.
     #[error("the file system has {needed} bytes, the device only {device}: the image is cut short")]
     CutShort {

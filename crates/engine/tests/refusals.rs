@@ -49,6 +49,18 @@ fn refusal(device: MemoryDevice, recovery: Recovery) -> Refusal {
     }
 }
 
+/// An empty device, one too short for a superblock, and one without.
+#[test]
+fn what_is_no_image_is_told_as_the_commands_tell_it() {
+    let why = refusal(MemoryDevice::new(0), Recovery::default());
+    assert!(matches!(why, Refusal::Empty), "{why}");
+    for size in [1, 1500, 1 << 20] {
+        let why = refusal(MemoryDevice::new(size), Recovery::default());
+        assert!(matches!(why, Refusal::NoFileSystem), "{size}: {why}");
+        assert!(why.to_string().contains("`blockyard mkfs` makes one"), "{why}");
+    }
+}
+
 #[test]
 fn an_image_that_is_cut_short_is_told_with_both_sizes() {
     let (whole, half) = (plain(), MemoryDevice::new(SIZE / 2));

@@ -13,6 +13,7 @@ use blockyard_device::{BadOffset, BlockDevice, FileDevice, ImagePath, PartitionT
 use blockyard_disk::partition::Partition;
 use blockyard_disk::superblock;
 use blockyard_disk::{FileType, Inode};
+use blockyard_engine::Refusal;
 use blockyard_inspect::reader::{Error, Reader};
 use blockyard_recovery::{Options, replay_into_overlay};
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -60,10 +61,7 @@ pub(super) fn device(path: &ImagePath, changes: bool) -> Result<FileDevice> {
     let device = path.open_read_only()?;
     if !has_magic(&device) {
         refuse_partitioned(path, &device)?;
-        bail!(
-            "{shown}: holds no ext2, ext3 or ext4 file system: superblock magic is not 0xEF53; if it held one, \
-             `blockyard check --plan` looks for copies of its superblock, else `blockyard mkfs` makes one"
-        );
+        bail!("{shown}: {}", Refusal::NoFileSystem);
     }
     if !changes {
         mounted::warn(path);
@@ -124,7 +122,7 @@ pub(super) fn refuse_no_image(path: &ImagePath) -> Result<()> {
     match std::fs::metadata(path.file()) {
         Ok(data) if data.is_dir() => bail!("{shown}: is a directory; an image or a block device is needed"),
         Ok(data) if data.is_file() && data.len() == 0 => {
-            bail!("{shown}: is empty; `blockyard mkfs` makes a file system")
+            bail!("{shown}: {}", Refusal::Empty)
         }
         Ok(data) if !data.is_file() && !data.file_type().is_block_device() => {
             bail!("{shown}: neither a regular file nor a block device; an image is needed")

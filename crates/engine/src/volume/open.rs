@@ -18,7 +18,7 @@ use crate::{Error, OpContext, Refusal, Result};
 use blockyard_device::{BlockDevice, Claim};
 use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock, Superblock};
-use blockyard_disk::{Compat, FeatureSet, Incompat, RoCompat};
+use blockyard_disk::{Compat, CorruptionKind, FeatureSet, Incompat, RoCompat};
 use blockyard_recovery::{JournalPlace, Session};
 use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
 use std::sync::Arc;
@@ -189,9 +189,20 @@ fn find_journal(
 }
 
 fn read_superblock(device: &dyn BlockDevice) -> Result<(RawSuperblock, Superblock)> {
+    if device.size() == 0 {
+        return Err(Error::Refused(Refusal::Empty));
+    }
     let mut bytes = [0; RawSuperblock::SIZE];
+    if device.size() < PRIMARY_OFFSET + u64_from_usize(bytes.len()) {
+        return Err(Error::Refused(Refusal::NoFileSystem));
+    }
     device.read_at(PRIMARY_OFFSET, &mut bytes)?;
-    let sb = Superblock::parse(&bytes)?;
+    let sb = Superblock::parse(&bytes).map_err(|error| match error {
+        blockyard_disk::Error::Corrupt(found) if found.kind == CorruptionKind::SuperblockMagic => {
+            Error::Refused(Refusal::NoFileSystem)
+        }
+        other => other.into(),
+    })?;
     let size = sb.geometry().blocks_count().raw() << sb.geometry().block_bits();
     if device.size() < size {
         return Err(Error::Refused(Refusal::CutShort { needed: size, device: device.size() }));
