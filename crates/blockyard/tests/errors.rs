@@ -68,3 +68,23 @@ fn a_file_without_a_file_system_is_told() {
         }
     }
 }
+
+/// An attribute that is too large was "no space left", or "result too large for the buffer".
+#[test]
+fn an_attribute_that_is_too_large_is_told_with_its_limit() {
+    let fs =
+        ImageOptions::new().mkfs(mkfs::Options::ext4().block_size(4096)).make_in_memory(16 << 20).unwrap();
+    fs.write("file", "text").unwrap();
+    let refused = |name: &str, bytes| {
+        let error = fs.set_xattr("file", name, vec![7; bytes]).unwrap_err();
+        (error.errno(), error.to_string())
+    };
+    let (errno, text) = refused("user.large", 5000);
+    assert_eq!(errno, 28);
+    assert!(text.contains("a value of 5000 bytes") && text.contains("one block of 4096 bytes"), "{text}");
+    let (errno, text) = refused("user.larger", 70_000);
+    assert_eq!((errno, &*text), (34, "file: the attribute's value has 70000 bytes; possible are 0 to 65536"));
+    let (errno, text) = refused(&format!("user.{}", "n".repeat(251)), 1);
+    assert_eq!((errno, &*text), (34, "file: the attribute's name has 256 bytes; possible are 1 to 255"));
+    assert!(fs.xattr_names("file").unwrap().is_empty());
+}

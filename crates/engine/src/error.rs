@@ -93,9 +93,27 @@ pub enum Error {
     /// No extended attribute of that name.
     #[error("no such attribute")]
     NoAttribute,
-    /// A buffer too small for the answer.
-    #[error("result too large for the buffer")]
-    Range,
+    /// A name or value of an attribute outside the limits of Linux's calls.
+    #[error("{what} has {bytes} bytes; possible are {possible}")]
+    Range {
+        /// What it is.
+        what: &'static str,
+        /// Its bytes.
+        bytes: usize,
+        /// The bytes that are possible.
+        possible: &'static str,
+    },
+    /// An attribute that fits neither into its inode nor, beside the others, into their block.
+    #[error(
+        "an attribute with a value of {bytes} bytes does not fit: all attributes of a file share its inode and \
+         one block of {block} bytes (mkfs -O ea_inode stores large values elsewhere)"
+    )]
+    AttributeRoom {
+        /// Bytes of the value.
+        bytes: usize,
+        /// Bytes of a block.
+        block: usize,
+    },
     /// Two inodes of different file systems or projects.
     #[error("cross-device link")]
     CrossDevice,
@@ -133,7 +151,7 @@ impl Error {
             Self::NotDirectory => 20,
             Self::IsDirectory => 21,
             Self::NotEmpty => 39,
-            Self::NoSpace | Self::NoInodes => 28,
+            Self::NoSpace | Self::NoInodes | Self::AttributeRoom { .. } => 28,
             Self::ReadOnly => 30,
             Self::NameTooLong => 36,
             Self::TooManyLinks => 31,
@@ -142,7 +160,7 @@ impl Error {
             Self::Denied => 13,
             Self::NotSupported(_) => 95,
             Self::NoAttribute => 61,
-            Self::Range => 34,
+            Self::Range { .. } => 34,
             Self::CrossDevice => 18,
         }
     }
@@ -208,7 +226,8 @@ mod tests {
             Error::Denied => Error::Denied, 13;
             Error::NotSupported(_) => Error::NotSupported("x"), 95;
             Error::NoAttribute => Error::NoAttribute, 61;
-            Error::Range => Error::Range, 34;
+            Error::Range { .. } => Error::Range { what: "x", bytes: 2, possible: "1" }, 34;
+            Error::AttributeRoom { .. } => Error::AttributeRoom { bytes: 5000, block: 4096 }, 28;
             Error::CrossDevice => Error::CrossDevice, 18;
         };
         for (pattern, error, matches, errno) in rows {

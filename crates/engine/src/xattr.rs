@@ -63,7 +63,7 @@ const NAME_MAX: usize = 255;
 /// only the two access control lists.
 fn attribute_name(name: &[u8]) -> Result<(u8, &[u8])> {
     if name.is_empty() || name.len() > NAME_MAX {
-        return Err(Error::Range);
+        return Err(Error::Range { what: "the attribute's name", bytes: name.len(), possible: "1 to 255" });
     }
     match split_name(name) {
         Some((index, rest)) if is_served(index) => Ok((index, rest)),
@@ -163,7 +163,8 @@ impl Xattrs {
     ) -> Result<()> {
         let (index, rest) = attribute_name(name)?;
         if value.len() > VALUE_MAX {
-            return Err(Error::Range);
+            let bytes = value.len();
+            return Err(Error::Range { what: "the attribute's value", bytes, possible: "0 to 65536" });
         }
         if ACLS.contains(&index) {
             return self.set_list(ctx, inode, index, value);
@@ -184,7 +185,7 @@ impl Xattrs {
         let permissions = permissions_of(index, value);
         let change = Change { attribute: Some(attribute), fresh: None, permissions };
         match self.change_xattrs(ctx, inode, (index, name), change, mode) {
-            Err(Error::NoSpace) if self.keeps_values_in_inodes() => {
+            Err(Error::NoSpace | Error::AttributeRoom { .. }) if self.keeps_values_in_inodes() => {
                 self.set_xattr_in_inode(ctx, inode, (index, name), value, mode)
             }
             other => other,
@@ -204,7 +205,7 @@ impl Xattrs {
         if owner.core().map == InodeMap::FastSymlink {
             // Its blocks must stay 0: otherwise e2fsck 1.47 takes the target for a block map.
             // (Linux does it all the same.)
-            return Err(Error::NoSpace);
+            return Err(Error::AttributeRoom { bytes: bytes.len(), block: self.volume.block_size() });
         }
         let value = self.make_value(ctx, &owner, bytes)?;
         let hash = self.value_hash(bytes);
@@ -327,6 +328,7 @@ impl Xattrs {
             list.write_inode_area(&mut area).then_some(area)
         };
         let Some(new) = new else { return write(in_inode).ok_or(Error::NoSpace) };
+        let bytes = new.value.size();
         let mut with_new = in_inode.clone();
         with_new.set(new.clone());
         if let Some(area) = write(&with_new) {
@@ -335,7 +337,7 @@ impl Xattrs {
         }
         in_block.set(new);
         if !in_block.write_block(&mut vec![0; self.volume.block_size()], 1) {
-            return Err(Error::NoSpace);
+            return Err(Error::AttributeRoom { bytes, block: self.volume.block_size() });
         }
         write(in_inode).ok_or(Error::NoSpace)
     }

@@ -239,7 +239,7 @@ impl World {
     /// change is undone.
     fn agree<T>(&mut self, op: &Op, got: Result<T, Error>, expected: Answer, before: Model) -> Outcome {
         let got = got.map(drop);
-        if let Err(Error::NoSpace | Error::NoInodes) = got
+        if let Err(Error::NoSpace | Error::NoInodes | Error::AttributeRoom { .. }) = got
             && self.kind.full
             && (expected.is_ok() || expected == Err(ENOSPC))
         {

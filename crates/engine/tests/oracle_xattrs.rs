@@ -56,7 +56,9 @@ fn attributes_cross_over_both_ways() {
             let name = format!("user.length-{length}");
             match fs.set_xattr(&ctx, ours, name.as_bytes(), &value(length, 1), XattrMode::Create) {
                 Ok(()) => assert_eq!(fs.xattr(ours, name.as_bytes()).unwrap(), value(length, 1)),
-                Err(Error::NoSpace) => assert!(length >= 400, "{options:?}: {length}"),
+                Err(Error::AttributeRoom { bytes, .. }) => {
+                    assert!(length >= 400 && bytes == length, "{options:?}: {length}");
+                }
                 Err(error) => panic!("{error}"),
             }
         }
@@ -67,7 +69,7 @@ fn attributes_cross_over_both_ways() {
         assert!(matches!(fs.remove_xattr(&ctx, ours, b"user.none"), Err(Error::NoAttribute)));
         assert!(matches!(
             fs.set_xattr(&ctx, ours, b"user.big", &value(60_000, 1), XattrMode::Set),
-            Err(Error::NoSpace)
+            Err(Error::AttributeRoom { bytes: 60_000, .. })
         ));
         fs.remove_xattr(&ctx, ours, b"user.length-20").unwrap();
         fs.set_xattr(&ctx, ours, b"security.test", b"secure", XattrMode::Set).unwrap();

@@ -55,8 +55,13 @@ impl FileSystem {
 
     /// Sets an extended attribute, creating or replacing it.
     ///
+    /// All attributes of a file, with their names, must fit into its inode and one block. With the
+    /// feature `ea_inode` a value can have up to 64 KiB.
+    ///
     /// # Errors
-    /// There is no such file, the prefix is unknown, or the value does not fit.
+    /// There is no such file; the prefix is unknown; or the value does not fit
+    /// ([`AttributeRoom`](blockyard_engine::Error::AttributeRoom), `ENOSPC`) or has more than
+    /// 64 KiB ([`Range`](blockyard_engine::Error::Range), `ERANGE`).
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -31,6 +31,15 @@ impl Value {
             Self::Inode { inode, .. } => Some(*inode),
         }
     }
+
+    /// Bytes of the value.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Inode { size, .. } => usize_from_u32(*size),
+        }
+    }
 }
 
 /// One attribute.

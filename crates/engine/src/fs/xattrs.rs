@@ -26,9 +26,9 @@ impl FileSystem {
     /// Sets an attribute. An access control list also changes the permissions of the mode.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::NoSpace`] when it fits
-    /// neither into the inode nor into a block, [`Error::Range`] for a value above 64 KiB or a name
-    /// beyond 255 bytes, [`Error::NotPermitted`] for immutable files, [`Error::NotSupported`] for
+    /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::AttributeRoom`] when it
+    /// fits neither into the inode nor into its block, [`Error::NoSpace`], [`Error::Range`] for a
+    /// value above 64 KiB or a name beyond 255 bytes, [`Error::NotPermitted`] for immutable files, [`Error::NotSupported`] for
     /// unknown prefixes. Nothing has changed then.
     pub fn set_xattr(
         &self,

@@ -207,6 +207,7 @@ fn tolerate<T>(result: blockyard_engine::Result<T>) -> Result<Option<T>> {
             | Error::NoAttribute
             | Error::NoSpace
             | Error::NoInodes
+            | Error::AttributeRoom { .. }
             | Error::Invalid(_)
             | Error::NotPermitted,
         ) => Ok(None),

@@ -108,8 +108,5 @@ fn is_access_list(name: &[u8]) -> bool {
 /// Explains why an attribute cannot be set, and what to do.
 fn about_attribute(name: &[u8], length: usize) -> String {
     let name = String::from_utf8_lossy(name);
-    format!(
-        "attribute {name} of {length} bytes (those of a file share its inode and one block, unless the file system was \
-         made with -O ea_inode; --no-xattrs leaves them out)"
-    )
+    format!("attribute {name} of {length} bytes (--no-xattrs leaves all of them out)")
 }
