@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use blockyard::device::{BlockDevice, MemoryDevice};
-use blockyard::{ImageOptions, mkfs};
+use blockyard::{ImageOptions, OpenOptions, mkfs};
 
 /// Makes every directory entry of a name lead to another inode. The image has no checksums.
 fn lead_elsewhere(device: &MemoryDevice, name: &[u8], inode: u32) {
@@ -87,4 +87,30 @@ fn an_attribute_that_is_too_large_is_told_with_its_limit() {
     let (errno, text) = refused(&format!("user.{}", "n".repeat(251)), 1);
     assert_eq!((errno, &*text), (34, "file: the attribute's name has 256 bytes; possible are 1 to 255"));
     assert!(fs.xattr_names("file").unwrap().is_empty());
+}
+
+/// Options that contradict each other were all "contradict each other". A file in an image that is
+/// open read-only could be opened for writing, and only the first write failed.
+#[test]
+fn options_that_cannot_be_met_are_named() {
+    let memory = Arc::new(MemoryDevice::new(16 << 20));
+    let fs = ImageOptions::new().make_on(Arc::clone(&memory)).unwrap();
+    fs.write("file", "text").unwrap();
+    let new = OpenOptions::new;
+    for (options, text) in [
+        (new(), "none of read, write and append is set"),
+        (new().read(true).create(true), "create and create_new need write or append"),
+        (new().read(true).truncate(true), "truncate needs write"),
+        (new().append(true).truncate(true), "append and truncate contradict each other"),
+    ] {
+        let error = options.open(&fs, "file").unwrap_err();
+        assert_eq!((error.errno(), error.to_string()), (22, format!("file: invalid argument: {text}")));
+    }
+    fs.close().unwrap();
+    let fs = ImageOptions::new().read_only(true).open_device(memory).unwrap();
+    for options in [new().write(true), new().append(true), new().write(true).truncate(true)] {
+        let error = options.open(&fs, "file").unwrap_err();
+        assert_eq!((error.errno(), &*error.to_string()), (30, "file: read-only file system"));
+    }
+    assert_eq!(fs.read("file").unwrap(), b"text");
 }

@@ -20,6 +20,8 @@ impl OpenOptions {
     ///
     /// # Errors
     /// Those of [`std::fs::OpenOptions::open`], except for permissions, which are not checked.
+    /// Options that contradict each other are named. Nothing is opened for writing in an image that
+    /// is open read-only.
     ///
     /// ```
     /// use blockyard::OpenOptions;
@@ -69,12 +71,18 @@ impl OpenOptions {
     fn abilities(self) -> Bare<Abilities> {
         let writes = self.write || self.append;
         let creates = self.create || self.create_new;
-        let without_write = !writes && (self.truncate || creates);
-        let cuts_and_appends = self.append && self.truncate && !self.create_new;
-        if !writes && !self.read || without_write || cuts_and_appends {
-            return Err(Reason::Invalid("these options for opening a file contradict each other"));
-        }
-        Ok(Abilities { read: self.read, write: writes, append: self.append })
+        let problem = if creates && !writes {
+            "create and create_new need write or append"
+        } else if self.truncate && !writes {
+            "truncate needs write"
+        } else if self.append && self.truncate && !self.create_new {
+            "append and truncate contradict each other"
+        } else if !writes && !self.read {
+            "none of read, write and append is set"
+        } else {
+            return Ok(Abilities { read: self.read, write: writes, append: self.append });
+        };
+        Err(Reason::Invalid(problem))
     }
 
     fn open_found(self, fs: &FileSystem, found: Found) -> Bare<Reference> {
@@ -86,6 +94,10 @@ impl OpenOptions {
             FileType::Directory if writes || self.create => return Err(EngineError::IsDirectory.into()),
             FileType::Symlink => return Err(Reason::Loop),
             _ => {}
+        }
+        // As in Linux: what lies behind a pipe or device can be written all the same.
+        if writes && found.kind == FileType::Regular && fs.run(|engine, _| Bare::Ok(engine.is_read_only()))? {
+            return Err(EngineError::ReadOnly.into());
         }
         let access = if writes { Access::Write } else { Access::Read };
         let reference = fs.reference(found.inode, access)?;
