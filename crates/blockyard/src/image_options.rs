@@ -498,7 +498,7 @@ impl ImageOptions {
     /// Empties the file only once it is certain that the file system can be made.
     fn make_file(mut self, image: &Path, bytes: u64) -> Bare<FileSystem> {
         let options = self.mkfs.take().unwrap_or_else(fresh);
-        mkfs::plan(bytes, &options)?;
+        mkfs::plan(bytes, &options).map_err(|error| with_smallest(error, bytes, &options))?;
         let device = ImagePath::at(image, self.offset).create(bytes)?;
         self.mkfs(options).make_bare(Arc::new(device))
     }
@@ -542,7 +542,7 @@ impl ImageOptions {
         let options = self.mkfs.take().unwrap_or_else(fresh);
         // No one else may have the device open while the image is made.
         drop(blockyard_device::Claim::write(&device)?);
-        mkfs::format(&*device, &options)?;
+        mkfs::format(&*device, &options).map_err(|error| with_smallest(error, device.size(), &options))?;
         self.open_bare(device)
     }
 
@@ -584,8 +584,12 @@ impl FileSystem {
     /// Makes an ext4 image of `bytes` bytes and opens it. What the file held is lost.
     /// [`ImageOptions::mkfs`] chooses another kind.
     ///
+    /// The smallest image has 104 KiB. From 2 MiB on it has a journal. Other kinds have other
+    /// limits, which [`mkfs::smallest`] finds.
+    ///
     /// # Errors
-    /// The file cannot be created, it is in use, or the size is too small or too large.
+    /// The file cannot be created, it is in use, or the size is too small or too large. If it is
+    /// too small, the error names the smallest one.
     ///
     /// ```no_run
     /// # fn main() -> blockyard::Result<()> {
@@ -596,6 +600,17 @@ impl FileSystem {
     /// ```
     pub fn make_image(image: impl AsRef<Path>, bytes: u64) -> Result<Self> {
         ImageOptions::new().make(image, bytes)
+    }
+}
+
+/// Adds the smallest possible size to the error about one that is too small.
+fn with_smallest(error: mkfs::Error, bytes: u64, options: &mkfs::Options) -> mkfs::Error {
+    let mkfs::Error::Size(problem) = error else { return error };
+    match mkfs::smallest(options) {
+        Some(least) if least > bytes => {
+            mkfs::Error::Size(format!("{problem}; the smallest with these options has {least} bytes"))
+        }
+        _ => mkfs::Error::Size(problem),
     }
 }
 

@@ -114,3 +114,18 @@ fn options_that_cannot_be_met_are_named() {
     }
     assert_eq!(fs.read("file").unwrap(), b"text");
 }
+
+/// The size that is named is the smallest: one step less is refused.
+#[test]
+fn an_image_that_is_too_small_is_told_the_smallest_size() {
+    let options = mkfs::Options::ext4();
+    assert_eq!(mkfs::smallest(&options), Some(104 << 10));
+    for bytes in [0, 1000, 100 << 10] {
+        let error = ImageOptions::new().make_in_memory(bytes).unwrap_err();
+        assert!(error.to_string().ends_with("; the smallest with these options has 106496 bytes"), "{error}");
+    }
+    ImageOptions::new().make_in_memory(104 << 10).unwrap().close().unwrap();
+    let large = mkfs::Options { journal_mib: Some(64), ..options };
+    let least = mkfs::smallest(&large).unwrap();
+    assert!(mkfs::plan(least, &large).is_ok() && mkfs::plan(least - 4096, &large).is_err());
+}

@@ -88,6 +88,27 @@ pub fn plan(device_bytes: u64, options: &Options) -> Result<Summary> {
     Ok(summary(&Layout::plan(options, device_bytes)?, options))
 }
 
+/// The size in bytes of the smallest device on which these options make a file system, whatever size
+/// they give; `None` if there is none up to 16 TiB.
+#[must_use]
+pub fn smallest(options: &Options) -> Option<u64> {
+    /// Device sizes are rounded down to this.
+    const STEP: u64 = 4096;
+    let options = Options { size: None, ..options.clone() };
+    let fits = |steps: u64| Layout::plan(&options, steps * STEP).is_ok();
+    let mut fitting = (0..=32).map(|bits| 1_u64 << bits).find(|steps| fits(*steps))?;
+    let mut too_small = fitting / 2;
+    while fitting - too_small > 1 {
+        let middle = too_small + (fitting - too_small) / 2;
+        if fits(middle) {
+            fitting = middle;
+        } else {
+            too_small = middle;
+        }
+    }
+    Some(fitting * STEP)
+}
+
 /// Makes a file system on a device. The device's content is lost.
 ///
 /// # Errors
