@@ -15,6 +15,8 @@ mod trace;
 
 use std::process::ExitCode;
 
+use blockyard_lab::folder::{Environment, command_line};
+
 use super::Output;
 
 /// What to do in the lab.
@@ -67,4 +69,10 @@ impl Args {
             Command::Trace(args) => args.run(),
         }
     }
+}
+
+/// This machine, this program and its command line.
+fn environment() -> Environment {
+    let commit = env!("BLOCKYARD_COMMIT").to_owned();
+    Environment { commit, ..Environment::of_this_machine(command_line(), String::new()) }
 }

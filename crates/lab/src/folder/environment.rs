@@ -4,8 +4,6 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct Environment {
     /// Version of blockyard.
     pub version: String,
-    /// Commit of the source, `unknown` outside a checkout.
+    /// Commit that the program was built from, with `-dirty` if its sources differ; `unknown` if it
+    /// was not built in a checkout.
     pub commit: String,
     /// Processor model and number of CPUs.
     pub machine: String,
@@ -35,7 +34,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Describes this machine; the caller gives `command` and `device`.
+    /// Describes this machine. The caller gives `command` and `device`, and may set the commit: only
+    /// the program knows it.
     #[must_use]
     pub fn of_this_machine(command: String, device: String) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -47,7 +47,7 @@ impl Environment {
             fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_else(|_| "unknown".to_owned());
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: commit(),
+            commit: "unknown".to_owned(),
             machine: format!("{}, {cpus} CPUs", model.as_deref().unwrap_or("unknown processor")),
             memory_mib,
             kernel: kernel.trim().to_owned(),
@@ -115,36 +115,6 @@ fn line_value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 fn memory_mib(text: &str) -> u64 {
     let number = line_value(text, "MemTotal").and_then(|value| value.split_whitespace().next());
     number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) / 1024
-}
-
-/// The commit of the checkout that the program was built from, if it still exists. If the checkout
-/// has moved since, the text says so.
-fn commit() -> String {
-    match git(&["describe", "--always", "--dirty"]) {
-        Some(commit) if has_moved() => format!("at or before {commit}"),
-        Some(commit) => commit,
-        None => "unknown".to_owned(),
-    }
-}
-
-/// Whether the checkout moved to another commit after the program was built. Without a log of that,
-/// it counts as not moved.
-fn has_moved() -> bool {
-    let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
-    let log = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"]);
-    let moved = log.and_then(|log| changed(Path::new(&log)));
-    let built = std::env::current_exe().ok().and_then(|program| changed(&program));
-    matches!((moved, built), (Some(moved), Some(built)) if moved > built)
-}
-
-/// The output of git in the checkout that the program was built from.
-fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git")
-        .args(["--no-optional-locks", "-C", env!("CARGO_MANIFEST_DIR")])
-        .args(arguments)
-        .output()
-        .ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 #[cfg(test)]

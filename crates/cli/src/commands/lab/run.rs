@@ -13,7 +13,7 @@ use blockyard_lab::e3::{ClusterPlan, Memory};
 use blockyard_lab::e4::PassPlan;
 use blockyard_lab::experiment::Experiment;
 use blockyard_lab::folder::ledger::{Existing, Ledger};
-use blockyard_lab::folder::{Environment, command_line};
+use blockyard_lab::folder::Environment;
 use blockyard_lab::machine::Machine;
 use blockyard_lab::report::Run;
 use blockyard_lab::run::Setup;
@@ -244,7 +244,7 @@ impl Args {
         if let Some(folder) = &self.out {
             check_folder("--out", folder)?;
         }
-        let mut environment = Environment::of_this_machine(command_line(), String::new());
+        let mut environment = super::environment();
         environment.seed = self.seed;
         let (too_small, conditions) = (work.too_small(), work.conditions());
         let begin = |environment: &Environment, plan: String| self.ledger(environment, &plan, output);

@@ -9,7 +9,6 @@ use blockyard_agree::operations::matrix::{self, Matrix, Rows};
 use blockyard_agree::operations::{Agreement, Loading, Other, Plan, Session};
 use blockyard_lab::age::Ageing;
 use blockyard_lab::figures::Table;
-use blockyard_lab::folder::{Environment, command_line};
 use blockyard_lab::trace::make;
 use blockyard_trace::{Line, read};
 
@@ -281,7 +280,7 @@ fn markdown(row: &[String]) -> String {
 
 /// Says on which machine and how the comparison was made.
 fn preamble() -> String {
-    let environment = Environment::of_this_machine(command_line(), String::new());
+    let environment = crate::commands::lab::environment();
     format!(
         "Linux {}, blockyard {} ({}), {}.\n\n    {}\n\n",
         environment.kernel, environment.version, environment.commit, environment.machine, environment.command
