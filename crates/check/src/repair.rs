@@ -156,6 +156,11 @@ pub struct RepairOptions {
 
 /// Size of the file system on a device in bytes, by its superblock, or by its backups where those
 /// say less and the device is too short; `None` when its superblock is unusable.
+///
+/// If that is more than the device has, the image was cut short
+/// ([`DEVICE_SHORT`](crate::Code::DEVICE_SHORT)). A repair needs the whole length. So make the file
+/// that long first, as `blockyard check -y` does (`std::fs::File::set_len`), and open it again;
+/// what was cut off then reads as zeroes. Only then make the [`plan`].
 #[must_use]
 pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     match crate::superblock::open(device, &mut crate::finding::Sink::default()) {
@@ -165,6 +170,10 @@ pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
 }
 
 /// Decides how to repair the file system on a device, which is only read.
+///
+/// [`Plan::actions`] says what would be done and [`Plan::after`] what would be left.
+/// [`Plan::save_undo`] saves what will be overwritten, [`Plan::apply`] writes, and [`undo()`] takes it
+/// back. An image that was cut short must be made longer first: see [`claimed_bytes`].
 ///
 /// # Errors
 /// [`Error`] when the file system cannot be examined; damage is what the plan is for.
@@ -254,6 +263,10 @@ fn decide<'a>(
     }
     round.close(&mut log)?;
     let block_bits = round.block_bits();
+    if log.actions.is_empty() && !is_replayed && !is_resumed {
+        // Superblocks that were tried in vain are not part of the plan.
+        overlay = OverlayDevice::new(device);
+    }
     let after = Options { superblock: None, ..options.check.clone() };
     let after = crate::measure(&overlay, log_below, &after).ok().map(|(report, _)| report);
     let mut plan = Plan {

@@ -8,7 +8,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use blockyard_check::{Code, Options, RepairOptions, check, claimed_bytes, plan};
-use blockyard_device::{BlockDevice, FileDevice};
+use blockyard_device::{BlockDevice, FileDevice, MemoryDevice};
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
 use support::small::{self, debugfs, lost_found, repair, slot_at};
 
@@ -320,6 +320,15 @@ fn a_size_that_only_the_superblock_says_is_wrong() {
     repair(&image);
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its files are there");
     assert_eq!(claimed_bytes(&FileDevice::open(&image).unwrap()), Some(32 << 20));
+}
+
+/// A superblock that was tried for garbage and rejected was a block that the plan would change.
+#[test]
+fn a_plan_for_what_is_no_file_system_changes_nothing() {
+    let device = MemoryDevice::from_bytes(&b"no file system\n".repeat(20_000));
+    let plan = plan(&device, &RepairOptions::default()).unwrap();
+    assert!(plan.is_empty() && !plan.before.examined && !plan.is_complete());
+    assert!(plan.changed_blocks(&device).unwrap().is_empty());
 }
 
 #[test]

@@ -41,7 +41,9 @@ pub struct Applied {
 }
 
 impl Plan<'_> {
-    /// The numbers of the blocks that differ from those of `device`.
+    /// The numbers of the blocks that [`apply`](Self::apply) would change on `device`, in ascending
+    /// order. There are none if nothing was decided ([`is_empty`](Self::is_empty)), and so for a
+    /// device that holds no file system: [`Plan::before`] says that.
     ///
     /// # Errors
     /// Those of the devices.
