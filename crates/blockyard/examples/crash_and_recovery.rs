@@ -1,7 +1,7 @@
-//! Cuts the power in the middle of work. What was synced is there afterwards, and the image is
-//! sound.
+//! Cuts the power in the middle of work, once and then at every moment. What was synced is there
+//! afterwards, and the image is sound.
 
-use blockyard::device::{MemoryDevice, RecorderDevice};
+use blockyard::device::{CrashPlan, MemoryDevice, RecorderDevice};
 use blockyard::{FileSystem, ImageOptions, check};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     fs.close()?;
 
     // The disk after the power cut: everything written before it, and nothing after.
-    let left = before;
+    let left = before.duplicate();
     recorder.log().apply_prefix(cut, &left)?;
     let fs = ImageOptions::new().open_device(Arc::new(left.duplicate()))?;
     assert_eq!(fs.read("order")?, b"first");
@@ -35,5 +35,18 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let report = check::check(&left, &check::Options::default())?;
     println!("after the cut: {} findings, and the order is there", report.findings.len());
     assert!(report.is_clean());
+
+    // At a later moment, any of the writes since the last flush may be missing.
+    let log = recorder.log();
+    let plan = CrashPlan { subsets_max: 3, random_subsets: 2, torn: 0, ..CrashPlan::default() };
+    let mut states = 0;
+    for state in log.crash_states(&plan).filter(|state| state.point >= cut) {
+        let left = Arc::new(before.duplicate());
+        state.build(&log, &*left)?;
+        ImageOptions::new().open_device(Arc::clone(&left))?.close()?;
+        assert!(check::check(&*left, &check::Options::default())?.is_clean(), "{state}");
+        states += 1;
+    }
+    println!("{states} states of the disk, all sound once they were opened");
     Ok(())
 }

@@ -15,11 +15,20 @@ use crate::file_system::FileSystem;
 
 impl FileSystem {
     /// Copies a file, link or tree of the host into the image: types, permissions, owners, times,
-    /// extended attributes with access control lists, holes and hard links. `dest` is the path of
-    /// the copy itself. An existing directory is merged into. Returns the number of entries copied.
+    /// extended attributes with access control lists, holes and hard links. Returns the number of
+    /// entries copied.
+    ///
+    /// - `dest` is the path of the copy itself, not of the directory that gets it.
+    /// - An existing directory is merged into. An existing file gets the new content, and so does
+    ///   one that an existing link leads to. Anything else in the way is an error.
+    /// - Symbolic links are copied as links, `source` too. Two names of one file remain two names
+    ///   of one file if both are below `source`.
+    /// - Flags of chattr are not copied, nor is the host's time of creation; see
+    ///   [`FileSystem::set_flags`].
     ///
     /// # Errors
-    /// The first one on either side. What was copied by then stays.
+    /// The first one on either side. What was copied by then stays. An attribute with a prefix that
+    /// ext4 does not know is such an error.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -503,7 +503,9 @@ impl ImageOptions {
         self.mkfs(options).make_bare(Arc::new(device))
     }
 
-    /// Makes an image in memory and opens it. It is gone when the file system closes.
+    /// Makes an image in memory and opens it. It is gone when the file system closes. To write it
+    /// to a file, make it on a device with [`ImageOptions::make_on`], and
+    /// [save](MemoryDevice::save) that once the image is closed.
     ///
     /// # Errors
     /// The size is too small or too large.

@@ -1,5 +1,7 @@
 //! The programs in `examples/` work.
 
+#[path = "../examples/check_and_repair.rs"]
+mod check_and_repair;
 #[path = "../examples/crash_and_recovery.rs"]
 mod crash_and_recovery;
 #[path = "../examples/edit_file.rs"]
@@ -23,7 +25,7 @@ macro_rules! work {
 }
 
 mod examples {
-    work!(crash_and_recovery edit_file eight_writers make_image partition);
+    work!(check_and_repair crash_and_recovery edit_file eight_writers make_image partition);
 }
 
 /// The examples are short, and all of them run here.
@@ -38,5 +40,7 @@ fn each_has_under_sixty_lines() {
         names.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
     }
     names.sort();
-    assert_eq!(names, ["crash_and_recovery", "edit_file", "eight_writers", "make_image", "partition"]);
+    let expected =
+        ["check_and_repair", "crash_and_recovery", "edit_file", "eight_writers", "make_image", "partition"];
+    assert_eq!(names, expected);
 }

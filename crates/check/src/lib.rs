@@ -178,6 +178,34 @@ impl Report {
 ///
 /// # Errors
 /// [`Error`] when no verdict is possible; damage of any kind is a finding, not an error.
+///
+/// ```
+/// use blockyard_check::{Options, Report, check};
+/// use blockyard_device::MemoryDevice;
+///
+/// /// What was found, and what the check did not cover.
+/// fn tell(report: &Report) -> String {
+///     let mut text = String::new();
+///     for finding in &report.findings {
+///         text += &format!("{} {}: {}\n", finding.code, finding.site, finding.code.text());
+///     }
+///     match &report.vitals {
+///         Some(vitals) => text += &format!("checked: {} inodes in use\n", vitals.inodes_used),
+///         None => text += "not checked: anything behind the superblock\n",
+///     }
+///     if report.suppressed > 0 {
+///         text += &format!("not listed: {} more findings\n", report.suppressed);
+///     }
+///     text
+/// }
+///
+/// # fn main() -> Result<(), blockyard_check::Error> {
+/// let report = check(&MemoryDevice::new(1 << 20), &Options::default())?;
+/// assert!(!report.is_clean() && !report.examined);
+/// assert!(tell(&report).ends_with("not checked: anything behind the superblock\n"));
+/// # Ok(())
+/// # }
+/// ```
 pub fn check(device: &dyn BlockDevice, options: &Options) -> Result<Report, Error> {
     measure(device, None, options).map(|(report, _)| report)
 }

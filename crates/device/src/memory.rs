@@ -70,7 +70,7 @@ impl MemoryDevice {
     }
 
     /// Writes the content to a new or existing file, with holes where this device has them, and
-    /// makes it durable.
+    /// makes it durable. An image must be closed first.
     ///
     /// # Errors
     /// [`DeviceError::Io`](crate::DeviceError::Io) when the file cannot be made or written.

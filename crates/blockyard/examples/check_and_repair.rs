@@ -1,0 +1,54 @@
+//! Checks a damaged image, plans its repair, carries it out, and takes it back.
+
+use blockyard::FileSystem;
+use blockyard::check::{self, RepairOptions, Report};
+use blockyard::device::{BlockDevice, FileDevice};
+use blockyard::disk::GroupNr;
+use blockyard::inspect::reader::Reader;
+use std::sync::Arc;
+
+/// Prints what a check found, and what it could not look at.
+fn tell(report: &Report) {
+    for finding in &report.findings {
+        println!("{} {}: {}: {}", finding.code, finding.site, finding.code.text(), finding.detail);
+    }
+    println!("{} errors, {} findings not listed", report.errors, report.suppressed);
+    if !report.examined {
+        println!("nothing behind the superblock was checked");
+    }
+}
+
+/// Damages an image and repairs it.
+///
+/// # Errors
+/// Those of the library, and of files of the host.
+pub(crate) fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    let (image, undo) = (folder.path().join("disk.img"), folder.path().join("disk.undo"));
+    let fs = FileSystem::make_image(&image, 16 << 20)?;
+    fs.write("letter", "kept")?;
+    fs.close()?;
+
+    // The block bitmap of the first group is lost: all its blocks look free.
+    let device = Arc::new(FileDevice::open(&image)?);
+    let reader = Reader::open(Arc::<FileDevice>::clone(&device))?;
+    let bitmap = reader.group(GroupNr::new(0))?.block_bitmap().raw();
+    device.write_at(bitmap << reader.superblock().geometry().block_bits(), &[0; 1024])?;
+    let options = check::Options::default();
+    let found = check::check(&*device, &options)?;
+    tell(&found);
+    assert!(!found.is_clean());
+
+    let plan = check::plan(&*device, &RepairOptions { now: 1_700_000_000, ..RepairOptions::default() })?;
+    for action in &plan.actions {
+        println!("{}: {}, cost: {}", action.site, action.what, action.cost.text());
+    }
+    assert!(plan.is_complete(), "nothing would be left");
+    plan.save_undo(&*device, &undo)?;
+    println!("{} blocks written", plan.apply(&*device)?.blocks);
+    assert!(check::check(&*device, &options)?.is_clean());
+
+    check::undo(&*device, &undo)?;
+    assert_eq!(check::check(&*device, &options)?, found, "the image is as damaged as before");
+    Ok(())
+}
