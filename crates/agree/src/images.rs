@@ -84,9 +84,3 @@ pub const IMAGES: [ImageKind; 23] = [
         .lazy(),
     ImageKind::new("lazy-1k", 512, "-b 1024 -O ^has_journal", "mb_optimize_scan=1").lazy(),
 ];
-
-/// The kind of that name.
-#[must_use]
-pub fn image_kind(name: &str) -> Option<ImageKind> {
-    IMAGES.iter().copied().find(|kind| kind.name == name)
-}

@@ -53,12 +53,6 @@ pub const LOADS: [Load; 18] = [
     load("mixed", "a random mix of the operations above", mixed),
 ];
 
-/// The load of that name.
-#[must_use]
-pub fn load_named(name: &str) -> Option<Load> {
-    LOADS.iter().copied().find(|load| load.name == name)
-}
-
 /// Fills part of the free space with one file, before a load on a nearly full file system.
 pub(super) fn fill_part(driver: &mut Driver, percent: u32) -> anyhow::Result<()> {
     let Some(open) = driver.open("filler")? else { return Ok(()) };

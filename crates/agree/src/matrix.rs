@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use blockyard_lab::figures::Table;
 
-use super::images::{IMAGES, ImageKind, image_kind};
+use super::images::{IMAGES, ImageKind};
 use super::kernel;
-use super::loads::{LOADS, Load, load_named};
+use super::loads::{LOADS, Load};
 use super::record::{fits, record};
 use super::replay::{Agreement, replay, share};
 
@@ -34,10 +35,10 @@ impl Plan {
     /// The pairs of image kind and load to record, in order.
     ///
     /// # Errors
-    /// For an unknown name.
+    /// The first unknown name, and the known names.
     pub fn pairs(&self) -> anyhow::Result<Vec<(ImageKind, Load)>> {
-        let loads = chosen(&self.loads, &LOADS, load_named, "load")?;
-        let images = chosen(&self.images, &IMAGES, image_kind, "image kind")?;
+        let loads = chosen(&self.loads, &LOADS, |load| load.name, "load")?;
+        let images = chosen(&self.images, &IMAGES, |image| image.name, "image kind")?;
         let mut pairs = Vec::new();
         for (row, &image) in images.iter().enumerate() {
             for (column, &load) in loads.iter().enumerate() {
@@ -76,19 +77,23 @@ pub fn run(
     Ok(results)
 }
 
+/// The things of these names; all of them if no name is given.
 fn chosen<T: Copy>(
-    names: &[String],
+    wanted: &[String],
     all: &[T],
-    named: fn(&str) -> Option<T>,
+    name: fn(&T) -> &'static str,
     what: &str,
 ) -> anyhow::Result<Vec<T>> {
-    if names.is_empty() {
+    if wanted.is_empty() {
         return Ok(all.to_vec());
     }
-    names
-        .iter()
-        .map(|name| named(name).ok_or_else(|| anyhow::anyhow!("there is no {what} {name:?}")))
-        .collect()
+    let find = |asked: &String| {
+        all.iter().copied().find(|one| name(one) == asked.as_str()).with_context(|| {
+            let known: Vec<&str> = all.iter().map(name).collect();
+            format!("{what} {asked:?} is unknown: use {}", known.join(", "))
+        })
+    };
+    wanted.iter().map(find).collect()
 }
 
 fn one(plan: &Plan, image: ImageKind, load: Load) -> anyhow::Result<Agreement> {
@@ -231,6 +236,28 @@ mod tests {
         assert_eq!(stats, [false, true, true, false, false], "{rows:?}");
         assert_eq!(rows[0][..4], ["a", "all", "linear", "20"]);
         assert_eq!(rows[4][..4], ["all", "all", "both", "30"]);
+    }
+
+    #[test]
+    fn unknown_names_are_told_with_the_known_ones() {
+        let of = |loads: &[&str], images: &[&str]| {
+            let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+            let plan = Plan {
+                loads: names(loads),
+                images: names(images),
+                seed: 1,
+                operations: 1,
+                scratch: PathBuf::new(),
+                keep: None,
+                every: 1,
+            };
+            plan.pairs().map(|pairs| pairs.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(&["untar"], &["flex16"]), Ok(1));
+        let unknown = of(&["tar"], &[]).unwrap_err();
+        assert!(unknown.starts_with("load \"tar\" is unknown: use small-fsync, sequential, "), "{unknown}");
+        let unknown = of(&[], &["2k"]).unwrap_err();
+        assert!(unknown.starts_with("image kind \"2k\" is unknown: use flex16, "), "{unknown}");
     }
 
     #[test]

@@ -121,7 +121,8 @@ pub struct Agreement {
     pub own_commits: usize,
     /// Counters of `mb_stats`: the kernel's, ours.
     pub stats: BTreeMap<String, (u64, u64)>,
-    /// The first difference explained.
+    /// The first difference explained: in what was chosen; else in an outcome or a file; else in how
+    /// a choice was found.
     pub first: Option<String>,
     /// The first files that differ.
     pub files: Vec<String>,
@@ -439,7 +440,7 @@ fn judge(start: &Arc<MemoryDevice>, theirs: &Side, ours: &Side, lines: &[Line]) 
         let [a, b] = [theirs, ours].map(|side| side.outcomes[at]);
         format!("line {}: {}: ended {a:?} / {b:?}", at + 1, show(lines, at))
     });
-    let part = parted.map(|(a, b)| explain(lines, theirs.decisions.get(a), ours.decisions.get(b)));
+    let explained = |(a, b): (usize, usize)| explain(lines, theirs.decisions.get(a), ours.decisions.get(b));
     let name = |difference: &Difference| format!("{}: {}", difference.path, difference.what);
     Ok(Agreement {
         lines: lines.len(),
@@ -448,7 +449,12 @@ fn judge(start: &Arc<MemoryDevice>, theirs: &Side, ours: &Side, lines: &[Line]) 
         decisions,
         own_commits: 0,
         stats: beside(&theirs.stats, &ours.stats),
-        first: part.or(first).or_else(|| differences.first().map(name)),
+        first: parted
+            .choice
+            .map(explained)
+            .or(first)
+            .or_else(|| differences.first().map(name))
+            .or_else(|| parted.any.map(explained)),
         files: differences.iter().take(NAMED_MAX).map(name).collect(),
     })
 }

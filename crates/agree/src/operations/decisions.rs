@@ -309,12 +309,32 @@ pub struct DecisionShares {
     pub all: Share,
 }
 
-/// Compares two lists of decisions. Also returns where they first diverge, as positions in both
-/// lists.
+/// Where two lists of decisions first diverge, as positions in both lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parting {
+    /// In what was chosen.
+    pub choice: Option<(usize, usize)>,
+    /// In any field, such as the criterion by which the same choice was found.
+    pub any: Option<(usize, usize)>,
+}
+
+impl Parting {
+    fn or(self, later: Self) -> Self {
+        Self { choice: self.choice.or(later.choice), any: self.any.or(later.any) }
+    }
+
+    /// The same in lists that have so many decisions before these.
+    fn behind(self, a: usize, b: usize) -> Self {
+        let shifted = |(at, at_ours): (usize, usize)| (a + at, b + at_ours);
+        Self { choice: self.choice.map(shifted), any: self.any.map(shifted) }
+    }
+}
+
+/// Compares two lists of decisions. Also returns where they first diverge.
 #[must_use]
-pub fn compare(theirs: &[Decision], ours: &[Decision]) -> (DecisionShares, Option<(usize, usize)>) {
+pub fn compare(theirs: &[Decision], ours: &[Decision]) -> (DecisionShares, Parting) {
     let mut shares = DecisionShares::default();
-    let mut first = None;
+    let mut first = Parting::default();
     let (mut a, mut b) = (0, 0);
     while a < theirs.len() || b < ours.len() {
         let line = [theirs.get(a), ours.get(b)].into_iter().flatten().map(|decision| decision.line).min();
@@ -323,29 +343,27 @@ pub fn compare(theirs: &[Decision], ours: &[Decision]) -> (DecisionShares, Optio
         };
         let (in_a, in_b) = (of_line(theirs, a), of_line(ours, b));
         let (theirs, ours) = (&theirs[a..a + in_a], &ours[b..b + in_b]);
-        if let Some((in_theirs, in_ours)) = add_line(&mut shares, theirs, ours) {
-            first = first.or(Some((a + in_theirs, b + in_ours)));
-        }
+        first = first.or(add_line(&mut shares, theirs, ours).behind(a, b));
         (a, b) = (a + in_a, b + in_b);
     }
     (shares, first)
 }
 
-/// Adds the decisions of one line. Returns where their choices first differ.
-fn add_line(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision]) -> Option<(usize, usize)> {
-    let mut first = None;
+/// Adds the decisions of one line. Returns where they first differ.
+fn add_line(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision]) -> Parting {
+    let mut first = Parting::default();
     let (mut a, mut b) = (0, 0);
     while a < theirs.len() || b < ours.len() {
         let (only_theirs, only_ours) = unpaired(&theirs[a..], &ours[b..]);
         if only_theirs + only_ours > 0 {
-            first = first.or(Some((a, b)));
+            first = first.or(Parting { choice: Some((a, b)), any: Some((a, b)) });
             add_unpaired(shares, &theirs[a..a + only_theirs], &ours[b..b + only_ours]);
         }
         (a, b) = (a + only_theirs, b + only_ours);
         let (Some(one), Some(other)) = (theirs.get(a), ours.get(b)) else { break };
-        if !add_pair(shares, one, other) {
-            first = first.or(Some((a, b)));
-        }
+        let same_place = add_pair(shares, one, other);
+        let choice = (!same_place).then_some((a, b));
+        first = first.or(Parting { choice, any: (one != other).then_some((a, b)) });
         (a, b) = (a + 1, b + 1);
     }
     first
@@ -485,9 +503,10 @@ mod tests {
         let mut ours = theirs.clone();
         ours[0].criterion = 1;
         let (shares, first) = compare(&theirs, &ours);
-        assert_eq!((shares.placements.equal, shares.criteria, first), (2, Share { equal: 0, of: 1 }, None));
+        assert_eq!((shares.placements.equal, shares.criteria), (2, Share { equal: 0, of: 1 }));
+        assert_eq!(first, Parting { choice: None, any: Some((0, 0)) }, "the same choice, found otherwise");
         let (shares, first) = compare(&theirs, &ours[..1]);
-        assert_eq!((shares.placements, first), (Share { equal: 1, of: 2 }, Some((1, 1))));
+        assert_eq!((shares.placements, first.choice), (Share { equal: 1, of: 2 }, Some((1, 1))));
     }
 
     #[test]
@@ -508,7 +527,7 @@ mod tests {
         let ours = [10, 0, 20, 30, 40].map(one);
         let (shares, first) = compare(&theirs, &ours);
         assert_eq!(shares.criteria, Share { equal: 4, of: 7 });
-        assert_eq!(first, Some((1, 1)));
+        assert_eq!(first, Parting { choice: Some((1, 1)), any: Some((1, 1)) });
         let apart = [60, 70].map(one);
         assert_eq!(compare(&theirs, &apart).0.placements, Share { equal: 0, of: 6 });
     }
@@ -595,7 +614,7 @@ mod tests {
         let ours = [one(0, 4, 10, 1), one(4, 5, 20, 0), one(8, 4, 31, 0)];
         let (shares, first) = compare(&theirs, &ours);
         let (placements, criteria, all) = (share(1, 3), share(1, 3), share(0, 3));
-        assert_eq!((shares, first), (DecisionShares { placements, criteria, all }, Some((1, 1))));
+        assert_eq!((shares, first.choice), (DecisionShares { placements, criteria, all }, Some((1, 1))));
         let (shares, _) = compare(&theirs, &[]);
         let none = share(0, 3);
         assert_eq!(shares, DecisionShares { placements: none, criteria: none, all: none });

@@ -25,8 +25,8 @@ const EXIT_BELOW: u8 = 1;
 Keys of --json, level 1, one object per recording: load, image, optimize_scan, seed, requests, searches, placements, criteria,
 candidates, groups, decisions (of the searches, how many are equal), mb_groups, summary, stats (whether equal at the end),
 overlaps, first (difference). Level 2, one object per comparison: lines, outcomes_differ, shares and decisions (each of
-objects with equal and of), own_commits, stats (the kernel's, ours), first, files; of a table: trace, image, mount,
-agreement and ceiling (each such an object).
+objects with equal and of), own_commits, stats (the kernel's, ours), first (difference: in what was chosen, else in an outcome or
+a file, else in how a choice was found), files; of a table: trace, image, mount, agreement and ceiling (each such an object).
 
 Exit codes: 0 done; 1 fewer equal placements than --at-least; 2 wrong usage; 8 failed.")]
 pub(crate) struct Args {
