@@ -172,8 +172,8 @@ pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
 /// Decides how to repair the file system on a device, which is only read.
 ///
 /// [`Plan::actions`] says what would be done and [`Plan::after`] what would be left.
-/// [`Plan::save_undo`] saves what will be overwritten, [`Plan::apply`] writes, and [`undo()`] takes it
-/// back. An image that was cut short must be made longer first: see [`claimed_bytes`].
+/// [`Plan::save_undo`] saves what will be overwritten, [`Plan::apply`] writes, and [`undo()`] takes
+/// it back. An image that was cut short must be made longer first: see [`claimed_bytes`].
 ///
 /// # Errors
 /// [`Error`] when the file system cannot be examined; damage is what the plan is for.

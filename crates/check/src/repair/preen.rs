@@ -263,8 +263,8 @@ impl Beside {
             }
             // The list of bad blocks is read before the first pass, by code that does not repair.
             Code::INODE_CHECKSUM if finding.site.inode == Some(InodeNr::BAD_BLOCKS) => false,
-            // The sound part before the corruption is replayed, and the rest is checked. A log whose
-            // superblock is corrupt is given up, unless what is wrong there stops it.
+            // The sound part before the corruption is replayed, and the rest is checked. A log
+            // whose superblock is corrupt is given up, unless what is wrong there stops it.
             Code::LOG_CORRUPT | Code::NOT_REPLAYED => true,
             // The file is emptied when it holds no orphans.
             Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,

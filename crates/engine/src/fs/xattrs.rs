@@ -28,8 +28,8 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::AttributeRoom`] when it
     /// fits neither into the inode nor into its block, [`Error::NoSpace`], [`Error::Range`] for a
-    /// value above 64 KiB or a name beyond 255 bytes, [`Error::NotPermitted`] for immutable files, [`Error::NotSupported`] for
-    /// unknown prefixes. Nothing has changed then.
+    /// value above 64 KiB or a name beyond 255 bytes, [`Error::NotPermitted`] for immutable files,
+    /// [`Error::NotSupported`] for unknown prefixes. Nothing has changed then.
     pub fn set_xattr(
         &self,
         ctx: &OpContext,

@@ -34,8 +34,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Describes this machine. The caller gives `command` and `device`, and may set the commit: only
-    /// the program knows it.
+    /// Describes this machine. The caller gives `command` and `device`, and may set the commit:
+    /// only the program knows it.
     #[must_use]
     pub fn of_this_machine(command: String, device: String) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
