@@ -121,8 +121,8 @@ pub struct Agreement {
     pub own_commits: usize,
     /// Counters of `mb_stats`: the kernel's, ours.
     pub stats: BTreeMap<String, (u64, u64)>,
-    /// The first difference explained: in what was chosen; else in an outcome or a file; else in how
-    /// a choice was found.
+    /// The first difference explained: in what was chosen; else in an outcome or a file; else in
+    /// how a choice was found.
     pub first: Option<String>,
     /// The first files that differ.
     pub files: Vec<String>,
