@@ -195,6 +195,7 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         (&["fallocate2", "--ops", "0"], "--ops 0"),
         (&["fallocate2", "--interleave", "chaos"], "use threads, lockstep, overlap or virtual"),
         (&["fallocate2", "--interleave", "overlap", "--seconds", "1"], "counted by --ops"),
+        (&["seqwrite", "--device", "hdd", "--seconds", "1"], "--seconds does not fit --device hdd: "),
         (&["fallocate2", "--memory", "12X"], "use K, M, G or T"),
         (&["fallocate2", "--memory", "1P"], "use K, M, G or T"),
         (&["fallocate2", "--memory", "99999999T"], "sizes go to 16T"),

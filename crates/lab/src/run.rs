@@ -253,10 +253,16 @@ impl Plan {
             bail!("{}: give --seconds or --ops, it does not end by itself", self.workload.name());
         }
         if self.limit.time.is_some() && self.interleave != Interleave::Threads {
-            bail!(
-                "--seconds: rounds of --interleave {} are counted by --ops, so that they repeat",
-                self.interleave.name()
-            );
+            match &self.device {
+                Some(device) => bail!(
+                    "--seconds does not fit --device {device}: its time is the model's, and the work is counted so that it \
+                     repeats; give --ops instead"
+                ),
+                None => bail!(
+                    "--seconds: rounds of --interleave {} are counted by --ops, so that they repeat",
+                    self.interleave.name()
+                ),
+            }
         }
         if self.interleave == Interleave::Virtual {
             ensure!(

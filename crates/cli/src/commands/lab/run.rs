@@ -75,6 +75,8 @@ e4, one object per file system: workload, policy, state, kind, seed, scale, pass
 read_mib, rate_mib_s), vitals (what e2fsck counts: what, count), disk (by pass, if strace is installed: reads, read_mb, seeks, runs, modelled_s, modelled_mb_s), directories (blocks, runs, runs_elsewhere: not in
 first groups of flex groups).
 
+On a terminal, standard error shows which cell runs. With --out, rows.jsonl grows with each cell.
+
 Exit codes: 0 every image passed the check, and that of e2fsck if it is installed; 2 wrong usage, nothing ran; 4 a judge
 found errors; 8 failed, or --out holds another run. An image given with --image is changed only by --in-place, after the judges passed the result.")]
 pub(crate) struct Args {
