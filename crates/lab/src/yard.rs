@@ -159,6 +159,9 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
          worse than the best other's. By threads extents a file lose when fewer than nine of ten repetitions have at most the \
          best other's median."
     ));
+    table.note(
+        "extents, runs and reading times are those of the whole image: on an aged one also of the files of its life.",
+    );
     vec![table]
 }
 

@@ -139,7 +139,7 @@ pub fn placement(workload: &str, rows: &[&Row]) -> Table {
         ("score", |row| row.score.unwrap_or(f64::NAN), figure),
     ];
     by_policy_and_workers(
-        &format!("{workload}: placement with files at full size, shared locks"),
+        &format!("{workload}: placement in the whole image with files at full size, shared locks"),
         rows,
         &columns,
     )
@@ -161,7 +161,7 @@ fn reading(workload: &str, rows: &[&Row]) -> Option<Table> {
     ];
     Some(by_policy_and_workers(
         &format!(
-            "{workload}: reading it afterwards, on modelled disks: one file, the fullest directory, all"
+            "{workload}: reading the whole image afterwards, on modelled disks: one file, the fullest directory, all"
         ),
         rows,
         &columns,
