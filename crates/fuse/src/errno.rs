@@ -33,6 +33,9 @@ impl Errno {
     /// The inode was deleted, and its number may belong to another.
     pub const STALE: Self = Self(116);
 
+    /// Structure needs cleaning: the file system is damaged.
+    pub const UCLEAN: Self = Self(117);
+
     /// The number.
     #[must_use]
     pub const fn raw(self) -> i32 {

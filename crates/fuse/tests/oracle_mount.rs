@@ -305,3 +305,29 @@ fn damage_is_met_as_asked() {
         assert!(state.ends_with("with errors"), "{of_image} {option}: {state}");
     }
 }
+
+/// A name whose inode is not in use is damage, and the other names of its directory are listed.
+#[test]
+fn a_damaged_inode_hides_no_other_name() {
+    if !can_mount() || !require(&["debugfs"]) {
+        return;
+    }
+    let place = place(&["-t", "ext4"], "32M");
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    for name in ["before", "cleared", "kept"] {
+        std::fs::write(place.directory.join(name), name).unwrap();
+    }
+    mounted.unmount();
+    let image = place.image.to_str().unwrap();
+    assert!(blockyard_testkit::run("debugfs", &["-w", "-R", "clri /cleared", image]).status.success());
+    let mounted = Mounted::new(&place.image, &place.directory, "errors=continue");
+    let listed = std::fs::read_dir(&place.directory).unwrap().map(|entry| entry.unwrap().file_name());
+    let listed: Vec<_> = listed.collect();
+    for name in ["before", "kept"] {
+        assert!(listed.iter().any(|one| one == name), "{name}: {listed:?}");
+        assert_eq!(std::fs::read(place.directory.join(name)).unwrap(), name.as_bytes());
+    }
+    let failed = std::fs::read(place.directory.join("cleared")).unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(117), "{failed}");
+    drop(mounted);
+}
