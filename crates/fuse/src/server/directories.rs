@@ -98,8 +98,8 @@ impl Server {
         let is_dot = matches!(&*entry.name, b"." | b"..");
         let found = match (with_attributes && !is_dot, entry.kind) {
             (true, _) => match self.remembered_entry(directory, &entry.name) {
-                // A damaged inode must not hide the other names. fuser cannot tell a name alone; who
-                // looks this one up gets the error.
+                // A damaged inode must not hide the other names. fuser cannot tell a name alone:
+                // who looks this one up gets the error.
                 Err(Errno::STALE | Errno::UCLEAN) | Ok(None) => return Ok(true),
                 found => found?,
             },
