@@ -256,8 +256,8 @@ mod tests {
         assert_eq!(of(&["untar"], &["flex16"]), Ok(1));
         let unknown = of(&["tar"], &[]).unwrap_err();
         assert!(unknown.starts_with("load \"tar\" is unknown: use small-fsync, sequential, "), "{unknown}");
-        let unknown = of(&[], &["2k"]).unwrap_err();
-        assert!(unknown.starts_with("image kind \"2k\" is unknown: use flex16, "), "{unknown}");
+        let unknown = of(&[], &["3k"]).unwrap_err();
+        assert!(unknown.starts_with("image kind \"3k\" is unknown: use flex16, "), "{unknown}");
     }
 
     #[test]
