@@ -1,4 +1,4 @@
-//! The image kinds that agreement is measured on.
+//! The kinds of image on which agreement is measured.
 
 /// How an image is made and mounted.
 #[derive(Clone, Copy, Debug)]
@@ -13,10 +13,10 @@ pub struct ImageKind {
     pub mount: &'static str,
     /// Whether the device reports itself as rotational.
     pub rotational: bool,
-    /// Space taken by one big file before the load starts, in per cent of the free space.
+    /// Per cent of the free space that one file takes before the load starts.
     pub filled: u32,
-    /// Whether groups are loaded on demand, as right after a mount. Otherwise all are loaded before
-    /// the load starts.
+    /// Whether the allocator reads groups on demand, as right after a mount. Otherwise it has read
+    /// all of them when the load starts.
     pub lazy: bool,
 }
 
@@ -43,15 +43,15 @@ impl ImageKind {
         self.mke2fs.contains("^extent")
     }
 
-    /// Whether freed data may be reused before the commit.
+    /// Whether blocks of data may be reused before the transaction that freed them commits.
     #[must_use]
     pub fn writeback(&self) -> bool {
         self.mount.contains("data=writeback")
     }
 }
 
-/// All kinds: block sizes, flex groups, stripe, rotation, both scan modes, bigalloc, journal, near
-/// full, right after mount.
+/// All kinds. They differ in block size, flex groups, stripe, seek times, scan mode, bigalloc,
+/// journal, mapping, how full they are, and whether groups are read on demand.
 pub const IMAGES: [ImageKind; 23] = [
     ImageKind::new("flex16", 4096, "", "mb_optimize_scan=1"),
     ImageKind::new("flex16-linear", 4096, "", "mb_optimize_scan=0"),

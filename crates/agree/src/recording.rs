@@ -12,8 +12,8 @@
 //! | `req` | [`Request`]: one block request, inputs and outcome |
 //! | `drop` | [`DropInode`]: all preallocations of an inode are released (close, truncate, eviction ...) |
 //! | `free` | [`Free`]: clusters freed in one group |
-//! | `inode` | [`NewInode`]: an inode was created; its group's block bitmap is written with it |
-//! | `commit` | [`Commit`]: a transaction is durable, what it freed may be reused |
+//! | `inode` | [`NewInode`]: an inode was created, so its group's block bitmap is no longer uninitialised |
+//! | `commit` | [`Commit`]: a transaction is durable, so what it freed may be reused |
 //! | `delayed` | [`Delayed`]: the number of reserved but unallocated clusters changed |
 //! | `end` | [`End`] |
 //!
@@ -21,11 +21,11 @@
 //!
 //! - Length, logical block, goal, neighbours, flags, inode and CPU: from the tracepoints.
 //! - Transaction ids: from the handle that the same thread started last.
-//! - File size: from the write-end tracepoints, and from the load generator's `fstat` after every
-//!   other operation.
-//! - Writer-open: from the load generator's opens and closes.
+//! - File size: from the write-end tracepoints, and from the load generator, which reports it after
+//!   each operation that can change it.
+//! - Whether a writer has the file open: from the load generator's opens and closes.
 //!
-//! Nothing is derived from the outcome.
+//! No input is derived from the outcome.
 
 use std::io::{BufRead, Write};
 
@@ -43,15 +43,15 @@ pub enum Line {
     Image(Box<Image>),
     /// A block request.
     Req(Request),
-    /// Preallocations of an inode released.
+    /// The preallocations of an inode were released.
     Drop(DropInode),
-    /// Clusters freed.
+    /// Clusters were freed.
     Free(Free),
-    /// An inode created.
+    /// An inode was created.
     Inode(NewInode),
-    /// A transaction committed.
+    /// A transaction became durable.
     Commit(Commit),
-    /// A change in the number of reserved but unallocated clusters.
+    /// The number of reserved but unallocated clusters changed.
     Delayed(Delayed),
     /// The file system at the end.
     End(Box<End>),
@@ -104,7 +104,8 @@ pub struct Image {
     pub tunables: Tunables,
     /// Free extents of every group: (first cluster, clusters), ascending.
     pub free: Vec<Vec<(u32, u32)>>,
-    /// Whether groups were loaded on demand; otherwise all were loaded before the load started.
+    /// Whether the kernel read groups on demand. Otherwise it had read all of them when the load
+    /// started.
     pub lazy: bool,
     /// Groups whose block bitmap was never written, ascending.
     pub block_uninit: Vec<u32>,
@@ -119,7 +120,7 @@ pub struct Tunables {
     pub min_to_scan: u32,
     /// Smallest order for which the power-of-two criterion is used.
     pub order2_req: u32,
-    /// Small-file limit in blocks.
+    /// Files up to this many blocks are small.
     pub stream_req: u32,
     /// Clusters of a locality preallocation.
     pub group_prealloc: u32,
@@ -129,15 +130,14 @@ pub struct Tunables {
     pub best_avail_max_trim_order: u32,
 }
 
-/// A position and length as the kernel prints them: group, cluster offset (-1: none), clusters,
-/// logical block.
+/// A position and a length, as the kernel prints them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spot(
     /// Group.
     pub u32,
-    /// First cluster in the group, or -1.
+    /// Offset of the first cluster in the group; -1 for none.
     pub i32,
-    /// Clusters.
+    /// Number of clusters.
     pub u32,
     /// Logical block.
     pub u32,
@@ -150,19 +150,19 @@ pub struct Request {
     pub ino: u32,
     /// CPU the request ran on.
     pub cpu: u32,
-    /// Blocks (clusters with bigalloc) requested, before admission.
+    /// Number of clusters requested, before admission. A cluster is a block without bigalloc.
     pub len: u32,
     /// First logical block.
     pub log: u32,
     /// Goal block.
     pub goal: u64,
-    /// Left neighbour: last logical and physical block; physical 0 for none.
+    /// The left neighbour's last logical block, and its physical block; physical 0 for none.
     pub left: (u32, u64),
-    /// Right neighbour: first logical and physical block; physical 0 for none.
+    /// The right neighbour's first logical block, and its physical block; physical 0 for none.
     pub right: (u32, u64),
     /// Request flags of the kernel.
     pub flags: u32,
-    /// File size in bytes at this moment.
+    /// File size in bytes when the request was made.
     pub size: u64,
     /// Whether somebody has the file open for writing.
     pub open: bool,
@@ -177,19 +177,19 @@ pub struct Outcome {
     pub via: Via,
     /// The request after admission and clamping.
     pub orig: Spot,
-    /// The goal after normalisation and stream replacement (searches only).
+    /// The goal after normalisation, or the stream goal that replaced it (searches only).
     pub goal: Spot,
     /// What was found (searches) or taken (preallocations).
     pub result: Spot,
-    /// Candidates, modulo 65,536.
+    /// Number of candidates, modulo 65,536.
     pub found: u16,
-    /// Groups scanned, modulo 65,536.
+    /// Number of groups scanned, modulo 65,536.
     pub groups: u16,
-    /// Criterion, 0 to 5.
+    /// Number of the criterion, 0 to 4; 5 when all were exhausted.
     pub cr: u8,
-    /// Final flags.
+    /// Request flags at the end.
     pub flags: u32,
-    /// New preallocation: first block, logical start, clusters.
+    /// First block, first logical block and clusters of the new preallocation, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<(u64, u64, u32)>,
     /// First block allocated.
@@ -231,7 +231,7 @@ pub struct Free {
     pub start: u32,
     /// Clusters.
     pub len: u32,
-    /// Transaction whose commit makes them usable; none: usable immediately.
+    /// The transaction whose commit lets them be reused; `None` if they may be at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tid: Option<u32>,
 }
@@ -260,15 +260,17 @@ pub struct Delayed {
 /// The kernel's view at the end of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// `mb_groups`: per group free, fragments, first, then the counters by order.
+    /// `mb_groups`, for each group: free clusters, fragments, first free cluster, then the number
+    /// of chunks of each order.
     pub groups: Vec<Vec<u32>>,
     /// `mb_structs_summary`: groups by largest free order.
     pub largest: Vec<u32>,
     /// `mb_structs_summary`: groups by average fragment order.
     pub average: Vec<u32>,
-    /// `mb_stats` as printed.
+    /// The lines of `mb_stats`, as the kernel prints them.
     pub stats: Vec<String>,
-    /// Events of two threads that overlapped. More than 0 means that the order is uncertain.
+    /// Number of requests that began while another thread's was open, or had failed. If there are
+    /// any, the order of events is uncertain.
     pub overlaps: u32,
 }
 
@@ -302,8 +304,8 @@ impl Recording {
     /// Reads JSON Lines.
     ///
     /// # Errors
-    /// When a line does not follow the format (with its number), or the first or last line is
-    /// missing.
+    /// When the input cannot be read, a line does not follow the format (the error gives its
+    /// number), the first or last line is missing, or the format is not [`FORMAT`].
     pub fn read(input: impl BufRead) -> anyhow::Result<Self> {
         let (mut image, mut end, mut events) = (None, None, Vec::new());
         for (index, text) in input.lines().enumerate() {

@@ -1,11 +1,11 @@
 //! The cursor search (`search=cursor`): round robin by group, in its published forms and in our
 //! own.
 //!
-//! A cursor is a group: the inode's own (where it last found space) before the CPU's or the file
-//! system's. A policy slot decides what is accepted there: any run, a run of a minimum length for a
-//! bounded number of groups, or what the ladder finds from that group. A last lap that waits for
-//! busy groups and takes anything decides that space has run out, so it happens exactly when the
-//! ladder would say so.
+//! A cursor is the group where a search begins. The inode's own cursor, where it last found space,
+//! goes before that of the CPU or of the file system. The slot `accept` decides what a search takes
+//! from there on: any run; a run of a minimum length, for a bounded number of groups; or what the
+//! ladder finds. The last lap waits for busy groups and takes any run. So a search fails for want
+//! of space exactly when the ladder would.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::u64_from_u32;
@@ -41,7 +41,8 @@ impl<B: Backend> Allocator<B> {
                 context.search.goal.group = group;
             }
             if !policy.neighbour_first {
-                // As published: the group is the cursor's, but the offset is still the neighbour's.
+                // As published, the exact goal lies in the cursor's group, at the neighbour's
+                // offset.
                 self.try_exact_goal(context)?;
             }
             if context.outcome.find.is_none() && !context.asked.kind.contains(RequestFlags::GOAL_ONLY) {
@@ -79,8 +80,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Takes the first run of at least the floor, in one lap over groups that are not full. Passes
-    /// over a bounded number of groups whose runs are too short.
+    /// Takes the first run that is at least as long as the floor, in one lap over groups that are
+    /// not full. Gives up after `patience` groups without such a run.
     fn lap_above_floor(&self, context: &mut Context<'_, B>) -> Result<()> {
         let policy = self.policy.cursor;
         let start = context.search.goal.group.raw().min(context.asked.groups - 1);
@@ -105,8 +106,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// The next group of `[from, end)` that is not known to be full: by the index while it is kept,
-    /// otherwise any.
+    /// The next group of `[from, end)` that is not known to be full. Only an index by group knows
+    /// full ones, and only while optimised scanning is on.
     fn next_with_space(&self, from: u32, end: u32) -> Option<GroupNr> {
         let Sets::ByGroup(sets) = &self.table.indexes.average else { return linear_next(from, end) };
         if !self.table.indexes.optimised() {
@@ -115,7 +116,7 @@ impl<B: Backend> Allocator<B> {
         (0..self.table.indexes.orders()).filter_map(|order| sets.next(order, from, end)).min()
     }
 
-    /// Takes the first free run of the first group that has one, waiting for busy groups.
+    /// Takes the first free run of the first group that has one. Waits for busy groups.
     pub(crate) fn lap_any(&self, context: &mut Context<'_, B>) -> Result<()> {
         context.search.take_first();
         context.search.order2 = 0;
@@ -133,8 +134,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Remembers where space was found. `through_inode` says that the search started at the inode's
-    /// own cursor.
+    /// Moves the cursors to where space was found. `through_inode` says whether the search began at
+    /// the inode's own cursor.
     fn move_cursors(&self, context: &Context<'_, B>, through_inode: bool) {
         let Some(find) = &context.outcome.find else { return };
         let policy = self.policy.cursor;

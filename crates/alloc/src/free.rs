@@ -1,7 +1,7 @@
-//! Freeing from request to free clusters, top-down: [`Allocator::free`] marks or queues,
-//! [`Allocator::commit`] makes clusters free.
+//! Freeing, from the request to free clusters. [`Allocator::free`] marks clusters free, or queues
+//! them if a transaction frees them. [`Allocator::commit`] marks the queued ones free.
 //!
-//! [`crate::frees`] keeps what waits for a commit.
+//! [`crate::frees`] is the queue.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
 use blockyard_disk::{BlockNr, ClusterOffset, GroupNr, TxnId};
@@ -42,15 +42,17 @@ impl Iterator for Ranges {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// Frees `blocks` blocks from `first`. Returns the clusters freed.
+    /// Frees `blocks` blocks from `first`. Returns the number of clusters freed.
     ///
-    /// The on-disk bits must still be set while this runs. With a transaction the caller clears
-    /// them afterwards, in that transaction (the group is pinned until its commit). Without one it
-    /// uses [`Self::free_with`], because the clusters may be handed out again before this returns.
+    /// The bits of the on-disk bitmap must still be set while this runs. With a transaction, the
+    /// caller clears them afterwards in that transaction, and the group stays pinned until it
+    /// commits. Without one, the clusters may be handed out again before this returns. A caller
+    /// that still has to clear their bits then uses [`Self::free_with`].
     ///
     /// # Errors
-    /// [`AllocError::Corrupt`], [`AllocError::Load`]. A range is freed group by group: the groups
-    /// before the failing one stay freed.
+    /// [`AllocError::Corrupt`] if blocks are outside the file system or free already, or their
+    /// group is corrupt. [`AllocError::Load`] if a bitmap cannot be read. A range is freed group by
+    /// group: the groups before the failing one stay freed.
     pub fn free(&self, first: BlockNr, blocks: u64, context: FreeContext) -> Result<u64> {
         let mut freed = 0;
         for extent in self.cluster_ranges(first, blocks, &context)? {
@@ -64,9 +66,9 @@ impl<B: Backend> Allocator<B> {
         Ok(freed)
     }
 
-    /// As [`Self::free`], and calls `clear` for the part in each group before that part can be
-    /// handed out again. `clear` clears the bits of the on-disk bitmap. No lock is held meanwhile;
-    /// the group is loaded and pinned.
+    /// As [`Self::free`], with a call of `clear` for the part in each group, before that part can
+    /// be handed out again. `clear` clears the bits of the on-disk bitmap. No lock is held
+    /// meanwhile; the group is loaded and pinned.
     ///
     /// # Errors
     /// As [`Self::free`], and errors of `clear`. The part that `clear` failed for is neither freed
@@ -116,7 +118,7 @@ impl<B: Backend> Allocator<B> {
         Ok(Ranges { next, end, per_group: u64_from_u32(geometry.clusters_per_group()) })
     }
 
-    /// Refuses clusters that are free or already pending.
+    /// Refuses clusters that are free, wait for a commit, or lie in a corrupt group.
     fn check_free(&self, guard: &GroupGuard<'_, B>, extent: FreedExtent) -> Result<()> {
         let FreedExtent { group, start, count } = extent;
         debug_assert!(
@@ -166,14 +168,14 @@ impl<B: Backend> Allocator<B> {
         self.note_change(cpu);
     }
 
-    /// Tells that the commit record of `txn` is durable: what it freed may be handed out again.
+    /// Makes free what `txn` freed. Its commit record must be durable.
     pub fn commit(&self, txn: TxnId, cpu: CpuSlot) {
         self.commit_with(txn, cpu, |_| ());
     }
 
-    /// As [`Self::commit`], and reports each extent that became free, for discards. It may be
-    /// handed out again before `freed` returns, so a caller that discards must check that it is
-    /// still free on disk.
+    /// As [`Self::commit`], and reports each extent that became free, for discards. `freed` runs
+    /// under the group's lock, so it must not do I/O. After it returns, the extent may be handed
+    /// out again. A caller that discards must check that the extent is still free on disk.
     pub fn commit_with(&self, txn: TxnId, cpu: CpuSlot, mut freed: impl FnMut(FreedExtent)) {
         if let Some(groups) = self.frees.groups() {
             self.commit_by_group(groups, txn, cpu, &mut freed);
@@ -213,7 +215,7 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Freed clusters that wait for a commit.
+    /// Number of freed clusters that wait for a commit.
     #[must_use]
     pub fn pending_clusters(&self) -> u64 {
         self.frees.pending_clusters(CpuSlot::ZERO)

@@ -1,15 +1,22 @@
-//! Block groups in core: each has a small resident summary, and a bitmap with buddy chunks while
-//! loaded.
+//! Block groups in core. Each has a small summary that is always in memory, and a bitmap with buddy
+//! chunks while it is loaded.
 //!
-//! Key decisions: the numbers that a search reads before it locks (free clusters, fragments, stored
-//! orders, state bits) are atomics in the summary, written only under the group's lock. Bitmap and
-//! buddy are loaded on demand and may be evicted; no lock is held while reading. Claims and pending
-//! frees pin them.
+//! Key decisions: a search reads the summary before it locks the group, so the summary consists of
+//! atomics: free clusters, fragments, stored orders and flags. They change only under the group's
+//! lock, except for three flags: `BLOCK_UNINIT`, `PREFETCHED` and `TRIMMED`. Bitmap and buddy are
+//! loaded on demand, and no lock is held while the bitmap is read. They may be evicted unless the
+//! group is pinned.
 //!
-//! Invariant: the in-core bitmap is the on-disk bitmap plus the clusters that are left in a
-//! preallocation of the group's list, freed and not yet committed, claimed, or held for trimming.
-//! The last three pin the group, so that a reload (bitmap from the source plus preallocations)
-//! always yields the same in-core bitmap.
+//! Invariant: the used clusters of the in-core bitmap are those of the on-disk bitmap, and in
+//! addition those that are
+//!
+//! - left in a preallocation of the group's list,
+//! - freed and not yet committed,
+//! - claimed, or
+//! - held for trimming.
+//!
+//! The last three pin the group. So a reload, which adds the preallocations to the bitmap from the
+//! source, always yields the same in-core bitmap.
 
 pub(crate) mod load;
 pub(crate) mod table;
@@ -27,33 +34,34 @@ use crate::prealloc::Prealloc;
 
 /// The group was loaded once, so its figures and orders are valid.
 const INITIALISED: u32 = 1 << 16;
-/// Its bitmap contradicts its descriptor; excluded from allocation.
+/// The bitmap contradicts the descriptor, so nothing is allocated from the group.
 const CORRUPT: u32 = 1 << 17;
-/// Its bitmap was never written to disk.
+/// The bitmap was never written to disk.
 const BLOCK_UNINIT: u32 = 1 << 18;
-/// Its bitmap was prefetched.
+/// A prefetch has dealt with the group: its bitmap was announced, or needs no reading.
 const PREFETCHED: u32 = 1 << 19;
-/// Nothing became free since its free clusters were trimmed.
+/// No cluster became free since all free ones were trimmed.
 const TRIMMED: u32 = 1 << 20;
 /// Bits 0..8 hold the stored largest order + 1, bits 8..16 the stored average order + 1.
 const ORDER_MASK: u32 = 0xff;
 const AVERAGE_SHIFT: u32 = 8;
 
-/// Residency: the bitmap is loaded.
+/// The bit of `residency` that says that the bitmap is loaded. The lower bits count pins.
 const LOADED: u32 = 1 << 31;
 
-/// One block group, on two cache lines of its own (processors fetch them in pairs): neighbouring
-/// groups serve different CPUs.
+/// One block group. It has two cache lines of its own, because processors fetch lines in pairs and
+/// neighbouring groups serve different CPUs.
 #[repr(align(128))]
 pub(crate) struct Group<B: Backend> {
-    // The summary: written under the lock, read by searches without it. Relaxed: a search checks
-    // again under the lock.
+    // The summary. Searches read it without the lock. Relaxed: before a search takes anything, it
+    // checks again under the lock.
     free: B::AtomicU32,
     fragments: B::AtomicU32,
     shape: B::AtomicU32,
-    /// `LOADED`, and the number of pins. Pins are taken only while loaded, and forbid eviction.
+    /// `LOADED` and the number of pins. Only a loaded group can be pinned, and a pinned one is not
+    /// evicted.
     residency: B::AtomicU32,
-    /// Preallocations in the list: read without the lock to pass over groups without any.
+    /// Number of preallocations in the list. Relaxed: a hint to pass over groups without any.
     preallocs: B::AtomicU32,
     state: Mutex<GroupState<B>, B>,
 }
@@ -63,7 +71,7 @@ pub(crate) struct GroupState<B: Backend> {
     pub(crate) loaded: Option<Box<CachePadded<Buddy>>>,
     pub(crate) pending: Option<Box<PendingTree<B>>>,
     preallocs: Vec<Arc<Prealloc<B>>>,
-    /// Counts loads: a bitmap that was read before another load is stale.
+    /// Number of loads. If it changed while a bitmap was read, that bitmap is stale.
     generation: u32,
     acquisitions: u32,
     waits: u32,
@@ -121,7 +129,8 @@ impl<B: Backend> Group<B> {
             acquisitions: 0,
             waits: 0,
         };
-        // Linux keeps the locks apart from the group fields that searches read.
+        // In virtual time the lock has a line of its own: Linux keeps group locks apart from the
+        // fields that searches read.
         let state = B::on_line("group lock", || Mutex::new(rank::GROUP, state));
         B::on_line("group summary", || Self {
             free: B::AtomicU32::new(free),
@@ -152,7 +161,8 @@ impl<B: Backend> Group<B> {
         self.shape.fetch_or(PREFETCHED, Ordering::Relaxed) & PREFETCHED == 0
     }
 
-    /// Forbids eviction until [`Self::unpin`], if the group is loaded.
+    /// Forbids eviction until [`Self::unpin`]. Returns false, and does nothing, if the group is not
+    /// loaded.
     #[inline]
     pub(crate) fn pin(&self) -> bool {
         // Acquire pairs with the release of the eviction that may have come before.
@@ -187,7 +197,7 @@ impl<B: Backend> Group<B> {
         self.shape.fetch_or(TRIMMED, Ordering::Relaxed);
     }
 
-    /// Notes that clusters became free that were not trimmed.
+    /// Notes that some free clusters are not trimmed.
     pub(crate) fn note_untrimmed(&self) {
         if self.is_trimmed() {
             self.shape.fetch_and(!TRIMMED, Ordering::Relaxed);
@@ -205,8 +215,8 @@ impl<B: Backend> Group<B> {
     }
 }
 
-/// Exclusive access to one group: the lock, and the updates that must follow a change of its
-/// clusters.
+/// Exclusive access to one group. It holds the lock, and updates summary and indexes with every
+/// change of the group's clusters.
 pub(crate) struct GroupGuard<'a, B: Backend> {
     pub(crate) state: MutexGuard<'a, GroupState<B>, B>,
     /// The lock shared with other groups, under `locks=hashed`; released after the state.
@@ -241,7 +251,7 @@ impl<B: Backend> GroupGuard<'_, B> {
         self.group.summary()
     }
 
-    /// Marks clusters used in core and updates figures and indexes.
+    /// Marks clusters used in core.
     #[inline]
     pub(crate) fn mark_used(&mut self, start: u32, count: u32) {
         debug_assert!(!self.summary().corrupt(), "clusters of the corrupt group {} were handed out", self.nr);
@@ -254,14 +264,14 @@ impl<B: Backend> GroupGuard<'_, B> {
     /// Marks clusters free in core.
     ///
     /// # Errors
-    /// When one is free already; nothing changed then.
+    /// When one is free already. Then no cluster changes.
     #[inline]
     pub(crate) fn mark_free(&mut self, start: u32, count: u32) -> Result<(), AlreadyFree> {
         self.group.note_untrimmed();
         self.give_back(start, count)
     }
 
-    /// As [`Self::mark_free`], for clusters that were free and held for trimming.
+    /// As [`Self::mark_free`], for clusters that were held for trimming: `TRIMMED` stays as it is.
     #[inline]
     pub(crate) fn give_back(&mut self, start: u32, count: u32) -> Result<(), AlreadyFree> {
         self.buddy_mut().mark_free(start, count)?;
@@ -288,8 +298,7 @@ impl<B: Backend> GroupGuard<'_, B> {
         if new != stored || !summary.initialised() {
             let orders =
                 (new.largest + 1).cast_unsigned() | (new.average + 1).cast_unsigned() << AVERAGE_SHIFT;
-            // Others set and clear flags in this word without the lock, so only the order bits are
-            // replaced.
+            // Other threads change flags of this word without the lock, so those flags are kept.
             let _ = self.group.shape.update(Ordering::Relaxed, Ordering::Relaxed, |word| {
                 Some(word & !(ORDER_MASK | ORDER_MASK << AVERAGE_SHIFT) | INITIALISED | orders)
             });
@@ -320,6 +329,7 @@ impl<B: Backend> GroupGuard<'_, B> {
     }
 
     /// Removes a deleted preallocation from the list and gives back the clusters left in it.
+    /// Returns their number.
     pub(crate) fn release_prealloc(&mut self, prealloc: &Prealloc<B>) -> u32 {
         debug_assert!(
             prealloc.glance().deleted,
@@ -341,8 +351,8 @@ impl<B: Backend> GroupGuard<'_, B> {
         returned
     }
 
-    /// Deletes every preallocation of the list that is not in use. Returns the clusters given back
-    /// and whether some are in use.
+    /// Deletes every preallocation of the list that is not in use. Returns the number of clusters
+    /// given back, and whether some preallocations are in use.
     pub(crate) fn discard_preallocs(&mut self) -> (u32, bool) {
         let mut returned = 0;
         let mut busy = false;
@@ -362,7 +372,7 @@ impl<B: Backend> GroupGuard<'_, B> {
         self.group.preallocs.store(u32_from_usize(self.state.preallocs.len()), Ordering::Relaxed);
     }
 
-    /// Clusters left in the preallocations of the list that lie in `[start, start + count)`.
+    /// Whether a cluster of `[start, start + count)` is left in a preallocation of the list.
     pub(crate) fn overlaps_prealloc(&self, start: u32, count: u32) -> bool {
         let mut overlaps = false;
         let near = |prealloc: &&Arc<Prealloc<B>>| {

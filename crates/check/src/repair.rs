@@ -251,17 +251,7 @@ fn decide<'a>(
     if let Some(place) = options.check.superblock {
         round.take_superblock(place, &mut log)?;
     }
-    for _ in 0..ROUNDS_MAX {
-        let decided = log.actions.len();
-        if !round.run(&mut log)? {
-            round.refresh_backups(&mut log)?;
-            break;
-        }
-        if log.actions.len() == decided {
-            break;
-        }
-    }
-    round.close(&mut log)?;
+    run_rounds(&mut round, &mut log)?;
     let block_bits = round.block_bits();
     if log.actions.is_empty() && !is_replayed && !is_resumed {
         // Superblocks that were tried in vain are not part of the plan.
@@ -286,6 +276,21 @@ fn decide<'a>(
     };
     name_inodes(&mut plan);
     Ok(plan)
+}
+
+/// Repairs until a round finds nothing more to mend, then marks the file system clean.
+fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<(), Error> {
+    for _ in 0..ROUNDS_MAX {
+        let decided = log.actions.len();
+        if !round.run(log)? {
+            round.refresh_backups(log)?;
+            break;
+        }
+        if log.actions.len() == decided {
+            break;
+        }
+    }
+    round.close(log)
 }
 
 /// Gives actions the paths of the findings from before the repair.

@@ -1,8 +1,8 @@
-//! `blockyard lab run` and `lab report` in the shell: the keys of rows, every option, and the
+//! `blockyard lab run` and `lab report` as commands: the keys of rows, every option, and the
 //! answers to bad input.
 //!
-//! Each refusal is one line that says what, where and what to do, with its exit code. No image is
-//! changed.
+//! A refusal has its exit code, and one line that says what is wrong, where, and what to do. It
+//! leaves the image unchanged.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A small run: two workers, a few operations.
+/// The arguments of a small run with two workers and a few operations, and `more`.
 fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     let run = words("lab run fallocate2 --memory 256M --workers 2 --ops 40 --policy yard");
     [run.as_slice(), more].concat()
@@ -98,7 +98,6 @@ fn rows_have_exactly_the_documented_keys() {
         assert!(row["hits"].as_object().unwrap().values().any(|hits| hits.as_u64() > Some(0)), "{row}");
         assert!(row["score"].is_number() && row["read_tree_hdd_ms"].is_number());
     }
-    // Every key is documented in the help.
     let help = stdout(&blockyard(&["lab", "run", "--help"]));
     for key in keys {
         assert!(help.contains(key), "{key} is not documented");
@@ -294,7 +293,7 @@ fn run_image<'a>(path: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [run.as_slice(), &[path], more].concat()
 }
 
-/// Without permission: as another user, if the test may become one.
+/// Runs as a user who may not read or write the image. Needs root, to become that user.
 #[test]
 fn without_permission_nothing_runs() {
     use std::os::unix::fs::PermissionsExt;
@@ -311,7 +310,7 @@ fn without_permission_nothing_runs() {
     let program = folder.path().join("blockyard");
     std::fs::copy(env!("CARGO_BIN_EXE_blockyard"), &program).unwrap();
     mode(&program, 0o755);
-    // So must the folder for temporary files, whatever this machine's own one allows.
+    // It needs a folder for temporary files, too. This machine's own may be closed to it.
     let temporary = folder.path().join("temporary");
     std::fs::create_dir(&temporary).unwrap();
     mode(&temporary, 0o1777);
@@ -401,13 +400,14 @@ fn what_an_image_does_not_allow_is_said_of_the_image() {
         text.contains(&format!("{old}: fallocate2 allocates by fallocate, which needs extents")),
         "{text}"
     );
-    // fio continues where it cannot preallocate.
+    // Like fio, seqwrite continues where it cannot preallocate.
     let run = words("lab run seqwrite --workers 1 --ops 20 --scale 0.001 --policy yard --json --image");
     let output = blockyard(&[run.as_slice(), &[&old]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
-/// Names that are not text are accepted, and printed so that the command can be typed again.
+/// Names that are not UTF-8 are accepted. The report shows them so that the command can be typed
+/// again.
 #[test]
 fn folders_and_images_may_have_any_name() {
     use std::os::unix::ffi::OsStrExt;
@@ -498,7 +498,7 @@ fn copy_prints_a_row_a_copy_and_keeps_its_maps() {
     assert!(text.contains("published: rralloc") && text.contains("GiB written"), "{text}");
 }
 
-/// Fresh and aged images are columns of one table, and rows say which they are.
+/// Fresh and aged images are columns of one table. Each row names the state of its image.
 #[test]
 fn aged_images_stand_beside_fresh_ones() {
     let aged = ["--interleave", "lockstep", "--aged", "mail:300,build:200:60%"];
@@ -523,7 +523,7 @@ fn aged_images_stand_beside_fresh_ones() {
     }
 }
 
-/// Ageing leaves an image that e2fsck accepts, and reports what was done.
+/// Ageing reports what was done, and leaves an image in which `check` finds nothing.
 #[test]
 fn a_life_is_lived_and_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -541,8 +541,8 @@ fn a_life_is_lived_and_written() {
     assert!(shown.contains("\"sparse\""), "{shown}");
 }
 
-/// Times are the model's, requests can be recorded and played on another model, and everything
-/// repeats to the byte.
+/// Times are those of the model. Requests can be recorded and replayed on another model. A second
+/// run prints the same.
 #[test]
 fn workloads_run_on_modelled_devices() {
     let folder = tempfile::tempdir().unwrap();
@@ -567,7 +567,7 @@ fn workloads_run_on_modelled_devices() {
         (row["interleave"].as_str(), row["write_amplification"].as_f64()),
         (Some("lockstep"), Some(1.0))
     );
-    // 16 MB take that long on a link with 560 MB a second.
+    // A link with 560 MB a second takes 0.028 s for 16 MB.
     assert!(row["seconds"].as_f64().unwrap() > 0.028, "{row}");
     let played = blockyard(&["lab", "device", "replay", &trace, "--on", "hdd", "--on", "ssd", "--json"]);
     assert_eq!(played.status.code(), Some(0), "{}", stderr(&played));

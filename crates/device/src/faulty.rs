@@ -1,8 +1,8 @@
-//! A device that fails on purpose: an error, or a torn transfer and an error, at a chosen operation
-//! or position.
+//! A device that fails on purpose, at a chosen operation or position. An operation that fails
+//! returns an error, and may have transferred nothing, a part, or everything.
 //!
-//! Operations are counted from 1, separately by kind, whether they fail or not. So a first run
-//! without faults shows how many there are, and later runs can fail each of them in turn.
+//! Operations of each kind are counted from 1, whether they fail or not. So a first run without
+//! faults shows how many there are, and later runs can fail each of them in turn.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use blockyard_sync::{Mutex, rank};
 pub enum Operation {
     /// `read_at`.
     Read,
-    /// `write_at` and `write_durable_at`.
+    /// `write_at` and `write_durable_at`. `write_vectored_at` counts as one write for each part.
     Write,
     /// `write_zeroes`.
     Zero,
@@ -31,18 +31,19 @@ pub enum When {
     Nth(u64),
     /// At the n-th operation of its kind and every later one.
     From(u64),
-    /// At every operation of its kind that touches this byte.
+    /// At every operation of its kind whose range contains this byte. A flush has no range.
     Touching(u64),
 }
 
-/// What the fault does; in every case the operation returns an error.
+/// What happens before the operation returns its error. A flush is carried out only under
+/// [`Self::Everything`], and a discard never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing is transferred.
     Nothing,
-    /// Only the first this many bytes are transferred.
+    /// At most this many bytes are transferred, from the first one on.
     Short(usize),
-    /// Everything is transferred, but an error is returned all the same.
+    /// Everything is transferred.
     Everything,
 }
 
@@ -51,9 +52,9 @@ pub enum Effect {
 pub struct Fault {
     /// The kind of operation it strikes.
     pub operation: Operation,
-    /// When.
+    /// At which operations of that kind it strikes.
     pub when: When,
-    /// What it does.
+    /// What it does to them.
     pub effect: Effect,
 }
 
@@ -64,7 +65,7 @@ pub struct OperationCounts {
     pub reads: u64,
     /// Writes, durable ones included.
     pub writes: u64,
-    /// Ranges made zero.
+    /// Ranges to make zero.
     pub zeroes: u64,
     /// Discards.
     pub discards: u64,
@@ -110,7 +111,7 @@ impl<D: BlockDevice> std::fmt::Debug for FaultyDevice<D> {
 }
 
 impl<D: BlockDevice> FaultyDevice<D> {
-    /// A device without faults.
+    /// Wraps a device. No fault strikes until [`Self::add`].
     #[must_use]
     pub fn new(below: D) -> Self {
         Self { below, state: Mutex::new(rank::DEVICE, State::default()) }
@@ -121,7 +122,7 @@ impl<D: BlockDevice> FaultyDevice<D> {
         &self.below
     }
 
-    /// Adds a fault. The first one added that matches an operation decides.
+    /// Adds a fault. If several match an operation, the one that was added first strikes.
     pub fn add(&self, fault: Fault) {
         self.state.lock().faults.push(fault);
     }
@@ -131,19 +132,19 @@ impl<D: BlockDevice> FaultyDevice<D> {
         self.state.lock().faults.clear();
     }
 
-    /// Operations so far.
+    /// The operations that were requested so far.
     #[must_use]
     pub fn counts(&self) -> OperationCounts {
         self.state.lock().counts
     }
 
-    /// How often a fault struck.
+    /// How many operations a fault struck.
     #[must_use]
     pub fn strikes(&self) -> u64 {
         self.state.lock().strikes
     }
 
-    /// Counts an operation and returns the effect of a fault that strikes it.
+    /// Counts an operation. Returns the effect of the fault that strikes it, if one does.
     fn strike(&self, operation: Operation, offset: u64, length: u64) -> Option<Effect> {
         let mut guard = self.state.lock();
         let state = &mut *guard;

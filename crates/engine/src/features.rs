@@ -1,18 +1,19 @@
-//! Feature flags that are set when an image first needs them, as in Linux (observed on 6.18):
-//! e2fsck reports damage if the superblock does not announce the feature.
+//! Feature flags that are set when an image first needs them, as in Linux (observed on 6.18). If
+//! the superblock does not announce a feature that is in use, e2fsck reports damage.
 //!
-//! Noted inside the handle that makes the change, or when the inode is encoded for its commit. So
-//! the superblock of the same transaction, or an earlier one, has the flag.
+//! A need is noted inside the handle that makes the change, or when the inode is encoded for its
+//! commit. So the flag reaches the superblock in the same transaction, unless an earlier one set
+//! it.
 
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{Compat, RoCompat};
 use blockyard_sync::{AtomicBool, Ordering};
 
-/// The largest file without `large_file`.
+/// Size in bytes of the largest file that is allowed without `large_file`.
 const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
 
-/// What the superblock must announce. Relaxed: the transaction's gate comes between a note and its
-/// commit.
+/// The features that the superblock must announce. Relaxed: the transaction's gate orders a note
+/// before the commit that reads it.
 pub(crate) struct NewFeatures {
     attributes: AtomicBool,
     large_file: AtomicBool,
@@ -29,14 +30,14 @@ impl NewFeatures {
         self.attributes.store(true, Ordering::Relaxed);
     }
 
-    /// Notes the size of a regular file.
+    /// Notes the size of a regular file in bytes.
     pub(crate) fn note_size(&self, size: u64) {
         if size > SMALL_FILE_MAX {
             self.large_file.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Adds what is missing. Returns whether anything was.
+    /// Adds the flags that a superblock lacks. Returns whether it lacked any.
     pub(crate) fn add_to(&self, raw: &mut RawSuperblock) -> bool {
         let (mut compat, mut ro_compat) = (raw.compat(), raw.ro_compat());
         if self.attributes.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
-//! Reports: the rows of a run as tables, files and one self-contained HTML page.
+//! Reports: the rows of a run as tables, as files, and as one self-contained HTML page.
 //!
-//! A run's folder holds these files. Everything printed or drawn is computed from them, so a report
-//! can be made again later and elsewhere.
+//! A run's folder holds the files below. Everything printed or drawn is computed from them, so a
+//! report can be made again later and elsewhere.
 //!
 //! - `run.json`: [`Environment`]
 //! - `rows.jsonl`: one [`Row`] a line
@@ -9,7 +9,8 @@
 //! - `clusters.jsonl`: for e3, one [`ClusterRow`] a line
 //! - `passes.jsonl`: for e4, one [`PassRow`] a line
 //! - `cells.jsonl`: the measured cells ([`crate::folder::ledger`])
-//! - `maps.json` and `timelines.json`
+//! - `maps.json`: the allocation maps, as [`NamedMap`]s
+//! - `timelines.json`: used space over time, as [`Timeline`]s
 
 mod html;
 
@@ -37,13 +38,13 @@ use crate::run::NamedMap;
 pub struct Run {
     /// Machine, commit, command.
     pub environment: Environment,
-    /// Every measured cell.
+    /// One row for every measured cell.
     pub rows: Vec<Row>,
-    /// Every copy of a tree.
+    /// One row for every copy of a tree.
     pub copies: Vec<CopyRow>,
-    /// Every cluster size of e3.
+    /// One row for every cluster size of e3.
     pub clusters: Vec<ClusterRow>,
-    /// Every file system of e4.
+    /// One row for every file system of e4.
     pub passes: Vec<PassRow>,
     /// Allocation maps to show.
     pub maps: Vec<NamedMap>,
@@ -69,8 +70,8 @@ impl Run {
     /// Reads a run's folder.
     ///
     /// # Errors
-    /// When `run.json` or the rows are missing, or a line is not a row; the message names file and
-    /// line.
+    /// When `run.json` or the rows are missing, a file cannot be read, or its content is not what a
+    /// run writes. The message names the file, and the line of a row.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join(ENVIRONMENT_FILE);
         let text = fs::read_to_string(&path).with_context(|| {
@@ -91,7 +92,8 @@ impl Run {
         })
     }
 
-    /// Writes the files of a run's folder and creates the folder. An earlier run in it is replaced.
+    /// Writes the run's files to a folder, and creates the folder if necessary. The files replace
+    /// those of an earlier run.
     ///
     /// # Errors
     /// When the folder or a file cannot be written.
@@ -106,7 +108,7 @@ impl Run {
         write_environment(folder, &self.environment)
     }
 
-    /// The main tables of a run: those of the experiment, or all.
+    /// The main tables: those of the run's experiment, or all tables if it has none.
     #[must_use]
     pub fn main_tables(&self) -> Vec<Table> {
         match self.environment.experiment.as_deref().and_then(Experiment::by_name) {
@@ -115,8 +117,8 @@ impl Run {
         }
     }
 
-    /// Every table: those of the experiment, the copies, the cluster sizes, the passes, and each
-    /// workload.
+    /// Every table, in this order: those of the experiment, of copies, of cluster sizes, of passes,
+    /// and of each workload.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
@@ -133,7 +135,7 @@ impl Run {
         tables
     }
 
-    /// The charts of the experiment, in addition to those of its workloads.
+    /// The charts of the run's experiment. Those of its workloads are not among them.
     #[must_use]
     pub fn charts(&self) -> Vec<plot::Chart> {
         let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
@@ -151,8 +153,8 @@ impl Run {
         markdown
     }
 
-    /// Every row as comma-separated values with a head line; copies, cluster sizes and passes after
-    /// cells.
+    /// Every row as comma-separated values: cells first, then copies, cluster sizes and passes.
+    /// Each kind has a head line of its own.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = summary::csv(&self.rows);
@@ -168,20 +170,20 @@ impl Run {
         text
     }
 
-    /// Every row as JSON Lines; copies, cluster sizes and passes after cells.
+    /// Every row as JSON Lines: cells first, then copies, cluster sizes and passes.
     ///
     /// # Errors
-    /// Those of the encoder; rows contain only what it can encode.
+    /// Those of the encoder. None is expected: rows contain only what it can encode.
     pub fn json_lines(&self) -> Result<String> {
         let cells = json_lines(&self.rows)? + &json_lines(&self.copies)?;
         Ok(cells + &json_lines(&self.clusters)? + &json_lines(&self.passes)?)
     }
 
     /// Writes every form of the report to a folder: `report.md`, `rows.csv`, `report.html`, and
-    /// `maps/` with each map as text and SVG.
+    /// `maps/` with each map and timeline as text and SVG.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// When a folder or file cannot be written.
     pub fn write_reports(&self, folder: &Path) -> Result<()> {
         write_file(&folder.join("report.md"), self.markdown().as_bytes())?;
         write_file(&folder.join("rows.csv"), self.csv().as_bytes())?;
@@ -203,8 +205,8 @@ impl Run {
     }
 }
 
-/// A title as a file name without dots: letters, digits and underscores; anything else becomes one
-/// hyphen.
+/// The file name for a title, without an extension. It keeps ASCII letters, digits and underscores.
+/// A hyphen stands for whatever is between them, so the name has no dot.
 fn file_name(title: &str) -> String {
     let parts = title.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")

@@ -1,5 +1,5 @@
-//! Our wrappers under the systematic scheduler: it must find a planted race, and none where there
-//! is none.
+//! Locks and atomics under shuttle, a scheduler that tries many interleavings of threads. It must
+//! find a planted race, and must find nothing wrong with correct code.
 
 #![cfg(feature = "shuttle")]
 

@@ -1,8 +1,11 @@
-//! Stream goals: the group in which the last large file of a slot found space.
+//! Stream goals. Each remembers the group where the last large file that used it found space.
 //!
-//! `slots=one` is a single goal for the file system (before the scalability series). `slots=hashed`
-//! has `min(CPUs, groups / 4)` goals, chosen by inode number. `slot_lock=md` guards them by the
-//! file-system-wide lock that freeing takes too.
+//! `slots` says how many there are. `one` is a single goal for the file system, as before the
+//! scalability series. `hashed` has `min(CPUs, groups / 4)` of them unless `stream_goals` says
+//! otherwise, and `cpus` one for each CPU; the inode number chooses. `inode` uses the inode's
+//! cursor instead, and `none` has no stream goals.
+//!
+//! Under `slot_lock=md`, the file-system-wide lock that freeing takes guards them, too.
 
 use std::sync::Arc;
 
@@ -21,21 +24,21 @@ use crate::prealloc::inode::InodeAlloc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamPlace {
     pub(crate) group: GroupNr,
-    /// Start of the last extent found; meaningful under `stream_goal=offset`.
+    /// Cluster offset in the group of the last extent found. Used under `stream_goal=offset` only.
     pub(crate) start: u32,
 }
 
-/// The goals of all slots.
+/// All stream goals of a file system.
 pub(crate) struct StreamGoals<B: Backend> {
     groups: u32,
     kind: Slots,
-    /// The lock that guards them under `slot_lock=md`.
+    /// The lock that guards the goals; none unless `slot_lock=md`.
     lock: Option<Arc<Md<B>>>,
-    /// Whether goals are loaded with acquire and stored with release. These pair with each other
-    /// but nothing relies on their order: they exist for comparison.
+    /// Whether goals are loaded with acquire and stored with release, which pair with each other.
+    /// Nothing relies on that order: it is there to compare its cost.
     ordered: bool,
-    /// Group in the high half, start in the low. Relaxed unless `ordered`: readers may see an older
-    /// goal.
+    /// The goals: the group in the high half, the start in the low one. Relaxed unless `ordered`:
+    /// readers may see an older goal.
     slots: Box<[CachePadded<B::AtomicU64>]>,
 }
 
@@ -105,7 +108,7 @@ impl<B: Backend> StreamGoals<B> {
                 let guard = self.lock.as_ref().map(|md| md.lock(cpu));
                 let slot = self.slot(inode);
                 let word = join32(place.group.raw(), place.start);
-                // An unchanged goal costs no write to the shared line.
+                // Without the lock, an unchanged goal is not written to the shared line.
                 if guard.is_some() || slot.load(Ordering::Relaxed) != word {
                     if self.ordered {
                         slot.store(word, Ordering::Release);
@@ -119,9 +122,10 @@ impl<B: Backend> StreamGoals<B> {
     }
 }
 
-/// Where the streams of `count` zones of equal width start: in the first group of the zone that is
-/// not left to metadata. If that is full, as where the journal lies, they start in the middle of
-/// another zone: the start of the next one belongs to other streams.
+/// The group where the streams of each of `count` zones start. Zones have equal width. Streams
+/// start in the first group of their zone that is not kept for metadata. If that group is full, for
+/// example because the journal fills it, they start in the middle of a zone instead: the start of
+/// the next zone belongs to other streams.
 fn zone_starts(count: u32, geometry: &Geometry, facts: &[GroupFacts]) -> Vec<u32> {
     let (groups, flex) = (geometry.groups(), geometry.flex_size());
     let zone = |slot: u32| u32_from_u64(u64_from_u32(slot) * u64_from_u32(groups) / u64_from_u32(count));

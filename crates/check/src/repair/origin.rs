@@ -1,4 +1,4 @@
-//! What a file is, judged by its first bytes: a suffix for a file that lost its name.
+//! The suffix for a file that lost its name. The file's first bytes tell what kind it is.
 
 use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::num::usize_from_u64;
@@ -7,10 +7,10 @@ use blockyard_disk::{BlockNr, InodeNr};
 use super::editor::Editor;
 use super::maps;
 
-/// Bytes that are read.
+/// Number of bytes at the start of a file that are looked at.
 const LOOKED_AT: usize = 512;
 
-/// First bytes, their offset, and the usual suffix of such a file's name.
+/// For each kind of file: the offset of its magic bytes, these bytes, and the usual suffix.
 const KINDS: &[(usize, &[u8], &str)] = &[
     (0, b"\x7fELF", ".elf"),
     (0, b"\x89PNG\r\n", ".png"),
@@ -33,7 +33,8 @@ const KINDS: &[(usize, &[u8], &str)] = &[
     (257, b"ustar", ".tar"),
 ];
 
-/// The suffix for a regular file by its first bytes; `None` where they say nothing.
+/// The suffix for a regular file by its first bytes. `None` if they say nothing or are encrypted,
+/// and for other inodes.
 pub(super) fn ending(ed: &Editor<'_, '_>, inode: InodeNr) -> Option<&'static str> {
     let slot = ed.slot(inode).ok()?;
     let raw = slot.raw();
@@ -50,11 +51,11 @@ pub(super) fn ending(ed: &Editor<'_, '_>, inode: InodeNr) -> Option<&'static str
     ending_of(&block[..length])
 }
 
-/// The suffix for some first bytes; `.txt` if all of them are text.
+/// The suffix for some first bytes: that of a known kind, otherwise `.txt` if all are text.
 fn ending_of(bytes: &[u8]) -> Option<&'static str> {
     let known =
         KINDS.iter().find(|(at, magic, _)| bytes.get(*at..).is_some_and(|rest| rest.starts_with(magic)));
-    // The last character may be cut off.
+    // The bytes may end inside a character.
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => Some(text),
         Err(error) if error.error_len().is_none() => std::str::from_utf8(&bytes[..error.valid_up_to()]).ok(),

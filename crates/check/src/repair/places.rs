@@ -1,5 +1,6 @@
-//! Bitmaps whose descriptors name an impossible place, when no backup knows better. Bitmaps are
-//! computed anyway, so any free block will do.
+//! New blocks for bitmaps whose descriptors name an impossible block, or one that something else
+//! uses, when no backup names a better one. A repair computes what is in a bitmap, so any free
+//! block will do.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::num::u64_from_u32;
@@ -11,6 +12,7 @@ use super::log::Cost;
 use crate::code::Code;
 use crate::finding::{Finding, Site};
 
+/// The groups that have a finding of one of these codes, in ascending order.
 pub(super) fn groups_with(before: &[Finding], codes: [Code; 2]) -> Vec<GroupNr> {
     let mut groups: Vec<GroupNr> = before
         .iter()
@@ -22,7 +24,8 @@ pub(super) fn groups_with(before: &[Finding], codes: [Code; 2]) -> Vec<GroupNr> 
     groups
 }
 
-/// Allocates a block for every such bitmap; true when there are any.
+/// Moves each bitmap with such a finding to a free block, if there is one. Returns whether there
+/// are such findings.
 pub(crate) fn place_bitmaps(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, DeviceError> {
     let blocks = groups_with(before, [Code::BLOCK_BITMAP_PLACE, Code::BLOCK_BITMAP_CONFLICT]);
     let inodes = groups_with(before, [Code::INODE_BITMAP_PLACE, Code::INODE_BITMAP_CONFLICT]);
@@ -52,7 +55,7 @@ fn move_bitmap(ed: &mut Editor<'_, '_>, group: GroupNr, code: Code) -> Result<()
     Ok(())
 }
 
-/// A free block in the group itself: without flex_bg the bitmap must lie there.
+/// Claims a free block in the group itself. Without flex_bg the bitmap must lie there.
 fn near(ed: &mut Editor<'_, '_>, group: GroupNr) -> Option<BlockNr> {
     let geometry = &ed.volume().geometry;
     let first = ed.scan.map.cluster(geometry.group_first_block(group));

@@ -1,4 +1,4 @@
-//! A small image with three directories, and its repair.
+//! Small images with directories, their repair, and what debugfs shows of them.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use blockyard_check::{RepairOptions, plan};
 use blockyard_device::FileDevice;
 use blockyard_testkit::{e2fsck_clean, mke2fs, run};
 
-/// The directories `one`, `one/two` and `three`.
+/// Makes an image with the directories `one`, `one/two` and `three`.
 pub(crate) fn made(folder: &Path, options: &[&str], size: &str) -> PathBuf {
     let image = folder.join("image");
     mke2fs(&image, options, size);
@@ -16,7 +16,7 @@ pub(crate) fn made(folder: &Path, options: &[&str], size: &str) -> PathBuf {
     image
 }
 
-/// An image with so many directories in `many`, named by their numbers.
+/// Makes an image with `count` directories in `many`. Their names are numbers from 0.
 pub(crate) fn with_many(folder: &Path, count: usize, options: &[&str], size: &str) -> PathBuf {
     let tree = folder.join("tree");
     for n in 0..count {
@@ -28,13 +28,13 @@ pub(crate) fn with_many(folder: &Path, count: usize, options: &[&str], size: &st
     image
 }
 
-/// The answer of debugfs to a request, which may write.
+/// Lets debugfs carry out a request, which may write to the image. Returns what it prints.
 pub(crate) fn debugfs(image: &Path, request: &str) -> String {
     let output = run("debugfs", &["-w", "-R", request, image.to_str().expect("names here are text")]);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Repairs the image; e2fsck finds nothing afterwards.
+/// Repairs the image, and asserts that the repair is complete and e2fsck finds nothing afterwards.
 pub(crate) fn repair(image: &Path) {
     let device = FileDevice::open(image).expect("the image was just made");
     let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
@@ -44,9 +44,9 @@ pub(crate) fn repair(image: &Path) {
     e2fsck_clean(image);
 }
 
-/// Byte offset of an inode's slot in the image; `inode` as debugfs takes it.
+/// Byte offset of an inode's slot in the image. `inode` is a path, or `<number>`.
 pub(crate) fn slot_at(image: &Path, inode: &str, block_size: u64) -> u64 {
-    // located at block 43, offset 0x0080
+    // debugfs prints "located at block 43, offset 0x0080".
     let said = debugfs(image, &format!("imap {inode}"));
     let behind = |mark: &str| said.split(mark).nth(1).and_then(|rest| rest.split([',', '\n']).next());
     let block = behind("at block ").and_then(|block| block.parse::<u64>().ok());

@@ -18,7 +18,7 @@ pub enum Error {
     Disk(#[from] blockyard_disk::Error),
     /// The device ends before the file system does.
     #[error(
-        "the device has {size} bytes and the file system {needed}: it was cut short (e2fsck or resize2fs can shrink it)"
+        "the device has {size} bytes, the file system {needed}: the image was cut short (resize2fs may shrink the file system)"
     )]
     DeviceTooSmall {
         /// Bytes of the device.
@@ -26,13 +26,13 @@ pub enum Error {
         /// Bytes of the file system.
         needed: u64,
     },
-    /// A name does not exist.
+    /// Nothing has this path.
     #[error("no such file or directory: {0}")]
     NotFound(String),
-    /// A directory was needed.
+    /// This path or inode is not a directory, and a directory is needed.
     #[error("not a directory: {0}")]
     NotDirectory(String),
-    /// A path passes more symbolic links than [`crate::path::SYMLINKS_MAX`].
+    /// This path passes more symbolic links than [`crate::path::SYMLINKS_MAX`].
     #[error("too many symbolic links: {0}")]
     TooManySymlinks(String),
 }

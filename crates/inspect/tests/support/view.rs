@@ -1,4 +1,4 @@
-//! A tree compared with ext4-view, a reader that is not ours.
+//! Compares a tree with what ext4-view reads, a reader that this project did not write.
 
 use blockyard_device::FileDevice;
 use blockyard_disk::{Incompat, InodeNr};
@@ -7,9 +7,9 @@ use blockyard_testkit::tree::{Content, ContentHash, Node, Tree};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Asserts that ext4-view reads an image as `tree` says, except for what ext4-view 0.9 is known to
-/// misread. It takes a hole of a block map for a damaged pointer, and it reads blocks that are
-/// allocated but not written.
+/// Asserts that ext4-view reads from an image what `tree` says. The content of a file is not
+/// compared where ext4-view 0.9 is known to misread it. It takes a hole in a block map for a
+/// damaged pointer, and returns the old content of blocks that are allocated but not written.
 pub(crate) fn assert_same(image: &Path, tree: &Tree) {
     let reader = Reader::open(Arc::new(FileDevice::open_read_only(image).unwrap())).unwrap();
     let block_maps = !reader.superblock().features().incompat.contains(Incompat::EXTENTS);

@@ -1,11 +1,14 @@
-//! Published figures, printed next to ours and marked as published.
+//! Published figures of the scalability series (Linux 6.17, July 2025). Tables print them next to
+//! ours and mark them as published.
 //!
-//! They come from other machines: only ratios and shapes may be compared, never absolute numbers.
+//! They come from other machines. So compare ratios and the shapes of curves, never absolute
+//! numbers.
 
-/// One column of the append test: 64 threads appending 4 KiB by fallocate to 1 GiB files.
+/// One column of the append test: 64 threads append 4 KiB at a time by fallocate, each to its own
+/// file, until the file has 1 GiB.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Append64 {
-    /// Kernel and scan mode.
+    /// The kernel, before (`base`) or after (`patched`) the series, and its scan mode.
     pub arm: &'static str,
     /// MiB a second.
     pub bandwidth_mib_s: f64,
@@ -17,11 +20,11 @@ pub(super) struct Append64 {
     pub extents_per_file: u64,
     /// Average size of an extent in KiB.
     pub kb_per_extent: u64,
-    /// Score of `e4defrag -c`.
+    /// Fragmentation score of `e4defrag -c`.
     pub score: u32,
 }
 
-/// The append test before and after the scalability series (Linux 6.17, July 2025).
+/// The append test before and after the series.
 pub(super) const APPEND64: [Append64; 4] = [
     Append64 {
         arm: "base linear",
@@ -61,26 +64,27 @@ pub(super) const APPEND64: [Append64; 4] = [
     },
 ];
 
-/// `fallocate2` before the series: workers, and operations a second and worker.
+/// `fallocate2` before the series: the number of workers, and the operations a second of each
+/// worker.
 pub(super) const FALLOCATE2_BASE: [(u32, f64); 7] =
     [(1, 295_287.0), (2, 70_665.0), (4, 33_865.0), (8, 19_387.0), (16, 10_104.0), (32, 5588.0), (64, 3588.0)];
 
-/// `fallocate2` on one machine and scan mode: operations a second and worker.
+/// `fallocate2` on one machine in one scan mode: the operations a second of each worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Fallocate2 {
     /// The machine.
     pub machine: &'static str,
-    /// Workers in the columns "all CPUs".
+    /// Number of workers of `all_base` and `all_patched`.
     pub workers: u32,
-    /// Whether the scan was optimised.
+    /// Whether the scan was optimised (`mb_optimize_scan`).
     pub optimize_scan: bool,
-    /// All CPUs, before.
+    /// On all CPUs, before the series.
     pub all_base: f64,
-    /// All CPUs, after.
+    /// On all CPUs, after the series.
     pub all_patched: f64,
-    /// One worker, before.
+    /// With one worker, before the series.
     pub one_base: f64,
-    /// One worker, after.
+    /// With one worker, after the series.
     pub one_patched: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The search for circles, on small crates: it finds a circle, and nothing that is not one.
+//! The search for cycles of modules, tried on small crates. It finds a cycle, and nothing else.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::modules::Module;
 use crate::rings::{self, Ring};
 
-/// The circles of a crate of these files.
+/// The cycles in a crate that has these files, by their names and texts.
 fn rings_of(files: &[(&str, &str)]) -> Vec<Ring> {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -51,8 +51,8 @@ fn arrows_one_way_are_no_circle() {
 
 #[test]
 fn names_are_followed_to_where_they_are_defined() {
-    // `crate::B` is the root's name for what b defines, and `super::Shared` in b the parent's for
-    // what a does.
+    // The root imports both names. `crate::B` in a leads to b, which defines it, and the path to
+    // `Shared` in b leads to a.
     let files = [
         ("lib.rs", "mod a; mod b; pub use b::{inner::Deep as B}; use a::Shared;"),
         ("a.rs", "use crate::B; pub struct Shared;"),
@@ -60,7 +60,7 @@ fn names_are_followed_to_where_they_are_defined() {
         ("b/inner.rs", "pub struct Deep; fn f(_: super::super::Shared) {}"),
     ];
     assert_eq!(names(&files), [["a", "b"]]);
-    // What another crate defines is not an arrow, whoever re-exports it.
+    // A path to what another crate defines makes no arrow, whichever module re-exports it.
     let foreign = [
         ("lib.rs", "mod a; mod b;"),
         ("a.rs", "pub use std::fmt; use crate::b::B;"),
@@ -87,7 +87,8 @@ fn children_are_compared_with_each_other_and_not_with_their_parent() {
     let rings = rings_of(&siblings);
     assert_eq!(rings.len(), 1);
     assert!(rings[0].text(Path::new("/")).starts_with("a, b in p\n"));
-    // The same from below: the arrow counts where the two parts meet, not deeper.
+    // Modules further down use each other here. Their arrows count between p and q, the children of
+    // the root above them.
     let across = [
         ("lib.rs", "mod p; mod q;"),
         ("p.rs", "mod a;"),

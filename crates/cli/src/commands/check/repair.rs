@@ -23,7 +23,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         image::refuse_partitioned(&args.image, &device)?;
     }
     let name = args.image.display();
-    if args.preen && !args.force && blockyard_check::is_marked_clean(&device) {
+    if needs_no_check(args, output, &Devices { image: &device, journal: journal.as_ref() })? {
         if !output.quiet {
             println!("{name}: clean");
         }
@@ -35,14 +35,6 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     let undo = if args.plan || only_replays { None } else { undo_file(args)? };
     let device = if args.yes { made_longer(args, device)? } else { device };
     let devices = Devices { image: &device, journal: journal.as_ref() };
-    let may_trust = args.preen && !args.force && !args.plan && args.undo.is_none();
-    if may_trust && devices.is_clean_once_replayed() {
-        replay_only(args, output, &devices)?;
-        if !output.quiet {
-            println!("{name}: clean");
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
     let superblock = args.superblock.map(|block| Place { block, block_size: args.block_size });
     if only_replays {
         return replay_only(args, output, &devices);
@@ -86,6 +78,23 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     summary(output, &plan, &done);
     print_vitals(args, &plan, output);
     Ok(ExitCode::from(plan.ending().exit_code()))
+}
+
+/// Whether `-p` believes the mark of a clean file system. Replays the journal first if that is all
+/// there is to do.
+fn needs_no_check(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::Result<bool> {
+    if !args.preen || args.force {
+        return Ok(false);
+    }
+    if blockyard_check::is_marked_clean(devices.image) {
+        return Ok(true);
+    }
+    // An undo file needs a plan.
+    if args.undo.is_some() || !devices.is_clean_once_replayed() {
+        return Ok(false);
+    }
+    replay_only(args, output, devices)?;
+    Ok(true)
 }
 
 /// Opens an image or its journal for a repair.
