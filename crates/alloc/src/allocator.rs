@@ -379,8 +379,11 @@ impl<B: Backend> Allocator<B> {
         let (mut runs, mut clusters) = (0, 0);
         let mut touches = false;
         for nr in self.table.geometry.all_groups() {
-            let Ok(guard) = self.table.lock_loaded(nr, CpuSlot::ZERO, &*self.source) else { continue };
-            let Some(buddy) = guard.buddy() else { continue };
+            let guard = self.table.lock_loaded(nr, CpuSlot::ZERO, &*self.source);
+            let Some(buddy) = guard.as_ref().ok().and_then(|guard| guard.buddy()) else {
+                touches = false;
+                continue;
+            };
             runs += u64::from(buddy.fragments()) - u64::from(touches && buddy.is_free(0));
             clusters += u64::from(buddy.free());
             touches = buddy.is_free(buddy.clusters() - 1);

@@ -2,7 +2,43 @@
 
 #![allow(clippy::unwrap_used)]
 
-use blockyard::{FileType, ImageOptions, InodeId, RenameMode, SetAttributes, XattrMode, engine::NewInode};
+use std::sync::Arc;
+
+use blockyard::device::{BlockDevice, MemoryDevice};
+use blockyard::{
+    DeviceNumber, FileType, ImageOptions, InodeId, OpenOptions, RenameMode, SetAttributes, XattrMode,
+    engine::NewInode,
+};
+
+/// A number that is given again after the image was closed and opened is another inode.
+#[test]
+fn a_number_of_an_earlier_instance_is_stale() {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 20));
+    drop(ImageOptions::new().make_on(Arc::clone(&device)).unwrap());
+    let made = || {
+        let fs = ImageOptions::new().open_device(Arc::clone(&device)).unwrap();
+        let root = fs.by_inode().root().unwrap();
+        let id = fs.by_inode().create(root, b"a", 0o600).unwrap().0;
+        fs.by_inode().unlink(root, b"a").unwrap();
+        fs.close().unwrap();
+        id
+    };
+    let (one, other) = (made(), made());
+    assert_eq!(one.number, other.number, "the test is about a number that two had");
+    assert_ne!(one.generation, other.generation);
+}
+
+/// Only devices have a device number: elsewhere it would overwrite where the blocks are.
+#[test]
+fn a_file_has_no_device_number() {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 20));
+    let fs = ImageOptions::new().make_on(Arc::clone(&device)).unwrap();
+    fs.make_node("file", FileType::Regular, 0o600, Some(DeviceNumber { major: 1, minor: 3 })).unwrap();
+    fs.write("file", "text").unwrap();
+    fs.close().unwrap();
+    let report = blockyard::check::check(&*device, &blockyard::check::Options::default()).unwrap();
+    assert!(report.is_clean(), "{:?}", report.findings);
+}
 
 /// A deleted file's number goes to the next file. Operations through the old identity must not
 /// reach the new file.

@@ -32,6 +32,43 @@ fn fields_without_a_meaning_do_not_keep_an_image_shut() {
     assert_eq!(reader.superblock().raw().s_mount_opts, [0; 64]);
 }
 
+/// e2fsck makes the new journal as long as mke2fs would.
+#[test]
+fn a_new_journal_is_as_long_as_by_mke2fs() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (size, blocks) in [("32M", 4096), ("4G", 16_384)] {
+        let image = folder.path().join("image");
+        mke2fs(&image, &["-t", "ext4", "-b", if size == "32M" { "1024" } else { "4096" }], size);
+        debugfs(&image, "clri <8>");
+        repair(&image);
+        let device = std::sync::Arc::new(FileDevice::open_read_only(&image).unwrap());
+        let reader = blockyard_inspect::reader::Reader::open(device).unwrap();
+        let journal = reader.inode(blockyard_disk::InodeNr::JOURNAL).unwrap();
+        assert_eq!(journal.size() / reader.superblock().geometry().block_size() as u64, blocks, "{size}");
+    }
+}
+
+#[test]
+fn a_wrong_total_stays_where_its_repair_is_declined() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
+    debugfs(&image, "ssv free_blocks_count 5");
+    let device = FileDevice::open(&image).unwrap();
+    let mends = |options: &RepairOptions| {
+        let plan = plan(&device, options).unwrap();
+        plan.actions.iter().any(|action| action.code == Code::FREE_BLOCKS_TOTAL)
+    };
+    assert!(mends(&RepairOptions::default()));
+    let declined = RepairOptions { declined: [Code::FREE_BLOCKS_TOTAL].into(), ..RepairOptions::default() };
+    assert!(!mends(&declined));
+}
+
 #[test]
 fn a_superblock_is_inferred_where_no_copy_is_left() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -82,7 +82,8 @@ impl Geometry {
         check(f.flex_bits <= 31, "groups per flex group")?;
         let per_group = u64::from(f.clusters_per_group) << f.cluster_ratio_bits;
         let groups = (f.blocks_count.raw() - f.first_data_block.raw()).div_ceil(per_group);
-        check(groups * u64::from(f.inodes_per_group) <= u64::from(u32::MAX), "more than 2^32 inodes")?;
+        let inodes = groups.checked_mul(u64::from(f.inodes_per_group));
+        check(inodes.is_some_and(|inodes| inodes <= u64::from(u32::MAX)), "more than 2^32 inodes")?;
         Ok(Self { fields, groups: u32_from_u64(groups) })
     }
 
@@ -366,5 +367,15 @@ mod tests {
         assert_eq!(Geometry::new(wrong), Err(GeometryError("first data block")));
         let wrong = GeometryFields { inode_size: 2048, ..fields() };
         assert!(Geometry::new(wrong).is_err());
+        // 2^45 groups of 2^19 inodes: their product does not fit in 64 bits.
+        let wrong = GeometryFields {
+            block_bits: 16,
+            blocks_count: BlockCount::new(1 << 48),
+            first_data_block: BlockNr::ZERO,
+            clusters_per_group: 8,
+            inodes_per_group: 1 << 19,
+            ..fields()
+        };
+        assert_eq!(Geometry::new(wrong), Err(GeometryError("more than 2^32 inodes")));
     }
 }

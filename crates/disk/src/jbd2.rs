@@ -204,6 +204,28 @@ impl LogFormat {
     }
 }
 
+/// The default size of a journal by the size of its file system, both in blocks, as mke2fs has it.
+/// `None` for a file system below 2048 blocks, which gets none.
+#[must_use]
+pub fn default_blocks(blocks: u64) -> Option<u64> {
+    const KI: u64 = 1 << 10;
+    const MI: u64 = 1 << 20;
+    const STEPS: [(u64, u64); 8] = [
+        (32 * KI, 1024),
+        (256 * KI, 4096),
+        (512 * KI, 8192),
+        (4 * MI, 16384),
+        (8 * MI, 32768),
+        (16 * MI, 65536),
+        (32 * MI, 131_072),
+        (u64::MAX, 262_144),
+    ];
+    if blocks < 2048 {
+        return None;
+    }
+    STEPS.iter().find(|(limit, _)| blocks < *limit).map(|(_, journal)| *journal)
+}
+
 impl fmt::Display for LogFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} byte blocks, {}", self.block_size, self.features)

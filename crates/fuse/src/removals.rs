@@ -32,7 +32,7 @@ impl Removals {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// Records a removal, or the close of a file that may have had no name.
+    /// Records a removal, or the close of a file without a name.
     pub(crate) fn note(&self) {
         self.last.store(self.now(), Ordering::Relaxed);
     }

@@ -26,6 +26,7 @@ pub struct GroupRow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocationMap {
     clusters_per_square: u32,
+    clusters_per_group: u32,
     clusters_in_last_group: u32,
     rows: Vec<GroupRow>,
 }
@@ -44,8 +45,9 @@ pub struct MapFigures {
 }
 
 impl AllocationMap {
-    /// A map with nothing used. `clusters_per_group` must be a multiple of [`SQUARES_PER_GROUP`] or
-    /// is rounded up to one, so that the last square of a row may be smaller.
+    /// A map with nothing used. Each square stands for a [`SQUARES_PER_GROUP`]th of a group, rounded
+    /// up to whole clusters. So the last square of a row may be smaller, and a row may have fewer
+    /// squares.
     ///
     /// # Panics
     /// Without groups or without clusters.
@@ -55,6 +57,7 @@ impl AllocationMap {
         let squares = blockyard_disk::num::u32_from_usize(SQUARES_PER_GROUP);
         Self {
             clusters_per_square: clusters_per_group.div_ceil(squares),
+            clusters_per_group,
             clusters_in_last_group,
             rows: vec![GroupRow::default(); groups],
         }
@@ -103,12 +106,7 @@ impl AllocationMap {
     }
 
     fn clusters_of(&self, group: usize) -> u32 {
-        let squares = blockyard_disk::num::u32_from_usize(SQUARES_PER_GROUP);
-        if group + 1 == self.rows.len() {
-            self.clusters_in_last_group
-        } else {
-            self.clusters_per_square * squares
-        }
+        if group + 1 == self.rows.len() { self.clusters_in_last_group } else { self.clusters_per_group }
     }
 
     fn size_of(&self, group: usize, square: usize) -> u32 {

@@ -162,11 +162,12 @@ impl ImageScan {
             self.files += 1;
             self.runs += contiguous_runs(records);
             self.blocks += records.iter().map(|record| record.length).sum::<u64>();
+            let mut marked = None;
             for record in records {
                 let first = geometry.group_of(BlockNr::new(record.physical));
                 let last = geometry.group_of(BlockNr::new(record.physical + record.length - 1));
                 groups.extend(first.raw()..=last.raw());
-                self.add_file_run(&geometry, record);
+                self.add_file_run(&geometry, record, &mut marked);
             }
             Ok(())
         })?;
@@ -174,9 +175,16 @@ impl ImageScan {
         Ok(())
     }
 
-    /// Marks the clusters of a record in the files' map.
-    fn add_file_run(&mut self, geometry: &Geometry, record: &Record) {
-        let (mut at, end) = (record.physical, record.physical + record.length);
+    /// Marks the clusters of a record in the files' map. `marked` is where the cluster ends that was
+    /// marked last: the next record of the file may lie in it, too.
+    fn add_file_run(&mut self, geometry: &Geometry, record: &Record, marked: &mut Option<u64>) {
+        let end = record.physical + record.length;
+        let ratio = u64::from(geometry.cluster_ratio());
+        let data = geometry.first_data_block().raw();
+        let cluster_end = |block: u64| data + ((block - data) / ratio + 1) * ratio;
+        let is_marked = *marked == Some(cluster_end(record.physical));
+        let mut at = if is_marked { cluster_end(record.physical) } else { record.physical };
+        *marked = Some(cluster_end(end - 1));
         while at < end {
             let group = geometry.group_of(BlockNr::new(at));
             let first = geometry.group_first_block(group).raw();

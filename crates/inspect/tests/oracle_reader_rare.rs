@@ -10,7 +10,7 @@ use std::sync::Arc;
 use blockyard_device::FileDevice;
 use blockyard_disk::checksum::{seal_htree, verify_orphan_block};
 use blockyard_disk::orphan_file::OrphanBlock;
-use blockyard_disk::{BlockCount, CorruptionKind, FileType, Inode};
+use blockyard_disk::{BlockCount, CorruptionKind, FileType, Inode, InodeMap};
 use blockyard_inspect::path::LastLink;
 use blockyard_inspect::reader::Reader;
 use blockyard_testkit::tree::{Content, ContentHash, read_tree};
@@ -34,6 +34,30 @@ fn first_extent(reader: &Reader, inode: &Inode) -> (u64, u32) {
 fn patch(image: &Path, offset: u64, bytes: &[u8]) {
     let file = std::fs::OpenOptions::new().write(true).open(image).unwrap();
     file.write_all_at(bytes, offset).unwrap();
+}
+
+/// A program that copies files out would follow such a name to another directory.
+#[test]
+fn a_name_with_a_slash_is_damage_in_an_inline_directory_too() {
+    if !require(&["mke2fs"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (source, image) = (directory.path().join("source"), directory.path().join("image"));
+    std::fs::create_dir_all(source.join("d")).unwrap();
+    std::fs::write(source.join("d/..-x"), "").unwrap();
+    let features = ["-t", "ext4", "-O", "inline_data,^metadata_csum", "-d", source.to_str().unwrap()];
+    mke2fs(&image, &features, "16M");
+    let reader = open(&image);
+    let inode = reader.resolve(b"d", LastLink::Follow).unwrap();
+    assert_eq!(inode.map(), InodeMap::Inline);
+    assert_eq!(reader.entries(&inode).unwrap().count(), 3);
+    let bytes = std::fs::read(&image).unwrap();
+    let at = bytes.windows(4).position(|window| window == b"..-x").unwrap();
+    patch(&image, u64::try_from(at).unwrap() + 2, b"/");
+    let reader = open(&image);
+    let inode = reader.resolve(b"d", LastLink::Follow).unwrap();
+    assert!(reader.entries(&inode).is_err());
 }
 
 #[test]
@@ -271,7 +295,7 @@ fn truncated_and_foreign_files_are_refused_by_name() {
         std::fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(length).unwrap();
         Reader::open(Arc::new(FileDevice::open_read_only(&image).unwrap())).unwrap_err()
     };
-    assert!(refusal((16 << 20) - 1).to_string().contains("16777215 bytes and the file system 16777216"));
+    assert!(refusal((16 << 20) - 1).to_string().contains("16777215 bytes, the file system 16777216"));
     assert_eq!(refusal(2047).corruption(), Some(CorruptionKind::SuperblockMagic));
     assert_eq!(refusal(0).corruption(), Some(CorruptionKind::SuperblockMagic));
 }

@@ -205,15 +205,17 @@ fn unused_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Result<Option<InodeNr>, D
     if scanned.is_some() {
         return Ok(scanned);
     }
-    let geometry = &ed.volume().geometry;
+    let volume = ed.volume();
+    let geometry = &volume.geometry;
     let behind = geometry.all_groups().find_map(|group| {
         let known = u32_from_usize(facts.groups[usize_from_u32(group.raw())].kinds.len());
-        (known < geometry.inodes_per_group()).then_some((group, known))
+        let index = (known..geometry.inodes_per_group())
+            .find(|index| geometry.inode_at(group, *index).raw() >= volume.first_inode())?;
+        Some((group, index))
     });
     let Some((group, index)) = behind else { return Ok(None) };
     bitmaps::open_table(ed, group, index + 1)?;
-    let inode = geometry.inode_at(group, index);
-    Ok((inode.raw() >= ed.volume().first_inode()).then_some(inode))
+    Ok(Some(geometry.inode_at(group, index)))
 }
 
 fn unused_scanned_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Option<InodeNr> {

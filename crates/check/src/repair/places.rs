@@ -4,7 +4,7 @@
 
 use blockyard_device::DeviceError;
 use blockyard_disk::num::u64_from_u32;
-use blockyard_disk::{BlockNr, GroupNr};
+use blockyard_disk::{BlockNr, GroupNr, Incompat};
 
 use super::bitmaps::put_descriptor;
 use super::editor::Editor;
@@ -39,7 +39,9 @@ pub(crate) fn place_bitmaps(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resu
 }
 
 fn move_bitmap(ed: &mut Editor<'_, '_>, group: GroupNr, code: Code) -> Result<(), DeviceError> {
-    let Some(place) = near(ed, group).or_else(|| ed.allocate()) else { return Ok(()) };
+    let may_lie_elsewhere = ed.volume().incompat.contains(Incompat::FLEX_BG);
+    let place = near(ed, group).or_else(|| if may_lie_elsewhere { ed.allocate() } else { None });
+    let Some(place) = place else { return Ok(()) };
     let volume = ed.volume();
     let mut raw = vec![0; volume.desc_size];
     volume.device.read_at(super::bitmaps::descriptor_at(volume, group), &mut raw)?;
@@ -63,7 +65,9 @@ fn near(ed: &mut Editor<'_, '_>, group: GroupNr) -> Option<BlockNr> {
     if cluster >= first + u64_from_u32(geometry.clusters_in_group(group)) {
         return None;
     }
-    ed.scan.map.claim(cluster, 1);
     let ratio = u64_from_u32(geometry.cluster_ratio());
-    Some(BlockNr::new(geometry.first_data_block().raw() + cluster * ratio))
+    let block = geometry.first_data_block().raw() + cluster * ratio;
+    ed.scan.map.claim(cluster, 1);
+    ed.log.fresh.extend(block..block + ratio);
+    Some(BlockNr::new(block))
 }

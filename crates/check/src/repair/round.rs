@@ -427,12 +427,10 @@ fn last_pass(
         return Ok(true);
     }
     ed.log.spare = ed.scan.map.free_at_end(redo::BLOCKS_MAX);
-    let notes: Vec<Finding> =
-        before.iter().filter(|finding| NOTES.contains(&finding.code)).cloned().collect();
     bitmap_check::check(ed.volume(), ed.scan.map, facts, &mut ledger);
     let mut found = errors_of(ed, &ledger);
-    found.extend(ledger.findings().filter(|finding| NOTES.contains(&finding.code)).cloned());
-    found.extend(notes);
+    let notes = ledger.findings().chain(before).filter(|finding| NOTES.contains(&finding.code));
+    found.extend(notes.filter(|finding| ed.log.accepts(finding.code)).cloned());
     if found.is_empty() && ed.log.rewrite_all == RewriteAll::No {
         return Ok(false);
     }

@@ -71,9 +71,14 @@ fn is_anothers(ed: &Editor<'_, '_>, block: BlockNr, mine: &BTreeSet<u64>, owned:
     if ed.scan.map.shared_in(cluster, 1) == 0 || mine.contains(&cluster) {
         return false;
     }
+    is_systems(ed, cluster) || !owned.0.insert(cluster)
+}
+
+/// Whether metadata of the file system lies in a cluster.
+fn is_systems(ed: &Editor<'_, '_>, cluster: u64) -> bool {
     let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
     let start = BlockNr::new(ed.volume().geometry.first_data_block().raw() + cluster * ratio);
-    touches(ed.scan.system, start, ratio) || !owned.0.insert(cluster)
+    touches(ed.scan.system, start, ratio)
 }
 
 fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<(), DeviceError> {
@@ -230,8 +235,7 @@ fn part_attributes(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -
     if ed.scan.map.shared_in(cluster, 1) == 0 {
         return Ok(false);
     }
-    let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
-    let taken = touches(ed.scan.system, block, ratio) || !owned.0.insert(cluster);
+    let taken = is_systems(ed, cluster) || !owned.0.insert(cluster);
     if !taken {
         return Ok(false);
     }

@@ -3,7 +3,7 @@
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::{FileType, InodeFlags};
-use blockyard_disk::jbd2::{RawHeader, RawJournalSuperblock};
+use blockyard_disk::jbd2::{self, RawHeader, RawJournalSuperblock};
 use blockyard_disk::mmp::{self, RawMmp};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::superblock::RawSuperblock;
@@ -304,17 +304,12 @@ fn drop_orphan_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
     })
 }
 
-/// Makes a journal where the repair removed a broken one, with as many blocks as mke2fs would.
-/// False when the file system is too small for one.
+/// Makes a journal where the repair removed a broken one, with as many blocks as mke2fs would give
+/// it. False when the file system is too small for one.
 pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let blocks = volume.geometry.blocks_count().raw();
-    let length = match blocks {
-        0..2048 => return Ok(false),
-        2048..32_768 => 1024,
-        32_768..262_144 => 4096,
-        _ => 8192,
-    };
+    let Some(length) = jbd2::default_blocks(blocks) else { return Ok(false) };
     let ratio = u64_from_u32(volume.geometry.cluster_ratio());
     let mut runs: Vec<crate::map::Run> = Vec::new();
     let empty = vec![0; volume.block_size()];

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -211,7 +212,7 @@ impl Args {
         let done = tree.write_container_watched(made.path(), &options, watch)?;
         interrupt::check()?;
         // So that the archive does not depend on this machine.
-        partial::set_mode(made.path(), 0o755)?;
+        std::fs::set_permissions(made.path(), PermissionsExt::from_mode(0o755))?;
         let mut layout = Tree::read(made.path(), 1)?;
         layout.apply(&Rules {
             squash: Some((0, 0)),

@@ -71,6 +71,9 @@ pub(crate) struct Args {
     /// Called by mount(8), which has its own exit codes
     #[arg(long, hide = true)]
     helper: bool,
+    /// Called by `mount -f`: checks the arguments and mounts nothing
+    #[arg(long, hide = true)]
+    fake: bool,
 }
 
 /// Exit code of mount(8) for wrong usage.
@@ -96,11 +99,23 @@ pub(crate) fn of_helper(mut given: Vec<OsString>) -> Option<Vec<OsString>> {
     while let Some(argument) = rest.next() {
         match argument.to_str() {
             Some("-t" | "-N") => drop(rest.next()),
-            Some("-n" | "-s" | "-v" | "-sn" | "-nv") => {}
+            Some(flags) if is_of_helpers(flags) => {
+                if flags.contains('f') {
+                    arguments.push("--fake".into());
+                }
+            }
             _ => arguments.push(argument),
         }
     }
     Some(arguments)
+}
+
+/// Whether an argument is of those that mount(8) gives to every helper: sloppy, fake, not in mtab,
+/// verbose.
+fn is_of_helpers(argument: &str) -> bool {
+    argument
+        .strip_prefix('-')
+        .is_some_and(|letters| !letters.is_empty() && letters.chars().all(|letter| "sfnv".contains(letter)))
 }
 
 impl Args {
@@ -108,6 +123,9 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let options = Options::parse(self.options.iter().map(String::as_str))
             .map_err(|error| UsageError::new(error.to_string()))?;
+        if self.fake {
+            return Ok(ExitCode::SUCCESS);
+        }
         if options.remount {
             return self.remount();
         }
@@ -342,6 +360,9 @@ mod tests {
     fn mount_8_calls_us_by_the_name_of_the_link() {
         let given = words("/sbin/mount.fuse.blockyard /dev/x /mnt -n -o rw,noatime -t fuse.blockyard");
         let expected = words("/sbin/mount.fuse.blockyard mount --helper /dev/x /mnt -o rw,noatime");
+        assert_eq!(of_helper(given), Some(expected));
+        let given = words("/sbin/mount.fuse.blockyard /dev/x /mnt -sfv -o rw");
+        let expected = words("/sbin/mount.fuse.blockyard mount --helper /dev/x /mnt --fake -o rw");
         assert_eq!(of_helper(given), Some(expected));
         assert_eq!(of_helper(words("blockyard mount a b")), None);
         assert_eq!(of_helper(Vec::new()), None);

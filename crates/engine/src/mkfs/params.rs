@@ -14,6 +14,7 @@ use super::options::{Amount, Options};
 use super::profile::{DEFAULTS, Overrides, Usage};
 use blockyard_disk::Timestamp;
 use blockyard_disk::features::FeatureSet;
+use blockyard_disk::jbd2;
 
 /// Fewest bits of a group's bitmap that mke2fs accepts.
 const CLUSTERS_PER_GROUP_MIN: u32 = 256;
@@ -235,7 +236,7 @@ impl Params {
         if !self.features.contains(HAS_JOURNAL) {
             return Ok(None);
         }
-        let Some(default) = default_journal_blocks(self.blocks) else {
+        let Some(default) = jbd2::default_blocks(self.blocks) else {
             // Too small for a journal, whatever was asked for: mke2fs continues without, and says
             // so.
             return Ok(None);
@@ -272,7 +273,7 @@ impl Params {
         match options.fast_commit_kib {
             Some(kib) => (u64::from(kib) << 10) / self.block_size(),
             // By the size of the file system, even if the journal was given another size.
-            None => default_journal_blocks(self.blocks).unwrap_or(0) / 64,
+            None => jbd2::default_blocks(self.blocks).unwrap_or(0) / 64,
         }
     }
 
@@ -298,26 +299,6 @@ impl Params {
 /// Default size of the orphan file: a 4096th of the file system, 32 to 512 blocks.
 fn default_orphan_blocks(blocks: u64) -> u64 {
     (blocks / 4096).clamp(32, 512)
-}
-
-/// Default journal size by the size of the file system, both in blocks; `None` below 2048 blocks.
-fn default_journal_blocks(blocks: u64) -> Option<u64> {
-    const KI: u64 = 1 << 10;
-    const MI: u64 = 1 << 20;
-    const STEPS: [(u64, u64); 8] = [
-        (32 * KI, 1024),
-        (256 * KI, 4096),
-        (512 * KI, 8192),
-        (4 * MI, 16384),
-        (8 * MI, 32768),
-        (16 * MI, 65536),
-        (32 * MI, 131_072),
-        (u64::MAX, 262_144),
-    ];
-    if blocks < 2048 {
-        return None;
-    }
-    STEPS.iter().find(|(limit, _)| blocks < *limit).map(|(_, journal)| *journal)
 }
 
 /// The combined overrides of all usage types.

@@ -176,7 +176,9 @@ impl Volume {
         if extents {
             raw.i_block = crate::extents::empty_root();
         }
-        if let Some((old, wide)) = new.device.and_then(DeviceNumber::to_disk) {
+        let is_device = matches!(new.kind, FileType::CharDevice | FileType::BlockDevice);
+        let device = new.device.filter(|_| is_device);
+        if let Some((old, wide)) = device.and_then(DeviceNumber::to_disk) {
             let mut words = [0; 15];
             (words[0], words[1]) = (old, wide);
             raw.set_block_words(words);
@@ -188,8 +190,8 @@ impl Volume {
         slot
     }
 
-    /// The generation of a new inode: differs from that of the number's previous user, and is
-    /// repeatable from the seed.
+    /// The generation of a new inode: differs from that of the number's previous user, also in
+    /// earlier instances, and is repeatable from the seed.
     fn generation(&self, number: InodeNr) -> u32 {
         let draw = self.inodes_created.fetch_add(1, blockyard_sync::Ordering::Relaxed);
         let mixed = (self.options().seed ^ draw ^ (u64::from(number.raw()) << 32))

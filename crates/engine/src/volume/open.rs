@@ -84,7 +84,7 @@ impl Volume {
             failure_noted: AtomicBool::new(false),
             flushes,
             _claims: claims,
-            inodes_created: AtomicU64::new(0),
+            inodes_created: AtomicU64::new(u64::from(sb.raw().s_mnt_count.get()) << 32),
             device,
             sb,
             cache,

@@ -1,5 +1,7 @@
 //! The content of files.
 
+use std::sync::Arc;
+
 use blockyard::disk::inode::InodeFlags;
 use blockyard::disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard::{Fallocate, File};
@@ -69,6 +71,10 @@ impl Server {
 
     /// Closes a file.
     pub fn release(&self, handle: HandleNr) {
+        let is_nameless = |file: Arc<File>| file.metadata().is_ok_and(|metadata| metadata.nlink() == 0);
+        if self.handles.get(handle).is_ok_and(is_nameless) {
+            self.removals.note();
+        }
         self.handles.remove(handle);
     }
 

@@ -134,8 +134,12 @@ impl Reader {
             out.push_back(DirEntry { inode, file_type: Some(FileType::Directory), name: name.into() });
         }
         for entry in data.dir_entries(self.dir_layout()) {
-            let entry =
-                entry.map_err(|defect| Corruption::new(defect.into()).in_inode(directory.number()))?;
+            let bad =
+                |defect: dirblock::DirDefect| Corruption::new(defect.into()).in_inode(directory.number());
+            let entry = entry.map_err(bad)?;
+            if !can_be_name(&entry) {
+                return Err(bad(dirblock::DirDefect::Name { at: entry.at }).into());
+            }
             out.extend(used(&entry));
         }
         Ok(())
@@ -256,7 +260,7 @@ impl DirEntries<'_> {
             let bad = |defect: dirblock::DirDefect| place(Corruption::new(defect.into()));
             for entry in Entries::new(&block, layout).map_err(bad)? {
                 let entry = entry.map_err(bad)?;
-                if entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) && entry.inode != 0 {
+                if !can_be_name(&entry) {
                     return Err(bad(dirblock::DirDefect::Name { at: entry.at }).into());
                 }
                 self.ready.extend(used(&entry));
@@ -286,4 +290,9 @@ impl Iterator for DirEntries<'_> {
 /// Whether a directory can have this name: it is neither empty nor too long.
 pub(super) fn is_possible_name(name: &[u8]) -> bool {
     !name.is_empty() && u64_from_usize(name.len()) <= u64_from_usize(dirblock::NAME_LEN_MAX)
+}
+
+/// Whether the name of an entry in use can be part of a path.
+fn can_be_name(entry: &dirblock::Entry<'_>) -> bool {
+    entry.inode == 0 || !entry.name.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
