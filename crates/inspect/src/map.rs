@@ -44,8 +44,8 @@ pub struct MapFigures {
 }
 
 impl AllocationMap {
-    /// A map with nothing used. `clusters_per_group` must be a multiple of [`SQUARES_PER_GROUP`] or
-    /// is rounded up to one, so that the last square of a row may be smaller.
+    /// A map with nothing used. `clusters_per_group` is rounded up to a multiple of
+    /// [`SQUARES_PER_GROUP`], and the added clusters count as free.
     ///
     /// # Panics
     /// Without groups or without clusters.
@@ -63,7 +63,7 @@ impl AllocationMap {
     /// Marks a run of clusters of one group as used; runs must not overlap.
     ///
     /// # Panics
-    /// When the run lies outside the group.
+    /// When there is no such group, or the run reaches past the squares of a full group.
     pub fn add_used(&mut self, group: usize, first: u32, clusters: u32) {
         let row = &mut self.rows[group];
         let mut at = first;

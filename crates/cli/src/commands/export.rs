@@ -92,12 +92,12 @@ const ENDINGS: [(&str, Compression); 6] = [
     (".tzst", Compression::Zstd),
 ];
 
-/// File name endings of archives that cannot be written. So are all endings behind `.tar` that
-/// [`ENDINGS`] does not have.
+/// File name endings of archives that cannot be written. The same holds for every ending behind
+/// `.tar` that is not in [`ENDINGS`].
 const FOREIGN_ENDINGS: [&str; 8] = [".txz", ".tbz", ".tbz2", ".tlz", ".zip", ".7z", ".rar", ".cpio"];
 
 impl Args {
-    /// Exports.
+    /// Makes the directory, archive or container image.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let ending = self.ending();
         if matches!(self.kind, None | Some(Kind::Tar)) && self.compress.is_none() {
@@ -210,7 +210,7 @@ impl Args {
         let made = tempfile::tempdir_in(&folder).with_context(|| folder.display().to_string())?;
         let done = tree.write_container_watched(made.path(), &options, watch)?;
         interrupt::check()?;
-        // So that the archive does not depend on this machine.
+        // Mode, owner and times are set, so that the archive does not depend on this machine.
         partial::set_mode(made.path(), 0o755)?;
         let mut layout = Tree::read(made.path(), 1)?;
         layout.apply(&Rules {
