@@ -1,6 +1,6 @@
-//! Drains the kernel's trace buffers while a trace is played, so that their size does not limit its
-//! length. The player does this between two lines, when a buffer is half full. A reader of its own
-//! would run beside the kernel's work on the file system; this does not.
+//! Drains the kernel's trace buffers while a trace is played, so that the size of the buffers does
+//! not limit the length of the trace. The player drains them between two lines, when one is half
+//! full. A separate reader would run at the same time as the kernel's work on the file system.
 
 use std::fs;
 use std::io::{ErrorKind, Read};

@@ -108,13 +108,13 @@ impl Driver {
         Ok((range.start, range.end - range.start))
     }
 
-    /// Opens a file for reading and writing, and creates it when it is missing; none when there is
-    /// no space for it.
+    /// Opens a file for reading and writing, and creates it when it is missing; `None` when there
+    /// is no space for it.
     pub(crate) fn open(&mut self, path: &str) -> anyhow::Result<Option<Open>> {
         self.open_with(path, 0)
     }
 
-    /// Opens for direct I/O.
+    /// As [`Self::open`], for direct I/O.
     pub(crate) fn open_direct(&mut self, path: &str) -> anyhow::Result<Option<Open>> {
         let flags = rustix::fs::OFlags::DIRECT.bits();
         self.open_with(path, i32::try_from(flags)?)
@@ -161,7 +161,8 @@ impl Driver {
         Ok(true)
     }
 
-    /// Writes with direct I/O; position and length are multiples of 4 KiB, at most 4 MiB.
+    /// Writes with direct I/O. Position and length are multiples of 4 KiB, the length at most 4
+    /// MiB.
     pub(crate) fn write_direct(&mut self, open: &Open, at: u64, len: u64) -> Done {
         let skip = self.content.as_ptr().align_offset(DIRECT_ALIGNMENT);
         let wrote = space(open.file.write_all_at(&self.content[skip..skip + usize_from_u64(len)], at))?;

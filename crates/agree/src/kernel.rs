@@ -1,7 +1,7 @@
 //! The kernel as oracle: a loop image mounted with the kernel's ext4, observed through a private
 //! trace instance.
 //!
-//! Everything lives in one [`WorkDirectory`], which cleans up.
+//! Everything lives in one [`WorkDirectory`], which cleans up when it is dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,8 @@ impl Session {
     /// # Errors
     /// When a file of `/proc/fs/ext4` is missing or does not look as documented.
     pub fn end(&self) -> anyhow::Result<End> {
-        // Read first: it initialises the remaining groups, which the rest reports on too.
+        // Reading `mb_groups` initialises the remaining groups, on which the other files report
+        // too.
         let groups = self.groups()?;
         let summary = self.proc_file("mb_structs_summary")?;
         Ok(End {
@@ -234,7 +235,7 @@ fn option(options: &str, name: &str) -> Option<u32> {
     options.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
 
-/// CPUs that the kernel considers possible.
+/// The number of CPUs that the kernel considers possible.
 pub(crate) fn possible_cpus() -> anyhow::Result<u32> {
     cpus_of(&fs::read_to_string("/sys/devices/system/cpu/possible")?)
 }
@@ -377,8 +378,8 @@ Group 1: (Blocks 32768-40959) csum 0xaa36 [INODE_UNINIT, ITABLE_ZEROED]
         assert_eq!(described(&unwritten).unwrap(), Image { block_uninit: vec![1], ..expected });
     }
 
-    /// Without clusters their lines are missing, without flex_bg so is the flex group size; 1 KiB
-    /// blocks begin at 1.
+    /// Without bigalloc, the lines about clusters are missing. Without flex_bg, the flex group size
+    /// does not count. Blocks of 1 KiB begin at block 1.
     #[test]
     fn an_image_without_clusters_is_described_too() {
         let dump = DUMP.replace("Cluster size:             4096\n", "");

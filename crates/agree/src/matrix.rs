@@ -25,7 +25,7 @@ pub struct Plan {
     pub operations: u32,
     /// Directory for images.
     pub scratch: PathBuf,
-    /// Directory to keep recordings in; none: they are not kept.
+    /// Directory to keep recordings in; `None` keeps none.
     pub keep: Option<PathBuf>,
     /// Takes only every n-th pair of load and image; 1 for all.
     pub every: usize,
@@ -77,7 +77,7 @@ pub fn run(
     Ok(results)
 }
 
-/// The things of these names; all of them if no name is given.
+/// The loads or images of these names; all of them if no name is given.
 fn chosen<T: Copy>(
     wanted: &[String],
     all: &[T],

@@ -95,7 +95,7 @@ pub struct Plan {
     pub other: Other,
     /// A trace that the kernel plays first, on the image that both sides start from.
     pub ageing: Option<Vec<Line>>,
-    /// Ages the image in the engine instead; both sides start from the result.
+    /// How to age the image in the engine instead; both sides start from the result.
     pub lived: Option<Ageing>,
     /// Directory for images; each comparison creates its own directory there.
     pub scratch: PathBuf,
@@ -169,8 +169,8 @@ const LIVED_ROOM: u64 = 512 << 20;
 /// Largest number of differing files that are named.
 const NAMED_MAX: usize = 12;
 
-/// How often the kernel plays a trace at most until nobody disturbs it. Where space is short it
-/// writes back on its own, which looks the same as a disturbance.
+/// How often at most the kernel plays a trace, until nothing disturbs it. Where space is short, the
+/// kernel writes back on its own, which looks the same as a disturbance.
 const DISTURBED_MAX: u32 = 3;
 
 /// What the engine is told about the kernel's run because no rule determines it.
@@ -188,7 +188,7 @@ struct Side {
     outcomes: Vec<Outcome>,
     decisions: Vec<Decision>,
     stats: String,
-    /// What its tracepoints said; empty for the engine.
+    /// What the kernel's tracepoints said; empty for the engine.
     text: String,
     device: Arc<dyn BlockDevice>,
 }

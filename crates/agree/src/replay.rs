@@ -1,10 +1,10 @@
 //! Replays a recording into `blockyard_alloc`, decision by decision.
 //!
 //! The allocator is opened on the recorded bitmaps with `linux-6.18` and the recorded tunables.
-//! Every group is loaded, unless the recording began right after a mount. Each recorded event is
-//! applied in order. So is our own outcome, hence a first difference can cause later ones. Requests
-//! ran as root, so the blocks reserved for root are not held back. Counts that the tracepoint keeps
-//! in 16 bits are compared modulo 65,536.
+//! Every group is loaded, unless the recording began right after a mount. The recorded events are
+//! applied in order, but each request with our own outcome, so a first difference can cause later
+//! ones. Requests ran as root, so the blocks reserved for root are not held back. Counts that the
+//! tracepoint keeps in 16 bits are compared modulo 65,536.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use super::recording::{Delayed, End, Free, Image, Line, Recording, Request, Spot
 /// How well a replay agreed with its recording.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Agreement {
-    /// Load.
+    /// Name of the load.
     pub load: String,
-    /// Image kind.
+    /// Name of the image kind.
     pub image: String,
-    /// Whether cheap criteria used the index.
+    /// Whether cheap criteria used the group indexes (`mb_optimize_scan`).
     pub optimize_scan: bool,
     /// Seed of the load.
     pub seed: u64,

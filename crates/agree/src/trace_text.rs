@@ -39,9 +39,9 @@ const CRITERIA: [&str; 5] =
 /// What the parser must know of the file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Frees of metadata wait for the commit.
+    /// Whether there is a journal. Frees then wait for the commit.
     pub(crate) journal: bool,
-    /// Frees of data do not wait, although there is a journal.
+    /// Whether frees of data do not wait, although there is a journal.
     pub(crate) writeback: bool,
 }
 
@@ -248,7 +248,8 @@ impl Parser {
         Ok(())
     }
 
-    /// The outcome of the thread's open request; none when the trace began inside it.
+    /// The outcome of the thread's open request; `None` if it has none, as when the trace began
+    /// inside the request.
     fn outcome(&mut self, record: &Record<'_>) -> Option<&mut Outcome> {
         match self.events.get_mut(*self.open.get(&record.pid)?) {
             Some(Line::Req(request)) => Some(&mut request.did),

@@ -1,13 +1,13 @@
 //! Admission: whether the free space, minus what others reserved, has room for a request.
 //!
-//! Free and reserved clusters are lagging per-CPU counters, read cheaply while space is plentiful
-//! and exactly when a decision could depend on the lag. Preallocated and pending clusters count as
-//! free here, as in `statfs`.
+//! Free and reserved clusters are counted by lagging per-CPU counters. While space is plentiful
+//! their cheap values decide. Their exact sums are read when a decision could depend on the lag.
+//! Preallocated and pending clusters count as free here, as in `statfs`.
 //!
 //! Invariant: free >= reserved by delayed allocation. A request takes its clusters from the free
-//! count when it is admitted, before the search. Each caller counts its request before it looks and
-//! takes it back when it does not fit, so two concurrent requests are never both promised the last
-//! cluster. Near the limit, callers look one after the other.
+//! count when it is admitted, before the search. Each caller counts its request before it looks for
+//! the last time, and takes it back when it does not fit. So two concurrent requests are never both
+//! promised the last cluster. Near the limit, callers look one after the other.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_sync::{Atomic, Backend, CpuSlot, Errs, LaggedCounter, Mutex, Ordering, rank};
@@ -40,30 +40,30 @@ pub struct Room {
 }
 
 impl Room {
-    /// Linux starts writing delayed data back when more than half of the free clusters are
-    /// reserved.
+    /// Whether delayed data should be written back now: Linux starts when more than half of the
+    /// free clusters are reserved.
     #[must_use]
     pub const fn wants_write_back(&self) -> bool {
         self.delayed > 0 && self.free < 2 * self.delayed
     }
 
-    /// Linux allocates new data at once when more than two thirds of the free clusters are
-    /// reserved, or when so few are left that the lag of the counters could hide that there are
-    /// none.
+    /// Whether new data should be allocated at once: Linux does so when more than two thirds of the
+    /// free clusters are reserved, or when so few are left that the lag of the counters could hide
+    /// that there are none.
     #[must_use]
     pub const fn is_short(&self) -> bool {
         2 * self.free < 3 * self.delayed || self.free < self.delayed + self.watermark
     }
 }
 
-/// Counters and reserves.
+/// The counters of free and reserved clusters, and the reserves.
 pub(crate) struct Admission<B: Backend> {
     free: LaggedCounter<B>,
     dirty: LaggedCounter<B>,
-    /// Held for an exact look near the limit: of several concurrent callers, the last sees all
-    /// others.
+    /// Held for an exact look near the limit. Of several concurrent callers, the last one sees the
+    /// requests of all others.
     exact: Mutex<(), B>,
-    /// Relaxed: a limit that may change while we look.
+    /// Relaxed: a limit that may change while callers look.
     reserved: B::AtomicU64,
     root: B::AtomicU64,
     /// Above this distance from the limit the lagging values decide.
@@ -100,8 +100,9 @@ impl<B: Backend> Admission<B> {
     /// Whether `n` more clusters fit, exactly.
     fn fits(&self, n: u64, flags: RequestFlags) -> bool {
         let (root, reserved) = self.reserves();
-        // Order matters: write-back takes free clusters before it ends their reservation. The free
-        // count may be below zero while requests that will not fit have taken theirs ahead.
+        // The reserved count is read first, since write-back takes free clusters before it ends
+        // their reservation. The free count may be below zero while requests that will not fit have
+        // taken theirs ahead.
         let wanted = n + self.dirty.sum().max(0).unsigned_abs();
         let free = self.free.sum();
         let suffice_for = |wanted: u64| u64::try_from(free).is_ok_and(|free| free >= wanted);
@@ -114,9 +115,9 @@ impl<B: Backend> Admission<B> {
         (self.root.load(Ordering::Relaxed), self.reserved.load(Ordering::Relaxed))
     }
 
-    /// Promises `n` clusters, which `count` counts; calls `take_back` when they do not fit after
-    /// all. A request that does not fit at first sight is not counted at all, so the lag of the
-    /// counters stays as it is, as in Linux.
+    /// Promises `n` clusters: `count` counts them, and `take_back` undoes that when they do not fit
+    /// after all. Returns whether they fit. A request that does not fit at first sight is not
+    /// counted at all. So the lag of the counters stays as it is, as in Linux.
     fn promise(&self, n: u64, flags: RequestFlags, count: impl FnOnce(), take_back: impl FnOnce()) -> bool {
         let (mut count, take_back) = (Some(count), take_back);
         if self.is_plenty(n) {
@@ -146,8 +147,8 @@ impl<B: Backend> Admission<B> {
         self.promise(n, flags, || self.add_dirty(cpu, n), || self.take_dirty(cpu, n))
     }
 
-    /// The length that may be claimed: halved until it fits. `None` when not even one cluster fits.
-    /// The length counts as taken until [`Self::end_admission`].
+    /// The length that may be claimed: `clusters`, halved until it fits. `None` when not even one
+    /// cluster fits. The length counts as taken until [`Self::end_admission`].
     pub(crate) fn admit(&self, clusters: u32, flags: RequestFlags, cpu: CpuSlot) -> Option<u32> {
         if flags.contains(RequestFlags::DELALLOC_RESERVED) {
             return Some(clusters);
@@ -164,8 +165,9 @@ impl<B: Backend> Admission<B> {
         None
     }
 
-    /// Ends an admission to `admitted` clusters of which `taken` were used. Linux counts what it
-    /// admits as reserved meanwhile, which changes how far that counter lags.
+    /// Ends an admission to `admitted` clusters of which `taken` were used. Between admission and
+    /// end, Linux counts the clusters as reserved. That changes how far the counter of reserved
+    /// clusters lags.
     pub(crate) fn end_admission(&self, admitted: u32, taken: u32, flags: RequestFlags, cpu: CpuSlot) {
         assert!(taken <= admitted, "{taken} clusters taken, {admitted} admitted");
         let (admitted, taken) = (u64_from_u32(admitted), u64_from_u32(taken));

@@ -17,13 +17,14 @@ use crate::request::RequestFlags;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Aim {
     pub(crate) goal: Extent,
-    /// Clusters that were wanted ("original goal length"): what trimming goes back to.
+    /// Clusters that were wanted ("original goal length"). After a trimmed search, the goal gets
+    /// this length again.
     pub(crate) want: u32,
     /// Whether the goal is worth an exact try.
     pub(crate) try_goal: bool,
 }
 
-/// Inputs of the decision; each is read only when it matters.
+/// Inputs of the decision. Each closure is called only when its value matters.
 pub(crate) struct View<'a, P, O> {
     pub(crate) policy: &'a Policy,
     pub(crate) geometry: &'a Geometry,
@@ -70,7 +71,7 @@ impl<P: FnOnce() -> u32, O: FnOnce() -> OwnBorders> View<'_, P, O> {
 }
 
 impl Aim {
-    /// Points the goal at a block, which is worth an exact try.
+    /// Points the goal at a block that is worth an exact try.
     fn point_at(&mut self, geometry: &Geometry, block: BlockNr) {
         assert!(geometry.contains(block), "goal {block} outside the file system");
         let (group, start) = geometry.locate(block);

@@ -24,16 +24,16 @@ use crate::search::context::Context;
 use crate::search::take::part_of;
 use crate::tunables::Tunable;
 
-/// Searches after a failed one. Each runs only when something changed.
+/// How many searches may follow a failed one.
 const RETRIES: u32 = 2;
-/// Passes over the groups while droppable preallocations are in use.
+/// How many passes may drop preallocations. Another pass follows only if some were in use.
 const DISCARD_PASSES: u32 = 3;
 
-/// The mutex of the caller's locality group, held from the policy decision to the end of a small
-/// file's request.
+/// The locked locality group of the caller. A request for a small file holds it from the look into
+/// the locality group until the request has been served.
 type Locality<'a, B> = Option<MutexGuard<'a, LocalityGroup<B>, B>>;
 
-/// A served request: the clusters, and what was found on the way.
+/// A served request: the clusters, and the extent that they were cut from.
 struct Served {
     part: Extent,
     /// The whole extent found; `None` for a preallocation hit.
@@ -44,9 +44,9 @@ impl<B: Backend> Allocator<B> {
     /// Allocates clusters for one inode. The claim may be shorter than asked; it is never empty.
     ///
     /// # Errors
-    /// [`AllocError::NoSpace`] after preallocations were dropped and the search repeated;
-    /// [`AllocError::Load`] when nothing was found and a group could not be read;
-    /// [`AllocError::BadRequest`].
+    /// [`AllocError::NoSpace`] when nothing was found although preallocations were dropped and the
+    /// search was repeated. [`AllocError::Load`] when nothing was found and a group could not be
+    /// read. [`AllocError::BadRequest`] when the request is for no clusters.
     pub fn allocate(&self, request: &BlockRequest, inode: &InodeAlloc<B>) -> Result<Claim<'_, B>> {
         if request.clusters == 0 {
             return Err(AllocError::BadRequest("no clusters asked for"));
@@ -60,7 +60,7 @@ impl<B: Backend> Allocator<B> {
         claimed?.ok_or_else(|| self.no_space(request))
     }
 
-    /// Serves a request that was admitted to `clusters`.
+    /// Serves a request that was admitted to `clusters`. `None` when no space was found.
     fn claim_some(
         &self,
         request: &BlockRequest,
@@ -150,7 +150,7 @@ impl<B: Backend> Allocator<B> {
         while let Some(prealloc) = locality.take_nearest(geometry, goal.raw(), wanted.len, ties) {
             let group = self.pin(prealloc.group, asked.cpu())?;
             let Some(start) = prealloc.take_front(wanted.len) else {
-                // Another thread that ran out of space deleted it.
+                // Another thread ran out of space and deleted the preallocation.
                 group.unpin();
                 continue;
             };
@@ -207,8 +207,9 @@ impl<B: Backend> Allocator<B> {
     /// Searches. If that finds nothing, drops preallocations or looks again with strict checks, at
     /// most twice.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
-        // Read only from the second strict search on: a request that finds space must not read
-        // every CPU's count.
+        // Read only after a search has failed: a request that finds space must not read every CPU's
+        // count. So the first strict search runs in any case, and the second one only after a
+        // change.
         let mut changes = None;
         for retry in 0..=RETRIES {
             match self.policy.search {
@@ -237,7 +238,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Drops preallocations group by group until `needed` clusters were given back. Returns how
-    /// many were.
+    /// many clusters were given back.
     fn discard_preallocations(&self, needed: u32, cpu: CpuSlot) -> u64 {
         let mut freed = 0;
         for _ in 0..DISCARD_PASSES {
@@ -319,9 +320,9 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Drops all preallocations of an inode, and its window. For its last close, before truncating
-    /// or punching it, and at its eviction. Meanwhile the caller keeps others from allocating for
-    /// this inode.
+    /// Drops all preallocations of an inode, and its window. Callers do this when the inode is
+    /// closed for the last time, before it is truncated or punched, and when it is evicted.
+    /// Meanwhile the caller keeps others from allocating for this inode.
     pub fn discard_inode_preallocations(&self, inode: &InodeAlloc<B>, cpu: CpuSlot) {
         self.drop_window(inode);
         for prealloc in inode.take_all() {
@@ -349,7 +350,7 @@ impl<B: Backend> Allocator<B> {
         Claim::new(self, part.group, part.start, part.len, cpu, first_use)
     }
 
-    /// Takes a released claim back.
+    /// Marks the clusters of a released claim free again.
     pub(crate) fn take_back(&self, group: GroupNr, start: u32, count: u32, cpu: CpuSlot) {
         // The claim's pin keeps the group loaded.
         let freed = self.table.lock(group, cpu).mark_free(start, count);
@@ -367,7 +368,7 @@ impl<B: Backend> Allocator<B> {
     }
 }
 
-/// Completes a request's own counts.
+/// Completes the counts of one request.
 fn count<B: Backend>(context: &mut Context<'_, B>, served: Option<&Served>) {
     let stats = &mut context.outcome.stats;
     stats.requests[0] = 1;

@@ -52,14 +52,15 @@ pub struct Allocator<B: Backend = Native> {
     pub(crate) frees: Frees<B>,
     pub(crate) admission: Admission<B>,
     pub(crate) stats: Stats<B>,
-    /// Counts every change of free clusters. A failed search looks again when it has moved.
+    /// Counts every change of free clusters. A search that failed looks again if the count has
+    /// changed.
     pub(crate) changes: ShardedCounter<B>,
     pub(crate) events: Option<Box<dyn EventSink>>,
     pub(crate) init: InitMode,
     /// Stripe in clusters, 0 for none.
     pub(crate) stripe: u32,
     pub(crate) trims: Trims<B>,
-    /// Decisions made by another crate.
+    /// Code of another crate that makes decisions (`search=code`, `choose=code`).
     pub(crate) code: OpenCode,
 }
 
@@ -67,8 +68,8 @@ impl<B: Backend> Allocator<B> {
     /// Opens the allocator of a file system whose group descriptors say `facts`.
     ///
     /// # Errors
-    /// [`AllocError::BadConfig`]; [`AllocError::Load`] when all groups are to be loaded and one
-    /// cannot be.
+    /// [`AllocError::BadConfig`]; [`AllocError::BadTunable`] when the policy sets a tunable out of
+    /// range; [`AllocError::Load`] when all groups are to be loaded and one cannot be.
     pub fn open(config: &AllocConfig, source: Arc<dyn GroupSource>, facts: &[GroupFacts]) -> Result<Self> {
         let groups = config.geometry.groups();
         if facts.len() != usize_from_u32(groups) {
@@ -131,7 +132,7 @@ impl<B: Backend> Allocator<B> {
         Ok(allocator)
     }
 
-    /// Sends one event per decision to `sink`. Set before sharing the allocator.
+    /// Sends one event per decision to `sink`. Call this before threads share the allocator.
     #[must_use]
     pub fn with_events(mut self, sink: impl EventSink + 'static) -> Self {
         self.events = Some(Box::new(sink));
@@ -166,27 +167,28 @@ impl<B: Backend> Allocator<B> {
         &self.policy
     }
 
-    /// Notes that the bitmap of a `BLOCK_UNINIT` group was written for another reason than a claim
-    /// or a free of its blocks: an inode was created in it. Cheap criteria no longer load it
-    /// without I/O.
+    /// Notes that the bitmap of a `BLOCK_UNINIT` group was written although none of its blocks was
+    /// claimed or freed: an inode was created in it. From now on, loading the group needs I/O, so
+    /// the cheap criteria pass it over until it is loaded.
     pub fn note_bitmap_written(&self, group: GroupNr) {
         self.table.group(group).clear_block_uninit();
     }
 
-    /// Clusters free, delayed and reserved.
+    /// Clusters free, delayed and reserved: exact if nobody is allocating or freeing.
     #[must_use]
     pub fn free_clusters(&self) -> FreeClusters {
         self.admission.figures()
     }
 
-    /// Free and reserved clusters for a writer that chooses between delaying and allocating at
-    /// once.
+    /// Free and reserved clusters by the lagging counters. A writer decides by them whether to
+    /// delay allocation or to allocate at once.
     #[must_use]
     pub fn room(&self) -> Room {
         self.admission.room()
     }
 
-    /// Free clusters as decisions see them: cheap, but late by less than a batch per CPU slot.
+    /// Free clusters as decisions see them: cheap to read, but late by less than a batch per CPU
+    /// slot.
     #[must_use]
     pub fn free_clusters_approximate(&self) -> u64 {
         self.admission.free_approximate()
@@ -201,7 +203,7 @@ impl<B: Backend> Allocator<B> {
     /// Changes the file system's own reserve, in clusters.
     ///
     /// # Errors
-    /// [`AllocError::BadTunable`] when it is not below the number of clusters.
+    /// [`AllocError::BadTunable`] unless the reserve is smaller than the file system.
     pub fn set_reserved(&self, clusters: u64) -> Result<()> {
         if clusters >= self.table.geometry.clusters_count().raw() {
             return Err(AllocError::BadTunable { name: "reserved_clusters", value: clusters });
@@ -213,7 +215,7 @@ impl<B: Backend> Allocator<B> {
     /// Reserves clusters for data that is written now and allocated later.
     ///
     /// # Errors
-    /// [`AllocError::NoSpace`].
+    /// [`AllocError::NoSpace`] when that many clusters are not free.
     pub fn reserve_delayed(&self, clusters: u64, flags: RequestFlags, cpu: CpuSlot) -> Result<()> {
         if !self.admission.reserve(clusters, flags, cpu) {
             return Err(AllocError::NoSpace(NoSpace {
@@ -224,14 +226,14 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Whether this many clusters could be claimed or reserved now.
+    /// Whether a request with these flags could claim or reserve this many clusters now.
     #[must_use]
     pub fn has_room(&self, clusters: u64, flags: RequestFlags) -> bool {
         self.admission.has_room(clusters, flags)
     }
 
-    /// Ends a reservation: the clusters were allocated (with `DELALLOC_RESERVED`), or are not
-    /// needed.
+    /// Ends a reservation, because the clusters were allocated (with `DELALLOC_RESERVED`) or are no
+    /// longer needed.
     pub fn release_delayed(&self, clusters: u64, cpu: CpuSlot) {
         self.admission.take_dirty(cpu, clusters);
     }
@@ -245,7 +247,7 @@ impl<B: Backend> Allocator<B> {
     /// Sets a tunable.
     ///
     /// # Errors
-    /// [`AllocError::BadTunable`] for the two that are range-checked.
+    /// [`AllocError::BadTunable`] when the value is larger than the tunable allows.
     pub fn set_tunable(&self, tunable: Tunable, value: u64) -> Result<()> {
         self.tunables.set(tunable, value)
     }
@@ -256,13 +258,14 @@ impl<B: Backend> Allocator<B> {
         self.table.indexes.optimised()
     }
 
-    /// Switches `mb_optimize_scan`. As in the kernel nothing is rebuilt: each group is corrected
-    /// when it next changes.
+    /// Switches `mb_optimize_scan`. As in the kernel, the indexes are not rebuilt: the entry of a
+    /// group is corrected when the group next changes.
     pub fn set_optimize_scan(&self, on: bool) {
         self.table.indexes.set_optimised(on);
     }
 
-    /// Drops the bitmaps of all groups that nothing pins. Returns how many.
+    /// Drops the bitmaps of all loaded groups that are neither pinned nor locked. Returns how many
+    /// were dropped.
     pub fn evict_all(&self, cpu: CpuSlot) -> u32 {
         let mut evicted = 0;
         for nr in self.table.geometry.all_groups() {
@@ -285,8 +288,8 @@ impl<B: Backend> Allocator<B> {
         self.table.lock_of(group)
     }
 
-    /// Runs `f` while the group is locked, as Linux marks a claim in the on-disk bitmap. For models
-    /// of the engine around the allocator. `f` must take no lock.
+    /// Runs `f` while the group is locked. Linux marks a claim in the on-disk bitmap under that
+    /// lock, and models of the engine around the allocator do so with this. `f` must take no lock.
     #[doc(hidden)]
     pub fn with_group_locked(&self, group: GroupNr, cpu: CpuSlot, f: impl FnOnce()) {
         let guard = self.table.lock(group, cpu);
@@ -298,14 +301,15 @@ impl<B: Backend> Allocator<B> {
         self.changes.add(cpu, 1);
     }
 
-    /// Where the cursors of a round-robin policy stand; empty without rotation. The caller keeps
-    /// them over a close and passes them back through [`AllocConfig::cursors`].
+    /// Where the cursors of a round-robin policy stand; empty without rotation. A caller can keep
+    /// them when it closes the file system, and pass them to the next open in
+    /// [`AllocConfig::cursors`].
     #[must_use]
     pub fn cursors(&self) -> Vec<GroupNr> {
         self.cursors.positions()
     }
 
-    /// The counts of `mb_stats`, collected while that tunable is on.
+    /// The counts of `mb_stats`. All but four are collected only while that tunable is on.
     #[must_use]
     pub fn stats(&self) -> MbStats {
         let mut totals = self.stats.totals();
@@ -372,8 +376,8 @@ impl<B: Backend> Allocator<B> {
         format::mb_structs_summary(&self.structs_summary())
     }
 
-    /// Runs of free clusters over the whole file system, joined across groups, and the clusters in
-    /// them. Groups that cannot be loaded are left out.
+    /// The number of runs of free clusters in the whole file system, and of the clusters in them. A
+    /// run that goes on in the next group counts once. Groups that cannot be loaded are left out.
     #[must_use]
     pub fn free_runs(&self) -> (u64, u64) {
         let (mut runs, mut clusters) = (0, 0);

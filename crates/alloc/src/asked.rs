@@ -1,5 +1,5 @@
-//! A request being served: clamped, with a goal inside the file system and the policy's decision on
-//! its kind. None of it changes afterwards.
+//! A request being served. Its length is clamped, its goal lies inside the file system, and the
+//! policy has decided its kind. None of this changes afterwards.
 
 use blockyard_disk::Geometry;
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
@@ -13,8 +13,8 @@ use crate::prealloc::inode::InodeAlloc;
 use crate::request::{BlockRequest, Mapping, RequestFlags};
 use crate::tunables::{Tunable, Tunables};
 
-/// Flags that say how a search goes on, and change with it. All others say what kind of request it
-/// is.
+/// Flags that say how a search goes on, and that change during the search. All other flags say what
+/// kind of request it is.
 pub(crate) const SEARCH_FLAGS: RequestFlags =
     RequestFlags::TRY_GOAL.union(RequestFlags::FIRST).union(RequestFlags::STRICT_CHECK);
 
@@ -29,7 +29,8 @@ pub(crate) struct Rules<'a, B: Backend> {
 pub(crate) struct Asked<'a, B: Backend> {
     pub(crate) request: &'a BlockRequest,
     pub(crate) inode: &'a InodeAlloc<B>,
-    /// The kind of request: as the caller says, and for data by the size and use of the file.
+    /// The kind of request: what the caller says, and for data also what follows from the size and
+    /// use of the file.
     pub(crate) kind: RequestFlags,
     /// What is asked for, clamped.
     pub(crate) extent: Extent,
@@ -38,8 +39,8 @@ pub(crate) struct Asked<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Asked<'a, B> {
-    /// Clamps the request, makes the goal valid, and decides the kind: small file, stream, or
-    /// exact.
+    /// Clamps the request, makes the goal valid, and decides the kind: small file, stream, or exact
+    /// length.
     pub(crate) fn new(
         rules: Rules<'_, B>,
         request: &'a BlockRequest,
@@ -156,7 +157,8 @@ mod tests {
         kind_under("linux-6.18", len, size * 4096, writer_open, contended)
     }
 
-    /// Blocks of a file of `size` blocks, small up to 16 blocks.
+    /// The kind of a request for `len` blocks of a file of `file_size` bytes, where files of up to
+    /// 16 blocks are small.
     fn kind_under(
         policy: &str,
         len: u32,

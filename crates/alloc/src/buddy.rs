@@ -3,12 +3,12 @@
 //! Level 0 has one bit per cluster: 1 = free in core. Level `k >= 1` has one bit for each aligned
 //! run of `2^k` clusters: 1 = that run is a free chunk of *exactly* order `k`. Key decision: the
 //! chunks are a pure function of level 0. A free cluster belongs to the largest aligned
-//! power-of-two run, at most `2^(orders-1)`, that is wholly free. So loading, splitting and merging
-//! always agree, and a model test can recompute the chunks.
+//! power-of-two run around it, at most `2^(orders-1)` long, that is wholly free. So loading,
+//! splitting and merging always agree, and a model test can recompute the chunks.
 //!
 //! Buddies of neighbouring groups are built one after the other and lie side by side on the heap,
-//! but different CPUs work on them. So the words end with padding, and each group has its buddy in
-//! cache lines of its own.
+//! but different CPUs work on them. So the words end with padding, which keeps the buddy of each
+//! group in cache lines of its own.
 //!
 //! Invariants: `free = popcount(level 0)`; `counters[0] + sum(popcount(level k)) = chunks` and
 //! `sum(counters[k] * 2^k) = free`; `fragments` = number of maximal free runs; nothing free lies
@@ -19,7 +19,7 @@ use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 /// Orders of the biggest supported block (64 KiB): `log2(block size) + 2`.
 pub(crate) const ORDERS_MAX: usize = 18;
 
-/// Words behind the last level: two cache lines that no other group's words share.
+/// Words of padding behind the last level: two cache lines.
 const PADDING: usize = 16;
 
 /// A range to be freed that is free already.
@@ -42,7 +42,7 @@ pub(crate) struct Buddy {
     free: u32,
     fragments: u32,
     first_free: u32,
-    /// No free cluster lies below this word. Only shortens scans; has no visible effect.
+    /// No free cluster lies below this word. It only shortens scans and has no visible effect.
     hint_word: u32,
 }
 
@@ -50,7 +50,7 @@ impl Buddy {
     /// Builds the chunks of a group from its block bitmap (1 = used), of which the first `clusters`
     /// bits count.
     ///
-    /// `full_size` is the number of clusters of a group that is not the short last one: what
+    /// `full_size` is the number of clusters of a group that is not the short last one. It is what
     /// `first_free` shows when nothing is free. `orders` is `log2(block size) + 2`.
     ///
     /// # Panics
@@ -119,8 +119,8 @@ impl Buddy {
         self.fragments
     }
 
-    /// A position below which nothing is free; it may itself be used. The group's size when the
-    /// buddy was built with nothing free.
+    /// A position below which nothing is free; it may itself be used. If nothing was free when the
+    /// buddy was built, it is the size of a full group.
     #[inline]
     #[must_use]
     pub(crate) const fn first_free(&self) -> u32 {
@@ -134,7 +134,7 @@ impl Buddy {
         &self.counters[..usize_from_u32(self.orders)]
     }
 
-    /// The highest order with a free chunk.
+    /// The highest order with a free chunk; `None` if nothing is free.
     #[inline]
     #[must_use]
     pub(crate) fn largest_order(&self) -> Option<u32> {
@@ -162,7 +162,7 @@ impl Buddy {
         at < self.clusters && self.bit(0, at)
     }
 
-    /// The lowest free cluster at or after `from`.
+    /// The lowest free cluster at or after `from`; `None` if there is none.
     #[inline]
     #[must_use]
     pub(crate) fn next_free(&self, from: u32) -> Option<u32> {
@@ -221,8 +221,8 @@ impl Buddy {
         (1..=aligned).find(|&order| self.bit(order, at >> order)).unwrap_or(0)
     }
 
-    /// As [`Self::run`], for a free cluster that starts a chunk: after a used one, or after the end
-    /// of a chunk.
+    /// As [`Self::run`], for a free cluster that starts a chunk, because the cluster before it is
+    /// used or ends a chunk.
     #[inline]
     pub(crate) fn run_from(&self, at: u32, want: u32) -> u32 {
         let mut end = at + (1 << self.order_from(at));
@@ -255,9 +255,9 @@ impl Buddy {
         end
     }
 
-    /// Length of the free run from `at` as the search sees it: to the end of the chunk that holds
-    /// `at`, then whole following chunks while the sum is below `want`. It may overshoot `want`. 0
-    /// when `at` is used.
+    /// Length of the free run from `at` as the search sees it: up to the end of the chunk that
+    /// holds `at`, and then whole chunks that follow, while the sum is below `want`. So it may
+    /// exceed `want`. It is 0 when `at` is used.
     #[inline]
     #[must_use]
     pub(crate) fn run(&self, at: u32, want: u32) -> u32 {
@@ -347,7 +347,8 @@ impl Buddy {
         Ok(())
     }
 
-    /// Which of the counts contradict each other: clusters in chunks, free clusters, free runs.
+    /// How the counts contradict each other (clusters in chunks, free clusters, free runs); `None`
+    /// if they do not.
     fn counts_contradiction(&self) -> Option<&'static str> {
         let in_chunks: u32 = (0u32..).zip(self.counters()).map(|(order, count)| count << order).sum();
         if in_chunks != self.free {
@@ -357,7 +358,7 @@ impl Buddy {
         (!runs_fit).then_some("runs without free clusters, or free clusters without runs")
     }
 
-    /// What in the whole buddy contradicts the rest of it. Looks at every word.
+    /// How parts of the buddy contradict each other; `None` if they do not. Looks at every word.
     fn contradiction(&self) -> Option<&'static str> {
         let ones = |order: u32| {
             let start = usize_from_u32(self.level_start[usize_from_u32(order)]);
@@ -386,7 +387,8 @@ impl Buddy {
         self.next_free(start).filter(|&at| at < end)
     }
 
-    /// Adds or removes fragments, by the clusters left and right of the range.
+    /// Adds or removes a fragment, depending on whether the clusters left and right of the range
+    /// are free.
     #[inline]
     fn count_fragment_change(&mut self, start: u32, end: u32, using: bool) {
         let left = start > 0 && self.is_free(start - 1);
@@ -531,8 +533,7 @@ mod tests {
         Buddy::from_used_bitmap(&bitmap, CLUSTERS, CLUSTERS, ORDERS)
     }
 
-    /// Everything that may be compared. The hint and `first_free` are lower bounds, not functions
-    /// of the bits.
+    /// Everything that is a function of the bits. The hint and `first_free` are only lower bounds.
     fn visible(buddy: &Buddy) -> (Vec<u64>, Vec<u32>, u32, u32) {
         (buddy.words.to_vec(), buddy.counters().to_vec(), buddy.free(), buddy.fragments())
     }

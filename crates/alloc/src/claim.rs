@@ -54,25 +54,25 @@ impl<'a, B: Backend> Claim<'a, B> {
         ClusterOffset::new(self.start)
     }
 
-    /// Clusters.
+    /// Number of clusters.
     #[must_use]
     pub fn clusters(&self) -> u32 {
         self.count
     }
 
-    /// Clusters, as a file-system count.
+    /// Number of clusters, as a typed count.
     #[must_use]
     pub fn cluster_count(&self) -> ClusterCount {
         ClusterCount::new(u64::from(self.count))
     }
 
-    /// First block.
+    /// The first block.
     #[must_use]
     pub fn first_block(&self) -> BlockNr {
         self.allocator.table.geometry.block_at(self.group, self.offset())
     }
 
-    /// Blocks.
+    /// Number of blocks.
     #[must_use]
     pub fn blocks(&self) -> BlockCount {
         self.allocator.table.geometry.blocks_in(self.cluster_count())
@@ -85,7 +85,7 @@ impl<'a, B: Backend> Claim<'a, B> {
         self.first_use
     }
 
-    /// Commits: the clusters are in the on-disk bitmap and descriptor.
+    /// Commits the claim. The clusters must be in the on-disk bitmap and the descriptor.
     pub fn commit(mut self) {
         self.open = false;
         let group = self.allocator.table.group(self.group);
@@ -96,7 +96,7 @@ impl<'a, B: Backend> Claim<'a, B> {
         group.unpin();
     }
 
-    /// Releases: the clusters are free again at once.
+    /// Releases the claim. Its clusters are free again at once.
     pub fn release(self) {
         drop(self);
     }

@@ -14,22 +14,23 @@ pub struct GroupFacts {
     /// Free clusters: the descriptor's count, or for a group flagged `BLOCK_UNINIT` its clusters
     /// minus its own metadata.
     pub free: u32,
-    /// The bitmap was never written: it is synthesised without I/O.
+    /// Whether the bitmap was never written, so that it is synthesised without I/O.
     pub block_uninit: bool,
 }
 
-/// Provides the on-disk block bitmap of a group (1 = used). Called by any thread with no lock held.
+/// Provides the on-disk block bitmap of a group (1 = used). Any thread may call it. No group is
+/// locked then, but a locality group or the trimming lock may be.
 pub trait GroupSource: Send + Sync {
     /// Fills `bitmap` (one block, zeroed) with the bitmap of `group`: the synthesised one for a
-    /// `BLOCK_UNINIT` group. It must contain claims that were committed and frees that the journal
-    /// has released.
+    /// `BLOCK_UNINIT` group. It must show the claims that were committed, and the frees whose
+    /// transaction has committed.
     ///
     /// # Errors
-    /// Whatever the device or the checksum says.
+    /// When the device fails, or a checksum is wrong.
     fn load(&self, group: GroupNr, bitmap: &mut [u8]) -> Result<(), SourceError>;
 
-    /// Says that these groups will probably be loaded soon. May start reading them; the default
-    /// does nothing.
+    /// Says that `count` groups from `first` on will probably be loaded soon. An implementation may
+    /// start to read them; the default does nothing.
     fn prefetch(&self, _first: GroupNr, _count: u32) {}
 }
 
@@ -39,7 +40,7 @@ pub enum InitMode {
     /// On demand, with the search's prefetch rules. The indexes are empty right after open.
     #[default]
     Lazy,
-    /// All groups with free clusters, in ascending order, before `open` returns.
+    /// Before `open` returns: all groups with free clusters, in ascending order.
     AtOpen,
 }
 
@@ -50,12 +51,14 @@ pub struct AllocConfig {
     pub geometry: Geometry,
     /// The policy.
     pub policy: Policy,
-    /// CPU slots (the kernel's possible CPUs): sizes locality groups, stream goals and zones.
+    /// Number of CPU slots (the kernel's possible CPUs), at least 1. The numbers of locality
+    /// groups, stream goals, zones and counters follow from it.
     pub cpus: u32,
-    /// Whether the device has seek times. If so, the linear prefix is 4 groups.
+    /// Whether the device has seek times. If so, the default linear prefix is 4 groups, otherwise
+    /// 0.
     pub rotational: bool,
-    /// Stripe in blocks. 0 and 1 mean none, and so does a value that is no multiple of the cluster
-    /// ratio.
+    /// Stripe in blocks. There is none if this is 0 or 1, larger than a group, or no multiple of
+    /// the cluster ratio.
     pub stripe: u32,
     /// Clusters reserved for root.
     pub root_reserved: u64,
@@ -64,10 +67,10 @@ pub struct AllocConfig {
     pub reserved: Option<u64>,
     /// Whether the file system has extents; the default reserve depends on it.
     pub extents: bool,
-    /// When groups are loaded; the policy's `init` slot overrides it.
+    /// When groups are loaded, unless the policy's `init` slot decides it.
     pub init: InitMode,
-    /// Most bytes of loaded groups to keep. Groups that hold claims or pending frees stay beyond
-    /// it.
+    /// Most bytes of loaded groups to keep; at least two groups are kept. Pinned groups, such as
+    /// those with claims or pending frees, stay loaded beyond this limit.
     pub memory_max: u64,
     /// Seed of every random choice.
     pub seed: u64,
@@ -78,8 +81,8 @@ pub struct AllocConfig {
 }
 
 impl AllocConfig {
-    /// The defaults of a mount: the policy `linux-6.18`, 4 CPU slots, no stripe, lazy loading, 128
-    /// MiB of groups.
+    /// The defaults of a mount: the policy `linux-6.18`, 4 CPU slots, no stripe, lazy loading, 32
+    /// MiB of loaded groups.
     #[must_use]
     pub fn new(geometry: Geometry) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The five criteria, from picky and cheap to satisfied with anything.
+//! The five criteria, from the strictest and cheapest to the one that takes anything.
 
 use crate::stats::CRITERIA;
 
@@ -10,7 +10,7 @@ pub enum Criterion {
     PowerOfTwo,
     /// A group whose average free run holds the request.
     GoalFast,
-    /// As before, with the request shortened step by step.
+    /// As [`Self::GoalFast`], with the request shortened step by step.
     BestAvail,
     /// A group with enough free clusters.
     GoalSlow,
@@ -51,7 +51,7 @@ impl Criterion {
         Self::ALL.get(self.index() + 1).copied()
     }
 
-    /// Whether it uses the group indexes and avoids loading groups.
+    /// Whether the criterion uses the group indexes and avoids loading groups.
     pub(crate) fn is_cheap(self) -> bool {
         self <= Self::BestAvail
     }

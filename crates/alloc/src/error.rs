@@ -12,8 +12,8 @@ pub type SourceError = Box<dyn std::error::Error + Send + Sync + 'static>;
 /// Why nothing was allocated, and what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSpace {
-    /// Freed clusters that wait for a commit. If not 0, committing the running transaction and
-    /// asking again may help: at most three such retries, outside the journal handle.
+    /// Freed clusters that wait for a commit. If there are any, it may help to commit the running
+    /// transaction and to ask again, outside the journal handle and at most three times.
     pub pending_clusters: u64,
     /// Whether one cluster could be claimed right now. If nothing is pending, a retry makes sense
     /// only then.
@@ -34,9 +34,9 @@ pub enum AllocError {
         /// What the source said.
         source: SourceError,
     },
-    /// The blocks to be freed are free already, wait for their commit, or lie outside the file
-    /// system. Or the bitmap of their group contradicts the descriptor; such a group is not changed
-    /// any more.
+    /// The blocks to be freed are free already, wait for a commit, or lie outside the file system.
+    /// Or the bitmap of their group contradicts the descriptor; such a group is not changed any
+    /// more.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The request itself is impossible.
@@ -56,7 +56,7 @@ pub enum AllocError {
 }
 
 impl AllocError {
-    /// A cluster was freed that is free already, or waits for its commit.
+    /// A cluster was freed that is free already or waits for a commit.
     pub(crate) fn freed_twice(group: GroupNr, block: BlockNr) -> Self {
         Corruption::new(CorruptionKind::BlockBitmapContradiction).in_group(group).in_block(block).into()
     }

@@ -1,4 +1,4 @@
-//! One fixed-size event per decision, and where events go.
+//! One event of fixed size for each decision, and the sinks that receive events.
 //!
 //! The fields are those of the kernel's `ext4_mballoc_alloc` and `ext4_mballoc_prealloc` trace
 //! points, so that a recorded kernel run and ours can be compared line by line. An event is 64
@@ -27,14 +27,14 @@ pub struct EventExtent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum EventKind {
-    /// The search found an extent.
+    /// A search found an extent, whatever the `search` slot is.
     #[default]
     Search,
     /// An inode or locality preallocation served it.
     Prealloc,
     /// Nothing was found.
     NoSpace,
-    /// The cursor search found an extent.
+    /// Not emitted: a cursor search that found an extent is [`Self::Search`].
     Cursor,
 }
 
@@ -56,7 +56,8 @@ pub struct AllocEvent {
     pub scanned: u16,
     /// Final request flags, low 16 bits.
     pub flags: u16,
-    /// Criterion at the end: 0 to 4, 5 = best of everything after all criteria; 0 for exact goals.
+    /// Criterion at the end: 0 to 4 by the ladder, 5 for the best candidate after all criteria, 0
+    /// for exact goals.
     pub criterion: u8,
     /// How it ended.
     pub kind: EventKind,
@@ -66,8 +67,8 @@ pub struct AllocEvent {
 
 const _: () = assert!(size_of::<AllocEvent>() == 64);
 
-/// Receives events. Called after the request's locks were dropped. Must be cheap and must not call
-/// the allocator.
+/// Receives events. It is called after the request has dropped its locks. It must be cheap and must
+/// not call the allocator.
 pub trait EventSink: Send + Sync {
     /// One decision made on `cpu`.
     fn emit(&self, cpu: CpuSlot, event: &AllocEvent);
@@ -106,8 +107,8 @@ impl<B: Backend> EventRings<B> {
         Self { rings: (0..cpus.max(1)).map(|_| ring()).collect() }
     }
 
-    /// Takes the events of every slot, oldest first within a slot, and the number that were
-    /// overwritten.
+    /// Takes out the events of every slot, oldest first within a slot. Also returns how many events
+    /// were overwritten since the last call.
     #[must_use]
     pub fn drain(&self) -> (Vec<AllocEvent>, u64) {
         let mut all = Vec::new();

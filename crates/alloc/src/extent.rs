@@ -4,7 +4,7 @@ use blockyard_disk::GroupNr;
 
 use crate::events::EventExtent;
 
-/// A goal without an offset in its group.
+/// The start of a goal that is only a group.
 pub(crate) const NO_OFFSET: u32 = u32::MAX;
 
 /// A run of clusters in a group, and the logical block its first one stands for.

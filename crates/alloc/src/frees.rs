@@ -2,9 +2,9 @@
 //!
 //! With a journal, freed clusters stay used in core until the commit record of their transaction is
 //! durable, so that a crash never leaves them in two files. The free count that `statfs` shows
-//! rises at once. Each group keeps its pending records in order. The groups that have some are
-//! found through the file-system-wide lists (as in Linux, under the `md` lock) or a set of groups
-//! (`freed_merge=by-group`, no shared lock).
+//! rises at once. Each group keeps its pending records in order. A commit finds them through
+//! file-system-wide lists, under the `md` lock as in Linux. With `freed_merge=by-group` it finds
+//! the groups that have records through a set of groups, without a shared lock.
 
 use std::sync::Arc;
 
@@ -23,19 +23,19 @@ use crate::policy::slots::{FreePending, FreedMerge};
 /// How a range is freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FreeContext {
-    /// The transaction that frees: the clusters wait for its commit. `None`: they are free at once
-    /// (no journal, or data under `data=writeback`).
+    /// The transaction that frees: the clusters wait for its commit. With `None` they are free at
+    /// once (no journal, or data under `data=writeback`).
     pub txn: Option<TxnId>,
     /// The logical CPU the caller acts on.
     pub cpu: CpuSlot,
-    /// The first cluster is shared with blocks that stay. Leave it alone when the range starts
-    /// inside it.
+    /// Whether the first cluster is shared with blocks that stay. Then it is left alone when the
+    /// range starts inside it.
     pub keep_partial_first: bool,
-    /// The last cluster is shared with blocks that stay. Leave it alone when the range ends inside
-    /// it.
+    /// Whether the last cluster is shared with blocks that stay. Then it is left alone when the
+    /// range ends inside it.
     pub keep_partial_last: bool,
-    /// The clusters become reserved again, because they still have delayed blocks. Both the free
-    /// and the reserved count rise.
+    /// Whether the clusters become reserved again, because they still have delayed blocks. Then
+    /// both the free and the reserved count rise.
     pub reserve_again: bool,
 }
 
@@ -55,9 +55,10 @@ pub(crate) struct Frees<B: Backend> {
     merge: FreedMerge,
     counting: FreePending,
     md: Arc<Md<B>>,
-    /// Under `free_pending=atomic` with lists. Relaxed: read to decide on a retry.
+    /// Pending clusters, under `free_pending=atomic` with lists. Relaxed: read to decide on a
+    /// retry.
     pending: CachePadded<B::AtomicU64>,
-    /// Under `freed_merge=by-group`.
+    /// Pending clusters, under `freed_merge=by-group`.
     pending_sharded: ShardedCounter<B>,
     /// Groups with records, one set for each parity of the transaction id; under
     /// `freed_merge=by-group`.
@@ -86,7 +87,7 @@ impl<B: Backend> Frees<B> {
         }
     }
 
-    /// Queues a range under the group's lock, by the policy's rule.
+    /// Queues a range by the policy's rule. The guard holds the group's lock.
     pub(crate) fn add(
         &self,
         guard: &mut GroupGuard<'_, B>,
@@ -128,7 +129,7 @@ impl<B: Backend> Frees<B> {
         self.groups.as_ref()
     }
 
-    /// Takes the records that a commit of `txn` releases off the lists.
+    /// Takes off the lists the records that a commit of `txn` releases.
     pub(crate) fn detach(&self, txn: TxnId) -> Vec<Arc<Record<B>>> {
         self.md.detach(txn)
     }
@@ -140,8 +141,8 @@ impl<B: Backend> Frees<B> {
         }
     }
 
-    /// Updates lists and count. Takes the `md` lock as often as the kernel does with the same
-    /// switches.
+    /// Updates the lists and the count of pending clusters. It takes the `md` lock as often as the
+    /// kernel does with the same switches.
     fn list(&self, added: Added<B>, count: u32, cpu: CpuSlot) {
         let counted_inside = self.counting == FreePending::Md && self.merge == FreedMerge::After;
         match self.counting {
@@ -155,8 +156,8 @@ impl<B: Backend> Frees<B> {
             Added::Linked { unlinked, .. } | Added::Grown { unlinked } => unlinked,
         };
         for _ in 0..unlinked {
-            // Unlinking means marking the record dead, which happened under the group's lock. The
-            // lock is taken only for its cost.
+            // A record is unlinked by setting its count to 0, which happened under the group's
+            // lock. The `md` lock is taken here only for its cost.
             drop(self.md.lock(cpu));
         }
         if let Added::Linked { record, .. } = added {
@@ -188,7 +189,8 @@ impl<B: Backend> Frees<B> {
 }
 
 impl<B: Backend> GroupGuard<'_, B> {
-    /// Finishes a pending record whose transaction has committed.
+    /// Finishes a pending record whose transaction has committed. Returns the extent that became
+    /// free; its count is 0 if the record was done already.
     pub(crate) fn finish_pending(&mut self, record: &Arc<Record<B>>) -> FreedExtent {
         assert_eq!(record.group, self.nr, "a record of another group");
         let mut range = (0, 0);

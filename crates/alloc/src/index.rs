@@ -1,8 +1,10 @@
 //! The two group indexes: by largest free order, and by the order of the average free run.
 //!
-//! A group is in the set of the order that was stored for it at the last update. Updates happen
-//! under the group's lock, so each group has one writer. Readers check every group they meet again:
-//! a stale entry costs time, never correctness. A group that was never loaded is in no set.
+//! A group is in the set of the order that was stored for it at the last update. (While optimised
+//! scanning is off, `scan_toggle=freeze` leaves a group in the set of an older largest order.)
+//! Updates happen under the group's lock, so each group has one writer. Readers check again every
+//! group that they meet, so a stale entry costs time but does no harm. A group that was never
+//! loaded is in no set.
 
 pub(crate) mod by_group;
 pub(crate) mod fifo;
@@ -15,7 +17,7 @@ use crate::policy::slots::{FullGroups, OrderIndex, ScanToggle};
 use by_group::OrderedSets;
 use fifo::FifoLists;
 
-/// One family of sets, one set an order.
+/// The sets of one index, one for each order.
 pub(crate) enum Sets<B: Backend> {
     /// Sets ordered by group number, read without a lock.
     ByGroup(OrderedSets<B>),
@@ -45,7 +47,8 @@ impl<B: Backend> Sets<B> {
         }
     }
 
-    /// Removes the group from whichever set it is in, which may not be that of its stored order.
+    /// Removes the group from the set that it is in. That may be another one than the set of its
+    /// stored order.
     fn remove_anywhere(&self, orders: u32, group: GroupNr, cpu: CpuSlot) {
         match self {
             Self::ByGroup(sets) => (0..orders).for_each(|order| sets.remove(order, group)),
@@ -53,7 +56,7 @@ impl<B: Backend> Sets<B> {
         }
     }
 
-    /// Whether a set holds a group; the caller holds the group's lock.
+    /// Whether the set of an order holds a group. The caller holds the group's lock.
     fn contains(&self, order: u32, group: GroupNr) -> bool {
         match self {
             Self::ByGroup(sets) => sets.contains(order, group),
@@ -77,7 +80,7 @@ impl<B: Backend> Sets<B> {
     }
 }
 
-/// The orders an index has stored for a group; −1 is none.
+/// The orders that the indexes have stored for a group; −1 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoredOrders {
     /// Largest free order.
@@ -97,7 +100,7 @@ pub(crate) struct Figures {
     pub(crate) largest: Option<u32>,
 }
 
-/// Both indexes and the rules of their upkeep.
+/// Both indexes, and the rules by which they are kept up to date.
 pub(crate) struct Indexes<B: Backend> {
     pub(crate) largest: Sets<B>,
     pub(crate) average: Sets<B>,
@@ -132,12 +135,13 @@ impl<B: Backend> Indexes<B> {
         self.optimised.load(Ordering::Relaxed)
     }
 
-    /// Switches optimised scanning; nothing is rebuilt.
+    /// Switches optimised scanning. The indexes are not rebuilt.
     pub(crate) fn set_optimised(&self, on: bool) {
         self.optimised.store(on, Ordering::Relaxed);
     }
 
-    /// Updates both indexes for a group whose figures changed. The caller holds the group's lock.
+    /// Updates both indexes for a group whose figures changed. Returns the orders to store. The
+    /// caller holds the group's lock.
     #[inline]
     pub(crate) fn update(
         &self,
@@ -228,8 +232,8 @@ impl<B: Backend> Indexes<B> {
     }
 }
 
-/// The average-fragment set for a run of `length` clusters: lengths 1..3 are in 0, `[2^(k+1),
-/// 2^(k+2))` in `k`, and the last set holds everything longer.
+/// The average-fragment set for a run of `length` clusters. Set 0 has the lengths 1 to 3, set `k`
+/// has `[2^(k+1), 2^(k+2))`, and the last set also has everything longer.
 #[inline]
 pub(crate) fn fragment_order(length: u32, orders: u32) -> u32 {
     debug_assert!(orders > 0, "an index without sets");

@@ -1,7 +1,7 @@
 //! Group locks that look held although nobody holds them: for models in which operations overlap on
 //! one thread.
 //!
-//! Such a model (the lab's) says that the operations of a round are in flight together: a group in
+//! In such a model (the lab has one) the operations of a round are in flight together. A group in
 //! which one of them allocated looks locked to all others until the round ends. A caller that
 //! passes over busy groups goes elsewhere. A caller that waits gets the lock, as it would after the
 //! round. Without a model a check costs one load of a line that is never written.
@@ -12,15 +12,16 @@ use std::sync::Arc;
 use blockyard_disk::GroupNr;
 use blockyard_sync::{AtomicBool, Mutex, Ordering, rank};
 
-/// Says which group locks look held. May be called while others look at groups. Must not call the
-/// allocator.
+/// Says which group locks look held. Several threads may ask at once. An implementation must not
+/// call the allocator.
 pub trait LockModel: Send + Sync {
     /// Whether the lock of this group looks held. Where groups share locks, this is the group that
     /// stands for all of them ([`Allocator::lock_of`](crate::Allocator::lock_of)).
     fn is_held(&self, lock: GroupNr) -> bool;
 }
 
-/// The model, if any. Native throughout: it observes the locks and is no part of them.
+/// The model, if any. It uses native primitives under every backend, because it observes the locks
+/// and is no part of them.
 pub(crate) struct ModelledLocks {
     /// Relaxed: set before the operations of the model begin.
     is_set: AtomicBool,

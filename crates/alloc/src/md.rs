@@ -1,9 +1,9 @@
 //! The kernel's file-system-wide lock ("md") and what it guards. Frees and stream goals share it.
 //!
-//! In today's Linux it guards the two lists of freed records, by parity of the transaction id.
-//! Before the scalability series it also guarded the one stream goal and the count of pending
-//! clusters. The type keeps all of it so that each switch moves one thing in or out; `figures` says
-//! how often the lock was taken.
+//! In today's Linux it guards the two lists of freed records, one for each parity of the
+//! transaction id. Before the scalability series it also guarded the one stream goal and the count
+//! of pending clusters. Two switches of a policy, `slot_lock` and `free_pending`, say whether it
+//! guards these here. [`Md::figures`] says how often the lock was taken.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use blockyard_sync::{Backend, CachePadded, CpuSlot, LockClass, LockClassFigures,
 
 use crate::pending::Record;
 
-/// What the lock guards.
+/// What the lock guards, except the stream goals.
 pub(crate) struct MdState<B: Backend> {
     lists: [Vec<Arc<Record<B>>>; 2],
     /// Pending clusters, under `free_pending=md`.
@@ -42,13 +42,13 @@ impl<B: Backend> Md<B> {
         }
     }
 
-    /// Takes the lock and counts that.
+    /// Takes the lock and counts the acquisition.
     pub(crate) fn lock(&self, cpu: CpuSlot) -> MutexGuard<'_, MdState<B>, B> {
         self.state.lock_counted(&self.class, cpu)
     }
 
     /// Detaches the records that a commit of `txn` releases. The kernel needs no lock here, since
-    /// nobody can append to that list any more, so this is not counted.
+    /// nobody can append to that list any more. So this acquisition is not counted.
     pub(crate) fn detach(&self, txn: TxnId) -> Vec<Arc<Record<B>>> {
         let mut state = self.state.lock();
         let list = &mut state.lists[usize_from_u32(txn.raw() % 2)];

@@ -1,8 +1,8 @@
 //! Block bitmaps in memory: a stand-in for the caller's on-disk bitmaps, for models, measurements
 //! and tests.
 //!
-//! It does with claims and freed blocks what an engine does, and nothing else. A group whose bits
-//! never changed takes no memory.
+//! It does with claims what an engine does, and nothing else. A group whose bits never changed
+//! takes no memory.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ impl MemoryBitmaps {
         Arc::new(Self { geometry, overhead, changed })
     }
 
-    /// 4 KiB blocks, 32,768 clusters a group, flex groups of 16: `groups` full groups.
+    /// A geometry of `groups` full groups of 32,768 clusters, with blocks of 4 KiB and flex groups
+    /// of `2^flex_bits` groups.
     ///
     /// # Panics
     /// When no file system can have that many groups.
@@ -53,7 +54,7 @@ impl MemoryBitmaps {
         .expect("these fields fit any group count from 1 to 2^19")
     }
 
-    /// What the descriptors say now.
+    /// What the descriptors say now, one entry for each group.
     #[must_use]
     pub fn facts(&self) -> Vec<GroupFacts> {
         let free = |nr: GroupNr| {
@@ -91,7 +92,7 @@ impl MemoryBitmaps {
         bits
     }
 
-    /// Sets or clears bits of a group.
+    /// Sets (`used`) or clears the bits of `count` clusters from `start` on.
     pub fn write(&self, group: GroupNr, start: u32, count: u32, used: bool) {
         let mut slot = self.changed[usize_from_u32(group.raw())].lock();
         let bits = slot.get_or_insert_with(|| self.fresh(group).into_boxed_slice());

@@ -2,9 +2,9 @@
 //! a preallocation.
 //!
 //! Pure arithmetic in blocks and bytes; only the result is in clusters. The window depends on the
-//! predicted size of the file (the larger of its size and the end of the request). What is mapped
-//! or preallocated already cuts it. It touches a neighbour's block exactly when a contiguous goal
-//! exists.
+//! predicted size of the file (the larger of its size and the end of the request). Blocks that are
+//! mapped or preallocated already cut the window. If the window touches a mapped neighbour, the
+//! block next to that neighbour becomes the goal.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Geometry};
@@ -24,12 +24,12 @@ pub(crate) struct Window {
     pub(crate) logical: u32,
     /// Clusters.
     pub(crate) len: u32,
-    /// A goal next to a neighbour, worth an exact try.
+    /// The block next to a neighbour that the window touches. It is worth an exact try.
     pub(crate) goal: Option<BlockNr>,
 }
 
-/// The window for `len` clusters at block `logical`: `fixed` clusters long, or by the size of the
-/// file.
+/// The window for `len` clusters at block `logical`. Its length is `fixed` clusters, or follows
+/// from the size of the file.
 pub(crate) fn window(
     geometry: &Geometry,
     request: &BlockRequest,
@@ -85,7 +85,8 @@ pub(crate) fn window(
     }
 }
 
-/// Window start and length in blocks by the predicted size of the file; all inputs in bytes.
+/// Start and length of the window in blocks, by the predicted size of the file. All inputs are in
+/// bytes.
 fn by_size(size: u64, at: u64, asked: u64, block: u64) -> (u64, u64) {
     let aligned = |window: u64| (at / window * window / block, window / block);
     if size <= MIB {
@@ -101,7 +102,8 @@ fn by_size(size: u64, at: u64, asked: u64, block: u64) -> (u64, u64) {
     }
 }
 
-/// The block next to a neighbour that the window touches; the left one wins.
+/// The block next to a neighbour that the window touches; the left neighbour goes first. `None` if
+/// the window touches neither, or that block lies outside the file system.
 fn contiguous_goal(geometry: &Geometry, request: &BlockRequest, start: u64, blocks: u64) -> Option<BlockNr> {
     let after_left = request.left.and_then(|left| {
         let next = left.physical.raw() + 1;

@@ -52,7 +52,8 @@ impl<B: Backend> Record<B> {
 
 /// The result of adding a range.
 pub(crate) enum Added<B: Backend> {
-    /// A new record, to be put at the tail of its transaction's list; `unlinked` records left it.
+    /// A new record, to be put at the tail of its transaction's list; `unlinked` old records left
+    /// that list.
     Linked { record: Arc<Record<B>>, unlinked: u32 },
     /// An old record grew; `unlinked` others left the list.
     Grown { unlinked: u32 },
@@ -191,7 +192,8 @@ impl<B: Backend> PendingTree<B> {
         Ok(Added::Linked { record: self.link(group, txn, start, count), unlinked: 0 })
     }
 
-    /// Merges a grown record into the record on its other side when they touch now.
+    /// Merges a grown record into the record on its other side when the two touch now. Returns how
+    /// many records left the tree, 0 or 1.
     fn join(&mut self, other: Option<Arc<Record<B>>>, grown: &Arc<Record<B>>) -> u32 {
         let Some(other) = other.filter(|other| other.txn == grown.txn) else { return 0 };
         let touches = other.end() == grown.start() || grown.end() == other.start();
@@ -205,12 +207,12 @@ impl<B: Backend> PendingTree<B> {
         1
     }
 
-    /// The first cluster of the range that is in a record.
+    /// The first cluster of the range that is in a record; `None` if no cluster is.
     pub(crate) fn overlap(&self, start: u32, count: u32) -> Option<u32> {
         self.neighbours(start, count).err().map(|already| already.at)
     }
 
-    /// Removes a record at its commit and returns its range.
+    /// Removes a record when its transaction has committed. Returns its start and count.
     pub(crate) fn finish(&mut self, record: &Arc<Record<B>>) -> (u32, u32) {
         let range = (record.start(), record.count());
         self.drop_record(record);
@@ -266,7 +268,8 @@ mod tests {
     fn an_adjacent_record_on_the_other_side_stays_apart() {
         let txn = TxnId::new(4);
         let mut tree = PendingTree::<Native>::default();
-        // The last one linked is [30,40): the walk for 10 ends there, so [0,10) is not looked at.
+        // The record linked last is [30,40). The walk for 10 ends there, so [0,10) is not looked
+        // at.
         for (start, count) in [(0, 10), (30, 10), (10, 5)] {
             tree.merge_or_add(GROUP, txn, start, count).unwrap();
         }

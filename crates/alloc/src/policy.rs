@@ -1,9 +1,9 @@
 //! Policies are data: a policy names what fills each slot of the mechanism, and a preset is a named
 //! composition.
 //!
-//! An arm on the command line is `preset` or `preset:slot=value:slot=value`, with tunables
-//! (`mb_max_to_scan=50`) as slots. Commas separate arms. Combinations that no mechanism can serve
-//! are refused here, so the search never meets one.
+//! An arm on the command line is `preset` or `preset:slot=value:slot=value`. Tunables are set like
+//! slots (`mb_max_to_scan=50`). Commas separate arms. Combinations that no mechanism can serve are
+//! refused here, so the search never meets one.
 
 mod best_fit;
 pub mod code;

@@ -7,9 +7,9 @@
 //! bitmap.
 //!
 //! Invariants: a preallocation is in its group's list exactly while the clusters left in it are
-//! used in the group's in-core bitmap. Both change together under the group's lock. Taking needs a
-//! pinned, loaded group and raises the users. A preallocation with users is not deleted; a deleted
-//! one is never taken from.
+//! used in the group's in-core bitmap. Both change together under the group's lock. A caller that
+//! takes from a preallocation has pinned the group, which must be loaded, and becomes a user of the
+//! preallocation. A preallocation with users is not deleted; a deleted one is never taken from.
 
 pub(crate) mod inode;
 pub(crate) mod locality;
@@ -78,8 +78,8 @@ pub(crate) struct Prealloc<B: Backend> {
     pub(crate) len: u32,
     word: B::AtomicU64,
     /// One bit per cluster that was taken; empty for locality preallocations, which are taken from
-    /// the front. Relaxed: written by a user, read when there are none; the state word orders the
-    /// two.
+    /// the front. Relaxed: a user writes them, and they are read when there are no users. The state
+    /// word orders the two.
     taken: Box<[B::AtomicU64]>,
     /// Index in the group's list. Relaxed: guarded by the group's lock.
     place: B::AtomicU32,
@@ -126,23 +126,26 @@ impl<B: Backend> Prealloc<B> {
             .map_err(State::unpack)
     }
 
-    /// Takes from a locality preallocation that nobody else has seen yet. Its maker already is its
-    /// user.
+    /// Takes from the front of a locality preallocation that nobody else has seen yet. Returns the
+    /// first cluster taken. Its maker already is a user, so the use that taking adds is ended
+    /// again.
     pub(crate) fn serve_front(&self, count: u32) -> u32 {
         let taken = self.take_front(count).unwrap_or(self.start);
         self.put();
         taken
     }
 
-    /// Takes from an inode preallocation that nobody else has seen yet. Its maker already is its
-    /// user.
+    /// Takes from an inode preallocation that nobody else has seen yet. Returns how many clusters
+    /// were taken. As in [`Self::serve_front`], the maker already is a user.
     pub(crate) fn serve_at(&self, start: u32, count: u32) -> u32 {
         let taken = self.take_at(start, count);
         self.put();
         taken
     }
 
-    /// Takes `count` clusters from the front and becomes a user of a locality preallocation.
+    /// Takes `count` clusters from the front of a locality preallocation and becomes a user.
+    /// Returns the first cluster. `None` (and no user) if the preallocation is deleted or has fewer
+    /// clusters left.
     pub(crate) fn take_front(&self, count: u32) -> Option<u32> {
         debug_assert_eq!(self.owner, Owner::Locality, "taken from the front of an inode's preallocation");
         self.change(|state| {
@@ -195,7 +198,7 @@ impl<B: Backend> Prealloc<B> {
         self.taken[usize_from_u32(at / 64)].fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 
-    /// Ends one use. Returns the state after it.
+    /// Ends one use. Returns the state afterwards.
     pub(crate) fn put(&self) -> State {
         let end_use = |state: State| {
             assert!(state.users > 0, "a preallocation was let go more often than it was taken from");
@@ -207,7 +210,8 @@ impl<B: Backend> Prealloc<B> {
         }
     }
 
-    /// Deletes it unless it is in use or deleted already. True for the one caller that did.
+    /// Deletes the preallocation unless it is in use or deleted already. True for the one caller
+    /// that deleted it.
     pub(crate) fn try_delete(&self) -> bool {
         self.change(|state| (!state.deleted && state.users == 0).then_some(State { deleted: true, ..state }))
             .is_ok()
@@ -218,7 +222,8 @@ impl<B: Backend> Prealloc<B> {
         self.glance().users > 0
     }
 
-    /// Calls `f(start, count)` for each run of clusters left. Nobody may be taking.
+    /// Calls `f(start, count)` for each run of clusters left. Meanwhile nobody may take from the
+    /// preallocation.
     pub(crate) fn for_each_left(&self, mut f: impl FnMut(u32, u32)) {
         let state = self.glance();
         if self.owner == Owner::Locality {

@@ -1,25 +1,26 @@
 //! One request for blocks: every input of the decision that is not allocator state.
 //!
-//! Lengths are in clusters, logical addresses in blocks. The caller has already done what mapping
-//! needs: implied clusters of bigalloc, neighbours, the goal by `goals`, and a length that does not
-//! run into the next allocated cluster.
+//! Lengths are in clusters, logical addresses in blocks. The caller has already done what needs the
+//! file's mapping. It has used the clusters that bigalloc implies, found the neighbours, computed
+//! the goal with `goals`, and cut the length before the next allocated cluster.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 use blockyard_sync::CpuSlot;
 
 bitflags::bitflags! {
-    /// What kind of request this is. The low bits are the kernel's, as its trace points print them.
+    /// What kind of request this is. The low 16 bits are the kernel's, as its trace points print
+    /// them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct RequestFlags: u32 {
         /// Take the first extent found.
         const FIRST = 0x8;
         /// File data of a regular file: may be normalised and preallocated.
         const DATA = 0x20;
-        /// Exactly this length: no preallocation is made (small fallocate).
+        /// Allocate exactly this length and make no preallocation (small fallocate).
         const NO_NORMALIZE = 0x40;
         /// Set by the policy: a small file, served from a locality group.
         const GROUP_ALLOC = 0x80;
-        /// The goal or nothing.
+        /// Allocate at the goal or not at all.
         const GOAL_ONLY = 0x100;
         /// The exact goal block is worth trying first.
         const TRY_GOAL = 0x200;
@@ -53,7 +54,7 @@ pub enum Mapping {
 /// The nearest mapped block on one side of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Left: the last logical block of the nearest extent; right: the first.
+    /// On the left, the last logical block of the nearest extent; on the right, the first one.
     pub logical: LogicalBlock,
     /// Where that block is.
     pub physical: BlockNr,
@@ -66,7 +67,7 @@ pub struct BlockRequest {
     pub inode: InodeNr,
     /// The group the inode lives in.
     pub inode_group: GroupNr,
-    /// How it maps its blocks.
+    /// How the inode maps its blocks.
     pub mapping: Mapping,
     /// First logical block wanted.
     pub logical: LogicalBlock,
@@ -84,7 +85,8 @@ pub struct BlockRequest {
     pub writer_open: bool,
     /// The logical CPU the caller acts on.
     pub cpu: CpuSlot,
-    /// Process colour (thread id modulo 16); 0 when unknown.
+    /// Number of the process that asks; 0 when unknown. Only policies by code read it: the colour
+    /// is part of `goal` already.
     pub colour: u32,
     /// Kind of the request.
     pub flags: RequestFlags,

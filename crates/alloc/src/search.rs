@@ -1,10 +1,10 @@
 //! The search: exact goal, then the ladder of criteria over groups, then the best of what was seen.
 //!
-//! One search, top-down: `Allocator::search`. Pure functions decide what to do (`ladder`). A walk
-//! visits groups (`linear`, `indexed`, `choose`), a visit tests and scans one (`visit`, `scan`),
-//! candidates compete (`candidates`), and the winner is claimed at once, under the group's lock
-//! (`take`). A request in flight has three parts (`context`): what is asked, which never changes;
-//! where its search stands (`state`); the result (`outcome`).
+//! `Allocator::search` is one search from top to bottom. Pure functions decide what to do
+//! (`ladder`). A walk visits groups (`linear`, `indexed`, `choose`), a visit tests and scans one
+//! (`visit`, `scan`), candidates compete (`candidates`), and the winner is claimed at once, under
+//! the group's lock (`take`). A request in flight has three parts (`context`): what is asked, which
+//! never changes; where its search stands (`state`); and the result (`outcome`).
 
 pub(crate) mod by_code;
 pub(crate) mod candidates;
@@ -36,7 +36,7 @@ use candidates::Status;
 use context::Context;
 use ladder::{Trim, Walk};
 
-/// The criterion number of a search that exhausted all of them.
+/// The criterion number of a search that has gone through all criteria.
 const EXHAUSTED: u32 = 5;
 
 impl<B: Backend> Allocator<B> {
@@ -56,7 +56,8 @@ impl<B: Backend> Allocator<B> {
         context.outcome.result()
     }
 
-    /// Takes the exact goal if the request asks for a try and the whole length is free there.
+    /// Takes the exact goal if the request asks for that and the whole length is free there. A
+    /// group that cannot be loaded is noted in `context.outcome`.
     pub(crate) fn try_exact_goal(&self, context: &mut Context<'_, B>) -> Result<()> {
         let wanted = context.flags().intersects(RequestFlags::TRY_GOAL | RequestFlags::GOAL_ONLY);
         let goal = context.search.goal;
@@ -79,7 +80,7 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// A request of exactly one stripe must start on one.
+    /// Whether the goal keeps the rule that a request of exactly one stripe starts on a stripe.
     fn goal_fits_stripe(&self, goal: Extent) -> bool {
         if self.stripe == 0 || goal.len != self.stripe {
             return true;
@@ -100,7 +101,8 @@ impl<B: Backend> Allocator<B> {
             StreamFiles::Large => RequestFlags::STREAM,
             StreamFiles::Small => RequestFlags::DATA.union(RequestFlags::GROUP_ALLOC),
         };
-        // The block after a group's last one lies in a group that another writer may use.
+        // With `overflow=lane` a file goes on in the group of its last block. The goal may lie in
+        // the next group, which another writer may use.
         let left = context.asked.request.left.filter(|_| context.asked.is_data());
         let stays = left.filter(|_| self.policy.overflow == Overflow::Lane);
         if let Some(left) = stays {
@@ -123,7 +125,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Goes through the criteria from `first`, then takes the best candidate seen. If another
-    /// thread took it first, any free extent will do.
+    /// thread took that candidate first, any free extent will do.
     pub(crate) fn climb(&self, context: &mut Context<'_, B>, first: Criterion) -> Result<()> {
         self.climb_with(context, first, |context, criterion| self.walk(context, criterion))
     }
@@ -168,8 +170,8 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Counts a hit of the best candidate. After all criteria the kernel's count lands in the
-    /// neighbouring counter.
+    /// Counts a hit of the best candidate. After all criteria, the hit lands in a neighbouring
+    /// counter, as in the kernel: in the first one of the useless loops.
     fn count_best(&self, context: &mut Context<'_, B>, last: Criterion) {
         if context.search.criterion == EXHAUSTED {
             context.outcome.stats.useless_loops[Criterion::PowerOfTwo.index()] += 1;

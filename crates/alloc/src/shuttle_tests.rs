@@ -24,7 +24,7 @@ fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Copy + 'static)
 }
 
 /// One group leaves while another arrives that shares its word, its summary word, or its word of
-/// the top level. The new one is found, also from far away.
+/// the top level. The new group is found, even from group 0.
 #[test]
 fn index_sets_lose_no_arrival() {
     for (leaves, arrives) in [(64, 65), (64, 130), (4160, 4161), (4160, 4230), (4160, 8300)] {
@@ -154,7 +154,7 @@ fn the_front_of_a_locality_preallocation_moves_once() {
     });
 }
 
-/// Two threads of one CPU slot both fold what they see: nothing is folded twice or lost.
+/// Two threads of one CPU slot both fold what they see. Nothing is folded twice or lost.
 #[test]
 fn lagging_counts_fold_each_amount_once() {
     explore(2000, || {
@@ -177,7 +177,8 @@ fn promises_never_exceed_what_is_free() {
     promises_fit(3, 2);
 }
 
-/// The same where the amounts reach the central counters, some of them ahead.
+/// The same with amounts that reach the central counters: with 20 when a slot's amounts are folded,
+/// with 34 as soon as a request is admitted.
 #[test]
 fn promises_never_exceed_what_is_free_while_counters_fold() {
     promises_fit(50, 20);

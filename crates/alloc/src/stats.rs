@@ -1,8 +1,9 @@
 //! Statistics: what the kernel's `mb_stats` counts, and more (index entries, busy skips, lock
 //! census).
 //!
-//! A request counts into a record on its own stack. At its end it adds the record to its CPU slot's
-//! shard, once and only while the tunable `mb_stats` is on. Four totals are always kept.
+//! A request counts into a record on its own stack. When the request ends, it adds the record to
+//! the shard of its CPU slot, if the tunable `mb_stats` is on. Four totals are always kept:
+//! `preallocated`, `discarded`, `lost` and `buddies_generated`.
 
 pub(crate) mod format;
 
@@ -11,7 +12,7 @@ use core::fmt;
 use blockyard_disk::num::u64_from_u32;
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, LockClassFigures, Ordering};
 
-/// Criteria of the ladder.
+/// Number of criteria of the ladder.
 pub const CRITERIA: usize = 5;
 
 macro_rules! counters {
@@ -63,29 +64,31 @@ counters! {
     success[1],
     /// Groups scanned.
     groups_scanned[1],
-    /// Searches that ended at each criterion; exact-goal hits count in none.
+    /// Searches that found space, by criterion. Exact-goal hits count in none, nor does the best
+    /// candidate taken after all criteria (`visit=scan`).
     hits[CRITERIA],
     /// Pre-checks of groups; walks over an index count each entry once more.
     groups_considered[CRITERIA],
     /// Candidates looked at in each criterion.
     extents_scanned[CRITERIA],
-    /// Complete walks without a result.
+    /// Complete walks without a result. As in the kernel, the first count also holds the best
+    /// candidates taken after all criteria (`visit=scan`).
     useless_loops[CRITERIA],
-    /// Picks made after an earlier pick of the same request and criterion (`visit=choose`).
+    /// Picks tried after a successful pick of the same request and criterion (`visit=choose`).
     bad_suggestions[CRITERIA],
     /// All candidates, those of exact goals included.
     extents_scanned_total[1],
     /// Results that start exactly at the final goal.
     goal_hits[1],
-    /// Streams that found space in their goal's group.
+    /// Streams that found space in the group of their goal, exact-goal hits excepted.
     stream_goal_hits[1],
-    /// Found length equal to the normalised length.
+    /// Results whose length equals the normalised length.
     len_goal_hits[1],
-    /// Power-of-two successes.
+    /// Searches that the power-of-two criterion ended.
     power2_hits[1],
     /// Requests that looked at more than the allowed number of candidates.
     breaks[1],
-    /// Times the best candidate was taken by another before it could be used.
+    /// Times that another thread took the best candidate before it could be used.
     lost[1],
     /// Buddies built.
     buddies_generated[1],
@@ -164,7 +167,7 @@ pub struct GroupLine {
     pub first_free: u32,
     /// Free chunks of each order.
     pub chunks: Vec<u32>,
-    /// The bitmap contradicts the descriptor.
+    /// Whether the bitmap contradicts the descriptor.
     pub corrupt: bool,
 }
 

@@ -2,9 +2,9 @@
 //! content.
 //!
 //! A group is noted as trimmed before it is scanned, and any cluster that becomes free clears the
-//! note. So a free in the middle is never missed, and groups in which nothing was freed since are
-//! passed over. A request that finds nothing while clusters are held waits for them and searches
-//! again: trimming never causes a false "no space".
+//! note. So clusters that are freed during the scan are never missed, and groups in which nothing
+//! was freed since are passed over. A request that finds nothing while clusters are held waits for
+//! them and searches again. So trimming never causes a false "no space".
 
 use core::ops::Range;
 
@@ -15,8 +15,8 @@ use blockyard_sync::{Backend, CpuSlot, MutexGuard};
 use crate::allocator::Allocator;
 use crate::error::{AllocError, Result};
 
-/// A run of free clusters that nobody can allocate until this is dropped. The free count does not
-/// change.
+/// A run of free clusters that nobody can allocate until this is dropped. The file system's free
+/// count does not change.
 struct HeldRun<'a, B: Backend> {
     allocator: &'a Allocator<B>,
     _turn: MutexGuard<'a, (), B>,
@@ -54,13 +54,13 @@ impl<B: Backend> Drop for HeldRun<'_, B> {
 impl<B: Backend> Allocator<B> {
     /// Calls `discard` for each run of at least `at_least` free clusters in `within` (offsets in
     /// the group). Runs are cut to `within`. Nobody can allocate a run while `discard` has it; the
-    /// group's lock is not held then. Returns the blocks of all runs.
+    /// group's lock is not held then. Returns the number of blocks in all runs.
     ///
     /// Passes over a corrupt group, and over one in which nothing became free since all of it was
     /// trimmed.
     ///
     /// # Errors
-    /// [`AllocError::Load`], and errors of `discard`; the runs before it were trimmed.
+    /// [`AllocError::Load`], and errors of `discard`. The runs before the error were trimmed.
     pub fn trim_group<E: From<AllocError>>(
         &self,
         group: GroupNr,

@@ -1,13 +1,15 @@
-//! Whether free clusters are held for trimming: for searches that found nothing.
+//! Tells a search that found nothing whether free clusters are held for trimming.
 
 use blockyard_sync::{Atomic, AtomicInt, Backend, Mutex, MutexGuard, Ordering, rank};
 
-/// Whether clusters are or were held.
+/// Whether a trim holds clusters now, and how often that has changed.
 pub(crate) struct Trims<B: Backend> {
-    /// Held by a trim while it holds clusters, and by a search that must not miss any.
+    /// Locked by a trim while it holds clusters, and by a search that must not miss any free
+    /// cluster.
     turn: Mutex<(), B>,
-    /// Odd while clusters are held. A search that misses held clusters has seen their group under
-    /// its lock, and with it this count.
+    /// Odd while clusters are held. Relaxed: it changes under the lock of the group whose clusters
+    /// are held. A search with strict checks that missed them has seen that group under its lock,
+    /// and so sees this count.
     count: B::AtomicU64,
 }
 
@@ -16,23 +18,23 @@ impl<B: Backend> Trims<B> {
         Self { turn: Mutex::new(rank::TRIM, ()), count: B::AtomicU64::new(0) }
     }
 
-    /// The value that [`Self::held_since`] takes.
+    /// The count at this moment, for [`Self::held_since`].
     #[inline]
     pub(crate) fn begun(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether clusters are held, or were since `begun`.
+    /// Whether clusters are held, or were held at any time since `begun` was read.
     pub(crate) fn held_since(&self, begun: u64) -> bool {
         !begun.is_multiple_of(2) || self.begun() != begun
     }
 
-    /// Notes that clusters are held from now on, or no longer.
+    /// Notes that clusters are held from now on, or are no longer held.
     pub(crate) fn note(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// While this is held, no clusters are.
+    /// Locks the turn. While the caller has the guard, no trim holds clusters.
     pub(crate) fn lock(&self) -> MutexGuard<'_, (), B> {
         self.turn.lock()
     }

@@ -35,7 +35,7 @@ macro_rules! tunables {
                 match self { $(Self::$name => $default),+ }
             }
 
-            /// The tunable of this name.
+            /// The tunable of this name; `None` if there is none.
             #[must_use]
             pub fn by_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|tunable| tunable.name() == name)

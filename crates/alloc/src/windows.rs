@@ -2,12 +2,14 @@
 //! of blocks for each file that is being written.
 //!
 //! A window keeps other files that are being written out of it, so concurrent writers do not
-//! interleave. It takes no space: a request that finds nothing otherwise looks at all blocks,
-//! whatever their windows. Windows are in clusters of the file system, counted from its first data
-//! block.
+//! interleave. A window takes no space: a request that finds nothing with its window looks at all
+//! blocks, even those in windows of other files. Windows are in clusters of the file system,
+//! counted from its first data block.
 //!
-//! A request of a regular file takes the file's [`Reservation`] out of the inode while it works on
-//! it. A second request of the same inode goes without a window meanwhile.
+//! A request for data, or for a block of the block map, takes the file's [`Reservation`] out of the
+//! inode and puts it back at the end. Meanwhile a second request for data of the same inode has a
+//! reservation of its own. The one that is put back last stays, and the window of the other is
+//! given up.
 
 mod choose;
 
@@ -28,7 +30,7 @@ use crate::prealloc::windows::Place;
 use crate::request::{Mapping, RequestFlags};
 use crate::search::context::Context;
 
-/// Windows that one request tries in a group: a second one if nothing was left in the first.
+/// Windows that one request tries in a group. It tries the second if nothing was left in the first.
 const TRIES: u32 = 2;
 
 impl<B: Backend> Allocator<B> {
@@ -45,7 +47,7 @@ impl<B: Backend> Allocator<B> {
         if own.is_none() && asked.is_data() {
             own = Some(Box::new(Reservation::new()));
         }
-        // Blocks of a file's block map are allocated in turn with its data.
+        // Blocks of a file's block map are allocated in one sequence with its data.
         let is_of_file = asked.is_data() || asked.request.mapping == Mapping::Indirect;
         let mut known = own.as_deref_mut().filter(|_| is_of_file);
         if let Some(known) = &known {
@@ -76,7 +78,7 @@ impl<B: Backend> Allocator<B> {
             _ => (GroupNr::ZERO, None),
         };
         let free = self.table.group(first).free();
-        // Too little for a window, and the file has none yet.
+        // If the goal's group has too little space for a window, a file that has none does without.
         known = known.filter(|known| known.window.is_some() || free == 0 || free >= known.size());
         let exact = context.asked.kind.contains(RequestFlags::GOAL_ONLY);
         if free > 0 {
@@ -167,8 +169,8 @@ impl<B: Backend> Allocator<B> {
         None
     }
 
-    /// Gives the file a window in a group, from the goal on. `None` if there is no room for one, or
-    /// nothing free.
+    /// Gives the file a window in a group, from the goal on. `None` if there is no room for a
+    /// window, if nothing is free, or if the old window goes on in the next group.
     fn move_window(
         &self,
         guard: &GroupGuard<'_, B>,
@@ -183,7 +185,7 @@ impl<B: Backend> Allocator<B> {
         let start = goal.unwrap_or(first);
         if let Some(old) = known.window {
             if old.contains(last) && old.last > last && start >= old.first {
-                // The window goes on in the next group and is looked at again there.
+                // The old window goes on in the next group, where it is looked at again.
                 return None;
             }
             known.grow();
@@ -204,7 +206,7 @@ impl<B: Backend> Allocator<B> {
         Some(())
     }
 
-    /// Removes an inode's window. The rest of its state stays.
+    /// Removes an inode's window. The rest of its reservation stays.
     pub(crate) fn drop_window(&self, inode: &InodeAlloc<B>) {
         if self.policy.search != Search::Windows {
             return;
@@ -222,8 +224,8 @@ impl<B: Backend> Allocator<B> {
     }
 }
 
-/// Whether a window is used as it is: the goal lies in it, or without a goal some of it lies in the
-/// group.
+/// Whether a window is used as it is. With a goal, the goal must lie in it; without one, a part of
+/// it must lie in the group.
 fn is_usable(window: Window, goal: Option<u64>, group: Window) -> bool {
     goal.map_or_else(|| window.meets(group), |goal| window.contains(goal))
 }
@@ -240,7 +242,8 @@ fn point_behind_last<B: Backend>(geometry: &Geometry, context: &mut Context<'_, 
     }
 }
 
-/// Remembers where the request ended. A block of the map has no logical block in the file.
+/// Remembers where the request ended. A block of the map has no logical block, so it moves only the
+/// cluster.
 fn note_last<B: Backend>(geometry: &Geometry, context: &Context<'_, B>, known: &mut Reservation) {
     let Some(find) = &context.outcome.find else { return };
     let cluster =

@@ -1,11 +1,11 @@
 //! POSIX access control lists, in the form of the `system.posix_acl_*` attributes.
 
-/// Version of that form.
+/// The version of that form.
 const VERSION: u32 = 2;
 /// The id of an entry that names no user or group.
 const NO_ID: u32 = u32::MAX;
 
-/// Which of a file's lists.
+/// Which of a file's two lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclKind {
     /// Who may do what with the file.
@@ -29,13 +29,13 @@ impl AclKind {
 pub enum Subject {
     /// The owner.
     Owner,
-    /// A user.
+    /// The user with this id.
     User(u32),
     /// The owning group.
     OwningGroup,
-    /// A group.
+    /// The group with this id.
     Group(u32),
-    /// The most that users, groups and the owning group may get.
+    /// The most that the entries `User`, `OwningGroup` and `Group` can grant.
     Mask,
     /// Everybody else.
     Others,
@@ -105,8 +105,8 @@ impl Acl {
         &self.0
     }
 
-    /// Sets what a subject may do, replacing its earlier entry. An entry for a user or group also
-    /// sets the mask to everything that the entries it limits grant.
+    /// Sets what a subject may do, replacing its earlier entry. After an entry for a user or group,
+    /// the mask becomes the union of what all users, groups and the owning group are granted.
     ///
     /// ```
     /// use blockyard::{Acl, AclEntry, Subject};
@@ -132,7 +132,7 @@ impl Acl {
         }
     }
 
-    /// Decodes the value of an attribute.
+    /// Decodes the value of an attribute; `None` if the value does not have that form.
     ///
     /// ```
     /// use blockyard::Acl;

@@ -1,5 +1,6 @@
 //! The threads that do the timed work of a mount. One writes back data that is old or exceeds the
-//! limit. The other commits old transactions, so that much write-back does not delay a commit.
+//! limit. The other commits old transactions: in a thread of its own, so that a long write-back
+//! does not delay a commit.
 
 use std::io;
 use std::sync::Arc;
@@ -24,8 +25,9 @@ pub(crate) struct Background {
 
 /// Wakes the threads early.
 pub(crate) struct Alarm {
-    /// Too much data is waiting. Set outside the lock, so that writers that find it set do not
-    /// queue for the lock. Relaxed: the lock taken after each change orders it.
+    /// Whether too much data waits for write-back. It changes outside the lock, so that writers
+    /// that find it set do not queue for the lock. Relaxed: the lock taken after each change orders
+    /// it.
     is_too_much: AtomicBool,
     is_stopped: Mutex<bool>,
     rung: Condvar,
@@ -41,7 +43,7 @@ impl Alarm {
         })
     }
 
-    /// The callback that the engine makes when much data is waiting.
+    /// What the engine calls when much data is dirty.
     pub(crate) fn notice(self: &Arc<Self>) -> DataNotice {
         let alarm = Arc::clone(self);
         DataNotice(Arc::new(move || {
@@ -84,7 +86,7 @@ impl Background {
                     match duty.work(&engine, &heard, &context.now()) {
                         Ok(()) => {}
                         Err(Reason::Closed) => return,
-                        // The writer learns of it from the next fsync.
+                        // The writer learns of the error from the next fsync.
                         Err(error) => tracing::warn!(%error, "work in the background failed"),
                     }
                 }

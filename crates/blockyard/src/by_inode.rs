@@ -66,7 +66,7 @@ impl Node {
 }
 
 impl FileSystem {
-    /// The same image by inode numbers and generations, as a mount uses it.
+    /// The same image, used by inode number and generation, as a mount uses it.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -147,8 +147,8 @@ impl<'a> ByInode<'a> {
             loop {
                 let found = engine.find(parent, name)?;
                 match engine.attributes(found.inode) {
-                    // Another thread removed it in between. Look again: the name may stand for
-                    // another inode.
+                    // Another thread deleted the inode in between. Look up the name again: it may
+                    // stand for another inode.
                     Err(EngineError::StaleInode(_)) => {}
                     attributes => return attributes.map(Metadata::new),
                 }
@@ -181,7 +181,7 @@ impl<'a> ByInode<'a> {
         reference.map(Node).map_err(|reason| Error::of_inode(id.number, reason))
     }
 
-    /// Attributes.
+    /// The attributes of an inode, as `stat` reports them.
     ///
     /// # Errors
     /// `ESTALE` if it was deleted.
@@ -199,7 +199,7 @@ impl<'a> ByInode<'a> {
         self.on(id.number, |engine, _| engine.attributes(id).map(Metadata::new))
     }
 
-    /// Sets attributes.
+    /// Sets several attributes at once.
     ///
     /// # Errors
     /// As [`FileSystem::set_attributes`].
@@ -496,7 +496,7 @@ impl<'a> ByInode<'a> {
         self.on(parent.number, |engine, ctx| engine.rmdir(ctx, parent, name))
     }
 
-    /// Renames.
+    /// Renames the entry `from` (its directory and name) to `to`.
     ///
     /// # Errors
     /// As [`FileSystem::rename_with`].
@@ -520,9 +520,10 @@ impl<'a> ByInode<'a> {
     }
 
     /// The next entries of a directory from position `from` (0 at first), without `.` and `..`.
-    /// Returns at least `most` entries while there are as many; each carries the position after it
-    /// ([`DirEntry::next`](blockyard_engine::DirEntry)). The second value is the position to
-    /// continue from, or `None` at the end. Positions stay valid when entries are added or removed.
+    /// Returns `most` entries if that many are left, and a few more whose positions equal the last.
+    /// Each carries the position after it ([`DirEntry::next`](blockyard_engine::DirEntry)). The
+    /// second value is the position to continue from, or `None` at the end. Positions stay valid
+    /// when entries are added or removed.
     ///
     /// # Errors
     /// As [`FileSystem::read_dir`].

@@ -43,8 +43,8 @@ impl fmt::Debug for Clock {
 /// On whose behalf an operation runs, at what time, and on which CPU slot. The default is root, the
 /// system's clock, and a slot for each thread.
 ///
-/// New files belong to this user and group. Permissions are not checked: whoever opens an image may
-/// do everything in it.
+/// New files belong to the context's user and group. Permissions are not checked: whoever opens an
+/// image may do everything in it.
 ///
 /// ```
 /// use blockyard::{Clock, Context, ImageOptions, Timestamp};
@@ -77,7 +77,7 @@ impl Default for Context {
 }
 
 impl Context {
-    /// Root, now, a CPU slot for each thread.
+    /// The default: root, the system's clock, and a CPU slot for each thread.
     ///
     /// ```
     /// use blockyard::Context;
@@ -88,7 +88,8 @@ impl Context {
         Self::default()
     }
 
-    /// The owner of new files. Only root may use the reserved blocks.
+    /// The owner and group of new files. Only root may use the reserved blocks, unless
+    /// [`Context::privileged`] is set afterwards.
     ///
     /// ```
     /// use blockyard::Context;

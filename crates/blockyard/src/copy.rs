@@ -19,16 +19,16 @@ impl FileSystem {
     /// entries copied.
     ///
     /// - `dest` is the path of the copy itself, not of the directory that gets it.
-    /// - An existing directory is merged into. An existing file gets the new content, and so does
-    ///   one that an existing link leads to. Anything else in the way is an error.
-    /// - Symbolic links are copied as links, `source` too. Two names of one file remain two names
-    ///   of one file if both are below `source`.
+    /// - A directory that exists keeps its other entries. A file that exists gets the new content,
+    ///   also if a link leads to it. Anything else in the way is an error.
+    /// - Symbolic links are copied as links, `source` included. Two names of one file remain two
+    ///   names of one file if both are below `source`.
     /// - Flags of chattr are not copied, nor is the host's time of creation; see
     ///   [`FileSystem::set_flags`].
     ///
     /// # Errors
-    /// The first one on either side. What was copied by then stays. An attribute with a prefix that
-    /// ext4 does not know is such an error.
+    /// The first error on either side ends the copy. What was copied by then stays. An attribute
+    /// with a prefix that ext4 does not know is an error.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -47,12 +47,12 @@ impl FileSystem {
     }
 
     /// Copies a file, link or tree of the image to the host: [`FileSystem::copy_in`] in the other
-    /// direction. Owners, devices, and attributes other than `user.` need privilege. Without it,
-    /// owners are left out and the others are an error.
+    /// direction. Owners, devices, and the attributes `trusted.` and `security.` need privilege.
+    /// Without it, owners are left out and the others are an error. A file replaces an existing
+    /// link, and does not follow it.
     ///
     /// # Errors
-    /// As [`FileSystem::copy_in`]. An existing file is replaced; anything else in the way is an
-    /// error.
+    /// As [`FileSystem::copy_in`].
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

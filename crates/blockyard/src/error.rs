@@ -15,17 +15,19 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The file system refused the operation, or the image is damaged.
+    /// The file system refused the operation, the image is damaged, or its device failed.
     FileSystem(EngineError),
     /// The image cannot be made as asked.
     Make(mkfs::Error),
-    /// The device of the image failed.
+    /// The image's device could not be opened, made or claimed.
     Device(DeviceError),
-    /// A file or directory outside the image failed, in a copy.
+    /// An I/O error of the standard library: from a file outside the image in a copy, from its I/O
+    /// traits, or for text that is not UTF-8.
     Host(io::Error),
-    /// The path passes more symbolic links than Linux follows.
+    /// The path passes more symbolic links than Linux follows, or ends in one that must not be
+    /// followed ([`OpenOptions::follow`](crate::OpenOptions::follow)).
     Loop,
-    /// The file was not opened for this use.
+    /// The file was not opened for reading, or not for writing, as the operation needs it.
     NotOpenForThis,
     /// The file system has been closed.
     Closed,
@@ -62,7 +64,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Why.
+    /// Why the operation failed.
     ///
     /// ```
     /// use blockyard::Reason;
@@ -78,7 +80,8 @@ impl Error {
         &self.reason
     }
 
-    /// The path that was passed to the operation, or the path of the image.
+    /// The path that was passed to the operation, or the path of the image; `None` if the error is
+    /// about neither.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -96,7 +99,7 @@ impl Error {
         }
     }
 
-    /// The inode that was passed to the operation.
+    /// The inode that was passed to the operation; `None` if it works by path.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -155,7 +158,7 @@ impl Error {
         io::Error::from_raw_os_error(self.errno()).kind()
     }
 
-    /// Whether an inode's number is free or used by another inode now (`ESTALE`).
+    /// Whether the inode was deleted: its number is free, or another inode has it (`ESTALE`).
     ///
     /// ```
     /// use blockyard::InodeNr;
@@ -171,7 +174,7 @@ impl Error {
         matches!(self.reason, Reason::FileSystem(EngineError::StaleInode(_)))
     }
 
-    /// Whether the image is in use by someone else.
+    /// Whether the image is in use elsewhere (`EBUSY`).
     ///
     /// ```
     /// use blockyard::{ImageOptions, device::MemoryDevice};

@@ -33,10 +33,9 @@ pub(crate) struct Abilities {
 ///
 /// Many threads can use it at once: each at its own offsets with [`File::read_at`] and
 /// [`File::write_at`], or all with one position through [`Read`](std::io::Read),
-/// [`Write`](std::io::Write) and [`Seek`](std::io::Seek). The file stays while it is open, even
-/// after its last name is removed. Dropping it loses nothing: its data is in the image once that is
-/// closed, and durable after [`File::sync_all`]. Once the image is closed, all operations on the
-/// file fail.
+/// [`Write`](std::io::Write) and [`Seek`](std::io::Seek). The content stays while the file is open,
+/// even after its last name is removed. Dropping a `File` loses nothing: the data is durable after
+/// [`File::sync_all`], or once the image is closed. After that all operations on the file fail.
 ///
 /// ```
 /// use std::io::{Read, Seek, SeekFrom, Write};
@@ -204,8 +203,8 @@ impl File {
     /// space. The file grows to cover the range. Bytes that were never written read as zeroes.
     ///
     /// # Errors
-    /// There is no space, or the file has a block map, which cannot do this; otherwise as
-    /// [`File::write_at`].
+    /// There is no space, or the file has a block map instead of extents (`EOPNOTSUPP`); otherwise
+    /// as [`File::write_at`].
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -220,7 +219,7 @@ impl File {
         self.fallocate(Fallocate::Allocate, offset, len)
     }
 
-    /// Frees the space of `len` bytes at byte `offset`. They read as zeroes from then on.
+    /// Frees the space of `len` bytes at byte `offset`. The bytes read as zeroes from then on.
     ///
     /// # Errors
     /// As [`File::write_at`].
@@ -299,7 +298,8 @@ impl File {
         self.named(self.run(|engine, _, id| engine.seek(id, offset, Seek::Hole)))
     }
 
-    /// Where the file's bytes are on the device, in ascending order. Holes are left out.
+    /// Where the file's bytes are on the device, in ascending order of their offsets in the file.
+    /// Holes are left out.
     ///
     /// # Errors
     /// As [`File::seek_data`].
@@ -339,8 +339,8 @@ impl File {
         self.named(self.run(|engine, ctx, id| engine.fsync(ctx, id)))
     }
 
-    /// As [`File::sync_all`], but without what is not needed to read the content: the times may be
-    /// older.
+    /// As [`File::sync_all`], but without what is not needed to read the content: the times on the
+    /// device may be older.
     ///
     /// # Errors
     /// As [`File::sync_all`].
@@ -474,7 +474,7 @@ impl File {
                 buf.resize(usize_from_u64((end - at).min(PIECE)), 0);
                 let read = self.read_at(&mut buf, at)?;
                 if read == 0 {
-                    // Truncated meanwhile.
+                    // The file was truncated meanwhile.
                     return Ok(());
                 }
                 visit(&buf[..read], at)?;

@@ -26,9 +26,9 @@ const TRIES: usize = 100;
 
 /// An open ext2, ext3 or ext4 image.
 ///
-/// Clones are cheap, and each one is the same open image. Open files hold the image as well.
-/// [`FileSystem::close`] closes it for all of them; otherwise it closes when the last of them is
-/// dropped. All methods may be called from many threads.
+/// Clones are cheap, and each one is the same open image. Open files keep the image open, too.
+/// [`FileSystem::close`] closes the image for all clones and files. Otherwise it closes when the
+/// last of them is dropped. All methods may be called from many threads.
 ///
 /// ```
 /// use blockyard::FileSystem;
@@ -118,9 +118,9 @@ impl FileSystem {
         self.with_engine(Engine::sync)
     }
 
-    /// Discards free blocks in a range of bytes of the image, as `fstrim` does, in runs of at least
-    /// `at_least` bytes. Returns the number of bytes discarded. Pending frees are made durable
-    /// first. An image file gets holes there and takes less space on its host.
+    /// Discards the free blocks in a range of bytes of the image, as `fstrim` does. Free runs of
+    /// less than `at_least` bytes are left alone. Returns the number of bytes discarded. Pending
+    /// frees are committed first. An image file gets holes there and takes less space on its host.
     ///
     /// # Errors
     /// The range holds no block of the file system; `at_least` is longer than a group; the image is
@@ -172,7 +172,7 @@ impl FileSystem {
     }
 
     /// Whether changes are refused: the image was opened read-only, has features that allow only
-    /// reading, or an operation failed.
+    /// reading, or became read-only after a failed operation.
     ///
     /// # Errors
     /// The file system was closed.

@@ -52,8 +52,8 @@ impl Default for ImageOptions {
 }
 
 impl ImageOptions {
-    /// The defaults: read and write the whole of a file or device, with a journal and Linux's
-    /// allocation policy.
+    /// The defaults: the whole of a file or device, for reading and writing, with a journal and
+    /// Linux's allocation policy.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -255,7 +255,7 @@ impl ImageOptions {
         self
     }
 
-    /// The age at which changes are committed, in whole seconds.
+    /// The age at which changes are committed, in whole seconds (fractions are cut off).
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -274,7 +274,7 @@ impl ImageOptions {
         self
     }
 
-    /// The age at which file data is written back, in whole seconds.
+    /// The age at which file data is written back, in whole seconds (fractions are cut off).
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -473,8 +473,8 @@ impl ImageOptions {
         self.open_bare(Arc::new(device)).map_err(Error::whole)
     }
 
-    /// Makes an image of `bytes` bytes in a file or on a block device, and opens it. What was there
-    /// after [`ImageOptions::offset`] is lost.
+    /// Makes an image of `bytes` bytes in a file or on a block device, and opens it. What the file
+    /// or device held from [`ImageOptions::offset`] on is lost.
     ///
     /// # Errors
     /// As [`FileSystem::make_image`].
@@ -503,9 +503,9 @@ impl ImageOptions {
         self.mkfs(options).make_bare(Arc::new(device))
     }
 
-    /// Makes an image in memory and opens it. It is gone when the file system closes. To write it
-    /// to a file, make it on a device with [`ImageOptions::make_on`], and
-    /// [save](MemoryDevice::save) that once the image is closed.
+    /// Makes an image of `bytes` bytes in memory and opens it. The image is gone when the file
+    /// system closes. To keep one, make it on a [`MemoryDevice`] with [`ImageOptions::make_on`],
+    /// and [save](MemoryDevice::save) the device once the image is closed.
     ///
     /// # Errors
     /// The size is too small or too large.

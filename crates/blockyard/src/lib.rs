@@ -39,8 +39,8 @@
 //! recovers it. An open image has one writer: a second one is refused, in this process and in
 //! others.
 //!
-//! The crates below this one are re-exported: [`device`], [`mkfs`], [`check`], [`recovery`],
-//! [`inspect`], [`alloc`], [`engine`], [`disk`].
+//! The crates that this one builds on are re-exported: [`device`], [`check`], [`recovery`],
+//! [`inspect`], [`alloc`], [`engine`] with its [`mkfs`], and [`disk`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -53,8 +53,8 @@ impl Metadata {
         matches!(self.0.kind, FileType::Regular)
     }
 
-    /// Whether it is a symbolic link. Only
-    /// [`FileSystem::symlink_metadata`](crate::FileSystem::symlink_metadata) reports one.
+    /// Whether it is a symbolic link. [`FileSystem::metadata`](crate::FileSystem::metadata) follows
+    /// links and never reports one.
     #[must_use]
     pub const fn is_symlink(&self) -> bool {
         matches!(self.0.kind, FileType::Symlink)
@@ -73,13 +73,13 @@ impl Metadata {
         self.0.permissions
     }
 
-    /// The owner.
+    /// The owner's user id.
     #[must_use]
     pub const fn uid(&self) -> u32 {
         self.0.uid
     }
 
-    /// The group.
+    /// The owning group's id.
     #[must_use]
     pub const fn gid(&self) -> u32 {
         self.0.gid
@@ -134,7 +134,7 @@ impl Metadata {
         system_time(self.0.changed)
     }
 
-    /// When it was created, if the inode has room for that time.
+    /// When it was created; `None` if the inode has no room for that time.
     #[must_use]
     pub fn created(&self) -> Option<SystemTime> {
         self.0.created.map(system_time)

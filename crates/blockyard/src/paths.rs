@@ -19,8 +19,8 @@ impl Place {
         path::locate(&Walk(engine), path.as_os_str().as_bytes(), last).map(Self)
     }
 
-    /// Walks to the place for a new file of type `kind`. Only a directory may have a trailing
-    /// slash, and a link under the last name is not followed.
+    /// Walks to the place for a new file of type `kind`. Only the path of a directory may have a
+    /// trailing slash. A symbolic link at the last name is not followed.
     pub(crate) fn locate_new(engine: &Engine, path: &Path, kind: FileType) -> Result<Self, Reason> {
         let bytes = path.as_os_str().as_bytes();
         if path::ends_in_dot(bytes) {
@@ -37,7 +37,7 @@ impl Place {
         Ok(Self(place))
     }
 
-    /// What the path names.
+    /// What the path names; `None` if nothing.
     pub(crate) const fn found(&self) -> Option<Found> {
         self.0.node
     }

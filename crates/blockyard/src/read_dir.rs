@@ -15,10 +15,10 @@ use crate::file_system::FileSystem;
 use crate::metadata::Metadata;
 use crate::reference::{Access, Reference};
 
-/// Entries per read; a few more where positions are equal.
+/// Entries per batch. A batch may hold a few more: entries with equal positions stay together.
 const BATCH: usize = 256;
 
-/// The entries of a directory; see [`FileSystem::read_dir`]. It keeps its position when the
+/// The entries of a directory; see [`FileSystem::read_dir`]. The position stays valid when the
 /// directory changes.
 pub struct ReadDir {
     fs: FileSystem,
@@ -42,7 +42,7 @@ pub struct DirEntry {
 
 impl FileSystem {
     /// The entries of a directory, in its own order, without `.` and `..`. An entry that is added
-    /// or removed meanwhile may be missing or not; every other entry comes exactly once.
+    /// or removed meanwhile may or may not be returned; every other entry is returned exactly once.
     ///
     /// # Errors
     /// There is no such directory.
@@ -190,7 +190,7 @@ impl DirEntry {
     /// The type; a symbolic link is not followed.
     ///
     /// # Errors
-    /// As [`DirEntry::metadata`], for a directory that does not record types.
+    /// As [`DirEntry::metadata`], but only where directories do not record types.
     ///
     /// ```
     /// use blockyard::FileType;

@@ -25,7 +25,7 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    /// Opens an inode; fails with `StaleInode` once another inode has its number.
+    /// Opens an inode; fails with `StaleInode` if it was deleted.
     pub(crate) fn open(
         instance: &Arc<Instance>,
         context: &Context,

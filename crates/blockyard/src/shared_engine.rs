@@ -1,4 +1,4 @@
-//! The engine of an open image, shared by its operations and the one that closes it.
+//! The engine of an open image, shared by its operations and by the close that ends them.
 //!
 //! Every operation holds one of several locks in shared mode, chosen by CPU slot, so that two
 //! threads rarely touch the same cache line. Closing takes all the locks. So an operation either

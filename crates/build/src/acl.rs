@@ -49,8 +49,9 @@ pub(crate) fn add_text(
     Ok(())
 }
 
-/// Removes lists that Linux does not allow on this type of file. Returns the nine mode bits of the
-/// access list, if there is one: Linux copies them to the mode when the list is set.
+/// Removes lists that Linux does not allow on this type of file, and an access list that says no
+/// more than a mode. Returns the nine mode bits of the access list, if there is one: Linux copies
+/// them to the mode when the list is set.
 pub(crate) fn settle(list: &mut AttributeList, kind: FileType) -> Option<u16> {
     let (index, rest) = xattr::split_name(DEFAULT)?;
     if kind != FileType::Directory {
@@ -74,7 +75,7 @@ pub(crate) fn change_mode(list: &mut AttributeList, mode: u16) {
     }
 }
 
-/// Changes the ids of the users and groups that both lists name.
+/// Changes the ids of the users and groups that the two lists name.
 pub(crate) fn change_ids(list: &mut AttributeList, user: impl Fn(u32) -> u32, group: impl Fn(u32) -> u32) {
     for name in [ACCESS, DEFAULT] {
         let Some((index, rest)) = xattr::split_name(name) else { continue };

@@ -1,9 +1,9 @@
 //! Where the attributes of inodes are stored: in the inode, in a block that equal lists share, and
 //! with `ea_inode` also as large values in inodes of their own, which equal values share.
 //!
-//! Inodes that are not listed hold all their attributes themselves. Value inodes are numbered after
-//! all others. Until then, [`Value::Inode`] holds the value's index in the list, and no hash,
-//! because that depends on the UUID.
+//! [`Homes`] does not list inodes that hold all their attributes themselves. Value inodes are
+//! numbered after all others. Until then, [`Value::Inode`] holds the value's index in the list, and
+//! no hash, because that depends on the UUID.
 
 use crate::error::{Error, Result};
 use crate::numbering::Order;

@@ -2,8 +2,7 @@
 //! its inode, and its indirect blocks.
 //!
 //! The number of indirect blocks follows from the ranges of the file alone. They are stored
-//! together before the data, each one before those below it, so that reading the file in order
-//! never seeks back.
+//! together before the data, in the order in which a reader of the file needs them.
 
 use blockyard_disk::LogicalBlock;
 use blockyard_disk::indirect::{DIRECT, LEVELS_MAX, path, span};
@@ -50,11 +49,11 @@ pub(crate) struct BlockMap {
 }
 
 impl BlockMap {
-    /// The map of these runs, which begin below 2^32. The indirect blocks go to `places`, which
-    /// must number exactly [`nodes_for`].
+    /// The map of these runs, whose blocks all have numbers below 2^32. The indirect blocks go to
+    /// `places`.
     ///
     /// # Panics
-    /// If there are fewer or more places.
+    /// If there are fewer or more places than [`nodes_for`] says.
     pub(crate) fn of(runs: &[Run], places: &[u64], block_bits: u32) -> Self {
         let mut map = Self { words: [0; WORDS], nodes: Vec::with_capacity(places.len()) };
         let mut places = places.iter();

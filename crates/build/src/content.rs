@@ -179,7 +179,7 @@ pub(crate) fn number_of(trees: &[Tree], part: usize, id: NodeId) -> u64 {
     join32(u32_from_usize(before) + id.directory, id.child)
 }
 
-/// The part, and the file in it, that such a number stands for.
+/// The part, and the file in it, for a number of [`number_of`].
 fn part_of(trees: &[Tree], number: u64) -> (usize, NodeId) {
     let mut directory = high32(number);
     for (part, tree) in trees.iter().enumerate() {

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// Bytes compared at a time.
 const CHUNK: u64 = 1 << 20;
-/// Most ranges that are reported per file; further ones are only counted.
+/// The most ranges that are reported per file; further ones are only counted.
 const RANGES_MAX: usize = 16;
 
 /// One difference.
@@ -91,9 +91,9 @@ impl Differences {
 }
 
 impl Tree {
-    /// Compares two trees and passes the differences to `tell`, sorted by name. Not compared are
-    /// inode numbers, the positions of holes, access and creation times, and anything that only an
-    /// image stores.
+    /// Compares two trees and passes the differences to `tell`, sorted by name. Inode numbers, the
+    /// positions of holes, access and creation times, and anything that only an image stores are
+    /// not compared.
     ///
     /// # Errors
     /// The content cannot be read; an error of `tell` ends the comparison.

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Why an image was not made. Nothing was written unless the text says so.
+/// Why an image was not made. After an error of [`Plan::write`](crate::Plan::write) the device
+/// holds no file system.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The source cannot be read.
@@ -50,7 +51,7 @@ pub enum Error {
     Device(#[from] blockyard_device::DeviceError),
 }
 
-/// Result of this crate.
+/// Result of this crate's operations.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

@@ -18,12 +18,12 @@ pub(crate) struct Inline {
     pub(crate) head: [u8; HEAD_LEN],
     /// All attributes of the inode, including the rest of the content.
     pub(crate) attributes: AttributeList,
-    /// The size in bytes that a directory has.
+    /// The size of a directory in bytes: the room of `i_block` and of the attribute's value.
     pub(crate) capacity: u64,
 }
 
-/// Bytes of the attribute value that the content of an inode needs; `None` if it cannot be inline,
-/// or there is none.
+/// Bytes of the attribute value that the content of an inode needs; `None` if the content cannot be
+/// inline, or there is none.
 fn tail_len(tree: &Tree, shape: &Shape, id: NodeId) -> Option<usize> {
     let node = tree.node(id);
     let beyond_head = |len: usize| len.saturating_sub(HEAD_LEN);

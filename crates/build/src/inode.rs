@@ -13,7 +13,7 @@ use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::num::{low16, u64_from_usize};
 use blockyard_disk::xattr::AttributeList;
 
-/// Most links of a file. Directories with more are not counted.
+/// The most links of an inode. The links of a directory with more are not counted.
 pub(crate) const LINKS_MAX: u32 = 65_000;
 
 /// Bytes beyond the first 128 that inodes reserve (`i_extra_isize`).

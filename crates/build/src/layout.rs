@@ -132,7 +132,8 @@ impl<'a> Content<'a> {
         inline::is_inline(self.tree, &self.shape, id)
     }
 
-    /// The ranges of a node's own blocks in whole clusters, in blocks of the file.
+    /// The ranges of a file's blocks that are not holes: rounded to whole clusters, up to the end
+    /// of the file.
     pub(crate) fn logical(&self, id: NodeId) -> Vec<Range<u64>> {
         let (tree, shape) = (self.tree, &self.shape);
         if self.is_inline(id) {
@@ -201,8 +202,9 @@ impl<'a> Content<'a> {
                 |runs: &[Run]| self.shape.mapping.nodes_for(logical, runs.len(), self.shape.block_size);
             let needed = nodes_for(&runs);
             if needed <= nodes {
-                // After its nodes the data may fall into fewer runs, which need fewer nodes;
-                // without them it would need more. So split runs until the count of nodes fits.
+                // Behind so many nodes, the data may fall into fewer runs, which need fewer nodes.
+                // Behind fewer nodes, it would fall into more runs again. So split runs until they
+                // need all the nodes.
                 while nodes_for(&runs) < nodes {
                     cut_longest(&mut runs, cluster);
                 }
@@ -233,7 +235,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Splits the longest run in two.
+/// Splits the first cluster off the longest run.
 fn cut_longest(runs: &mut Vec<Run>, cluster: u64) {
     let longest = (0..runs.len()).max_by_key(|&at| runs[at].len);
     let Some(at) = longest.filter(|&at| runs[at].len > cluster) else {
@@ -297,7 +299,7 @@ pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space, pla
             }
         }
     } else {
-        // So that reading the tree reads all directories in one sequence.
+        // A walk of the tree then reads all directories in one sequence.
         order.directories.iter().for_each(|&number| placing.directory(number));
         placing.files(&order.files);
     }

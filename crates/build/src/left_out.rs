@@ -1,6 +1,6 @@
 //! Extended attributes that an image does not keep, because Linux does not allow them on an ext4
-//! file. In the `system.` namespace that is everything except the two access control lists. One of
-//! these names, `system.data`, holds the content of inline files.
+//! file. In the `system.` namespace only the two access control lists are allowed. The name
+//! `system.data`, for example, holds the content of inline files.
 
 use crate::acl;
 use blockyard_disk::xattr;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Prefixes that any file may have.
 const OPEN: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-/// Longest name that system calls take.
+/// Longest name in bytes that system calls take.
 const NAME_MAX: usize = 255;
 
 /// The prefix index and the rest of a full name; `None` if the attribute is left out.

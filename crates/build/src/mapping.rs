@@ -40,7 +40,7 @@ impl Mapped {
         }
     }
 
-    /// Its own blocks with their content. `seed` is the checksum seed of the inode.
+    /// The mapping's own blocks with their content. `seed` is the checksum seed of the inode.
     pub(crate) fn blocks(&self, block_size: u64, seed: Option<u32>) -> Vec<(u64, Vec<u8>)> {
         match self {
             Self::Extents(tree) => tree.blocks(block_size, seed),

@@ -26,10 +26,10 @@ const LARGE_FILE: u64 = 1 << 31;
 /// The first size to try: a file system with its own files and little more.
 const BLOCKS_FIRST: u64 = 64;
 
-/// Most attempts to find a size. Each gets closer; no content takes nearly as many.
+/// The most attempts to find a size. Each gets closer; no content takes nearly as many.
 const STEPS_MAX: usize = 200;
 
-/// How many bytes an image may exceed the smallest size by, if no attempt tells how much is
+/// The most bytes by which an image may exceed the smallest size, if no attempt tells how much is
 /// missing.
 const NEAR: u64 = 1 << 20;
 
@@ -64,16 +64,16 @@ impl Room {
 /// How to make an image from a tree.
 #[derive(Clone, Debug)]
 pub struct Builder {
-    /// The options of the file system. The builder sets the size and the inodes. A missing
-    /// `hash_seed` is derived from the names. If the UUID is [`mkfs::UuidChoice::Random`], it is
-    /// derived from all the content.
+    /// The options of the file system. The builder sets the size and the number of inodes. A
+    /// missing `hash_seed` is derived from the names. If the UUID is [`mkfs::UuidChoice::Random`],
+    /// it is derived from all the content.
     pub options: Options,
     /// The size.
     pub size: Size,
     /// The least number of inodes; `None` for as many as the tree needs.
     pub inodes: Option<u32>,
-    /// Later times are reduced to this one, in seconds. It is also the creation time of the file
-    /// system. `None` for the newest time of the tree.
+    /// Later times are reduced to this one, in seconds since 1970. It is also the creation time of
+    /// the file system. `None` for the newest time of the tree.
     pub time: Option<i64>,
     /// Threads that read and write.
     pub threads: usize,
@@ -128,23 +128,23 @@ pub struct Summary {
     pub image_bytes: u64,
     /// Regular files; hard links count once.
     pub files: u64,
-    /// Directories, except lost+found.
+    /// Directories, the root included, but not lost+found.
     pub directories: u64,
-    /// Bytes of the files.
+    /// The sum of the files' sizes in bytes, holes included.
     pub file_bytes: u64,
-    /// Bytes of blocks that hold data or directories.
+    /// Bytes of the blocks for the content: files, directories, maps and attributes.
     pub content_bytes: u64,
     /// Bytes of unused blocks.
     pub free_bytes: u64,
-    /// How the other blocks, and slack in content blocks, are used.
+    /// What the space that holds no file content is used for.
     pub overhead: Overhead,
-    /// Time taken by each stage of the writing, and by nothing before it.
+    /// Time taken by each stage of the writing; zero before it.
     pub took: Took,
     /// The file system.
     pub file_system: mkfs::Summary,
 }
 
-/// Bytes of blocks that hold no file content.
+/// Bytes that are used, but hold no file content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overhead {
     /// Directories.
@@ -202,7 +202,7 @@ impl Builder {
         tree.settle_lost_found()?;
         let newest = tree.clamp_times(self.time.unwrap_or(i64::MAX));
         let mut options = self.options.clone();
-        // 128-byte inodes cannot hold later times.
+        // 128-byte inodes cannot hold times after 2038.
         options.time = u64::try_from(self.time.unwrap_or(newest.min(i64::from(i32::MAX)))).unwrap_or(0);
         let draws_uuid = options.uuid == mkfs::UuidChoice::Random;
         if options.hash_seed.is_none() {
@@ -266,8 +266,8 @@ impl How<'_> {
     /// The smallest image for the content. Each attempt adds what the previous one lacked.
     fn smallest(&self, tree: &mut Tree, room: Room) -> Result<Found> {
         let block = self.block_size();
-        // A requested journal may take half of the blocks. On a file system too small for it, it
-        // would be dropped.
+        // A requested journal may take half of the blocks. A file system that is too small for the
+        // journal would be made without it.
         let journal = u64::from(self.options.journal_mib.unwrap_or(0)) << 20;
         let mut blocks = BLOCKS_FIRST.max(2 * journal / block);
         // The previous size, if it was too small for any file system with these options.
@@ -332,7 +332,8 @@ impl How<'_> {
     fn find(&self, tree: &mut Tree, bytes: u64) -> Result<std::result::Result<Found, u64>> {
         let mut options = self.options.clone();
         options.size = Some(mkfs::Amount::Bytes(bytes));
-        // Aliases need no inode, so this may be too many until the inodes are numbered.
+        // 12 is the usual first inode. If the file system has another, the inodes are numbered
+        // again below.
         let placement = self.builder.placement;
         let mut order = Order::number(tree, 12, self.ahead, placement);
         let mut asked = (u32_from_usize(order.inodes.len()) + 12).max(self.builder.inodes.unwrap_or(0));
@@ -421,7 +422,7 @@ impl Tree {
         (files, missing)
     }
 
-    /// Bytes of files in blocks; hard links count once.
+    /// Bytes of the files that have blocks, without holes; hard links count once.
     fn bytes_of(&self, order: &Order, shape: &Shape) -> u64 {
         let has_blocks = |id| self.node(id).kind == FileType::Regular && !inline::is_inline(self, shape, id);
         let files = order.inodes.iter().filter(|&&id| has_blocks(id));
@@ -498,8 +499,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Refuses inodes with too many links. If `may_not_count`, directories may have more,
-    /// uncounted.
+    /// Refuses inodes with too many links. If `may_not_count`, directories may have more, which are
+    /// not counted.
     fn check_links(&self, order: &Order, may_not_count: bool) -> Result<()> {
         for &id in &order.inodes {
             let node = self.node(id);

@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::str::FromStr;
 
 /// A pattern for names, as in tar: `*`, `?` and `[...]`, which also match a slash. It matches a
-/// path if it matches any of its endings that start at a name, and then everything below. A pattern
-/// with a leading slash matches only whole paths.
+/// path if it matches the whole of it, or the rest after any slash. A pattern with a leading slash
+/// matches only whole paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(Pattern);
 
@@ -28,7 +28,7 @@ impl Glob {
     pub fn fits(&self, path: &[u8]) -> bool {
         let path = String::from_utf8_lossy(path);
         if let Some(whole) = self.0.as_str().strip_prefix('/') {
-            // A part of a valid pattern.
+            // Without its slash, a valid pattern is still valid.
             return Pattern::new(whole).is_ok_and(|pattern| pattern.matches_with(&path, HOW));
         }
         let after_slashes = path.match_indices('/').map(|(at, _)| &path[at + 1..]);
@@ -51,7 +51,7 @@ impl fmt::Display for Glob {
     }
 }
 
-/// A mapping of owners: `FROM:TO:COUNT`, prefixed with `u:` or `g:` for users or groups only.
+/// A mapping of owners: `FROM:TO` or `FROM:TO:COUNT`, after `u:` or `g:` for users or groups only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerMap {
     users: bool,
@@ -105,7 +105,7 @@ pub struct Rules {
     pub squash: Option<(u32, u32)>,
     /// The modification time for everything.
     pub modified: Option<Timestamp>,
-    /// Owners by pattern; `None` keeps the current one.
+    /// Users and groups by pattern; `None` keeps the current one.
     pub chown: Vec<(Glob, Option<u32>, Option<u32>)>,
     /// Permissions by pattern; symbolic links keep theirs.
     pub chmod: Vec<(Glob, u16)>,
@@ -198,8 +198,8 @@ impl Tree {
         if rules.include.is_empty() {
             return self.retain(|path, _| !excluded(path));
         }
-        // A directory is kept until it is known whether anything inside is wanted. Unwanted empty
-        // ones are removed afterwards.
+        // At first every directory that is not excluded is kept. Those that lead to nothing
+        // included are removed afterwards.
         let included = |path: &[u8]| {
             let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
             ends.chain([path.len()]).any(|end| rules.include.iter().any(|glob| glob.fits(&path[..end])))

@@ -11,7 +11,7 @@ use blockyard_disk::whole_directory::{Indexing, Name};
 /// Shorter link targets are stored in the inode.
 const FAST_SYMLINK: u16 = 60;
 
-/// How content is divided into blocks.
+/// The properties of the file system that the layout depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) block_size: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The number of blocks for so many bytes.
+    /// The number of blocks for this many bytes.
     pub(crate) fn blocks(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.block_size)
     }
@@ -47,7 +47,7 @@ pub(crate) const fn is_fast(node: &Node) -> bool {
     node.target.len < FAST_SYMLINK
 }
 
-/// The entries of a directory.
+/// The entries of a directory, sorted by name. The root also has lost+found.
 pub(crate) fn names(directory: &Directory, is_root: bool) -> Vec<Name<'_>> {
     let name = |node: &Node| (directory.text(node.name), node.inode, node.kind);
     let own = is_root.then_some((&b"lost+found"[..], 11, FileType::Directory));

@@ -1,7 +1,7 @@
 //! A tree of files, without their content.
 //!
-//! One list of directories, each with its names in a single buffer: a million files take about 80
-//! bytes each.
+//! It is one list of directories, each with its names in a single buffer. In a tree of a million
+//! files, each takes about 80 bytes.
 
 use crate::left_out::LeftOut;
 use blockyard_device::BlockDevice;
@@ -127,7 +127,7 @@ pub(crate) struct Node {
     pub(crate) target: Text,
     /// Its inode in the image.
     pub(crate) inode: u32,
-    /// Another name holds the inode's content and attributes.
+    /// Whether another name holds the inode's content and attributes.
     pub(crate) is_alias: bool,
 }
 
@@ -225,7 +225,7 @@ impl Tree {
         self.directory(id.directory).text(self.node(id).name)
     }
 
-    /// The attributes of an inode; `None` for the root.
+    /// The attributes of an inode; the id `None` is the root.
     pub(crate) fn attributes(&self, id: Option<NodeId>) -> Option<&AttributeList> {
         match id {
             Some(id) => self.directory(id.directory).attributes(id.child),
@@ -233,7 +233,7 @@ impl Tree {
         }
     }
 
-    /// The flags of an inode; `None` for the root.
+    /// The flags of an inode; the id `None` is the root.
     pub(crate) fn flags(&self, id: Option<NodeId>) -> InodeFlags {
         match id {
             Some(id) => self.directory(id.directory).flags(id.child).unwrap_or(InodeFlags::empty()),
@@ -326,8 +326,8 @@ impl Tree {
         found
     }
 
-    /// Removes names, and everything below them. `keep` gets the path and whether it is a
-    /// directory.
+    /// Keeps the names that `keep` accepts. Below a removed directory nothing is kept. `keep` gets
+    /// the path, and whether it is that of a directory.
     pub(crate) fn retain(&mut self, keep: impl Fn(&[u8], bool) -> bool) {
         let mut kept = vec![Directory::default()];
         let mut waiting = VecDeque::from([(0u32, 0u32)]);

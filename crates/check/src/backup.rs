@@ -160,7 +160,8 @@ impl Backup {
     }
 
     /// Copies the descriptors after the backup, and the second copies in meta groups, over the
-    /// first ones. `volume` was read through `overlay`. What cannot be read is left as it is.
+    /// first ones. `volume` was read through `overlay`. What cannot be read is left as it is. Does
+    /// nothing for a copy that is not where a backup belongs.
     pub(crate) fn lay_descriptors(&self, volume: &Volume<'_>, overlay: &dyn BlockDevice) {
         if self.kind == Kind::Loose {
             return;

@@ -14,7 +14,7 @@ use crate::volume::Volume;
 
 /// Groups handed to the threads at a time.
 const BATCH: usize = 4096;
-/// Ranges reported for one bitmap; the rest is summed up in one finding.
+/// Most ranges reported of each kind for one bitmap; the rest is summed up in one finding.
 const RANGES_MAX: usize = 64;
 
 /// What a group adds to the totals.
@@ -156,9 +156,9 @@ fn compare_block_bitmap(volume: &Volume<'_>, nr: GroupNr, found: &[u64], sink: &
     }
 }
 
-/// The bitmap with the metadata of BLOCK_UNINIT groups of the same flex group set. e2fsck sets
-/// these bits when it reads a bitmap, and then verifies the checksum. So it does not notice that
-/// they are missing on disk.
+/// The bitmap with bits added for the metadata of BLOCK_UNINIT groups of the same flex group.
+/// e2fsck sets these bits when it reads a bitmap, and then verifies the checksum. So it does not
+/// notice that they are missing on disk.
 fn with_uninit_metadata(volume: &Volume<'_>, nr: GroupNr, bitmap: &[u8]) -> Vec<u8> {
     let geometry = &volume.geometry;
     let flex = geometry.flex_of(nr);
@@ -204,7 +204,7 @@ fn check_inodes(volume: &Volume<'_>, facts: &GroupFacts, nr: GroupNr, sink: &mut
         sink.add(Code::INODE_UNINIT_USED, Site::group(nr), detail);
     }
     if group.flags.contains(GroupFlags::INODE_UNINIT) {
-        // There is no bitmap on disk.
+        // The bitmap on disk means nothing.
     } else if group.inode_bitmap_ok {
         compare_inode_bitmap(volume, nr, &found, sink);
     }
@@ -331,7 +331,7 @@ fn report(sink: &mut Sink, code: Code, nr: GroupNr, ranges: &Ranges, name: impl 
 fn all_set(bitmap: &[u8], from: u32, to: u32) -> bool {
     (from..to).all(|bit| {
         let byte = bitmap.get(usize_from_u32(bit / 8)).copied().unwrap_or(0xFF);
-        // Whole bytes at once where the range allows: padding is up to half a bitmap.
+        // Most bytes of padding are all ones. A byte past the bitmap counts as such.
         byte == 0xFF || byte >> (bit % 8) & 1 == 1
     })
 }

@@ -36,7 +36,7 @@ impl Bits {
     }
 }
 
-/// The claims of a run.
+/// The claims of one check, or of one round of a repair.
 #[derive(Debug)]
 pub(crate) struct BlockMap {
     found: Bits,

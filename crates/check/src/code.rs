@@ -64,7 +64,7 @@ const SAFE: &[u32] = &[
 ];
 
 impl Code {
-    /// Whether `-p` repairs it without asking.
+    /// Whether `-p` repairs such a finding without asking.
     #[must_use]
     pub fn is_safe(self) -> bool {
         SAFE.binary_search(&self.0).is_ok() || matches!(self, Self::ORPHAN_UNFINISHED | Self::EXTENT_DEPTH)

@@ -1,5 +1,5 @@
-//! Pass 0, the group descriptors: checksums, places, flags and counts. Also the backups of the
-//! superblock and the descriptors.
+//! Pass 0, the group descriptors: checksums, places, flags and counts. Also backup superblocks,
+//! overlaps of static metadata, the MMP block, and what the resize inode maps.
 
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::num::{u64_from_u32, usize_from_u32, usize_from_u64};
@@ -12,8 +12,8 @@ use crate::finding::{Sink, Site};
 use crate::volume::{Group, Volume};
 
 /// Reads and checks all descriptors into [`Volume::groups`], which stays empty when some cannot be
-/// read at all. Returns false when e2fsck would look for a backup: they cannot be read, or a bitmap
-/// or table lies where it cannot or overlaps other metadata.
+/// read at all. Returns false when e2fsck would look for a backup: when descriptors cannot be read,
+/// or when a bitmap or table lies where it may not or overlaps other metadata.
 pub(crate) fn load(volume: &mut Volume<'_>, sink: &mut Sink) -> bool {
     let per_block = volume.descs_per_block();
     let groups = volume.geometry.groups();
@@ -73,7 +73,7 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         believed = believed.saturating_sub(desc.itable_unused());
     }
     if nr.raw() + 1 == volume.geometry.groups() && flags.contains(GroupFlags::BLOCK_UNINIT) {
-        // The bitmap on disk does not count then, which is an error unless the group is empty.
+        // The bitmap on disk does not count then. Pass 5 reports what is wrong with that.
         sink.add(Code::LAST_GROUP_UNINIT, site, "");
     }
     if !sound {
@@ -114,8 +114,8 @@ fn place_bitmaps(volume: &Volume<'_>, nr: GroupNr, desc: RawGroupDesc, sink: &mu
     }
 }
 
-/// Compares the backups with the primary copies, as far as they never change after mkfs and growth.
-/// Differences are notes: e2fsck does not look at backups while the primary is good.
+/// Compares the backup superblocks with the primary one, in fields that only mkfs and resizing
+/// change. Differences are notes: e2fsck does not look at backups while the primary is good.
 pub(crate) fn check_backups(volume: &Volume<'_>, sink: &mut Sink) {
     for group in volume.superblock_groups().into_iter().filter(|group| group.raw() != 0) {
         let site = Site::group(group).at_block(volume.geometry.group_first_block(group));
@@ -252,7 +252,7 @@ pub(crate) fn touches(ranges: &[SystemRange], first: BlockNr, count: u64) -> boo
     after > 0 && ranges[after - 1].first.raw() + ranges[after - 1].count > first.raw()
 }
 
-/// The MMP block.
+/// Checks the MMP block.
 pub(crate) fn check_mmp(volume: &Volume<'_>, sink: &mut Sink) {
     use blockyard_disk::mmp::{MAGIC, RawMmp, SEQUENCE_CLEAN, SEQUENCE_FSCK};
     if !volume.incompat.contains(Incompat::MMP) {
@@ -280,8 +280,8 @@ pub(crate) fn check_mmp(volume: &Volume<'_>, sink: &mut Sink) {
     }
 }
 
-/// The resize inode's content: one double-indirect block whose entries are the reserved descriptor
-/// blocks of group 0, each listing its own copies in the backup groups.
+/// Checks what the resize inode maps: one double-indirect block, whose entries are the reserved
+/// descriptor blocks of group 0. Each of these lists its own copies in the backup groups.
 pub(crate) fn check_resize_inode(volume: &Volume<'_>, words: &[u32; 15], sink: &mut Sink) {
     let site = Site::inode(blockyard_disk::InodeNr::RESIZE);
     if !volume.compat.contains(Compat::RESIZE_INODE) {

@@ -69,7 +69,7 @@ impl Visit<'_, '_> {
         Site::inode(self.fact.inode)
     }
 
-    /// The hasher for a version byte of an index root; `None` when it cannot be computed.
+    /// The hasher for a version byte of an index root; `None` for a hash that cannot be computed.
     fn hasher(&self, version: u8) -> Option<DirHasher> {
         let version = HashVersion::from_raw(version)?.with_unsigned_chars(self.unsigned_hash);
         Some(DirHasher::new(version, HashSeed::new(self.volume.sb.hash_seed())))
@@ -91,8 +91,8 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
         volume.watch.tell(Part::Directories, 1, count);
         visited
     };
-    // Directories that map more than twice the blocks of the file system share them, which was
-    // reported. The rest is skipped, so that time stays bounded.
+    // Directories that together map more than twice the blocks of the file system share blocks,
+    // which was reported. The rest is skipped, so that time stays bounded.
     let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);
     let is_affordable = |fact: &&DirFact| {
         let cost = mapped_blocks(fact);

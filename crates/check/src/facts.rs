@@ -57,7 +57,7 @@ impl Kind {
         self.0 & Self::EA_INODE != 0
     }
 
-    /// No content and no attributes: nothing would be lost with this inode.
+    /// Marks an inode without content and attributes: nothing would be lost with it.
     pub(crate) fn with_empty(self, set: bool) -> Self {
         Self(self.0 | if set { Self::EMPTY } else { 0 })
     }
@@ -66,7 +66,7 @@ impl Kind {
         self.0 & Self::EMPTY != 0
     }
 
-    /// On the orphan list: no name refers to it, and none needs to.
+    /// Marks an inode on the orphan list: no name refers to it, and none needs to.
     pub(crate) fn with_orphan(self, set: bool) -> Self {
         Self(self.0 | if set { Self::ORPHAN } else { 0 })
     }
@@ -82,9 +82,9 @@ pub(crate) struct DirFact {
     pub(crate) inode: InodeNr,
     pub(crate) seed: Option<u32>,
     pub(crate) indexed: bool,
-    /// Names are not text.
+    /// Whether names are encrypted, and so are not text.
     pub(crate) encrypted: bool,
-    /// Names that differ in case only are the same.
+    /// Whether names that differ in case only are the same.
     pub(crate) casefold: bool,
     pub(crate) body: DirBody,
 }
@@ -253,8 +253,8 @@ impl Facts {
         }
     }
 
-    /// The vitals of all groups, and what only the whole shows: names, bad blocks, and what is in
-    /// use. `free` says how many blocks and inodes are really free.
+    /// The vitals of all groups, with what is counted over all of them: names, bad blocks, and what
+    /// is in use. `free` says how many blocks and inodes are really free.
     pub(crate) fn vitals(&self, geometry: &Geometry, free: (u64, u64)) -> Vitals {
         let (blocks, inodes) = (geometry.blocks_count().raw(), u64_from_u32(geometry.inodes_count()));
         let mut all = Vitals {
@@ -293,7 +293,7 @@ impl Facts {
         all
     }
 
-    /// References counted so far.
+    /// How many references to an inode in range were counted so far.
     pub(crate) fn references(&self, geometry: &Geometry, inode: InodeNr) -> u32 {
         let (group, index) = Self::place(geometry, inode);
         self.groups[group].references.get(index)

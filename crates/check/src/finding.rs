@@ -1,8 +1,9 @@
 //! Findings: what the checker reports, in an order that does not depend on threads.
 //!
-//! A finding is a [`Code`], a [`Site`] and a sentence. They sort by (pass, site, code, sentence);
-//! two runs over the same image give the same list whatever the number of threads. Memory is
-//! bounded: a [`Sink`] keeps a limited number of findings per unit of work and counts the rest.
+//! A finding is a [`Code`], a [`Site`] and a sentence. Findings sort by (pass, site, code,
+//! sentence): two checks of the same image give the same list, whatever the number of threads.
+//! Memory is bounded: a [`Sink`] keeps a limited number of findings per unit of work and counts the
+//! rest.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 
@@ -85,13 +86,13 @@ impl std::fmt::Display for Site {
 /// One thing that is wrong, or worth knowing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Pass of the check, the high byte of the code.
+    /// The pass of the check that the code belongs to.
     pub pass: u8,
-    /// Where.
+    /// Where it was found.
     pub site: Site,
-    /// What: e2fsck's number where it has one.
+    /// What was found: e2fsck's number where it has one.
     pub code: Code,
-    /// Particulars: values found and expected.
+    /// Particulars: values found and expected. May be empty.
     pub detail: String,
     /// The path of the inode, as bytes, where it was cheap to find. It begins at the root, or at
     /// `<NUMBER>` for a directory that has no name.
@@ -121,7 +122,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Findings kept for one unit of work.
+    /// Most findings kept for one unit of work.
     const LIMIT: usize = 4096;
 
     /// Adds a finding; beyond the limit it is only counted.
@@ -164,18 +165,18 @@ fn counted(kept: &[Finding], suppressed: u64) -> u64 {
     blockyard_disk::num::u64_from_usize(kept.len()) + suppressed
 }
 
-/// All findings of a run, with a limit on how many are kept.
+/// All findings of a check, with a limit on how many are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     findings: Vec<Finding>,
     suppressed: u64,
     errors: u64,
-    /// What could not be judged: if there are no errors, there is no verdict then.
+    /// What could not be judged. There is no verdict then, unless there are errors.
     unjudged: Option<&'static str>,
 }
 
 impl Ledger {
-    /// Findings kept for a run.
+    /// Most findings kept for a check.
     const LIMIT: usize = 200_000;
 
     /// Takes over what a unit of work found. Units must come in an order that does not depend on

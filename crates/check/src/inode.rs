@@ -65,7 +65,7 @@ impl Examination<'_, '_, '_> {
     }
 }
 
-/// What the features of the file system say about an inode's fields.
+/// What an inode is for, by its number and the superblock. This decides what its fields must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ordinary,
@@ -75,7 +75,7 @@ pub(crate) enum Role {
     Resize,
     OrphanFile,
     Quota,
-    /// A reserved number without a purpose here.
+    /// A reserved number that this file system does not use.
     Reserved,
 }
 
@@ -176,7 +176,8 @@ fn check_unused(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     check_low_deletion_time(cx, raw);
 }
 
-/// An inode in use has no deletion time. Reserved inodes other than the root are not checked.
+/// An inode in use has no deletion time. In reserved inodes other than the root, only one that
+/// looks like a link of the orphan list is reported.
 fn check_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
     let ordinary = cx.inode.raw() >= cx.scan.volume.first_inode() && role != Role::OrphanFile;
     let is_asked = role == Role::Root || ordinary;
@@ -240,7 +241,7 @@ fn examine_used(
     if kind == Some(FileType::Directory) && !is_deleted {
         facts.directories.push(directory(cx, raw, content.runs, &attributes));
     }
-    // With or without the feature: attributes may refer to it.
+    // With or without the feature: attributes may refer to the inode.
     let is_value = raw.flags().contains(InodeFlags::EA_INODE);
     if is_value {
         facts.value_inodes.push(value_inode(cx.inode, raw));
@@ -308,15 +309,15 @@ fn directory(cx: &Examination<'_, '_, '_>, raw: &RawInode, runs: Vec<Run>, attri
     }
 }
 
-/// What an inode that holds an attribute's value says about itself, in fields of other names: the
-/// count of references in the change time and version, the hash in the access time.
+/// What an inode that holds an attribute's value says about itself. The count of references is in
+/// the fields of the change time and the version, the hash is in that of the access time.
 fn value_inode(inode: InodeNr, raw: &RawInode) -> ValueInode {
     let low = u64::from(raw.i_version.get());
     let refcount = u64::from(raw.i_ctime.get()) << 32 | low;
     ValueInode { inode, size: raw.size(), hash: raw.i_atime.get(), refcount }
 }
 
-/// What a reserved or hidden inode must be.
+/// Checks what a reserved or hidden inode must be.
 fn check_role(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
     let kind = raw.file_type();
     let regular = kind == Some(FileType::Regular);
@@ -336,7 +337,7 @@ fn check_role(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
     }
 }
 
-/// Fields that must be zero, or need a feature.
+/// Checks fields that must be zero, or need a feature.
 fn check_fields(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     let volume = cx.scan.volume;
     if raw.i_obso_faddr.get() != 0 {
@@ -359,7 +360,7 @@ fn check_fields(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     }
 }
 
-/// Flags that need a feature or a type.
+/// Checks flags that need a feature or a type.
 fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, kind: Option<FileType>) {
     let volume = cx.scan.volume;
     let flags = raw.flags();
@@ -391,7 +392,7 @@ fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, kind: Option<Fi
     wrong(InodeFlags::APPEND, special, Code::SPECIAL_IMMUTABLE);
 }
 
-/// `i_size` in bytes as an index, at most 2^32: sizes of inline content are compared with small
+/// `i_size` in bytes as a `usize`, at most 2^32: it is only compared with the lengths of small
 /// buffers.
 pub(crate) fn small(size: u64) -> usize {
     usize_from_u64(size.min(1 << 32))

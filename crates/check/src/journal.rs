@@ -112,7 +112,7 @@ fn journal_runs(volume: &Volume<'_>) -> Result<(Vec<Run>, u64), String> {
     let blocks = raw.size() >> volume.geometry.block_bits();
     let mapped: u64 = runs.iter().map(|run| run.length).sum();
     let size_max = raw.size().div_ceil(blockyard_disk::num::u64_from_usize(volume.block_size()));
-    // e2fsck requires this only of extents, and only below this size.
+    // e2fsck requires a map without holes only with extents, and only below 2 GiB.
     let asked = raw.flags().contains(InodeFlags::EXTENTS) && raw.size() < 1 << 31;
     if blocks < BLOCKS_MIN || (asked && mapped < size_max) {
         return Err(format!("{} bytes of size, {mapped} blocks mapped", raw.size()));

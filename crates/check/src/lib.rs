@@ -60,7 +60,7 @@ use superblock::Opened;
 pub struct Options {
     /// Worker threads; `None` for one per CPU.
     pub threads: Option<usize>,
-    /// Reads in flight; `None` for one per worker. Each blocks a thread while it waits.
+    /// Reads in flight; `None` for one per worker. Each read blocks a thread while it waits.
     pub io_depth: Option<usize>,
     /// The superblock to use instead of the primary one, with the descriptors after it.
     pub superblock: Option<Place>,
@@ -122,9 +122,9 @@ impl std::fmt::Debug for Watch {
 /// Where a superblock is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The block that begins with it.
+    /// The number of the block that begins with the superblock.
     pub block: u64,
-    /// Bytes of a block; `None` to try every size.
+    /// Size of a block in bytes; `None` to try every size.
     pub block_size: Option<u32>,
 }
 
@@ -287,8 +287,8 @@ struct Course<'a, 'm> {
     vitals: Option<Vitals>,
 }
 
-/// Examines a file system by its primary superblock, or by a backup when that is unusable. False
-/// when neither works.
+/// Examines a file system by its primary superblock and descriptors, or by a backup when those are
+/// unusable. False when neither works.
 fn run_on(devices: Devices<'_>, mut sink: Sink, course: &mut Course<'_, '_>) -> Result<bool, Error> {
     let mut found = Sink::default();
     let (volume, backup) = match superblock::open(devices.image, &mut found)? {
@@ -318,7 +318,7 @@ fn run_on(devices: Devices<'_>, mut sink: Sink, course: &mut Course<'_, '_>) -> 
     examine(volume.as_deref(), devices.journal, sink, course)
 }
 
-/// Examines a file system by a backup. False when that works no better than the primary.
+/// Examines a file system by a backup. False when the backup is unusable, too.
 fn run_on_backup(
     devices: Devices<'_>,
     backup: &backup::Backup,

@@ -2,8 +2,8 @@
 //!
 //! A walk reports faults to the sink, claims every cluster through [`Claims`], and sums up what the
 //! rules about size and `i_blocks` need. It is bounded: an extent tree descends at most five
-//! levels, no block of a map is entered twice for one inode, and a [`Budget`] limits the map blocks
-//! read for one group of inodes.
+//! levels, no block of a map is entered twice for one inode (the resize inode excepted), and a
+//! [`Budget`] limits the map blocks read for one group of inodes.
 
 mod extents;
 mod indirect;
@@ -182,8 +182,8 @@ impl<'a, 'v> Walk<'a, 'v> {
         }
     }
 
-    /// Claims the block of a translator (the Hurd's, where Linux keeps `i_version`), which is not
-    /// part of the content.
+    /// Claims the block of a Hurd translator, which is not part of the content. Its number is where
+    /// Linux keeps `i_version`.
     pub(crate) fn translator(&mut self, block: BlockNr) {
         if block == BlockNr::ZERO {
             return;

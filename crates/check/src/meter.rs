@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use blockyard_device::{BlockDevice, DeviceId, Result};
 use blockyard_disk::num::u64_from_usize;
 
-/// What one pass cost, or a whole check.
+/// What one pass or a whole check cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassCost {
     /// The pass: 0 for superblock, descriptors and journal, then those of e2fsck.
     pub pass: u8,
-    /// Reads of the image.
+    /// Number of reads of the image.
     pub reads: u64,
-    /// Bytes that they read.
+    /// Bytes that these reads asked for.
     pub bytes: u64,
     /// Reads that do not begin where the one before them ended, whichever thread made it.
     pub seeks: u64,
@@ -65,7 +65,7 @@ struct Reading {
     system: Duration,
 }
 
-/// Counts the reads of a check.
+/// Counts the reads of a check. All operations are relaxed: the counters order nothing else.
 #[derive(Default)]
 pub(crate) struct Meter {
     reads: AtomicU64,

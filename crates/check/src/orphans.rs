@@ -42,7 +42,7 @@ fn is_pending(volume: &Volume<'_>, inode: InodeNr, sink: &mut Sink) -> bool {
     let linked = raw.i_links_count.get() > 0;
     let deleting = !linked && raw.i_mode.get() != 0 && is_allocated(volume, inode);
     let begun = deleting || linked && raw.i_dtime.get() != 0;
-    // Whoever replays the journal also finishes them.
+    // Whoever replays the journal also finishes such operations.
     let code = if begun && !volume.is_replayed { Code::ORPHAN_UNFINISHED } else { Code::ORPHAN_PENDING };
     sink.add(code, Site::inode(inode), "");
     linked || deleting

@@ -67,7 +67,8 @@ fn directory<'a>(volume: &Volume<'_>, facts: &'a Facts, nr: u32) -> Option<&'a D
     list.get(at)
 }
 
-/// Reads directories until every inode has a name, or as many blocks were read as are worth it.
+/// Reads directories until every inode has a name, or until the next ones would exceed a budget of
+/// twice the blocks of the file system.
 fn read_names(volume: &Volume<'_>, directories: Vec<&DirFact>, mut wanted: BTreeSet<u32>) -> NameOf {
     let mut names = NameOf::new();
     let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);
@@ -118,6 +119,7 @@ fn names_in(volume: &Volume<'_>, fact: &DirFact, wanted: &BTreeSet<u32>) -> BTre
 }
 
 /// The path of an inode from the root, or from the first directory above it that has no name.
+/// `None` when the inode itself has no name.
 fn path(names: &NameOf, inode: u32) -> Option<Vec<u8>> {
     if inode == InodeNr::ROOT.raw() {
         return Some(b"/".to_vec());

@@ -1,8 +1,8 @@
 //! After the passes: quota files must say what is used.
 //!
 //! As observed, e2fsck compares every record in the tree, whatever path leads to it. Each user,
-//! group or project that uses anything must have one. It does not look at the magic number, times
-//! of grace and the heads of blocks of records.
+//! group or project that uses anything must have a record. e2fsck does not look at the magic
+//! number, the grace times, or the headers of record blocks.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ pub(crate) fn index_of(kind: QuotaType) -> usize {
     }
 }
 
-/// Reads a quota file; `None` when its inode is not a regular file.
+/// Reads a quota file; `None` when its inode cannot be read, or is not a regular file with a map.
 pub(crate) fn read(scan: &Scan<'_, '_>, inode: InodeNr) -> Option<QuotaFile> {
     let volume = scan.volume;
     let slot = InodeSlot::new(volume.inode(inode).ok()?);

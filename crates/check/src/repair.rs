@@ -1,11 +1,11 @@
 //! Repair: errors are put right in memory, pass by pass. The blocks that differ in the end are the
 //! plan.
 //!
-//! Design: the passes of the check run over an overlay of the image. The first one that finds
-//! errors hands them to its folder of repairs, which writes to the overlay. Then the passes run
-//! again, and each sees what the ones before wrote. Passes gather in parallel and decide nothing.
-//! Repairs are decided one after another in the order of sorted findings, so that the plan is the
-//! same for any number of threads. It ends when a whole run finds nothing.
+//! Design: the passes of the check run over an overlay of the image. The first pass that finds
+//! errors hands them to its repairs, which write to the overlay. Then the passes run again, and see
+//! what was written. Passes gather in parallel and decide nothing. Repairs are decided one after
+//! another in the order of sorted findings, so that the plan is the same for any number of threads.
+//! The repair ends when a whole round finds nothing more to mend.
 //!
 //! Nothing reaches the device before [`Plan::apply`]. A repair needs the memory of a check, and
 //! 4 KiB for each page of metadata that changes.
@@ -69,7 +69,7 @@ pub struct Plan<'a> {
     overlay: OverlayDevice<&'a dyn BlockDevice>,
     /// The overlay of an external journal.
     journal: Option<OverlayDevice<&'a dyn BlockDevice>>,
-    /// What was found before.
+    /// What was found before the repair.
     pub before: Report,
     /// What each pass of that check cost.
     pub costs: Vec<PassCost>,
@@ -78,7 +78,7 @@ pub struct Plan<'a> {
     /// What a check finds after the repair; `None` when nothing can be examined, or when there is
     /// no verdict.
     pub after: Option<Report>,
-    /// Blocks that were free before; they are written first.
+    /// Blocks of the plan that were free before; they are written first.
     fresh: Vec<u64>,
     /// Blocks that are free afterwards; they hold the redo log.
     spare: Vec<Range<u64>>,
@@ -88,8 +88,8 @@ pub struct Plan<'a> {
     is_resumed: bool,
     /// An inode in a block of an inode table that is mostly garbage.
     garbage: Option<InodeNr>,
-    /// Set when the primary superblock counts other inodes than its groups have, and nothing else
-    /// is wrong with it.
+    /// Set when the inode count of the primary superblock is not that of its groups, and nothing
+    /// else is wrong with it.
     miscounted: Option<Finding>,
 }
 
@@ -122,7 +122,7 @@ impl Plan<'_> {
         self.after.as_ref().is_some_and(|after| after.examined && after.is_clean())
     }
 
-    /// Whether anything was decided.
+    /// Whether there is nothing to do: no action, no replay, and no earlier repair to finish.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty() && !self.is_replayed && !self.is_resumed
@@ -148,9 +148,9 @@ pub struct RepairOptions {
     pub check: Options,
     /// The time for deletions and the superblock, in seconds since 1970.
     pub now: u64,
-    /// Findings that are not repaired.
+    /// Codes of findings that are not repaired.
     pub declined: BTreeSet<Code>,
-    /// What is done in addition.
+    /// What is done besides, at the user's wish.
     pub wishes: BTreeSet<Wish>,
 }
 
@@ -172,8 +172,9 @@ pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
 /// Decides how to repair the file system on a device, which is only read.
 ///
 /// [`Plan::actions`] says what would be done and [`Plan::after`] what would be left.
-/// [`Plan::save_undo`] saves what will be overwritten, [`Plan::apply`] writes, and [`undo()`] takes
-/// it back. An image that was cut short must be made longer first: see [`claimed_bytes`].
+/// [`Plan::save_undo`] saves what will be overwritten, [`Plan::apply`] carries the plan out, and
+/// [`undo()`] takes it back. An image that was cut short must be made longer first: see
+/// [`claimed_bytes`].
 ///
 /// # Errors
 /// [`Error`] when the file system cannot be examined; damage is what the plan is for.

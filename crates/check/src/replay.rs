@@ -16,8 +16,8 @@ pub(crate) struct Replayed<'a> {
     pub(crate) journal: Option<OverlayDevice<&'a dyn BlockDevice>>,
 }
 
-/// Replays the journal in memory; `None` when the superblock does not ask for it, or when it fails,
-/// which is a finding.
+/// Replays the journal in memory; `None` when the superblock does not ask for a replay, or when the
+/// replay fails, which is a finding.
 pub(crate) fn replayed<'a>(
     image: &'a dyn BlockDevice,
     journal: Option<&'a dyn BlockDevice>,

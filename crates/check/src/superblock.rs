@@ -78,7 +78,8 @@ pub(crate) fn open<'a>(device: &'a dyn BlockDevice, sink: &mut Sink) -> Result<O
     })))
 }
 
-/// Checks features that do not change where metadata is, after the descriptors, as in e2fsck.
+/// Refuses unknown features among those that do not change where metadata is. As in e2fsck, this
+/// comes after the descriptors.
 fn check_features(volume: &Volume<'_>) -> Result<(), Error> {
     let ro_compat = volume.ro_compat.unnamed() | (volume.ro_compat & RoCompat::REPLICA);
     if !ro_compat.is_empty() {
@@ -122,7 +123,7 @@ fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<(Geometry, usi
     (sink.errors() == before).then_some((geometry, desc_size))
 }
 
-/// Bytes of a descriptor. Like e2fsck, this accepts the old 32 although 64bit asks for 64: block
+/// Bytes of a descriptor. Like e2fsck, this accepts the old 32 with 64bit, which needs 64: block
 /// numbers then have 32 bits.
 fn desc_size(sb: &RawSuperblock, sink: &mut Sink) -> Option<usize> {
     if sb.incompat().contains(Incompat::BIT64) && sb.s_desc_size.get() == 32 {
@@ -237,8 +238,8 @@ pub(crate) fn is_hidden(volume: &Volume<'_>, inode: InodeNr) -> bool {
     (nr < volume.first_inode() && nr != InodeNr::ROOT.raw()) || orphan_file || quota
 }
 
-/// Whether e2fsck counts an inode as used because the superblock names it: the project quota file,
-/// feature or not (the numbers of the others are checked first).
+/// Whether e2fsck counts an inode as used because the superblock names it. That is the project
+/// quota file, feature or not: the numbers of the other quota files are checked first.
 pub(crate) fn is_used_by_name(sb: &RawSuperblock, inode: InodeNr) -> bool {
     sb.s_prj_quota_inum.get() == inode.raw()
 }

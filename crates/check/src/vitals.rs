@@ -21,11 +21,11 @@ pub struct Vitals {
     /// Files, the journal included, whose blocks are not contiguous, if they have fewer blocks than
     /// a group.
     pub fragmented_files: u64,
-    /// Directories of that kind.
+    /// Directories whose blocks are not contiguous, on the same condition.
     pub fragmented_directories: u64,
-    /// Inodes with an indirect, a double-indirect and a triple-indirect block.
+    /// Inodes with an indirect block, with a double-indirect and with a triple-indirect one.
     pub indirect: [u64; 3],
-    /// Inodes by the depth of their extent tree.
+    /// Inodes by the depth of their extent tree, which is the index.
     pub extent_depths: [u64; 6],
     /// Blocks in use.
     pub blocks_used: u64,
@@ -161,7 +161,7 @@ impl Vitals {
     }
 
     /// All names: of regular files, directories, devices, pipes, symbolic links and sockets, and
-    /// the links beyond one for each.
+    /// the links beyond one for each. Inodes of attribute values have none.
     #[must_use]
     pub fn files(&self) -> u64 {
         self.regular_files

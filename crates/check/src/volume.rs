@@ -1,7 +1,7 @@
 //! The file system under check: superblock, geometry, descriptors, features, and reads of its
 //! blocks.
 //!
-//! Built by `superblock.rs` from constants that were checked there, so that all arithmetic here is
+//! `superblock.rs` builds it from constants that were checked there, so that all arithmetic here is
 //! safe. Where backups and descriptor blocks lie is computed here on purpose, independent of the
 //! code that writes them.
 
@@ -48,10 +48,10 @@ pub(crate) struct Group {
     pub(crate) flags: GroupFlags,
     /// Inodes at the head of the table that may be in use, and so are scanned.
     pub(crate) inodes_used: u32,
-    /// Inodes at the head of the table that may be in use by the descriptor: fewer than are scanned
-    /// if it breaks its own rules. An inode in use beyond them is an error.
+    /// Inodes at the head of the table that may be in use as the descriptor says. They are fewer
+    /// than those scanned if the descriptor is in doubt. An inode in use beyond them is an error.
     pub(crate) inodes_believed: u32,
-    /// Whether the bitmap or table lies inside the file system.
+    /// Whether the bitmap or table lies where it may.
     pub(crate) block_bitmap_ok: bool,
     pub(crate) inode_bitmap_ok: bool,
     pub(crate) inode_table_ok: bool,
@@ -212,8 +212,8 @@ impl Volume<'_> {
         self.geometry.group_first_block(group) + self.superblock_blocks(group)
     }
 
-    /// Where the second copy of a block of descriptors in a meta group lies; `None` for those after
-    /// the superblock and for meta groups of one group.
+    /// Where the second copy of a block of descriptors in a meta group lies; `None` for blocks that
+    /// follow the superblock, and for meta groups of one group.
     pub(crate) fn second_meta_block(&self, index: u32) -> Option<BlockNr> {
         let group = index.checked_mul(self.descs_per_block())?.checked_add(1).map(GroupNr::new)?;
         let exists = index >= self.old_desc_blocks() && group.raw() < self.geometry.groups();
@@ -228,15 +228,15 @@ impl Volume<'_> {
         }
     }
 
-    /// Blocks before the descriptors in group 0: the superblock's, which with bigalloc and 1 KiB
-    /// blocks is block 1 of a group that starts at 0.
+    /// Blocks before the descriptors in group 0: one, or two with bigalloc and 1 KiB blocks. There
+    /// the group starts at block 0, and the superblock is block 1.
     fn superblock_span(&self) -> BlockCount {
         let small = self.block_size() == 1024 && self.geometry.first_data_block() == BlockNr::ZERO;
         BlockCount::new(if small { 2 } else { 1 })
     }
 
-    /// The blocks that superblock and descriptors (with reserved ones) take in a group: first block
-    /// and count, or a lone descriptor block of a meta group.
+    /// The blocks that the superblock and the descriptors, with those reserved, take in a group: as
+    /// runs of first block and count. The descriptor block of a meta group is a run of its own.
     pub(crate) fn backup_area(&self, group: GroupNr) -> Vec<(BlockNr, u64)> {
         let first = self.geometry.group_first_block(group);
         let with_super = self.has_superblock(group);

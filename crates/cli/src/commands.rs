@@ -47,8 +47,8 @@ use std::process::ExitCode;
 /// Exit code of an operational error: the request was understood and could not be carried out.
 pub(crate) const EXIT_OPERATIONAL: u8 = 8;
 
-/// An error with its causes, in one line. A cause that the previous text contains is left out, and
-/// so is a text that the next cause contains.
+/// An error with its causes, in one line. A cause that begins with the text so far replaces it. A
+/// cause with which the text so far ends is left out.
 pub(crate) fn describe(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -93,7 +93,8 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Whether commands that only print something print nothing.
+    /// Whether a command that only prints something prints nothing: with `--quiet` and without
+    /// `--json`.
     pub(crate) const fn mutes_text(&self) -> bool {
         self.quiet && !self.json
     }

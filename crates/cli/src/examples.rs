@@ -1,7 +1,7 @@
 //! Examples of each command. `--help` and the manual pages show them, and a test runs them from
 //! first to last in an empty directory.
 //!
-//! So they build on each other: the first makes the image that the next ones fill.
+//! So the examples build on each other: later ones use the images that earlier ones made.
 
 use clap::CommandFactory;
 

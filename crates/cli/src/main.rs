@@ -3,7 +3,7 @@
 //! Each command has a file under `commands/`, with its arguments (clap) and a `run` that returns
 //! the exit code of the process. Errors print as one line, `blockyard: what, where, what to do`,
 //! with exit code 8 (operational error, as in e2fsck) unless a command documents its own. Wrong
-//! usage is also one line, with exit code 2.
+//! usage is also one line, with exit code 2 (16 for `check`, 1 for the helper of mount(8)).
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
 //! One writer per device. Users of a device are known to the whole process, whichever pointers lead
 //! to it.
 //!
-//! A device that is being written has no other user; readers share one. Between processes the lock
-//! of [`FileDevice`](crate::FileDevice) ensures the same. A pointer, a recorder or a fault injector
-//! counts as the device behind it ([`BlockDevice::identity`]).
+//! A device that is open for writing has no other user; readers share a device. Between processes
+//! the lock of [`FileDevice`](crate::FileDevice) ensures the same. A pointer, a recorder or a fault
+//! injector counts as the device behind it ([`BlockDevice::identity`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -39,7 +39,7 @@ static USED: LazyLock<Mutex<BTreeMap<DeviceId, Use>>> =
 
 /// The right to use a device. Dropping it releases the right.
 pub struct Claim {
-    /// Kept, so that no other device gets its address meanwhile.
+    /// Kept alive, so that no other device gets its address meanwhile.
     device: Arc<dyn BlockDevice>,
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn clone_range(
     from: u64,
 ) -> rustix::io::Result<()> {
     let range = CloneRange { file: file.as_raw_fd().into(), from, length, to };
-    // SAFETY: `FICLONERANGE` reads a `struct file_clone_range`, which `CloneRange` is laid out as,
-    // and keeps no pointer to it; both files are open for as long as the call takes.
+    // SAFETY: `FICLONERANGE` reads a `struct file_clone_range`, and `CloneRange` has its layout.
+    // The kernel keeps no pointer to it. Both files stay open during the call.
     unsafe { ioctl::ioctl(into, Setter::<FICLONERANGE, CloneRange>::new(range)) }
 }

@@ -1,10 +1,10 @@
 //! A device that is a file or a block device, or a part of one: positional reads and writes, hole
 //! punching, advisory lock.
 //!
-//! A writer holds an exclusive `flock` while it lives, so two of our writers never meet. On a block
-//! device it also asks the kernel for exclusive use, which fails while the device is mounted. A
-//! file shown by a loop device is never written: the kernel keeps what it has read of it. Readers
-//! take a shared lock if nobody may write meanwhile.
+//! A writer holds an exclusive `flock` while it lives, so two of our writers never meet. To open a
+//! block device, it also asks the kernel for exclusive use, which fails while the device is
+//! mounted. A file that backs a loop device is never written: the kernel caches what it has read of
+//! the file. A reader takes a shared lock if nobody may write meanwhile.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -20,7 +20,7 @@ use crate::{BlockDevice, DeviceError, PartitionTable, Result, check_range, in_us
 
 /// Bytes that are read, or written as zeroes, at a time.
 const CHUNK: usize = 1 << 20;
-/// Parts per system call.
+/// The most parts per system call.
 const PARTS_MAX: usize = 1024;
 
 /// A file or block device, or a part of one.
@@ -28,7 +28,7 @@ const PARTS_MAX: usize = 1024;
 pub struct FileDevice {
     file: File,
     path: PathBuf,
-    /// Where the device begins in the file: offsets of all methods count from there.
+    /// The byte of the file where the device begins: offsets of all methods count from there.
     start: u64,
     size: u64,
     is_read_only: bool,
@@ -47,14 +47,14 @@ impl FileDevice {
     /// Opens for reading and writing, with the exclusive lock.
     ///
     /// # Errors
-    /// [`DeviceError::Open`], also when somebody holds the lock, the block device is in use, or a
-    /// loop device shows the file.
+    /// [`DeviceError::Open`], also when somebody holds the lock, the block device is in use, or the
+    /// file backs a loop device.
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_writable(path).map_err(|source| open_error(path, source))
     }
 
-    /// A device over a file that the caller has opened. If it was opened for writing, so is the
-    /// device, with the exclusive lock.
+    /// A device over a file that the caller has opened. If the file was opened for reading and
+    /// writing, so is the device, with the exclusive lock. Otherwise it is read-only and unlocked.
     ///
     /// # Errors
     /// As [`FileDevice::open`].
@@ -72,8 +72,8 @@ impl FileDevice {
     /// lock.
     ///
     /// # Errors
-    /// [`DeviceError::Open`] when somebody writes to the file, or the kernel has it mounted so that
-    /// it can change.
+    /// [`DeviceError::Open`] when somebody writes to the file, or the kernel has it mounted and may
+    /// change it.
     pub fn lock_for_reading(&self) -> Result<()> {
         if !self.is_read_only {
             return Ok(());
@@ -89,11 +89,11 @@ impl FileDevice {
     /// Creates a sparse file of `size` bytes, or empties and resizes an existing one, with the
     /// exclusive lock.
     ///
-    /// The content is dropped only once the lock is held. A block device keeps its size, which must
-    /// be sufficient.
+    /// The content is dropped only once the lock is held. A block device keeps its content and its
+    /// size, which must be sufficient.
     ///
     /// # Errors
-    /// [`DeviceError::Open`].
+    /// [`DeviceError::Open`]; [`DeviceError::OutOfRange`] for a block device that is too small.
     pub fn create(path: &Path, size: u64) -> Result<Self> {
         Self::create_at(path, 0, size)
     }
@@ -102,7 +102,7 @@ impl FileDevice {
     /// stays.
     ///
     /// # Errors
-    /// [`DeviceError::Open`].
+    /// As [`Self::create`].
     pub fn create_at(path: &Path, start: u64, size: u64) -> Result<Self> {
         let end = start.saturating_add(size);
         let create = || {
@@ -132,10 +132,10 @@ impl FileDevice {
         device.window(start, None)
     }
 
-    /// The part that begins at byte `start` and has `bytes` bytes, or all the rest.
+    /// The part that begins at byte `start` and has at most `bytes` bytes; `None` for all the rest.
     ///
     /// # Errors
-    /// [`DeviceError::Open`] when it begins at or behind the end.
+    /// [`DeviceError::Open`] when the part begins at or behind the end.
     pub fn window(mut self, start: u64, bytes: Option<u64>) -> Result<Self> {
         if start >= self.size && start > 0 {
             let message = format!("it has {} bytes, the image would begin at byte {start}", self.size);
@@ -147,7 +147,7 @@ impl FileDevice {
     }
 
     /// The part that begins at byte `offset`: to the end of the partition that begins there,
-    /// otherwise to the end of the file.
+    /// otherwise to the end of the file. Offset 0 is the whole device.
     ///
     /// # Errors
     /// As [`FileDevice::window`]; those of reading the partition table.
@@ -199,7 +199,7 @@ impl FileDevice {
         })
     }
 
-    /// The path it was opened by.
+    /// The path that the device was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -238,7 +238,7 @@ impl FileDevice {
         Ok(())
     }
 
-    /// The first stretch of data at or after `position`.
+    /// The first stretch of data at or after `position`: its first byte, and the byte behind it.
     fn next_data(&self, position: u64) -> Result<Option<(u64, u64)>> {
         if position >= self.size {
             return Ok(None);
@@ -297,7 +297,7 @@ impl FileDevice {
 
 impl Drop for FileDevice {
     /// Releases the lock at once. Otherwise a child process that another thread is about to start
-    /// could keep it: it holds a copy of the open file until it has replaced its image.
+    /// could keep the lock: between fork and exec the child has a copy of the open file.
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
@@ -338,7 +338,7 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
-    /// Works if both are files of a file system that can share blocks, and the range consists of
+    /// Works if both are files of one file system that can share blocks, and the range consists of
     /// whole blocks.
     fn share_from(&self, offset: u64, length: u64, file: BorrowedFd<'_>, from: u64) -> Result<bool> {
         self.check_writable("share", offset, length)?;
@@ -430,7 +430,7 @@ fn refuse_other_kinds(path: &Path) -> io::Result<()> {
     std::fs::metadata(path).map_or(Ok(()), |data| check_kind(data.file_type()))
 }
 
-/// Refuses to write to a file that a loop device shows.
+/// Refuses to write to a file that backs a loop device.
 fn refuse_attached(path: &Path) -> io::Result<()> {
     match in_use::loop_device_of(path) {
         Some(device) => Err(busy(format!("in use by {}; detach it first", device.display()))),
@@ -464,7 +464,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
-    /// A child process has a copy of the open file between its start and its own program.
+    /// Between fork and exec a child process has a copy of the open file.
     #[test]
     fn the_lock_ends_with_the_device_whoever_has_copies_of_the_file() {
         let folder = tempfile::tempdir().unwrap();
@@ -477,7 +477,7 @@ mod tests {
         drop(copy);
     }
 
-    /// A writer is alone. Readers that lock share, and keep a writer out.
+    /// A writer is alone. Readers that take the lock share it, and keep a writer out.
     #[test]
     fn readers_that_lock_and_a_writer_exclude_each_other() {
         let directory = tempfile::tempdir().unwrap();
@@ -527,7 +527,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let device = FileDevice::create(&directory.path().join("image"), 1 << 20).unwrap();
         let bytes: Vec<u8> = (0..30_000u32).map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1]).collect();
-        // More than one call takes, some of them empty.
+        // More parts than one call takes. Some of them are empty.
         let parts: Vec<&[u8]> = bytes.chunks(13).flat_map(|part| [part, &[]]).collect();
         device.write_vectored_at(4000, &parts).unwrap();
         let mut back = vec![0; bytes.len()];

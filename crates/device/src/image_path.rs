@@ -1,7 +1,8 @@
 //! Location of an image: a file or block device, and the byte at which the image begins in it.
 //!
-//! The form is that of e2fsprogs: `disk.img?offset=1048576`. If a file really has such a name, it
-//! means that file. Every program that opens an image uses this, so that all understand the same.
+//! The form is that of e2fsprogs: `disk.img?offset=1048576`. If a file of that very name exists,
+//! the name means that file. Every program that opens an image parses its operand here, so the form
+//! means the same everywhere.
 //!
 //! An image that begins where a partition begins ends where the partition ends. Any other ends with
 //! the file.
@@ -34,7 +35,7 @@ impl ImagePath {
     /// Parses an operand of the command line.
     ///
     /// # Errors
-    /// [`BadOffset`].
+    /// [`BadOffset`] if no number of bytes follows `?offset=`.
     pub fn parse(given: &OsStr) -> std::result::Result<Self, BadOffset> {
         let bytes = given.as_bytes();
         let mark = bytes.windows(MARK.len()).rposition(|window| window == MARK);
@@ -52,7 +53,7 @@ impl ImagePath {
         Self::at(file, 0)
     }
 
-    /// The part from a byte of a file or device on.
+    /// The part of a file or device from byte `offset` on.
     pub fn at(file: impl Into<PathBuf>, offset: u64) -> Self {
         let file = file.into();
         Self { given: file.clone(), file, offset }
@@ -70,7 +71,7 @@ impl ImagePath {
         self.offset
     }
 
-    /// As it was given, for messages.
+    /// The operand or path as it was given, for messages.
     pub fn display(&self) -> std::path::Display<'_> {
         self.given.display()
     }
@@ -95,11 +96,11 @@ impl ImagePath {
     }
 
     /// Creates or empties the image, so that it has `size` bytes of holes, with the exclusive lock.
-    /// What precedes it stays; everything behind its first byte is lost. A block device keeps its
-    /// size, which must be sufficient.
+    /// What precedes it stays. The file's content from there on is lost. A block device keeps its
+    /// content and its size, which must be sufficient.
     ///
     /// # Errors
-    /// [`DeviceError::Open`](crate::DeviceError::Open).
+    /// As [`FileDevice::create`].
     pub fn create(&self, size: u64) -> Result<FileDevice> {
         FileDevice::create_at(&self.file, self.offset, size)
     }
@@ -115,7 +116,7 @@ impl From<PathBuf> for ImagePath {
     }
 }
 
-/// A number of bytes, optionally with a suffix. `0x` makes it hexadecimal, as in C.
+/// A number of bytes: decimal, optionally with a suffix, or hexadecimal after `0x`.
 fn byte_count(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     if let Some(digits) = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+')) {

@@ -1,9 +1,9 @@
-//! Other users of an image: the kernel, if it has it mounted or attached, and other processes that
-//! hold its lock.
+//! Other users of an image: the kernel, which may have it mounted or attached to a loop device, and
+//! other processes that hold its lock.
 //!
-//! A block device counts as mounted if it, or one of its partitions, is in the list of mounts, or
-//! if exclusive use is refused: mounts in other namespaces are not in our list. A file counts as
-//! mounted if a loop device that shows it is.
+//! A block device counts as mounted if it, or one of its partitions, is in the list of mounts. It
+//! also does if exclusive use is refused, because mounts in other namespaces are not in our list. A
+//! file counts as mounted if a loop device that it backs is mounted.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 pub struct KernelMount {
     /// The block device that is mounted.
     pub device: PathBuf,
-    /// Mount point as in `/proc`, if it is known and the image can be changed there.
+    /// The mount point, written as in `/proc`; `None` if the device is only known to be in use.
     pub place: Option<String>,
 }
 
@@ -27,20 +27,21 @@ struct Device {
     minor: u32,
 }
 
-/// The kernel's mount through which an image may be changing, if there is one.
+/// The kernel's mount through which an image may be changing; `None` if there is none.
 #[must_use]
 pub fn kernel_mount(image: &Path) -> Option<KernelMount> {
     devices_of(image).into_iter().find_map(mount_of)
 }
 
-/// The loop device that shows a file, if there is one: the kernel keeps what it has read of it.
+/// The loop device that a file backs, if there is one: the kernel caches what it has read of the
+/// file.
 #[must_use]
 pub fn loop_device_of(image: &Path) -> Option<PathBuf> {
     let folder = loops_of(image).into_iter().next()?;
     Some(Path::new("/dev").join(folder.file_name()?))
 }
 
-/// The block device itself, or the loop devices that show a file, each with its partitions.
+/// The block device itself, or the loop devices that a file backs, each with its partitions.
 fn devices_of(image: &Path) -> Vec<Device> {
     let Ok(data) = std::fs::metadata(image) else { return Vec::new() };
     if data.file_type().is_block_device() {
@@ -58,7 +59,7 @@ fn devices_of(image: &Path) -> Vec<Device> {
     devices
 }
 
-/// Sysfs directories of the loop devices that show a file.
+/// Sysfs directories of the loop devices that a file backs.
 fn loops_of(image: &Path) -> Vec<PathBuf> {
     let (Ok(image), Ok(devices)) = (image.canonicalize(), std::fs::read_dir("/sys/block")) else {
         return Vec::new();
@@ -84,8 +85,8 @@ fn device(folder: &Path) -> Option<Device> {
     Some(Device { path, major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
-/// The mount through which a device can change. Without a mount point if it is only known to be in
-/// use.
+/// The mount through which a device can change. It has no mount point if the device is only known
+/// to be in use.
 fn mount_of(device: Device) -> Option<KernelMount> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let number = format!("{}:{}", device.major, device.minor);
@@ -107,8 +108,8 @@ struct Mount<'l> {
     is_writable: bool,
 }
 
-/// Number, parent, device, root, mount point, options, tags, `-`, type, source, file system
-/// options.
+/// Parses such a line: number, parent, device, root, mount point, options, tags, `-`, type, source,
+/// file system options.
 fn mount(line: &str) -> Option<Mount<'_>> {
     let mut fields = line.split(' ');
     let (device, place) = (fields.nth(2)?, fields.nth(1)?);
@@ -116,7 +117,7 @@ fn mount(line: &str) -> Option<Mount<'_>> {
     Some(Mount { device, place, is_writable: options.split(',').any(|option| option == "rw") })
 }
 
-/// How often the list of locks is read: concurrent locking and unlocking may hide a line of it.
+/// How often the list of locks is read: concurrent locking and unlocking may hide one of its lines.
 const LOCKS_READ_MAX: usize = 8;
 
 /// The holder of a lock that we could not get, for an error message.
@@ -133,7 +134,7 @@ pub(crate) fn lock_holder(file: &File) -> String {
             None => std::thread::yield_now(),
         }
     }
-    // Another namespace, or a file system whose devices have other numbers there.
+    // The holder is in another namespace, or `/proc/locks` has other device numbers than `stat`.
     "another process is writing to it or reading it".to_owned()
 }
 
@@ -155,7 +156,8 @@ impl Lock<'_> {
     }
 }
 
-/// Number, `FLOCK`, `ADVISORY`, `READ` or `WRITE`, process, place, first byte, last byte.
+/// Parses a line: number, `FLOCK`, `ADVISORY`, `READ` or `WRITE`, process, place, first byte, last
+/// byte.
 fn lock(line: &str) -> Option<Lock<'_>> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let is_flock = fields.next()? == "FLOCK";

@@ -2,7 +2,7 @@
 //! implementations.
 //!
 //! Offsets and lengths are bytes. Devices are shared (`&self`) between threads. Two operations on
-//! disjoint ranges never disturb each other, and every later read sees a write that has returned.
+//! disjoint ranges never disturb each other. A read sees every write that returned before it began.
 //!
 //! | kind | what for |
 //! |---|---|
@@ -52,7 +52,7 @@ pub enum DeviceError {
     /// The file or block device cannot be opened or made.
     #[error("cannot open {}: {source}", path.display())]
     Open {
-        /// What should have been opened.
+        /// The file or block device.
         path: PathBuf,
         /// The cause.
         source: std::io::Error,
@@ -91,7 +91,7 @@ pub enum DeviceError {
         /// First byte.
         offset: u64,
     },
-    /// Another user uses the device, and both cannot.
+    /// Somebody else uses the device, in a way that excludes this use.
     #[error("the device is in use: {0}")]
     Busy(&'static str),
 }
@@ -120,7 +120,7 @@ pub trait BlockDevice: Send + Sync {
     /// Whether writes are refused.
     fn is_read_only(&self) -> bool;
 
-    /// Fills `buf` from byte `offset`; never short.
+    /// Fills all of `buf` from byte `offset` on.
     ///
     /// # Errors
     /// [`DeviceError::OutOfRange`], [`DeviceError::Io`].
@@ -147,8 +147,8 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
-    /// As [`write_at`](Self::write_at), and durable when it returns (force unit access). Says
-    /// nothing about other writes. The default writes, then flushes.
+    /// As [`write_at`](Self::write_at), and durable when it returns (force unit access). Other
+    /// writes may stay volatile. The default writes, then flushes.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -158,7 +158,8 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Makes a range hold the content of `file` from its byte `from` on, by storage that both share
-    /// until one is written to. `false`, the default: not possible here, and nothing was written.
+    /// until one is written to. Returns `false`, as the default does, if that is not possible; then
+    /// nothing has changed.
     ///
     /// # Errors
     /// [`DeviceError::OutOfRange`], [`DeviceError::ReadOnly`].
@@ -173,7 +174,7 @@ pub trait BlockDevice: Send + Sync {
     /// As [`write_at`](Self::write_at).
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<()>;
 
-    /// Tells the device that the content of a range is no longer needed. What it reads as
+    /// Tells the device that the content of a range is no longer needed. What the range reads as
     /// afterwards is undefined.
     ///
     /// # Errors
@@ -186,8 +187,8 @@ pub trait BlockDevice: Send + Sync {
     /// [`DeviceError::Io`].
     fn flush(&self) -> Result<()>;
 
-    /// Distinguishes this device from others: a view that writes to the device below has the
-    /// identity of that one. The default is for a separate device.
+    /// What tells this device from others. A view that writes to the device below has the identity
+    /// of that device. The default is for a device of its own.
     fn identity(&self) -> DeviceId {
         DeviceId::of(self)
     }

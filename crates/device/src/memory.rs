@@ -1,5 +1,5 @@
-//! A sparse device in memory: holes read as zeroes and cost nothing, so a 16 TiB image is a few MiB
-//! of metadata.
+//! A sparse device in memory: holes read as zeroes and cost nothing, so a new image of 16 TiB takes
+//! a few MiB for its metadata.
 //!
 //! Operations on different 64 KiB stripes rarely share a lock, and no lock is taken by all of them
 //! (see `pages.rs`). Writing zeroes to a hole leaves the hole.
@@ -45,6 +45,7 @@ impl MemoryDevice {
     /// A copy of a file's content, keeping its holes.
     ///
     /// # Errors
+    /// [`DeviceError::Open`](crate::DeviceError::Open) and
     /// [`DeviceError::Io`](crate::DeviceError::Io) when the file cannot be opened or read.
     pub fn load(path: &Path) -> Result<Self> {
         let source = FileDevice::open_read_only(path)?;
@@ -70,9 +71,10 @@ impl MemoryDevice {
     }
 
     /// Writes the content to a new or existing file, with holes where this device has them, and
-    /// makes it durable. An image must be closed first.
+    /// makes the file durable. A file system on the device must be closed first.
     ///
     /// # Errors
+    /// [`DeviceError::Open`](crate::DeviceError::Open) and
     /// [`DeviceError::Io`](crate::DeviceError::Io) when the file cannot be made or written.
     pub fn save(&self, path: &Path) -> Result<()> {
         let target = FileDevice::create(path, self.size)?;
@@ -85,8 +87,8 @@ impl MemoryDevice {
         target.flush()
     }
 
-    /// Zeroes a checked range. If the range reaches the end of the device, the last page goes as a
-    /// whole.
+    /// Zeroes a checked range. If the range reaches the end of the device, the last page is dropped
+    /// as a whole.
     fn drop_range(&self, offset: u64, length: u64) {
         let end = offset + length;
         let end = if end == self.size { end.next_multiple_of(u64_from_usize(PAGE_SIZE)) } else { end };

@@ -1,10 +1,11 @@
 //! Devices that take time: a model says when each request ends, on a clock of its own; nobody
 //! sleeps.
 //!
-//! The content is that of the device below, at once. The cost of a request follows from earlier
-//! requests alone, so the same requests give the same times on every machine. Reads wait for their
-//! end. Writes go into a queue, as into a drive's cache, until it is full, and the model may serve
-//! them in another order. A flush waits for all of them.
+//! The content is that of the device below, which changes at once. The cost of a request follows
+//! from earlier requests alone, so the same requests give the same times on every machine. Reads
+//! and durable writes wait until they have ended. Writes go into a queue, as into a drive's cache,
+//! until the queue is full. The model may serve them in another order. A flush waits for all of
+//! them.
 //!
 //! | model | what it models |
 //! |---|---|
@@ -45,16 +46,16 @@ pub trait Model: Send {
     /// Takes the request that ends next, and its time; `None` if none is in flight.
     fn take_ended(&mut self) -> Option<(u64, Duration)>;
 
-    /// When everything submitted is durable. Called when nothing is in flight.
+    /// When everything that has ended is durable.
     fn durable_at(&self, now: Duration) -> Duration;
 
-    /// Most requests in flight.
+    /// The most requests in flight.
     fn depth(&self) -> usize;
 
-    /// Whether it has seek times; that decides Linux's defaults.
+    /// Whether the device has seek times, on which Linux's defaults depend.
     fn is_rotational(&self) -> bool;
 
-    /// What it counted.
+    /// What the model has counted.
     fn counts(&self) -> ModelCounts;
 }
 
@@ -65,7 +66,7 @@ pub struct ModelCounts {
     pub positionings: u64,
     /// Requests served from the read-ahead buffer; `hdd` only.
     pub buffer_hits: u64,
-    /// Pages written; `ftl` only, as all below.
+    /// Pages that the host wrote; `ftl` only, as all fields below.
     pub host_pages: u64,
     /// Pages programmed, by block of the flash.
     pub programs: Vec<u64>,
@@ -74,7 +75,7 @@ pub struct ModelCounts {
 }
 
 impl ModelCounts {
-    /// Pages programmed per page written; `None` if none was.
+    /// Pages programmed per page that the host wrote; `None` if it wrote none.
     #[must_use]
     pub fn write_amplification(&self) -> Option<f64> {
         use blockyard_disk::num::count_as_f64;
@@ -111,7 +112,7 @@ impl<D: BlockDevice> Modelled<D> {
     /// A device with the content of `below` and the times of a model of its size.
     ///
     /// # Errors
-    /// When the model cannot have that size.
+    /// [`BadModel::Size`] when the model cannot have that size.
     pub fn new(below: D, parameters: &ModelParameters) -> std::result::Result<Self, BadModel> {
         let driver = Driver::new(parameters.model(below.size())?);
         Ok(Self { below, clock: Mutex::new(rank::DEVICE, Clock { driver, trace: None }) })
@@ -140,7 +141,7 @@ impl<D: BlockDevice> Modelled<D> {
         self.clock.lock().driver.is_rotational()
     }
 
-    /// Time and counts so far. Does not wait for requests in flight.
+    /// Time and counts so far, without waiting for requests in flight.
     #[must_use]
     pub fn figures(&self) -> Figures {
         self.clock.lock().driver.figures()

@@ -38,7 +38,7 @@ impl<D: BlockDevice> OverlayDevice<D> {
         &self.below
     }
 
-    /// The device below. Drops what was written here.
+    /// The device below. What was written to the overlay is lost.
     #[must_use]
     pub fn into_below(self) -> D {
         self.below
@@ -78,7 +78,7 @@ impl<D: BlockDevice> OverlayDevice<D> {
     /// Nobody else may use the overlay meanwhile.
     ///
     /// # Errors
-    /// Those of the device below. The changes are kept then, and committing again is possible.
+    /// Those of the device below. The overlay keeps the changes then, and can be committed again.
     pub fn commit(&self) -> Result<()> {
         let size = self.below.size();
         self.pages.for_each_present(|present| match present {
@@ -93,8 +93,8 @@ impl<D: BlockDevice> OverlayDevice<D> {
         Ok(())
     }
 
-    /// Forgets every change: the overlay shows the device below again. Nobody else may use it
-    /// meanwhile.
+    /// Forgets every change: the overlay shows the device below again. Nobody else may use the
+    /// overlay meanwhile.
     pub fn discard_changes(&self) {
         self.pages.clear();
     }

@@ -30,8 +30,8 @@ struct Shard {
     pages_resident: u64,
 }
 
-/// Spreads stripe numbers by one multiplication. They follow from the layout, not from an
-/// adversary.
+/// Spreads stripe numbers by one multiplication. That is enough: the numbers follow from an image's
+/// layout, not from an adversary.
 #[derive(Default)]
 struct StripeHasher(u64);
 
@@ -135,7 +135,7 @@ impl PageStore {
         }
     }
 
-    /// Makes a range zero. Pages covered only in part must be present, unless `zeroing` drops.
+    /// Makes a range zero. Pages covered only in part must be present, unless `zeroing` is `Drop`.
     pub(crate) fn zero(&self, offset: u64, length: u64, zeroing: Zeroing) {
         if zeroing == Zeroing::Drop && length / STRIPE_BYTES > self.stripes_held() {
             return self.zero_held(offset, length);
@@ -145,7 +145,7 @@ impl PageStore {
         }
     }
 
-    /// As [`zero`](Self::zero) with dropping, at a cost that depends on the pages held, not on the
+    /// As [`zero`](Self::zero) with `Drop`, at a cost that depends on the stripes held, not on the
     /// range.
     fn zero_held(&self, offset: u64, length: u64) {
         let end = offset + length;

@@ -1,5 +1,5 @@
-//! Reads the partition table of a disk. Nothing in it is trusted: partitions beyond the end are
-//! left out, and chains and tables have bounds.
+//! Reads the partition table of a disk. Nothing in the table is trusted: partitions that begin
+//! beyond the end are left out, and chains and tables have bounds.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u64};
 use blockyard_disk::partition::{BootSector, GptHeader, Partition, PartitionKind};
@@ -13,12 +13,12 @@ const SECTORS: [u64; 2] = [SECTOR, 4096];
 /// Most links of a chain of logical partitions that are followed.
 const LOGICAL_MAX: u32 = 128;
 
-/// Form of a partition table.
+/// The form of a partition table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
-    /// The boot sector's.
+    /// The table in the boot sector.
     Mbr,
-    /// That of UEFI.
+    /// The table of UEFI.
     Gpt,
 }
 
@@ -38,7 +38,7 @@ impl TableKind {
 pub struct PartitionTable {
     /// Its form.
     pub kind: TableKind,
-    /// The partitions it lists. Each begins on the disk and may end behind its end.
+    /// The partitions it lists. Each begins on the disk, but may end behind the disk's end.
     pub partitions: Vec<Partition>,
 }
 
@@ -73,15 +73,15 @@ impl PartitionTable {
         Self { kind, partitions }
     }
 
-    /// The partition that begins at a byte.
+    /// The partition that begins at a byte; `None` if none does.
     #[must_use]
     pub fn beginning_at(&self, byte: u64) -> Option<&Partition> {
         self.partitions.iter().find(|partition| partition.first_byte == byte)
     }
 }
 
-/// The partitions of a GPT: by its first header, or if that is damaged by the one at the end of the
-/// disk.
+/// The partitions of a GPT: by its first header or, if that is damaged, by the one at the end of
+/// the disk. `None` if both are damaged.
 fn gpt(device: &dyn BlockDevice, sector_bytes: u64) -> Result<Option<Vec<Partition>>> {
     let sectors = device.size() / sector_bytes;
     for lba in [1, sectors.saturating_sub(1)] {
@@ -107,7 +107,7 @@ fn gpt(device: &dyn BlockDevice, sector_bytes: u64) -> Result<Option<Vec<Partiti
     Ok(None)
 }
 
-/// The partitions of a boot sector, and the logical ones behind its first extended entry.
+/// The partitions of a boot sector, and the logical ones behind its extended entries.
 fn mbr(device: &dyn BlockDevice, sector: &BootSector, sector_bytes: u64) -> Result<Vec<Partition>> {
     let mut found = Vec::new();
     for entry in sector.entries().filter(|entry| !entry.is_extended()) {
@@ -127,8 +127,8 @@ fn mbr(device: &dyn BlockDevice, sector: &BootSector, sector_bytes: u64) -> Resu
     Ok(found)
 }
 
-/// The logical partitions of a chain that begins at sector `start`. Partitions count from their
-/// link, links from `start`.
+/// The logical partitions of a chain that begins at sector `start`. The position of a partition
+/// counts from its link, that of a link from `start`.
 fn logical(
     device: &dyn BlockDevice,
     start: u64,
@@ -170,8 +170,8 @@ mod tests {
         let device = MemoryDevice::new(1 << 20);
         let mut sector = [0; 512];
         sector[510..].copy_from_slice(&[0x55, 0xAA]);
-        // A partition of 8 sectors, and the chain behind it at sector 64. There the same once more,
-        // 32 sectors further.
+        // A partition of 8 sectors, and a chain that begins at sector 64. The link there leads to
+        // sector 128, and that one to itself.
         sector[446 + 4] = 0x83;
         sector[446 + 8] = 16;
         sector[446 + 12] = 8;

@@ -1,5 +1,4 @@
-//! A small repeatable random sequence (SplitMix64); the order of crash states must never change
-//! under a seed.
+//! A small repeatable random sequence (SplitMix64): the crash states of a seed must never change.
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
@@ -19,7 +18,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which must not be 0; the bias for small bounds does not matter here.
+    /// A number below `bound`, which must not be 0. The bias of the remainder does not matter here.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         usize_from_u64(self.next() % u64_from_usize(bound))
     }

@@ -40,7 +40,7 @@ pub enum Event {
         /// Bytes.
         length: u64,
     },
-    /// Everything before is durable.
+    /// A flush: everything before it is durable.
     Flush,
     /// A mark of the test: which operation starts or ends here.
     Mark(Arc<str>),
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Event {
 }
 
 impl Event {
-    /// Applies the recorded event to `device`; a mark does nothing.
+    /// Applies the recorded event to `device`; a flush or a mark does nothing.
     fn apply(&self, device: &dyn BlockDevice) -> Result<()> {
         match self {
             Self::Write { offset, data, .. } => device.write_at(*offset, data),
@@ -73,7 +73,7 @@ impl Event {
     }
 }
 
-/// A device that passes everything on to `below` and logs it.
+/// A device that passes everything on to `below`, and logs changes and flushes.
 pub struct RecorderDevice<D> {
     below: D,
     log: Mutex<Vec<Event>>,
@@ -177,7 +177,7 @@ impl WriteLog {
         &self.events
     }
 
-    /// The marks and their positions.
+    /// The marks, each with its index in the log.
     pub fn marks(&self) -> impl Iterator<Item = (usize, &str)> {
         self.events.iter().enumerate().filter_map(|(at, event)| match event {
             Event::Mark(text) => Some((at, &**text)),
@@ -198,7 +198,7 @@ impl WriteLog {
     }
 
     /// The states that a power cut during the recording could have left, as `plan` samples them.
-    /// Different entries may build equal images.
+    /// Different states may build equal images.
     pub fn crash_states<'a>(&'a self, plan: &'a CrashPlan) -> impl Iterator<Item = CrashState> + 'a {
         crash::states(&self.events, plan)
     }

@@ -1,4 +1,4 @@
-//! A device that stops answering: every operation waits until it is told to answer again.
+//! A device that stops answering: every operation waits until the device is told to answer again.
 
 use crate::{BlockDevice, DeviceId, Result};
 use blockyard_sync::{Condvar, Mutex, rank};
@@ -44,7 +44,7 @@ impl<D: BlockDevice> StallingDevice<D> {
         self.state.lock().is_silent = true;
     }
 
-    /// Lets waiting operations continue.
+    /// Answers again: waiting operations continue.
     pub fn answer(&self) {
         self.state.lock().is_silent = false;
         self.answers.notify_all();

@@ -1,7 +1,7 @@
 //! The pages of one stripe: bits for the state of each, and the existing data pages in order.
 //!
-//! Images are sparse, and most of their stripes hold one or two pages. Such stripes need no memory
-//! besides the stripe itself.
+//! Images are sparse, and most of their stripes hold one or two pages. Such a stripe needs no
+//! memory besides itself and its pages.
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use smallvec::SmallVec;
@@ -37,17 +37,17 @@ pub(crate) fn zero_page() -> PageData {
 }
 
 impl Stripe {
-    /// A stripe of zero pages.
+    /// A stripe whose pages are all marked as zero.
     pub(crate) const fn zero() -> Self {
         Self { data: 0, zero: u16::MAX, held: SmallVec::new_const() }
     }
 
-    /// Whether all pages are zero pages.
+    /// Whether all pages are marked as zero.
     pub(crate) const fn is_zero(&self) -> bool {
         self.zero == u16::MAX
     }
 
-    /// A page.
+    /// What a page holds.
     pub(crate) fn page(&self, index: usize) -> Page<'_> {
         if self.data & bit(index) != 0 {
             Page::Data(&self.held[self.rank(index)])
@@ -63,7 +63,7 @@ impl Stripe {
         (0..STRIPE_PAGES).map(|index| self.page(index))
     }
 
-    /// The content of a data page, mutable.
+    /// The content of a data page, mutable; `None` if the page is no data page.
     pub(crate) fn data_mut(&mut self, index: usize) -> Option<&mut [u8; PAGE_SIZE]> {
         let rank = self.rank(index);
         (self.data & bit(index) != 0).then(|| &mut *self.held[rank])
@@ -91,12 +91,12 @@ impl Stripe {
         had_data
     }
 
-    /// Data pages.
+    /// The number of data pages.
     pub(crate) fn resident(&self) -> u64 {
         u64_from_usize(self.held.len())
     }
 
-    /// Data pages before a page.
+    /// The number of data pages before a page.
     fn rank(&self, index: usize) -> usize {
         usize_from_u32((self.data & (bit(index) - 1)).count_ones())
     }
@@ -110,7 +110,8 @@ fn bit(index: usize) -> u16 {
 mod tests {
     use super::{Page, STRIPE_PAGES, Stripe, zero_page};
 
-    /// Against a plain array, in an order that inserts pages before, between and behind others.
+    /// Compares with a plain array, in an order that inserts pages before, between and behind
+    /// others.
     #[test]
     fn a_stripe_is_an_array_of_pages() {
         let mut stripe = Stripe::default();

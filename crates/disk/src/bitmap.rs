@@ -1,7 +1,8 @@
 //! Operations on a bitmap block: bit `n` is bit `n % 8` of byte `n / 8`, set when in use.
 //!
-//! Ranges are half-open bit numbers. Scans go by 64-bit words. All functions panic if a range
-//! reaches past the bytes: bit numbers come from a verified [`crate::Geometry`], never from disk.
+//! Ranges are half-open bit numbers. Scans go by 64-bit words. A bit or range must not lie past the
+//! bytes: functions panic there, or take the rest of the last word as clear. Bit numbers come from
+//! a verified [`crate::Geometry`], never from disk.
 
 use core::ops::Range;
 
@@ -55,13 +56,13 @@ fn for_bytes(range: &Range<u32>, mut f: impl FnMut(usize, u8)) {
     f(last, tail);
 }
 
-/// The first set bit of a range.
+/// The first set bit of a range; `None` if there is none.
 #[must_use]
 pub fn next_set(bits: &[u8], range: Range<u32>) -> Option<u32> {
     next_set_of(bits, range, 0)
 }
 
-/// The first clear bit of a range.
+/// The first clear bit of a range; `None` if there is none.
 #[must_use]
 pub fn next_clear(bits: &[u8], range: Range<u32>) -> Option<u32> {
     next_set_of(bits, range, u64::MAX)
@@ -93,7 +94,7 @@ fn word_at(bits: &[u8], index: u32) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Set bits of a range.
+/// The number of set bits of a range.
 #[must_use]
 pub fn count_set(bits: &[u8], range: Range<u32>) -> u32 {
     if range.is_empty() {
@@ -116,7 +117,7 @@ pub fn count_set(bits: &[u8], range: Range<u32>) -> u32 {
     sum
 }
 
-/// Clear bits of a range.
+/// The number of clear bits of a range.
 #[must_use]
 pub fn count_clear(bits: &[u8], range: Range<u32>) -> u32 {
     range.end.saturating_sub(range.start) - count_set(bits, range)

@@ -4,7 +4,8 @@
 //! [`crc32c_raw`] inverts neither its start nor its result: states chain, and the last state is
 //! stored. The functions of [`object`] compute the value of one object. [`Checksums`] knows how a
 //! file system is protected: its `verify_*` compare and its `seal_*` store. Both do nothing if the
-//! object has no checksum. Those that need the fields of an object stand beside it.
+//! object has no checksum. Methods that need the fields of an object stand in the file of that
+//! object.
 
 mod crc;
 pub mod object;
@@ -106,12 +107,11 @@ impl Checksums {
     }
 }
 
-/// Compares an extent block's checksum. `seed` is [`Checksums::inode_seed`]; `None` if there is
-/// none.
+/// Compares an extent block's checksum. `seed` is [`Checksums::inode_seed`].
 ///
 /// # Errors
-/// [`CorruptionKind::ExtentChecksum`]; [`CorruptionKind::ExtentMax`] when the capacity leaves no
-/// room for it.
+/// [`CorruptionKind::ExtentChecksum`]; [`CorruptionKind::ExtentMax`] when `eh_max` leaves no room
+/// for the checksum.
 pub fn verify_extent_block(seed: Option<u32>, block: &[u8]) -> Result<(), Corruption> {
     let Some(seed) = seed else { return Ok(()) };
     let field = object::extent_block_field(block).ok_or(Corruption::new(CorruptionKind::ExtentMax))?;
@@ -122,7 +122,7 @@ pub fn verify_extent_block(seed: Option<u32>, block: &[u8]) -> Result<(), Corrup
 /// Stores an extent block's checksum.
 ///
 /// # Panics
-/// When `eh_max` leaves no room for it.
+/// When `eh_max` leaves no room for the checksum.
 pub fn seal_extent_block(seed: Option<u32>, block: &mut [u8]) {
     let Some(seed) = seed else { return };
     let field = object::extent_block_field(block).expect("the writer set eh_max");
@@ -157,7 +157,7 @@ pub fn seal_dir_leaf(seed: Option<u32>, block: &mut [u8]) {
 /// Compares an index block's checksum; `count_offset` is 32 for a root and 8 for a node.
 ///
 /// # Errors
-/// [`CorruptionKind::HtreeChecksum`], also when limit and count leave no room for it.
+/// [`CorruptionKind::HtreeChecksum`], also when limit and count leave no room for the checksum.
 pub fn verify_htree(seed: Option<u32>, block: &[u8], count_offset: usize) -> Result<(), Corruption> {
     let Some(seed) = seed else { return Ok(()) };
     let matches = object::htree_tail(block, count_offset)
@@ -168,7 +168,7 @@ pub fn verify_htree(seed: Option<u32>, block: &[u8], count_offset: usize) -> Res
 /// Stores an index block's checksum.
 ///
 /// # Panics
-/// When limit and count leave no room for it.
+/// When limit and count leave no room for the checksum.
 pub fn seal_htree(seed: Option<u32>, block: &mut [u8], count_offset: usize) {
     let Some(seed) = seed else { return };
     let tail = object::htree_tail(block, count_offset).expect("the writer set limit and count");

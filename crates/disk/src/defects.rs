@@ -20,7 +20,8 @@ pub enum DirDefect {
         /// Where the entry starts.
         at: usize,
     },
-    /// The rest after this entry is too short to hold another: the last entry must end at the end.
+    /// What is left of the block, here or after this entry, is too short for an entry. The last
+    /// entry must end where the block ends.
     #[error("entry at byte {at} leaves a remainder that no entry fits in")]
     Remainder {
         /// Where the entry starts.
@@ -32,7 +33,7 @@ pub enum DirDefect {
         /// Where the entry starts.
         at: usize,
     },
-    /// A used entry without a name, or a name with NUL or `/` in it.
+    /// A used entry has no name, or its name has NUL or `/` in it.
     #[error("entry at byte {at}: illegal name")]
     Name {
         /// Where the entry starts.
@@ -44,13 +45,13 @@ pub enum DirDefect {
         /// Where the entry starts.
         at: usize,
     },
-    /// `.` is missing, not first, or does not name the directory itself.
+    /// `.` is missing or not first.
     #[error("first entry is not `.`")]
     Dot,
     /// `..` is missing or not second.
     #[error("second entry is not `..`")]
     DotDot,
-    /// The file system keeps checksums and the block has no tail for one.
+    /// The file system keeps checksums, but the block has no tail for one.
     #[error("no checksum tail")]
     TailMissing,
 }
@@ -70,7 +71,7 @@ pub enum HtreeDefect {
     /// A hash version this library does not compute.
     #[error("index root: hash version {0}")]
     HashVersion(u8),
-    /// The info fields do not have their only length, so the entries would be elsewhere.
+    /// The info fields are not 8 bytes long, so the entries would begin elsewhere.
     #[error("index root: info length {0}")]
     InfoLength(u8),
     /// The one flag of the root that must not be ignored is set.
@@ -88,17 +89,16 @@ pub enum HtreeDefect {
     /// `count` is 0 or above `limit`.
     #[error("index count {0} is zero or above the limit")]
     Count(u16),
-    /// The key of this entry is below the one before.
+    /// The key of this entry is below that of the entry before.
     #[error("index entry {0}: keys descend")]
     Order(usize),
-    /// The entry points outside of the directory, or to the root.
+    /// The entry points to no block of the directory, or to the root.
     #[error("index entry {0}: block outside the directory")]
     Block(usize),
-    /// A leaf that must be split holds fewer than two names, or its content does not fit (it is
-    /// damaged).
+    /// A leaf that must be split holds fewer than two names, or splits make no room in it.
     #[error("leaf cannot be split")]
     Leaf,
-    /// A defect of the linear block below.
+    /// A defect of a leaf, or of the linear block that becomes one.
     #[error(transparent)]
     Linear(#[from] DirDefect),
 }

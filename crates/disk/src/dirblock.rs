@@ -1,9 +1,10 @@
 //! One linear directory block: entries in a row that fill it exactly, and the operations that edit
 //! it in place.
 //!
-//! Bytes are never trusted: every operation walks the block with [`Entries`], which checks each
-//! entry before anything uses it and ends with a [`DirDefect`] at the first that breaks a rule. A
-//! failed edit leaves the block as it was.
+//! Bytes are never trusted: whatever looks for an entry walks the block with [`Entries`], which
+//! checks each entry before anything uses it and ends with a [`DirDefect`] at the first that breaks
+//! a rule. [`insert_at`] and [`set_inode`] take positions that such a walk found. A failed edit
+//! leaves the block as it was.
 //!
 //! Layout of an entry: le32 inode, le16 rec_len, u8 name_len, u8 file_type, name. Without the
 //! `filetype` feature the last two bytes before the name are one le16 name_len. With checksums the
@@ -115,7 +116,7 @@ impl Entry<'_> {
     }
 }
 
-/// Walk over the entries of a block. Checks each, and ends after the first defect.
+/// A walk over the entries of a block. It checks each, and ends after the first defect.
 ///
 /// Bounded: every step advances by at least 12 bytes.
 #[derive(Clone, Debug)]
@@ -138,8 +139,8 @@ impl<'a> Entries<'a> {
         Ok(Self { block, layout, end: layout.usable(), at: 0 })
     }
 
-    /// Walks an arbitrary area (inline directories): entries must fill it exactly, whatever its
-    /// size.
+    /// Walks an area of any size, such as a run of an inline directory. Its entries must fill it
+    /// exactly.
     #[must_use]
     pub fn in_area(area: &'a [u8], layout: DirLayout) -> Self {
         Self { block: area, layout, end: area.len(), at: 0 }
@@ -168,8 +169,8 @@ impl<'a> Entries<'a> {
             return Err(DirDefect::Remainder { at });
         }
         let inode = le32(self.block, at);
-        // Without the feature the type is the high byte of a 16-bit name length, which no name
-        // needs. Linux and e2fsck ignore it there.
+        // Without `filetype`, byte 7 is the high byte of a 16-bit name length. No name needs it,
+        // and Linux and e2fsck ignore it.
         let name_len = usize::from(self.block[at + 6]);
         let file_type = if self.layout.file_types { self.block[at + 7] } else { 0 };
         if HEADER_LEN + name_len > rec_len {
@@ -179,7 +180,7 @@ impl<'a> Entries<'a> {
             return Err(DirDefect::InodeNumber { at });
         }
         let name = &self.block[at + HEADER_LEN..at + HEADER_LEN + name_len];
-        // Callers check empty and dotted names, because they know what these mean.
+        // Callers check the bytes of names: only they know what `.` and `..` may mean.
         if inode != 0 && name.is_empty() {
             return Err(DirDefect::Name { at });
         }
@@ -221,9 +222,9 @@ pub fn verify(block: &[u8], layout: DirLayout) -> Result<(), DirDefect> {
 /// `.` and `..` of a directory's first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dots {
-    /// The inode `.` names: the directory itself.
+    /// The inode that `.` names; whether it is the directory itself is not checked.
     pub own: u32,
-    /// The inode `..` names.
+    /// The inode that `..` names.
     pub parent: u32,
     /// Where the `..` entry starts.
     pub dotdot_at: usize,
@@ -232,7 +233,7 @@ pub struct Dots {
 /// Reads `.` and `..` from a directory's first block.
 ///
 /// # Errors
-/// [`DirDefect::Dot`], [`DirDefect::DotDot`], or a structural defect before them.
+/// [`DirDefect::Dot`], [`DirDefect::DotDot`], or a structural defect of the first two entries.
 pub fn dots(block: &[u8], layout: DirLayout) -> Result<Dots, DirDefect> {
     let mut entries = Entries::new(block, layout)?;
     let dot = entries.next().ok_or(DirDefect::Dot)??;
@@ -278,7 +279,7 @@ impl Slot {
     }
 }
 
-/// Finds a name.
+/// Finds a name; `None` if no used entry has it.
 ///
 /// # Errors
 /// The first [`DirDefect`] met before the name.
@@ -347,11 +348,11 @@ pub fn insert_at(block: &mut [u8], layout: DirLayout, slot: Slot, entry: &NewEnt
     write_entry(block, layout, slot.at + slot.kept, slot.room(), entry);
 }
 
-/// Inserts an entry where there is room; `false` if there is none. Does not search for the name
-/// itself.
+/// Inserts an entry where there is room; `false` if there is none. Does not check whether the block
+/// has the name already.
 ///
 /// # Errors
-/// The first [`DirDefect`] of the block; it is then unchanged.
+/// The first [`DirDefect`] of the block, which is then unchanged.
 pub fn insert(block: &mut [u8], layout: DirLayout, entry: &NewEntry<'_>) -> Result<bool, DirDefect> {
     let slot = slot_for(block, layout, entry.name.len())?;
     if let Some(slot) = slot {
@@ -391,7 +392,8 @@ pub fn remove_at(block: &mut [u8], layout: DirLayout, found: &Found) -> Result<(
 /// Makes an existing entry name another inode (rename over a name, or a directory's `..`).
 ///
 /// # Errors
-/// [`DirDefect::BlockSize`] when no entry of this block starts at `at`.
+/// [`DirDefect::BlockSize`] when no entry can start at `at`: it is not aligned, or too near the
+/// end. The caller must know that one does start there.
 pub fn set_inode(
     block: &mut [u8],
     layout: DirLayout,
@@ -450,8 +452,8 @@ pub fn init_dots(block: &mut [u8], layout: DirLayout, own: u32, parent: u32) {
     write_entry(block, layout, ENTRY_LEN_MIN, layout.usable() - ENTRY_LEN_MIN, &dotdot);
 }
 
-/// Copies the entries from byte `first` to the one at `last` to the start of an empty block, with
-/// the slack between them. The last one gets the remaining space.
+/// Copies the entries from the one at byte `first` through the one at byte `last` to the start of
+/// an empty block, slack included. The last one gets the remaining space.
 pub(crate) fn copy_entries(from: &[u8], (first, last): (usize, usize), to: &mut [u8], layout: DirLayout) {
     let end = layout.usable();
     to[..end - first].copy_from_slice(&from[first..end]);
@@ -548,7 +550,7 @@ pub fn set_checksum(block: &mut [u8], inode_seed: u32) -> Result<(), DirDefect> 
     Ok(())
 }
 
-/// Bytes that the entries of a block would need without slack.
+/// Bytes that the used entries of a block would need without slack.
 ///
 /// # Errors
 /// The first [`DirDefect`] of the block.

@@ -168,13 +168,14 @@ impl DirHasher {
     }
 }
 
-/// A character widened by signedness.
+/// A character as 32 bits, with or without its sign.
 #[inline]
 fn widen(byte: u8, unsigned: bool) -> u32 {
     if unsigned { u32::from(byte) } else { i32::from(byte.cast_signed()).cast_unsigned() }
 }
 
-/// Up to `4 * N` bytes from the start of the name as `N` words, padded by the remaining length.
+/// Up to `4 * N` bytes of what is left of the name as `N` words. The length of what is left pads
+/// them, repeated in each byte.
 #[inline]
 fn words<const N: usize>(rest: &[u8], unsigned: bool) -> [u32; N] {
     let length = u32::from_le_bytes(rest.len().to_le_bytes().first_chunk().copied().unwrap_or_default());

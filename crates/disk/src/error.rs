@@ -3,14 +3,15 @@
 //!
 //! A parser of `disk` knows the kind and the offset inside its bytes. Its caller knows the block,
 //! inode or group and adds it with [`Corruption::in_block`] and the like. The first value given for
-//! a coordinate stays. To add a kind: one documented line in the section of its object below.
+//! a coordinate stays. A new kind is a documented entry below, in the section of its object.
 
 use core::fmt;
 
 use crate::defects::{DirDefect, HtreeDefect, XattrDefect};
 use crate::units::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 
-/// Where a corruption was found; coordinates that do not apply are absent.
+/// Where a corruption was found. Coordinates that do not apply are `None`; a place without any
+/// prints as the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Place {
     /// Block group (for a superblock copy: the group it stands in).
@@ -92,7 +93,7 @@ impl Corruption {
     }
 }
 
-/// Why an image cannot be used, or a structure of it.
+/// Why an image, or a structure of it, cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -130,7 +131,7 @@ macro_rules! corruption_kinds {
         }
 
         impl CorruptionKind {
-            /// Every kind that is not an enum of its own.
+            /// Every kind except the three that wrap an enum.
             pub const ALL: &'static [Self] = &[ $( Self::$kind, )+ ];
         }
     };
@@ -146,10 +147,10 @@ corruption_kinds! {
     SuperblockChecksumType "superblock names an unknown checksum algorithm",
     /// `s_log_block_size` is above 6 (64 KiB); protects every shift by the block size.
     SuperblockBlockSize "block size is not 1 KiB to 64 KiB",
-    /// `s_log_cluster_size` is below the block size, differs from it without bigalloc, or is above
-    /// 256 MiB.
+    /// The cluster size is below the block size, above 256 MiB, or (without bigalloc) not the block
+    /// size.
     SuperblockClusterSize "cluster size does not fit the block size",
-    /// `s_blocks_count` is not above `s_first_data_block`, or beyond 2^48.
+    /// `s_blocks_count` is not above `s_first_data_block`, or is above 2^48.
     SuperblockBlocksCount "block count is impossible",
     /// `s_first_data_block` is not what the block size requires.
     SuperblockFirstDataBlock "first data block does not fit the block size",
@@ -157,10 +158,9 @@ corruption_kinds! {
     SuperblockClustersPerGroup "clusters per group do not fit one bitmap block",
     /// `s_blocks_per_group` is not clusters per group times the cluster ratio.
     SuperblockBlocksPerGroup "blocks per group do not match clusters per group",
-    /// `s_inodes_per_group` is zero, does not fit one bitmap block, or the table would not fit its
-    /// group.
+    /// `s_inodes_per_group` is zero or does not fit one bitmap block.
     SuperblockInodesPerGroup "inodes per group do not fit one bitmap block",
-    /// `s_inodes_count` is not groups times inodes per group.
+    /// `s_inodes_count` is not groups times inodes per group, or that product exceeds 32 bits.
     SuperblockInodesCount "inode count does not match groups and inodes per group",
     /// `s_inode_size` is no power of two from 128 to the block size.
     SuperblockInodeSize "inode size is not a power of two from 128 to the block size",
@@ -168,16 +168,16 @@ corruption_kinds! {
     SuperblockFirstInode "first ordinary inode is out of range",
     /// `s_desc_size` is not a power of two from 64 to 1024 although 64bit is set.
     SuperblockDescriptorSize "group descriptor size is impossible",
-    /// `s_reserved_gdt_blocks` is above a quarter of the block size in blocks.
+    /// `s_reserved_gdt_blocks` is above the block size divided by 4, the number of blocks that an
+    /// indirect block can list.
     SuperblockReservedGdt "more reserved descriptor blocks than one indirect block can list",
     /// `s_log_groups_per_flex` is above 31.
     SuperblockFlexSize "groups per flex group is impossible",
-    /// `s_first_meta_bg` is beyond the last descriptor block.
+    /// `s_first_meta_bg` is above the number of descriptor blocks, with meta_bg set.
     SuperblockFirstMetaBg "first meta group is beyond the descriptors",
     /// The descriptor table does not fit between the superblock and the end of the file system.
     SuperblockDescriptorTable "group descriptors do not fit the file system",
-    /// bigalloc without extents, metadata_csum_seed without metadata_csum, or another impossible
-    /// pair.
+    /// bigalloc is set without extents, or metadata_csum_seed without metadata_csum.
     SuperblockFeatureCombination "features contradict each other",
     /// `s_min_extra_isize` or `s_want_extra_isize` do not fit the inode.
     SuperblockExtraIsize "extra inode size does not fit the inode",
@@ -187,11 +187,14 @@ corruption_kinds! {
     // ---- group descriptors and bitmaps ----
     /// `bg_checksum` does not match.
     GroupDescChecksum "group descriptor checksum does not match",
-    /// The block bitmap lies outside the file system, or outside its group without flex_bg.
+    /// The block bitmap lies outside the file system, in the head of group 0, or (without flex_bg)
+    /// outside its group.
     GroupDescBlockBitmap "block bitmap is misplaced",
-    /// The inode bitmap lies outside the file system, or outside its group without flex_bg.
+    /// The inode bitmap lies outside the file system, in the head of group 0, or (without flex_bg)
+    /// outside its group.
     GroupDescInodeBitmap "inode bitmap is misplaced",
-    /// The inode table lies outside the file system, or outside its group without flex_bg.
+    /// The inode table lies outside the file system, in the head of group 0, or (without flex_bg)
+    /// outside its group.
     GroupDescInodeTable "inode table is misplaced",
     /// More free clusters than the group has clusters.
     GroupDescFreeClusters "more free clusters than the group has",
@@ -255,7 +258,8 @@ corruption_kinds! {
     ExtentOrder "extents are out of order or overlap",
     /// A physical range or child outside the file system.
     ExtentPhysical "extent lies outside the file system",
-    /// The first key of a child is not the key in its parent, or a key is beyond the parent's next.
+    /// The first key of a child is not the key in its parent, or an entry reaches past the parent's
+    /// next key.
     ExtentParentKey "extent node does not cover what its parent says",
     /// The checksum of an extent block does not match.
     ExtentChecksum "extent block checksum does not match",
@@ -294,7 +298,8 @@ corruption_kinds! {
     /// The checksum of an attribute block does not match.
     XattrBlockChecksum "attribute block checksum does not match",
 
-    /// The inode with an attribute's value is no value inode, or has another size.
+    /// The inode that should hold an attribute's value is no value inode, or has another size or
+    /// another value.
     XattrValueInode "attribute value inode does not match its entry",
 
     /// The value of an access control list is damaged.
@@ -325,7 +330,7 @@ corruption_kinds! {
     JournalChecksum "journal superblock checksum does not match",
     /// The fast-commit area leaves no room for the ring.
     JournalFastCommitSize "fast-commit area is larger than the journal",
-    /// `r_count` of a revoke block is below 16 or above the block; protects reading its records.
+    /// `r_count` of a revoke block reaches past the room for records; protects reading them.
     JournalRevokeCount "revoke block has an impossible length",
     /// A transaction has a block with a wrong checksum although its commit block is there.
     JournalTransactionChecksum "committed transaction has a block whose checksum does not match",
@@ -367,7 +372,7 @@ mod tests {
         messages.sort_unstable();
         let all = messages.len();
         messages.dedup();
-        // Two messages share a phrase on purpose: the superblock's and the inode's extra size.
+        // Two messages are equal on purpose: those of the superblock's and the inode's extra size.
         assert!(all - messages.len() <= 1);
     }
 }

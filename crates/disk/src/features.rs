@@ -19,10 +19,10 @@ macro_rules! features {
         }
 
         impl $name {
-            /// Every bit that has a name, with it.
+            /// Every bit that has a name, and the name.
             pub const NAMES: &'static [(Self, &'static str)] = &[ $( (Self::$constant, $text), )+ ];
 
-            /// The feature of a name, as mke2fs spells it.
+            /// The feature with a name, as mke2fs spells it; `None` if there is none in this class.
             #[must_use]
             pub fn from_feature_name(name: &str) -> Option<Self> {
                 Self::NAMES.iter().find(|(_, text)| *text == name).map(|(bit, _)| *bit)
@@ -152,7 +152,7 @@ features! {
         0x2 LARGE_FILE "large_file",
         /// `i_blocks` has 48 bits and may count file system blocks.
         0x8 HUGE_FILE "huge_file",
-        /// Descriptors have crc16 checksums and uninitialised groups.
+        /// Descriptors have crc16 checksums, and groups may be uninitialised.
         0x10 GDT_CSUM "uninit_bg",
         /// Directories may exceed 65000 subdirectories.
         0x20 DIR_NLINK "dir_nlink",
@@ -166,7 +166,7 @@ features! {
         0x400 METADATA_CSUM "metadata_csum",
         /// Never shipped.
         0x800 REPLICA "replica",
-        /// Never to be written.
+        /// The image must not be written.
         0x1000 READONLY "read-only",
         /// Project ids.
         0x2000 PROJECT "project",
@@ -191,8 +191,8 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// Looks a name up in all classes. Also knows the alternative names that mke2fs accepts
-    /// (`extents`, `gdt_csum`, ...).
+    /// Looks a name up in all classes; `None` if no class has it. Also knows the alternative names
+    /// `extents` and `gdt_csum` that mke2fs accepts.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let name = match name {
@@ -219,8 +219,8 @@ pub struct FeatureSet {
 }
 
 impl FeatureSet {
-    /// Whether descriptors carry a checksum, and the UNINIT flags have a meaning (in either
-    /// checksum mode).
+    /// Whether descriptors carry a checksum, of either kind. Only then the UNINIT flags have a
+    /// meaning.
     #[must_use]
     pub const fn has_group_checksum(&self) -> bool {
         self.ro_compat.intersects(RoCompat::GDT_CSUM.union(RoCompat::METADATA_CSUM))

@@ -273,7 +273,8 @@ impl Geometry {
         GroupNr::new(u32_from_u64(from_first / self.blocks_per_group()))
     }
 
-    /// Group and bitmap position of a block, rounding down to its cluster.
+    /// Group and bitmap position of a block, rounded down to its cluster; the block must be in the
+    /// file system.
     #[inline]
     #[must_use]
     pub fn locate(&self, block: BlockNr) -> (GroupNr, ClusterOffset) {
@@ -291,7 +292,7 @@ impl Geometry {
         BlockNr::new(self.group_first_block(group).raw() + inside)
     }
 
-    /// The cluster a block lies in.
+    /// The cluster a block lies in; the block must be in the file system.
     #[inline]
     #[must_use]
     pub const fn cluster_of(&self, block: BlockNr) -> ClusterNr {

@@ -74,11 +74,11 @@ fn is_power_of(mut number: u32, base: u32) -> bool {
 pub struct GroupHead {
     /// First block of the group, where the head begins.
     pub first: BlockNr,
-    /// The superblock copy.
+    /// The superblock copy; `None` if the group has none.
     pub superblock: Option<BlockNr>,
-    /// Descriptor blocks; which part of the table they hold is [`Self::table_index`].
+    /// Descriptor blocks; empty if the group has none.
     pub descriptors: Range<BlockNr>,
-    /// Index of the descriptor block that `descriptors` begins with.
+    /// Index in the descriptor table of the block that `descriptors` begins with.
     pub table_index: u32,
     /// Blocks reserved for more descriptors.
     pub reserved: Range<BlockNr>,
@@ -142,14 +142,15 @@ impl HeadLayout {
         geometry.all_groups().filter(move |group| copies.contain(*group))
     }
 
-    /// The block of the superblock copy in a group that has one; the primary is in group 0.
+    /// The block of a group's superblock copy; `None` if the group has none. The primary is in
+    /// group 0.
     #[must_use]
     pub fn superblock(&self, geometry: &Geometry, group: GroupNr) -> Option<BlockNr> {
         let boot = BlockCount::new(u64::from(has_boot_block(geometry, group)));
         self.has_super(group).then(|| geometry.group_first_block(group) + boot)
     }
 
-    /// The block of descriptor block `index` that a mount reads (the primary copy).
+    /// Where the primary copy of descriptor block `index` lies, which a mount reads.
     ///
     /// # Panics
     /// When the index is beyond the table.

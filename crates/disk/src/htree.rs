@@ -8,8 +8,8 @@
 //! 0 of a key says that names with the key's hash may also be in the previous leaf ("continues").
 //!
 //! [`Index`] and [`IndexMut`] exist only over arrays whose bounds, order and block numbers were
-//! checked. Nothing here knows where blocks are: the caller walks, and this module handles one
-//! block.
+//! checked, now or when the block was read ([`Index::checked`]). Nothing here knows where blocks
+//! are: the caller walks, and this module handles one block.
 //!
 //! Invariants of a checked array: `limit` is exactly what fits; `1 <= count <= limit`; keys never
 //! descend; every block number is in `1..blocks`.
@@ -161,7 +161,7 @@ struct Span {
 }
 
 impl Span {
-    /// Checks everything.
+    /// Checks position, order and block numbers of the array.
     fn check(block: &[u8], kind: IndexKind, layout: &DirLayout, blocks: u32) -> Result<Self, HtreeDefect> {
         let span = Self::head(block, kind, layout)?;
         let mut previous = 0;
@@ -270,7 +270,7 @@ impl<'a> Index<'a> {
     /// The block of the entry at an index below [`Self::count`], in a directory of `blocks` blocks.
     ///
     /// # Errors
-    /// [`HtreeDefect::Block`] when the entry names no block below the root.
+    /// [`HtreeDefect::Block`] when the entry names the root, or no block of the directory.
     ///
     /// # Panics
     /// When there is no such entry.
@@ -288,7 +288,7 @@ impl<'a> Index<'a> {
     /// The entry at an index below [`Self::count`].
     ///
     /// # Panics
-    /// When it is not.
+    /// When there is no such entry.
     #[inline]
     #[must_use]
     pub fn entry(&self, index: usize) -> IndexEntry {
@@ -341,7 +341,8 @@ impl<'a> IndexMut<'a> {
     /// Inserts (key, block) after the entry at `index`; `false` when the array is full.
     ///
     /// # Panics
-    /// When the key would not be in order there, or the block number needs more than 28 bits.
+    /// When there is no such entry, the key would not be in order there, or the block number needs
+    /// more than 28 bits.
     #[must_use]
     pub fn insert_after(&mut self, index: usize, entry: IndexEntry) -> bool {
         let Span { start, limit, count } = self.span;
@@ -363,8 +364,8 @@ impl<'a> IndexMut<'a> {
     /// entries.
     ///
     /// # Errors
-    /// [`HtreeDefect::Count`] with a single entry, [`HtreeDefect::BlockSize`]; nothing is changed
-    /// then.
+    /// [`HtreeDefect::Count`] with a single entry, [`HtreeDefect::BlockSize`] when `node` is not
+    /// one block; nothing is changed then.
     pub fn split_into(&mut self, node: &mut [u8], layout: &DirLayout) -> Result<u32, HtreeDefect> {
         let count = self.span.count;
         if count < 2 {
@@ -403,8 +404,7 @@ fn write_limit_count(block: &mut [u8], kind: IndexKind, layout: &DirLayout, coun
     block[at + 2..at + 4].copy_from_slice(&narrow(count));
 }
 
-/// Makes `node` an index node with these entries. The key of the first is dropped: it means "from
-/// here on".
+/// Makes `node` an index node with these entries. Limit and count replace the key of the first.
 fn fill_node(node: &mut [u8], layout: &DirLayout, entries: &[u8]) {
     node.fill(0);
     let rec_len = u16::try_from(layout.block_size).unwrap_or(u16::MAX);
@@ -429,8 +429,8 @@ pub fn init_root(root: &mut [u8], layout: &DirLayout, own: u32, parent: u32, sto
 /// included, and the root points there. `leaf_block` is the logical block of `leaf`.
 ///
 /// # Errors
-/// A defect of the linear block; both buffers are then unchanged in meaning (`leaf` may hold
-/// scratch).
+/// A defect of the linear block, or [`HtreeDefect::BlockSize`] when `leaf` is not one block; both
+/// buffers are then unchanged.
 pub fn convert(
     root: &mut [u8],
     leaf: &mut [u8],
@@ -459,8 +459,8 @@ pub fn convert(
 /// points there.
 ///
 /// # Errors
-/// [`HtreeDefect::Levels`] when the features allow no more levels, or a defect of the root; nothing
-/// is changed then.
+/// [`HtreeDefect::Levels`] when the features allow no more levels, a defect of the root, or
+/// [`HtreeDefect::BlockSize`] when `node` is not one block; nothing is changed then.
 pub fn add_level(
     root: &mut [u8],
     node: &mut [u8],
@@ -493,8 +493,8 @@ pub fn add_level(
 /// [`CONTINUES`] set if names with its hash stay in `leaf`.
 ///
 /// # Errors
-/// [`HtreeDefect::Leaf`] when there are fewer than two names, or a defect of the block; `leaf` is
-/// unchanged then.
+/// [`HtreeDefect::Leaf`] when there are fewer than two names or `new_leaf` is not one block, or a
+/// defect of `leaf`; both are unchanged then.
 pub fn split_leaf(
     leaf: &mut [u8],
     new_leaf: &mut [u8],
@@ -526,8 +526,8 @@ pub fn split_leaf(
 }
 
 /// How many of the entries, sorted by hash, stay in the lower part: at least one, and not all. As
-/// in Linux (observed on 6.18) the weight of an entry is its record, with the slack that removed
-/// names behind it left.
+/// in Linux (observed on 6.18) the weight of an entry is its `rec_len`, which includes the slack
+/// that removed names left behind it.
 fn split_point(map: &[(u32, dirblock::Entry<'_>)], block_size: usize) -> usize {
     let mut size = 0;
     for (index, (_, entry)) in map.iter().enumerate().rev() {
@@ -539,7 +539,8 @@ fn split_point(map: &[(u32, dirblock::Entry<'_>)], block_size: usize) -> usize {
     map.len() / 2
 }
 
-/// Offset of the checksum of an index block: right after the last entry that fits.
+/// Offset of the tail of an index block, right after the last entry that fits. Its second word is
+/// the checksum.
 fn checksum_at(kind: IndexKind, layout: &DirLayout) -> usize {
     kind.entries_at() + kind.limit(layout) * ENTRY_LEN
 }

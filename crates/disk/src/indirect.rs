@@ -1,6 +1,6 @@
 //! Block maps of ext2 and ext3: `i_block` holds 12 direct blocks, then the roots of a single, a
-//! double and a triple indirect tree. An indirect block contains only 32-bit block numbers. 0 is a
-//! hole, also of a whole subtree.
+//! double and a triple indirect tree. An indirect block contains only 32-bit block numbers. The
+//! number 0 is a hole: of one block, or of all that the subtree would map.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
@@ -16,7 +16,7 @@ pub const DIRECT: usize = 12;
 /// Levels of the deepest tree.
 pub const LEVELS_MAX: usize = 3;
 
-/// log2 of the block numbers in one indirect block.
+/// log2 of how many block numbers fit in an indirect block.
 const fn pointers_bits(block_bits: u32) -> u32 {
     block_bits - 2
 }
@@ -40,7 +40,7 @@ pub const fn span(block_bits: u32, levels: usize) -> u64 {
     }
 }
 
-/// Indirect blocks of a map of `blocks` logical blocks without holes.
+/// Number of indirect blocks in a map of `blocks` logical blocks without holes.
 #[must_use]
 pub fn arrays_of(block_bits: u32, blocks: u64) -> u64 {
     let mut left = blocks.saturating_sub(12);
@@ -60,7 +60,7 @@ pub struct IndirectPath {
     pub root: usize,
     /// Indirect blocks to pass, 0 for a direct block.
     pub levels: usize,
-    /// Index into each of them; the first `levels` count.
+    /// The index into each of these indirect blocks, from the root down; unused ones are 0.
     pub indexes: [usize; LEVELS_MAX],
 }
 

@@ -24,7 +24,8 @@ pub const DIR_HEADER_LEN: usize = 4;
 /// The part of inline data that lies in the attributes of the inode; empty if there is none.
 ///
 /// # Errors
-/// Damage of the list; [`CorruptionKind::InlineDataElsewhere`].
+/// A defect of the attribute list; [`CorruptionKind::InlineDataElsewhere`] when the value lies in
+/// another inode.
 pub fn tail_of(attributes: &[u8]) -> Result<&[u8], CorruptionKind> {
     if !xattr::has_magic(attributes) {
         return Ok(&[]);
@@ -47,7 +48,7 @@ pub struct InlineData<'a> {
 }
 
 impl<'a> InlineData<'a> {
-    /// Bytes that fit into the present area: the limit of `i_size`.
+    /// Bytes that fit into the two parts as they are: the limit of `i_size`.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         HEAD_LEN + self.tail.len()
@@ -90,7 +91,7 @@ impl<'a> InlineData<'a> {
     ///
     /// # Errors
     /// The first [`DirDefect`] of the entries; [`DirDefect::BlockSize`] when they do not fit the
-    /// block.
+    /// block, or `block` is not one block.
     pub fn convert_dir(&self, own: u32, block: &mut [u8], layout: DirLayout) -> Result<(), DirDefect> {
         const DIRECTORY: u8 = crate::inode::FileType::Directory.dirent_byte();
         if block.len() != layout.block_size {
@@ -281,7 +282,7 @@ mod tests {
             let name = |bytes| Name { bytes, inode: 20, file_type: FileType::Directory };
             let names: Vec<Name<'_>> = all[..count].iter().map(|bytes| name(&**bytes)).collect();
             let PackedDir { head, tail } = pack_names(7, &names, LAYOUT);
-            // Names of 3, 6 and 9 bytes take 12, 16 and 20 bytes, which leave 8 of the head.
+            // Names of 3, 6 and 9 bytes take 12, 16 and 20 bytes, so 8 of the first run are left.
             assert_eq!(tail.is_empty(), count <= 3, "{count}");
             let data = InlineData { head: &head, tail: &tail };
             let entries = data.dir_entries(LAYOUT).map(Result::unwrap).filter(|entry| entry.inode != 0);

@@ -1,10 +1,10 @@
-//! The journal's records (jbd2): everything is big-endian, and every metadata block begins with one
-//! magic number.
+//! The journal's records (jbd2). Outside the fast-commit area, everything is big-endian, and every
+//! metadata block begins with one magic number.
 //!
 //! One committed transaction is `[revoke block]* ([descriptor] [data blocks]*)* [commit]` with one
 //! transaction id, consecutive in a ring of log blocks. [`JournalSuperblock`] is the verified
 //! superblock and fixes the [`LogFormat`] by which all other blocks are read and built. Recovery
-//! itself lives in another crate.
+//! itself is in `blockyard-recovery`.
 
 use core::fmt;
 
@@ -62,7 +62,7 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    /// The kind of a raw `h_blocktype`.
+    /// The kind of a raw `h_blocktype`; `None` if it is unknown.
     #[must_use]
     pub const fn from_raw(raw: u32) -> Option<Self> {
         Some(match raw {
@@ -198,7 +198,7 @@ impl LogFormat {
         }
     }
 
-    /// Over the whole block with the tail as zero.
+    /// crc32c over the whole block, with the tail as zero.
     fn tail_checksum(&self, body: &[u8]) -> u32 {
         crc32c_raw(crc32c_raw(self.seed, body), &[0; 4])
     }

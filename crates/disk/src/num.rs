@@ -1,7 +1,7 @@
-//! Lossless conversions between machine integers, so that no other module needs `as`.
+//! Conversions between machine numbers, so that no other module needs `as`. Each is lossless,
+//! unless its name says which bits it keeps or its documentation gives a bound.
 //!
-//! blockyard supports 64-bit hosts only; the assertion below is what makes `u64 <-> usize`
-//! lossless.
+//! blockyard supports 64-bit hosts only. The assertion below makes `u64 <-> usize` lossless.
 
 #![allow(clippy::as_conversions)]
 
@@ -45,7 +45,7 @@ pub const fn u64_from_usize(n: usize) -> u64 {
 /// A 32-bit number from a length that the caller knows to be below 2^32.
 ///
 /// # Panics
-/// When it is not.
+/// When the length is not.
 #[inline]
 #[must_use]
 pub const fn u32_from_usize(n: usize) -> u32 {
@@ -56,7 +56,7 @@ pub const fn u32_from_usize(n: usize) -> u32 {
 /// A 32-bit number from a 64-bit one that the caller knows to be below 2^32.
 ///
 /// # Panics
-/// When it is not.
+/// When the number is not.
 #[inline]
 #[must_use]
 pub const fn u32_from_u64(n: u64) -> u32 {

@@ -35,8 +35,9 @@ pub struct Partition {
     pub name: String,
 }
 
-/// GUIDs of Linux partitions as on-disk bytes: file system data, /home, /srv, /var, and the root
-/// and /usr partitions of the common processors (UAPI group: discoverable partitions).
+/// GUIDs of Linux partitions as on-disk bytes: file system data, /home, /srv, /var, the root
+/// partitions of the common processors, and /usr of x86-64 (UAPI Group, Discoverable Partitions
+/// Specification).
 const LINUX_GUIDS: &[[u8; 16]] = &[
     gpt::guid(0x0FC6_3DAF, 0x8483, 0x4772, 0x8E79_3D69_D847_7DE4),
     gpt::guid(0x933A_C7E1, 0x2EB4, 0x4F13, 0xB844_0E14_E2AE_F915),
@@ -50,7 +51,7 @@ const LINUX_GUIDS: &[[u8; 16]] = &[
 ];
 
 impl PartitionKind {
-    /// Whether Linux keeps its files there.
+    /// Whether Linux keeps files in such a partition.
     #[must_use]
     pub fn is_linux(&self) -> bool {
         match self {

@@ -3,8 +3,8 @@
 //!
 //! The file has its own blocks of 1 KiB, whatever the file system's block size. Block 0 is the
 //! header. Block 1 is the root of a tree of four levels with 256 references per block: one level
-//! for each byte of a number, the highest first. The last level refers to blocks of records. A
-//! record of zeroes is free, and so is a reference of 0.
+//! for each byte of a number (the id of a user, group or project), the highest first. The last
+//! level refers to blocks of records. A record of zeroes is free, and so is a reference of 0.
 //!
 //! Invariants of what [`QuotaFile::encode`] writes: each number has one record, its path of
 //! references ends in the block that holds the record, blocks of records with room are chained from
@@ -34,13 +34,13 @@ const GRACE: u32 = 7 * 24 * 60 * 60;
 on_disk! {
     /// The first 32 bytes of the file.
     pub struct RawQuotaHeader[32] {
-        /// Says what the numbers are; see [`QuotaType`].
+        /// Whether the numbers are users, groups or projects: [`QuotaType::magic`].
         0x00 dqh_magic: U32,
         /// 1.
         0x04 dqh_version: U32,
         /// Seconds for which space beyond the soft limit is tolerated.
         0x08 dqi_bgrace: U32,
-        /// The same for inodes.
+        /// As `dqi_bgrace`, for inodes.
         0x0C dqi_igrace: U32,
         /// Flags.
         0x10 dqi_flags: U32,
@@ -56,9 +56,9 @@ on_disk! {
 on_disk! {
     /// The head of a block of records.
     pub struct RawRecordsHead[16] {
-        /// The next block with room.
+        /// The next block in the chain of those with room; 0 for none.
         0x00 dqdh_next_free: U32,
-        /// The previous one.
+        /// The previous block in that chain; 0 for none.
         0x04 dqdh_prev_free: U32,
         /// Records in use.
         0x08 dqdh_entries: U16,
@@ -78,19 +78,19 @@ on_disk! {
         0x04 dqb_pad: U32,
         /// Limit of inodes; 0 for none.
         0x08 dqb_ihardlimit: U64,
-        /// Limit that may be exceeded for a time.
+        /// Limit of inodes that may be exceeded for a time; 0 for none.
         0x10 dqb_isoftlimit: U64,
         /// Inodes in use.
         0x18 dqb_curinodes: U64,
         /// Limit of space in units of 1 KiB; 0 for none.
         0x20 dqb_bhardlimit: U64,
-        /// Limit that may be exceeded for a time.
+        /// Limit of space, in KiB, that may be exceeded for a time; 0 for none.
         0x28 dqb_bsoftlimit: U64,
         /// Bytes in use.
         0x30 dqb_curspace: U64,
-        /// When the grace period for space ends; 0 if it does not run.
+        /// When the grace period for space ends, Unix seconds; 0 if it does not run.
         0x38 dqb_btime: U64,
-        /// The same for inodes; 1 in a record that would otherwise be all zeroes.
+        /// As `dqb_btime`, for inodes; 1 in a record that would otherwise be all zeroes.
         0x40 dqb_itime: U64,
     }
 }
@@ -120,7 +120,7 @@ impl QuotaType {
         }
     }
 
-    /// One word for it.
+    /// The kind in one word.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -146,7 +146,7 @@ pub enum QuotaDefect {
     /// `dqh_version` is not 1.
     #[error("version {0}")]
     Version(u32),
-    /// `dqi_blocks` is more than the file has, or a chain begins behind it.
+    /// `dqi_blocks` is more than the file has, or a chain begins beyond `dqi_blocks`.
     #[error("a count or chain of blocks leaves the file")]
     Blocks,
     /// A reference points outside the file.
@@ -160,11 +160,11 @@ pub enum QuotaDefect {
 /// The content of a quota file.
 #[derive(Clone, Debug)]
 pub struct QuotaFile {
-    /// Its header.
+    /// Its header; zeroes if it could not be read.
     pub header: RawQuotaHeader,
     /// Records in tree order, as far as they could be read. Numbers may repeat in a damaged file.
     pub records: Vec<RawRecord>,
-    /// The first defect.
+    /// The first defect; `None` if there is none.
     pub defect: Option<QuotaDefect>,
 }
 
@@ -172,8 +172,8 @@ pub struct QuotaFile {
 pub type ReadBlock<'a> = &'a mut dyn FnMut(u32) -> Option<[u8; BLOCK]>;
 
 impl QuotaFile {
-    /// Reads a file of `size` bytes. Each block is read once per level, so the size bounds the
-    /// time.
+    /// Reads a file of `size` bytes. Each block is read at most once per level, so the size bounds
+    /// the time.
     #[must_use]
     pub fn read(size: u64, read: ReadBlock<'_>) -> Self {
         let mut file = Self { header: RawQuotaHeader::new_zeroed(), records: Vec::new(), defect: None };
@@ -191,7 +191,7 @@ impl QuotaFile {
         {
             file.defect = Some(QuotaDefect::Blocks);
         }
-        // If the header is wrong, only the size is left to go by.
+        // The header may be wrong, so the size bounds the references.
         let blocks = u32::try_from(size.div_ceil(u64_from_usize(BLOCK))).unwrap_or(u32::MAX);
         file.read_tree(blocks, read);
         file
@@ -221,7 +221,7 @@ impl QuotaFile {
                     pending.push((level + 1, below));
                 }
             }
-            // Taken from the end, so that the lowest numbers come first.
+            // `pop` takes from the end, so the lowest numbers come first.
             pending[first..].reverse();
         }
     }
@@ -285,7 +285,7 @@ impl RawRecord {
         Self { dqb_id: U32::new(number), ..Self::new_zeroed() }
     }
 
-    /// The usage it records.
+    /// The usage that the record states.
     #[must_use]
     pub fn usage(&self) -> Usage {
         Usage { bytes: self.dqb_curspace.get(), inodes: self.dqb_curinodes.get() }
@@ -299,7 +299,7 @@ impl RawRecord {
         }
     }
 
-    /// Whether anything is limited, or was for a time.
+    /// Whether a hard or soft limit is set.
     #[must_use]
     pub fn has_limits(&self) -> bool {
         let limits = [self.dqb_ihardlimit, self.dqb_isoftlimit, self.dqb_bhardlimit, self.dqb_bsoftlimit];
@@ -332,7 +332,7 @@ fn reference(block: &[u8; BLOCK], byte: u8) -> u32 {
     u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
 
-/// Makes the path of a number lead to a block.
+/// Makes the path of a number lead to a block of records.
 fn refer(blocks: &mut Vec<[u8; BLOCK]>, number: u32, leaf: u32) {
     let mut at = ROOT;
     for (level, byte) in number.to_be_bytes().into_iter().enumerate() {

@@ -146,11 +146,12 @@ number! {
     InodeNr(u32)
 }
 number! {
-    /// Logical block of a file.
+    /// Logical block number of a file, in units of the block size.
     LogicalBlock(u32)
 }
 number! {
-    /// jbd2 transaction id. Compares by wrap-around distance: see [`TxnId::is_after`].
+    /// jbd2 transaction id. [`TxnId::is_after`] compares two by their wrap-around distance; `<`
+    /// compares the raw numbers.
     TxnId(u32)
 }
 

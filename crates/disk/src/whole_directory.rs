@@ -1,4 +1,4 @@
-//! A whole directory: all its blocks from the list of its names.
+//! A whole directory: from the list of its names, all its blocks at once.
 //!
 //! If names fill more than one block and an index is wanted, they lie in full leaves in hash order:
 //! block 0 is the root, then the leaves, then the index nodes, the lowest level first.
@@ -39,16 +39,16 @@ pub struct WholeDirectory {
     order: Vec<u32>,
     /// The part of `order` in each block of names.
     parts: Vec<Range<usize>>,
-    /// Keys of the leaves.
+    /// The index, if there is one.
     index: Option<Index>,
 }
 
 #[derive(Debug)]
 struct Index {
     stored_version: u8,
-    /// By leaf.
+    /// The key of each leaf.
     keys: Vec<u32>,
-    /// Index nodes of each level above the leaves, without the root.
+    /// How many index nodes each level above the leaves has, without the root.
     levels: Vec<usize>,
 }
 
@@ -93,24 +93,24 @@ impl WholeDirectory {
         Some(Self { layout, order, parts, index: Some(Index { stored_version, keys, levels }) })
     }
 
-    /// Blocks of the directory.
+    /// Number of blocks of the directory.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         let index = self.index.as_ref().map_or(0, |index| 1 + index.levels.iter().sum::<usize>());
         u64_from_usize(self.parts.len() + index)
     }
 
-    /// Whether it has an index.
+    /// Whether the directory has an index.
     #[must_use]
     pub const fn is_indexed(&self) -> bool {
         self.index.is_some()
     }
 
-    /// All blocks one after the other, sealed. `names` must be those of the plan; `seed` is that of
-    /// the directory's checksums.
+    /// All blocks one after the other, sealed. `own` is the inode of the directory, `parent` that
+    /// of `..`. `names` must be those of the plan; `seed` is that of the directory's checksums.
     ///
     /// # Panics
-    /// When the names have other lengths than the planned ones.
+    /// When there are fewer names than planned, or they do not fit the planned blocks.
     #[must_use]
     pub fn write(&self, (own, parent): (u32, u32), names: &[Name<'_>], seed: Option<u32>) -> Vec<u8> {
         let size = self.layout.block_size;
@@ -141,7 +141,7 @@ impl WholeDirectory {
         bytes
     }
 
-    /// Entries of a level: 0 is the leaves.
+    /// The index entries that point to the blocks of a level; level 0 is the leaves.
     fn entries(&self, index: &Index, level: usize) -> Vec<IndexEntry> {
         let per_node = IndexKind::Node.limit(&self.layout);
         let before = 1 + index.levels.iter().take(level.saturating_sub(1)).sum::<usize>();
@@ -177,7 +177,7 @@ fn name_len(name: &Name<'_>) -> usize {
     DirLayout::entry_len(name.bytes.len())
 }
 
-/// Divides names into blocks; `used` bytes of the first are taken. At least one block.
+/// Divides names into blocks, at least one; `used` bytes of the first are taken already.
 fn cut(names: &[Name<'_>], order: &[u32], layout: &DirLayout, mut used: usize) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -218,8 +218,8 @@ mod tests {
         DirHasher::new(version, HashSeed::new([1, 2, 3, 4]))
     }
 
-    /// Finds a name as readers do: from the root down, and into the next leaf if that continues the
-    /// hash.
+    /// Finds a name as readers do: from the root down, and on into the next leaf if the hash
+    /// continues there.
     fn find(bytes: &[u8], layout: DirLayout, hasher: &DirHasher, name: &[u8]) -> Option<u32> {
         let blocks: Vec<&[u8]> = bytes.chunks_exact(layout.block_size).collect();
         let count = blocks.len() as u32;

@@ -81,7 +81,7 @@ pub struct RawEntry<'a> {
     pub value_inode: u32,
     /// Bytes of the value.
     pub value_size: u32,
-    /// Stored hash, 0 in inodes.
+    /// Stored hash; 0 in an inode's list, unless the value lies in an inode of its own.
     pub hash: u32,
     /// The value in the area, without padding; empty for a value in an inode.
     pub value: &'a [u8],
@@ -98,8 +98,8 @@ const fn pad4(length: usize) -> usize {
     (length + 3) & !3
 }
 
-/// The part of a raw inode that an attribute list may fill, magic word included. `None` if the
-/// inode has no room for even an empty list. `inode` is the whole record of `s_inode_size` bytes.
+/// Where an attribute list begins in an inode of `inode_size` bytes, magic word included. `None` if
+/// the inode has no room for even an empty list, or `extra_isize` is no multiple of 4.
 #[must_use]
 pub fn inode_area_at(inode_size: usize, extra_isize: u16) -> Option<usize> {
     let at = 128 + usize::from(extra_isize);
@@ -128,10 +128,10 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Reads the header and checks magic and block count. The checker judges the reference count.
+    /// Reads the header and checks magic and block count. The caller judges the reference count.
     ///
     /// # Errors
-    /// [`XattrDefect::Magic`], [`XattrDefect::Blocks`].
+    /// [`XattrDefect::Magic`], also for fewer than 1024 bytes; [`XattrDefect::Blocks`].
     pub fn read(block: &[u8]) -> Result<Self, XattrDefect> {
         if block.len() < 1024 || !has_magic(block) {
             return Err(XattrDefect::Magic);
@@ -146,7 +146,7 @@ impl BlockHeader {
     }
 }
 
-/// Walk over the entries of an area. Each is checked for its own bounds, not against the others.
+/// A walk over the entries of an area. Each is checked for its own bounds, not against the others.
 ///
 /// Bounded: every step advances by at least 16 bytes.
 #[derive(Clone, Debug)]
@@ -235,8 +235,8 @@ impl<'a> Iterator for RawEntries<'a> {
     }
 }
 
-/// Reads a list and checks all of it: magic, bounds, overlaps, duplicates, and in a block its
-/// header and order.
+/// Reads a list and checks all of it: magic, bounds, overlaps, names, duplicates, and in a block
+/// its header and order.
 ///
 /// # Errors
 /// The first [`XattrDefect`].

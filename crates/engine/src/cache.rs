@@ -1,9 +1,9 @@
 //! The cache of metadata blocks: bounded, sharded, one short lock per block.
 //!
 //! A block's bytes change under its owner's lock (an inode, a group, a directory). The buffer's own
-//! lock is held only while bytes are copied, so owners that share a block (64 descriptors, 16
-//! inodes) do not wait for each other's work. Checksums are stored when a commit copies the block,
-//! not when it changes: bytes in the cache may carry a stale one.
+//! lock is held only while bytes are copied or changed, so owners that share a block (16 inodes) do
+//! not wait for each other's work. A checksum is stored when a commit writes the block, not when
+//! the block changes: bytes in the cache may carry a stale one.
 //!
 //! Bound: a full shard evicts buffers that are clean, unreferenced and not used since the clock's
 //! hand passed. Dirty buffers stay; the credits of a transaction bound their number
@@ -67,7 +67,7 @@ impl<B: Backend> MetaCache<B> {
         Ok(buffer)
     }
 
-    /// Empties a buffer whose old content does not matter.
+    /// Zeroes a buffer whose old content does not matter.
     pub(crate) fn reset(&self, buffer: &Buffer<B>, kind: BlockKind) {
         buffer.reset(kind, self.block_size);
     }
@@ -85,7 +85,7 @@ impl<B: Backend> MetaCache<B> {
         }
     }
 
-    /// The buffer of a block, which may be empty.
+    /// The buffer of a block. It may not have been read yet.
     pub(crate) fn buffer(&self, block: BlockNr) -> Arc<Buffer<B>> {
         self.shard(block).lock().find_or_insert(block)
     }

@@ -1,7 +1,7 @@
 //! What the caller tells an operation: user, CPU slot, and time.
 //!
-//! Nothing in the engine reads a clock, a thread number or a random source by itself: the same
-//! contexts in the same order yield the same image, byte for byte.
+//! No operation reads a clock, a thread number or a random source by itself: the same contexts in
+//! the same order yield the same image, byte for byte.
 
 use blockyard_disk::Timestamp;
 use blockyard_sync::CpuSlot;
@@ -9,10 +9,9 @@ use blockyard_sync::CpuSlot;
 /// The inputs of an operation besides its arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct OpContext {
-    /// The CPU slot: shards, locality groups and per-CPU cursors.
+    /// The CPU slot: chooses shards, locality groups and per-CPU cursors.
     pub cpu: CpuSlot,
-    /// The process colour of the goal (thread id modulo 16); without effect under delayed
-    /// allocation.
+    /// The colour of the goal (thread id modulo 16); without effect under delayed allocation.
     pub colour: u32,
     /// The time that goes into inodes.
     pub now: Timestamp,

@@ -1,8 +1,8 @@
 //! File data that is not on the device yet, and the space reserved for it.
 //!
 //! A dirty block stays here until write-back has allocated, written and mapped it. Clean data is
-//! read from the device unless it should be kept ([`DataStore`]): the operating system caches file
-//! images, and memory images need no cache.
+//! read from the device, unless the options ask to keep it ([`DataStore`]): the operating system
+//! caches image files, and images in memory need no cache.
 //!
 //! Reservations are recorded here; `file/reservations.rs` makes them and uses them up.
 
@@ -27,9 +27,9 @@ use std::ops::{Deref, DerefMut, Range};
 /// What is remembered about one file's data, and what is reserved for it. Guarded by the inode's
 /// content lock.
 ///
-/// Few inodes in memory have any: allocated at the first change.
+/// Few inodes in memory have reservations: these are allocated at the first change.
 pub(crate) struct FileData {
-    /// What is remembered about its pages and holes.
+    /// What is remembered about the file's pages and holes.
     pub(crate) pages: Pages,
     reservations: Option<Box<Reservations>>,
 }
@@ -51,8 +51,8 @@ impl FileData {
         });
     }
 
-    /// Forgets clean pages. If nobody has the file open and it has no other pages (`is_unused`),
-    /// forgets its remembered holes too.
+    /// Forgets clean pages. If nobody has the file open (`is_unused`) and none of its data is
+    /// dirty, forgets its remembered holes too.
     pub(crate) fn forget_clean_pages(&mut self, block_bits: u32, is_unused: bool, dirty: &DirtyBlocks) {
         let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
         let is_dirty = |folio: Range<u64>| dirty.first_in(block(folio.start)..block(folio.end)).is_some();
@@ -78,8 +78,8 @@ impl DerefMut for FileData {
 static NOTHING: Reservations =
     Reservations { reserved: RangeSet::new(), reserved_len: 0, for_mapping: 0, inserts: 0, amid: false };
 
-/// File data that is not yet where the mapping says. Changes only under the inode's content lock.
-/// It has a lock of its own, so readers need not wait for the content lock.
+/// File data that is not yet where the mapping says. Changes only under the inode's content lock. A
+/// lock of its own guards it too, so readers need not wait for the content lock.
 #[derive(Default)]
 pub(crate) struct Waiting {
     /// Blocks to be written back.
@@ -94,7 +94,7 @@ impl Waiting {
         Self { dirty: DirtyBlocks::new(), unconverted: Unconverted::new() }
     }
 
-    /// Whether there is none.
+    /// Whether no data waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.dirty.is_empty() && self.unconverted.is_empty()
     }
@@ -109,10 +109,10 @@ pub(crate) struct Reservations {
     /// Clusters for tree or indirect blocks that write-back may have to add.
     for_mapping: u64,
     /// Entries that write-back may add between existing ones, or in excess of one per reserved
-    /// cluster. Never too few, and 0 again when all is written.
+    /// cluster. Never counted too low, and 0 again when all data is written.
     inserts: usize,
-    /// The mapping changed while data was dirty: no reserved cluster is sure to be appended behind
-    /// all mapped ones.
+    /// The mapping changed while data was dirty: no reserved cluster is sure to come behind all
+    /// mapped ones.
     amid: bool,
 }
 
@@ -180,8 +180,8 @@ impl Reservations {
         self.inserts += inserts;
     }
 
-    /// Takes the mapping's reservation if no cluster is reserved, since no data is dirty then. The
-    /// caller gives that many clusters back.
+    /// Takes the mapping's reservation if no cluster is reserved, since no data is dirty then.
+    /// Returns its clusters, which the caller gives back; 0 if a cluster is reserved.
     pub(crate) fn take_mapping_reservation(&mut self) -> u64 {
         if !self.reserved.is_empty() {
             return 0;
@@ -200,7 +200,7 @@ impl Reservations {
         self.amid = true;
     }
 
-    /// See [`Self::note_amid`].
+    /// Whether the mapping has changed while data was dirty.
     pub(crate) fn is_amid(&self) -> bool {
         self.amid
     }

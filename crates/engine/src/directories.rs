@@ -1,4 +1,4 @@
-//! Directories of an open file system: provides the algorithms of [`crate::directory`] with blocks.
+//! Directories of an open file system. Provides the algorithms of [`crate::directory`] with blocks.
 
 use crate::cache::{BlockKind, Buffer};
 use crate::directory::{Directory, DirectoryRules, DirectoryStore, Names, Role};
@@ -42,7 +42,7 @@ pub struct DirEntry {
 const BATCH: usize = 128;
 
 /// One block of a directory: a buffer, or a synthesised block for a directory that lies in its
-/// inode. The latter is written back to the inode after a change.
+/// inode. After a change, the entries of a synthesised block are put back into the inode.
 #[derive(Clone)]
 pub(crate) enum DirBlock {
     Buffer(Arc<Buffer>),
@@ -242,8 +242,8 @@ impl Directories {
         }
         let indexed = self.is_indexed(core);
         if !indexed && core.flags().contains(InodeFlags::INDEX) {
-            // The file system lost `dir_index`: names overwrite the index, as in Linux (observed on
-            // 6.18).
+            // The file system has lost `dir_index`: names overwrite the index, as in Linux
+            // (observed on 6.18).
             let flags = core.flags().difference(InodeFlags::INDEX);
             core.slot.raw_mut().set_flags(flags);
         }
@@ -318,7 +318,8 @@ impl Directories {
         Ok(())
     }
 
-    /// Calls `visit` with the entries of a directory from a position on until it returns false.
+    /// Calls `visit` with the entries of a directory from a position on until `visit` returns
+    /// false.
     pub(crate) fn each_entry(
         &self,
         inode: &Arc<Inode>,
@@ -369,7 +370,8 @@ impl Directories {
         })
     }
 
-    /// Appends zeroed blocks to a directory, all or none. They are leaves until told otherwise.
+    /// Appends zeroed blocks to a directory, all or none. They are leaves until they get another
+    /// role.
     fn append_dir_blocks(
         &self,
         ctx: &OpContext,
@@ -424,8 +426,9 @@ impl Directories {
         Ok(BlockNr::new(physical))
     }
 
-    /// Changes a directory in its inode, by way of a block that has room for one more name of any
-    /// length. Returns `None`, with nothing changed, if the result does not fit into the inode.
+    /// Changes a directory that lies in its inode, in a synthesised block with room for one more
+    /// name of any length. Returns `None`, with nothing changed, if the result does not fit into
+    /// the inode.
     fn change_in_inode<R>(
         &self,
         change: (&OpContext, &Handle<'_>),
@@ -493,7 +496,7 @@ impl Directories {
 }
 
 /// Puts the entries of a changed directory back into its inode, as Linux does while they fit.
-/// Returns whether they did.
+/// Returns whether they fit.
 fn put_back_inline(inode: &Inode, core: &mut InodeCore, block: &[u8], layout: DirLayout) -> Result<bool> {
     let damaged = |kind: CorruptionKind| Corruption::new(kind).in_inode(inode.number());
     let area_at = core.slot.bytes().len() - core.slot.attribute_area().len();

@@ -4,11 +4,11 @@
 //! [`DirectoryStore`]. The caller holds the directory's inode lock: exclusively to change names,
 //! shared to look them up.
 //!
-//! A directory starts as one linear block. When that is full and the file system has `dir_index`,
-//! it becomes an index root, and names live in leaves chosen by the hash of the name ([`tree`]).
-//! Without `dir_index` the directory grows by linear blocks ([`linear`]). Blocks are never freed
-//! while the directory lives. A directory of more than one block remembers names and their inodes
-//! ([`dentries`]), so most lookups need none of its blocks.
+//! A directory starts as one linear block. When this block is full and the file system has
+//! `dir_index`, the block becomes an index root, and names move to leaves chosen by their hash
+//! ([`tree`]). Without `dir_index` the directory grows by linear blocks ([`linear`]). Blocks are
+//! never freed while the directory lives. Names of a directory of more than one block are cached
+//! with their inodes ([`dentries`]), so most lookups need none of its blocks.
 //!
 //! Failure discipline: blocks are read and appended before the first change of a name, and several
 //! blocks are appended all or none. So running out of space leaves the directory as it was.
@@ -32,10 +32,10 @@ use blockyard_disk::htree::{IndexKind, RootInfo};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{Corruption, CorruptionKind, InodeNr, LogicalBlock};
 
-/// The role of a directory block: decides how it is read and where its checksum lies.
+/// The role of a directory block. It decides how the block is read and where its checksum lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A linear block with names; also block 0 of a directory without index.
+    /// A block with names: a leaf of the index, or any block of a directory without index.
     Leaf,
     /// A block of the hash index.
     Index(IndexKind),
@@ -130,7 +130,8 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         self.indexed
     }
 
-    /// The inode of a name other than `.` and `..`, from the blocks. The answer is cached.
+    /// The inode of a name other than `.` and `..`, from the blocks. A name that is found is
+    /// cached.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<InodeNr>> {
         let Some(entry) = self.lookup(name)? else { return Ok(None) };
         if let Some(names) = self.kept_names() {
@@ -145,11 +146,11 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         if self.indexed { self.lookup_in_tree(name) } else { self.lookup_linear(name) }
     }
 
-    /// Adds a name that the directory does not have; the caller has checked that.
+    /// Adds a name. The caller has checked that the directory does not have it.
     ///
     /// # Errors
     /// [`Error::NoSpace`], also when the index is full; errors of the store. The directory is
-    /// unchanged then.
+    /// unchanged then. [`Error::Corrupt`] may come after a part of the change.
     pub(crate) fn insert(&mut self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<()> {
         debug_assert!(name != b"." && name != b"..", "the dots are no names");
         debug_assert!(!self.lookup(name).is_ok_and(|entry| entry.is_some()), "a name is entered twice");
@@ -196,8 +197,8 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         self.store.names().filter(|_| self.indexed || self.store.blocks() > 1)
     }
 
-    /// Updates the cached names after a change of the blocks. A change that found its block damaged
-    /// may have been made in part.
+    /// Updates the cached names after a change of the blocks. A change that met a damaged block may
+    /// have been made in part, so the names are forgotten.
     fn note_change(&self, changed: Result<()>, note: impl FnOnce(Names<'_>)) -> Result<()> {
         match (&changed, self.kept_names()) {
             (_, None) | (Err(Error::NoSpace), _) => {}

@@ -14,14 +14,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// the call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The device failed. The operation may have been applied in memory, but never half on a
-    /// structure.
+    /// The device failed. The operation may have been applied in memory, but no structure is left
+    /// half changed.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// Data written to a file earlier could not be written to the device.
     #[error("inode {0}: data written earlier could not be stored")]
     LostData(InodeNr),
-    /// The image violates the format; names the check and the location.
+    /// The image violates the format. The error names the check and the location.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The orphan list or the orphan file names an inode that cannot be an orphan.
@@ -45,7 +45,7 @@ pub enum Error {
     /// No entry of that name.
     #[error("no such file or directory")]
     NotFound,
-    /// The inode number is free, out of range or reserved.
+    /// The inode number is free, out of range or reserved, or has passed to another inode.
     #[error("inode {0} is not in use")]
     StaleInode(InodeNr),
     /// The name exists already.
@@ -60,7 +60,7 @@ pub enum Error {
     /// A directory that still has entries.
     #[error("directory not empty")]
     NotEmpty,
-    /// No free blocks or directory space, after pending frees were considered.
+    /// No free blocks, or a directory's index is full.
     #[error("no space left on the file system")]
     NoSpace,
     /// No free inode. Their number is fixed when the file system is made.
@@ -75,10 +75,10 @@ pub enum Error {
     /// A name longer than 255 bytes.
     #[error("file name too long")]
     NameTooLong,
-    /// The link count limit of 65,000.
+    /// The inode would get more than 65,000 links.
     #[error("too many links")]
     TooManyLinks,
-    /// A file past the format's limit.
+    /// A file would exceed the size that the format allows.
     #[error("file too large")]
     FileTooLarge,
     /// Refused by the inode's flags, such as immutable and append-only.
@@ -93,17 +93,18 @@ pub enum Error {
     /// No extended attribute of that name.
     #[error("no such attribute")]
     NoAttribute,
-    /// A name or value of an attribute outside the limits of Linux's calls.
+    /// The length of an attribute's name or value is outside the limits of Linux's calls.
     #[error("{what} has {bytes} bytes; possible are {possible}")]
     Range {
-        /// What it is.
+        /// What is outside: the name or the value.
         what: &'static str,
-        /// Its bytes.
+        /// Its length in bytes.
         bytes: usize,
-        /// The bytes that are possible.
+        /// The lengths that are possible.
         possible: &'static str,
     },
-    /// An attribute that fits neither into its inode nor, beside the others, into their block.
+    /// An attribute that fits neither into its inode nor, beside the other attributes, into their
+    /// block.
     #[error(
         "an attribute with a value of {bytes} bytes does not fit: all attributes of a file share its inode and \
          one block of {block} bytes (mkfs -O ea_inode stores large values elsewhere)"
@@ -114,7 +115,7 @@ pub enum Error {
         /// Bytes of a block.
         block: usize,
     },
-    /// Two inodes of different file systems or projects.
+    /// A directory that passes its project on would get a name of an inode in another project.
     #[error("cross-device link")]
     CrossDevice,
 }
@@ -122,7 +123,7 @@ pub enum Error {
 /// What is wrong with an orphan entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum OrphanDefect {
-    /// Reserved, the orphan file's own, or beyond the last inode.
+    /// Its number is reserved, the orphan file's own, or beyond the last inode.
     #[error("its number is not one of a file")]
     Number,
     /// An earlier entry names it: the list may be a ring.
@@ -265,7 +266,7 @@ mod tests {
             assert_eq!(text, "bitmap of group 3: not there");
         }
         assert!(matches!(journal, Error::Refused(Refusal::Journal(blockyard_recovery::Error::Unflagged))));
-        // The source's own error counts, not that it was reading a bitmap.
+        // The error of the source is kept, not that a bitmap was being read.
         let full = AllocError::Load { group, source: Box::new(Error::NoSpace) };
         assert!(matches!(Error::from(full), Error::NoSpace));
     }

@@ -1,8 +1,9 @@
 //! Extent trees: which physical blocks hold which logical blocks of a file.
 //!
 //! The tree is edited in its on-disk form: the root is the inode's 60-byte `i_block`, other nodes
-//! are blocks of the metadata cache behind [`TreeStore`]. There is no decoded copy to keep in step.
-//! A small file (at most four extents) is served from the root without touching any block.
+//! are blocks of the metadata cache behind [`TreeStore`]. There is no decoded copy that must be
+//! kept equal. A small file (at most four extents) is served from the root without touching any
+//! block.
 //!
 //! Invariants, after every public call and also after every failed one:
 //! * leaf entries are sorted and disjoint; a node's first key equals its parent's key for it;
@@ -50,7 +51,7 @@ pub struct Extent {
     pub len: u32,
     /// First physical block.
     pub physical: u64,
-    /// Allocated but reads as zeroes.
+    /// Whether the blocks are allocated but read as zeroes.
     pub unwritten: bool,
 }
 
@@ -60,7 +61,7 @@ impl Extent {
         self.logical + self.len
     }
 
-    /// Longest extent with this one's state.
+    /// The greatest length of an extent in this state.
     const fn len_max(&self) -> u32 {
         if self.unwritten { UNWRITTEN_MAX } else { WRITTEN_MAX }
     }
@@ -98,9 +99,9 @@ pub(crate) trait TreeStore {
     fn load(&self, block: BlockNr, depth: u16) -> Result<Self::Node>;
     /// Joins a node to the transaction before it is written.
     fn prepare(&self, node: &Self::Node) -> Result<()>;
-    /// A new zeroed node, as near to `goal` as possible; `exact` tries exactly that block first.
+    /// A new zeroed node, as near to `goal` as possible. `exact`: that very block is tried first.
     fn allocate(&self, goal: Option<BlockNr>, exact: bool) -> Result<(BlockNr, Self::Node)>;
-    /// Prepares to free a node: until the handle ends, [`TreeStore::free`] of it cannot fail.
+    /// Prepares to free a node: until the handle ends, [`TreeStore::free`] cannot fail for it.
     fn prepare_free(&self, block: BlockNr) -> Result<()>;
     /// Frees a node: the transaction forgets and revokes it.
     fn free(&self, block: BlockNr) -> Result<()>;
@@ -151,7 +152,7 @@ pub(crate) fn lookup<S: TreeStore>(root: &[u8; ROOT_BYTES], store: &S, logical: 
     })
 }
 
-/// [`lookup`] in a tree that consists of its root: most files have no other nodes.
+/// [`lookup`] in a tree that has no node but its root, as in most files.
 fn lookup_in_root(root: &[u8; ROOT_BYTES], logical: u32) -> Lookup {
     let count = node::count(root);
     let position = node::position(root, logical);
@@ -167,7 +168,7 @@ fn lookup_in_root(root: &[u8; ROOT_BYTES], logical: u32) -> Lookup {
     }
 }
 
-/// The holes between the extents of a tree that consists of its root; none for a deeper one.
+/// The holes between the extents of a tree that has no node but its root; none for a deeper tree.
 pub(crate) fn gaps_in_root(root: &[u8; ROOT_BYTES]) -> impl Iterator<Item = std::ops::Range<u32>> {
     let count = if node::depth(root) == 0 { node::count(root) } else { 0 };
     (1..count)
@@ -189,8 +190,8 @@ impl<N> HeldNodes<N> {
     }
 }
 
-/// Holds the nodes from the leaf for the block before `logical` to the last leaf; if there are more
-/// than `most` leaves, only the first ones.
+/// Holds the nodes from the leaf for the block before `logical` to the last leaf, but of no more
+/// than `most + 1` leaves.
 pub(crate) fn hold_from<S: TreeStore>(
     root: &[u8; ROOT_BYTES],
     store: &S,
@@ -201,7 +202,7 @@ pub(crate) fn hold_from<S: TreeStore>(
     let mut at = Some(logical.saturating_sub(1));
     while let Some(logical) = at.filter(|_| paths.len() <= most) {
         let path = Path::find(root, store, logical)?;
-        // Keys ascend in a sound tree. In a damaged one the walk just ends.
+        // Keys ascend in a sound tree. In a damaged one the walk ends where they do not.
         at = path.next_leaf_key(root).filter(|next| *next > logical);
         paths.push(path);
     }

@@ -2,11 +2,12 @@
 //!
 //! Data goes first, metadata second: a delayed block gets a claim, its data is written to the
 //! claimed clusters, and only then a handle marks the clusters, maps them and raises the size on
-//! disk. So nobody can ever read what was there before, and no handle is open during data I/O.
+//! disk. So nobody can ever read what the clusters held before, and no handle is open during data
+//! I/O.
 //!
-//! [`Files`] is the entry point: it finds the inode, takes its content lock, and has what needs no
-//! such lock. [`LockedFile`] is a file whose content lock is held. Each file of this folder has one
-//! block of either.
+//! [`Files`] is the entry point: it finds the inode and takes its content lock. It also has the
+//! operations that need no such lock. [`LockedFile`] is a file whose content lock is held. Each
+//! source file of this folder has at most one `impl` block of each.
 
 mod convert;
 mod direct;
@@ -50,7 +51,7 @@ pub(crate) struct Files {
     volume: Arc<Volume>,
     mapping: Arc<Mapping>,
     writing: Box<dyn Writing>,
-    /// The data that is on the device.
+    /// Reads and writes data on the device.
     store: DataStore,
     /// Memory for dirty data.
     buffers: Arc<BufferPool>,
@@ -78,8 +79,8 @@ impl Files {
         }
     }
 
-    /// Bytes of dirty data, and clusters that the allocator counts as reserved for it and its
-    /// mappings.
+    /// Bytes of dirty data, and the number of clusters that the allocator counts as reserved for
+    /// this data and its mappings.
     pub(crate) fn owed(&self) -> (u64, u64) {
         (self.dirty_bytes.load(Ordering::Relaxed), self.volume.space.delayed_clusters())
     }

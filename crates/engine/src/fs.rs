@@ -26,12 +26,12 @@ use blockyard_disk::Geometry;
 use blockyard_disk::superblock::Superblock;
 use std::sync::Arc;
 
-/// A mounted image. All operations take `&self`, from any thread; see the crate's text for the
-/// order of locks.
+/// An open file system. All operations take `&self`, from any thread; the [crate](crate)
+/// documentation has the order of locks.
 ///
 /// Close it with [`FileSystem::close`]. Dropping it does the same, but can report an error only to
-/// the log. An operation that panics makes it read-only: nothing of the unfinished transaction
-/// reaches the device.
+/// the log. An operation that panics makes the file system read-only: nothing of the unfinished
+/// transaction reaches the device.
 pub struct FileSystem {
     pub(crate) volume: Arc<Volume>,
     pub(crate) files: Arc<Files>,
@@ -46,11 +46,11 @@ pub struct FileSystem {
 pub struct Statistics {
     /// Bytes of a block.
     pub block_size: u32,
-    /// Blocks, except those that held the file system's own structures at mkfs time.
+    /// Blocks, without those that held the file system's own structures at mkfs time.
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks for unprivileged users.
+    /// Free blocks for unprivileged users: without those reserved for root.
     pub blocks_available: u64,
     /// Inodes.
     pub inodes: u64,
@@ -79,20 +79,20 @@ impl FileSystem {
         self.volume.is_read_only()
     }
 
-    /// Whether a failure made this instance read-only: memory may be ahead of the image.
+    /// Whether a failure made this instance read-only. Then memory may hold changes that the image
+    /// will never get.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.volume.has_failed()
     }
 
-    /// Does what [`OpenOptions::on_damage`] says for an operation that found that the image
-    /// violates the format ([`Error::Corrupt`](crate::Error::Corrupt)). Call it after the
-    /// operation.
+    /// Acts on damage as [`OpenOptions::on_damage`] says. Call this after an operation that
+    /// returned [`Error::Corrupt`](crate::Error::Corrupt).
     pub fn note_damage(&self, ctx: &OpContext) {
         self.volume.note_damage(ctx);
     }
 
-    /// The options it was opened with.
+    /// The options that this instance was opened with.
     #[must_use]
     pub fn options(&self) -> &OpenOptions {
         self.volume.options()

@@ -84,16 +84,17 @@ pub(crate) struct Inode {
     /// lock. A cluster is subtracted only after it was mapped; the release pairs with the reader's
     /// acquire, so the file never shows less space than it has data.
     delayed: AtomicU64,
-    /// Where it was read last.
+    /// Where the file was read last.
     pub(crate) read_ahead: ReadAhead,
     /// Data could not be written and nobody was told yet. Relaxed: a flag.
     pub(crate) lost_data: AtomicBool,
-    /// Open references; they keep an inode without links.
+    /// Open references, which keep an inode without links alive.
     pub(crate) opens: OpenCounts,
     /// When its data became dirty; see [`InodeTable::note_dirty_data`].
     pub(crate) dirty_since: DirtySince,
-    /// It was truncated to nothing. As in Linux its data is written back when a user closes it, so
-    /// that replacing a file by truncation leaves no empty file after a crash. Relaxed: a hint.
+    /// The file was truncated to nothing. As in Linux its data is written back when a user closes
+    /// it, so that replacing a file by truncation leaves no empty file after a crash. Relaxed: a
+    /// hint.
     pub(crate) written_at_close: AtomicBool,
     /// Accessed since the table's hand passed. Relaxed: a hint.
     touched: AtomicBool,
@@ -122,7 +123,7 @@ pub(crate) struct Inodes {
 /// What encoding an inode needs besides the inode.
 pub(crate) struct Encoding<'a> {
     pub(crate) checksums: &'a Checksums,
-    /// Whether `i_blocks` may be in blocks.
+    /// Whether `i_blocks` may count blocks instead of sectors.
     pub(crate) huge_file: bool,
     pub(crate) block_bits: u32,
     pub(crate) features: &'a NewFeatures,
@@ -141,7 +142,7 @@ pub(crate) struct InodeCore {
     pub(crate) size: u64,
     /// Allocated space in 512-byte sectors.
     pub(crate) sectors: u64,
-    /// Seed of the checksums of this inode's blocks.
+    /// Seed of the checksums of this inode's blocks; `None` without metadata_csum.
     pub(crate) seed: Option<u32>,
     /// The table block and the offset in it. Pinned while there is something to encode.
     table: Option<(Arc<Buffer>, usize)>,
@@ -164,7 +165,7 @@ impl Inode {
         self.number
     }
 
-    /// Tells it apart from earlier inodes with its number.
+    /// Tells this inode apart from earlier ones with the same number.
     pub(crate) const fn id(&self) -> InodeId {
         InodeId { number: self.number, generation: self.generation }
     }
@@ -300,8 +301,8 @@ impl Inode {
         self.epoch() != Epoch::NONE
     }
 
-    /// Copies the raw inode with its checksum to its table block, if it changed in `epoch`. The
-    /// table block keeps its content of that epoch for the commit, and the inode is put there too.
+    /// Copies the raw inode with its checksum to its table block, if it changed in `epoch`. If the
+    /// block's content of that epoch was set aside for the commit, the inode is copied there too.
     pub(crate) fn encode(&self, epoch: Epoch, encoding: &Encoding<'_>) {
         let mut core = self.core_mut_child();
         if self.epoch() == epoch {
@@ -386,7 +387,7 @@ impl InodeCore {
         if self.deleted { Err(Error::StaleInode(number)) } else { Ok(()) }
     }
 
-    /// Links.
+    /// The link count.
     pub(crate) fn links(&self) -> u16 {
         self.slot.raw().i_links_count.get()
     }
@@ -414,8 +415,8 @@ impl InodeCore {
         }
     }
 
-    /// Whether nothing known only here is left to do: an orphan record, a truncation to finish, a
-    /// deletion, a size that the disk does not know yet.
+    /// Whether the core holds nothing that must still be done: an orphan record to remove, a
+    /// truncation to finish, a deletion, or a size that the disk does not know yet.
     fn owes_nothing(&self) -> bool {
         let is_told = self.size <= self.slot.raw().size();
         self.orphan.is_none() && !self.unfinished && (is_told && self.links() > 0 || self.deleted)

@@ -1,9 +1,10 @@
-//! Identity of an inode: tells it apart from all others, including earlier ones with its number.
+//! The identity of an inode, which tells it apart from all others, also from earlier ones with the
+//! same number.
 
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 
-/// One inode: its number, and a generation that differs from those of earlier inodes with the
+/// One inode: its number, and a generation that differs from those of earlier inodes with the same
 /// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeId {
@@ -13,14 +14,14 @@ pub struct InodeId {
     pub generation: u32,
 }
 
-/// How an operation names an inode. By number alone: whichever inode has it now. By identity: the
-/// operation fails with [`Error::StaleInode`](crate::Error::StaleInode) once another inode has the
-/// number.
+/// How an operation names an inode. A number alone means whichever inode has it now. With a
+/// generation, the operation fails with [`Error::StaleInode`](crate::Error::StaleInode) once
+/// another inode has the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeRef {
     /// The number.
     pub number: InodeNr,
-    /// The generation that it must have.
+    /// The generation that it must have; `None` accepts any.
     pub generation: Option<u32>,
 }
 

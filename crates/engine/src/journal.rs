@@ -41,7 +41,7 @@ use log::Log;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The error that an aborted journal records: EIO, negative as Linux writes it.
+/// The error that an aborted journal records: EIO, which Linux writes as a negative number.
 const ERRNO: u32 = 5_u32.wrapping_neg();
 
 /// Where a journal writes.
@@ -67,9 +67,9 @@ pub(crate) struct LogJournal<B: Backend = Native> {
 /// Fewest blocks that a transaction may change: more than an operation that cannot be split needs.
 const TRANSACTION_MIN: usize = 64;
 
-/// How far the log is written before it starts over, in units of the largest next transaction.
-/// Larger values bring blocks home less often; smaller ones leave more of the log's area on its
-/// device untouched.
+/// How far the log is written before it starts over, in units of the largest next transaction; at
+/// least an eighth of the log. Larger values bring blocks home less often; smaller ones leave more
+/// of the log's area on its device untouched.
 const FAR: usize = 3;
 
 /// Bounds of a transaction.
@@ -91,7 +91,7 @@ struct RingState {
     head: u32,
     /// The next transaction to be written.
     next: TxnId,
-    /// Most blocks it may change.
+    /// Most blocks that transaction may change.
     blocks: usize,
     last_time: CommitTime,
     /// The transaction being written.

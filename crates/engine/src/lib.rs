@@ -25,8 +25,8 @@
 //! ```
 //!
 //! A thread takes locks in this order: inode content (directories and files, ascending numbers),
-//! handle, inode core, group, buffer. Nobody waits for a commit inside a handle. docs/locking.md
-//! has the whole table.
+//! handle, inode core, group, buffer. No thread waits for a commit while it holds a handle.
+//! docs/locking.md has the whole table.
 
 #![forbid(unsafe_code)]
 

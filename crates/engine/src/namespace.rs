@@ -1,7 +1,7 @@
 //! Operations on names.
 //!
-//! [`links`] counts names. The operations in [`operations`], [`rename`] and [`symlink`] lock, check
-//! and compose.
+//! [`links`] counts names. The operations in [`operations`], [`rename`], [`symlink`] and
+//! [`unnamed`] lock, check and compose.
 
 mod links;
 mod operations;

@@ -76,12 +76,11 @@ pub struct OpenOptions {
     pub policy: Policy,
     /// Whether the device has seek times. If so, the search begins linearly.
     pub rotational: bool,
-    /// Bytes of metadata to keep in memory, dirty blocks included. While a transaction that changes
-    /// directories of 256 blocks or more runs, and during the next one, the size of these
-    /// directories is added, up to three times as much.
+    /// Bytes of metadata to keep in memory, dirty blocks included. While a commit writes, copies of
+    /// blocks that change again come on top: at most three quarters of this.
     pub cache_bytes: usize,
-    /// Bytes for names of large directories and their inodes, which save lookups from reading
-    /// blocks. 0 keeps none.
+    /// Bytes for the dentry cache: the names in directories larger than a block, with their inode
+    /// numbers. It saves lookups from reading blocks. 0 keeps none.
     pub name_cache_bytes: usize,
     /// Bytes of file data that may be dirty. From half of it on, a heavy writer of one file is held
     /// up by writing that file back; at the limit every writer is.
@@ -96,7 +95,7 @@ pub struct OpenOptions {
     pub clean_data_bytes: usize,
     /// Age in seconds at which [`FileSystem::tick`] writes dirty data back.
     pub data_expires_seconds: u32,
-    /// Unused inodes to keep in memory.
+    /// Inodes to keep in memory. Those in use or not written yet may exceed this.
     pub inodes_max: usize,
     /// Handles on one CPU slot between two commit points. Clusters freed meanwhile stay pending.
     pub commit_point_handles: u64,
@@ -113,9 +112,9 @@ pub struct OpenOptions {
     /// Mount point, for the superblock (`s_last_mounted`, cut to 63 bytes); `None` keeps the old
     /// one.
     pub last_mounted: Option<Vec<u8>>,
-    /// Seed of the allocation policy's random choices.
+    /// Seed of the allocation policy's random choices and of inode generations.
     pub seed: u64,
-    /// Receives each decision of the block allocator.
+    /// Receives each decision of the block allocator; `None` records none.
     pub events: Option<Events>,
     /// What to do differently for an instrument that compares or tests.
     #[doc(hidden)]

@@ -1,10 +1,10 @@
 //! Orphans: inodes whose removal or truncation must survive a crash.
 //!
-//! Two kinds of inodes are recorded on disk: one that loses its last name while it is open, and a
-//! file that loses more blocks than one handle can free. The record is made in the transaction that
-//! makes the inode an orphan, and removed in the one that finishes it. Records go into the orphan
-//! file if the image has one with a free slot. Otherwise they go on the list that starts in the
-//! superblock and runs through `i_dtime`. Opening for writing finishes the recorded orphans;
+//! Two kinds of inodes are recorded on disk: one without a name, until it is deleted or named, and
+//! a file that loses more blocks than one handle can free. The record is made in the transaction
+//! that makes the inode an orphan, and removed in the one that finishes it. Records go into the
+//! orphan file if the image has one with a free slot. Otherwise they go on the list that starts in
+//! the superblock and runs through `i_dtime`. Opening for writing finishes the recorded orphans;
 //! read-only opens leave them.
 //!
 //! As in Linux, images without a journal keep no records: after a crash these could be wrong.
@@ -33,8 +33,8 @@ pub(crate) struct Orphans {
     file: Option<OrphanFile>,
 }
 
-/// An inode of the list. Both parts stay in memory while it is there: removing a neighbour changes
-/// its link.
+/// An inode of the list. Inode and table block stay in memory while the inode is in the list:
+/// removing a neighbour changes the inode's link.
 #[derive(Clone)]
 struct Listed {
     inode: Arc<Inode>,
@@ -52,8 +52,8 @@ impl Orphans {
         Self { kept, list: Mutex::new(rank::ORPHANS, List::default()), file: None }
     }
 
-    /// Takes over a record from the list of the image, those of older inodes first. `table` is the
-    /// inode's slot in its table.
+    /// Takes over a record from the list of the image. The caller begins with the oldest one.
+    /// `table` is the inode's slot in its table.
     pub(crate) fn note_listed(&self, inode: &Arc<Inode>, table: (Arc<Buffer>, usize)) {
         let entry = Listed { inode: Arc::clone(inode), table };
         let (key, _) = self.list.lock().push(inode.number(), entry);

@@ -20,7 +20,7 @@ impl RangeSet {
         self.ends.is_empty()
     }
 
-    /// The end of the range that contains a number.
+    /// The end of the range that contains a number; `None` if the set does not contain it.
     pub(crate) fn end_of(&self, number: u32) -> Option<u32> {
         self.ends.range(..=number).next_back().map(|(_, &end)| end).filter(|end| number < *end)
     }
@@ -31,7 +31,7 @@ impl RangeSet {
         !range.is_empty() && last.is_some_and(|(_, end)| *end > range.start)
     }
 
-    /// Its parts of a range, in ascending order.
+    /// The parts of a range that the set contains, in ascending order.
     pub(crate) fn within(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> {
         let before = self.ends.range(..range.start).next_back().filter(|(_, end)| **end > range.start);
         let inside = self.ends.range(range.clone());

@@ -52,7 +52,7 @@ pub enum Refusal {
         /// Blocks of the log.
         log: u32,
     },
-    /// The allocation policy belongs to a time without such images.
+    /// The image has features that are newer than the era of the allocation policy.
     #[error(transparent)]
     Policy(blockyard_alloc::policy::NotServed),
     /// The allocators reject these settings.
@@ -63,7 +63,7 @@ pub enum Refusal {
     Bitmap {
         /// The group.
         group: GroupNr,
-        /// The error of its source.
+        /// Why its source could not be read.
         why: String,
     },
 }

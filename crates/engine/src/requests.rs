@@ -20,7 +20,8 @@ use crate::pool::Pool;
 use page_cache::CachedFile;
 use std::ops::Range;
 
-/// Attempts of write-back to get the space reserved for it; others hold it only for a moment.
+/// Attempts of write-back to get the space reserved for it. Others hold that space only for a
+/// moment.
 const PATIENCE: u32 = 300;
 
 /// What a write reserves before it changes anything.
@@ -108,7 +109,8 @@ impl Pages {
         self.0.iter_mut().for_each(|cached| cached.folios.note_write(bytes.clone()));
     }
 
-    /// Makes the folio that a write of these bytes begins with. Returns where the write leaves it.
+    /// Makes the folio that a write of these bytes begins with. Returns the byte where the write
+    /// leaves that folio.
     pub(crate) fn next_end(&mut self, bytes: Range<u64>) -> u64 {
         let end = bytes.end;
         self.0.as_mut().map_or(end, |cached| cached.folios.next_end(bytes))
@@ -119,8 +121,8 @@ impl Pages {
         self.0.iter_mut().for_each(|cached| cached.folios.note_page(byte));
     }
 
-    /// Notes that a size or the end of a range lies at a byte. Inside a block, its page is loaded,
-    /// to zero a part of it.
+    /// Notes that a size or the end of a range lies at a byte. If that is inside a block, the
+    /// byte's page is loaded, so that a part of the block can be zeroed.
     pub(crate) fn note_edge(&mut self, byte: u64, block_bits: u32) {
         if !byte.is_multiple_of(1 << block_bits) {
             self.note_page(byte);

@@ -1,9 +1,9 @@
-//! Blocks and inode numbers from the allocator into the journaled bitmaps and back: the only place
-//! where the engine meets `alloc`.
+//! Blocks and inode numbers from the allocators into the journaled bitmaps and back. [`Space`] owns
+//! both allocators.
 //!
 //! The allocator makes a claim in core. Then the claim is marked in the on-disk bitmap inside a
-//! handle ([`Space::take`]), or released by dropping it. Freed clusters leave the on-disk bitmap at
-//! once, and the in-core one when the freeing transaction has committed.
+//! handle ([`Space::take`]), or released by dropping it. Freed clusters become free in the on-disk
+//! bitmap at once, and in core when the freeing transaction has committed.
 
 mod sources;
 
@@ -57,11 +57,11 @@ pub(crate) struct Wanted {
     pub(crate) writer_open: bool,
     pub(crate) kind: WantedFor,
     pub(crate) pool: Pool,
-    /// Exactly this length, without preallocation.
+    /// Whether to take exactly this length, without preallocation.
     pub(crate) exact: bool,
     /// Whether to try the goal block itself.
     pub(crate) try_goal: bool,
-    /// Blocks below 2^32 only.
+    /// Whether to take only blocks below 2^32.
     pub(crate) indirect: bool,
 }
 
@@ -163,7 +163,8 @@ impl Space {
         Ok(self.blocks.allocate(&wanted.request(ctx), space)?)
     }
 
-    /// Gives back a file's preallocations after its last writer has closed it.
+    /// Gives back a file's preallocations after its last writer has closed it, unless it has data
+    /// without blocks.
     pub(crate) fn last_writer_closed(&self, ctx: &OpContext, inode: &Inode) {
         let data = inode.write();
         if data.reserved_len() == 0 {
@@ -237,7 +238,7 @@ impl Space {
         Ok((first, handle.create(first, kind)))
     }
 
-    /// Frees a metadata block with its cluster: forgotten and revoked.
+    /// Forgets and revokes a metadata block, and frees its cluster.
     pub(crate) fn free_metadata_block(&self, handle: &Handle<'_>, block: BlockNr) -> Result<()> {
         handle.forget(block);
         let ratio = u64_from_u32(self.groups.geometry().cluster_ratio());

@@ -7,9 +7,9 @@
 //! to the next transaction. Only then does it encode and copy. A thread that changes something the
 //! commit has not copied yet makes the copy for it: see [`Epoch`].
 //!
-//! A *commit point* ends a transaction without writing to the device: every N handles, by the
-//! caller's clock, or on demand. It releases that transaction's frees to the allocator. Only an
-//! instance without a durable journal may have commit points that write nothing.
+//! A *commit point* ends a transaction: after every N handles of a CPU slot, by the callers' clock,
+//! or on demand. With a durable journal it is a commit. Without one the clock causes none, and a
+//! commit point writes nothing: it only releases the transaction's frees to the allocator.
 //!
 //! Order: inode lock, then handle, then mapping, group, buffer. Nobody waits for a commit inside a
 //! handle. Every operation is reserve, then apply: what can fail comes before the first change.
@@ -69,8 +69,7 @@ pub(crate) struct Transactions<B: Backend = Native> {
 
 /// What a transaction changed in the cache.
 pub(crate) struct Taken<B: Backend = Native> {
-    /// In ascending order of block. Held until readers can find the images: a buffer in use is not
-    /// evicted.
+    /// In no order. Held until readers can find the images: a buffer in use is not evicted.
     pub(crate) buffers: Vec<Arc<Buffer<B>>>,
     /// Sorted.
     pub(crate) revoked: Vec<BlockNr>,
@@ -143,8 +142,8 @@ impl<B: Backend> Transactions<B> {
         self.credits.reset();
     }
 
-    /// The last transaction that may have changed a block for which [`Buffer::changed_in`] returned
-    /// `epoch`. Call this afterwards.
+    /// The last transaction that may have changed a block for which [`Buffer::changed_in`] has just
+    /// returned `epoch`.
     pub(crate) fn last_to_change(&self, epoch: Epoch) -> TxnId {
         let (running, running_epoch) = self.now();
         if epoch == running_epoch { running } else { TxnId::new(self.written.load(Ordering::Acquire)) }

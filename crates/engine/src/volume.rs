@@ -55,10 +55,11 @@ pub(crate) struct Volume {
     /// When the running transaction began, in Unix seconds (an i64's bits). Relaxed: a threshold.
     started: AtomicU64,
     pub(crate) flushes: Arc<Flushes>,
-    /// The failure is recorded on the device. Relaxed: only the recording thread reads it.
+    /// A thread has recorded the failure on the device, or is about to. Relaxed: the swap lets only
+    /// one thread do it.
     failure_noted: AtomicBool,
-    /// An apply failed: nothing is written any more. Relaxed: a late reader writes into memory
-    /// only.
+    /// An operation failed or panicked midway, or found damage: nothing is written any more.
+    /// Relaxed: a late reader writes into memory only.
     failed: AtomicBool,
     /// Nobody else writes to the devices. Released last.
     _claims: Vec<Claim>,
@@ -133,7 +134,7 @@ impl Volume {
         Operation { volume: self, began_in_panic: std::thread::panicking() }
     }
 
-    /// The time of the last commit, for work without a caller's clock.
+    /// When the running transaction began: a time for work without a caller's clock.
     pub(crate) fn last_known_time(&self) -> Timestamp {
         Timestamp::from_seconds(self.started.load(Ordering::Relaxed).cast_signed())
     }
@@ -142,8 +143,8 @@ impl Volume {
         if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Handles the result of an operation's apply part: an error makes the instance read-only,
-    /// visibly.
+    /// Handles the result of an operation's apply part: returns it, and after an error the instance
+    /// is read-only.
     pub(crate) fn apply<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.fail();

@@ -42,7 +42,7 @@ pub enum XattrMode {
 
 /// Metadata blocks that a change touches.
 const CREDITS: usize = 12;
-/// Longest value.
+/// Longest value in bytes.
 const VALUE_MAX: usize = 65_536;
 /// Name prefixes whose values are access control lists.
 const ACLS: [u8; 2] = [ACCESS_LIST, DEFAULT_LIST];
@@ -59,8 +59,8 @@ const OPEN_PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 /// Longest name with its prefix: what the kernel's calls accept and list.
 const NAME_MAX: usize = 255;
 
-/// The index and the rest of an attribute's name, if Linux serves it. Of the system names these are
-/// only the two access control lists.
+/// The index and the rest of an attribute's name, if Linux serves it. Of the `system.` names, Linux
+/// serves only the two access control lists.
 fn attribute_name(name: &[u8]) -> Result<(u8, &[u8])> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Error::Range { what: "the attribute's name", bytes: name.len(), possible: "1 to 255" });
@@ -96,7 +96,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Whether an attribute and a mode already are as requested.
+    /// Whether the old attribute and the mode already are as requested.
     fn is_done(&self, old: Option<&Attribute>, mode: u16) -> bool {
         let is_same = match (&self.attribute, old) {
             (Some(new), Some(old)) => self.fresh.is_none() && new.value == old.value,
@@ -203,8 +203,8 @@ impl Xattrs {
     ) -> Result<()> {
         let owner = self.volume.inodes.inode(inode)?;
         if owner.core().map == InodeMap::FastSymlink {
-            // Its blocks must stay 0: otherwise e2fsck 1.47 takes the target for a block map.
-            // (Linux does it all the same.)
+            // `i_blocks` must stay 0: otherwise e2fsck 1.47 takes the target for a block map.
+            // (Linux adds the value's blocks all the same.)
             return Err(Error::AttributeRoom { bytes: bytes.len(), block: self.volume.block_size() });
         }
         let value = self.make_value(ctx, &owner, bytes)?;
@@ -278,7 +278,7 @@ impl Xattrs {
         }
         let mode_now = core.slot.raw().i_mode.get();
         if change.is_done(old.as_ref(), mode_now) {
-            // As in Linux (observed on 6.18), not even the change time.
+            // As in Linux (observed on 6.18), not even the change time changes.
             return Ok(Vec::new());
         }
         let Change { attribute: new, fresh, permissions } = change;
@@ -310,8 +310,8 @@ impl Xattrs {
         Ok(unused)
     }
 
-    /// Puts the new attribute in the inode if it fits there, else in the block. Returns the inode's
-    /// area.
+    /// Puts the new attribute, if there is one, in the inode if it fits there, else in the block.
+    /// Returns the inode's area.
     fn place_attribute(
         &self,
         core: &InodeCore,
@@ -343,8 +343,8 @@ impl Xattrs {
     }
 
     /// Stores the attributes of the block: in place, in a copy if others use it too, or nowhere if
-    /// there are none. Returns the values that nothing refers to any more. A block counts once for
-    /// each value in it.
+    /// there are none. Returns the values that nothing refers to any more. A block is one reference
+    /// to each value in it, however many inodes share the block.
     #[allow(clippy::too_many_arguments, reason = "what a change of the block needs")]
     fn store_block(
         &self,
@@ -369,7 +369,7 @@ impl Xattrs {
         let _released = self.reserve_attribute_block(handle, core)?;
         let fresh =
             if list.is_empty() { None } else { Some(self.new_attribute_block(ctx, handle, inode, list)?) };
-        // A new value is not held: it already has its reference.
+        // A new value is not in `held`: it gets its first reference from [`Self::adopt_value`].
         self.count_values(handle, held, values_of(list))?;
         let unused =
             if old.is_some() { self.release_attribute_block(handle, core, held)? } else { Vec::new() };

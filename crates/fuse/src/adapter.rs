@@ -62,7 +62,7 @@ pub(crate) struct Shared {
 }
 
 impl Adapter {
-    /// An adapter for a session with so many receiving threads.
+    /// An adapter for a session with `receivers` receiving threads.
     pub(crate) fn new(
         server: Arc<Server>,
         figures: Arc<Figures>,
@@ -431,10 +431,12 @@ impl Filesystem for Adapter {
                 Ok(written) => reply.written(written.len),
                 Err(error) => reply.error(errno(error)),
             }
-            // Only after the answer: the kernel may be about to forget the inode, waiting for this
-            // write, and the notification would wait for the kernel.
-            // Without room, the next write asks for the attributes and gets the error. Otherwise a
-            // program that only writes would never stop.
+            // The notification must come after the answer. The kernel may be about to forget the
+            // inode and wait for this write. Then the notification would wait for the kernel.
+            //
+            // After a cached write that found no room, the kernel asks for the attributes at the
+            // next write and passes the error on. Otherwise a program that only writes would never
+            // stop.
             let has_no_room = how.is_cached && written == Err(Errno::NOSPC);
             if how.drops_privileges || has_no_room || written.is_ok_and(|written| written.allocates) {
                 shared.attributes_changed(inode);

@@ -67,7 +67,7 @@ impl Drop for Busy<'_> {
 }
 
 impl Crew {
-    /// For so many receiving threads, at least 2.
+    /// A crew for `receivers` receiving threads, at least 2.
     pub(crate) fn new(receivers: usize) -> Self {
         Self::with_patience(receivers, IDLE)
     }
@@ -82,8 +82,8 @@ impl Crew {
         }))
     }
 
-    /// Whether the calling (receiving) thread may answer its request itself. It counts as busy
-    /// while the returned value lives.
+    /// Asks whether the calling (receiving) thread may answer its request itself. The thread counts
+    /// as busy while the returned value lives; `None` means that it must stay free to receive.
     pub(crate) fn busy(&self) -> Option<Busy<'_>> {
         let shared = &*self.0;
         if shared.busy.fetch_add(1, Ordering::Relaxed) < shared.busy_max {
@@ -161,8 +161,8 @@ impl Crew {
     }
 }
 
-/// Runs a job. A panic fails only this request: the file system has become read-only, and later
-/// requests are told so.
+/// Runs a job. A panic fails only this request. If it interrupted an operation of the file system,
+/// later changes fail, because the file system is read-only from then on.
 pub(crate) fn run(job: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a request panicked");

@@ -64,7 +64,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The names of their system calls, in the order of the kinds.
+    /// The names of the kinds in the order of [`Kind::index`]: mostly those of system calls.
     const NAMES: [&'static str; 26] = [
         "lookup",
         "forget",
@@ -126,7 +126,8 @@ impl Kind {
     }
 }
 
-/// Latency buckets: powers of two of nanoseconds.
+/// Latency buckets. Bucket `n` counts latencies from 2^(n-1) up to 2^n ns; the last one also counts
+/// all longer ones.
 const BUCKETS: usize = 40;
 /// Sets of counters, chosen by CPU slot.
 const SHARDS: usize = 8;
@@ -155,11 +156,11 @@ pub struct Figures {
 /// Figures of one kind of request.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Name of its system call.
+    /// Name of the kind, mostly that of its system call.
     pub name: &'static str,
-    /// How often it came.
+    /// Number of requests.
     pub count: u64,
-    /// Mean time.
+    /// Mean latency.
     pub mean: Duration,
     /// Upper bound of the median latency, as a power of two.
     pub median: Duration,
@@ -233,7 +234,7 @@ impl Figures {
     }
 }
 
-/// The power of two below which so many percent of the latencies are.
+/// The power of two, in nanoseconds, below which `percent` of the latencies lie.
 fn quantile(buckets: &[u64], percent: u64) -> Duration {
     let total: u64 = buckets.iter().sum();
     let wanted = (total * percent).div_ceil(100).max(1);

@@ -114,7 +114,7 @@ impl Handles {
         self.writers_of(inode).lock().contains_key(&inode.raw())
     }
 
-    /// Keeps for the next writer of an inode that a cached write found no room.
+    /// Records, for the next writer of an inode, that a cached write found no room.
     pub(crate) fn note_no_room(&self, inode: InodeNr) {
         if let Some(writing) = self.writers_of(inode).lock().get_mut(&inode.raw()) {
             writing.found_no_room = true;

@@ -2,15 +2,15 @@
 //!
 //! | part | what it is |
 //! |---|---|
-//! | [`Server`] | what a kernel asks, in types of our own, over [`blockyard::ByInode`]; works without a kernel too |
+//! | [`Server`] | answers requests through [`blockyard::ByInode`]; knows nothing of FUSE |
 //! | `adapter` | FUSE through the crate fuser; the only module that knows fuser |
 //! | [`Mount`] | opening, mounting, serving, and an orderly unmount |
 //! | [`Options`] | the mount options of `-o` |
 //! | [`Figures`] | counts and latencies of requests |
 //!
 //! The kernel may cache names and attributes for ever, because an open image has no other writer.
-//! It also caches what programs write and hands it over in large pieces (write-back cache). Each
-//! inode that the kernel knows is held by number and generation until the kernel forgets it.
+//! It also caches what programs write, and sends it in large pieces (write-back cache). Each inode
+//! that the kernel knows is held by number and generation until the kernel forgets it.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -51,7 +51,7 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
-    /// The trace cannot be written.
+    /// The trace file, or the thread that writes it, cannot be made.
     #[error("{}: {source}", path.display())]
     Trace {
         /// The file.
@@ -59,7 +59,7 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
-    /// The connection to the kernel broke.
+    /// The connection to the kernel broke, or no thread could be started to serve it.
     #[error("the connection to the kernel ended: {0}")]
     Connection(io::Error),
 }
@@ -73,7 +73,8 @@ pub struct Request {
     pub directory: PathBuf,
     /// The mount options.
     pub options: Options,
-    /// A file to which all requests are recorded as a trace.
+    /// The file in which all requests are recorded as a trace. An existing file is replaced. `None`
+    /// records nothing.
     pub record: Option<PathBuf>,
 }
 
@@ -158,7 +159,7 @@ impl Mount {
 }
 
 impl Serving {
-    /// Whether the mount has ended because it was unmounted.
+    /// Whether the mount has ended: it was unmounted, or the connection broke.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.thread.is_finished()
@@ -178,19 +179,19 @@ impl Serving {
 }
 
 impl Handle {
-    /// Where it is mounted.
+    /// The mount point, as an absolute path.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The server behind it.
+    /// The server that answers the mount's requests.
     #[must_use]
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Figures of all requests so far.
+    /// Counts and latencies of all requests so far.
     #[must_use]
     pub fn figures(&self) -> &Figures {
         &self.figures
@@ -212,7 +213,8 @@ impl Handle {
         Ok(rustix::mount::mount_remount(&*self.directory, flags, c"")?)
     }
 
-    /// A report for people: requests, memory, commits, and the allocator's counters.
+    /// A report for people: remembered inodes, open files, commits, the allocator's counters, and
+    /// requests.
     #[must_use]
     pub fn report(&self) -> String {
         let (nodes, files) = self.server.counts();
@@ -227,12 +229,12 @@ impl Handle {
         )
     }
 
-    /// Unmounts. A mount that is still in use is detached: its data is written back, and later
-    /// operations on it fail.
+    /// Unmounts. A mount that is still in use is detached, and its data is written back. After
+    /// [`Unmounted::InUse`], call [`Handle::close`] instead of waiting for the users. Their later
+    /// operations then fail.
     ///
     /// # Errors
-    /// It is not mounted, or the caller may not unmount it. [`Unmounted::InUse`] means that it is
-    /// still in use: do not wait for the users, but call [`Handle::close`].
+    /// Nothing is mounted there, or the caller may not unmount it.
     pub fn unmount(&self) -> io::Result<Unmounted> {
         let directory = &*self.directory;
         match rustix::mount::unmount(directory, UnmountFlags::empty()) {
@@ -247,15 +249,15 @@ impl Handle {
         Ok(Unmounted::InUse)
     }
 
-    /// Collects written data that the kernel still caches. If some cannot be written, its writers
-    /// have been told, and the unmount goes on.
+    /// Collects written data that the kernel still caches. If some cannot be written, the kernel
+    /// tells its writers, and the unmount goes on.
     fn take_written(&self, place: &File) {
         if let Err(error) = rustix::fs::syncfs(place.as_fd()) {
             tracing::warn!(directory = %self.directory.display(), %error, "some written data could not be kept");
         }
     }
 
-    /// For users other than root; fusermount3 runs as root.
+    /// Unmounts for users other than root, through fusermount3, which runs as root.
     fn unmount_helped(&self) -> io::Result<Unmounted> {
         let quiet = |arguments: &[&str]| {
             let mut command = std::process::Command::new("fusermount3");
@@ -290,7 +292,7 @@ impl Handle {
 /// How an unmount ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmounted {
-    /// Nobody used the mount.
+    /// The mount is gone, because nobody was using it.
     Whole,
     /// The mount is detached, but some of its files are still open.
     InUse,
@@ -330,7 +332,7 @@ fn connect(adapter: Adapter, request: &Request, handle: &Handle, receivers: usiz
         let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
         mount_as_root(&fuse, &source, handle, options)?;
         return adapter.connect(OwnedFd::from(fuse), receivers).inspect_err(|_| {
-            // Best effort: the kernel ends a mount whose connection is closed anyway.
+            // Best effort: without a connection, a mount that stays answers only ENOTCONN.
             let _ = rustix::mount::unmount(&*handle.directory, UnmountFlags::DETACH);
         });
     }

@@ -1,8 +1,9 @@
 //! The inodes that the kernel remembers.
 //!
-//! The kernel counts how often it was told of an inode, and keeps using its number until it has
-//! forgotten it as often. Our number is the inode's, except 1 for the root directory, as the
-//! protocol demands. Each remembered inode is held, so that its number is not reused:
+//! The kernel counts how often it was told of an inode. It may use the inode's number until it has
+//! forgotten the inode as often. This number is the one in the file system, except 1 for the root
+//! directory, as the protocol demands. Each remembered inode is held, so that its number is not
+//! reused:
 //!
 //! a number is in the table <=> the kernel was told of it more often than it forgot it.
 
@@ -27,7 +28,7 @@ impl NodeNr {
         if inode == InodeNr::ROOT { Self::ROOT } else { Self(u64::from(inode.raw())) }
     }
 
-    /// The inode's number.
+    /// The inode's number in the file system; `None` if it is too large for one.
     fn inode(self) -> Option<InodeNr> {
         match self {
             Self::ROOT => Some(InodeNr::ROOT),
@@ -81,7 +82,7 @@ impl Nodes {
         if id == self.root || self.count(id) {
             return Ok(());
         }
-        // Held before the lock is taken: no file system call happens under it.
+        // Held before the lock is taken, because no file system call may happen under the lock.
         let node = inodes.hold(id)?;
         let spare = {
             let mut shard = self.shard(id.number).lock();
@@ -125,7 +126,7 @@ impl Nodes {
             }
             shard.remove(&inode.raw())
         };
-        // Outside the lock, because this deletes an inode without names.
+        // Dropped outside the lock, because this deletes an inode without names.
         drop(gone);
         true
     }

@@ -20,7 +20,7 @@ pub enum OptionError {
         /// Why, or what to do.
         why: &'static str,
     },
-    /// No file system has the option.
+    /// Neither ext4 nor this mount has the option.
     #[error("unknown option {0}")]
     Unknown(String),
     /// The value is invalid.
@@ -39,7 +39,7 @@ pub enum OptionError {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "mount options are independent")]
 pub struct Options {
-    /// Nothing is changed.
+    /// The image is not changed. Its journal is recovered in memory.
     pub read_only: bool,
     /// Change the options of the existing mount.
     pub remount: bool,
@@ -49,15 +49,15 @@ pub struct Options {
     pub commit: Duration,
     /// The allocation policy: how blocks and inodes are chosen.
     pub policy: Policy,
-    /// Whether blocks are chosen when data is written back.
+    /// Whether blocks are chosen at write-back. Otherwise they are chosen at the write.
     pub delayed_allocation: bool,
     /// How the journal treats file data.
     pub data: DataMode,
     /// What to do when damage is found; `None` follows the superblock.
     pub errors: Option<ErrorPolicy>,
-    /// Users other than the one who mounts may use it.
+    /// Users other than the one who mounts may use the mount.
     pub allow_other: bool,
-    /// Byte of the file where the image begins.
+    /// Byte of the file where the image begins; `None` is 0.
     pub offset: Option<u64>,
     /// Device files can be opened.
     pub devices: bool,
@@ -180,8 +180,8 @@ const NO_CHANGE: &[&str] = &[
 ];
 
 impl Options {
-    /// Parses comma-separated lists, each continuing the one before. Of contradicting options the
-    /// last one counts.
+    /// Parses comma-separated lists, each continuing the one before. If options contradict each
+    /// other, the last one counts.
     ///
     /// # Errors
     /// Names the option that is refused.

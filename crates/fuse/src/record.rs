@@ -162,6 +162,7 @@ impl Event {
     }
 }
 
+/// An event with its outcome; `errno` is `None` if it succeeded.
 struct Sent {
     event: Event,
     errno: Option<i32>,
@@ -177,7 +178,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Records to a new file.
+    /// Records to a file. An existing file is replaced.
     pub(crate) fn new(path: &Path) -> io::Result<Self> {
         let out = BufWriter::with_capacity(1 << 20, File::create(path)?);
         let queue = Arc::new(Queue::new(WAITING_MAX));
@@ -193,7 +194,7 @@ impl Recorder {
         Ok(Self { began: Instant::now(), queue, thread: Some(thread) })
     }
 
-    /// Records what was requested at `came`, and how it ended.
+    /// Records what was requested at `came`, and how it ended: `errno` is `None` for success.
     pub(crate) fn note(&self, came: Instant, event: Event, errno: Option<i32>) {
         let at = came.saturating_duration_since(self.began);
         self.queue.push(Sent { event, errno, at, worker: CpuSlot::of_thread().raw() });

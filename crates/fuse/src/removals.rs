@@ -1,7 +1,7 @@
 //! Waiting for space that is about to become free.
 //!
-//! A removed file is freed only once the kernel forgets its inode, and the kernel says so later,
-//! when nobody waits for it. So an operation that finds no space shortly after a removal is tried
+//! A removed file is freed only once the kernel forgets its inode. The kernel does so later, and no
+//! request waits for that. So an operation that finds no space shortly after a removal is tried
 //! again a few times.
 
 use std::thread;
@@ -11,7 +11,7 @@ use blockyard_sync::{Atomic, AtomicU64, Ordering};
 
 use crate::errno::{Answer, Errno};
 
-/// How long after a removal its space may still be coming.
+/// How long after a removal its space may still become free.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 /// Pauses between attempts, in milliseconds.
 const PAUSES_MS: [u64; 5] = [1, 4, 16, 64, 250];
@@ -32,7 +32,8 @@ impl Removals {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// Records a removal, or the close of a file without a name.
+    /// Records a removal, a rename that may have replaced a file, or the close of a file without a
+    /// name.
     pub(crate) fn note(&self) {
         self.last.store(self.now(), Ordering::Relaxed);
     }
@@ -42,7 +43,8 @@ impl Removals {
         last > 0 && u128::from(self.now() - last) < ON_ITS_WAY.as_millis()
     }
 
-    /// Runs an operation that needs space. Repeats it if there was none and some may come.
+    /// Runs an operation that needs space. Repeats it if there is none and a recent removal may
+    /// still free some.
     pub(crate) fn with_space<T>(&self, mut attempt: impl FnMut() -> Answer<T>) -> Answer<T> {
         let mut done = attempt();
         for pause in PAUSES_MS {

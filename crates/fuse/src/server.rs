@@ -49,7 +49,7 @@ impl Caller {
 
 /// Answers the requests of a mounted file system.
 pub struct Server {
-    /// In the name of root.
+    /// The file system on behalf of root.
     fs: FileSystem,
     nodes: Nodes,
     handles: Handles,
@@ -80,8 +80,8 @@ impl Server {
         self.fs.with_context(Context::new().user(caller.uid, caller.gid))
     }
 
-    /// As [`Server::as_caller`], for files whose writes the kernel caches. It sets their times and
-    /// hands over the bytes later.
+    /// As [`Server::as_caller`], for files whose writes the kernel caches. The kernel sets the
+    /// times of these files and sends the bytes later.
     fn as_caching_caller(&self, caller: Caller) -> FileSystem {
         self.fs.with_context(Context::new().user(caller.uid, caller.gid).caches_writes(true))
     }
@@ -97,12 +97,13 @@ impl Server {
         Ok(found)
     }
 
-    /// Forgets an inode as often as the kernel has. Returns whether that was the last time.
+    /// Forgets `lookups` look-ups of an inode, as the kernel has. Returns whether those were the
+    /// last.
     pub fn forget(&self, node: NodeNr, lookups: u64) -> bool {
         self.nodes.forget(node, lookups)
     }
 
-    /// Sizes and counts.
+    /// Sizes and counts of the file system, as `statfs(2)` reports them.
     ///
     /// # Errors
     /// The file system was closed.
@@ -128,7 +129,7 @@ impl Server {
         (self.nodes.len(), self.handles.len())
     }
 
-    /// Releases everything open and remembered. No requests come after this.
+    /// Releases everything open and remembered, before the file system is closed.
     pub fn end(&self) {
         self.handles.clear();
         self.nodes.clear();

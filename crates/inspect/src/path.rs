@@ -1,9 +1,9 @@
 //! Paths: components separated by `/`, symbolic links followed inside the image.
 //!
-//! A path begins at the image's root whether it begins with `/` or not. Work is a queue of
-//! components; a link puts its target's components in front, at most [`SYMLINKS_MAX`] times. This
-//! is the one path walk: it works on any [`Tree`], so that a reader and a file system that is open
-//! for writing understand the same.
+//! A path begins at the image's root whether it begins with `/` or not. The walk takes components
+//! from a queue. A link puts its target's components in front, at most [`SYMLINKS_MAX`] times. This
+//! is the one path walk: it works on any [`Tree`], so that a path means the same to a reader and to
+//! a file system that is open for writing.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -169,27 +169,27 @@ pub fn names_directory(path: &[u8]) -> bool {
     path.ends_with(b"/") || path.ends_with(b"/.")
 }
 
-/// The last name of a path; nothing for the root.
+/// The last name of a path; `None` for the root.
 #[must_use]
 pub fn last_name(path: &[u8]) -> Option<&[u8]> {
     components(path).next_back()
 }
 
-/// Whether the last component of a path is `.`. It names a directory from inside, which is neither
-/// moved nor removed.
+/// Whether the last component of a path is `.`. Such a path names a directory from inside, and what
+/// it names cannot be moved or removed by it.
 #[must_use]
 pub fn ends_in_dot(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty()) == Some(b".")
 }
 
-/// A path without slashes at its end; the root is empty.
+/// A path without slashes at its end; empty for the root.
 #[must_use]
 pub fn trimmed(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     &path[..end]
 }
 
-/// `directory/name`.
+/// `directory/name`, with one slash between them.
 #[must_use]
 pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     [trimmed(directory), b"/", name].concat()

@@ -1,8 +1,8 @@
 //! A small read-only reader: what `stat`, `ls`, `cat` and `map` need, straight from verified `disk`
 //! types.
 //!
-//! It keeps no state but the superblock and a fixed number of cached metadata blocks, verifies
-//! every structure each time it reads it, and never replays a journal: an image that needs recovery
+//! It keeps no state but the superblock and a fixed number of cached metadata blocks, and verifies
+//! every structure each time it reads it. It never replays a journal: an image that needs recovery
 //! shows the state before the replay. Loops over disk data are bounded: trees by the depth in their
 //! nodes, block maps and directories by the number of blocks of the file system.
 
@@ -106,11 +106,11 @@ impl Reader {
             .map_err(|found| Error::from(found.in_block(number)))
     }
 
-    /// The verified inode of a number.
+    /// The inode with this number, verified.
     ///
     /// # Errors
-    /// [`Error::Device`]; [`Error::Disk`], also when the number is out of range or the inode not in
-    /// use.
+    /// [`Error::Device`]; [`Error::Disk`], also when the number is out of range or the inode is not
+    /// in use.
     pub fn inode(&self, number: InodeNr) -> Result<Inode> {
         let geometry = self.superblock.geometry();
         if number.raw() == 0 || number.raw() > geometry.inodes_count() {

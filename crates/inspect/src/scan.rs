@@ -26,7 +26,7 @@ pub struct ImageScan {
     pub runs: u64,
     /// Regular files with blocks.
     pub files: u64,
-    /// Their blocks.
+    /// Blocks of these files.
     pub blocks: u64,
     /// Groups that hold data of regular files.
     pub groups_touched: u64,
@@ -38,13 +38,13 @@ pub struct ImageScan {
     pub block_size: u64,
 }
 
-/// What to do beyond the usual.
+/// What a scan does beyond the usual.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScanOptions {
-    /// Also count free aligned chunks of so many bytes (`e2freefrag -c`).
+    /// Also counts free aligned chunks of so many bytes (`e2freefrag -c`).
     pub chunk_bytes: Option<u64>,
-    /// Read the bitmap of an image with clusters as e2freefrag 1.47 does: it divides by the cluster
-    /// size twice, and so reads only the first part of the bitmap.
+    /// Reads the bitmap of an image with clusters as e2freefrag 1.47 does. That divides by the
+    /// cluster size twice, and so reads only the first part of the bitmap.
     pub as_e2freefrag: bool,
 }
 
@@ -76,7 +76,7 @@ impl ImageScan {
         Self::empty(reader, free).filled(reader, divide_twice, visit)
     }
 
-    /// Filled with everything that the image has.
+    /// Counts everything in the image.
     fn filled<E: From<Error>>(
         mut self,
         reader: &Reader,
@@ -88,7 +88,7 @@ impl ImageScan {
         Ok(self)
     }
 
-    /// Nothing counted yet.
+    /// A scan that has counted nothing yet.
     fn empty(reader: &Reader, free: FreeSpace) -> Self {
         let geometry = *reader.superblock().geometry();
         let last = GroupNr::new(geometry.groups() - 1);
@@ -112,7 +112,7 @@ impl ImageScan {
         }
     }
 
-    /// Free runs of all groups, joined across their borders.
+    /// Counts the free runs of all groups, joined across group borders.
     fn free_space(&mut self, reader: &Reader, divide_twice: bool) -> Result<()> {
         let geometry = *reader.superblock().geometry();
         let ratio_bits = geometry.cluster_ratio_bits();
@@ -146,7 +146,8 @@ impl ImageScan {
         Ok(())
     }
 
-    /// Walks the tree, counting every name of every regular file.
+    /// Walks the tree. Counts every name of a regular file for `e4defrag`, and every file once for
+    /// the other figures.
     fn files<E: From<Error>>(&mut self, reader: &Reader, visit: &mut FileVisit<'_, E>) -> Result<(), E> {
         let geometry = *reader.superblock().geometry();
         let mut groups = BTreeSet::new();
@@ -213,7 +214,7 @@ impl ImageScan {
         if self.files == 0 { 0.0 } else { count_as_f64(self.runs) / count_as_f64(self.files) }
     }
 
-    /// Mean contiguous run in KiB; 0 without files.
+    /// Mean length of a contiguous run in KiB; 0 without files.
     #[must_use]
     pub fn mean_extent_kb(&self) -> f64 {
         if self.runs == 0 {
@@ -244,7 +245,7 @@ pub fn map_of_files(reader: &Reader) -> Result<AllocationMap> {
     Ok(scan.file_map)
 }
 
-/// Called with a name (its bytes), its inode, and the records of its content.
+/// Called with the path of a file, its inode, and the records of its content.
 pub type FileVisit<'a, E> = dyn FnMut(&[u8], &Inode, &[Record]) -> Result<(), E> + 'a;
 
 /// Empty totals of `e4defrag -c` for an image.
@@ -258,8 +259,8 @@ pub fn totals(reader: &Reader) -> DefragTotals {
     )
 }
 
-/// Calls `visit` for every name of every regular file below a directory that has content and space,
-/// in the order in which a walk of the mounted file system meets them.
+/// Calls `visit` for every name of every regular file with content ([`has_content`]) below
+/// `directory`, whose path is `path`. The order is that of a walk of the mounted file system.
 ///
 /// # Errors
 /// Errors of the device, for structures that fail a check, and what `visit` returns.
@@ -301,7 +302,8 @@ fn is_left_out(path: &[u8]) -> bool {
     path.starts_with(b"/lost+found")
 }
 
-/// Which files were read. A second look, by another name, finds the records that Linux remembers.
+/// Which files with several names were looked at. A second look, by another name, finds the records
+/// that Linux remembers.
 #[derive(Debug, Default)]
 pub struct Looked {
     linked: BTreeSet<InodeNr>,
@@ -337,7 +339,7 @@ pub fn has_content(inode: &Inode) -> bool {
 }
 
 /// The records that FIEMAP returns when a file is first looked at after a mount. Linux then maps
-/// extent by extent. The first extent of a tree node makes it remember the others of the node,
+/// extent by extent. With the first extent of a tree node, Linux remembers the others of the node,
 /// joined where they are contiguous and alike. (Later looks find more joined.) Block maps are cut
 /// at the reach of each indirect block. Content in the inode is one record without blocks.
 ///
@@ -349,7 +351,7 @@ pub fn records(reader: &Reader, inode: &Inode) -> Result<Vec<Record>> {
     }
     let mut records: Vec<Record> = Vec::new();
     let mut walk = reader.extents(inode);
-    // The node of the last record, and whether that record was the first of it.
+    // The node of the last extent, and whether that extent was the first of its node.
     let mut last: Option<(BlockNr, bool)> = None;
     while let Some(extent) = walk.next() {
         let extent = extent?;
@@ -375,7 +377,7 @@ pub fn records(reader: &Reader, inode: &Inode) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// The parts of a run that one indirect block (or the inode) maps.
+/// The parts of a run, each mapped by one indirect block or by the inode.
 fn cut_at_indirect_blocks(run: Record, block_size: usize) -> impl Iterator<Item = Record> {
     let reach = u64_from_usize(block_size / 4);
     let direct = u64_from_usize(blockyard_disk::indirect::DIRECT);

@@ -53,13 +53,13 @@ pub fn counted(count: u64, noun: &str) -> String {
     }
 }
 
-/// The largest unit of which there is at least one; the smallest without decimals.
+/// The value in the largest unit of which it has at least one. The smallest unit has no decimals.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     if value.is_nan() {
         return "-".to_owned();
     }
     let (mut value, mut at) = (value, 0);
-    // 999.6 would be printed as 1000.
+    // Without the 0.5, 999.6 would be printed as 1000.
     while value.abs() >= step - 0.5 && at + 1 < units.len() {
         value /= step;
         at += 1;
@@ -77,7 +77,7 @@ fn scaled(value: f64, step: f64, units: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// A table had `1.792 M` under KB.
+    /// A table once printed `1.792 M` in a column of KB.
     #[test]
     fn sizes_have_their_unit_as_a_word() {
         for (value, text) in [

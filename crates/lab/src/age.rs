@@ -85,7 +85,7 @@ impl Ageing {
     /// The same, but up to another share of the free space.
     ///
     /// # Errors
-    /// When it is not between 0 and 1.
+    /// When `utilisation` is not between 0 and 1.
     pub fn filled_to(self, utilisation: f64) -> Result<Self> {
         ensure!(utilisation > 0.0 && utilisation < 1.0, "files take between 0 and 100 % of the free space");
         let text = format!("{}:{}%", self.text, utilisation * 100.0);
@@ -197,7 +197,7 @@ mod tests {
             verdict.e2fsck(|path| Ok(device.save(path)?)).unwrap();
             assert!(verdict.is_clean(), "{name}: {}", verdict.text());
             assert!(deeds.of(What::Create) > 0 && deeds.files > 0, "{name}: {deeds:?}");
-            // Content is dropped: only metadata is stored.
+            // Content is zeroes: only metadata is stored.
             assert!(device.resident_bytes() < 64 * MIB, "{name}: {}", device.resident_bytes());
             let (again, _) = aged(&text, 2 * GIB, 0);
             let (mut one, mut other) = (vec![0; 1 << 20], vec![0; 1 << 20]);

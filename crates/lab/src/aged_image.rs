@@ -53,11 +53,11 @@ pub struct LifeRow {
     pub free_extents: u64,
     /// Average free extent in KiB (e2freefrag).
     pub avg_free_extent_kb: u64,
-    /// Fragmentation score (e4defrag -c); none without files.
+    /// Fragmentation score (e4defrag -c); `None` without files.
     pub score: Option<f64>,
     /// Wall-clock seconds of the ageing.
     pub seconds: f64,
-    /// MiB that the image takes in memory: metadata, since content is dropped.
+    /// MiB that the image takes in memory: metadata alone, because content is zeroes.
     pub kept_mib: f64,
 }
 

@@ -3,9 +3,9 @@
 //!
 //! One load, single-threaded and repeatable, runs under `linux-6.16`, under `linux-6.16` with each
 //! switch of the scalability series changed alone (with those it needs), under `linux-6.18` and
-//! under `yard`. Acquisitions are counted, not waits: many CPUs would queue on these locks. Lists
-//! of groups are under reader-writer locks; picking from them (as a reader) counts like changing
-//! them.
+//! under `yard`. Acquisitions are counted, not waits: one thread never waits, but many CPUs would
+//! queue on these locks. Lists of groups are under reader-writer locks; picking from them (as a
+//! reader) counts like changing them.
 
 use std::sync::Arc;
 

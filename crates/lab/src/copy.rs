@@ -1,8 +1,8 @@
 //! `lab run copy`: copies a tree over itself, again and again, and shows the allocation map after
 //! each copy.
 //!
-//! The published experiment copied 182,515 files of 27 GiB three times over themselves. Here one
-//! process copies a tree of the same shape ([`tree`]). The first copy creates directories and
+//! The published experiment copied 182,515 files, 27 GiB in all, three times. Here one process
+//! copies a tree of the same shape ([`tree`]). The first copy creates directories and
 //! files. Each further one truncates and rewrites every file in place, as `cp -r` does over an
 //! existing tree. Space freed by truncation can be reused only after the next commit, which is why
 //! the files move. Write-back runs as under Linux: by amount of dirty data, and at close for a file
@@ -71,7 +71,7 @@ pub struct CopyPlan {
     pub rotational: bool,
     /// Ageings to measure one after the other, in addition to fresh images.
     pub aged: Vec<Ageing>,
-    /// How it is copied.
+    /// How the tree is copied.
     pub manner: Manner,
     /// Whether to repeat everything in other manners.
     pub sensitivity: bool,
@@ -102,19 +102,19 @@ pub struct CopyRow {
     pub boundaries: u64,
     /// Groups without a used square.
     pub empty_groups: u64,
-    /// Jaccard index of the squares used by files after this copy and after the one before; none
+    /// Jaccard index of the squares used by files after this copy and after the one before; `None`
     /// for the first.
     pub overlap_previous: Option<f64>,
     /// Share (0..=1) of the free blocks that are in runs of at least [`LONG_RUN`].
     pub free_share_long_runs: f64,
-    /// Median over returns to a group of the MiB allocated elsewhere since it was last used; none
+    /// Median over returns to a group of the MiB allocated elsewhere since it was last used; `None`
     /// without returns.
     pub reuse_interval_mib_p50: Option<f64>,
-    /// Mean over the reused groups of each group's mean interval in MiB; none without returns.
+    /// Mean over the reused groups of each group's mean interval in MiB; `None` without returns.
     pub reuse_interval_mib_group_mean: Option<f64>,
     /// Returns to a group.
     pub reuses: u64,
-    /// Mean number of extents a file.
+    /// Mean number of extents of a file.
     pub extents_per_file: f64,
     /// Mean extent in KiB.
     pub mean_extent_kb: f64,
@@ -122,9 +122,9 @@ pub struct CopyRow {
     pub free_extents: u64,
     /// Average free extent in KiB (e2freefrag).
     pub avg_free_extent_kb: u64,
-    /// Fragmentation score (e4defrag -c); none without files.
+    /// Fragmentation score (e4defrag -c); `None` without files.
     pub score: Option<f64>,
-    /// Mean number of groups that a transaction allocated data in; none without transactions.
+    /// Mean number of groups that a transaction allocated data in; `None` without transactions.
     #[serde(default)]
     pub groups_per_transaction: Option<f64>,
     /// Entropy of the bytes written to each MiB since the copies began, as a share of its maximum.
@@ -133,7 +133,7 @@ pub struct CopyRow {
     /// Gini coefficient of the same bytes: 0 is even.
     #[serde(default)]
     pub write_gini: f64,
-    /// Devices that are told of free space never, after each commit, or after each copy.
+    /// Three devices: told of free space never, after each commit, and after each copy.
     #[serde(default)]
     pub discard: Vec<Told>,
     /// Reading files back, walking the tree, and checking, on modelled devices.
@@ -166,7 +166,8 @@ pub struct CopyOutcome {
 
 impl CopyPlan {
     /// A plan of three copies on an image in memory. The tree fills it to the published share (27
-    /// GiB on 818 groups of 128 MiB), with as many commits a copy as in the published experiment.
+    /// GiB on 818 groups of 128 MiB), with as many commits per copy as in the published
+    /// experiment.
     #[must_use]
     pub fn published(policies: Vec<String>, tree: Tree, seed: u64) -> Self {
         let groups = (tree.bytes() * 818 / (27 * GIB)).max(8);
@@ -185,7 +186,7 @@ impl CopyPlan {
         }
     }
 
-    /// A warning if the tree is too small for its map to show much.
+    /// A warning if the tree is too small for its map to show much; `None` otherwise.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
         let groups = self.tree.bytes() * 818 / (27 * GIB);
@@ -237,7 +238,8 @@ impl CopyPlan {
         self.check_ageings()
     }
 
-    /// An ageing that may fill less than it says would leave the same image as another one.
+    /// Refuses an ageing to a share that leaves no room for the copies. It would fill less than it
+    /// says, and so leave the same image as another one.
     fn check_ageings(&self) -> Result<()> {
         let Some(bytes) = self.image.memory_bytes() else { return Ok(()) };
         let needed = count_as_f64(self.room()) / count_as_f64(bytes);
@@ -328,7 +330,7 @@ struct Arm<'a> {
 }
 
 impl Arm<'_> {
-    /// What tells it apart from others.
+    /// What tells the arm apart from others.
     fn label(&self) -> String {
         let mut label = self.name.to_owned();
         for more in [self.variant.to_owned(), self.aged.map_or(String::new(), ToString::to_string)] {

@@ -9,7 +9,7 @@
 //! cut themselves, and recovered again.
 //!
 //! Key decision: a state is named by its number in a fixed enumeration, so workload, seed and
-//! number reproduce it. Each image is built from the one before it, and none is built twice.
+//! number reproduce it. Each image is built from the one before it, and none is judged twice.
 
 mod facts;
 mod image;
@@ -44,25 +44,26 @@ pub struct Plan {
     pub workloads: Vec<String>,
     /// Block sizes in bytes, powers of two from 1024 to 65536. Each workload runs on each of them.
     pub block_sizes: Vec<u32>,
-    /// Distinct states over all workloads and block sizes.
+    /// Number of distinct states to judge, over all workloads and block sizes.
     pub states: usize,
     /// Seed of the workloads and of the sample.
     pub seed: u64,
-    /// Name of a rule of durability for the engine to break, to check that it is detected.
+    /// Name of a rule of durability for the engine to break, to check that this is detected; `None`
+    /// to break none.
     pub mutant: Option<String>,
     /// Number of threads that judge.
     pub jobs: usize,
-    /// Cut the recovery of one in this many states, too; 0 for none.
+    /// The recovery of one in this many states is cut, too; 0 for none.
     pub recovery_cuts: usize,
-    /// Ends a workload at its first failure.
+    /// Ends the run at its first failure.
     pub stop_at_first: bool,
-    /// Judges only the state of this number, of the one workload and block size.
+    /// Judges only the state of this number, of the one workload and block size; `None`: a sample.
     pub only: Option<usize>,
-    /// A directory for the images of failures.
+    /// A directory for the images of failures; `None`: they are not kept.
     pub keep: Option<PathBuf>,
     /// Uses only our own recovery and checker.
     pub ours_only: bool,
-    /// Directory for images while they are judged; none: `/dev/shm`, so in memory, if it exists.
+    /// Directory for images while they are judged; `None`: `/dev/shm`, so in memory, if it exists.
     pub scratch: Option<PathBuf>,
 }
 
@@ -111,7 +112,7 @@ pub struct Failure {
     pub judge: String,
     /// What it found.
     pub found: String,
-    /// The command that reproduces it.
+    /// The command that reproduces it, if the workload repeats.
     pub repeat: String,
 }
 
@@ -172,8 +173,8 @@ impl Plan {
     }
 }
 
-/// Runs the plan. `progress` is called before each workload; `done` gets each row as soon as it is
-/// ready.
+/// Runs the plan. `progress` is called before each row with its number (from 1) and workload.
+/// `done` gets each row as soon as it is ready.
 ///
 /// # Errors
 /// Those of [`Plan::check`], of the engine while a workload runs, and of the judges' tools. A state

@@ -26,10 +26,10 @@ pub struct DeviceModel {
 }
 
 impl DeviceModel {
-    /// The text of a model: the file of that name, or the library's model.
+    /// The text of a model: the library's model of that name, or else the file.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is neither.
     pub fn text(name: &str) -> Result<String> {
         let long = SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| long);
         if let Some((_, text)) = MODELS.iter().find(|(known, _)| *known == long) {

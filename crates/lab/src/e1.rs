@@ -86,8 +86,8 @@ fn contention(rows: &[&Row]) -> Table {
     table
 }
 
-/// The same as a chart: the rate of each worker as a share of that of one worker alone, published
-/// and ours.
+/// The contention table as a chart: the rate of each worker as a share of that of one worker alone,
+/// published and ours.
 pub(crate) fn chart(rows: &[Row]) -> Chart {
     let rows: Vec<&Row> = rows
         .iter()
@@ -248,8 +248,8 @@ mod tests {
     fn rows() -> Vec<Row> {
         let mut rows = Vec::new();
         for (number, arm) in (1..).zip(ARMS) {
-            // One of two workers has a quarter of the rate under the base, and half after the
-            // series.
+            // Each of two workers has a quarter of the rate of one alone before the series, half of
+            // it after.
             let share = if number <= 2 { 0.25 } else { 0.5 };
             let alone = 1000.0 * f64::from(number);
             rows.push(row(arm, 1, alone));

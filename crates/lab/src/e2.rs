@@ -20,8 +20,8 @@ const JOBS: [&str; 3] = ["seqwrite", "smallfiles", "allocstress"];
 /// The published names and their policies here.
 const POLICIES: [(&str, &str); 2] = [("regular", "linux-6.18"), ("rralloc", "rralloc-v2")];
 
-/// The arms that the reviewers of that discussion asked for, with their names for them. They run on
-/// modelled devices.
+/// The arms that the reviewers of the round-robin patches asked for, with the reviewers' names for
+/// them. They run on modelled devices.
 const ARMS: [&str; 8] = [
     // Stock, in both scan modes.
     "linux-6.18:scan=linear",
@@ -34,13 +34,13 @@ const ARMS: [&str; 8] = [
     "rralloc-v3-regular",
     // V2; round robin in V3 is the same.
     "rralloc-v2",
-    // The same from separate parts.
+    // Round robin from separate parts.
     "rralloc",
     // Ours.
     "yard",
 ];
-/// Operations of each worker on a modelled device at scale 1. Each file is written once: its size
-/// divided by that of an operation.
+/// Operations of each worker on a modelled device, if no number is given. Each file is written
+/// once: its size divided by that of an operation.
 fn operations(workload: &Workload) -> u64 {
     match workload {
         Workload::Fio(job) => (job.size / job.block).max(1),

@@ -1,5 +1,5 @@
-//! `lab run e3`: how many metadata reads and how much time clusters save, the published bigalloc
-//! experiment of 2011.
+//! `lab run e3`, the published bigalloc experiment of 2011: how many metadata reads and how much
+//! time clusters save.
 //!
 //! A file server keeps large preallocated files. Its memory is short, so the metadata that a call
 //! needs is seldom cached. Here such a server ([`server`]) works on a file system in memory. What
@@ -28,12 +28,12 @@ use server::{Measured as Call, Server};
 
 pub use crate::metered::MetadataReads;
 
-/// Cluster sizes in KiB in the order of the published columns; none means a file system without
+/// Cluster sizes in KiB in the order of the published columns; `None` is a file system without
 /// clusters.
 pub const CLUSTERS: [Option<u32>; 4] = [None, Some(64), Some(256), Some(1024)];
 /// Size of the image at scale 1.
 const IMAGE_BYTES: u64 = 1024 * GIB;
-/// Calls that take longer are counted.
+/// Calls that take this many milliseconds or more are counted.
 const LONG_MS: u128 = 100;
 
 /// The server's memory and load.
@@ -41,9 +41,9 @@ const LONG_MS: u128 = 100;
 pub struct Memory {
     /// Pages of metadata that fit in memory, at scale 1.
     pub pages: u64,
-    /// Fallocates and truncates after which all of them are lost, at scale 1.
+    /// Number of fallocates and truncates after which all pages are lost, at scale 1.
     pub spike_every: u64,
-    /// Share of the free space that files take.
+    /// Share (0..=1) of the free space that files take.
     pub fill: f64,
     /// Calls a second, of all kinds.
     pub calls_per_s: f64,
@@ -120,7 +120,7 @@ pub struct ClusterRow {
     /// What differs from the calibration; empty if nothing does.
     #[serde(default)]
     pub variant: String,
-    /// Cluster size in KiB; none without clusters.
+    /// Cluster size in KiB; `None` without clusters.
     pub cluster_kb: Option<u32>,
     /// The kind of call: fallocate, truncate, read, write.
     pub op: String,
@@ -136,9 +136,9 @@ pub struct ClusterRow {
     pub meta_reads_mean: f64,
     /// Most such reads in one call.
     pub meta_reads_max: u64,
-    /// Share (0..=1) of the calls that took over 100 ms.
+    /// Share (0..=1) of the calls that took 100 ms or more.
     pub share_over_100ms: f64,
-    /// All metadata reads by kind.
+    /// All such reads by kind.
     pub meta_reads: MetadataReads,
     /// Mean pieces of content in a call; 0 for calls without content.
     pub pieces_mean: f64,
@@ -182,7 +182,7 @@ pub struct ClusterCell<'p> {
 }
 
 impl ClusterPlan {
-    /// A warning if nearly nothing is read, because there are few bitmaps.
+    /// A warning if nearly nothing is read, because there are few bitmaps; `None` otherwise.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
         let groups = self.image_bytes() / (128 * MIB);
@@ -270,7 +270,7 @@ impl ClusterPlan {
     }
 }
 
-/// Runs every cluster size; `progress` is called before each.
+/// Runs every cell. `progress` is called before each with its number (from 1) and name.
 ///
 /// # Errors
 /// Those of [`ClusterPlan::check`], and of the file system.

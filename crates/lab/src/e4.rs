@@ -1,5 +1,5 @@
-//! `lab run e4`: how long e2fsck takes for the layouts of ext3 and ext4, the published comparison
-//! of 2009.
+//! `lab run e4`, the published comparison of 2009: how long e2fsck takes for the layouts of ext3
+//! and ext4.
 //!
 //! A tree of the published shape (files, directories, symbolic and hard links, blocks and inodes
 //! used) is copied to a file system of each kind, directory by directory as rsync does. e2fsck then
@@ -53,7 +53,7 @@ pub struct Kind {
     rotational: bool,
 }
 
-/// The published columns, and the chosen policy in both ways.
+/// The published columns, and the chosen policy with and without a linear prefix.
 const KINDS: [Kind; 5] = [
     Kind { name: "ext3", policy: Some("ext3"), rotational: true },
     Kind { name: "ext4-2008", policy: Some("ext4-2008"), rotational: true },
@@ -66,13 +66,13 @@ const GENERATOR: u32 = 1;
 const RECEIVER: u32 = 2;
 /// Size of the published journal in MiB.
 const JOURNAL_MIB: u32 = 128;
-/// Passes of e2fsck. The last row of figures is their sum.
+/// Passes of e2fsck. Tables have one more row, for the whole run.
 pub const PASSES: usize = 5;
 /// Inodes of the published file system.
 const INODES: u64 = 2_097_152;
-/// Blocks used in it.
+/// Blocks used in the published file system.
 const BLOCKS_USED: u64 = 4_388_697;
-/// Its size.
+/// Size of the published file system in bytes.
 const IMAGE_BYTES: u64 = 32 * GIB;
 /// Bytes of one write.
 const WRITE_BYTES: u64 = 128 << 10;
@@ -86,8 +86,8 @@ pub struct PassPlan {
     pub scale: f64,
     /// Seed.
     pub seed: u64,
-    /// Whether the allocator assumes a device with seek times under the chosen policy; `None`: once
-    /// each.
+    /// Whether the allocator assumes a device with seek times under the chosen policy; `None`: one
+    /// file system each way.
     pub rotational: Option<bool>,
     /// Ageings to measure one after the other, in addition to fresh images.
     pub aged: Vec<Ageing>,
@@ -126,7 +126,7 @@ pub struct PassRow {
     pub scale: f64,
     /// The five passes.
     pub passes: Vec<Pass>,
-    /// Their sum.
+    /// The whole run, as e2fsck reports it.
     pub total: Pass,
     /// What e2fsck counts: label and figure, in its order.
     #[serde(default)]
@@ -153,7 +153,7 @@ impl crate::figures::states::Stated for PassRow {
 #[derive(Serialize, Deserialize)]
 struct Measured {
     rows: Vec<PassRow>,
-    /// What e2fsck read; none if that could not be seen.
+    /// What e2fsck read; `None` if that could not be seen.
     reads: Option<PassReads>,
     verdict: Verdict,
 }
@@ -168,7 +168,7 @@ impl crate::folder::ledger::Cell for Measured {
 }
 
 impl PassPlan {
-    /// A warning if e2fsck's rounding to whole megabytes hides the differences.
+    /// A warning if e2fsck's rounding to whole megabytes hides the differences; `None` otherwise.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
         (self.scale < 0.1).then(|| {
@@ -222,7 +222,8 @@ impl PassPlan {
         states.flat_map(|aged| self.kinds().into_iter().map(move |kind| (aged, kind))).collect()
     }
 
-    /// Bytes that the published files take. An aged image must have this much free.
+    /// Bytes that the published files take at this scale, and some room. An aged image must have
+    /// this much free.
     fn room(&self) -> u64 {
         self.scaled(BLOCKS_USED * 4096) / 20 * 21 + 16 * MIB
     }
@@ -240,7 +241,7 @@ impl PassPlan {
     }
 }
 
-/// Runs every kind; `progress` is called before each.
+/// Runs every cell. `progress` is called before each with its number (from 1) and name.
 ///
 /// # Errors
 /// Those of [`PassPlan::check`], of the file system, and when e2fsck is not installed or finds

@@ -18,9 +18,10 @@ pub enum Experiment {
     Series,
     /// E1 patch by patch, in virtual time.
     Patches,
-    /// E2: round-robin allocation (February 2026), its three fio jobs. Its maps are `lab run copy`.
+    /// E2: the three fio jobs of round-robin allocation (February 2026). `lab run copy` makes its
+    /// maps.
     Rotation,
-    /// Everything that `yard` is judged by, compared with the others.
+    /// `yard` compared with other policies, by every figure that it is judged by.
     Yard,
 }
 
@@ -28,7 +29,7 @@ impl Experiment {
     /// Names on the command line.
     pub const NAMES: [&str; 4] = ["e1", "e1-patches", "e2", "yard"];
 
-    /// The experiment of that name.
+    /// The experiment of that name; `None` if there is none.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
@@ -123,13 +124,14 @@ mod tests {
         &table.rows[row][column]
     }
 
-    /// Published rows and columns in their order, ours filled in.
+    /// The tables keep the published rows and columns in their order and add ours.
     #[test]
     fn e1_has_the_published_rows_and_columns() {
         let tables = Experiment::Series.tables(&rows(Experiment::Series));
         let [contention, series, append, predicted @ ..] = &tables[..] else { panic!("three tables") };
         assert_eq!(predicted.len(), 5);
-        // Nothing was published for two workers, fewer than all CPUs, so there is no ratio.
+        // One and two workers are fewer than all CPUs, so the table of all CPUs has no figure of
+        // ours.
         assert_eq!(predicted[0].heads, ["workers", "1", "2"]);
         assert!(predicted[0].rows[9][1..].iter().all(|cell| cell.parse::<f64>().is_ok()));
         assert_eq!(predicted[1].rows[2][..4], ["2 x AMD 9654, 96 workers", "0", "3450", "-"]);
@@ -179,8 +181,8 @@ mod tests {
         assert_eq!(tables[0].rows.len(), 30);
         assert_eq!(cell(&tables[0], 0, "of base"), "1.00");
         assert_eq!(cell(&tables[0], 15, "of whole"), "1.00");
-        // One patch after another, on both machines and in both scan modes. Nothing was published
-        // for four workers.
+        // One patch after another, on both machines and in both scan modes. The published figures
+        // are not of four workers but of all CPUs.
         assert_eq!((tables[1].rows.len(), tables[1].heads.len()), (9, 13));
         assert!(tables[1].rows.iter().all(|row| row[2].parse::<f64>().is_ok() && row[11] != "-"));
         // Patch 11 shows where scanning is switched.
@@ -222,7 +224,7 @@ mod tests {
         assert!(Experiment::Rotation.plans(&own).iter().all(|plan| plan.policies == ["yard"]));
     }
 
-    /// `--policy` adds arms to the series, and names those that yard is compared with.
+    /// For the series, `--policy` adds arms. For `yard`, it names the arms to compare with.
     #[test]
     fn policies_of_choice_have_a_place_in_every_experiment() {
         let arms = vec!["rralloc-v2".to_owned(), "yard".to_owned()];

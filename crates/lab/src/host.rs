@@ -1,4 +1,4 @@
-//! A host in front of a disk: which of a program's reads get past its cache.
+//! A host in front of a disk: which of a program's reads get past the host's cache.
 
 use std::collections::HashSet;
 
@@ -6,11 +6,11 @@ use blockyard_device::modelled::Request;
 
 /// Size of a page of the cache in bytes.
 const PAGE: u64 = 4096;
-/// Bytes that are read at once at most: the read-ahead.
+/// Most bytes that are read at once: the read-ahead.
 const READ_AHEAD: u64 = 128 << 10;
 
-/// The pages in the host's cache. Nothing is evicted: this is for programs that read less than its
-/// memory.
+/// The pages in the host's cache. Nothing is evicted: this is for programs that read less than fits
+/// in the host's memory.
 #[derive(Default)]
 pub(crate) struct Host {
     cached: HashSet<u64>,

@@ -7,7 +7,7 @@
 //! - *Locks*: how often one worker's operation takes each lock that others could want, counted by
 //!   the ranks that debug builds check.
 //! - *Sharing*: threads that each create a file, write 4 KiB and fsync, on a device whose flush
-//!   takes time. Compares commits a second with fsyncs a second.
+//!   takes time. The table compares commits a second with fsyncs a second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Plan {
     pub repeat: u32,
     /// Threads of the third table.
     pub threads: Vec<u32>,
-    /// Files that each thread syncs.
+    /// Number of files that each thread syncs.
     pub fsyncs: u32,
     /// Durations of a flush in microseconds.
     pub flush_us: Vec<u64>,
@@ -248,7 +248,7 @@ fn locks(plan: &Plan, policy: Policy) -> Result<Vec<LockRow>> {
     Ok(rows.filter(|row| row.off + row.on > 0.0).collect())
 }
 
-/// Whom a lock excludes.
+/// What a lock covers: it keeps out other users of that.
 fn covers(lock: &str) -> &'static str {
     match lock {
         "INODE" | "INODE_SHAPE" | "MAPPING" | "WAITING_DATA" | "PREALLOC_INODE" => "one file",
@@ -502,7 +502,7 @@ mod tests {
         assert_eq!(tables[2].rows, [["16", "1000", "160", "20", "41", "3200", "400", "8.0"]]);
     }
 
-    /// Quotients of measured figures are the only ones that can be checked without a clock.
+    /// Of measured figures, only quotients can be checked without a clock.
     #[test]
     fn quotients_are_those_of_their_own_figures() {
         let outcome =
@@ -518,8 +518,8 @@ mod tests {
             (sharing.fsyncs_per_s / sharing.commits_per_s - fsyncs / commits).abs() < 1e-9,
             "{sharing:?}"
         );
-        // 4000 operations are 31 times 129: a full file and its truncation. Each allocation and
-        // free takes a group lock.
+        // 4000 operations are 31 times 129, a full file and its truncation, and one more. Each
+        // allocation and free takes a group lock.
         let group = outcome.locks.iter().find(|row| row.lock == "GROUP").unwrap();
         assert!(group.off > 0.5 && group.off < 10.0, "an operation, not all of them: {group:?}");
     }

@@ -79,14 +79,14 @@ pub struct Machine {
     pub hand_over_ns: u64,
     /// Interval between clock interrupts, in nanoseconds; 0 for none.
     pub tick_every_ns: u64,
-    /// Time lost at each of them, in nanoseconds.
+    /// Time lost at each clock interrupt, in nanoseconds.
     pub tick_costs_ns: u64,
     /// Costs of holding locks.
     pub sections: Vec<Held>,
     /// What surrounds an allocation (system call, handle, extent tree), in nanoseconds for each
     /// operation.
     pub operation_ns: u64,
-    /// How much an operation's time may deviate from that to either side, in per cent.
+    /// How much an operation's time may deviate from `operation_ns` to either side, in per cent.
     pub operation_varies_percent: u32,
     /// Changes by each operation to the one line that all operations of a file system share.
     pub shared_accesses: u32,
@@ -106,7 +106,8 @@ impl Machine {
     /// Names of the built-in machines.
     pub const NAMES: [&str; 2] = ["kunpeng-920", "amd-9654-x2"];
 
-    /// Opens a built-in machine, or else a file.
+    /// Opens a built-in machine, or else a file. `:spread` after the name selects
+    /// [`Placement::Spread`].
     ///
     /// # Errors
     /// When it is neither, or is inconsistent.

@@ -3,8 +3,8 @@
 //!
 //! The most recently used pages are cached, up to a given number. A read of any other page is
 //! counted by its kind. Writes of more than a page are content and are not cached. The group
-//! descriptors tell bitmaps, descriptors and inode tables; the first bytes of a block tell whether
-//! it belongs to a map; everything else counts as a directory.
+//! descriptors say where bitmaps, descriptors and inode tables are; the first bytes of a block say
+//! whether it is an extent block; everything else counts as a directory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -30,9 +30,9 @@ pub(crate) enum Class {
     Descriptor,
     /// Inodes.
     InodeTable,
-    /// Extents or a block map.
+    /// Blocks of extents.
     Map,
-    /// Names.
+    /// Anything else: names, and the blocks of a block map.
     Directory,
 }
 
@@ -45,9 +45,9 @@ pub struct MetadataReads {
     pub descriptor: u64,
     /// Inodes.
     pub inode_table: u64,
-    /// Extents or a block map.
+    /// Blocks of extents.
     pub map: u64,
-    /// Names.
+    /// Anything else: names, and the blocks of a block map.
     pub directory: u64,
 }
 
@@ -113,7 +113,7 @@ impl<D: BlockDevice> Metered<D> {
         &self.below
     }
 
-    /// From now on caches this many pages.
+    /// Empties the cache, and from now on caches this many pages.
     pub(crate) fn remember(&self, pages: usize) {
         let mut state = self.state();
         state.memory = Memory { most: pages.max(1), ..Memory::default() };

@@ -172,7 +172,7 @@ fn figures(allocator: &Allocator, files: &[File]) -> OverlapFigures {
     }
 }
 
-/// A quotient of counts that fit 53 bits.
+/// A quotient of counts that fit 53 bits; 0 if the divisor is 0.
 fn ratio(of: u64, by: u64) -> f64 {
     let float = |n: u64| {
         f64::from(blockyard_disk::num::high32(n)) * 4_294_967_296.0 + f64::from(blockyard_disk::num::low32(n))
@@ -192,8 +192,8 @@ mod tests {
         run(&small).unwrap().extents_per_file
     }
 
-    /// In lockstep both kernels give one extent a block: nobody is busy, and all slots start at
-    /// group 0.
+    /// In lockstep both kernels make an extent of every block: no group is busy, and all slots
+    /// start at group 0.
     #[test]
     fn lockstep_interleaves_under_both_kernels() {
         for policy in ["linux-6.16", "linux-6.18"] {
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// With overlap, it is skipping busy groups with a goal for each slot that parts the writers.
+    /// With overlap, the writers are parted by skipping busy groups with a goal for each slot.
     #[test]
     fn overlap_parts_the_writers_when_busy_groups_are_skipped() {
         assert!(extents("linux-6.16", Interleave::Overlap) > 39_000.0);

@@ -39,9 +39,9 @@ pub struct PairsRow {
     pub pairs: u64,
     /// Pairs a second, all threads together.
     pub pairs_per_s: f64,
-    /// Wall-clock nanoseconds a pair, all threads together.
+    /// Nanoseconds per pair, all threads together, by the wall clock or in virtual time.
     pub wall_ns: f64,
-    /// CPU nanoseconds a pair; `None` if the scheduler does not report them.
+    /// CPU nanoseconds per pair; `None` if the scheduler does not report them.
     pub cpu_ns: Option<f64>,
     /// Group locks waited for, per pair.
     pub waits: f64,
@@ -92,7 +92,7 @@ pub fn run(
 /// to its locks and lines. CPU time is that of all CPUs.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run`], and no pairs.
 pub fn run_virtual(
     policies: &[String],
     threads: &[u32],
@@ -124,7 +124,7 @@ fn predict(
     (machine, pairs): (&Machine, u64),
 ) -> Result<PairsRow> {
     let before = allocator.lock_census();
-    // For each CPU: when it began to count, when it ended, and what failed.
+    // For each CPU: when it began to count and when it ended, or what failed.
     let ended = Mutex::new(Vec::new());
     let work = |cpu| {
         let mut worker = PairWorker::new(allocator, cpu);

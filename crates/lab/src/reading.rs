@@ -2,9 +2,9 @@
 //! disks.
 //!
 //! The requests to the disk follow from the layout alone: the block of the inode, the blocks of its
-//! map, then its blocks in order. Each request is as long as the host's read-ahead, and the reader
-//! waits for it before the next. Metadata that was read stays in memory. Space that was fallocated
-//! and never written is read as if it had been written: it will be.
+//! map, then its blocks in order. A request is at most as long as the host's read-ahead, and the
+//! reader waits for it before the next. Metadata that was read stays in memory. Space that was
+//! fallocated and never written is read as if it had been written: it will be.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,16 +24,17 @@ use serde::{Deserialize, Serialize};
 /// The models: a hard disk and an SSD.
 const HDD: &str = "desktop-7200-2009";
 const SSD: &str = "sata-ssd-2018";
-/// Bytes that the host reads at once at most: its read-ahead.
+/// Most bytes that the host reads at once: its read-ahead.
 const READ_AHEAD: u64 = 128 << 10;
-/// Number of files that are read alone.
+/// Most files that are read alone.
 const FILES_MAX: usize = 64;
 
-/// How long it takes to read an image; empty for a row without an image.
+/// How long it takes to read an image. For a row without an image all fields are `None`; for an
+/// image without files, all times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// Mean milliseconds to read one file alone on the hard disk, over 64 files in an order drawn
-    /// from the seed.
+    /// Mean milliseconds to read one file alone on the hard disk, over at most 64 files that the
+    /// seed draws.
     pub read_file_hdd_ms: Option<f64>,
     /// Milliseconds to read the directory with most content and all files in it, in the order of
     /// names, on the hard disk.
@@ -107,7 +108,7 @@ impl Reading {
     }
 }
 
-/// The disk, enlarged to the image where that is larger.
+/// The disk, enlarged to the size of the image if the image is larger.
 fn disk(name: &str, bytes: u64) -> Result<ModelParameters> {
     let usual = ModelParameters::named(name)?;
     if usual.model(bytes).is_ok() {

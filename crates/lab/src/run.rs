@@ -74,13 +74,13 @@ pub struct Plan {
     pub rotational: bool,
     /// Bytes of dirty data allowed in the engine and in the running kernel; `None`: their defaults.
     pub dirty_limit: Option<u64>,
-    /// The machine of [`Interleave::Virtual`].
+    /// The machine of [`Interleave::Virtual`]; `None` for the others.
     pub machine: Option<Machine>,
     /// How the image of each cell is aged, under the policy of the cell; `None`: not at all.
     pub aged: Option<Ageing>,
-    /// The device model under each cell; the cell then runs in its time.
+    /// The device model under each cell, whose time the cell then runs in; `None`: no model.
     pub device: Option<DeviceModel>,
-    /// File for the requests to the device of the only cell.
+    /// File for the requests to the modelled device, for a plan of one cell; `None`: not kept.
     pub requests: Option<PathBuf>,
 }
 
@@ -106,7 +106,7 @@ pub struct NamedMap {
     pub workers: u32,
     /// The map.
     pub map: AllocationMap,
-    /// The part of it that holds content of files; missing in runs of earlier versions.
+    /// The part of the map that holds content of files; `None` in runs of earlier versions.
     #[serde(default)]
     pub files: Option<AllocationMap>,
 }
@@ -176,9 +176,9 @@ enum Arm {
 }
 
 impl Plan {
-    /// A workload under some arms with the defaults of `lab run`, but in lockstep, which repeats: a
-    /// fresh image in memory, 1, 2, 8 and 64 workers, 1000 operations each if the workload does not
-    /// end on its own.
+    /// A workload under some arms with the defaults of `lab run`, but in lockstep, so that results
+    /// repeat: a fresh image in memory, 1, 2, 8 and 64 workers, and 1000 operations each if the
+    /// workload does not end on its own.
     #[must_use]
     pub fn new(workload: Workload, policies: &[&str]) -> Self {
         const SEED: u64 = 1;

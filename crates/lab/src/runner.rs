@@ -17,9 +17,9 @@ use crate::workload::{Step, Worker, Workers};
 /// When a cell ends, if its workers do not end on their own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
-    /// Wall-clock time; only with threads.
+    /// Wall-clock time; only with threads. `None`: no such limit.
     pub time: Option<Duration>,
-    /// Operations of each worker.
+    /// Operations of each worker; `None`: no such limit.
     pub ops_per_worker: Option<u64>,
     /// Whether each worker ends with an fsync of its file, inside the measured time (fio's
     /// `end_fsync`).
@@ -31,9 +31,10 @@ pub struct Limit {
 pub struct Measured {
     /// Operations of all workers.
     pub ops: u64,
-    /// Bytes allocated or written by all workers.
+    /// Bytes allocated, written or read by all workers.
     pub bytes: u64,
-    /// Wall-clock seconds from the first worker's start to the last one's end.
+    /// Seconds from the first worker's start to the last one's end, by the wall clock or in the
+    /// time of a modelled device.
     pub seconds: f64,
     /// Latency of each operation in nanoseconds, 1 ns to an hour, three digits.
     pub latency_ns: Histogram<u64>,
@@ -56,11 +57,11 @@ fn histogram() -> Histogram<u64> {
         .expect("the bounds are constants that hdrhistogram accepts")
 }
 
-/// Runs the workers to their end or limit. Returns them, in order, for `finish`.
+/// Runs the workers to their end or limit. Returns them, in order, for `finish`. Does not return if
+/// neither a limit nor the workload ends the run.
 ///
 /// # Errors
-/// The first error of a worker, with its number; or neither a limit nor the workload would end the
-/// run.
+/// The first error of a worker, with its number; or that a worker panicked.
 pub fn run<'t, T: Target + 't>(
     target: &T,
     workers: Workers<'t, T>,
@@ -168,7 +169,7 @@ pub fn finish<'t, T: Target + 't>(
 const CLOCK_EVERY: u64 = 64;
 
 /// Runs one worker. The clock is read once for each operation: the end of one is the start of the
-/// next. Also returns the end of the last one.
+/// next. Also returns when the worker ended.
 fn drive<T: Target>(
     target: &T,
     worker: &mut (dyn Worker<T> + '_),
@@ -244,7 +245,8 @@ fn run_rounds<'t, T: Target + 't>(
 /// its CPU taken waits for the next round.
 struct Slots {
     cpus: usize,
-    /// Workers run in ascending order. If a worker's CPU is not above the last one, it is taken.
+    /// The CPU of the previous worker. Workers run in ascending order, so a worker's CPU counts as
+    /// taken if it is not above this one.
     last: Option<usize>,
 }
 
@@ -318,7 +320,8 @@ mod tests {
         let limit = Limit { time: None, ops_per_worker: Some(1000), fsync_end: false };
         let (measured, workers) = run(&log, workers, 2, Interleave::Threads, limit).unwrap();
         assert_eq!((measured.ops, workers.len()), (4000, 4));
-        // In 1000 operations, 7 times 128 fill a file and one truncates it; 97 more fill it again.
+        // 1000 operations are 7 times 128 appends, which fill a file, and a truncate; then 97
+        // appends.
         assert_eq!(measured.bytes, 4 * (7 * (1 << 20) + 97 * 8192));
         assert_eq!(measured.latency_ns.len(), 4000);
         assert_eq!(log.asked.into_inner().unwrap().len(), 4004);

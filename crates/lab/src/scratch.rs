@@ -4,9 +4,9 @@
 //! Key decision: everything the lab creates belongs to a directory, and each directory has a note
 //! in the state directory (`/run/blockyard` for root). The note is written before anything is
 //! created in the directory, and is locked while its owner lives. Dropping a [`Scratch`] takes
-//! everything down. What a killed process left, the next one finds by its note
-//! ([`clean_leftovers`]). The state directory also keeps the kernel's write-back settings while
-//! they are changed.
+//! everything down. The next process finds what a killed one left by its note
+//! ([`clean_leftovers`]). The state directory also keeps the old values of the kernel's write-back
+//! settings while they are changed.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{Read, Write};
@@ -26,13 +26,13 @@ const PREFIX: &str = "blockyard-";
 const SETTINGS: &str = "settings";
 /// Locked while notes are written and searched.
 const LOCK: &str = "lock";
-/// Where restored settings may be.
+/// The only directories in which settings are restored.
 const SETTING_PLACES: [&str; 2] = ["/proc/sys/vm/", "/sys/devices/virtual/workqueue/"];
 
 /// A scratch directory. Dropping it takes down everything that belongs to it.
 pub struct Scratch {
     path: PathBuf,
-    /// Locked as long as this lives; none without a state directory.
+    /// Locked as long as this lives; `None` without a state directory.
     note: Option<(PathBuf, File)>,
 }
 
@@ -54,7 +54,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Creates one in the directory for temporary files.
+    /// Creates a scratch directory in the directory for temporary files.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -174,8 +174,7 @@ fn may_be_taken_down(folder: &Path) -> bool {
     let is_named =
         folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
     let data = fs::symlink_metadata(folder);
-    // What is mounted on it may belong to anybody; the directory itself is checked when nothing is
-    // mounted.
+    // The owner says nothing: if something is mounted on the directory, it is that of the mount.
     folder.is_absolute() && is_named && data.is_ok_and(|data| data.is_dir())
 }
 
@@ -197,7 +196,7 @@ fn take_down(folder: &Path) {
     }
 }
 
-/// Removes the trace instance named like the directory.
+/// Removes the trace instance with the directory's name.
 fn remove_instance(tracefs: &Path, folder: &Path) {
     if let Some(name) = folder.file_name() {
         let instance = tracefs.join("instances").join(name);
@@ -205,7 +204,7 @@ fn remove_instance(tracefs: &Path, folder: &Path) {
     }
 }
 
-/// Unmounts; a mount that stays busy is at least detached from the name space.
+/// Unmounts; a mount that stays busy is at least detached from the namespace.
 fn unmount_patiently(point: &Path) {
     if !patiently(|| unmount(point, UnmountFlags::empty()).is_ok()) {
         let _ = unmount(point, UnmountFlags::DETACH);
@@ -256,8 +255,8 @@ fn mounts_below(folder: &Path) -> Vec<Mount> {
     mounts.filter(|mount| mount.point.starts_with(folder)).collect()
 }
 
-/// Parses a line. Its fields are id, parent, device, root, mount point, options, any number of
-/// others, `-`, kind.
+/// Parses a line of mountinfo. Its fields are id, parent, device, root, mount point, options, any
+/// number of others, `-`, kind.
 fn mount_of_line(line: &str) -> Option<Mount> {
     let (fields, kind) = line.split_once(" - ")?;
     let point = fields.split(' ').nth(4)?;
@@ -284,7 +283,7 @@ mod tests {
         let scratch = Scratch::new("test", under.path()).unwrap();
         fs::write(scratch.path().join("image"), "x").unwrap();
         let note = scratch.note.as_ref().map(|(note, _)| note.clone());
-        // Its owner lives.
+        // Its owner lives, so nothing is taken down.
         clean_leftovers();
         assert!(scratch.path().join("image").exists());
         drop(scratch);

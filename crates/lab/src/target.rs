@@ -1,8 +1,8 @@
 //! The target of a workload: a file system with files, driven by workers on CPU slots.
 //!
-//! There are two kinds: blockyard's engine, called directly, and the running kernel on a mounted
-//! directory, called through system calls. Only one of them crosses that boundary, so a comparison
-//! of the two says so.
+//! There are three kinds: blockyard's engine, called directly; its allocator alone, in virtual
+//! time; and the running kernel on a mounted directory, called through system calls. Only the
+//! kernel has the cost of system calls, so a comparison with it says so.
 
 pub mod engine;
 pub mod kernel;
@@ -65,7 +65,7 @@ pub trait Target: Send + Sync {
     /// Toggles optimised scanning (`mb_optimize_scan`).
     ///
     /// # Errors
-    /// When that is only possible at mount.
+    /// When the target cannot do that while it is mounted.
     fn switch_scan(&self) -> Result<()> {
         bail!("scanswitch: the scan mode of a mounted file system is not switched here")
     }

@@ -153,7 +153,7 @@ impl Workload {
         }
     }
 
-    /// Size of the published experiment's file system, or the space that its files need with some
+    /// Size in bytes of the published experiment's file system, or a size in which its files have
     /// room.
     #[must_use]
     pub fn published_device(&self) -> u64 {
@@ -165,7 +165,8 @@ impl Workload {
         }
     }
 
-    /// Whether data is written, not only allocated. A device that stores it needs memory for it.
+    /// Whether data is written, not only allocated. A device that stores the data needs memory for
+    /// it.
     #[must_use]
     pub fn writes_data(&self) -> bool {
         matches!(self, Self::Fio(_))
@@ -198,7 +199,7 @@ impl Workload {
         }
     }
 
-    /// A warning if the files are too small to be placed like the published ones.
+    /// A warning if the files are too small to be placed like the published ones; `None` otherwise.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
         let is_small = matches!(self, Self::Fallocate2 { .. } | Self::ScanSwitch { .. });
@@ -213,8 +214,9 @@ impl Workload {
         })
     }
 
-    /// The work of the parent before workers start, in a single thread: it creates the files, and
-    /// preallocates those of jobs that ask for it. Returns the workers.
+    /// Does the work of the parent before workers start, in a single thread: creates the files,
+    /// preallocates those of jobs that ask for it, and writes those that will be read. Returns the
+    /// workers.
     ///
     /// # Errors
     /// Those of the target.
@@ -410,8 +412,8 @@ pub(crate) mod tests {
         assert_eq!(steps(&Workload::Fio(job), 1)[1], "0 write 0 4096");
     }
 
-    /// Like fio's random map: each block once before any is repeated, in the same order for the
-    /// same worker.
+    /// As with fio's random map, each block is visited once before any is repeated. The same worker
+    /// always has the same order.
     #[test]
     fn random_jobs_visit_every_block_once_a_pass() {
         let workload = Workload::Fio(FioJob {
@@ -458,8 +460,8 @@ pub(crate) mod tests {
         assert_eq!(log.asked.into_inner().unwrap(), ["0 create append64.0.2", "1 create append64.1.0"]);
     }
 
-    /// fio's `fallocate=native` falls back to none if the file system does not support it, like
-    /// ext3.
+    /// fio's `fallocate=native` falls back to none on a file system that does not support it, such
+    /// as ext3.
     #[test]
     fn fio_jobs_do_without_preallocation_where_there_is_none() {
         let log = Log { cannot_allocate: true, ..Log::default() };

@@ -1,9 +1,9 @@
 //! Compares `yard` with the others. Everything that it is judged by is in one table: with threads,
 //! with overlapping operations in each round, on many virtual CPUs, and on aged images.
 //!
-//! A row is one figure of one cell: yard's value, the best other's, their ratio, and a mark if yard
-//! loses. Figures of repeated cells are medians. For extents a file with threads, the repetitions
-//! in which yard is at most at the best other's median are counted, too.
+//! A row is one figure of one cell: yard's value, that of the best other policy, their ratio, and a
+//! mark if yard loses. Figures of repeated cells are medians. For extents per file with threads,
+//! the table also counts the repetitions in which yard has at most the best other's median.
 
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 
@@ -31,7 +31,8 @@ const OTHERS: [&str; 9] = [
 ];
 /// The reference where the others were not designed for the case.
 const LINUX: &str = "linux-6.18";
-/// Data is allocated while it is written. With fio's preallocation there would be nothing to do.
+/// Data is allocated while it is written. With fio's preallocation nothing would be left to
+/// allocate.
 const WORKLOADS: [&str; 5] = [
     "fallocate2",
     "append64",

@@ -1,4 +1,4 @@
-//! Drawing offsets and ranges.
+//! Draws offsets and ranges.
 
 use crate::Edges;
 use rand::Rng;
@@ -7,7 +7,8 @@ use std::ops::Range;
 /// How many ends of earlier ranges may be drawn again.
 const RECENT: usize = 16;
 
-/// Multiples of a step that count as near: to the begin of a file, and as a length.
+/// The largest multiple of a step that is drawn as near the beginning of a file, or as a short
+/// length.
 const NEAR: u64 = 8;
 
 /// Draws ranges of one file. It remembers the ends of what it drew, so that a range may begin or
@@ -20,7 +21,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Draws from these edges.
+    /// Ranges that are drawn from these edges.
     #[must_use]
     pub const fn new(edges: Edges) -> Self {
         Self { edges, recent: [0; RECENT], drawn: 0 }
@@ -32,8 +33,8 @@ impl Ranges {
         &self.edges
     }
 
-    /// An offset in a file of `size` bytes, or a size for it: at most one byte beyond the reach of
-    /// the edges.
+    /// An offset for an operation on a file of `size` bytes, or a new size for it: at most one byte
+    /// beyond the reach of the edges.
     pub fn offset(&mut self, rng: &mut impl Rng, size: u64) -> u64 {
         let at = self.near_edge(rng, size);
         self.note(at);
@@ -53,8 +54,8 @@ impl Ranges {
         range
     }
 
-    /// As [`Ranges::range`], with both ends on multiples of `unit`, for operations that need this:
-    /// at least one unit, and all within the reach.
+    /// As [`Ranges::range`], with both ends on multiples of `unit`, for operations that need this.
+    /// The range has at least one unit, and lies within the reach if that holds a unit.
     pub fn aligned(&mut self, rng: &mut impl Rng, size: u64, longest: u64, unit: u64) -> Range<u64> {
         let range = self.range(rng, size, longest.max(unit));
         let last = (self.edges.reach() / unit).max(1) * unit;
@@ -68,7 +69,7 @@ impl Ranges {
         self.drawn += 1;
     }
 
-    /// An edge, or a byte beside it.
+    /// An edge, or a byte beside it; seldom any byte.
     fn near_edge(&self, rng: &mut impl Rng, size: u64) -> u64 {
         let reach = self.edges.reach();
         let edge = match rng.random_range(0..16) {
@@ -88,7 +89,7 @@ impl Ranges {
         beside(rng, edge.min(reach))
     }
 
-    /// A step: the block half the time.
+    /// A step: the block at least half the time.
     fn step(&self, rng: &mut impl Rng) -> u64 {
         if rng.random_range(0..2) == 0 { self.edges.block() } else { *pick(rng, self.edges.steps()) }
     }
@@ -98,7 +99,7 @@ impl Ranges {
         self.step(rng) * rng.random_range(0..=NEAR)
     }
 
-    /// A multiple of a step up to `most`; each order of magnitude is as likely as the next.
+    /// A multiple of a step, at most `most`. Small and large multiples are about equally likely.
     fn multiple_up_to(&self, rng: &mut impl Rng, most: u64) -> u64 {
         let step = self.step(rng);
         let count = most / step;
@@ -126,7 +127,8 @@ impl Ranges {
         let within = start % self.edges.block();
         let begin = start - within;
         match rng.random_range(0..12) {
-            // In the block where it begins: any byte of it, its last one, the begin of the next.
+            // In the block where the range begins: any byte of it, or a byte at or beside the
+            // block's end.
             0..3 => rng.random_range(start + 1..=begin + self.edges.block()),
             3 => beside(rng, begin + self.edges.block()),
             4 => start + 1,
@@ -136,7 +138,7 @@ impl Ranges {
         }
     }
 
-    /// A length: a distance between edges, or any.
+    /// A length: the distance of an edge from the beginning of the file, or any length.
     fn length(&self, rng: &mut impl Rng, longest: u64) -> u64 {
         let len = match rng.random_range(0..8) {
             0 => rng.random_range(1..=self.edges.block()),
@@ -154,7 +156,7 @@ impl Ranges {
         if len > longest { rng.random_range(1..=longest) } else { len.max(1) }
     }
 
-    /// Keeps one end where it is, and moves the other near enough.
+    /// Shortens a range that is too long: one end stays, and the other moves near enough.
     fn bounded(&self, rng: &mut impl Rng, range: Range<u64>, longest: u64) -> Range<u64> {
         let end = range.end.min(self.edges.reach() + 1);
         if end - range.start <= longest {
@@ -219,7 +221,8 @@ mod tests {
         }
     }
 
-    /// Even draws never met them: each edge and its neighbours, as start and as end.
+    /// Evenly drawn ranges never met all of these: each edge and its neighbours, as start and as
+    /// end.
     #[test]
     fn every_edge_is_met_on_both_sides() {
         let mut rng = ChaCha8Rng::seed_from_u64(2);
@@ -242,7 +245,7 @@ mod tests {
         }
     }
 
-    /// A punch of (4096, 1000) did nothing, and no test had drawn one.
+    /// A punch of 1000 bytes at 4096 did nothing, and no test had drawn such a range.
     #[test]
     fn many_ranges_begin_on_a_block_and_end_inside_it() {
         let mut rng = ChaCha8Rng::seed_from_u64(3);

@@ -1,6 +1,6 @@
 //! Where the edges of a file are.
 
-/// Bytes of a page, and of the largest folio, of Linux's page cache on most machines.
+/// Bytes of a page, and of the largest folio, in Linux's page cache on most machines.
 const PAGE: u64 = 4096;
 const FOLIO: u64 = 2 << 20;
 
@@ -16,7 +16,8 @@ const BLOCKS_MAX: u64 = 0xffff_ffff;
 /// Blocks that an inode points to without an indirect block.
 const DIRECT: u64 = 12;
 
-/// Bytes of inline content in place of the map, and bytes of an inode that cannot hold more of it.
+/// Bytes of inline content that take the place of the map, and bytes of an inode that cannot hold
+/// more of the content.
 const INLINE_IN_MAP: u64 = 60;
 const INLINE_OVERHEAD: u64 = 128 + 32 + 4 + 16 + 4;
 
@@ -34,14 +35,14 @@ pub struct Edges {
 }
 
 impl Edges {
-    /// Of a file that is mapped by extents, in blocks of `block` bytes.
+    /// The edges of a file that is mapped by extents, with blocks of `block` bytes.
     #[must_use]
     pub fn extents(block: u64) -> Self {
         let lengths = [EXTENT_MAX - 1, EXTENT_MAX, 2 * EXTENT_MAX, EXTENTS_IN_INODE * EXTENT_MAX];
         Self::mapped(block, &lengths, BLOCKS_MAX)
     }
 
-    /// Of a file that is mapped by indirect blocks.
+    /// The edges of a file that is mapped by indirect blocks, with blocks of `block` bytes.
     #[must_use]
     pub fn indirect(block: u64) -> Self {
         let pointers = block / 4;
@@ -56,18 +57,18 @@ impl Edges {
     fn mapped(block: u64, edges: &[u64], blocks: u64) -> Self {
         assert!(block > 0, "a block has bytes");
         let largest = blocks * block;
-        // As in mke2fs: a bit in one block for each, and no more than the counts of a descriptor
-        // hold.
+        // Bytes of a group. As in mke2fs, its blocks have their bits in one bitmap block, and are
+        // no more than a descriptor can count.
         let group = (8 * block).min(65_528) * block;
         let steps = vec![block, PAGE, FOLIO, group];
         let mut points: Vec<u64> = edges.iter().map(|&at| at.min(blocks) * block).collect();
-        // Limits of numbers with 32 bits: bytes, pages, sectors.
+        // Where numbers of 32 bits end: for bytes (signed and unsigned), sectors, and pages.
         points.extend([1 << 31, 1 << 32, 1 << 41, 1 << 44]);
         points.retain(|&at| at <= largest);
         Self { block, cluster: block, steps, points, largest, reach: largest }
     }
 
-    /// With clusters of `cluster` bytes.
+    /// Adds the edges of clusters of `cluster` bytes.
     #[must_use]
     pub fn clusters(mut self, cluster: u64) -> Self {
         assert!(cluster.is_multiple_of(self.block), "a cluster is whole blocks");
@@ -78,7 +79,7 @@ impl Edges {
         self
     }
 
-    /// With inodes of `inode` bytes that hold short content themselves.
+    /// Adds the edges of inodes of `inode` bytes that hold short content themselves.
     #[must_use]
     pub fn inline_data(mut self, inode: u64) -> Self {
         let more = inode.saturating_sub(INLINE_OVERHEAD);
@@ -86,7 +87,7 @@ impl Edges {
         self
     }
 
-    /// Draws go no further than `bytes`, or the largest file if that is smaller.
+    /// Sets the reach of draws: `bytes`, or the size of the largest file if that is smaller.
     #[must_use]
     pub fn up_to(mut self, bytes: u64) -> Self {
         self.reach = bytes.min(self.largest);
@@ -100,19 +101,19 @@ impl Edges {
         self.block
     }
 
-    /// Bytes of a cluster; those of a block without clusters.
+    /// Bytes of a cluster; without clusters, those of a block.
     #[must_use]
     pub const fn cluster(&self) -> u64 {
         self.cluster
     }
 
-    /// Size of the largest file that the map allows.
+    /// Size in bytes of the largest file that the map allows.
     #[must_use]
     pub const fn largest(&self) -> u64 {
         self.largest
     }
 
-    /// How far draws go.
+    /// How far draws go, in bytes. A draw may go one byte beyond.
     #[must_use]
     pub const fn reach(&self) -> u64 {
         self.reach

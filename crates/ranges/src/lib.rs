@@ -1,11 +1,11 @@
-//! Random ranges of files, most of which meet an edge: where a block, cluster, page, folio or group
-//! begins, where a map changes its form, where the file ends, where a range that was drawn before
-//! began or ended.
+//! Random ranges of files. Most of them meet an edge: a place where a block, cluster, page, folio
+//! or group begins, where a map changes its form, where the file ends, or where a range that was
+//! drawn before began or ended.
 //!
-//! Offsets drawn evenly almost never lie on such edges, and faults live there. So a draw chooses an
-//! edge first and goes -1, 0 or +1 byte from it; a few draws are any byte at all. [`Edges`] says
-//! where the edges of a file are, and [`Ranges`] draws. The same source of random numbers gives the
-//! same ranges.
+//! Offsets drawn evenly almost never lie on such edges, and faults live there. So a draw first
+//! chooses an edge, and then the byte before, at or after it. A few draws are any byte at all.
+//! [`Edges`] says where the edges of a file are, and [`Ranges`] draws. The same random numbers give
+//! the same ranges.
 //!
 //! ```
 //! use blockyard_ranges::{Edges, Ranges};

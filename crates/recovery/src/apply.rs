@@ -18,7 +18,7 @@ use crate::superblock_file;
 /// Bytes gathered into one write.
 const GATHER: usize = 1 << 20;
 
-/// Reads a block as it belongs home.
+/// Reads a logged block as it goes home.
 pub(crate) fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -> Result<()> {
     log.read(logged.log_block, block)?;
     if logged.is_escaped() {

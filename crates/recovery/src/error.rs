@@ -37,7 +37,7 @@ pub enum Error {
         "the log is not empty, but the superblock does not ask for recovery: it may be older than the file system"
     )]
     Unflagged,
-    /// The log is damaged; never empty.
+    /// The log is damaged. The list is never empty.
     #[error("the log is damaged ({} findings), first {}", .0.len(), .0[0])]
     Damaged(Vec<Damage>),
     /// The log holds a copy of the superblock that does not verify.

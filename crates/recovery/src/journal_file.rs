@@ -23,7 +23,7 @@ use crate::report::JournalSource;
 /// `s_jnl_backup_type` when `s_jnl_blocks` holds a copy of the inode's map.
 const BACKUP_IN_SUPERBLOCK: u8 = 1;
 
-/// What maps a file: the 60 bytes of `i_block`, how to read them, the size.
+/// What maps a file: the 60 bytes of `i_block`, how to read them, and the size in bytes.
 struct FileMap {
     i_block: [u8; 60],
     is_extents: bool,
@@ -35,8 +35,8 @@ struct FileMap {
 pub(crate) struct Found {
     pub(crate) map: JournalMap,
     pub(crate) source: JournalSource,
-    /// Why it must not be written to: it shares a block with a bitmap or an inode table, as the
-    /// descriptors on the device say. After a replay they may say something else.
+    /// Why the journal must not be written to: by the descriptors on the device, it shares a block
+    /// with a bitmap or an inode table. After a replay they may say something else.
     pub(crate) conflict: Option<Error>,
 }
 
@@ -130,7 +130,7 @@ fn file_map_of_superblock(sb: &Superblock) -> Option<FileMap> {
 
 fn map(device: &dyn BlockDevice, sb: &Superblock, file: &FileMap) -> Result<JournalMap> {
     let blocks = file.size / u64_from_usize(sb.geometry().block_size());
-    // Log blocks have distinct places, so there are no more runs than the file system has blocks.
+    // Log blocks have distinct places, so there are no more of them than blocks.
     if blocks == 0 || blocks > sb.geometry().blocks_count().raw().min(u64::from(u32::MAX)) {
         return Err(Corruption::new(CorruptionKind::JournalInode).into());
     }

@@ -49,7 +49,7 @@ impl JournalMap {
         }
     }
 
-    /// Blocks that are mapped.
+    /// How many log blocks are mapped.
     pub(crate) fn blocks(&self) -> u32 {
         self.runs.last().map_or(0, |run| run.log + run.length)
     }
@@ -57,8 +57,8 @@ impl JournalMap {
     /// The block of the device that holds a log block.
     ///
     /// # Panics
-    /// When the log block is beyond the map; the journal superblock's length was checked against
-    /// it.
+    /// When the log block is beyond the map. The length in the journal superblock was checked
+    /// against the map.
     pub(crate) fn physical(&self, log: u32) -> BlockNr {
         let after = self.runs.partition_point(|run| run.log <= log);
         let run = &self.runs[after - 1];
@@ -71,20 +71,20 @@ impl JournalMap {
         self.overlaps(block, BlockCount::new(1))
     }
 
-    /// Whether one of `count` blocks belongs to the journal.
+    /// Whether one of `count` blocks from `start` on belongs to the journal.
     pub(crate) fn overlaps(&self, start: BlockNr, count: BlockCount) -> bool {
         let end = start.checked_add(count).unwrap_or(BlockNr::new(u64::MAX));
         let before_end = self.by_place.partition_point(|run| run.physical < end);
         before_end > 0 && start < self.by_place[before_end - 1].end()
     }
 
-    /// The first blocks and lengths of the contiguous runs.
+    /// The contiguous runs as ranges of device blocks, in the order of log blocks.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Range<BlockNr>> {
         self.runs.iter().map(|run| run.physical..run.end())
     }
 }
 
-/// Reads `buf` at a byte offset counted from the start of a block.
+/// Fills `buf` from the byte `offset` of a block on.
 pub(crate) fn read(
     device: &dyn BlockDevice,
     block_size: usize,

@@ -7,7 +7,7 @@ use crate::journal_map::JournalMap;
 use crate::session::Session;
 
 /// A journal that was found and verified, with the place of each of its blocks. Every log block is
-/// mapped, and none lies on a superblock or a group descriptor.
+/// mapped. No block of an internal journal lies on a superblock or a group descriptor.
 #[derive(Clone, Debug)]
 pub struct JournalPlace {
     map: JournalMap,

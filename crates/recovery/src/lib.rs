@@ -9,9 +9,9 @@
 //! * The log is walked once, and committed transactions are collected. Every copy is verified
 //!   before anything is written. Of each block only the last good copy is written, in ascending
 //!   order. What is collected is bounded by the blocks of the log that really hold records.
-//! * Order of writes: blocks at home and the superblock (with what must survive); flush; the
-//!   journal superblock, durable; the superblock without RECOVER, durable. After a cut anywhere the
-//!   log is still in place or no longer needed, so recovery can simply run again.
+//! * Order of writes: the blocks at home, and the superblock with its record of errors; flush; the
+//!   journal superblock, durable; the superblock without RECOVER, durable. After a power cut at any
+//!   point the log is still in place or no longer needed, so recovery can simply run again.
 //! * A damaged log is refused with nothing written, unless the caller asks for the good part
 //!   ([`OnDamage::ReplayGood`]); the file system is then marked as having errors.
 
@@ -42,14 +42,14 @@ pub use session::Session;
 /// The state of a file system's journal, without reading the log.
 ///
 /// # Errors
-/// [`Error::Disk`] when superblock or journal are corrupt, [`Error::ExternalJournal`],
-/// [`Error::Device`].
+/// [`Error::Disk`] when the superblock or the journal is corrupt or has unknown features,
+/// [`Error::ExternalJournal`], [`Error::Device`].
 pub fn inspect(device: &dyn BlockDevice) -> Result<JournalStatus> {
     Ok(Session::open(device)?.status().clone())
 }
 
-/// Brings every committed block home, marks the log empty and clears RECOVER. Does nothing to a
-/// clean file system.
+/// Brings every committed block home, marks the log empty and clears RECOVER. Does nothing when the
+/// journal is clean and holds no error code.
 ///
 /// # Errors
 /// Before anything is written: those of [`inspect`], [`Error::Damaged`], [`Error::FastCommits`],

@@ -18,7 +18,7 @@ pub(crate) struct Log<'a> {
 }
 
 impl Log<'_> {
-    /// Fills `block` from a log block; its length is the block size.
+    /// Fills `block`, whose length is the block size, from a log block.
     pub(crate) fn read(&self, log_block: u32, block: &mut [u8]) -> Result<()> {
         debug_assert_eq!(block.len(), self.superblock.format().block_size(), "a block of the log");
         Ok(self.device.read_at(self.place(log_block), block)?)

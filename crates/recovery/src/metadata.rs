@@ -28,9 +28,9 @@ pub(crate) fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Co
     Ok(())
 }
 
-/// No journal block may be in a bitmap or an inode table. A descriptor with a wrong checksum is not
-/// evidence. `read_block` fills a block of the file system: a log that waits may hold the right
-/// descriptors.
+/// No journal block may be in a bitmap or an inode table. A descriptor with a wrong checksum proves
+/// nothing and is passed over. `read_block` fills a block of the file system: a log that waits for
+/// its replay may hold the right descriptors.
 pub(crate) fn keep_off_tables(
     sb: &Superblock,
     map: &JournalMap,

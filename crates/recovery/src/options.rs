@@ -7,8 +7,8 @@ pub enum OnDamage {
     /// Write nothing and return [`Error::Damaged`](crate::Error::Damaged).
     #[default]
     Refuse,
-    /// Replay what is good, empty the log, and mark the file system as having errors. The log may
-    /// share blocks with bitmaps or inode tables. This is for a checker.
+    /// Replay what is good, empty the log, and mark the file system as having errors. This is done
+    /// even if the log shares blocks with bitmaps or inode tables. It is meant for a checker.
     ReplayGood,
 }
 
@@ -27,8 +27,8 @@ pub enum Unflagged {
 /// Decisions about a replay; the default refuses whatever is doubtful.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Damaged logs.
+    /// What to do with a damaged log.
     pub on_damage: OnDamage,
-    /// Logs without RECOVER.
+    /// What to do with a log that is not empty, without RECOVER.
     pub unflagged: Unflagged,
 }

@@ -57,16 +57,16 @@ impl JournalSource {
     }
 }
 
-/// The state of a journal.
+/// The state of a journal. Without one the numbers are 0, and `features` is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalStatus {
     /// State.
     pub state: JournalState,
     /// How it was found; `None` without a journal.
     pub source: Option<JournalSource>,
-    /// Names of its features, as dumpe2fs prints them.
+    /// Names of the journal's features, as dumpe2fs prints them.
     pub features: String,
-    /// Its length in blocks.
+    /// The journal's length in blocks.
     pub blocks: u32,
     /// Transaction expected at the start of the log.
     pub sequence: TxnId,
@@ -81,9 +81,9 @@ pub struct JournalStatus {
 pub struct Damage {
     /// Which check failed.
     pub kind: CorruptionKind,
-    /// The transaction.
+    /// The transaction that it is in.
     pub tid: TxnId,
-    /// The log block.
+    /// The log block that failed the check.
     pub log_block: u32,
     /// Where the logged block belongs, if the damage is about one.
     pub target: Option<BlockNr>,
@@ -102,7 +102,7 @@ impl fmt::Display for Damage {
 /// What a replay found and did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The journal before.
+    /// The journal before the replay.
     pub before: JournalStatus,
     /// Committed transactions found.
     pub transactions: u64,
@@ -138,7 +138,7 @@ impl Report {
     }
 }
 
-/// Adds a finding unless there are enough.
+/// Adds a finding unless the list is full.
 pub(crate) fn note(list: &mut Vec<Damage>, damage: Damage) {
     if list.len() < Report::DAMAGE_MAX {
         list.push(damage);

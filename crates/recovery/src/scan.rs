@@ -2,7 +2,7 @@
 //!
 //! A transaction counts once its commit block is good. The log ends at the first block that is not
 //! a record of the expected transaction. The commit time tells damage from a stale block of an
-//! older life of the log: it never goes backwards within one life.
+//! earlier use of the log: it never goes backwards within one use.
 //!
 //! Bound: every step advances by at least one block, and the walk stops when it has gone round the
 //! ring once.
@@ -25,7 +25,7 @@ use crate::report::{Damage, note};
 pub(crate) struct LoggedBlock {
     /// Where the copy is.
     pub(crate) log_block: u32,
-    /// Where it belongs, how, and its checksum.
+    /// Its target block, flags and checksum.
     pub(crate) tag: Tag,
 }
 
@@ -83,7 +83,7 @@ struct Scanner<'a> {
     /// The transaction expected here.
     tid: TxnId,
     last_time: CommitTime,
-    /// The first block of the present transaction whose checksum was wrong.
+    /// The first descriptor or revoke block of the present transaction that is corrupt.
     suspicious: Option<u32>,
     /// crc32 over the present transaction (checksum v1).
     v1: u32,
@@ -169,7 +169,7 @@ impl<'a> Scanner<'a> {
         }
         match RevokeBlock::parse(&self.format, block) {
             Ok(revoke) => self.pending.revokes.extend(revoke.blocks()),
-            // It counts only if a commit follows.
+            // A corrupt revoke block matters only if a commit follows.
             Err(_) => {
                 self.suspicious.get_or_insert(at);
             }
@@ -216,8 +216,8 @@ impl<'a> Scanner<'a> {
             note(&mut self.damage, bad);
             return ControlFlow::Break(());
         }
-        // The commit block may have been written before its blocks, so it is damage only if a later
-        // one is good.
+        // Here the commit block may reach the device before the blocks it commits. So a bad one is
+        // damage only if a later one is good.
         self.doubtful.get_or_insert(bad);
         self.pending = Transaction::default();
         self.next_transaction();

@@ -14,7 +14,7 @@ use crate::error::Result;
 /// The record of the first and the last error.
 const ERROR_RECORD: Range<usize> = 0x194..0x200;
 
-/// High bytes of its times, and its error codes.
+/// High bytes of the times in that record, and its error codes.
 const ERROR_RECORD_MORE: Range<usize> = 0x278..0x27C;
 
 /// Reads and verifies the primary superblock.
@@ -24,7 +24,7 @@ pub(crate) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     Ok(Superblock::parse(&bytes)?)
 }
 
-/// The block that holds the primary superblock, and the bytes of it inside.
+/// The block that holds the primary superblock, and the superblock's bytes in that block.
 pub(crate) fn place(block_size: usize) -> (BlockNr, Range<usize>) {
     let start = usize_from_u64(PRIMARY_OFFSET);
     let inside = start % block_size;

@@ -12,13 +12,14 @@ pub trait Atomic<V: Copy>: Send + Sync + core::fmt::Debug {
     fn store(&self, value: V, order: Ordering);
     /// Writes, and returns the old value.
     fn swap(&self, value: V, order: Ordering) -> V;
-    /// Writes `new` if the value is `current`.
+    /// Writes `new` if the value is `current`. Returns the old value.
     ///
     /// # Errors
     /// The actual value, if it is not `current`.
     fn compare_exchange(&self, current: V, new: V, success: Ordering, failure: Ordering) -> Result<V, V>;
 
-    /// Replaces the value by `f` of it. Tries again if another thread changed it meanwhile.
+    /// Replaces the value by what `f` returns for it. Tries again if another thread changed the
+    /// value meanwhile. Returns the old value.
     ///
     /// # Errors
     /// The value for which `f` returned `None`; nothing was written then.
@@ -39,7 +40,7 @@ pub trait Atomic<V: Copy>: Send + Sync + core::fmt::Debug {
     }
 }
 
-/// A shared number. All operations wrap and return the old value.
+/// A shared number. Sums and differences wrap. All operations return the old value.
 pub trait AtomicInt<V: Copy>: Atomic<V> {
     /// Adds.
     fn fetch_add(&self, value: V, order: Ordering) -> V;

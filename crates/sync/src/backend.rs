@@ -43,8 +43,8 @@ pub trait Backend: Copy + Debug + Default + Send + Sync + 'static {
     /// A memory fence.
     fn fence(order: Ordering);
 
-    /// Says that all locks and atomics created in `make` lie on one cache line with this name. For
-    /// a backend that counts the cost of moving it; no effect elsewhere.
+    /// Says that all locks and atomics created in `make` lie on one cache line with this name. It
+    /// matters only to a backend that counts the cost of moving lines.
     #[inline]
     fn on_line<R>(name: &'static str, make: impl FnOnce() -> R) -> R {
         let _ = name;
@@ -68,9 +68,9 @@ pub trait RawMutex<T>: Send + Sync {
     fn new(value: T) -> Self;
     /// Waits for the lock.
     fn lock(&self) -> Self::Guard<'_>;
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free; otherwise `None`.
     fn try_lock(&self) -> Option<Self::Guard<'_>>;
-    /// Whether anybody has locked it; a hint that may be stale when it returns.
+    /// Whether anybody holds the lock; a hint that may be stale when the call returns.
     fn is_locked(&self) -> bool;
     /// The value, without locking.
     fn get_mut(&mut self) -> &mut T;
@@ -97,9 +97,9 @@ pub trait RawRwLock<T>: Send + Sync {
     fn read(&self) -> Self::ReadGuard<'_>;
     /// Waits for exclusive access.
     fn write(&self) -> Self::WriteGuard<'_>;
-    /// Shared access if there is no writer.
+    /// Shared access if there is no writer; otherwise `None`.
     fn try_read(&self) -> Option<Self::ReadGuard<'_>>;
-    /// Exclusive access if nobody else has access.
+    /// Exclusive access if nobody else has access; otherwise `None`.
     fn try_write(&self) -> Option<Self::WriteGuard<'_>>;
     /// The value, without locking.
     fn get_mut(&mut self) -> &mut T;
@@ -112,13 +112,13 @@ pub type RawMutexGuard<'a, T, B> = <<B as Backend>::RawMutex<T> as RawMutex<T>>:
 
 /// A condition variable.
 pub trait RawCondvar<B: Backend>: Send + Sync {
-    /// One without waiters.
+    /// A condition variable without waiters.
     fn new() -> Self;
     /// Unlocks, sleeps until notified, locks again. May wake spuriously.
     fn wait<'a, T: Send>(&self, guard: RawMutexGuard<'a, T, B>) -> RawMutexGuard<'a, T, B>
     where
         B::RawMutex<T>: 'a;
-    /// As [`RawCondvar::wait`], for at most `limit`. True if the time ran out.
+    /// As [`RawCondvar::wait`], for at most `limit`. The second value is true if the time ran out.
     fn wait_for<'a, T: Send>(
         &self,
         guard: RawMutexGuard<'a, T, B>,

@@ -9,14 +9,14 @@ use crate::mutex::MutexGuard;
 
 /// A condition variable of backend `B`.
 ///
-/// The mutex stays in the thread's set of held locks during the wait: the thread can take no other
-/// lock meanwhile.
+/// The mutex stays in the thread's set of held locks during the wait. That is harmless: a thread
+/// that waits takes no other lock.
 pub struct Condvar<B: Backend = Native> {
     raw: B::RawCondvar,
 }
 
 impl<B: Backend> Condvar<B> {
-    /// One without waiters.
+    /// A condition variable without waiters.
     #[must_use]
     pub fn new() -> Self {
         Self { raw: B::RawCondvar::new() }
@@ -41,7 +41,7 @@ impl<B: Backend> Condvar<B> {
         guard
     }
 
-    /// As [`Condvar::wait`], for at most `limit`. True if the time ran out.
+    /// As [`Condvar::wait`], for at most `limit`. The second value is true if the time ran out.
     pub fn wait_for<'a, T: Send>(
         &self,
         guard: MutexGuard<'a, T, B>,

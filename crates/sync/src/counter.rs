@@ -84,7 +84,7 @@ impl<B: Backend> LaggedCounter<B> {
         }
     }
 
-    /// The same counter with a total that errs to `errs` (default [`Errs::Low`]).
+    /// The same counter with a total that errs on the side `errs` (default [`Errs::Low`]).
     #[must_use]
     pub fn erring(self, errs: Errs) -> Self {
         Self { errs, ..self }
@@ -107,8 +107,10 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, self.batch);
     }
 
-    /// Takes `amount` in advance. The total has it at once. The central value changes, as in Linux,
-    /// only when [`Self::settle`] says how much it was. Until then the lag may be twice as much.
+    /// Takes `amount` before it is known how much of it is needed. The total falls at once. The
+    /// central value changes, as in Linux, only when [`Self::settle`] says how much was used. Until
+    /// then the lag may be twice as much. Only an amount above the batch lowers the central value
+    /// at once.
     #[inline]
     pub fn take_ahead(&self, slot: CpuSlot, amount: u64) {
         if amount > self.batch {
@@ -120,9 +122,9 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, 2 * self.batch);
     }
 
-    /// Settles an amount taken ahead: `taken` of it, at most all, was used. Afterwards both values
-    /// are as if only [`Self::add`] had been called, with `-taken`. The total never rises by more
-    /// than what is left over.
+    /// Settles `ahead`, an amount taken ahead: `taken` of it was used. Afterwards the total and the
+    /// central value are as if only [`Self::add`] had been called, with `-taken`. The total never
+    /// rises by more than what is left over.
     #[inline]
     pub fn settle(&self, slot: CpuSlot, ahead: u64, taken: u64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];
@@ -160,8 +162,8 @@ impl<B: Backend> LaggedCounter<B> {
     }
 
     /// Folds a delta that is `now` into the central value if it has reached `limit`. In between the
-    /// amount is in both or in neither, whichever errs to the right side. Uses the release order
-    /// that [`Self::sum`] relies on.
+    /// amount is in both or in neither, whichever errs on the counter's side. The release order of
+    /// these accesses is what [`Self::sum`] acquires.
     #[inline]
     fn fold_from(&self, delta: &B::AtomicU64, now: u64, limit: u64) {
         if now.cast_signed().unsigned_abs() < limit {
@@ -188,15 +190,15 @@ impl<B: Backend> LaggedCounter<B> {
     }
 
     /// The total: exact if nobody is adding. It includes everything added before the call. An
-    /// amount folded meanwhile counts twice or not at all, whichever errs to the counter's side
+    /// amount folded meanwhile counts twice or not at all, whichever errs on the counter's side
     /// (unless several folds within one walk cancel out).
     #[must_use]
     pub fn sum(&self) -> i64 {
         let mut central = self.central.load(Ordering::Acquire);
         loop {
             let sum = self.deltas.iter().fold(central, |sum, d| sum.wrapping_add(d.load(Ordering::Acquire)));
-            // A fold of which this walk has seen one half changes the central value before or after
-            // this read.
+            // A walk that may have seen only one half of a fold is repeated: the fold changed the
+            // central value meanwhile. A fold that changes it later errs on the counter's side.
             let again = self.central.load(Ordering::Acquire);
             if again == central {
                 return sum.cast_signed();

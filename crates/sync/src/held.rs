@@ -1,7 +1,7 @@
 //! The locks a thread holds, and the check of their order (debug builds).
 //!
 //! Rule: a thread may wait for a lock only if the lock's `(rank, order key)` is greater than that
-//! of every lock it holds. Locks taken by a try are recorded but not checked: they cannot wait. A
+//! of every lock it holds. Locks taken by a try are recorded but not checked: a try never waits. A
 //! lock of an equal rank is allowed only with a greater order key (`lock_ordered`), for example
 //! inodes by number.
 

@@ -4,9 +4,9 @@ use crate::backend::native::Native;
 use crate::counter::ShardedCounter;
 use crate::slot::CpuSlot;
 
-/// Counts acquisitions and waits of the locks taken through it.
+/// Counts acquisitions, waits and failed tries of the locks taken through it.
 ///
-/// Observes a protocol without being part of it: plain relaxed counters under every backend.
+/// It observes a protocol without being part of it, so its counters are native under every backend.
 #[derive(Debug)]
 pub struct LockClass {
     name: &'static str,
@@ -27,7 +27,7 @@ pub struct LockClassFigures {
 }
 
 impl LockClass {
-    /// A class; one shard per CPU slot is expected.
+    /// A class, with a shard for each of `slots` CPU slots.
     #[must_use]
     pub fn new(name: &'static str, slots: usize) -> Self {
         Self {

@@ -19,7 +19,7 @@ pub struct Mutex<T: Send, B: Backend = Native> {
 /// Access to the value of a locked [`Mutex`]; dropping it unlocks.
 #[must_use = "dropping the guard unlocks"]
 pub struct MutexGuard<'a, T: Send + 'a, B: Backend = Native> {
-    // Declared before the record: the lock is released first, then forgotten.
+    // Declared before `held`, so that the lock is released before its record is removed.
     raw: RawMutexGuard<'a, T, B>,
     held: Held<B>,
 }
@@ -52,7 +52,7 @@ impl<T: Send, B: Backend> Mutex<T, B> {
         MutexGuard { raw, held: Held::record(self.tag, order) }
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free; otherwise `None`.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, B>> {
         self.try_lock_ordered(0)
@@ -103,7 +103,7 @@ impl<T: Send, B: Backend> Mutex<T, B> {
         guard
     }
 
-    /// Whether anybody holds the lock; a hint that may be stale when it returns.
+    /// Whether anybody holds the lock; a hint that may be stale when the call returns.
     #[inline]
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()

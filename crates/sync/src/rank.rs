@@ -59,7 +59,7 @@ ranks! {
     INODE = 300;
     /// The blocks of one inode, for readers that do not hold the inode's lock.
     INODE_SHAPE = 310;
-    /// Whose turn it is to commit. Waited for, but never held while waiting for another.
+    /// Whose turn it is to commit. A thread never holds it while it waits for another lock.
     COMMIT_TURN = 370;
     /// One commit at a time.
     COMMIT = 380;
@@ -73,7 +73,7 @@ ranks! {
     WAITING_DATA = 505;
     /// The cached dentries of one directory.
     NAMES = 510;
-    /// Which directories have cached dentries: whose are forgotten if there are too many.
+    /// Which directories have cached dentries, to choose whose are dropped if there are too many.
     NAMES_RING = 515;
     /// The orphan list, or a block of the orphan file.
     ORPHANS = 520;
@@ -105,7 +105,7 @@ ranks! {
     CACHE_SHARD = 800;
     /// One metadata buffer.
     BUFFER = 820;
-    /// Committed images that are not home yet.
+    /// Committed images of metadata blocks that are not home yet.
     COMMITTED = 840;
     /// Lists of the running and the committing transaction.
     JOURNAL_STATE = 860;

@@ -80,14 +80,14 @@ impl<T: Send + Sync, B: Backend> RwLock<T, B> {
         RwLockWriteGuard { raw, held: Held::record(self.tag, order) }
     }
 
-    /// Shared access if there is no writer.
+    /// Shared access if there is no writer; otherwise `None`.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, B>> {
         let raw = self.raw.try_read()?;
         Some(RwLockReadGuard { raw, held: Held::record(self.tag, 0) })
     }
 
-    /// Exclusive access if nobody else has access.
+    /// Exclusive access if nobody else has access; otherwise `None`.
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T, B>> {
         let raw = self.raw.try_write()?;

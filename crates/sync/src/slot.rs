@@ -1,5 +1,5 @@
-//! CPU slots: which shard of a sharded structure a caller uses. An input, so that runs can be
-//! repeated.
+//! CPU slots: which shard of a sharded structure a caller uses. The slot is an input, so that runs
+//! can be repeated.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,8 @@
 //! The content of traced files. It is computed from path, offset and seed: a trace stores no data,
 //! and any block can be traced back to where it belongs.
 //!
-//! Each aligned 8-byte word mixes the file's key with the word's position. How writes were cut
-//! makes no difference to it.
+//! Each aligned 8-byte word mixes the file's key with the word's position. So the content does not
+//! depend on how writes were cut.
 
 /// A stream of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,19 +46,19 @@ impl OpenFlags {
     }
 }
 
-/// Mode of a fallocate.
+/// The mode of a fallocate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "the flags of fallocate(2) are independent")]
 pub struct FallocateMode {
-    /// Keeps the size.
+    /// Keeps the size of the file.
     pub keep_size: bool,
-    /// Deallocates.
+    /// Deallocates the blocks of the range.
     pub punch_hole: bool,
     /// Makes the range read as zeroes.
     pub zero_range: bool,
     /// Removes the range.
     pub collapse_range: bool,
-    /// Inserts a hole.
+    /// Inserts a hole as the range, and moves what follows.
     pub insert_range: bool,
 }
 

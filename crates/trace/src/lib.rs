@@ -1,4 +1,4 @@
-//! Operation traces: JSON Lines, one operation a line, paths from the root of the image.
+//! Operation traces: JSON Lines with one operation each. Paths start at the root of the image.
 //!
 //! ```json
 //! {"op":"mkdir","path":"/a","mode":493}

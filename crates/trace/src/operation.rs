@@ -11,14 +11,14 @@ pub struct Line {
     /// CPU slot of the acting worker.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub worker: u32,
-    /// Virtual time in seconds since the start of the trace.
+    /// Virtual time in seconds since the start of the trace; `None` for that of the line before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
     /// When the operation arrived, in microseconds since the start. Only in traces recorded from a
     /// mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub us: Option<u64>,
-    /// The errno it failed with on that mount.
+    /// The errno that the operation failed with on that mount; `None` if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
 }
@@ -67,7 +67,7 @@ pub enum Op {
         /// Bytes.
         len: u64,
     },
-    /// fallocate.
+    /// Changes the allocation of a range, as fallocate(2) does.
     Fallocate {
         /// Open file.
         fd: u32,
@@ -158,7 +158,7 @@ pub enum Op {
         /// Bytes of the value.
         len: u64,
     },
-    /// A call to a mount that changes nothing a trace plays. Players skip it.
+    /// A call to a mount for which traces have no operation, such as a read. Players skip it.
     Note {
         /// The call: `getattr`, `read`, `chmod` ...
         call: String,
@@ -181,7 +181,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The open file that the operation acts on.
+    /// The number of the open file that the operation acts on; `None` for all others, `open` too.
     #[must_use]
     pub const fn file(&self) -> Option<u32> {
         match *self {

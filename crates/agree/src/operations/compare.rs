@@ -37,7 +37,7 @@ impl Share {
         if self.of == 0 { 100.0 } else { self.equal as f64 * 100.0 / self.of as f64 }
     }
 
-    /// In per cent with three digits, rounded down: 100 means all. `-` when there was nothing to
+    /// In per cent with three decimals, rounded down: 100 means all. `-` when there was nothing to
     /// compare.
     #[must_use]
     pub fn text(self) -> String {
@@ -75,8 +75,8 @@ pub struct Difference {
     pub what: String,
 }
 
-/// Compares two images that started as `start`. Also returns the first files that differ, by inode
-/// number in `theirs`.
+/// Compares two images that started as `start`. Also returns the files that differ, by inode number
+/// in `theirs`.
 #[must_use]
 pub fn compare(start: &Layout, theirs: &Layout, ours: &Layout) -> (Shares, Vec<Difference>) {
     let mut shares = Shares::default();

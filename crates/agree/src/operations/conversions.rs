@@ -1,4 +1,4 @@
-//! What the kernel converted from unwritten, and when, relative to its decisions.
+//! Which extents the kernel converted from unwritten, and when, relative to its decisions.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use std::ops::Range;
 pub struct Conversion {
     /// Line of the trace, from 0.
     pub line: u32,
-    /// Earlier decisions of that line.
+    /// Number of earlier decisions of that line.
     pub decisions: usize,
-    /// Ranges that write-back had mapped in that line; a range may need no decision.
+    /// Number of ranges that write-back had mapped in that line; a range may need no decision.
     pub pieces: usize,
-    /// Blocks that a write had allocated immediately in that line, or failed to; most need no
-    /// decision.
+    /// Number of blocks that a write had allocated immediately in that line, or failed to; most
+    /// need no decision.
     pub allocated: usize,
     /// Earlier commits and restarted walks of that line.
     pub again: Again,

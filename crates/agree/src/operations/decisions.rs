@@ -128,7 +128,7 @@ struct InLine {
     /// Blocks that were allocated immediately.
     allocated: usize,
     again: Again,
-    /// The last search found nothing: the next walk is a retry.
+    /// Whether the last search found nothing: then the next walk is a retry.
     fails: bool,
 }
 
@@ -323,7 +323,7 @@ impl Parting {
         Self { choice: self.choice.or(later.choice), any: self.any.or(later.any) }
     }
 
-    /// The same in lists that have so many decisions before these.
+    /// The same positions in lists that have `a` and `b` decisions before these.
     fn behind(self, a: usize, b: usize) -> Self {
         let shifted = |(at, at_ours): (usize, usize)| (a + at, b + at_ours);
         Self { choice: self.choice.map(shifted), any: self.any.map(shifted) }
@@ -372,7 +372,7 @@ fn add_line(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision])
 /// How many decisions of each list come before the next two about the same request: as few as
 /// possible, or all when the lists do not meet soon.
 fn unpaired(theirs: &[Decision], ours: &[Decision]) -> (usize, usize) {
-    /// Most decisions that may be skipped.
+    /// The most decisions that may be skipped.
     const SKIPPED_MAX: usize = 256;
     let meets =
         |a: usize, b: usize| matches!((theirs.get(a), ours.get(b)), (Some(a), Some(b)) if a.is_about(b));

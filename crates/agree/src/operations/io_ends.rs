@@ -1,11 +1,11 @@
 //! Tells the engine when the kernel's I/O ended.
 //!
-//! Linux maps what it writes back as unwritten. A thread of its own converts it once the device has
-//! it, while others go on mapping. How far behind this thread is depends on the block layer (its
-//! throttling of write-back, the 64 requests that it collects) and on the scheduler. So it is an
-//! input like the time, not a decision. Each conversion is recorded with its CPU and with how many
-//! of the kernel's decisions, ranges and retries came before it. The engine gets it at the same
-//! point among its own.
+//! Linux maps what it writes back as unwritten. A separate thread converts the extents once the
+//! device has the data, while others go on mapping. How far behind this thread is depends on the
+//! block layer (its throttling of write-back, the 64 requests that it collects) and on the
+//! scheduler. So the moment of a conversion is an input like the time, not a decision. Each
+//! conversion is recorded with its CPU and with how many of the kernel's decisions, ranges and
+//! retries came before it. The engine gets the conversion at the same point among its own.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

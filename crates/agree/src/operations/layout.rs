@@ -18,7 +18,7 @@ pub struct Piece {
     pub physical: u64,
     /// Blocks.
     pub length: u32,
-    /// Reads as zeroes.
+    /// Whether the run is unwritten, and so reads as zeroes.
     pub unwritten: bool,
 }
 

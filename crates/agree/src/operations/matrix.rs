@@ -77,11 +77,11 @@ pub struct Matrix {
     pub workers: u32,
     /// Operations that age the images beforehand; 0 for fresh images.
     pub aged: u64,
-    /// Ages the images in the engine instead.
+    /// How to age the images in the engine instead.
     pub lived: Option<Ageing>,
     /// Takes only every n-th cell.
     pub every: usize,
-    /// Measures the ceiling of each cell, too.
+    /// Whether the ceiling of each cell is measured, too.
     pub ceiling: bool,
     /// Directory for images.
     pub scratch: PathBuf,

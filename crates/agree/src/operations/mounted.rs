@@ -27,7 +27,7 @@ const COMMON: &str = "no_prefetch_block_bitmaps,noinit_itable,noatime";
 /// Seconds between periodic commits.
 const COMMIT_SECONDS: u32 = 86_400;
 
-/// Recorded events. Of mapped blocks only those that write-back (0x400) asked for.
+/// Recorded events. Those of mapped blocks only if write-back asked for the blocks (0x400).
 const EVENTS: [&str; 8] = [
     "ext4/ext4_mballoc_alloc",
     "ext4/ext4_mballoc_prealloc",
@@ -88,7 +88,7 @@ impl Mount {
 pub(super) struct Mounted {
     work: WorkDirectory,
     mount: Mount,
-    /// KiB of trace buffer for each CPU, when it is observed.
+    /// KiB of trace buffer for each CPU; `None` if the mount is not observed.
     observed: Option<u32>,
     /// What was drained from the trace buffer while lines were played.
     drained: Mutex<String>,
@@ -192,7 +192,8 @@ impl Observer {
     }
 }
 
-/// Returns the kernel's answers and what was drained from the trace buffer meanwhile.
+/// Plays the lines. Returns the kernel's answers, and what was drained from the trace buffer
+/// meanwhile.
 fn play(
     mount: &Mount,
     mut observer: Option<Observer>,

@@ -1,5 +1,5 @@
-//! Cursors of the round-robin search: one for the file system under a lock, or one for each CPU
-//! slot.
+//! Cursors of the round-robin search: one for the whole file system, under a lock, or one for each
+//! CPU slot.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
@@ -68,7 +68,8 @@ impl<B: Backend> Cursors<B> {
         }
     }
 
-    /// Where the cursors stand. A caller keeps this over a close for `cursor_start=remembered`.
+    /// Where the cursors stand; empty without rotation. A caller keeps this over a close for
+    /// `cursor_start=remembered`.
     pub(crate) fn positions(&self) -> Vec<GroupNr> {
         match self.rotation {
             Rotation::None => Vec::new(),

@@ -27,8 +27,8 @@ pub struct FirstBlock {
     pub logical: LogicalBlock,
 }
 
-/// The policy's goal for an inode without blocks nearby. With delayed allocation data has no colour
-/// of its own: the write-back thread asks for all of it and has colour 0.
+/// The policy's goal for an inode without blocks nearby. With delayed allocation, data has no
+/// colour: the write-back thread, whose colour is 0, asks for all of it.
 #[must_use]
 pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> BlockNr {
     let regular = block.regular || policy.dir_blocks == DirBlocks::WithData;
@@ -50,9 +50,9 @@ pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> B
 /// The goal of an inode without extents: the start of its group. With flex groups of at least 4
 /// groups it is the second group of the flex group for regular files, and the first for all others.
 ///
-/// `colour` is given without delayed allocation: the process then starts in its sixteenth of the
-/// group. The goal may lie past the end of a small file system; a request treats it as the first
-/// data block then.
+/// With a `colour`, as without delayed allocation, the process starts in its sixteenth of the
+/// group. The goal may lie past the end of a small file system. A request then starts at the first
+/// data block.
 #[must_use]
 pub fn inode_goal(geometry: &Geometry, inode_group: GroupNr, regular: bool, colour: Option<u32>) -> BlockNr {
     let mut group = u64_from_u32(inode_group.raw());
@@ -89,8 +89,8 @@ fn coloured(geometry: &Geometry, group: u64, colour: Option<u32>) -> BlockNr {
 
 /// The goal of a block in a file with extents: where the block would be if the file were laid out
 /// without gaps around the nearest extent. That is the last extent that starts at or before the
-/// block, otherwise the first of the leaf. Wraps below 0, which requests treat as outside the file
-/// system.
+/// block, otherwise the first of the leaf. A result below 0 wraps, and requests treat it as outside
+/// the file system.
 #[must_use]
 pub fn neighbour_goal(
     logical: LogicalBlock,

@@ -3,16 +3,16 @@
 //!
 //! Without lanes all new files of a directory start in the one group that their inodes point at,
 //! and writers on different CPUs share its lock until their files are long enough to be streams. A
-//! lane keeps the file within its flex group, so its inode and its neighbours in the directory stay
-//! near. Slots that find no free lane there use the flex groups after it. The first group of a flex
-//! group is left to directories and metadata, as in the inode's own goal. Slot 0 starts where the
-//! inode's own goal is.
+//! lane keeps the file within its flex group, so the file stays near its inode and near the other
+//! files of its directory. If there are more slots than lanes in a flex group, the others use the
+//! flex groups after it. The first group of a flex group is left to directories and metadata, as by
+//! the inode's own goal. Slot 0 starts where the inode's own goal is.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
 use blockyard_disk::{Geometry, GroupNr};
 use blockyard_sync::CpuSlot;
 
-/// Smaller flex groups have no lanes and keep no group for metadata.
+/// Flex groups of fewer groups have no lanes and keep no group for metadata.
 const FLEX_MIN: u32 = 4;
 
 /// The group where a file near `goal` starts when it is written on `cpu`.
@@ -30,8 +30,8 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
 }
 
 /// The group of the same lane in the next flex group in which no other slot of `cpus` begins, or
-/// `group` itself if there is none. Repeating this meets every such group once before it comes
-/// back.
+/// `group` itself if there is none. Repeated calls meet every such group once before they return to
+/// the first.
 pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;
@@ -39,8 +39,8 @@ pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> Gr
     if flex < FLEX_MIN || home >= whole_flex_groups {
         return group;
     }
-    // Slots that found no lane in the first flex group begin in those after it, so one round of all
-    // slots is a stride.
+    // Slots that have no lane in the first flex group begin in those after it. So the next group of
+    // this lane in which no slot begins is `stride` flex groups further.
     let stride = cpus.div_ceil(flex - 1).clamp(1, whole_flex_groups);
     let next = home + stride;
     let next = if next < whole_flex_groups { next } else { home % stride };

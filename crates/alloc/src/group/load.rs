@@ -1,6 +1,6 @@
 //! Loading groups from the source, and evicting them.
 //!
-//! No lock is held while the source reads. What was read is used only if nobody loaded the group
+//! No group is locked while the source reads. What was read is used only if nobody loaded the group
 //! meanwhile. Between reading and installing, no cluster of an unloaded group can change in core,
 //! since every change needs the group loaded.
 
@@ -51,9 +51,9 @@ impl<B: Backend> GroupTable<B> {
             let first = nr.raw() / together * together;
             for mate in (first..first + together).filter(|&mate| mate < self.geometry.groups()) {
                 if !self.group(GroupNr::new(mate)).summary().initialised() {
-                    // Nobody asked for this group: whoever does will see the failure. That way a
-                    // free cannot fail for clusters of a group whose bitmap the caller holds in
-                    // memory.
+                    // A failure is ignored. Nobody asked for this group, and whoever does will see
+                    // the failure. So the group that was asked for loads even if another group
+                    // cannot be read.
                     drop(self.load_one(GroupNr::new(mate), cpu, source));
                 }
             }
@@ -76,8 +76,8 @@ impl<B: Backend> GroupTable<B> {
             let mut guard = self.lock(nr, cpu);
             if guard.buddy().is_none() && guard.state.generation == generation {
                 guard.install(&mut bitmap, self.geometry.clusters_in_group(nr), &self.geometry);
-                // Relaxed: statistics. Counted under the lock: an eviction needs it too, so it
-                // cannot count first.
+                // Relaxed: statistics. The load counts before it gives up the lock. An eviction
+                // needs that lock, so it cannot lower the count first.
                 let before = self.loaded.fetch_add(1, Ordering::Relaxed);
                 drop(guard);
                 self.built.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,8 @@ impl<B: Backend> GroupTable<B> {
         }
     }
 
-    /// Evicts groups until at most the allowed number is loaded or the hand went around once.
+    /// Evicts groups until no more than the allowed number is loaded, or until the hand has gone
+    /// around once.
     fn evict_some(&self, cpu: CpuSlot, keep: GroupNr) {
         let groups = self.geometry.groups();
         for _ in 0..groups {
@@ -103,7 +104,7 @@ impl<B: Backend> GroupTable<B> {
         }
     }
 
-    /// Drops bitmap and buddy of a group that is neither pinned nor locked. True if it did.
+    /// Drops bitmap and buddy of a group that is neither pinned nor locked. Returns whether it did.
     pub(crate) fn evict(&self, nr: GroupNr, cpu: CpuSlot) -> bool {
         let Some(mut guard) = self.try_lock(nr, cpu) else { return false };
         // Acquire-release pairs with pin and unpin: a later pin sees that nothing is loaded.
@@ -124,7 +125,8 @@ impl<B: Backend> GroupTable<B> {
 }
 
 impl<B: Backend> GroupGuard<'_, B> {
-    /// Installs the bitmap from the source as the in-core one.
+    /// Makes the bitmap from the source the in-core one. If its free clusters are not as many as
+    /// the summary says, the group is marked corrupt.
     fn install(&mut self, bitmap: &mut [u8], clusters: u32, geometry: &blockyard_disk::Geometry) {
         assert!(self.state.loaded.is_none(), "group {} is loaded already", self.nr);
         debug_assert!(self.state.pending.is_none(), "group {} was away while frees waited in it", self.nr);

@@ -1,11 +1,11 @@
 //! All groups of a file system, and the ways to lock one.
 //!
-//! One lock a group, or (`locks=hashed`, as Linux) 128 locks that groups with equal numbers modulo
-//! 128 share. At most one group is locked by a thread at a time.
+//! Each group has a lock of its own. With `locks=hashed`, as in Linux, there are 128 locks, which
+//! groups with equal numbers modulo 128 share. A thread locks at most one group at a time.
 //!
-//! The contention counter (0..8) rises when a lock had to be waited for and falls with every
-//! immediate acquisition. Above 2 the file system counts as busy, which only decides whether closed
-//! files get preallocations.
+//! The contention counter (0 to 8) rises when a lock had to be waited for, and falls with every
+//! immediate acquisition. Above 2 the file system counts as busy. This only decides whether the
+//! last blocks of a closed file get a preallocation.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_disk::{Geometry, GroupNr};
@@ -34,7 +34,7 @@ pub(crate) struct GroupTable<B: Backend> {
     pub(crate) modelled: ModelledLocks,
     /// Relaxed: a statistic.
     contention: CachePadded<B::AtomicU32>,
-    /// Groups loaded now. Relaxed: a statistic that eviction steers by.
+    /// Groups loaded now. Relaxed: a statistic, by which evictions are decided.
     pub(super) loaded: CachePadded<B::AtomicU32>,
     /// Buddies built since open. Relaxed: a statistic.
     pub(super) built: CachePadded<B::AtomicU64>,
@@ -50,7 +50,7 @@ impl<B: Backend> GroupTable<B> {
         assert_eq!(facts.len(), usize_from_u32(geometry.groups()), "facts of each group");
         let lock = |_| CachePadded::new(B::on_line("hashed lock", || Mutex::new(rank::GROUP, ())));
         let shared = (config.policy.locks == Locks::Hashed).then(|| (0..HASHED_LOCKS).map(lock).collect());
-        // The bitmap, as much again for the orders above it, and the fixed part.
+        // The bitmap, as much again for the higher orders, and the fixed part of a buddy.
         let group_bytes = 2 * blockyard_disk::num::u64_from_usize(geometry.block_size()) + 512;
         let loaded_max = (config.memory_max / group_bytes).clamp(2, u64::from(u32::MAX));
         Self {
@@ -92,7 +92,7 @@ impl<B: Backend> GroupTable<B> {
         lock_is_held || self.modelled.is_held(self.lock_of(nr))
     }
 
-    /// Takes the group's lock, waiting for it.
+    /// Takes the group's lock; waits for it if necessary.
     #[inline]
     pub(crate) fn lock(&self, nr: GroupNr, cpu: CpuSlot) -> GroupGuard<'_, B> {
         if let Some(guard) = self.acquire(nr, cpu) {

@@ -1,29 +1,29 @@
-//! Sets of groups ordered by group number: one bit per group, with two levels of summary bits
-//! above. One more word for all sets says which of them hold a group.
+//! Sets of groups ordered by group number. A set has one bit per group, and two levels of summary
+//! bits above. One more word for all sets says which of them hold a group.
 //!
-//! Key decision: a set is read without any lock. `next` is a few word loads whatever the number of
-//! groups, and the order of a walk depends on the content only, never on the history. Most orders
-//! are empty most of the time, so a walk over the orders skips to the next one that holds a group
-//! (`next_order`).
+//! Key decision: a set is read without any lock. `next` takes a few word loads whatever the number
+//! of groups, and the order of a walk depends only on the content, never on the history. Most
+//! orders are empty most of the time, so a walk over the orders skips to the next one that holds a
+//! group (`next_order`).
 //!
 //! Concurrency: a bit is set and cleared under the lock of its group, so each bit has one writer;
 //! words and summaries have many. Insertion sets the bit, then the summaries upward. Removal clears
-//! the bit. If the word became empty it clears the summary bit, looks at the word again, and sets
-//! the summary again if somebody filled the word meanwhile. So a summary bit may be set over an
-//! empty word (a wasted load). It is missing over a non-empty word only while its remover is
-//! between two steps; readers then overlook the group as if it had been inserted later.
+//! the bit. If the word became empty, the remover clears the summary bit, looks at the word again,
+//! and sets the summary bit again if somebody filled the word meanwhile. So a summary bit may be
+//! set over an empty word (a wasted load). It is missing over a non-empty word only while a remover
+//! is between two steps. Readers then overlook the group as if it had been inserted later.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_sync::{Atomic, AtomicInt, Backend, Ordering};
 
-/// Words of a cache line.
+/// Words in a cache line.
 const LINE_WORDS: usize = 8;
 
 /// One ordered set of groups for each order.
 pub(crate) struct OrderedSets<B: Backend> {
     sets: Box<[OrderedSet<B>]>,
-    /// One bit per order: its set holds a group. Kept like the summaries.
+    /// One bit per order: whether its set holds a group. Kept like the summary bits.
     held: B::AtomicU64,
 }
 
@@ -58,14 +58,14 @@ impl<B: Backend> OrderedSets<B> {
         if set.is_empty() {
             self.held.fetch_and(!(1 << order), Ordering::AcqRel);
         }
-        // Even if this removal did not empty the set: another remover may have seen it empty before
-        // this one filled the top again.
+        // This look is needed even if this removal did not empty the set: another remover may have
+        // seen the set empty before this one filled the top again.
         if !set.is_empty() && self.held.load(Ordering::Acquire) & (1 << order) == 0 {
             self.held.fetch_or(1 << order, Ordering::AcqRel);
         }
     }
 
-    /// Whether a set holds a group; exact only under the group's lock.
+    /// Whether a set holds a group. Relaxed: exact only under the group's lock.
     pub(crate) fn contains(&self, order: u32, group: GroupNr) -> bool {
         let at = usize_from_u32(group.raw());
         self.sets[usize_from_u32(order)].bits[at / 64].load(Ordering::Relaxed) >> (at % 64) & 1 == 1
@@ -89,7 +89,7 @@ impl<B: Backend> OrderedSets<B> {
         (found < end).then_some(GroupNr::new(found))
     }
 
-    /// Number of groups in a set.
+    /// Number of groups in a set. Relaxed: a figure for reports.
     pub(crate) fn len(&self, order: u32) -> u32 {
         let set = &self.sets[usize_from_u32(order)];
         set.bits.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum()
@@ -112,7 +112,7 @@ impl<B: Backend> OrderedSet<B> {
         Self { bits, summary, top }
     }
 
-    /// Returns whether a word at the top was empty before.
+    /// Sets the bit and the summary bits. Returns whether a word at the top was empty before.
     fn insert(&self, at: usize) -> bool {
         // Release pairs with the acquire loads of `next`: whoever sees a summary bit sees the bits
         // below it.
@@ -121,7 +121,8 @@ impl<B: Backend> OrderedSet<B> {
             && self.top[at / 262_144].fetch_or(1 << (at / 4096 % 64), Ordering::AcqRel) == 0
     }
 
-    /// Returns whether a bit at the top was cleared, or set again.
+    /// Clears the bit, and the summary bits of words that became empty. Returns whether a bit at
+    /// the top was cleared, or set again.
     fn remove(&self, at: usize) -> bool {
         let bit = 1u64 << (at % 64);
         self.bits[at / 64].fetch_and(!bit, Ordering::AcqRel) & !bit == 0 && self.clear_summary(at / 64)

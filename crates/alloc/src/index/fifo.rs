@@ -1,11 +1,12 @@
 //! Lists of groups in insertion order, one list per order, each under its own reader-writer lock.
 //!
 //! The indexes were kept like this before the scalability series. A group whose order is unchanged
-//! keeps its position, one whose order changes goes to the tail of its new list, and picking a
+//! keeps its position. A group whose order changes goes to the tail of its new list. Picking a
 //! group moves nothing.
 //!
-//! Invariants: a group is in at most one list, the one its link names. Links of a list are written
-//! under that list's write lock and the group's own lock, and followed under the read lock.
+//! Invariants: a group is in at most one list, the one that its link names. The links of a list are
+//! written under that list's write lock and followed under its read lock. A thread that adds or
+//! removes a group also holds the lock of that group.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::usize_from_u32;
@@ -31,7 +32,8 @@ struct Ends {
     tail: u32,
 }
 
-/// Position of a group. Relaxed throughout: the list's lock orders the accesses.
+/// The position of a group. Relaxed throughout: the lock of the list or of the group orders the
+/// accesses.
 struct Link<B: Backend> {
     previous: B::AtomicU32,
     next: B::AtomicU32,
@@ -107,7 +109,7 @@ impl<B: Backend> FifoLists<B> {
         self.change_length(order, u32::MAX);
     }
 
-    /// Adds to a length modulo 2^32. The list's write lock is held.
+    /// Adds to a length modulo 2^32. The caller holds the list's write lock.
     fn change_length(&self, order: u32, by: u32) {
         let length = &self.lengths[usize_from_u32(order)];
         let changed = length.load(Ordering::Relaxed).wrapping_add(by);
@@ -115,8 +117,8 @@ impl<B: Backend> FifoLists<B> {
         length.store(changed, Ordering::Relaxed);
     }
 
-    /// The first group from the head for which `suits` holds. The read lock is held over the whole
-    /// walk.
+    /// The first group from the head for which `suits` is true. The list's read lock is held during
+    /// the whole walk.
     pub(crate) fn pick(
         &self,
         order: u32,

@@ -13,7 +13,7 @@ use super::search::{self, wrapping_group};
 use crate::policy::Switches;
 use crate::policy::slots::InodeGroup;
 
-/// What a directory remembers for placing its children: the group of the last one.
+/// What a directory remembers to place its children: the group that was chosen for the last one.
 ///
 /// It lives in the directory's in-core inode, guarded by the directory's lock. It starts empty
 /// whenever the directory is created or read from disk.
@@ -23,7 +23,8 @@ pub struct InodeDirAlloc {
 }
 
 impl InodeDirAlloc {
-    /// The group the search chose for the last child, if any.
+    /// The group that the search, or a goal, chose for the last child; `None` before the first. The
+    /// child may have got a number in another group.
     #[must_use]
     pub const fn last_group(&self) -> Option<GroupNr> {
         self.last_group
@@ -31,24 +32,25 @@ impl InodeDirAlloc {
 }
 
 impl<B: Backend> InodeAllocator<B> {
-    /// Claims an inode for a child of a directory. Remembers its group in `parent`.
+    /// Claims an inode for a child of a directory. Remembers in `parent` the group that was chosen,
+    /// even if the number is found in another group.
     ///
     /// # Errors
-    /// [`InodeError::NoInodes`] when no group has a free one; [`InodeError::Load`] when a bitmap
-    /// could not be read.
+    /// [`InodeError::NoInodes`] when no group has a free inode, or the placement rule finds none;
+    /// [`InodeError::Load`] when a bitmap could not be read.
     pub fn allocate(
         &self,
         request: &InodeRequest,
         parent: &mut InodeDirAlloc,
     ) -> Result<InodeClaim<'_, B>, InodeError> {
         let choice = self.first_choice(request, parent);
-        // Also after a failed search, which leaves group 0 here: observed on Linux 6.18.
+        // A failed search leaves group 0 here, as was observed on Linux 6.18.
         parent.last_group = Some(choice.map_or(GroupNr::ZERO, |(group, _)| group));
         let (first, start) = choice.ok_or(InodeError::NoInodes)?;
         debug_assert!(first.raw() < self.geometry.groups(), "the search chose group {first}");
-        // One step more than there are groups: with a goal, the first group was searched from the
-        // middle. (Linux stops one step earlier, and says "no space" when the only free numbers lie
-        // below a goal in its group.)
+        // One step more than there are groups, because with a goal the first group was searched
+        // from the middle. (Linux stops one step earlier, and says "no space" when the only free
+        // numbers lie below a goal in its group.)
         for step in 0..=self.geometry.groups() {
             let group = GroupNr::new(wrapping_group(first, step, self.geometry.groups()));
             if self.counts.free_in_group(group) == 0 {
@@ -159,14 +161,14 @@ impl<B: Backend> InodeAllocator<B> {
         Ok(Some(InodeClaim::new(self, self.geometry.inode_at(group, index), request)))
     }
 
-    /// Lowest bit of a group that may be handed out. Reserved inodes never are, whatever the bitmap
-    /// says.
+    /// Lowest bit of a group that may be handed out. Reserved inodes are never handed out, whatever
+    /// the bitmap says.
     fn first_usable(&self, group: GroupNr) -> u32 {
         let before = group.raw() * self.geometry.inodes_per_group();
         (self.config.first_inode - 1).saturating_sub(before)
     }
 
-    /// First index of a group's table that was never used since mkfs.
+    /// First index of a group's table from which on no inode was ever used.
     fn never_used_from(&self, state: &GroupState) -> u32 {
         let per_group = self.geometry.inodes_per_group();
         if self.config.descriptor_checksums { state.used_prefix(per_group) } else { per_group }

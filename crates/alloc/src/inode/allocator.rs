@@ -13,8 +13,8 @@ use super::error::InodeError;
 use super::group::GroupState;
 use super::update::InodeUpdate;
 
-/// The inodes of one file system. Shared by all threads; a request takes only the lock of the group
-/// it ends in.
+/// The inodes of one file system. Shared by all threads. A request locks only the groups in which
+/// it looks for a free number, one at a time.
 #[derive(Debug)]
 pub struct InodeAllocator<B: Backend = Native> {
     pub(super) config: InodeConfig,
@@ -23,7 +23,7 @@ pub struct InodeAllocator<B: Backend = Native> {
     pub(super) clusters: Arc<dyn FreeClusters>,
     pub(super) source: Arc<dyn InodeSource>,
     pub(super) groups: Box<[Mutex<GroupState, B>]>,
-    /// The tunable `inode_goal`; 0 is none. Relaxed: a hint for later requests.
+    /// The tunable `inode_goal`; 0 if none is set. Relaxed: a hint for later requests.
     pub(super) goal: B::AtomicU32,
     /// Random starts drawn so far. Relaxed: only the number matters.
     pub(super) draws: B::AtomicU64,
@@ -58,7 +58,8 @@ impl<B: Backend> InodeAllocator<B> {
     }
 
     /// Frees an inode. `write` puts the change into the journaled bitmap and descriptor. It runs
-    /// under the group's lock; once it has returned, the number can be claimed again.
+    /// under the group's lock. Once it has returned, the number can be claimed again. Returns what
+    /// `write` returned.
     ///
     /// # Errors
     /// [`InodeError::Corrupt`] when the inode is free already, reserved or beyond the last, or its
@@ -82,20 +83,20 @@ impl<B: Backend> InodeAllocator<B> {
         Ok(write(&self.update(inode, false, &state)))
     }
 
-    /// Sets the tunable `inode_goal`: every later request without a goal of its own starts there.
-    /// `None` unsets it.
+    /// Sets the tunable `inode_goal`: every later request without a goal of its own starts at this
+    /// number. `None` unsets it.
     pub fn set_goal(&self, goal: Option<InodeNr>) {
         self.goal.store(goal.map_or(0, InodeNr::raw), Ordering::Relaxed);
     }
 
-    /// Forgets the bitmap of a group; it is read again when needed. False when claims pin it or
-    /// none is loaded.
+    /// Forgets the bitmap of a group; it is read again when needed. False if claims pin the bitmap
+    /// or it is not loaded.
     pub fn evict(&self, group: GroupNr, slot: CpuSlot) -> bool {
         self.lock(group, slot).evict()
     }
 
     /// Takes a group out of use because its bitmap or descriptor is wrong. Its free inodes no
-    /// longer count.
+    /// longer count in the total of the file system.
     pub fn mark_corrupt(&self, group: GroupNr, slot: CpuSlot) {
         let mut state = self.lock(group, slot);
         if state.mark_corrupt() {

@@ -6,12 +6,13 @@ use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 
 use super::config::InodeSource;
 
-/// Seconds for which a deleted number is passed over, and the same while its table block is dirty.
+/// Seconds for which a deleted number is passed over: while its table block is clean, and while it
+/// is dirty.
 const RECENT_SECONDS: u32 = 60;
 const RECENT_SECONDS_DIRTY: u32 = 360;
 
-/// Inputs for telling whether a free number was deleted recently. Only for mounts without a
-/// journal: there a crash could leave an old directory entry that names a reused inode.
+/// What is needed to tell whether a free number was deleted recently. Used only for mounts without
+/// a journal, where a crash could leave an old directory entry that names a reused inode.
 pub(super) struct Recency<'a> {
     pub(super) source: &'a dyn InodeSource,
     pub(super) group: GroupNr,
@@ -51,7 +52,7 @@ pub(super) fn from_bytes(bytes: &[u8], bits: u32) -> Box<[u64]> {
     words
 }
 
-/// Sets a bit; false when it was set.
+/// Sets a bit; false if it was set already.
 pub(super) fn set(words: &mut [u64], bit: u32) -> bool {
     let (word, mask) = place(bit);
     let was_clear = words[word] & mask == 0;
@@ -59,7 +60,7 @@ pub(super) fn set(words: &mut [u64], bit: u32) -> bool {
     was_clear
 }
 
-/// Clears a bit; false when it was clear.
+/// Clears a bit; false if it was clear already.
 pub(super) fn clear(words: &mut [u64], bit: u32) -> bool {
     let (word, mask) = place(bit);
     let was_set = words[word] & mask != 0;

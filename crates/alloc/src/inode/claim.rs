@@ -44,8 +44,8 @@ impl<'a, B: Backend> InodeClaim<'a, B> {
     }
 
     /// Commits the inode as used. `write` puts the change into the journaled bitmap and descriptor.
-    /// It runs under the group's lock, so changes of one group are written in the order they
-    /// happen.
+    /// It runs under the group's lock, so changes of one group are written in the order in which
+    /// they happen. Returns what `write` returned.
     pub fn commit<R>(mut self, write: impl FnOnce(&InodeUpdate) -> R) -> R {
         self.open = false;
         let allocator = self.allocator;

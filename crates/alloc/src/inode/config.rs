@@ -13,17 +13,17 @@ use crate::policy::slots::InodeGroup;
 pub struct InodeConfig {
     /// The placement rule.
     pub placement: InodeGroup,
-    /// Version differences.
+    /// Differences between kernel versions.
     pub switches: Switches,
-    /// CPU slots. The totals lag by as much as the kernel's do.
+    /// Number of CPU slots. The totals lag as the kernel's do with so many CPUs.
     pub cpus: u32,
     /// Lowest inode number that may be handed out (`s_first_ino`, 11).
     pub first_inode: u32,
     /// Whether descriptors carry checksums, so that `itable_unused` and the uninitialised flags
     /// mean something.
     pub descriptor_checksums: bool,
-    /// Whether there is no journal. Then numbers deleted within the last minute are passed over
-    /// while others are free.
+    /// Whether there is no journal. Then numbers that were deleted within the last minute (six
+    /// minutes while their table block is dirty) are passed over while the group has others.
     pub without_journal: bool,
     /// Seed of random starts.
     pub seed: u64,
@@ -86,7 +86,7 @@ pub struct InodeRequest {
     pub parent_is_top: bool,
     /// Whether the new inode is a directory.
     pub directory: bool,
-    /// [`super::top_name_hash`] of the new name. Without it (no name) the start is random.
+    /// [`super::top_name_hash`] of the new name. If there is no name, the start is random.
     pub name_hash: Option<u32>,
     /// A number to start from, for callers that know better than the placement.
     pub goal: Option<InodeNr>,
@@ -117,20 +117,20 @@ pub struct RecentDeletion {
 /// Provides the on-disk inode bitmaps and deletion times.
 pub trait InodeSource: Send + Sync + core::fmt::Debug {
     /// Fills `bits` (zeroed, one bit per inode, 1 = used) with the bitmap of a group. It must
-    /// contain every change that a commit or a free has written. Called by any thread with no lock
-    /// held, and never for an uninitialised group.
+    /// contain every change that a commit or a free has written. Any thread may call it, without a
+    /// group's lock. It is never called for an uninitialised group.
     ///
     /// # Errors
-    /// Those of the device. The request that needed the bitmap fails with it.
+    /// Those of the device. The request that needed the bitmap fails with [`InodeError::Load`].
     fn load(
         &self,
         group: GroupNr,
         bits: &mut [u8],
     ) -> Result<BitmapLoad, Box<dyn std::error::Error + Send + Sync + 'static>>;
 
-    /// The deletion time of the inode at an index of a group's table, if that block is cached.
-    /// Called under the group's lock and only without a journal: no I/O. The default knows nothing,
-    /// so nothing counts as recent.
+    /// The deletion time of the inode at an index of a group's table; `None` if that block of the
+    /// table is not cached. Called under the group's lock, so it must not do I/O, and only if there
+    /// is no journal. The default knows nothing, so nothing counts as recent.
     fn deletion(&self, _group: GroupNr, _index: u32) -> Option<RecentDeletion> {
         None
     }

@@ -1,9 +1,9 @@
 //! The counts that placement reads: exact ones per group and flex group, lagging ones for the whole
 //! file system.
 //!
-//! All are read without a lock while others change them. Each is changed by single relaxed
-//! operations, after the bitmap, under the group's lock. A search orders nothing by them, and its
-//! result is checked under that lock.
+//! All counts are read without a lock while others change them. The counts of inodes are changed by
+//! single relaxed operations, after the bitmap, under the group's lock. A search orders nothing by
+//! them, and its result is checked under that lock.
 
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{FlexNr, Geometry, GroupNr};
@@ -13,8 +13,8 @@ use super::config::{InodeConfig, InodeGroupFacts};
 
 /// Free clusters as inode placement reads them.
 ///
-/// They change when bits of the on-disk bitmap are set or cleared: when an allocation commits, not
-/// when a preallocation is made.
+/// These counts change when bits of the on-disk bitmap are set or cleared. So a claim changes them
+/// when it is committed, and a preallocation does not change them.
 pub trait FreeClusters: Send + Sync + core::fmt::Debug {
     /// Free clusters of a group.
     fn in_group(&self, group: GroupNr) -> u32;
@@ -24,7 +24,7 @@ pub trait FreeClusters: Send + Sync + core::fmt::Debug {
     fn total_approximate(&self) -> u64;
 }
 
-/// [`FreeClusters`] kept by the code that marks bitmaps.
+/// [`FreeClusters`] as counters, which the code that marks bitmaps must update.
 #[derive(Debug)]
 pub struct ClusterCounts<B: Backend = Native> {
     flex_bits: u32,
@@ -91,7 +91,8 @@ pub(super) struct InodeCounts<B: Backend> {
     flexes: Box<[Pair<B>]>,
     free: LaggedCounter<B>,
     directories: LaggedCounter<B>,
-    /// Recent directories less other recent inodes of each group; only where a policy reads it.
+    /// The debt of each group: recent directories less other recent inodes. `None` unless the
+    /// policy reads it.
     debts: Option<Box<[B::AtomicU32]>>,
     /// Whether directories change the free inodes of their flex group: a bug of the first releases.
     used_dirs_fault: bool,
@@ -163,13 +164,13 @@ impl<B: Backend> InodeCounts<B> {
         self.free.sum().max(0).unsigned_abs()
     }
 
-    /// The debt of a group; only where a policy reads it.
+    /// The debt of a group; `None` unless the policy reads debts.
     pub(super) fn debt_of(&self, group: GroupNr) -> Option<u32> {
         let debts = self.debts.as_ref()?;
         Some(debts[usize_from_u32(group.raw())].load(Ordering::Relaxed))
     }
 
-    /// An inode of a group was claimed.
+    /// Counts a claim on an inode of a group.
     pub(super) fn claimed(&self, group: GroupNr, directory: bool, slot: CpuSlot) {
         for pair in self.pairs(group) {
             pair.free.fetch_sub(1, Ordering::Relaxed);
@@ -188,7 +189,7 @@ impl<B: Backend> InodeCounts<B> {
         }
     }
 
-    /// An inode of a group was freed, or a claim on it released.
+    /// Counts that an inode of a group was freed, or that a claim on it was released.
     pub(super) fn freed(&self, group: GroupNr, directory: bool, slot: CpuSlot) {
         for pair in self.pairs(group) {
             pair.free.fetch_add(1, Ordering::Relaxed);

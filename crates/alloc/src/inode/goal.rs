@@ -8,9 +8,9 @@ use crate::policy::slots::DirBlocks;
 /// Goal of an inode that has no block yet: the first block of its group, or of its flex group's
 /// first group (directories) or second group (regular files).
 ///
-/// `colour` is the caller's process number where blocks are chosen at the write: it spreads writers
-/// over sixteenths of the group. With delayed allocation there is none. In a short last flex group
-/// the goal may lie beyond the file system; the search then starts at the first data block.
+/// Where blocks are chosen at the write, `colour` is the caller's process number. It spreads
+/// writers over sixteenths of the group. With delayed allocation it is `None`. In a short last flex
+/// group the goal may lie beyond the file system; the search then starts at the first data block.
 #[must_use]
 pub fn goal_for_inode(
     geometry: &Geometry,

@@ -1,5 +1,5 @@
-//! What one group's lock guards: its inode bitmap while in memory, and the bookkeeping of its
-//! table.
+//! What one group's lock guards: its inode bitmap while that is in memory, and the bookkeeping of
+//! its table.
 
 use super::bitmap::{self, Recency};
 use super::config::InodeGroupFacts;
@@ -15,7 +15,7 @@ pub(super) struct GroupState {
     itable_unused: u32,
     /// Claims that are neither committed nor released.
     claims: u32,
-    /// How many of those claims are directories.
+    /// How many of those claims are for directories.
     claimed_directories: u32,
     /// Evictions so far, modulo 2^16: tells a loader that what it read may be stale.
     generation: u16,
@@ -81,7 +81,7 @@ impl GroupState {
         }
     }
 
-    /// Forgets the bitmap unless it is pinned; true when it did.
+    /// Forgets the bitmap unless it is pinned. Returns whether a bitmap was forgotten.
     pub(super) fn evict(&mut self) -> bool {
         let evictable = self.bits.is_some() && self.claims == 0;
         if evictable {
@@ -129,7 +129,7 @@ impl GroupState {
         assert!(was_used, "a claim on inode index {index} was lost");
     }
 
-    /// Frees a bit; false when it was free.
+    /// Frees a bit; false if it was free already, or no bitmap is loaded.
     pub(super) fn clear(&mut self, index: u32) -> bool {
         self.bits.as_mut().is_some_and(|bits| bitmap::clear(bits, index))
     }

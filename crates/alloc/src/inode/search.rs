@@ -2,8 +2,8 @@
 //! parent".
 //!
 //! The older rules are in [`block_groups`] and `flex_2008`. Everything here is a pure function of
-//! the counts. A *unit* is a flex group, or a block group if there are no flex groups; unit and
-//! group numbers are equal then.
+//! the counts. A *unit* is a flex group. If there are no flex groups, it is a block group, and unit
+//! and group numbers are equal.
 
 mod block_groups;
 mod flex_2008;
@@ -28,7 +28,7 @@ pub(super) struct Family {
     pub(super) parent: InodeNr,
     /// Group of the parent's own inode.
     pub(super) group: GroupNr,
-    /// Group of its last child.
+    /// Group that was chosen for the directory's last child.
     pub(super) last_group: Option<GroupNr>,
 }
 
@@ -46,8 +46,8 @@ impl<B: Backend> Search<'_, B> {
         let units = self.units();
         let inodes_min = self.counts.free_approximate() / u64::from(units);
         let clusters_min = self.average_clusters();
-        // Starts at the inodes of one group, even if a unit has many groups: a unit with more
-        // directories is never chosen here.
+        // Starts at the inodes of one group, even if a unit has many groups. So a unit with as many
+        // directories or more is never chosen here.
         let mut fewest = self.geometry.inodes_per_group();
         let mut choice = None;
         for unit in ring(hash % units, units) {
@@ -100,9 +100,9 @@ impl<B: Backend> Search<'_, B> {
             .or_else(|| self.ordinary_directory(family))
     }
 
-    /// Without flex groups: first the parent's group. Then a quadratic probe from a start that
-    /// depends on the parent only, so that the files of one directory overflow together. Then any
-    /// group with a free inode.
+    /// The rule without flex groups. First the parent's group is tried. Then groups are probed in
+    /// steps that double, from a start that depends only on the parent, so that the files of one
+    /// directory overflow together. Then any group with a free inode will do.
     pub(super) fn other_in_groups(&self, family: &Family) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let roomy =
@@ -120,8 +120,8 @@ impl<B: Backend> Search<'_, B> {
         })
     }
 
-    /// When no unit fits: the first group, from the parent's on, with at least average free inodes;
-    /// else with any.
+    /// The choice when no unit fits: from the parent's group on, the first group with at least
+    /// average free inodes, or else the first with any free inode.
     fn fallback(&self, family: &Family) -> Option<GroupNr> {
         self.fallback_from(family.group)
     }
@@ -193,7 +193,7 @@ impl<B: Backend> Search<'_, B> {
     }
 }
 
-/// All units, from `start` around.
+/// All units, from `start` on, with wrap-around.
 fn ring(start: u32, units: u32) -> impl Iterator<Item = FlexNr> {
     debug_assert!(start < units, "unit {start} of {units}");
     (start..units).chain(0..start).map(FlexNr::new)

@@ -4,13 +4,13 @@
 //! An author implements one of three traits and adds its constructor to a policy
 //! ([`with_search`](super::Policy::with_search), [`with_groups`](super::Policy::with_groups),
 //! [`with_extents`](super::Policy::with_extents)). All other slots stay as they were in that
-//! policy. The code sees figures of groups and, under a group's lock, its free runs. It answers
-//! with a group or a run. The mechanism locks, checks every answer and claims, so no code can hand
-//! out what is not free. If the code finds nothing, the mechanism goes through all groups itself,
-//! so "no space" is always true.
+//! policy. The code sees figures of groups. While a group is locked, the code also sees its free
+//! runs. It answers with a group or a run. The mechanism locks, checks every answer and claims, so
+//! no code can hand out what is not free. If the code finds nothing, the mechanism goes through all
+//! groups itself, so "no space" is always true.
 //!
-//! Each file system that is opened gets an object of its own, shared by its threads. Decisions are
-//! repeatable if they follow from the arguments, the object's state and the seed alone.
+//! Each file system that is opened gets an object of its own, which all threads share. Decisions
+//! are repeatable if they follow from the arguments, the object's state and the seed alone.
 
 use core::fmt;
 
@@ -24,7 +24,7 @@ use crate::request::BlockRequest;
 /// The file system for which the code decides.
 #[derive(Clone, Copy, Debug)]
 pub struct Volume {
-    /// Its groups.
+    /// Its geometry: groups, blocks and clusters.
     pub geometry: Geometry,
     /// CPU slots.
     pub cpus: u32,
@@ -39,7 +39,7 @@ pub struct Wish<'a> {
     pub request: &'a BlockRequest,
     /// The group to begin with.
     pub goal: GroupNr,
-    /// Where in that group; `None`: anywhere.
+    /// Where to begin in that group; `None` if anywhere.
     pub offset: Option<ClusterOffset>,
     /// Clusters to look for, at least 1: what was asked for, or the window it grew into.
     pub clusters: u32,
@@ -49,17 +49,17 @@ pub struct Wish<'a> {
     pub groups: u32,
 }
 
-/// A group seen without its lock: true a moment ago.
+/// A group seen without its lock. The figures were true a moment ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupView {
     /// Free clusters.
     pub free: u32,
     /// Free runs; 0 while the group was never loaded.
     pub fragments: u32,
-    /// Order of the largest aligned free chunk; `None` without one, and while the group was never
+    /// Order of the largest aligned free chunk; `None` if there is none, or the group was never
     /// loaded.
     pub largest_order: Option<u32>,
-    /// Whether its bitmap was read since open.
+    /// Whether its bitmap was loaded since open.
     pub known: bool,
     /// Whether somebody holds its lock.
     pub busy: bool,
@@ -96,7 +96,8 @@ impl<'a> FreeRuns<'a> {
         })
     }
 
-    /// The first free cluster at or after `at`, and all free clusters that follow it.
+    /// The first free cluster at or after `at`, and all free clusters that follow it without a gap.
+    /// `None` if nothing is free from `at` on.
     #[must_use]
     pub fn from(&self, at: ClusterOffset) -> Option<Run> {
         let start = self.buddy.next_free(at.raw())?;
@@ -122,20 +123,20 @@ pub trait Groups {
 
 /// Chooses which groups are searched, in what order.
 pub trait GroupChoice: Send + Sync {
-    /// Visits groups, best first, until a visit says that the search is over or no group is worth
-    /// one under this criterion. Called once for each criterion of the ladder, except
-    /// best-available.
+    /// Visits groups, best first, until a visit says that the search is over, or until no other
+    /// group is worth a visit under this criterion. Called for each criterion that the search
+    /// reaches, except best-available.
     fn walk(&self, wish: &Wish<'_>, groups: &mut dyn Groups);
 
-    /// Tells where the search ended, for a choice with memory.
+    /// Tells the group where space was found, for a choice with memory.
     fn found(&self, _wish: &Wish<'_>, _group: GroupNr) {}
 }
 
 /// Chooses the free run of a group to take.
 pub trait ExtentChoice: Send + Sync {
     /// A part of one free run, at most as long as the wish; `None` if none is good enough under
-    /// this criterion. If the answer is not free, and under the last criterion, the first free run
-    /// is taken. Called with the group locked.
+    /// this criterion. An answer that is not free counts as `None`. After `None` under the last
+    /// criterion, the first free run is taken. Called with the group locked.
     fn choose(&self, wish: &Wish<'_>, runs: &FreeRuns<'_>) -> Option<Run>;
 }
 
@@ -158,10 +159,10 @@ pub trait SearchEngine: Send + Sync {
     fn search(&self, wish: &Wish<'_>, finder: &mut dyn Finder);
 }
 
-/// Makes code for a file system.
+/// A constructor of code for a file system.
 pub type Made<T> = fn(&Volume) -> Box<T>;
 
-/// The code of a policy; empty in those of this crate.
+/// The code of a policy; empty in the policies of this crate.
 #[derive(Clone, Copy)]
 pub struct Code {
     pub(super) search: Option<Made<dyn SearchEngine>>,
@@ -173,12 +174,12 @@ impl Code {
     /// No code.
     pub const NONE: Self = Self { search: None, groups: None, extents: None };
 
-    /// Whether there is something for `search=code`.
+    /// Whether there is code for `search=code`.
     pub(super) fn searches(&self) -> bool {
         self.search.is_some() || self.groups.is_some()
     }
 
-    /// Whether there is something for `choose=code`.
+    /// Whether there is code for `choose=code`.
     pub(super) fn chooses(&self) -> bool {
         self.extents.is_some()
     }

@@ -22,13 +22,13 @@ pub struct Policy {
     pub normalise: Normalise,
     /// Clusters of a window under [`Normalise::Window`].
     pub window: u32,
-    /// How many stream goals.
+    /// How many stream goals there are.
     pub slots: Slots,
-    /// How many under [`Slots::Hashed`]; 0: as many as Linux has.
+    /// How many stream goals [`Slots::Hashed`] has; 0: as many as Linux has.
     pub stream_goals: u32,
-    /// What guards them.
+    /// What guards the stream goals.
     pub slot_lock: SlotLock,
-    /// Where they stand at open.
+    /// Where the stream goals stand at open.
     pub slot_start: SlotStart,
     /// Where new files start inside their flex group.
     pub lanes: Lanes,
@@ -44,11 +44,11 @@ pub struct Policy {
     pub stream_goal: StreamGoal,
     /// Whether the indexes are used.
     pub scan: Scan,
-    /// Which criteria.
+    /// Which criteria are tried, in what order.
     pub ladder: Ladder,
     /// What happens at a busy group.
     pub busy: Busy,
-    /// How many group locks.
+    /// How many group locks there are.
     pub locks: Locks,
     /// Structure of the indexes.
     pub order_index: OrderIndex,
@@ -58,9 +58,9 @@ pub struct Policy {
     pub sweep: Sweep,
     /// How indirect-mapped inodes search.
     pub indirect_scan: IndirectScan,
-    /// Full groups in the average index.
+    /// Whether full groups stay in the average-fragment index.
     pub full_groups: FullGroups,
-    /// Index upkeep while optimised scanning is off.
+    /// Upkeep of the largest-order index while optimised scanning is off.
     pub scan_toggle: ScanToggle,
     /// How pending frees are counted.
     pub free_pending: FreePending,
@@ -68,13 +68,13 @@ pub struct Policy {
     pub freed_merge: FreedMerge,
     /// When groups are loaded.
     pub init: Init,
-    /// Which extent of a group.
+    /// Which free extent of a group is taken.
     pub choose: Choose,
     /// What the cursor search leaves to the ladder.
     pub exempt: Exempt,
-    /// Where inodes go.
+    /// Which group a new inode goes to.
     pub inode: InodeGroup,
-    /// Which version of Orlov's spreading.
+    /// Which older rules of Orlov's spreading are on.
     pub orlov: Switches,
     /// What becomes of a top directory's flag.
     pub top_flag: TopFlag,
@@ -114,7 +114,7 @@ pub struct Policy {
     pub stripe_rule: StripeRule,
     /// The most clusters of a request.
     pub longest: Longest,
-    /// The cursor search, if `search` selects it.
+    /// The decisions of the cursor search; without effect unless `search` selects it.
     pub cursor: Cursor,
     /// Tunables whose initial value is not the default.
     pub tunables: ChosenTunables,
@@ -123,13 +123,13 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The same decisions under another name, as arms of the lab need it.
+    /// The same decisions under another name, for arms of the lab.
     #[must_use]
     pub const fn named(self, name: &'static str) -> Self {
         Self { preset: name, ..self }
     }
 
-    /// The policy with a search engine of its own (`search=code`).
+    /// The policy with a search engine that `make` makes (`search=code`).
     #[must_use]
     pub const fn with_search(mut self, make: Made<dyn SearchEngine>) -> Self {
         self.search = Search::Code;
@@ -137,7 +137,7 @@ impl Policy {
         self
     }
 
-    /// The policy with a choice of groups of its own on the ladder (`search=code`).
+    /// The policy with the ladder, and a choice of groups that `make` makes (`search=code`).
     #[must_use]
     pub const fn with_groups(mut self, make: Made<dyn GroupChoice>) -> Self {
         self.search = Search::Code;
@@ -145,7 +145,7 @@ impl Policy {
         self
     }
 
-    /// The policy with a choice of extents of its own (`choose=code`).
+    /// The policy with a choice of extents that `make` makes (`choose=code`).
     #[must_use]
     pub const fn with_extents(mut self, make: Made<dyn ExtentChoice>) -> Self {
         self.choose = Choose::Code;
@@ -157,7 +157,8 @@ impl Policy {
 /// Differences of Orlov's spreading between kernel versions; all off is Linux 6.18.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
-    /// The start under a top is random instead of the name's hash (2.6.30).
+    /// The search for a directory under a top starts at random, not at the hash of its name
+    /// (2.6.30).
     pub random_start: bool,
     /// The bound on directories of a flex group uses inodes *per group* / 16, not per flex group
     /// (before v6.1).
@@ -187,7 +188,7 @@ impl Switches {
         debt: false,
     };
 
-    /// What is on in either of the two.
+    /// The switches that are on in either of the two.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self {
@@ -221,7 +222,7 @@ pub struct Cursor {
     pub inode_moves_cpu: bool,
     /// Length floor in clusters for [`Accept::Floor`].
     pub floor: u32,
-    /// Groups below the floor that are passed over before any length is accepted.
+    /// Groups without a run of that length that are passed over before any length is accepted.
     pub patience: u32,
     /// Where cursors stand at open.
     pub start: CursorStart,

@@ -5,7 +5,7 @@ use blockyard_disk::{Compat, FeatureSet, Incompat, RoCompat};
 use super::composition::Policy;
 use super::slots::Era;
 
-/// A policy that does not serve an image.
+/// The policy does not serve the image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "policy {preset} serves no image with {features}: {advice} (era=any serves all)",

@@ -66,7 +66,7 @@ impl SlotText {
 pub struct SlotHelp {
     /// The name in overrides.
     pub name: &'static str,
-    /// What fills it.
+    /// What fills it now.
     pub value: String,
     /// What it decides.
     pub about: String,
@@ -265,12 +265,13 @@ impl Policy {
     /// Parses one arm: a preset's name and overrides, separated by colons.
     ///
     /// # Errors
-    /// [`PolicyError`] naming the first part that is unknown, or the combination that cannot work.
+    /// [`PolicyError`] with the first part that is unknown, or with the rule that the combination
+    /// breaks.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         Self::parse_among(text, &[])
     }
 
-    /// As [`Policy::parse`]. The name may also be that of one of `others`: policies of another
+    /// As [`Policy::parse`]. The preset may also be one of `others`, which are policies of another
     /// crate.
     ///
     /// # Errors
@@ -366,7 +367,7 @@ impl Policy {
         )
     }
 
-    /// Slot and filling of every slot, in printing order.
+    /// Name and filling of every slot, in printing order.
     pub fn slots(&self) -> impl Iterator<Item = (&'static str, String)> {
         SLOTS.iter().map(|slot| (slot.name, (slot.value)(self)))
     }
@@ -389,7 +390,8 @@ impl Policy {
 }
 
 impl fmt::Display for Policy {
-    /// The shortest text that [`Policy::parse`] reads back.
+    /// The shortest text that [`Policy::parse`] reads back. Of a policy of another crate, only the
+    /// name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.preset)?;
         let Some(preset) = Preset::by_name(self.preset) else { return Ok(()) };

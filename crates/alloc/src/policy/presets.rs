@@ -18,7 +18,7 @@ macro_rules! preset {
     };
 }
 
-/// Every preset: one line each.
+/// Every preset, one on a line.
 pub const PRESETS: &[Preset] = &[
     preset!(linux_6_16),
     preset!(linux_6_18),
@@ -42,7 +42,7 @@ impl Default for Policy {
 }
 
 impl Preset {
-    /// The preset of this name.
+    /// The preset of this name; `None` if there is none.
     #[must_use]
     pub fn by_name(name: &str) -> Option<&'static Preset> {
         PRESETS.iter().find(|preset| preset.policy.preset == name)

@@ -17,12 +17,12 @@ const NO_CURSOR: u32 = u32::MAX;
 /// The allocator's memory of one inode, owned by the caller's in-core inode.
 ///
 /// Call [`Allocator::discard_inode_preallocations`](crate::Allocator) before dropping it. Otherwise
-/// what is left is given back only when space runs out.
+/// the clusters left in its preallocations are given back only when space runs out.
 pub struct InodeAlloc<B: Backend = Native> {
-    /// Ascending by logical block. May hold deleted ones, which are dropped when met.
+    /// Preallocations, ascending by logical block. Some may be deleted; they are dropped when met.
     preallocs: Mutex<Vec<Arc<Prealloc<B>>>, B>,
-    /// Length of the vector. Relaxed: read without the lock only to pass over inodes that never had
-    /// one.
+    /// Length of the vector. Relaxed: read without the lock only to pass over inodes without any
+    /// preallocation.
     count: B::AtomicU32,
     /// State of the search by windows; taken out while a request uses it.
     reservation: Mutex<Option<Box<Reservation>>, B>,
@@ -44,20 +44,20 @@ impl<B: Backend> Default for InodeAlloc<B> {
 /// Borders that an inode's own preallocations set for a new window, in logical blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OwnBorders {
-    /// End of the nearest one that starts left of the request.
+    /// End of the nearest preallocation that starts left of the request.
     pub(crate) left_end: Option<u64>,
-    /// Start of the nearest one right of it.
+    /// Start of the nearest preallocation right of the request.
     pub(crate) right_start: Option<u64>,
 }
 
 impl<B: Backend> InodeAlloc<B> {
-    /// State of an inode that has none yet.
+    /// The state of an inode without preallocations and without a cursor.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Live preallocations.
+    /// Number of preallocations that are not deleted.
     #[must_use]
     pub fn preallocations(&self) -> usize {
         self.preallocs.lock().iter().filter(|prealloc| !prealloc.glance().deleted).count()
@@ -77,7 +77,8 @@ impl<B: Backend> InodeAlloc<B> {
         self.reservation.lock().take()
     }
 
-    /// Puts it back. Returns the one that another request has put there meanwhile, if any.
+    /// Puts the state of the search by windows back. Returns the state that another request has put
+    /// there meanwhile, if any.
     pub(crate) fn put_reservation(&self, reservation: Box<Reservation>) -> Option<Box<Reservation>> {
         self.reservation.lock().replace(reservation)
     }
@@ -135,7 +136,7 @@ impl<B: Backend> InodeAlloc<B> {
         self.note_count(&list);
     }
 
-    /// Takes all of them, for discarding.
+    /// Takes out all preallocations, to discard them.
     pub(crate) fn take_all(&self) -> Vec<Arc<Prealloc<B>>> {
         if self.is_empty() {
             return Vec::new();

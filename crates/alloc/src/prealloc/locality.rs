@@ -1,9 +1,9 @@
 //! The locality group of one CPU slot: preallocations that small files share, in ten buckets by
 //! clusters left.
 //!
-//! The caller holds the group's mutex from before it looks until its request is finished, so two
-//! requests of one slot never interleave. Buckets are sorted by clusters left, ascending. Deleted
-//! entries are dropped when met.
+//! The caller holds the locality group's mutex from its first look until its request is served, so
+//! two requests of one slot never interleave. Buckets are sorted by clusters left, ascending.
+//! Deleted entries are dropped when met.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl<B: Backend> LocalityGroup<B> {
         if bucket.len() > BUCKET_MAX { trim(bucket) } else { Vec::new() }
     }
 
-    /// Live preallocations, for reports.
+    /// For each bucket, the clusters left in each live preallocation.
     #[cfg(test)]
     pub(crate) fn left(&self) -> Vec<Vec<u32>> {
         let live = |bucket: &Vec<Arc<Prealloc<B>>>| {

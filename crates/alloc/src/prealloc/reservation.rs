@@ -10,17 +10,17 @@ const WINDOW_MAX: u32 = 1027;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) first: u64,
-    /// Its last cluster.
+    /// The last cluster, which is part of the window.
     pub(crate) last: u64,
 }
 
 impl Window {
-    /// Clusters.
+    /// Number of clusters.
     pub(crate) const fn len(self) -> u64 {
         self.last - self.first + 1
     }
 
-    /// Whether a cluster lies in it.
+    /// Whether a cluster lies in the window.
     pub(crate) const fn contains(self, at: u64) -> bool {
         self.first <= at && at <= self.last
     }
@@ -31,18 +31,18 @@ impl Window {
     }
 }
 
-/// A block of a file and its cluster.
+/// Where the last allocation for a file ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastBlock {
     pub(crate) logical: u32,
     pub(crate) cluster: u64,
 }
 
-/// What is known about one file.
+/// What the search by windows knows about one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
     pub(crate) window: Option<Window>,
-    /// Clusters of its next window.
+    /// Clusters of the next window.
     size: u32,
     /// Clusters taken from the window.
     hits: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Knows nothing yet.
+    /// The state of a file of which nothing is known yet.
     pub(crate) const fn new() -> Self {
         Self { window: None, size: WINDOW_FIRST, hits: 0, last: None }
     }
@@ -61,7 +61,7 @@ impl Reservation {
         self.size
     }
 
-    /// Makes the next window hold a request of this many clusters.
+    /// Makes the next window large enough for a request of this many clusters.
     pub(crate) fn make_room_for(&mut self, clusters: u32) {
         self.size = self.size.max(clusters);
     }

@@ -17,13 +17,13 @@ impl<B: Backend> Windows<B> {
         Self { by_first: Mutex::new(rank::WINDOWS, BTreeMap::new()) }
     }
 
-    /// Replaces `old` by a window of `size` clusters: the first one from `start` on that overlaps
-    /// no other and contains the next free cluster from its beginning, which `next_free` finds. It
-    /// begins at `end` at the latest.
+    /// Replaces `old` by a window of `place.size` clusters that begins between `place.start` and
+    /// `place.end`: the first one that overlaps no other window and holds a free cluster.
+    /// `next_free` returns the first free cluster at or after a given one.
     ///
     /// # Errors
-    /// There is no such window. The error holds `old` if it still exists; `None` if a candidate was
-    /// tried and had nothing free, which removes `old`.
+    /// When there is no such window. The error holds `old` if it still exists. It is `None` if
+    /// there was no old window, or if `old` was removed to try a candidate that held nothing free.
     pub(crate) fn replace(
         &self,
         old: Option<Window>,
@@ -88,7 +88,8 @@ pub(crate) struct Place {
     pub(crate) size: u64,
 }
 
-/// The first gap from `start` on, between existing windows, that holds the size.
+/// The window of `place.size` clusters in the first gap from `start` on that is large enough;
+/// `None` if it would begin after `place.end`.
 fn gap(windows: &BTreeMap<u64, u64>, start: u64, place: Place) -> Option<Window> {
     let before = windows.range(..=start).next_back().map(|(_, &last)| last);
     let mut at = before.map_or(start, |last| start.max(last + 1));

@@ -1,8 +1,9 @@
 //! Searches in which another crate decides (`search=code`, `choose=code`): the code answers; the
 //! mechanism checks, locks and claims.
 //!
-//! With a choice of groups the ladder stays: each criterion is a walk of the code. With an engine
-//! the ladder is not used. Both end as all searches do: with any free run of any group.
+//! With a choice of groups the ladder stays, and under each criterion the code walks over the
+//! groups. With an engine the ladder is not used. If the code takes nothing, any free run of any
+//! group is taken, as at the end of all searches.
 
 use blockyard_disk::{ClusterOffset, GroupNr};
 use blockyard_sync::Backend;
@@ -21,7 +22,7 @@ use crate::search::context::Context;
 use crate::search::ladder;
 use crate::search::scan;
 
-/// A group that does not exist.
+/// How a group that does not exist looks.
 const FULL: GroupView = GroupView { free: 0, fragments: 0, largest_order: None, known: false, busy: false };
 
 impl<B: Backend> Allocator<B> {

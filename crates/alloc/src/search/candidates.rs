@@ -17,7 +17,7 @@ pub(crate) enum Status {
     Break,
 }
 
-/// The candidates of one request.
+/// The candidates of one request: the best so far, and how many were seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Selection {
     /// The best so far; length 0 when there is none.
@@ -25,7 +25,7 @@ pub(crate) struct Selection {
     /// Candidates counted; never reset within a request.
     pub(crate) found: u32,
     pub(crate) status: Status,
-    /// Take the first one.
+    /// Whether the first candidate is taken.
     pub(crate) first: bool,
     max_to_scan: u32,
     min_to_scan: u32,

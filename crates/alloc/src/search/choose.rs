@@ -1,9 +1,9 @@
 //! The walk before patch 16 (`visit=choose`): visit the goal's group, then pick one group from the
-//! index, visit it, pick again from the start.
+//! index, visit it, and pick again from the start.
 //!
 //! The goal's group is always visited first; a linear prefix follows. A pass ends when a pick finds
-//! nothing, or when it has visited as many groups as there are. A pick looks at summaries only; the
-//! visit checks again under the lock.
+//! nothing, or when the pass has made as many visits as there are groups. A pick looks at summaries
+//! only; the visit checks again under the lock.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
@@ -57,8 +57,8 @@ impl<B: Backend> Allocator<B> {
         Ok(after(self.policy.ladder, criterion))
     }
 
-    /// The first suitable group of the index. The best-available criterion leaves the goal trimmed
-    /// to its length.
+    /// The first suitable group of the index. Under the best-available criterion the goal is left
+    /// trimmed to the length that the group was picked for.
     fn pick(&self, context: &mut Context<'_, B>, criterion: Criterion, current: GroupNr) -> Option<GroupNr> {
         if context.search.picked[criterion.index()] {
             context.outcome.stats.bad_suggestions[criterion.index()] += 1;
@@ -81,8 +81,8 @@ impl<B: Backend> Allocator<B> {
         picked
     }
 
-    /// As [`Self::pick`], shortening the goal. Bounds follow from its present length, so a second
-    /// pick may go lower.
+    /// As [`Self::pick`], with the goal shortened step by step. The bounds follow from the goal's
+    /// present length, so a second pick may go lower.
     fn pick_trimmed(&self, context: &mut Context<'_, B>, current: GroupNr) -> Option<GroupNr> {
         let trim = self.trim(context);
         for order in (trim.low..=trim.top).rev() {
@@ -98,8 +98,8 @@ impl<B: Backend> Allocator<B> {
         None
     }
 
-    /// The first suitable group of one set: a list from head to tail, an ordered set from the
-    /// current group with wrap-around.
+    /// The first suitable group of one set. A list is looked at from head to tail, an ordered set
+    /// from the current group with wrap-around.
     fn pick_from(
         &self,
         context: &mut Context<'_, B>,

@@ -29,7 +29,7 @@ impl<'a, B: Backend> Context<'a, B> {
         self.asked.cpu()
     }
 
-    /// Kind of the request and state of its search, as events show them.
+    /// The flags of the request's kind and of its search, as events show them.
     pub(crate) fn flags(&self) -> RequestFlags {
         self.asked.kind | self.search.flags
     }

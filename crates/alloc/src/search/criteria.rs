@@ -12,8 +12,8 @@ use crate::request::RequestFlags;
 pub(crate) struct Need {
     pub(crate) len: u32,
     pub(crate) order2: u32,
-    /// Flex group size, for data of a regular file that must leave the first group of a flex group
-    /// alone.
+    /// Groups in a flex group, if the request must leave the first of them alone: data of a regular
+    /// file.
     pub(crate) flex: Option<u32>,
     /// Whether powers of two may use groups whose bitmap was never written.
     pub(crate) fresh: FreshGroups,

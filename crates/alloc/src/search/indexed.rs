@@ -98,7 +98,8 @@ impl<B: Backend> Allocator<B> {
         } else {
             fragment_order(len, orders)
         };
-        // Asked again after each set: a visit may load a group, which then enters a set.
+        // The next order is asked for after each set, because a visit may load a group, which then
+        // enters a set.
         while let Some(order) = sets.next_order(from) {
             self.walk_set(context, criterion, sets, Step { order, len }, ranges)?;
             if context.search.is_over() {

@@ -1,6 +1,6 @@
 //! The decisions of the ladder: which criterion is first, how a pass reaches the groups, how far a
-//! request is trimmed, which criterion follows. Pure functions from the policy and the request to a
-//! plan.
+//! request is trimmed, and which criterion follows. They are pure functions of the policy and the
+//! request.
 
 use crate::criterion::Criterion;
 use crate::policy::Policy;
@@ -16,8 +16,8 @@ pub(crate) struct Plan {
     pub(crate) first: Criterion,
 }
 
-/// The plan for a request of `len` clusters; `order2_req` is the tunable, `orders` how many sets an
-/// index has.
+/// The plan for a request of `len` clusters. `order2_req` is the tunable, and `orders` is the
+/// number of sets of an index.
 pub(crate) fn plan(ladder: Ladder, len: u32, order2_req: u32, orders: u32) -> Plan {
     let bits = u32::BITS - len.leading_zeros();
     let two = len.is_power_of_two() && bits >= order2_req && bits <= orders;
@@ -43,7 +43,7 @@ pub(crate) enum Walk {
     Indexed,
 }
 
-/// How a pass of a cheap criterion reaches the groups while indexes are kept.
+/// How a pass of a cheap criterion reaches the groups while optimised scanning is on.
 pub(crate) fn walk(policy: &Policy, mapping: Mapping) -> Walk {
     let mapping_may = mapping == Mapping::Extents || policy.indirect_scan == IndirectScan::Optimized;
     match policy.visit {
@@ -53,8 +53,8 @@ pub(crate) fn walk(policy: &Policy, mapping: Mapping) -> Walk {
     }
 }
 
-/// Whether a pass that uses an index visits the goal's group first (`goal_group`). Only in the
-/// first pass.
+/// Whether a pass that uses an index visits the goal's group first (`goal_group`). Only the first
+/// pass does.
 pub(crate) fn visits_goal_first(
     policy: &Policy,
     kind: RequestFlags,
@@ -70,7 +70,7 @@ pub(crate) fn visits_goal_first(
     visits && is_first
 }
 
-/// The criterion after this one.
+/// The criterion after this one; `None` after the last.
 pub(crate) fn after(ladder: Ladder, criterion: Criterion) -> Option<Criterion> {
     match (criterion.next(), ladder) {
         (Some(Criterion::BestAvail), Ladder::FourSteps) => Some(Criterion::GoalSlow),
@@ -98,7 +98,7 @@ impl Trim {
     pub(crate) const EMPTY: Self = Self { top: 0, low: 1 };
 
     /// Bounds for a goal of `len` clusters of which `asked` are needed, with a stripe of `stripe`
-    /// clusters (or 0).
+    /// clusters (or 0). The goal is shortened by at most `max_trim` orders.
     pub(crate) fn new(len: u32, asked: u32, stripe: u32, max_trim: u32) -> Self {
         let fl = |n: u32| u32::BITS - n.leading_zeros();
         let top = fl(len).saturating_sub(1);

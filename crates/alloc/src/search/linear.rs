@@ -9,7 +9,8 @@ use crate::criterion::Criterion;
 use crate::error::Result;
 
 impl<B: Backend> Allocator<B> {
-    /// Visits `count` groups from `start`. Returns the group after the last one visited.
+    /// Visits `count` groups from `start`. Returns the group after the last one visited, or the
+    /// last one itself if the search is over.
     ///
     /// # Errors
     /// As [`Self::visit`].

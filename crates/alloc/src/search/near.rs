@@ -1,9 +1,10 @@
 //! Groups near the goal, visited before an index is asked (`goal_group=first`, `goal_group=all`).
 //!
 //! An index knows only groups that were loaded once: those in which others work. So the goal's
-//! group is loaded for its visit, and with `overflow=lane` so are the next groups of its lane: a
-//! writer whose group is full of clusters that wait for a commit does not move into a neighbour's.
-//! With `room=run` a first round looks for a long free run for data whose final size is unknown.
+//! group is loaded for its visit. With `overflow=lane`, the next groups of its lane are visited in
+//! the same way. So a writer whose group is full of clusters that wait for a commit does not move
+//! into another writer's group. With `room=run` a first round looks for a long free run for data
+//! whose final size is unknown.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::u32_from_usize;
@@ -17,7 +18,7 @@ use crate::goals::lanes::next_of_lane;
 use crate::policy::slots::{Overflow, Room};
 use crate::request::RequestFlags;
 
-/// Groups of a lane that are tried before the index. Bounds how many are loaded for it.
+/// Groups of a lane that are tried before the index. This bounds how many groups one pass loads.
 const LANE_GROUPS: u32 = 8;
 /// Clusters of a run that is long enough for data of unknown length: 2 MiB with 4 KiB clusters.
 const ROOM: u32 = 512;
@@ -61,7 +62,7 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Visits a group and loads it for that.
+    /// Loads a group if it was never loaded, and visits it.
     fn visit_loading(&self, context: &mut Context<'_, B>, nr: GroupNr, criterion: Criterion) -> Result<()> {
         let group = self.table.group(nr);
         if group.free() == 0 {

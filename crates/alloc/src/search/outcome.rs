@@ -15,7 +15,7 @@ pub(crate) struct Find<B: Backend> {
     pub(crate) found: Extent,
     /// The part that serves the request.
     pub(crate) served: Extent,
-    /// The preallocation that keeps the rest: in its group's list but not yet in its owner's.
+    /// The preallocation that keeps the rest. It is in its group's list but not yet in its owner's.
     pub(crate) prealloc: Option<Arc<Prealloc<B>>>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Find<B: Backend> {
 pub(crate) struct Outcome<B: Backend> {
     /// What the search claimed.
     pub(crate) find: Option<Find<B>>,
-    /// The first group that could not be loaded: reported when nothing is found.
+    /// Why the first group that failed to load could not be loaded. Reported when nothing is found.
     pub(crate) first_error: Option<AllocError>,
     pub(crate) stats: RequestStats,
 }

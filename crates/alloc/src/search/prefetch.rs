@@ -1,8 +1,8 @@
 //! Prefetch: a search asks for the bitmaps of the groups that it will meet soon.
 //!
-//! When the visited group is the prefetch cursor, a batch of unread groups from there is announced
-//! to the source. The last batch is loaded at the end of the search, from its last group down to
-//! its first. That makes those groups visible to the indexes.
+//! When a search visits the group of the prefetch cursor, it announces the unread groups of a batch
+//! from there to the source. The last batch is loaded at the end of the search, from its last group
+//! down to its first. That makes those groups visible to the indexes.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
@@ -15,7 +15,7 @@ use crate::policy::slots::Unloaded;
 use crate::tunables::Tunable;
 
 impl<B: Backend> Allocator<B> {
-    /// Announces the next batch when the visited group is the cursor.
+    /// Announces the next batch when the visited group is that of the cursor.
     #[inline]
     pub(crate) fn prefetch_at(&self, context: &mut Context<'_, B>, group: GroupNr, criterion: Criterion) {
         let is_none_due = self.init == InitMode::AtOpen || self.policy.unloaded == Unloaded::Load;

@@ -11,7 +11,7 @@ fn candidate(group: GroupNr, start: u32, len: u32) -> Extent {
     Extent { group, start, len, logical: 0 }
 }
 
-/// Takes the lowest chunk of the smallest sufficient order.
+/// Takes `want` clusters of the lowest chunk of the smallest sufficient order.
 pub(crate) fn power_of_two(buddy: &Buddy, group: GroupNr, order2: u32, want: u32, selection: &mut Selection) {
     debug_assert!(order2 > 0 && want <= 1 << order2, "{want} clusters of a chunk of order {order2}");
     for order in order2..u32_from_len(buddy.counters()) {
@@ -42,7 +42,7 @@ pub(crate) struct Stripe {
     pub(crate) ratio: u32,
 }
 
-/// Takes the first aligned position that holds a stripe; at most `want` clusters of it.
+/// Takes the stripe at the first aligned position where it is free; at most `want` clusters of it.
 pub(crate) fn stripe_aligned(
     buddy: &Buddy,
     group: GroupNr,
@@ -76,7 +76,8 @@ pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool
             at = end;
             continue;
         }
-        // A free cluster after a used one or after the last offered chunk: a chunk starts here.
+        // The cluster before this one is used, or ends the chunk offered last. So a chunk starts
+        // here.
         let run = buddy.run_from(start, want);
         debug_assert!(run <= left, "a run of {run} clusters where {left} are left");
         selection.offer(candidate(group, start, run), want);

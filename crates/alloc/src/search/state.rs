@@ -7,11 +7,11 @@ use crate::request::RequestFlags;
 use crate::search::candidates::{Selection, Status};
 use crate::stats::CRITERIA;
 
-/// The state of a search: all of it changes during the visits.
+/// The state of a search. All of it may change during the search.
 pub(crate) struct SearchState {
-    /// What is searched for: aimed at, moved to the stream goal, trimmed.
+    /// What is searched for: the aim, then moved to the stream goal, then trimmed.
     pub(crate) goal: Extent,
-    /// Clusters aimed at: what trimming goes back to.
+    /// Clusters aimed at. After a trimmed search, the goal gets this length again.
     pub(crate) want: u32,
     /// Which of [`SEARCH_FLAGS`] hold now.
     pub(crate) flags: RequestFlags,
@@ -26,7 +26,7 @@ pub(crate) struct SearchState {
     pub(crate) prefetch: Prefetch,
     /// Criteria that already made a pick (`visit=choose`).
     pub(crate) picked: [bool; CRITERIA],
-    /// Shortest run accepted, while the cursor search is picky.
+    /// The shortest run that is accepted now; `None` for the rule of the criterion.
     pub(crate) floor: Option<u32>,
 }
 
@@ -86,7 +86,7 @@ impl SearchState {
 }
 
 impl Prefetch {
-    /// A walk begins at `group`.
+    /// Notes that a walk begins at `group`.
     pub(crate) fn start_walk(&mut self, group: u32) {
         *self = Self { cursor: group, batch: 0, started: self.started };
     }

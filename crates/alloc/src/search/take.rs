@@ -45,7 +45,7 @@ impl<B: Backend> Allocator<B> {
             StreamLearns::AllData => RequestFlags::DATA,
         };
         if context.asked.kind.contains(learns) {
-            // A group was scanned, so this is no exact-goal hit.
+            // An exact goal is taken before any group is scanned.
             if found.group == context.search.goal.group && context.search.scanned > 0 {
                 context.outcome.stats.stream_goal_hits[0] += 1;
             }

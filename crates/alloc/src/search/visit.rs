@@ -18,7 +18,7 @@ use crate::request::RequestFlags;
 enum PreCheck {
     Suits,
     Passed,
-    /// The group could not be loaded: remembered, and reported only when nothing is found.
+    /// The group could not be loaded. The error is kept, and reported only when nothing is found.
     Failed(AllocError),
 }
 
@@ -67,7 +67,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// The loaded group under its lock; `None` if it is busy and busy groups are passed over.
+    /// The loaded group under its lock. `None` if busy groups are passed over and the group is
+    /// busy, or was evicted meanwhile.
     fn lock_to_scan(
         &self,
         context: &mut Context<'_, B>,
@@ -128,7 +129,8 @@ impl<B: Backend> Allocator<B> {
         let Some(buddy) = guard.buddy() else { return };
         let want = context.search.goal.len;
         let nr = guard.nr;
-        // A fresh group that was passed over is scanned by chunks when its turn comes.
+        // A fresh group that the power-of-two criterion passed over is scanned by chunks when its
+        // turn comes.
         let passed_fresh = context.search.order2 > 0
             && self.policy.fresh_groups == FreshGroups::Pass
             && guard.summary().block_uninit();

@@ -53,13 +53,13 @@ pub(crate) struct StatsForm {
     pub(crate) on: bool,
     /// Groups of the file system.
     pub(crate) groups: u32,
-    /// Before the scalability series: `bad_suggestions` lines, no `stream_goal_hits`.
+    /// Whether there are `bad_suggestions` lines, as before the scalability series.
     pub(crate) bad_suggestions: bool,
-    /// Whether stream goal hits are counted apart.
+    /// Whether there is a line for stream goal hits.
     pub(crate) stream_goal_hits: bool,
 }
 
-/// Titles of the criteria's blocks, and whether suggestions were counted there.
+/// The title of each criterion's block, and whether it had a `bad_suggestions` line.
 const BLOCKS: [(&str, bool); CRITERIA] = [
     ("cr_p2_aligned_stats", true),
     ("cr_goal_fast_stats", true),

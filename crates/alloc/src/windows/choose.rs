@@ -1,5 +1,5 @@
-//! Which clusters of a range of a group are taken: the goal, or the next free ones behind it. Never
-//! searches for the best.
+//! Chooses which clusters of a range of a group are taken: the goal, or the next free ones behind
+//! it. It never looks for the best run.
 
 use crate::buddy::Buddy;
 
@@ -12,13 +12,15 @@ const BYTE: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     pub(crate) low: u32,
-    /// End of the range, exclusive.
+    /// The end of the range, exclusive.
     pub(crate) high: u32,
-    /// Whether it is a window. Without one, free clusters before the position found are taken too.
+    /// Whether the range is a window. If not, up to seven free clusters before the position found
+    /// are taken too.
     pub(crate) is_window: bool,
 }
 
-/// Start and length of up to `count` free clusters, from the goal on if there is one.
+/// Start and length of up to `count` free clusters, from the goal on if there is one. `None` if
+/// nothing is free there.
 pub(crate) fn choose(buddy: &Buddy, goal: Option<u32>, range: Range, count: u32) -> Option<(u32, u32)> {
     debug_assert!(range.low < range.high && range.high <= buddy.clusters(), "{range:?}");
     let at_goal = goal.filter(|&goal| goal < range.high && buddy.is_free(goal));
@@ -31,7 +33,8 @@ pub(crate) fn choose(buddy: &Buddy, goal: Option<u32>, range: Range, count: u32)
     Some((start, (end - start).min(count)))
 }
 
-/// The next free cluster: near the start, else where eight are free together, else anywhere behind.
+/// The next free cluster: near the start, or else where eight are free together, or else anywhere
+/// behind the start.
 fn next(buddy: &Buddy, start: u32, range: Range) -> Option<u32> {
     let free = |from: u32, below: u32| buddy.next_free(from).filter(|&at| at < below);
     if start > 0

@@ -6,7 +6,7 @@ use super::{File, PIECE, check_offset};
 use crate::error::{Reason, Result};
 
 impl File {
-    /// Reads at byte `offset` straight from the device, once delayed data of the range is written.
+    /// Reads at byte `offset` straight from the device, after writing back dirty data in the range.
     /// Offset and length must be whole blocks. Returns the number of bytes read, which is short
     /// only at the end of the file.
     ///

@@ -10,8 +10,8 @@ use crate::file::File;
 use crate::file_system::FileSystem;
 use crate::open_options::OpenOptions;
 
-/// Most bytes to allocate up front on the word of a file's size. The buffer grows beyond that as
-/// data arrives, so a false size costs little.
+/// The most bytes to allocate for a file's content before reading it. The buffer grows further as
+/// data arrives, so a false size in a damaged inode costs little.
 const CAPACITY_MAX: u64 = 64 << 20;
 
 impl FileSystem {
@@ -72,7 +72,7 @@ impl FileSystem {
     /// The whole content of a file.
     ///
     /// # Errors
-    /// As [`File::read_at`].
+    /// As [`FileSystem::open`] and [`File::read_at`].
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -135,7 +135,7 @@ impl FileSystem {
     /// number of bytes. Holes stay holes.
     ///
     /// # Errors
-    /// As [`FileSystem::open`] and [`FileSystem::create`].
+    /// As [`FileSystem::open`] and [`FileSystem::create`]; or `from` is no regular file.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -68,10 +68,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Creates a pipe, a socket or a device node.
+    /// Creates a pipe, a socket, a device node or an empty regular file. Only a device node needs
+    /// `device`.
     ///
     /// # Errors
-    /// As [`FileSystem::create_dir`]; or a file type that has a method of its own.
+    /// As [`FileSystem::create_dir`]; `kind` is a directory or symbolic link, which have methods of
+    /// their own; or a device node has no `device`.
     ///
     /// ```
     /// use blockyard::{DeviceNumber, FileType};
@@ -165,7 +167,7 @@ impl FileSystem {
         let found = self.on_found(original, LastLink::Keep, |_, _, found| Ok(found))?;
         self.on_new(link, found.kind, |engine, ctx, place| {
             match engine.link(ctx, found.inode, place.directory(), place.name()) {
-                // The original is gone: another look-up of the new place would not help.
+                // The original was deleted: looking up the new name again would not help.
                 Err(EngineError::StaleInode(inode)) if inode == found.inode.number => {
                     Err(EngineError::NotFound.into())
                 }

@@ -20,8 +20,8 @@ impl OpenOptions {
     ///
     /// # Errors
     /// Those of [`std::fs::OpenOptions::open`], except for permissions, which are not checked.
-    /// Options that contradict each other are named. Nothing is opened for writing in an image that
-    /// is open read-only.
+    /// Options that contradict each other are an error, which names them. In an image that is open
+    /// read-only, no regular file can be opened for writing.
     ///
     /// ```
     /// use blockyard::OpenOptions;
@@ -42,7 +42,7 @@ impl OpenOptions {
         let abilities = self.abilities()?;
         let bytes = path.as_os_str().as_bytes();
         if (self.create || self.create_new) && path::names_directory(bytes) {
-            // No file can be made there. A path that does not lead there fails first.
+            // The path names a directory, so no file can be made. An error on the way comes first.
             fs.locate(Path::new(OsStr::from_bytes(path::trimmed(bytes))), LastLink::Keep)?;
             let is_there = self.create_new && path::ends_in_dot(bytes);
             return Err(if is_there { EngineError::Exists } else { EngineError::IsDirectory }.into());
@@ -95,7 +95,7 @@ impl OpenOptions {
             FileType::Symlink => return Err(Reason::Loop),
             _ => {}
         }
-        // As in Linux: what lies behind a pipe or device can be written all the same.
+        // As in Linux, a pipe or device of a read-only image can be opened for writing.
         if writes && found.kind == FileType::Regular && fs.run(|engine, _| Bare::Ok(engine.is_read_only()))? {
             return Err(EngineError::ReadOnly.into());
         }

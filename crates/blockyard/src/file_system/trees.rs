@@ -106,8 +106,8 @@ fn remove_files(
     }
 }
 
-/// Accepts that someone else removed an emptied directory, or filled it again: the caller looks at
-/// its parent once more.
+/// Accepts that someone else removed an emptied directory or filled it again. The caller reads its
+/// parent once more.
 fn is_gone(removed: Bare<()>) -> Bare<()> {
     match removed {
         Err(Reason::FileSystem(

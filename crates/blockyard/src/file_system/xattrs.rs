@@ -36,7 +36,7 @@ impl FileSystem {
         })
     }
 
-    /// The names of all extended attributes.
+    /// The names of all extended attributes, with their prefixes.
     ///
     /// # Errors
     /// There is no such file.

@@ -19,7 +19,7 @@ pub struct ContainerOptions {
     pub compression: Compression,
     /// The target platform; `None` is Linux on this machine's CPU architecture.
     pub platform: Option<Platform>,
-    /// A name or tag.
+    /// The image's name or tag; `None` for an image without one.
     pub reference: Option<String>,
 }
 
@@ -124,7 +124,8 @@ impl Tree {
         Ok(exported)
     }
 
-    /// Writes the layer. Returns its descriptor and the digest of the uncompressed archive.
+    /// Writes the layer. Returns what was exported, the layer's digest and size, and the digest of
+    /// the uncompressed archive.
     fn write_layer(
         &self,
         file: Watched<'_, File>,
@@ -144,7 +145,7 @@ impl Tree {
     }
 }
 
-/// Reports what is written.
+/// Reports how much is written.
 struct Watched<'w, W> {
     into: W,
     watch: &'w mut dyn FnMut(usize) -> io::Result<()>,

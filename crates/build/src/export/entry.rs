@@ -229,9 +229,9 @@ fn header(kind: EntryType, name: &[u8], size: u64, set: impl FnOnce(&mut Header)
     *header.as_bytes()
 }
 
-/// The map of a file with holes, which GNU tar 1.0 puts before the content: a count, then offsets
-/// and lengths, one per line, padded to whole records. A file that ends with a hole has an empty
-/// part at its end.
+/// The map of a file with holes, which version 1.0 of GNU tar's sparse format puts before the
+/// content: a count, then offsets and lengths, one per line, padded to whole records. A file that
+/// ends with a hole has an empty part at its end.
 fn map(data: &[Range<u64>], size: u64) -> Vec<u8> {
     let end = (data.last().map_or(0, |last| last.end) < size || data.is_empty()).then_some(size..size);
     let mut text = format!("{}\n", data.len() + usize::from(end.is_some()));

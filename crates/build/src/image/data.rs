@@ -122,7 +122,7 @@ impl Worker<'_> {
                     let id = plan.order.inodes[inode];
                     let from = usize_from_u64((plan.places[inode + 1].max(row.start) - row.start) * block);
                     if !has_data(tree, id) || content.is_inline(id) {
-                        // This one takes no block; it is between files with data.
+                        // This file takes no block; it is between files with data.
                         continue;
                     }
                     let len = self.fill(id, 0, from)?;

@@ -1,5 +1,5 @@
-//! The content of files that is stored in inodes. It is read in inode order before the UUID, which
-//! depends on it, is known, and kept until the inode tables are written.
+//! The content of files that is stored in inodes. The UUID depends on it, so it is read first, in
+//! inode order, and kept until the inode tables are written.
 
 use crate::content::Contents;
 use crate::error::Result;
@@ -47,7 +47,7 @@ impl InlineFiles {
     /// The content of the inode with this index.
     ///
     /// # Panics
-    /// If it is not a file, or its content is in blocks.
+    /// If the inode is not a file, or its content is in blocks.
     pub(super) fn of(&self, inode: usize) -> &[u8] {
         let part = &self.0[inode / TOGETHER];
         let at = part.starts.binary_search_by_key(&u32_from_usize(inode), |(inode, _)| *inode);

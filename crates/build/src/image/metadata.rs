@@ -85,7 +85,7 @@ impl Writer<'_> {
         let (mut from, mut next) = (0, 0);
         for &number in &self.plan.order.directories[part] {
             if self.content.directories[usize_from_u32(number)].0 == 0 {
-                // It is inline.
+                // The directory is inline.
                 continue;
             }
             let at = self.blocks_of(self.plan.tree.directory(number).own).data_at;

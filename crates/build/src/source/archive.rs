@@ -1,5 +1,5 @@
-//! A tar archive as a source. It is read once from start to end, and the content of its files is
-//! spooled, because the layout needs all of them.
+//! A tar archive as a source. It is read once from start to end. The content of its files is
+//! spooled, because the layout can only begin when all files are known.
 
 mod bomb;
 mod decompress;
@@ -26,7 +26,7 @@ use tar::EntryType;
 
 /// The prefix of names in a layer that remove another name.
 const WHITEOUT: &[u8] = b".wh.";
-/// The name that removes everything the lower layers have in its directory.
+/// After that prefix: the name that removes everything the lower layers have in its directory.
 const OPAQUE: &[u8] = b".wh..opq";
 /// Most bytes of an attribute's value, as for system calls.
 const VALUE_MAX: usize = 64 << 10;
@@ -62,7 +62,7 @@ pub(super) struct Reading<'a> {
     pub(super) staging: &'a mut Staging,
     pub(super) spool: &'a mut Spool,
     pub(super) name: &'a Path,
-    /// The archive is a layer: its names can remove names of the layers below.
+    /// Whether the archive is a layer, whose names can remove names of the layers below.
     pub(super) is_layer: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Container images: an OCI image layout, or the output of `docker save`. The layers are applied in
 //! order, including what they mark as removed (whiteouts, opaque directories).
 //!
-//! Both come as a directory or an archive, which has been read into a [`Tree`]; this module reads
-//! from that tree.
+//! Either comes as a directory or an archive, which has been read into a [`Tree`]. This module
+//! reads from that tree.
 
 mod choice;
 mod digest;

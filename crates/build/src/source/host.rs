@@ -157,8 +157,8 @@ impl Tree {
     }
 }
 
-/// Splits a long path into parts that are short enough. As few as possible, since a tree of depth n
-/// has n such paths.
+/// Splits a long path into parts that are short enough. They are as few as possible, because a tree
+/// of depth n has n such paths.
 fn parts_of(path: &[u8]) -> Vec<&[u8]> {
     let (mut parts, mut rest) = (Vec::new(), path);
     while rest.len() > PATH_LONGEST {
@@ -171,7 +171,7 @@ fn parts_of(path: &[u8]) -> Vec<&[u8]> {
     parts
 }
 
-/// Opens a file, without changing its access time if its owner permits that.
+/// Opens a file, without changing its access time if we are its owner or privileged.
 fn open_to_read(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     match rustix::fs::openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
@@ -266,8 +266,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads attributes by path. That works for all types of file, without opening them. If the
-    /// path is too long, it goes through the open directory, which takes Linux twice as long as
-    /// everything else about a small file.
+    /// path is too long, the attributes are read through the open directory, which takes Linux
+    /// twice as long as everything else about a small file.
     fn attributes(&self, fd: BorrowedFd<'_>, name: &[u8]) -> Result<(AttributeList, Vec<Vec<u8>>)> {
         let mut path = self.path.borrow_mut();
         let own = path.len();
@@ -362,8 +362,7 @@ fn data_ranges(file: &OwnedFd, size: u64) -> rustix::io::Result<Vec<Range<u64>>>
     Ok(ranges)
 }
 
-/// The attributes of a file that an image can hold, and the names of the others, which belong to
-/// other file systems.
+/// The attributes of a file that an image keeps, and the names of the others.
 fn attributes_of(path: &[u8]) -> io::Result<(AttributeList, Vec<Vec<u8>>)> {
     let (mut list, mut others) = (AttributeList::default(), Vec::new());
     let mut names = [0; NAMES_INLINE];
@@ -385,7 +384,7 @@ fn attributes_of(path: &[u8]) -> io::Result<(AttributeList, Vec<Vec<u8>>)> {
         };
         let mut value = vec![0; XATTR_MAX];
         match rustix::fs::lgetxattr(path, name, &mut value) {
-            // Removed meanwhile, or listed but not readable.
+            // The attribute was removed meanwhile, or is listed but not readable.
             Err(Errno::NODATA | Errno::NOTSUP) => continue,
             len => value.truncate(len?),
         }

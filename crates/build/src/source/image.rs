@@ -22,9 +22,8 @@ impl Tree {
     /// no journal is replayed; pass an overlay if one must be. An empty lost+found is left out.
     ///
     /// # Errors
-    /// [`Error::Source`] if something cannot be read or is damaged; [`Error::Refused`] for names
-    /// that no file can have: duplicates, `.` or `..` for something else, a directory inside
-    /// itself.
+    /// [`Error::Source`] if something cannot be read or is damaged; [`Error::Refused`] for a name
+    /// that a directory holds twice, and for a directory in two places, such as inside itself.
     pub fn read_image(device: Arc<dyn BlockDevice>, name: &Path, path: &[u8]) -> Result<Self> {
         let at = |error: ReadError| Error::image(name, error);
         let reader = Reader::open(Arc::clone(&device)).map_err(at)?;

@@ -26,7 +26,8 @@ impl Spool {
     }
 
     /// Copies the parts of a file that are not holes, which `content` delivers one after the other.
-    /// Returns the position of the file. If `data` is `None`, all `size` bytes are data.
+    /// Returns the byte where the file begins in the spool. If `data` is `None`, all `size` bytes
+    /// are data.
     pub(super) fn store(
         &mut self,
         content: &mut impl BufRead,

@@ -130,7 +130,7 @@ impl Staging {
     }
 
     /// Adds an inode at a path. Missing directories on the way are made. An existing directory
-    /// keeps its content; anything else is replaced, as an extraction would. Entries of an earlier
+    /// keeps its content; anything else is replaced, as by an extraction. Entries of an earlier
     /// source give way to anything.
     pub(super) fn enter(&mut self, path: &[u8], what: Staged) -> Result<()> {
         let names = self.names(path)?;

@@ -152,7 +152,7 @@ fn code_of(defect: DirDefect) -> (Code, usize) {
     }
 }
 
-/// Takes `.` and `..` off the head of the first block's entries.
+/// Checks `.` and `..`, and takes them off the head of the first block's entries.
 fn check_dots(
     visit: &Visit<'_, '_>,
     entries: &mut Vec<Entry<'_>>,

@@ -3,8 +3,8 @@
 //!
 //! A unit of small directories is read by the thread that checks it, just before the check, so that
 //! it is still in that CPU's cache. A large directory is read as it is walked, many blocks at a
-//! time. When a request fails, its blocks are read one by one, so that the error names the right
-//! block.
+//! time. When a request fails, the block that is wanted is read alone, so that the error names the
+//! right block.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::BlockNr;
@@ -17,7 +17,7 @@ use crate::volume::Volume;
 const UNIT_BYTES: u64 = 1 << 18;
 /// Most directories of a unit.
 const UNIT_MAX: usize = 64;
-/// Fewest units for each thread.
+/// Fewest units for each thread, if there are enough directories.
 const UNITS_PER_THREAD: usize = 4;
 /// Bytes of the longest request.
 const REQUEST_BYTES: u64 = 1 << 18;
@@ -33,7 +33,8 @@ pub(super) struct Fetched {
     block_size: usize,
 }
 
-/// Splits directories into units of work; a large one is a unit of its own.
+/// Splits directories into units of work. One that maps more than [`UNIT_BYTES`] is a unit of its
+/// own.
 pub(super) fn units<'f, 'a>(volume: &Volume<'_>, mut facts: &'f [&'a DirFact]) -> Vec<&'f [&'a DirFact]> {
     let size = u64_from_usize(volume.block_size());
     let most = (facts.len() / (UNITS_PER_THREAD * rayon::current_num_threads())).clamp(1, UNIT_MAX);
@@ -55,7 +56,7 @@ pub(super) fn units<'f, 'a>(volume: &Volume<'_>, mut facts: &'f [&'a DirFact]) -
     units
 }
 
-/// Blocks of a directory that are read with its unit.
+/// Blocks of a directory that are read with its unit; 0 for a large one.
 fn small_blocks(fact: &DirFact) -> u64 {
     Some(mapped_blocks(fact)).filter(|&blocks| blocks <= LARGE_BLOCKS).unwrap_or(0)
 }

@@ -26,7 +26,7 @@ pub(super) struct InInode {
     pub(super) context: Option<Vec<u8>>,
     /// How many attributes there are.
     pub(super) count: usize,
-    /// Attributes whose values are in inodes of their own.
+    /// How many attributes have values in inodes of their own.
     pub(super) values: u64,
     /// Blocks that values in inodes of their own add to `i_blocks` of the owner.
     pub(super) value_blocks: u64,
@@ -133,7 +133,7 @@ pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode:
 }
 
 /// Whether the offset of a value is possible: inside the area, even for an empty value, or 0 if the
-/// value has an inode of its own. If that of any attribute is not, e2fsck finds none of them.
+/// value has an inode of its own. If one attribute has an impossible offset, e2fsck finds none.
 fn offset_is_possible(area: &[u8], entry: &RawEntry<'_>) -> bool {
     let stored = stored_offset(area, entry);
     if entry.value_inode == 0 { xattr::INODE_HEADER_LEN + stored <= area.len() } else { stored == 0 }

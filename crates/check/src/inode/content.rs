@@ -22,7 +22,7 @@ pub(super) struct Content {
     pub(super) runs: Vec<Run>,
     /// Whether there is no content.
     pub(super) empty: bool,
-    /// How its blocks lie.
+    /// How the inode's blocks lie.
     pub(super) laid: Laid,
 }
 
@@ -109,7 +109,7 @@ pub(super) fn check_mapped(
     Content { runs: if directory { sums.runs } else { Vec::new() }, empty, laid }
 }
 
-/// Checks the map of a link whose size is not checked.
+/// Checks the map of a symbolic link whose size is not checked.
 pub(super) fn check_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, file_acl: u64) {
     let sums = walk_map(cx, slot, Role::Reserved, false);
     if !sums.damaged {
@@ -202,7 +202,7 @@ fn has_tree_blocks(raw: &RawInode) -> bool {
     raw.flags().contains(InodeFlags::EXTENTS) && (low, high) != (0, 0)
 }
 
-/// Blocks that the map of an inode can address. The flag of extents counts only with the feature.
+/// Blocks that the map of an inode can address. The extents flag counts only with the feature.
 fn blocks_max(volume: &Volume<'_>, raw: &RawInode) -> u64 {
     if raw.flags().contains(InodeFlags::EXTENTS) && volume.incompat.contains(Incompat::EXTENTS) {
         return u64_from_u32(u32::MAX);

@@ -1,8 +1,8 @@
 //! Pass 1, the inodes below the first ordinary one that have no purpose here, and the list of bad
 //! blocks.
 //!
-//! As observed, e2fsck looks at these whatever their link counts say. It checks little of each, and
-//! nothing that it checks only for inodes that directories name.
+//! As observed, e2fsck looks at these whatever their link counts say. It checks little of each: not
+//! what it checks only of inodes that directories name.
 
 use std::collections::BTreeSet;
 

@@ -23,7 +23,7 @@ struct Node<'b> {
     entries: usize,
     next: usize,
     depth: u16,
-    /// Logical blocks below this node must be under this.
+    /// One more than the last logical block that this node may map.
     end: u64,
     place: Option<BlockNr>,
 }
@@ -119,7 +119,7 @@ pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
     }
 }
 
-/// An extent that lies inside the file system.
+/// The run of an extent; `None` when it is empty or leaves the file system or the file.
 fn possible_run(walk: &Walk<'_, '_>, extent: &RawExtent) -> Option<Run> {
     let (logical, length) = (u64::from(extent.ee_block.get()), u64::from(extent.length()));
     let inside = length > 0 && walk.volume.contains_range(extent.start(), length);

@@ -16,7 +16,7 @@ const ILLEGAL_MAX: u32 = 12;
 struct Table {
     bytes: Vec<u8>,
     next: usize,
-    /// Levels below: 0 means that the pointers are data blocks.
+    /// Levels of indirect blocks below: 0 means that the pointers are data blocks.
     level: u32,
     /// First logical block that this table covers.
     logical: u64,

@@ -4,16 +4,16 @@
 //! 1. The journal is replayed as a mount would.
 //! 2. Fresh blocks, and a redo log of all others in blocks that are free (`redo.rs`).
 //! 3. The superblock loses its mark of being clean and names the log.
-//! 4. All other blocks.
+//! 4. All other blocks, and then an external journal.
 //! 5. The superblock, which makes the file system clean.
 //!
-//! If a cut comes before the log is named, a second run finds what the first one found. After that
-//! it finishes what the first one began.
+//! If the power is cut before the log is named, a second repair finds what the first one found. If
+//! it is cut later, the second repair finishes what the first one began.
 //!
 //! Where too little is free for a log, or where the plan leaves something wrong, blocks are written
 //! without one. What refers to fresh blocks is then written after them, and an inode that lost its
-//! name in between is found as one without a name. A cut can then lose content that changes places
-//! with other content.
+//! name in between is found as one without a name. A power cut can then lose content that changes
+//! places with other content.
 
 use std::collections::BTreeSet;
 
@@ -36,14 +36,15 @@ use crate::{descriptors, journal};
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Blocks written.
+    /// Blocks of the file system that were written. Those of a journal replay and of the redo log
+    /// do not count.
     pub blocks: u64,
 }
 
 impl Plan<'_> {
     /// The numbers of the blocks that [`apply`](Self::apply) would change on `device`, in ascending
-    /// order. There are none if nothing was decided ([`is_empty`](Self::is_empty)), and so for a
-    /// device that holds no file system: [`Plan::before`] says that.
+    /// order. There are none if there is nothing to do ([`is_empty`](Self::is_empty)), and so none
+    /// on a device without a file system: [`Plan::before`] tells the two apart.
     ///
     /// # Errors
     /// Those of the devices.
@@ -72,6 +73,9 @@ impl Plan<'_> {
     ///
     /// # Errors
     /// Those of the device; a second repair continues where this one stopped.
+    ///
+    /// # Panics
+    /// When the plan has something to do and was made with an external journal.
     pub fn apply(&self, device: &dyn BlockDevice) -> Result<Applied, DeviceError> {
         self.apply_with_journal(device, None)
     }
@@ -80,6 +84,10 @@ impl Plan<'_> {
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
+    ///
+    /// # Panics
+    /// When the plan has something to do, and was made with an external journal but none is given,
+    /// or the other way round.
     pub fn apply_with_journal(
         &self,
         device: &dyn BlockDevice,
@@ -151,11 +159,12 @@ impl Plan<'_> {
             None => Session::open(device),
         };
         // What worked in memory should work here. If it does not, the journal still needs recovery,
-        // and the blocks of the plan say the same.
+        // and the blocks of the plan include what the replay would have written.
         let _ = session.and_then(|session| session.replay(&options));
     }
 
-    /// Discards the space that is free after the plan was carried out, if the result is clean.
+    /// Discards the space that is free after the plan was carried out. Does nothing if the result
+    /// is not clean.
     ///
     /// # Errors
     /// Those of the device.
@@ -183,8 +192,8 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Writes what changed in an external journal: it was emptied. Called once the journal's
-    /// content is durable.
+    /// Writes what changed in an external journal, which the plan emptied. Called once what it held
+    /// is durable in the file system.
     fn write_journal(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
         let Some(journal) = &self.journal else { return Ok(()) };
         assert_eq!(journal.size(), device.size(), "the journal that the plan was made with");

@@ -13,14 +13,14 @@ use super::log::{Cost, Outcome};
 use crate::code::Code;
 use crate::finding::{Finding, Site};
 
-/// Name indexes that need no suffix: access list and default list.
+/// Name indexes that need no suffix: those of the access ACL and the default ACL.
 const ACCESS_LISTS: [u8; 2] = [2, 3];
 /// Index and name of the attribute with the encryption context.
 const CONTEXT: (u8, &[u8]) = (9, b"c");
 /// Bytes of extra fields that Linux knows.
 const EXTRA_USUAL: u16 = 32;
 
-/// Whether a finding about an inode is one of its attributes.
+/// Whether a finding about an inode is about its attributes.
 pub(crate) fn is_about_attributes(code: Code) -> bool {
     matches!(
         code,
@@ -35,7 +35,7 @@ pub(crate) fn is_about_attributes(code: Code) -> bool {
     )
 }
 
-/// The attribute area of a slot; `None` when its extra fields leave none.
+/// Where the attribute area of a slot begins; `None` when its extra fields leave no area.
 fn area_at(slot: &Slot) -> Option<usize> {
     xattr::inode_area_at(slot.bytes().len(), slot.extra_isize())
 }
@@ -154,7 +154,7 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
             inode => Some(Value::Inode { inode, size: word(at + 8), entry_hash: word(at + 12) }),
         };
         let index = area[at + 1];
-        // Access lists have only an index, no name.
+        // ACLs have only an index, no name.
         let legal = index != 0 && (home == Home::Inode || name_len > 0 || ACCESS_LISTS.contains(&index));
         if let Some(value) = value.filter(|_| legal && list.find(index, &name).is_none()) {
             if inode == 0 && size > 0 {
@@ -181,8 +181,8 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
     list
 }
 
-/// Rewrites the list of an inode if it has the attribute that was not found because another entry
-/// hid it. False if it has none, or nothing hides it.
+/// Rewrites the attributes in an inode if the one that a finding misses is there, hidden by another
+/// entry. False if it is not there, or if nothing hides it.
 pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> bool {
     let (index, name) = match code {
         Code::INLINE_NO_ATTRIBUTE => (XATTR_INDEX, XATTR_NAME),
@@ -242,7 +242,7 @@ pub(crate) fn inline_tail(slot: &Slot) -> Vec<u8> {
     }
 }
 
-/// Replaces that value with one of the same length.
+/// Replaces the value of the attribute that goes with inline data with one of the same length.
 pub(crate) fn set_inline_tail(slot: &mut Slot, tail: Vec<u8>) {
     let Some(at) = area_at(slot) else { return };
     let mut list = salvage(&slot.bytes()[at..], Home::Inode);
@@ -251,7 +251,7 @@ pub(crate) fn set_inline_tail(slot: &mut Slot, tail: Vec<u8>) {
     debug_assert!(fits, "a value of the same length fits");
 }
 
-/// Removes that attribute.
+/// Removes the attribute that goes with inline data.
 pub(crate) fn remove_inline_tail(slot: &mut Slot) {
     let Some(at) = area_at(slot) else { return };
     let mut list = salvage(&slot.bytes()[at..], Home::Inode);

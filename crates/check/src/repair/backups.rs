@@ -1,5 +1,5 @@
-//! Rewrites copies of superblock and descriptors that differ from the first ones, once the rest is
-//! clean. e2fsck leaves them until it needs them.
+//! Rewrites copies of superblock and descriptors that differ from the primary ones, once the rest
+//! is clean. e2fsck leaves them until it needs them.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::group_desc::RawGroupDesc;
@@ -13,7 +13,7 @@ use crate::descriptors;
 use crate::finding::{Sink, Site};
 use crate::volume::Volume;
 
-/// Rewrites the copies that differ in what never changes.
+/// Rewrites the copies that differ in what only mkfs and resizing change.
 pub(super) fn refresh(volume: &Volume<'_>, log: &mut Log) -> Result<(), DeviceError> {
     let mut sink = Sink::default();
     descriptors::check_backups(volume, &mut sink);

@@ -15,7 +15,8 @@ use crate::facts::{Facts, GroupFacts};
 use crate::finding::{Finding, Site};
 use crate::volume::Volume;
 
-/// Writes what the groups with findings should have, and the totals of the superblock.
+/// Writes what the groups with findings or wrong counts should have, and the totals of the
+/// superblock.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     facts: &Facts,
@@ -160,8 +161,8 @@ fn put_if_changed(
     if ed.volume().block(place).is_ok_and(|old| old == block) { Ok(()) } else { ed.put_block(place, block) }
 }
 
-/// Directories name inodes in the part of a table that the descriptor calls never used: the whole
-/// table is read from now on.
+/// Marks whole tables as used, so that all of each is read from now on: directories name inodes in
+/// the part that the descriptor calls never used.
 pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -> Result<(), DeviceError> {
     for &group in groups {
         let mut desc = ed.volume().group_of(group).desc;
@@ -192,7 +193,7 @@ pub(crate) fn open_table(ed: &Editor<'_, '_>, group: GroupNr, used: u32) -> Resu
     put_descriptor(ed, group, &desc)
 }
 
-/// Descriptors from a backup: no group counts as never used.
+/// Clears what descriptors from a backup call uninitialised or never used: it may be in use by now.
 pub(crate) fn forget_uninit(volume: &Volume<'_>) -> Result<(), DeviceError> {
     let uninit = GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
     for group in volume.geometry.all_groups() {

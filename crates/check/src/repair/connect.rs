@@ -103,7 +103,7 @@ fn drop_second_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut:
     for &parent in parents.iter().filter(|parent| Some(**parent) != keeper) {
         changes.of(parent, Code::SECOND_LINK).less.insert(child);
     }
-    // Two names in the same directory: both go, and the next round reconnects it.
+    // Two names in the same directory: both go, and the next round reconnects the child.
     if parents.iter().filter(|parent| Some(**parent) == keeper).count() > 1
         && let Some(keeper) = keeper
     {

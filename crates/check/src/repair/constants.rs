@@ -64,7 +64,7 @@ pub(super) fn make_possible(sb: &mut RawSuperblock, device_size: u64) {
     make_inodes_possible(sb, block_size);
 }
 
-/// The counts of inodes that depend on the number of groups.
+/// Replaces impossible counts of inodes, which depend on the number of groups.
 fn make_inodes_possible(sb: &mut RawSuperblock, block_size: u32) {
     let per_group = u64_from_u32(sb.s_blocks_per_group.get());
     let blocks = sb.blocks_count().raw().saturating_sub(u64_from_u32(sb.s_first_data_block.get()));

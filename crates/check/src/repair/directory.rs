@@ -1,8 +1,8 @@
 //! One directory: its names are read as far as possible, judged, and written back.
 //!
 //! Names stay in their blocks where they can. If the index is broken or more room is needed, the
-//! directory is written anew. It goes into fresh blocks, so that the old ones stay valid until the
-//! inode refers to the new ones.
+//! directory is written anew. If it then has several blocks, it goes into fresh ones, so that the
+//! old ones stay valid until the inode refers to the new ones.
 
 mod build;
 mod names;
@@ -140,7 +140,8 @@ fn blocks_of(run: &Run) -> impl Iterator<Item = BlockNr> + use<> {
     (run.physical..run.physical + run.length).map(BlockNr::new)
 }
 
-/// Writes names back into their blocks; false when they do not fit.
+/// Writes names back into their blocks; false when they do not fit. New names fit only into the
+/// single block of a directory without an index.
 fn write_in_place(
     ed: &mut Editor<'_, '_>,
     at: &Mending<'_>,
@@ -308,7 +309,7 @@ fn leave_inode(
     Ok(())
 }
 
-/// Makes a new directory in an unused inode.
+/// Makes a new directory in an unused inode; false when there is no space for it.
 pub(crate) fn make(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,

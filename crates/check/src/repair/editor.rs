@@ -103,7 +103,7 @@ impl<'a, 'v> Editor<'a, 'v> {
 
     /// Allocates a cluster; returns its first block, or `None` when none is free.
     ///
-    /// What a damaged inode maps may not be claimed yet. So clusters that the bitmaps also call
+    /// What a damaged inode maps is perhaps not claimed yet. So clusters that the bitmaps also call
     /// free come first.
     pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
         let geometry = &self.volume().geometry;

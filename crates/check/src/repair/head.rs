@@ -75,7 +75,7 @@ pub(super) fn overlay<'a>(
     Ok(overlay)
 }
 
-/// A finding if the primary superblock counts other inodes than its groups have, and only this
+/// A finding if the inode count of the primary superblock is not that of its groups, and only this
 /// makes it unusable. e2fsck -p stops at it, where e2fsck otherwise takes a backup. An impossible
 /// number of blocks and a count of zero inodes lead to the same finding, and do not count here.
 pub(super) fn miscounted(device: &dyn BlockDevice) -> Result<Option<Finding>, Error> {
@@ -183,9 +183,9 @@ fn has_files_below_first(device: &dyn BlockDevice, sb: &RawSuperblock) -> Result
     Ok(known && (FIRST_INODE..end).map(InodeNr::new).any(is_file))
 }
 
-/// The number of blocks reserved for descriptors, if the superblock claims so many that the first
-/// inode table, with a root in it, would lie among them. It is what a backup says, or what there is
-/// room for before the bitmaps.
+/// The right number of blocks reserved for descriptors, if the superblock claims so many that the
+/// first inode table, with a root in it, would lie among them. The number is what a backup says, or
+/// what there is room for before the bitmaps and the table.
 fn reserved_descriptors(
     device: &dyn BlockDevice,
     overlay: &dyn BlockDevice,

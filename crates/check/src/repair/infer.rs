@@ -1,11 +1,11 @@
 //! Infers a superblock from what it described, when nothing of it and no copy is left.
 //!
 //! The root names itself: a slot of a directory whose first block begins with entries for inode 2.
-//! If both agree, the sizes of blocks and inodes and the place of the first table are known. The
-//! number of inodes follows from the padding of their bitmap, or from the block that comes after
-//! the table; features follow from the inodes. What cannot be known has a default: no label, no
-//! reserved blocks, another hash seed, so that indexes are rebuilt. The UUID is new unless the
-//! journal still knows it; with it, checksums stay on.
+//! If slot and block agree, the sizes of blocks and inodes and the place of the first table are
+//! known. The number of inodes follows from the padding of their bitmap, or from the block that
+//! comes after the table; features follow from the inodes. What cannot be known has a default: no
+//! label, no reserved blocks, another hash seed, so that indexes are rebuilt. If the journal still
+//! has the UUID, that is taken, and checksums stay on if they match it. Otherwise the UUID is new.
 //!
 //! As a rule only a file system of one group gets here: others have backups.
 
@@ -215,8 +215,8 @@ fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
     Some(if wide_sums && !is_second { 64 } else { 32 })
 }
 
-/// Follows from the padding of the inode bitmap, or else from the first block after the table that
-/// an inode maps.
+/// Inodes per group: they follow from the padding of the inode bitmap, or else from the first block
+/// after the table that an inode maps.
 fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) -> Option<u32> {
     let per_block = table.block_size() / table.inode_size;
     let fits = |count: usize| {
@@ -402,7 +402,8 @@ fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table)
     UuidOrigin::Journal
 }
 
-/// Writes an inferred superblock, and returns where its UUID comes from; `None` when there is none.
+/// Writes an inferred superblock, and returns where its UUID comes from; `None` when no superblock
+/// can be inferred.
 pub(super) fn write(device: &dyn BlockDevice, now: u64) -> Result<Option<UuidOrigin>, DeviceError> {
     let Some((sb, uuid)) = superblock(device, now) else { return Ok(None) };
     device.write_at(PRIMARY_OFFSET, zerocopy::IntoBytes::as_bytes(&sb))?;

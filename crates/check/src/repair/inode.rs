@@ -91,7 +91,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
     Ok(())
 }
 
-/// A map that begins like extents is one, whatever its flag says.
+/// Sets the extents flag of an inode whose map begins like a root of extents.
 fn restore_extents_flag(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) {
     let raw = slot.raw();
     let flags = raw.flags();
@@ -104,7 +104,7 @@ fn restore_extents_flag(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot
     }
 }
 
-/// Clears an inode: nothing of it is left.
+/// Clears an inode. If it looks like a directory, the log remembers the names in it.
 pub(crate) fn clear(ed: &mut Editor<'_, '_>, inode: InodeNr, why: Code) -> Result<(), DeviceError> {
     let mut slot = ed.slot(inode)?;
     let was_used = slot.raw().i_links_count.get() != 0;
@@ -210,7 +210,7 @@ fn mend(
     Ok(Outcome::Kept)
 }
 
-/// Fields with one right value.
+/// Sets a field that has one right value; false if the finding is about no such field.
 fn mend_field(ed: &Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> bool {
     let now = low32(ed.now);
     let first = ed.volume().first_inode();
@@ -235,7 +235,8 @@ fn mend_field(ed: &Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) 
     true
 }
 
-/// Flags that contradict the features or the content.
+/// Corrects a flag that contradicts the features or the content, or sets the feature if the content
+/// has it; false if the finding is about no such flag.
 fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<bool, DeviceError> {
     let raw = slot.raw();
     let header = raw.i_block[..2] == extent::MAGIC.to_le_bytes();
@@ -338,7 +339,7 @@ fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Cod
     Outcome::Kept
 }
 
-/// Removes the map of a special file: only the numbers of a device count.
+/// Removes the map of a special file. The numbers of a device stay.
 fn clear_map(slot: &mut Slot) {
     let raw = slot.raw_mut();
     let mut words = raw.block_words();

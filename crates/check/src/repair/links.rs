@@ -50,7 +50,7 @@ pub(crate) fn repair(
     if lost.is_empty() { Ok(()) } else { connect::attach(ed, at, &lost, Code::UNATTACHED) }
 }
 
-/// Whether an inode has neither blocks nor an attribute block.
+/// Whether an inode has no blocks, no attribute block, and no size.
 fn has_nothing(ed: &Editor<'_, '_>, number: InodeNr) -> Result<bool, DeviceError> {
     let slot = ed.slot(number)?;
     let raw = slot.raw();

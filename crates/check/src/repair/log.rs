@@ -29,7 +29,7 @@ pub enum Cost {
 }
 
 impl Cost {
-    /// One word for it.
+    /// The cost in one word.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -47,14 +47,14 @@ impl Cost {
 pub struct Action {
     /// The finding that asks for it.
     pub code: Code,
-    /// Where.
+    /// Where it is done.
     pub site: Site,
     /// What is done.
     pub what: String,
     /// What it costs.
     pub cost: Cost,
-    /// The path of the inode before the repair, or after it if there was none. If the action is
-    /// about a name, the name's own path, or the name alone if its directory has no path.
+    /// The path of the inode, if a finding before the repair has it. If the action is about a name,
+    /// the name's own path, or the name alone if its directory has no path.
     pub path: Option<Vec<u8>>,
     /// The name in the directory `site.inode`, if the action is about a single name.
     pub name: Option<Vec<u8>>,
@@ -96,7 +96,8 @@ pub(crate) struct Log {
     /// Blocks that nobody used before the repair; they are written first.
     pub(crate) fresh: BTreeSet<u64>,
     tries: BTreeMap<(Tried, u32), u32>,
-    /// Whether bitmaps and counts of every group are written, because descriptors were replaced.
+    /// Whether bitmaps and counts of every group are written, because the superblock or descriptors
+    /// were replaced or bitmaps moved.
     pub(crate) rewrite_all: RewriteAll,
     /// Whether a broken journal was removed, to be made again when the rest is clean.
     pub(crate) journal_dropped: JournalDropped,

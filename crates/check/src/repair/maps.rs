@@ -108,7 +108,7 @@ fn read_by(
     Map { damaged: walk.damaged, runs: walk.runs, nodes }
 }
 
-/// There is no space for what is to be written.
+/// Says that there is no space for what is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSpace;
 

@@ -131,7 +131,7 @@ impl Plan<'_> {
             finding.code == Code::LEAF_CHECKSUM
                 && filled.contains(&(finding.site.inode, finding.site.logical))
         };
-        // It clears both flags of such a group before it reads the table.
+        // e2fsck clears both flags of such a group before it reads the table.
         let flags = |code| matches!(code, Code::ITABLE_UNUSED | Code::UNINIT_WITHOUT_FEATURE);
         let unused = findings.iter().filter(|finding| flags(finding.code));
         let opened: BTreeSet<_> = unused.map(|finding| finding.site.group).collect();
@@ -141,14 +141,14 @@ impl Plan<'_> {
         let is_fields = |finding: &Finding| {
             finding.code == Code::JOURNAL_SUPERBLOCK && finding.detail.starts_with("s_nr_users")
         };
-        // It starts over to read more of the tables, and what it found before no longer counts.
+        // e2fsck starts over to read more of the tables, and what it found before no longer counts.
         let late: Vec<Code> =
             self.actions.iter().map(|action| action.code).filter(|code| code.pass() > 0).collect();
         if !late.is_empty() && late.iter().all(|&code| restarts(code)) {
             return self.is_complete();
         }
-        // Of corrupt logs it counts those with blocks that it skips or descriptors that it does not
-        // read.
+        // Of corrupt logs, e2fsck counts those with blocks that it skips or descriptors that it
+        // does not read.
         let unread = CorruptionKind::JournalCommitChecksum.to_string();
         let is_unread =
             |finding: &Finding| finding.code == Code::LOG_CORRUPT && finding.detail.ends_with(&unread);
@@ -165,13 +165,15 @@ impl Plan<'_> {
         let is_minor = |code| match code {
             Code::LEAF_CHECKSUM => !filled.is_empty(),
             Code::INODE_UNINIT_USED => !opened.is_empty(),
-            // It does not look at these, so it does not find what only follows from their repair.
+            // e2fsck does not look at faults with codes of ours and at impossible special files, so
+            // it does not find what only follows from their repair.
             code => {
                 let is_found = || findings.iter().any(|finding| finding.code == code);
                 !code.is_e2fsck() || is_impossible_special(code) || (is_strict && !is_found())
             }
         };
-        // Of what it repairs before the first pass it counts the revision and the head of the list.
+        // Of what it repairs before the first pass, e2fsck counts the revision and the head of the
+        // orphan list.
         let is_counted = self.actions.iter().any(|action| action.code == Code::REVISION_LOW)
             || findings.iter().any(|finding| finding.code == Code::ORPHAN_HEAD);
         self.is_complete() && minor && !is_counted && late.iter().copied().all(is_minor)
@@ -264,9 +266,9 @@ impl Beside {
             // The list of bad blocks is read before the first pass, by code that does not repair.
             Code::INODE_CHECKSUM if finding.site.inode == Some(InodeNr::BAD_BLOCKS) => false,
             // The sound part before the corruption is replayed, and the rest is checked. A log
-            // whose superblock is corrupt is given up, unless what is wrong there stops it.
+            // whose superblock is corrupt is given up, unless what is wrong there stops e2fsck.
             Code::LOG_CORRUPT | Code::NOT_REPLAYED => true,
-            // The file is emptied when it holds no orphans.
+            // The orphan file is emptied when it holds no orphans.
             Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,
             Code::XATTR_CHECKSUM => {
                 finding.site.block.is_some_and(|block| self.let_go.contains(&block))
@@ -285,9 +287,9 @@ impl Beside {
             {
                 finding.site.inode.is_some_and(|inode| self.unsealed_roots.contains(&inode))
             }
-            // It is taken for a leaf with broken entries.
+            // Such a root is taken for a leaf with broken entries.
             Code::LEAF_NO_TAIL if finding.detail == ROOT_OF_AN_INDEX => false,
-            // It is not a node, so it is read as a leaf.
+            // The block is not a node, so it is read as a leaf.
             Code::HTREE_LEAF_DEPTH if self.checksums => false,
             Code::HTREE_UNREFERENCED
             | Code::HTREE_OUTSIDE

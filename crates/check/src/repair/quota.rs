@@ -1,7 +1,7 @@
 //! Quota files are rewritten from what was counted; limits stay.
 //!
-//! The new content goes to fresh blocks, so that a cut leaves the old file. It overwrites the old
-//! content only when there is no space.
+//! The new content goes to fresh blocks, so that a power cut leaves the old file. It overwrites the
+//! old content only when there is no space.
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::{FileType, InodeFlags};
@@ -111,7 +111,7 @@ fn make_file(ed: &Editor<'_, '_>, slot: &mut Slot, size: u64, runs: &[Run]) {
     raw.set_blocks_field(blocks << if huge { 0 } else { volume.geometry.block_bits() - 9 });
 }
 
-/// Free blocks, joined where they follow one another.
+/// Allocates blocks, joined where they follow one another; `None` when there are too few.
 fn fresh_runs(ed: &mut Editor<'_, '_>, count: u64) -> Option<Vec<Run>> {
     let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
     let mut runs: Vec<Run> = Vec::new();

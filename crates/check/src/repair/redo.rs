@@ -1,5 +1,5 @@
-//! The redo log: what a repair is about to write, kept in free blocks until it is written. A cut in
-//! the middle then loses nothing, not even content that changes places with other content.
+//! The redo log: what a repair is about to write, kept in free blocks until it is written. A power
+//! cut in the middle then loses nothing, not even content that changes places with other content.
 //!
 //! The log is a chain of index blocks. Each has entries: a block, where its new content is kept,
 //! and the checksum of that content. The last words of the superblock's reserved space name the
@@ -168,8 +168,8 @@ impl Plan<'_> {
         ((1 << self.block_bits) - HEAD - TAIL) / ENTRY
     }
 
-    /// Where a log of so many blocks and of the superblock goes. Empty if there is no room, or if
-    /// the plan leaves something wrong: then nobody knows what is free.
+    /// Where a log of so many blocks and of the superblock goes. Empty if there are no blocks, if
+    /// there is no room, or if the plan leaves something wrong: then nobody knows what is free.
     pub(super) fn places(&self, blocks: usize) -> Vec<u64> {
         let wanted = if blocks == 0 { 0 } else { self.log_blocks(blocks + 1) };
         let places = self.places_up_to(wanted);

@@ -190,7 +190,7 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Whether descriptors fit a copy of the superblock.
+    /// Whether a copy of the superblock leads to sound descriptors.
     fn is_described(&self, copy: &Backup) -> bool {
         let Some(overlay) = copy.laid_over(self.device) else { return false };
         let mut sink = Sink::default();
@@ -199,8 +199,8 @@ impl Round<'_> {
         descriptors::load(&mut volume, &mut sink)
     }
 
-    /// Without a backup: the primary superblock may be good except for magic, checksum or a
-    /// constant. Its descriptors must confirm that.
+    /// Without a backup, takes the primary superblock: it may be good except for magic, checksum or
+    /// a constant. False when its descriptors do not confirm that.
     fn seal_primary(&self, log: &mut Log) -> Result<bool, Error> {
         let (size, mut inodes_per_group) = (self.device.size(), 0);
         editor::change_superblock(self.device, |sb| {
@@ -229,8 +229,8 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Replaces superblock and descriptors by a backup. Its flags are as old as the backup, so
-    /// whole tables are read.
+    /// Replaces superblock and descriptors by a backup; false when that is unusable. The flags are
+    /// as old as the backup, so whole tables are read.
     fn take(&self, backup: &Backup, log: &mut Log, code: Code) -> Result<bool, Error> {
         let is_usable = |device: &dyn BlockDevice| {
             matches!(superblock::open(device, &mut Sink::default()), Ok(Opened::Volume(_)))
@@ -245,7 +245,7 @@ impl Round<'_> {
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
             return Ok(false);
         };
-        // Its descriptors may be damaged while those that every group uses are not.
+        // The descriptors of the backup may be damaged while the primary ones are sound.
         let keeps_descriptors = !self.is_described(backup) && descriptors::load(&mut volume, &mut sink);
         if !keeps_descriptors {
             backup.lay_descriptors(&volume, self.device);
@@ -331,7 +331,7 @@ fn errors_of(ed: &Editor<'_, '_>, ledger: &Ledger) -> Vec<Finding> {
     sorted(ledger.errors().filter(|finding| ed.log.accepts(finding.code)).cloned().collect())
 }
 
-/// Passes 1 to 5.
+/// Runs passes 1 to 5; true when something was repaired and all must run again.
 fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     let (scan, volume) = (ed.scan, ed.scan.volume);
     let mut ledger = Ledger::default();
@@ -435,7 +435,7 @@ fn last_pass(
         return Ok(false);
     }
     bitmaps::repair(ed, facts, &found)?;
-    // Nothing comes after this: what is still wrong with bitmaps stays wrong.
+    // Without findings, only the rewriting of every group was due: no further round is needed.
     Ok(!found.is_empty())
 }
 

@@ -1,8 +1,8 @@
 //! Passes 1B to 1D: blocks that are claimed twice. One owner keeps them, the others get copies.
 //!
-//! Metadata keeps its blocks; then the inodes that the superblock names; then others that needed no
-//! repair so far, those with the fewest shared blocks first. All of them are reported as doubtful,
-//! even the keeper: nobody can tell whose content it is.
+//! Metadata keeps its blocks first; then reserved inodes; then inodes that needed no repair so far,
+//! those with the fewest shared blocks first; then the others. All of these inodes are reported as
+//! doubtful, even the keeper: nobody can tell whose content it is.
 
 use std::collections::BTreeSet;
 
@@ -65,7 +65,7 @@ fn shared_clusters(ed: &Editor<'_, '_>, inode: InodeNr) -> Result<u64, DeviceErr
 }
 
 /// Whether a block must be left to another owner: its cluster was claimed twice, and is metadata or
-/// already has a keeper.
+/// already has a keeper. If it has none, this inode becomes the keeper.
 fn is_anothers(ed: &Editor<'_, '_>, block: BlockNr, mine: &BTreeSet<u64>, owned: &mut Owned) -> bool {
     let cluster = ed.scan.map.cluster(block);
     if ed.scan.map.shared_in(cluster, 1) == 0 || mine.contains(&cluster) {
@@ -146,8 +146,9 @@ fn is_copy_of_journal(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Re
     Ok(ed.slot(journal)?.raw().i_block == raw.i_block)
 }
 
-/// Handles a reserved inode that shares blocks after all: what it maps is not content. The resize
-/// inode keeps the block with its list.
+/// Handles an inode that has no content in blocks of its own: data in the inode, a short link, the
+/// resize inode, or the list of bad blocks. The resize inode keeps the block with its list. The
+/// list of bad blocks is cleared if it still shares blocks in a later round.
 fn give_up_reserved(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<(), DeviceError> {
     if inode == InodeNr::RESIZE {
         let slot = ed.slot(inode)?;
@@ -224,7 +225,8 @@ fn push(runs: &mut Vec<Run>, block: Run) {
     }
 }
 
-/// Gives an inode an attribute block of its own when its block has another use, too.
+/// Gives an inode an attribute block of its own when its block has another use, too. Without space
+/// or sound entries, the reference is removed. Returns whether the inode was written.
 fn part_attributes(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<bool, DeviceError> {
     let mut slot = ed.slot(inode)?;
     let block = ed.volume().file_acl(slot.raw());

@@ -170,7 +170,7 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Replays a log although the superblock does not ask for it.
+/// Replays a log although the superblock does not ask for it. Empties the log if that fails.
 fn replay(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     let options =
         blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay };
@@ -199,7 +199,7 @@ fn write_mmp(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
 }
 
 /// Names the reserved inode as the journal if it holds a log and the superblock names another
-/// inode, which is not written. Returns whether it does.
+/// inode, which stays as it is. Returns whether the reserved inode was named.
 fn name_reserved_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let sb = ed.volume().sb;
     if sb.s_journal_uuid != [0; 16] || sb.s_journal_inum.get() == InodeNr::JOURNAL.raw() {

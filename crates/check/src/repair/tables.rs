@@ -215,8 +215,8 @@ fn rate_part(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr, inodes: Range<
 }
 
 /// Whether a run that begins like the first table is a copy: it lies in the journal that its own
-/// inode 8 maps, or in the one here. A log holds single blocks of the table, and something else
-/// follows them.
+/// inode 8 maps, or in the one that the present table has. A log holds single blocks of the table,
+/// and something else follows them.
 fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], place: BlockNr) -> bool {
     let size = usize::from(ed.volume().geometry.inode_size());
     let at = usize_from_u32(InodeNr::JOURNAL.raw() - 1) * size;

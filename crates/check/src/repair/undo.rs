@@ -17,7 +17,7 @@ use super::Plan;
 
 const HEAD: usize = 4096;
 const MAGIC: &[u8; 16] = b"blockyard undo 1";
-/// Longest record.
+/// Most old bytes in one record.
 const RECORD_MAX: u64 = 1 << 20;
 
 /// Why an undo file could not be made or used.

@@ -1,11 +1,12 @@
-//! What a repair may do in addition.
+//! What a repair may do besides mending what is wrong.
 
 /// A change of something that is not wrong, because the user asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wish {
-    /// Write every directory anew: packed, in hash order, with an index where it needs one.
+    /// Write directories anew: packed, in hash order, with an index where one is needed. Those in
+    /// their inode and those with case folding stay.
     RebuildDirectories,
-    /// Give files with block maps extents.
+    /// Give files, directories and symbolic links extents instead of block maps.
     BlockMapsToExtents,
     /// Give every file its own blocks on a file system that shares them, and remove that feature.
     UnshareBlocks,

@@ -32,7 +32,7 @@ impl Volume<'_> {
     /// directory before its entries. A failure is reported, and the work goes on.
     ///
     /// # Errors
-    /// Only one that ends the work.
+    /// Only an error that ends the work (see [`Volume::report`]).
     pub(super) fn each_below(
         &mut self,
         path: &[u8],

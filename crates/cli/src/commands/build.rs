@@ -61,8 +61,8 @@ struct How {
     /// Size of the image: auto, or a size with a suffix k, m, g, t; without a suffix in bytes
     #[arg(long, default_value = "auto")]
     size: String,
-    /// Space in free blocks with --size auto: a size with a suffix, without one in bytes; or a
-    /// percentage of the image, such as 10%. df shows less: Linux keeps 2 % to itself
+    /// Space in free blocks with --size auto: a size with a suffix, a number of bytes, or a
+    /// percentage of the image such as 10%. df shows less: Linux keeps 2 % to itself
     #[arg(long, default_value = "0")]
     free: String,
     #[command(flatten)]
@@ -215,8 +215,8 @@ impl Build {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Paths in the order that no source has are not an error: such lists come from running
-    /// systems.
+    /// Reports paths of `--order` that no source has. They are not an error, because such lists
+    /// come from running systems.
     fn tell_missing(&self, missing: &[Vec<u8>]) {
         let Some(first) = missing.first() else { return };
         let (count, first) = (units::counted(u64_from_usize(missing.len()), "path"), first.escape_ascii());
@@ -246,7 +246,7 @@ impl Build {
         self.is_printed() || self.how.compress != Compression::None
     }
 
-    /// Makes the image in an unnamed file, and copies it from there.
+    /// Makes the image in a temporary file, and copies it from there.
     fn write_stream(&self, plan: Plan, output: &Output) -> Result<Summary> {
         let path = self.image.file();
         if self.image.offset() > 0 {
@@ -264,8 +264,8 @@ impl Build {
         let summary = plan.summary();
         progress.expect(summary.files + summary.directories, summary.file_bytes);
         let device = FileDevice::create(made.path(), plan.bytes())?;
-        // The image is read again right away, so it should be in the page cache; shared blocks
-        // would not be.
+        // The image is read again right away, so its content should be in the page cache. That of
+        // shared blocks would not be.
         let summary = written(plan, &device, Blocks::Own, (&spool, &progress))?;
         drop(device);
         let mut image = made.reopen()?;
@@ -603,7 +603,7 @@ fn stopped(operation: &'static str, offset: u64, length: u64) -> blockyard_devic
     interrupt::check().map_err(error)
 }
 
-/// Opens a file if it is an ext2, ext3 or ext4 image and not an archive.
+/// Opens a file as an ext2, ext3 or ext4 image; `None` if it is an archive or holds no superblock.
 pub(super) fn image_of(path: &Path) -> Result<Option<Reader>> {
     let path = ImagePath::parse(path.as_os_str()).map_err(|error| UsageError::new(error.to_string()))?;
     let mut head = [0; 512];

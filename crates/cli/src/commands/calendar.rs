@@ -44,21 +44,21 @@ fn clock(second_of_day: i64) -> String {
     format!("{:02}:{:02}:{:02}", second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60)
 }
 
-/// Such as `Sat Nov 21 04:46:29 2026`.
+/// A time such as `Sat Nov 21 04:46:29 2026`.
 pub(super) fn ctime(seconds: i64) -> String {
     let date = date(seconds);
     let clock = clock(date.second_of_day);
     format!("{} {} {:2} {clock} {}", WEEKDAYS[date.weekday], MONTHS[date.month], date.day, date.year)
 }
 
-/// Such as `2026-11-21 04:46:29.000000007`.
+/// A time such as `2026-11-21 04:46:29.000000007`.
 pub(super) fn iso(seconds: i64, nanoseconds: u32) -> String {
     let date = date(seconds);
     let clock = clock(date.second_of_day);
     format!("{:04}-{:02}-{:02} {clock}.{nanoseconds:09}", date.year, date.month + 1, date.day)
 }
 
-/// Such as `2026-11-21 04:46`.
+/// A time such as `2026-11-21 04:46`.
 pub(super) fn iso_minutes(seconds: i64) -> String {
     let mut text = iso(seconds, 0);
     text.truncate(text.len() - ":SS.nnnnnnnnn".len());

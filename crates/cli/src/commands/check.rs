@@ -40,7 +40,8 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// Only look, change nothing (the default)
+    /// Only look, change nothing (the default, except on a terminal, where check asks before each
+    /// kind of repair)
     #[arg(short = 'n', long)]
     no: bool,
     /// Check even if the image is marked clean; only -p needs it

@@ -23,8 +23,8 @@ pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// Permissions in octal, or changes such as u+x,go-w; without u, g, o or a for all (there is no
-    /// umask)
+    /// Permissions in octal, or changes such as u+x,go-w; a change without u, g, o or a applies to
+    /// all (there is no umask)
     #[arg(allow_hyphen_values = true)]
     mode: ModeChange,
     /// What to change

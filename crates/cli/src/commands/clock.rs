@@ -12,7 +12,7 @@ use super::UsageError;
 /// Variables that fix the time; the first one that is set counts.
 const VARIABLES: [&str; 2] = ["E2FSPROGS_FAKE_TIME", "SOURCE_DATE_EPOCH"];
 
-/// The fixed time, if there is one.
+/// The fixed time in seconds since 1970, if there is one.
 pub(super) fn fixed(given: Option<i64>) -> Result<Option<i64>> {
     if given.is_some() {
         return Ok(given);
@@ -25,7 +25,8 @@ pub(super) fn fixed(given: Option<i64>) -> Result<Option<i64>> {
         .ok_or_else(|| UsageError::new(format!("{name}={}: not seconds since 1970", text.display())).into())
 }
 
-/// The time of a new file system.
+/// The time of a new file system in seconds since 1970: the given one, else the fixed one, else
+/// now.
 pub(super) fn creation_time(given: Option<u64>) -> Result<u64> {
     if let Some(seconds) = given {
         return Ok(seconds);

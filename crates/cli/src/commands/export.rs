@@ -93,12 +93,12 @@ const ENDINGS: [(&str, Compression); 6] = [
     (".tzst", Compression::Zstd),
 ];
 
-/// File name endings of archives that cannot be written. So are all endings behind `.tar` that
-/// [`ENDINGS`] does not have.
+/// File name endings of archives that cannot be written. The same holds for every ending behind
+/// `.tar` that is not in [`ENDINGS`].
 const FOREIGN_ENDINGS: [&str; 8] = [".txz", ".tbz", ".tbz2", ".tlz", ".zip", ".7z", ".rar", ".cpio"];
 
 impl Args {
-    /// Exports.
+    /// Makes the directory, archive or container image.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let ending = self.ending();
         if matches!(self.kind, None | Some(Kind::Tar)) && self.compress.is_none() {

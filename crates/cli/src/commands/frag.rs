@@ -38,7 +38,7 @@ pub(crate) struct Args {
     image: ImagePath,
     /// Files and directories (default: free space, and all files)
     paths: Vec<OsString>,
-    /// Also count free aligned chunks of so many KiB, a power of two
+    /// Also count free aligned chunks of this many KiB, a power of two
     #[arg(short = 'c', long, value_name = "KIB")]
     chunk: Option<u64>,
     /// Also print each file, as filefrag does

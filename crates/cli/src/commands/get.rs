@@ -75,7 +75,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Copies all of an image into a directory of the host.
+    /// The arguments that copy all of an image into a directory of the host.
     pub(super) fn whole(image: ImagePath, dest: OsString) -> Self {
         Self {
             image,
@@ -88,7 +88,8 @@ impl Args {
         }
     }
 
-    /// Copies what is at a path, with its flags. The content of a directory goes into `dest`.
+    /// The arguments that copy what is at a path, with its flags. The content of a directory goes
+    /// into `dest`.
     pub(super) fn exported(image: ImagePath, path: OsString, dest: OsString) -> Self {
         let mut content = path;
         content.push("/.");

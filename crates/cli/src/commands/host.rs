@@ -134,7 +134,7 @@ fn runs_of_content(bytes: &[u8], block: usize) -> Vec<Range<usize>> {
     runs
 }
 
-/// The first range of data at or after a position.
+/// The first range of data at or after a position; `None` if there is none.
 fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
         Ok(start) => start,

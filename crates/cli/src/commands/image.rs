@@ -1,5 +1,5 @@
-//! Shared by the reading commands: opening an image, output that survives a closed pipe, text for
-//! numbers and names.
+//! What the commands share: opening an image, refusing what cannot be one, output that survives a
+//! closed pipe, and text for UUIDs and fixed-size fields.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
@@ -179,9 +179,9 @@ impl Write for Output {
     }
 }
 
-/// Runs `body` with buffered standard output (guarded on a terminal), or with none if it `is_mute`.
+/// Runs `body` with buffered standard output (guarded on a terminal), or with none if `is_mute`.
 /// Turns its result into an exit code. A closed pipe is success, because the reader has seen
-/// enough, and a missing path has its own code.
+/// enough. A missing path has its own code.
 pub(super) fn print(
     path: &ImagePath,
     is_mute: bool,

@@ -1,7 +1,7 @@
 //! INT and TERM during a copy: the command stops at the next piece, in an orderly way, and leaves
 //! nothing half made.
 //!
-//! A second signal ends it at once.
+//! A second signal ends the command at once.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -42,7 +42,7 @@ pub(super) fn watch() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether to continue.
+/// Lets the work continue until a signal arrives.
 ///
 /// # Errors
 /// [`Interrupted`] after a signal.

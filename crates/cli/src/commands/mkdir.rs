@@ -72,7 +72,7 @@ impl Args {
                 Ok(inode) if volume.kind(inode).at(&so_far)? == FileType::Directory => inode,
                 Ok(_) => return Err(Error::NotDirectory).at(&so_far).map_err(Into::into),
                 Err(_) => {
-                    // Their owner must be able to enter the parents, as with mkdir -p.
+                    // The owner must be able to enter the parents, as with mkdir -p.
                     let mode = if depth + 1 == names.len() { self.mode } else { 0o755 };
                     one(
                         volume,

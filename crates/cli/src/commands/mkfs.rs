@@ -25,7 +25,7 @@ use super::progress::{Progress, Watched};
 use super::{Output, UsageError, clock, image};
 use values::{bytes_of, size_of};
 
-/// The features that `-O` knows, for the help.
+/// Features, extended and journal options, JSON keys and exit codes, for the help.
 fn features_help() -> String {
     format!(
         "Features (-O, comma-separated, ^name switches off): {}.\n\n\
@@ -121,7 +121,7 @@ impl Args {
         !self.sources.is_empty()
     }
 
-    /// What to copy, and how. The seed is not used: the identity follows from the content.
+    /// What to copy, and how. A seed is refused, because the identity follows from the content.
     pub(super) fn into_copy(self) -> Result<Copy> {
         let options = self.options().map_err(UsageError::from)?;
         if self.seed.is_some() {

@@ -13,7 +13,7 @@ pub(super) enum ModeChange {
     Symbolic(Vec<Clause>),
 }
 
-/// Such as `go-w`.
+/// One change, such as `go-w`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clause {
     /// Bits of the affected classes, including set-id and sticky bits.

@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Mount options, comma-separated; may be given several times
     #[arg(short, long = "options", value_name = "OPTIONS", value_parser = text())]
     options: Vec<String>,
-    /// Stay in the foreground until it is unmounted
+    /// Stay in the foreground until the image is unmounted
     #[arg(short, long)]
     foreground: bool,
     /// Log file [default: the terminal with --foreground, otherwise the system log]
@@ -182,7 +182,7 @@ impl Args {
 
     fn serve(self, mut options: Options) -> Result<ExitCode> {
         if self.started {
-            // Its own session, so that signals of the terminal do not reach it.
+            // In a session of its own, this process gets no signals of the terminal.
             rustix::process::setsid().context("cannot start a session")?;
         }
         log::begin(self.log.as_deref(), self.started)?;
@@ -338,7 +338,7 @@ fn wait(serving: Serving, handle: &Handle, mut signals: Signals) -> Result<()> {
             News::Over(ended) => return Ok(ended?),
             News::Signal(SIGUSR1) => tracing::info!("{}", handle.report()),
             News::Signal(_) => match handle.unmount() {
-                // The threads that receive requests end now, and close the image.
+                // The threads that receive requests end now. Then `Serving::wait` closes the image.
                 Ok(Unmounted::Whole) => {}
                 Ok(Unmounted::InUse) => return Ok(handle.close()?),
                 Err(error) => tracing::error!(%error, "could not unmount"),

@@ -70,7 +70,7 @@ impl Args {
             (false, true) => RenameMode::NoReplace,
             (false, false) => RenameMode::Replace,
         };
-        // A rename between two names of one inode does nothing.
+        // A rename between two names of one inode would do nothing, so it is refused.
         if mode != RenameMode::NoReplace
             && volume.fs.lookup(place.parent, &place.name).is_ok_and(|there| there == inode)
         {

@@ -1,4 +1,4 @@
-//! Names in an image are bytes; this puts them into text and JSON.
+//! Names in an image are bytes. This module puts them into text and JSON.
 //!
 //! In text a name keeps its bytes, except on a terminal, where dangerous characters are escaped. In
 //! JSON a name is text. A name that is not UTF-8 has replacement characters there, and a second key

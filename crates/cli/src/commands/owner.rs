@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use super::volume::Volume;
 
-/// Most bytes read of such a file.
+/// Most bytes read of /etc/passwd or /etc/group.
 const FILE_MAX: usize = 16 << 20;
 
 /// Owner and group to set; `None` keeps the current one.
@@ -109,12 +109,13 @@ impl Owner {
     }
 }
 
-/// Parses the id of a user or group. System calls use the largest number for none.
+/// Parses the id of a user or group. The largest number is refused: for system calls it means that
+/// the id stays.
 fn number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number != u32::MAX)
 }
 
-/// A number from the first line that is `wanted`.
+/// The number in field `index` of the first line that is `wanted` and has one there.
 fn field(text: &str, file: &str, name: &str, wanted: impl Fn(&[&str]) -> bool, index: usize) -> Result<u32> {
     for line in text.lines() {
         let fields: Vec<&str> = line.split(':').collect();

@@ -50,8 +50,8 @@ pub(super) fn complete_folder(folder: TempDir, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Gives a new file or folder the mode of a normal new one. Temporary ones are private to their
-/// owner.
+/// Gives a new file or folder the mode of a normal new one: `most` without the umask. Temporary
+/// ones are private to their owner.
 pub(super) fn set_mode(path: &Path, most: u32) -> Result<()> {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);

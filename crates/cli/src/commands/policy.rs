@@ -36,7 +36,7 @@ enum Command {
 }
 
 impl Args {
-    /// Prints.
+    /// Prints the list, or one preset.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         match self.command {
             Command::List if output.mutes_text() => {}

@@ -1,9 +1,8 @@
 //! Progress on a terminal, for commands that take longer than a second, drawn by indicatif on
 //! standard error.
 //!
-//! Nothing is drawn if standard error is not a terminal, with --quiet, or between JSON on a
-//! terminal. The line is removed at the end, and moves aside for other output
-//! ([`Progress::beside`]).
+//! Nothing is drawn with --quiet, if standard error is not a terminal, or if JSON goes to a
+//! terminal. The line is removed at the end, and hidden during other output ([`Progress::beside`]).
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -163,7 +162,7 @@ fn styled(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// Shows the line after a second, unless the other end has been dropped by then.
+/// Shows the line after a second, unless the returned sender has been dropped by then.
 fn show_later(bar: &ProgressBar) -> (Sender<()>, JoinHandle<()>) {
     let (told, end) = channel();
     let bar = bar.clone();
@@ -223,7 +222,7 @@ impl<D: BlockDevice> BlockDevice for Watched<'_, D> {
         self.device.share_from(offset, length, file, from)
     }
 
-    /// In pieces, because zeroes are written if the storage cannot discard.
+    /// Clears in pieces, because it takes long if the storage must be filled with zeroes.
     fn write_zeroes(&self, offset: u64, length: u64) -> DeviceResult<()> {
         let mut at = offset;
         while at < offset + length {

@@ -4,9 +4,9 @@
 //! A replaced name keeps its old content until the new content is complete. A failed copy leaves
 //! nothing behind.
 //!
-//! With a fixed time the result follows from names, contents and attributes alone: no time is
-//! later, the access times of the source are not copied, and blocks of zeroes become holes. So a
-//! tree and its copies give the same bytes.
+//! With a fixed time the result follows from names, contents and attributes alone: later times are
+//! reduced to it, the access times of the source are not copied, and blocks of zeroes become holes.
+//! So a tree and its copies give the same bytes.
 
 mod attributes;
 mod leaf;
@@ -148,7 +148,8 @@ struct Copy<'v, 'i> {
     itself: Option<(u64, u64)>,
     /// Inodes of the image by device and inode of the host, for hard links.
     linked: HashMap<(u64, u64), InodeNr>,
-    /// Flags of inodes that may get more names, because an immutable one cannot.
+    /// Flags of inodes that may get more names. They are set at the end, because an immutable inode
+    /// gets no names.
     flags: Vec<(InodeNr, u32, Vec<u8>)>,
     names: u64,
     bytes: u64,
@@ -175,7 +176,7 @@ impl Copy<'_, '_> {
         self.settle(done).map(|_| ())
     }
 
-    /// As [`Volume::settle`]; a full image also ends the work, unless it is to keep going.
+    /// As [`Volume::settle`]; a full image also ends the work, unless `--keep-going` is given.
     fn settle<T>(&mut self, done: Result<T>) -> Result<Option<T>> {
         match done {
             Err(failed) if !self.args.keep_going && is_full(&failed) => Err(failed),

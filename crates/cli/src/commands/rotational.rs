@@ -17,7 +17,8 @@ pub(super) enum Rotational {
 }
 
 impl Rotational {
-    /// The setting for the image at a path, or for one in memory.
+    /// Whether the image at a path has seek times. `None` stands for an image in memory, and for a
+    /// fixed time.
     pub(super) fn of(self, image: Option<&Path>) -> bool {
         match self {
             Self::On => true,

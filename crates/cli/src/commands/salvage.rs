@@ -1,5 +1,5 @@
-//! `blockyard salvage`: copies what a repair would keep out of an image that should not be repaired
-//! in place.
+//! `blockyard salvage`: copies the files that a repair would keep from an image that should not be
+//! repaired in place.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

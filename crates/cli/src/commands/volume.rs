@@ -1,4 +1,4 @@
-//! An image opened for changes, as `put`, `rm`, `mkdir`, `mv` and `ln` share it.
+//! An image opened for changes, as the changing commands share it (`put`, `rm`, `chmod` ...).
 //!
 //! Paths are a layer above the engine, which knows inode numbers and names. Each name is handled
 //! independently: a failure is reported, and the others continue. The image is closed cleanly even
@@ -176,7 +176,7 @@ impl<'a> Volume<'a> {
         Ok(())
     }
 
-    /// As [`Self::report`], for a result.
+    /// As [`Self::report`], for a result; `None` for a failure that was reported.
     pub(super) fn settle<T>(&mut self, done: Result<T>) -> Result<Option<T>> {
         match done {
             Ok(value) => Ok(Some(value)),
@@ -225,8 +225,8 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// The destination of something called `name` for the user's `path`: inside it if it is a
-    /// directory (links are followed), otherwise the path itself.
+    /// Where something called `name` goes if the user gives `path`: into the directory at `path` if
+    /// there is one (links are followed), otherwise to `path` itself.
     pub(super) fn destination(&self, path: &[u8], name: &[u8], entry: Entry) -> Result<Place, NameError> {
         if let Ok(directory) = path::walk(&Walk(&self.fs), components(path), LastLink::Follow)
             && self.kind(directory).at(path)? == FileType::Directory
@@ -260,8 +260,8 @@ impl<'a> Volume<'a> {
         failed
     }
 
-    /// The beginning of a path whose last name is missing, without a leading slash; `None` also
-    /// for a link that leads nowhere.
+    /// The beginning of `path` up to its first missing name, without a leading slash. `None` if no
+    /// name is missing, or if that name is a link that leads nowhere.
     fn missing_directory(&self, path: &[u8]) -> Option<Vec<u8>> {
         let names: Vec<&[u8]> = components(path).collect();
         for count in 1..=names.len() {

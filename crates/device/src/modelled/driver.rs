@@ -10,7 +10,7 @@ use super::{Model, ModelCounts, Request, RequestKind};
 pub struct Driver {
     model: Box<dyn Model>,
     now: Duration,
-    /// When each request in flight came, by number.
+    /// When each request in flight arrived, by number.
     in_flight: BTreeMap<u64, Duration>,
     next: u64,
     figures: Figures,
@@ -29,7 +29,7 @@ pub struct Figures {
     pub written_bytes: u64,
     /// The sum of all requests' times from arrival to end.
     pub latency_total: Duration,
-    /// The longest of them.
+    /// The longest of these times.
     pub latency_max: Duration,
     /// The model's counts.
     pub counts: ModelCounts,
@@ -45,6 +45,9 @@ impl Figures {
 
 impl Driver {
     /// A model without requests so far.
+    ///
+    /// # Panics
+    /// When the model takes no request at all ([`Model::depth`] is 0).
     #[must_use]
     pub fn new(model: Box<dyn Model>) -> Self {
         assert!(model.depth() > 0, "a model takes at least one request");

@@ -29,7 +29,7 @@ pub(super) struct Parameters {
     pub command: Duration,
     /// Time of the drive's own work for a command; others do not wait for it.
     pub controller: Duration,
-    /// Commands in flight.
+    /// The most commands in flight.
     pub depth: usize,
     /// Pages in the write buffer.
     pub buffer: usize,

@@ -3,9 +3,10 @@
 //!
 //! A write goes to the next page of an open block; the page that held the data before becomes
 //! garbage. When only the reserve is free, the full block with the fewest pages in use is emptied:
-//! these are copied, and it is erased (greedy collection; among equals the least erased first, and
-//! the least erased free block is opened next). Invariants: a logical page is mapped to at most one
-//! physical page, which it owns; the pages in use of a block are those that are owned.
+//! these pages are copied, and the block is erased (greedy collection; among equals the least
+//! erased block first). The least erased free block is opened next. Invariants: a logical page is
+//! mapped to at most one physical page, which it owns; the pages in use of a block are those that
+//! are owned.
 
 use std::collections::BTreeSet;
 
@@ -30,9 +31,8 @@ pub struct FtlShape {
 }
 
 impl FtlShape {
-    /// A shape for this many pages, with a spare share of flash, in thousandths.
-    ///
-    /// Returns `None` when there are too many pages to number.
+    /// A shape for `pages` pages, with spare flash in thousandths of them, and at least two spare
+    /// blocks. `None` when there are too many pages to number.
     #[must_use]
     pub fn with_spare(pages: u64, block_pages: u32, spare_thousandths: u64) -> Option<Self> {
         let all = pages.checked_mul(1000 + spare_thousandths)? / 1000;
@@ -91,7 +91,7 @@ impl Ftl {
     /// Empty flash.
     ///
     /// # Panics
-    /// When the shape has no spare blocks.
+    /// When a block has no pages, or the shape has fewer than two spare blocks.
     #[must_use]
     pub fn new(shape: FtlShape) -> Self {
         let FtlShape { pages, block_pages, blocks } = shape;
@@ -134,7 +134,7 @@ impl Ftl {
         each(FlashOperation::Program { logical, page });
     }
 
-    /// Forgets a logical page.
+    /// Forgets a logical page, whose physical page becomes garbage.
     ///
     /// # Panics
     /// When there is no such page.

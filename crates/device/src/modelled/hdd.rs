@@ -38,9 +38,9 @@ pub(super) struct Parameters {
     pub buffer: (u64, usize),
     /// Commands that the drive chooses among.
     pub queue: usize,
-    /// Requests that wait before it.
+    /// Requests in flight, in the elevator and in the drive.
     pub host_queue: usize,
-    /// A command that waited longer comes first.
+    /// A command that has waited longer than this comes first.
     pub patience: Duration,
 }
 
@@ -133,24 +133,24 @@ impl Hdd {
         byte.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX)).min(until).max(byte)
     }
 
-    /// When the head has passed the end of a request that lies in its current read; `None` if it
-    /// does not.
+    /// When the head has passed the end of a request that lies in its current read, or of a write
+    /// that follows the last one; `None` if the head has to be positioned.
     fn in_passing(&self, request: &Request, begin: Duration) -> Option<Duration> {
         let Head { byte, at, until, first } = self.head;
         let is_read_on = match request.kind {
             RequestKind::Read => {
-                // A head that has stopped is no longer there.
+                // A head that has stopped reads no further than `until`.
                 let reaches = request.end() <= until || self.head_byte(begin) < until;
                 (first..=byte.max(self.head_byte(begin))).contains(&request.offset) && until > byte && reaches
             }
-            // The next write was there when the head came by.
+            // The write that follows was waiting when the head came by.
             RequestKind::Write | RequestKind::DurableWrite => request.offset == byte && begin <= at,
             RequestKind::Discard | RequestKind::Flush => false,
         };
         is_read_on.then(|| at + self.geometry.transfer(byte, request.end().max(byte)))
     }
 
-    /// When a request would be done, and whether it waits for head or platter.
+    /// When a request would be done, and how it would be served.
     fn served(&self, waiting: &Waiting, begin: Duration, margin: Duration) -> (Duration, Serving) {
         let request = &waiting.request;
         let line = transfer(request.length, self.parameters.line);
@@ -161,7 +161,7 @@ impl Hdd {
         if request.kind == RequestKind::Read && self.buffer.iter().any(is_buffered) {
             return (begin + self.parameters.command + line, Serving::Buffer);
         }
-        // A request that waited while the head came by needs no command time of its own.
+        // A request that waited for another one has spent its command time meanwhile.
         let ready = if waiting.came + self.parameters.command <= begin && self.commands.len() > 1 {
             begin
         } else {
@@ -199,7 +199,7 @@ impl Hdd {
         let margin = if self.commands.len() > 1 { self.parameters.margin } else { Duration::ZERO };
         let first = self.commands.iter().min_by_key(|(id, waiting)| {
             let line = transfer(waiting.request.length, self.parameters.line);
-            // Ranked by when it can begin, so that long requests are not delayed.
+            // Ranked without the time on the line, so that long requests are not delayed.
             (self.served(waiting, begin, margin).0.saturating_sub(line), **id)
         });
         *first.expect("something waits").0

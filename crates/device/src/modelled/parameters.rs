@@ -1,8 +1,8 @@
 //! The parameters of a model, as text: `key = value` lines of TOML (numbers and strings); `#`
 //! begins a comment.
 //!
-//! Every key has its unit as a suffix and every key is required, so a model has no value that
-//! nobody wrote down.
+//! A value with a unit has it in its key, as a suffix. Every key is required, so a model has no
+//! value that nobody wrote down.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub enum BadModel {
     /// A line is neither empty, nor a comment, nor `key = value`.
     #[error("line {line} of the model is not `key = value`: {text:?}")]
     Line {
-        /// From 1.
+        /// Its number, from 1.
         line: usize,
         /// Its text.
         text: String,
@@ -47,9 +47,9 @@ pub enum BadModel {
     /// The model cannot be of that size.
     #[error("a device of {bytes} bytes is none that the model can have: {what}")]
     Size {
-        /// Its size.
+        /// The size.
         bytes: u64,
-        /// Why.
+        /// Why not.
         what: &'static str,
     },
 }
@@ -78,8 +78,8 @@ impl ModelParameters {
     /// As [`named`](Self::named), with other values for some keys: a model calibrated by its user.
     ///
     /// # Errors
-    /// As [`named`](Self::named); for keys that the model does not have, and values that are not
-    /// allowed.
+    /// As [`named`](Self::named); [`BadModel::Key`] for a key that the model does not have, or a
+    /// value that is not allowed.
     pub fn named_with(name: &str, changes: &[(&str, String)]) -> Result<Self, BadModel> {
         let model = MODELS.iter().find(|(known, _)| *known == name);
         let (_, text) = model.ok_or_else(|| BadModel::Unknown(name.to_owned()))?;
@@ -91,10 +91,10 @@ impl ModelParameters {
         Self::of_keys(keys)
     }
 
-    /// Reads a model.
+    /// Reads the text of a model.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`BadModel::Line`], [`BadModel::Key`].
     pub fn parse(text: &str) -> Result<Self, BadModel> {
         Self::of_keys(Keys::parse(text)?)
     }

@@ -52,7 +52,7 @@ impl Request {
         Self { kind: RequestKind::Write, offset, length }
     }
 
-    /// The byte behind it.
+    /// The byte behind the last.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.offset.saturating_add(self.length)
@@ -70,7 +70,7 @@ impl fmt::Display for Request {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the trace is no request (kind, first byte, bytes): {text:?}")]
 pub struct BadTrace {
-    /// From 1.
+    /// Its number, from 1.
     pub line: usize,
     /// Its text.
     pub text: String,

@@ -1,11 +1,12 @@
 //! Which images a power cut may leave, given a log of writes and flushes.
 //!
 //! An *epoch* is what lies between two flushes. Everything of earlier epochs is on the device, and
-//! so is every completed durable write of the current one. Of the rest any subset may be, in any
-//! order where they overlap, each torn at 512-byte sectors. A durable write is optional only while
-//! it is in flight: when it is the last event before the cut. All subsets before a durable write
-//! are also subsets with it in flight. So it is enough to look at the cuts during each durable
-//! write and at the end of each epoch (plus, cheaply, at every event with all before it applied).
+//! so is every completed durable write of the current one. Of the rest any subset may be there, in
+//! any order where they overlap, each torn at 512-byte sectors. A durable write is optional only
+//! while it is in flight: when it is the last event before the cut. A state before a durable write
+//! is also a state with that write in flight. So it is enough to look at the cuts during each
+//! durable write and at the end of each epoch (plus, cheaply, after every change, with everything
+//! before it applied).
 
 use std::fmt;
 
@@ -22,7 +23,8 @@ const SECTOR: u64 = 512;
 pub struct CrashPlan {
     /// Seed of every random choice.
     pub seed: u64,
-    /// A cut with at most this many optional writes is tried with all subsets of them (at most 20).
+    /// A cut with at most this many optional writes is tried with all subsets of them. More than 20
+    /// counts as 20.
     pub subsets_max: usize,
     /// With more optional writes: this many random subsets in random order, and in addition each
     /// write left out, and each one alone.
@@ -146,7 +148,8 @@ fn torn_pieces<'a>(event: &'a Event, sectors: &[bool]) -> impl Iterator<Item = (
     })
 }
 
-/// A cut: the epoch's first event, the events issued, and what may or must have arrived.
+/// A cut: the epoch's first event, how many events were issued, and which of the epoch's events
+/// must or may have arrived.
 struct Cut {
     base: usize,
     point: usize,
@@ -230,8 +233,8 @@ impl Cut {
         CrashState { point: self.point, base: self.base, steps }
     }
 
-    /// Everything before `torn` arrived, and only some sectors of it. Later events arrive at
-    /// random.
+    /// Everything before `torn` arrived, and only some sectors of `torn`. Of the later optional
+    /// events either all arrived or none, at random. `None` for an event that is not torn.
     fn torn(&self, torn: usize, variant: usize, events: &[Event], random: &mut Random) -> Option<CrashState> {
         let length = match &events[torn] {
             Event::Write { data, .. } => u64_from_usize(data.len()),
@@ -239,7 +242,7 @@ impl Cut {
             Event::Discard { .. } | Event::Flush | Event::Mark(_) => 0,
         };
         let sectors = usize_from_u64(length.div_ceil(SECTOR));
-        // A zeroed gigabyte is not torn bit by bit.
+        // One sector cannot be torn, and a zeroed gigabyte would have too many.
         if !(2..=4096).contains(&sectors) {
             return None;
         }

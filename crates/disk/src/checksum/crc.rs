@@ -28,7 +28,7 @@ pub fn crc32_be(state: u32, bytes: &[u8]) -> u32 {
 }
 
 /// CRC-32 as in zlib (reflected polynomial 0xEDB88320) continued from `state`. Partition tables
-/// start with `!0` and invert the end. They are short, so no lookup table is used.
+/// start with `!0` and invert the result. They are short, so no lookup table is used.
 #[must_use]
 pub fn crc32(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(state, |state, byte| {

@@ -1,5 +1,6 @@
-//! What each object's checksum covers. Every function returns the value to store, and treats the
-//! object's own checksum field as the format says (as zero, or skipped). None compares.
+//! What each object's checksum covers. A function with the name of an object returns the checksum
+//! to store in it. It treats the object's own checksum field as the format says: as zero, or
+//! skipped. No function here compares.
 
 use std::ops::Range;
 
@@ -7,7 +8,8 @@ use super::{crc16, crc32c_raw};
 use crate::num::u64_from_usize;
 use crate::units::{BlockNr, GroupNr, InodeNr};
 
-/// Continues over bytes with one field taken as zero. A field outside the bytes does not exist.
+/// Continues over bytes with one field taken as zero. The field has at most 4 bytes, all of them
+/// inside.
 fn crc32c_with_zeroed(state: u32, bytes: &[u8], field: usize, width: usize) -> u32 {
     let state = crc32c_raw(state, &bytes[..field]);
     let state = crc32c_raw(state, &[0; 4][..width]);
@@ -21,7 +23,7 @@ pub fn inode_seed(fs_seed: u32, inode: InodeNr, generation: u32) -> u32 {
     crc32c_raw(fs_seed, &both.to_le_bytes())
 }
 
-/// Of a superblock copy: all of its 1024 bytes before the field, not seeded.
+/// Checksum of a superblock copy: the bytes before the field, not seeded.
 #[must_use]
 pub fn superblock(sb: &[u8; 1024]) -> u32 {
     crc32c_raw(!0, &sb[..0x3FC])
@@ -30,14 +32,15 @@ pub fn superblock(sb: &[u8; 1024]) -> u32 {
 /// Offset of `bg_checksum`.
 const GROUP_DESC_FIELD: usize = 0x1E;
 
-/// Of a group descriptor under metadata_csum; `desc` is all of it, 32 bytes or `s_desc_size`.
+/// Checksum of a group descriptor under metadata_csum. `desc` is all of it: 32 bytes, or
+/// `s_desc_size`.
 #[must_use]
 pub fn group_desc_crc32c(fs_seed: u32, group: GroupNr, desc: &[u8]) -> u16 {
     let state = crc32c_raw(fs_seed, &group.raw().to_le_bytes());
     crate::num::low16(crc32c_with_zeroed(state, desc, GROUP_DESC_FIELD, 2))
 }
 
-/// Of a group descriptor under uninit_bg: the field is skipped, not taken as zero.
+/// Checksum of a group descriptor under uninit_bg: the field is skipped, not taken as zero.
 #[must_use]
 pub fn group_desc_crc16(uuid: &[u8; 16], group: GroupNr, desc: &[u8]) -> u16 {
     let state = crc16(crc16(!0, uuid), &group.raw().to_le_bytes());
@@ -45,7 +48,8 @@ pub fn group_desc_crc16(uuid: &[u8; 16], group: GroupNr, desc: &[u8]) -> u16 {
     crc16(state, &desc[GROUP_DESC_FIELD + 2..])
 }
 
-/// Of a block bitmap: the bytes for `clusters_per_group` bits.
+/// Checksum of a block or inode bitmap: the bytes of its first `bits` bits, which are the clusters
+/// or inodes of a full group.
 ///
 /// # Panics
 /// When the bitmap is shorter.
@@ -54,8 +58,8 @@ pub fn bitmap(fs_seed: u32, bitmap: &[u8], bits: u32) -> u32 {
     crc32c_raw(fs_seed, &bitmap[..crate::num::usize_from_u32(bits / 8)])
 }
 
-/// Of an inode: the whole slot, with the low field and (where it exists) the high field taken as
-/// zero.
+/// Checksum of an inode: the whole slot, with the low field and (where it exists) the high field
+/// taken as zero.
 #[must_use]
 pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
     // Both fields and the bytes around them in one piece: short pieces cost as much as long ones.
@@ -83,13 +87,14 @@ pub fn extent_block_field(block: &[u8]) -> Option<usize> {
     (field + 4 <= block.len()).then_some(field)
 }
 
-/// Of an extent block: header and all entry slots; `None` when `eh_max` reaches past the block.
+/// Checksum of an extent block: header and all entry slots. `None` if `eh_max` reaches past the
+/// block.
 #[must_use]
 pub fn extent_block(inode_seed: u32, block: &[u8]) -> Option<u32> {
     Some(crc32c_raw(inode_seed, &block[..extent_block_field(block)?]))
 }
 
-/// Of a directory leaf: everything before the 12-byte tail.
+/// Checksum of a directory leaf: everything before the 12-byte tail.
 #[must_use]
 pub fn dir_leaf(inode_seed: u32, block: &[u8]) -> u32 {
     crc32c_raw(inode_seed, &block[..block.len().saturating_sub(12)])
@@ -106,8 +111,8 @@ pub fn htree_tail(block: &[u8], count_offset: usize) -> Option<usize> {
     (count <= limit && tail + 8 <= block.len()).then_some(tail)
 }
 
-/// Of an index block: the bytes up to the last used entry, the tail's reserved word, four zero
-/// bytes.
+/// Checksum of an index block: the bytes up to the last used entry, the tail's reserved word, and
+/// four zero bytes. `None` as in [`htree_tail`].
 #[must_use]
 pub fn htree(inode_seed: u32, block: &[u8], count_offset: usize) -> Option<u32> {
     let tail = htree_tail(block, count_offset)?;
@@ -120,7 +125,7 @@ pub fn htree(inode_seed: u32, block: &[u8], count_offset: usize) -> Option<u32> 
 /// Offset of `h_checksum` in an attribute block.
 pub const XATTR_BLOCK_FIELD: usize = 0x10;
 
-/// Of an attribute block: its own number, then all of it with the field taken as zero.
+/// Checksum of an attribute block: its own number, then all of it with the field taken as zero.
 #[must_use]
 pub fn xattr_block(fs_seed: u32, number: BlockNr, block: &[u8]) -> u32 {
     let state = crc32c_raw(fs_seed, &number.raw().to_le_bytes());
@@ -130,20 +135,21 @@ pub fn xattr_block(fs_seed: u32, number: BlockNr, block: &[u8]) -> u32 {
 /// Bytes behind the slots of an orphan file block: magic and checksum.
 pub(crate) const ORPHAN_TAIL_LEN: usize = 8;
 
-/// Of an orphan file block: its own number, then the slots. `inode_seed` is the orphan file's.
+/// Checksum of an orphan file block: its own number, then the slots. `inode_seed` is that of the
+/// orphan file.
 #[must_use]
 pub fn orphan_block(inode_seed: u32, number: BlockNr, block: &[u8]) -> u32 {
     let state = crc32c_raw(inode_seed, &number.raw().to_le_bytes());
     crc32c_raw(state, &block[..(block.len() - ORPHAN_TAIL_LEN) / 4 * 4])
 }
 
-/// Of the MMP block: all of its first 1024 bytes before the field.
+/// Checksum of the MMP block: the bytes before the field.
 #[must_use]
 pub fn mmp(fs_seed: u32, mmp: &[u8; 1024]) -> u32 {
     crc32c_raw(fs_seed, &mmp[..0x3FC])
 }
 
-/// Of an attribute value kept in an inode.
+/// Hash of an attribute value that lies in an inode of its own.
 #[must_use]
 pub fn ea_inode_hash(fs_seed: u32, value: &[u8]) -> u32 {
     debug_assert!(u64_from_usize(value.len()) <= u64::from(u32::MAX), "attribute values are at most 64 KiB");

@@ -29,8 +29,8 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The first logical block behind the extent. It fits 32 bits because no extent maps block 2^32
-    /// - 1.
+    /// The first logical block behind the extent. It fits 32 bits, because no extent maps the last
+    /// block that 32 bits can number.
     #[must_use]
     pub const fn end(&self) -> u32 {
         self.logical.raw() + self.length
@@ -97,7 +97,8 @@ impl<'a> ExtentNode<'a> {
     /// Verifies the node in a block. `seed` is the checksum seed of the inode, if there is one.
     ///
     /// # Errors
-    /// An `Extent*` kind with the byte offset; the caller adds block and inode.
+    /// An `Extent*` kind, with the byte offset unless it is the checksum. The caller adds block and
+    /// inode.
     pub fn parse_block(
         geometry: &Geometry,
         block: &'a [u8],

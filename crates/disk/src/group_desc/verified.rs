@@ -1,4 +1,5 @@
-//! The verified group descriptor: checksum right, bitmaps and table inside the file system.
+//! The verified group descriptor: its checksum is right, and its bitmaps and table lie where they
+//! may.
 
 use super::{GroupFlags, RawGroupDesc};
 use crate::error::{Corruption, CorruptionKind};
@@ -20,8 +21,8 @@ impl GroupDescriptor {
     /// them.
     ///
     /// # Errors
-    /// A `GroupDesc*` kind, with the group: checksum, or an address outside the file system, inside
-    /// the primary superblock and descriptors, or (without flex_bg) outside its group.
+    /// A `GroupDesc*` kind, with the group: checksum, or an address outside the file system, in the
+    /// head of group 0, or (without flex_bg) outside its group.
     ///
     /// # Panics
     /// When `bytes` is too short.

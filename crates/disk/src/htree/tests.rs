@@ -16,7 +16,7 @@ fn hasher() -> DirHasher {
     DirHasher::new(HashVersion::HalfMd4, HashSeed::new([0; 4]))
 }
 
-/// A directory in memory: uses this module as an engine does.
+/// A directory in memory that uses this module as an engine does.
 struct Directory {
     blocks: Vec<Vec<u8>>,
 }
@@ -41,7 +41,7 @@ impl Directory {
         self.blocks.len() > 1
     }
 
-    /// Index blocks and positions from the root to the leaf, and the leaf.
+    /// The index blocks from the root to the leaf, with the entries to follow, and the leaf.
     fn path(&self, hash: u32) -> (Vec<(u32, usize)>, u32) {
         let info = RootInfo::verify(&self.blocks[0], &LAYOUT, true).unwrap();
         let mut path = Vec::new();
@@ -175,7 +175,7 @@ fn leaves_split_by_hash_and_neither_half_overflows() {
 
 #[test]
 fn equal_hashes_across_a_split_set_the_continuation_bit() {
-    // The legacy hash of an empty tail is so weak that a search finds collisions.
+    // The legacy hash is so weak that a search finds collisions.
     let hasher = DirHasher::new(HashVersion::Legacy, HashSeed::new([0; 4]));
     let mut by_hash: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     for n in 0..400_000u32 {
@@ -198,7 +198,7 @@ fn slack_weighs_when_a_leaf_is_split() {
     let mut packer = Packer::new(&mut leaf, LAYOUT);
     let mut names: Vec<String> = (0..8).map(|n| format!("name{n}")).collect();
     names.sort_by_key(|name| hasher().hash(name.as_bytes()).major);
-    // The last one packed gets the rest of the block: more than half of it.
+    // The last name packed gets the rest of the block, which is more than half of it.
     for name in &names {
         assert!(packer.push(5, 1, name.as_bytes()));
     }

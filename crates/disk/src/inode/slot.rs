@@ -2,8 +2,8 @@
 //! attributes.
 //!
 //! Invariant: the slot has at least 128 bytes. `i_extra_isize` of this inode decides whether an
-//! extra field exists, never the superblock. Absent fields read as zero, and setting them does
-//! nothing.
+//! extra field exists, never the superblock. Absent fields read as zero (an absent creation time as
+//! `None`), and setting them does nothing.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};

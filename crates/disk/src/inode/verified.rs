@@ -1,5 +1,5 @@
-//! The verified inode: checksum right, type known, one kind of mapping for its content, and a size
-//! that this mapping can hold.
+//! The verified inode: its checksum is right, its type is known, its content has one kind of
+//! mapping, and this mapping can hold its size.
 
 use super::raw::{FileType, InodeFlags};
 use super::slot::InodeSlot;
@@ -135,7 +135,7 @@ impl Inode {
         self.slot.raw().i_links_count.get()
     }
 
-    /// The attribute block.
+    /// The attribute block, if there is one.
     #[must_use]
     pub fn file_acl(&self) -> Option<BlockNr> {
         Some(self.slot.raw().file_acl()).filter(|block| *block != BlockNr::ZERO)
@@ -147,7 +147,7 @@ impl Inode {
         &self.slot.raw().i_block
     }
 
-    /// The target of a fast symbolic link.
+    /// The target of a fast symbolic link; `None` for other inodes.
     #[must_use]
     pub fn fast_symlink_target(&self) -> Option<&[u8]> {
         let length = usize::try_from(self.size).ok()?;
@@ -219,8 +219,9 @@ fn check_symlink_size(sb: &Superblock, size: u64) -> Result<(), Corruption> {
     check(size > 0 && size <= longest, CorruptionKind::SymlinkTarget)
 }
 
-/// Whether a symbolic link without a map has its target in `i_block`. With ea_inode its length
-/// decides, as in Linux (observed on 6.18): values in inodes count as its blocks.
+/// Whether a symbolic link without a map has its target in `i_block`. With ea_inode, attribute
+/// values in other inodes count as its blocks, so its length decides, as in Linux (observed on
+/// 6.18).
 fn is_fast(sb: &Superblock, slot: &InodeSlot<&[u8]>, (size, sectors): (u64, u64)) -> bool {
     let counts_values = sb.features().incompat.contains(Incompat::EA_INODE);
     counts_values && size < BLOCK_FIELD_LEN || !has_data(sb, slot, sectors)

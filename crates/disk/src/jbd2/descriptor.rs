@@ -7,8 +7,8 @@
 //! | none | 8 | block lo, checksum 16, flags 16 |
 //! | v2 checksums | 14 / 10 | as the two above and two unused bytes |
 //!
-//! A tag without `SAME_UUID` is followed by 16 bytes: a UUID on paper, zeroes in practice. They are
-//! skipped, never compared.
+//! A tag without `SAME_UUID` is followed by 16 bytes: a UUID according to the format, zeroes in
+//! practice. Readers skip them and never compare.
 
 use super::{BlockKind, JournalIncompat, LogFormat, MAGIC, RawHeader};
 use crate::num::{high32, join32, low16, low32, u32_from_usize};
@@ -140,8 +140,8 @@ impl TagLayout {
     }
 }
 
-/// The tags of a descriptor block, up to the one marked last, or until no other fits. The caller
-/// checks the block's header and checksum.
+/// The tags of a descriptor block, up to the one marked last, or as many as the block holds. The
+/// caller checks the block's header and checksum.
 pub fn tags<'a>(format: &LogFormat, block: &'a [u8]) -> impl Iterator<Item = Tag> + use<'a> {
     let layout = format.tag_layout();
     let mut rest = block.get(RawHeader::SIZE..format.records_end());
@@ -235,7 +235,7 @@ impl DescriptorBuilder {
 pub fn tags_per_block(format: &LogFormat) -> u32 {
     let room = format.records_end() - RawHeader::SIZE - UUID_BYTES;
     let size = format.tag_layout().size();
-    // The block is closed when less than a tag and a UUID is left.
+    // The block is closed when there is no room left for a tag with a UUID.
     u32_from_usize((room - UUID_BYTES) / size)
 }
 
@@ -294,7 +294,7 @@ mod tests {
             tag[4..8].copy_from_slice(&2u32.to_be_bytes());
         }
         assert_eq!(tags(&format, &block).count(), (1024 - 12 - 4) / 16);
-        // Every tag with a UUID that does not fit in the end.
+        // Every tag has a UUID, and that of the last tag does not fit.
         block[RawHeader::SIZE..].fill(0);
         assert_eq!(tags(&format, &block).count(), 32);
     }

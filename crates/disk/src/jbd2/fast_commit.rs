@@ -1,7 +1,7 @@
-//! The fast-commit area: records that amend the last full commit. Little-endian, unlike the rest of
-//! the journal.
+//! The fast-commit area: records that amend the last full commit. They are little-endian, unlike
+//! the rest of the journal.
 //!
-//! Only enough to see whether the area holds records, and to name them.
+//! This module has only what is needed to see whether the area holds records, and to name them.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
@@ -24,7 +24,7 @@ on_disk! {
     pub struct RawHead[8] {
         /// No feature is known.
         0 fc_features: U32,
-        /// The transaction that the records amend: the one after the last full commit.
+        /// The transaction of the records: the one after the last full commit.
         4 fc_tid: U32,
     }
 }
@@ -42,7 +42,7 @@ pub enum RecordKind {
     Link,
     /// A name was removed.
     Unlink,
-    /// An inode as a whole.
+    /// A whole inode, as it is now.
     Inode,
     /// Nothing, up to the end of the block.
     Pad,
@@ -53,7 +53,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    /// The kind of a raw `fc_tag`.
+    /// The kind of a raw `fc_tag`; `None` if it is unknown.
     #[must_use]
     pub const fn from_raw(raw: u16) -> Option<Self> {
         Some(match raw {
@@ -70,7 +70,7 @@ impl RecordKind {
         })
     }
 
-    /// Name in messages.
+    /// The name in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -87,8 +87,8 @@ impl RecordKind {
     }
 }
 
-/// The transaction that the area amends, according to its first block; `None` if that does not
-/// begin with a `HEAD` record.
+/// The transaction of the records in the area, according to its first block. `None` if the block
+/// does not begin with a `HEAD` record, or the record has features.
 #[must_use]
 pub fn head_of(first_block: &[u8]) -> Option<TxnId> {
     let (record, value) = RawRecordHead::ref_from_prefix(first_block).ok()?;

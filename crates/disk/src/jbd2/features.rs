@@ -34,7 +34,7 @@ bitflags::bitflags! {
     }
 }
 
-/// The feature words of one journal; the read-only word knows no bits.
+/// The feature words of one journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct JournalFeatures {
     /// Ignorable features.
@@ -60,7 +60,8 @@ impl JournalFeatures {
     pub const NONE: Self =
         Self { compat: JournalCompat::empty(), incompat: JournalIncompat::empty(), ro_compat: 0 };
 
-    /// Refuses unknown bits by name, and more than one kind of checksum.
+    /// Refuses unknown incompatible and read-only-compatible bits by name, and more than one kind
+    /// of checksum.
     ///
     /// # Errors
     /// [`Error::UnsupportedFeatures`]; [`CorruptionKind::JournalFeatures`].

@@ -120,7 +120,7 @@ impl RawJournalSuperblock {
         }
     }
 
-    /// Over all 1024 bytes with the checksum field as zero.
+    /// crc32c over all 1024 bytes, with the checksum field as zero.
     fn checksum(&self) -> u32 {
         let mut copy = *self;
         copy.s_checksum = U32::ZERO;
@@ -168,7 +168,7 @@ impl Ring {
         self.end - self.first
     }
 
-    /// Never: a ring has at least one block.
+    /// Always false: a ring has at least one block.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         false

@@ -79,7 +79,8 @@ pub struct GptHeader {
 }
 
 impl GptHeader {
-    /// The header at the start of `sector`, which is one whole sector.
+    /// The header at the start of `sector`, which is one whole sector. `None` if there is none, its
+    /// checksum is wrong, or the size of its entries is impossible.
     #[must_use]
     pub fn parse(sector: &[u8]) -> Option<Self> {
         let (raw, _) = RawGptHeader::read_from_prefix(sector).ok()?;
@@ -117,8 +118,9 @@ impl GptHeader {
             * u64_from_u32(self.raw.size_of_partition_entry.get())
     }
 
-    /// The partitions in the entries; `None` if their checksum is wrong. `sector_bytes` is the
-    /// disk's unit. An entry that ends before it begins, or beyond 2^64 bytes, is left out.
+    /// The partitions in the entries. `None` if `entries` is too short or its checksum is wrong.
+    /// `sector_bytes` is the size of a sector. An entry that ends before it begins, or beyond 2^64
+    /// bytes, is left out.
     #[must_use]
     pub fn partitions(&self, entries: &[u8], sector_bytes: u64) -> Option<Vec<Partition>> {
         let entries = entries.get(..usize_from_u64(self.entries_bytes()))?;

@@ -30,7 +30,7 @@ const ENTRIES_AT: usize = 446;
 const ENTRIES: usize = 4;
 /// The last two bytes of a boot sector.
 const SIGNATURE: [u8; 2] = [0x55, 0xAA];
-/// The type of an entry that only says that the disk has a GPT.
+/// The type of an entry that says that the disk has a GPT.
 const KIND_PROTECTIVE: u8 = 0xEE;
 /// Types of the entry that contains the logical partitions.
 const KINDS_EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];
@@ -74,7 +74,7 @@ impl BootSector {
         entries.iter().all(|entry| matches!(entry.status, 0 | 0x80)).then_some(Self { entries })
     }
 
-    /// Whether it only says that the disk has a GPT.
+    /// Whether an entry says that the disk has a GPT.
     #[must_use]
     pub fn is_protective(&self) -> bool {
         self.entries.iter().any(|entry| entry.kind == KIND_PROTECTIVE)

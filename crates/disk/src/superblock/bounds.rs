@@ -1,8 +1,9 @@
-//! The bounds of the superblock's numbers, one function for each thing that is built from them.
+//! The bounds of the superblock's numbers: one function for the geometry, and one for each of the
+//! other numbers.
 //!
 //! [`Superblock::verify`](super::Superblock::verify) refuses an image at the first bound that does
-//! not hold. A checker asks in its own order and continues where it can. So each bound names the
-//! field that breaks it, and its value.
+//! not hold. A checker asks in its own order and continues where it can. So a broken bound names
+//! the field and its value.
 
 use core::fmt;
 
@@ -39,7 +40,7 @@ impl From<BrokenBound> for Error {
     }
 }
 
-/// The result of a bound.
+/// The result of checking a bound.
 pub type Bounded<T = ()> = Result<T, BrokenBound>;
 
 fn bound(holds: bool, kind: CorruptionKind, field: &'static str, value: impl Into<u64>) -> Bounded {
@@ -114,7 +115,7 @@ fn flex_bits(raw: &RawSuperblock) -> Bounded<u32> {
     Ok(bits.into())
 }
 
-/// Bytes of a group descriptor.
+/// Bytes of a group descriptor: 32 without 64bit.
 ///
 /// # Errors
 /// `s_desc_size` is impossible although 64bit is set.
@@ -131,7 +132,7 @@ pub fn desc_size(raw: &RawSuperblock) -> Bounded<usize> {
 /// Checks that the blocks reserved for descriptors are no more than one indirect block can list.
 ///
 /// # Errors
-/// They are more.
+/// There are more.
 pub fn reserved_gdt(raw: &RawSuperblock, geometry: &Geometry) -> Bounded {
     let reserved = raw.s_reserved_gdt_blocks.get();
     let fits = usize::from(reserved) <= geometry.block_size() / 4;
@@ -141,7 +142,7 @@ pub fn reserved_gdt(raw: &RawSuperblock, geometry: &Geometry) -> Bounded {
 /// Checks that the first meta group is not beyond the descriptor blocks.
 ///
 /// # Errors
-/// It is, with meta_bg set.
+/// With meta_bg set, `s_first_meta_bg` is above `descriptor_blocks`.
 pub fn first_meta_bg(raw: &RawSuperblock, descriptor_blocks: u32) -> Bounded {
     let first = raw.s_first_meta_bg.get();
     let holds = first <= descriptor_blocks || !raw.incompat().contains(Incompat::META_BG);
@@ -151,17 +152,18 @@ pub fn first_meta_bg(raw: &RawSuperblock, descriptor_blocks: u32) -> Bounded {
 /// Checks that the inode count is groups times inodes per group.
 ///
 /// # Errors
-/// It is not.
+/// `s_inodes_count` is another number.
 pub fn inodes_count(raw: &RawSuperblock, geometry: &Geometry) -> Bounded {
     let count = raw.s_inodes_count.get();
     let same = count == geometry.inodes_count();
     bound(same, CorruptionKind::SuperblockInodesCount, "s_inodes_count", count)
 }
 
-/// Checks that the first ordinary inode exists and lies behind the reserved ones.
+/// Checks that the first ordinary inode exists and lies behind the reserved ones. Revision 0 does
+/// not have the field.
 ///
 /// # Errors
-/// It does not.
+/// `s_first_ino` is out of range.
 pub fn first_inode(raw: &RawSuperblock, geometry: &Geometry) -> Bounded {
     let first = raw.s_first_ino.get();
     let possible = (FIRST_INODE_OLD..=geometry.inodes_count()).contains(&first);
@@ -170,10 +172,10 @@ pub fn first_inode(raw: &RawSuperblock, geometry: &Geometry) -> Bounded {
 }
 
 /// Checks that a size of the extra part of inodes (`s_min_extra_isize`, `s_want_extra_isize`) fits
-/// the inode.
+/// the inode. Inodes of 128 bytes have no extra part, so the size does not count.
 ///
 /// # Errors
-/// It does not.
+/// The size does not fit. `field` is the name that the error gives.
 pub fn extra_isize(geometry: &Geometry, field: &'static str, size: u16) -> Bounded {
     let room = u64_from_u16(geometry.inode_size()) - 128;
     let fits = room == 0 || u64_from_u16(size) <= room;

@@ -1,4 +1,4 @@
-//! The superblock's checksum, and how the superblock says that everything else is protected.
+//! The superblock's checksum, and what the superblock says about all other checksums.
 
 use zerocopy::little_endian::U32;
 use zerocopy::transmute_ref;

@@ -340,7 +340,7 @@ impl RawSuperblock {
         BlockCount::new(join32(hi, lo.get()))
     }
 
-    /// `s_feature_compat`; a revision 0 file system has none.
+    /// `s_feature_compat`.
     #[must_use]
     pub fn compat(&self) -> Compat {
         Compat::from_bits_retain(self.s_feature_compat.get())

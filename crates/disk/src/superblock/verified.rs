@@ -1,5 +1,5 @@
-//! The verified superblock: features known, geometry consistent, and every bound checked that later
-//! arithmetic needs.
+//! The verified superblock: the image can be read, its geometry is consistent, and every bound that
+//! later arithmetic needs was checked.
 
 use zerocopy::FromBytes;
 
@@ -69,7 +69,8 @@ impl Superblock {
     /// # Errors
     /// [`Error::UnsupportedFeatures`] for incompatible features outside [`INCOMPAT_READABLE`],
     /// [`Error::Unsupported`] for a revision above 1, [`Error::Corrupt`] with a `Superblock*` kind
-    /// for the first check that fails.
+    /// for the first check that fails ([`CorruptionKind::SuperblockMagic`] also for fewer than 1024
+    /// bytes).
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let (raw, _) =
             RawSuperblock::read_from_prefix(bytes).map_err(|_| bad(CorruptionKind::SuperblockMagic))?;
@@ -182,22 +183,22 @@ impl Superblock {
         })
     }
 
-    /// Hash of an attribute value that lies in an inode of its own. Uses the seed of the checksums,
-    /// even if there are none.
+    /// Hash of an attribute value that lies in an inode of its own. Without metadata_csum, its seed
+    /// is the one that the UUID would give.
     #[must_use]
     pub fn value_hash(&self, value: &[u8]) -> u32 {
         let seed = self.checksums().fs_seed().unwrap_or_else(|| crc32c_raw(!0, &self.raw.s_uuid));
         ea_inode_hash(seed, value)
     }
 
-    /// The inode of the internal journal.
+    /// The inode of the internal journal; `None` if there is no such journal.
     #[must_use]
     pub fn journal_inode(&self) -> Option<InodeNr> {
         let has = self.features.compat.contains(crate::features::Compat::HAS_JOURNAL);
         Some(InodeNr::new(self.raw.s_journal_inum.get())).filter(|inode| has && *inode != InodeNr::ZERO)
     }
 
-    /// The inode of the orphan file.
+    /// The inode of the orphan file; `None` if there is no such file.
     #[must_use]
     pub fn orphan_file_inode(&self) -> Option<InodeNr> {
         let has = self.features.compat.contains(crate::features::Compat::ORPHAN_FILE);
@@ -272,7 +273,7 @@ fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
 fn check_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
     bounds::inodes_count(raw, geometry)?;
     bounds::first_inode(raw, geometry)?;
-    // Without its feature nobody reads a file's inode number.
+    // The number of a quota or orphan file is read only if the file's feature is set.
     let quota = raw.ro_compat().contains(RoCompat::QUOTA);
     let numbers = [
         (true, raw.s_journal_inum),

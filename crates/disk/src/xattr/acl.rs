@@ -38,7 +38,7 @@ fn split_le32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_le_bytes(*head), rest))
 }
 
-/// The system-call form of an on-disk ACL; `None` if that is damaged.
+/// The system-call form of an on-disk ACL; `None` if the ACL is damaged.
 #[must_use]
 pub fn acl_to_posix(disk: &[u8]) -> Option<Vec<u8>> {
     let (version, mut rest) = split_le32(disk)?;
@@ -61,9 +61,9 @@ pub fn acl_to_posix(disk: &[u8]) -> Option<Vec<u8>> {
 /// Why a list from a system call is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclDefect {
-    /// Its version is not that of system calls.
+    /// The list's version is not that of system calls.
     Version,
-    /// It ends inside an entry, or an entry has no known tag or names nobody.
+    /// The list ends inside an entry, or an entry has no known tag or names nobody.
     Entry,
 }
 
@@ -87,7 +87,8 @@ pub fn acl_from_posix(posix: &[u8]) -> Result<Option<Vec<u8>>, AclDefect> {
     Ok((out.len() > LEN_OF_VERSION).then_some(out))
 }
 
-/// Adds the first entry to an on-disk list. Returns the rest behind it.
+/// Adds the first of `entries` to an on-disk list. Returns the entries behind it; `None` if it is
+/// invalid.
 fn entry_from_posix<'a>(entries: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     let (tag, after) = split_le16(entries)?;
     let (permissions, after) = split_le16(after)?;
@@ -167,15 +168,15 @@ impl Shared {
         Some(shared)
     }
 
-    /// With the shift of each in the mode. The group bits of the mode are the mask, if there is
-    /// one.
+    /// The position of each class's permissions, with their shift in the mode. The group bits of
+    /// the mode are the mask, if there is one.
     fn places(&self) -> [(Option<usize>, u32); 3] {
         [(self.owner, 6), (self.mask.or(self.owning_group), 3), (self.others, 0)]
     }
 }
 
-/// The nine mode bits that an on-disk list stands for; `None` if it is damaged or lacks one of the
-/// three.
+/// The nine mode bits that an on-disk list stands for; `None` if the list is damaged or lacks the
+/// entry of a class.
 #[must_use]
 pub fn acl_mode(disk: &[u8]) -> Option<u16> {
     let mut mode = 0;
@@ -196,7 +197,7 @@ pub fn acl_exceeds_mode(disk: &[u8]) -> bool {
 }
 
 /// An on-disk list after a change of the mode: owner, mask (or owning group) and others as in
-/// `mode`. `None` if it is damaged.
+/// `mode`. `None` if the list is damaged.
 #[must_use]
 pub fn acl_with_mode(disk: &[u8], mode: u16) -> Option<Vec<u8>> {
     let mut changed = disk.to_vec();

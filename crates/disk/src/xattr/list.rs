@@ -1,4 +1,4 @@
-//! Attributes as values: what an edit works on, and how it is written back.
+//! Attributes as values: the list that an edit works on, and how the list is written back.
 
 use super::{
     BLOCK_HEADER_LEN, ENTRY_HEADER_LEN, Home, INODE_HEADER_LEN, MAGIC, RawEntry, VALUE_LEN_MAX, XattrDefect,
@@ -110,7 +110,7 @@ impl AttributeList {
         self.0.binary_search_by(|attribute| attribute.key().cmp(&(index, name.len(), name)))
     }
 
-    /// The attribute with this name.
+    /// The attribute with this name; `None` if there is none.
     #[must_use]
     pub fn find(&self, index: u8, name: &[u8]) -> Option<&Attribute> {
         self.position(index, name).ok().map(|at| &self.0[at])
@@ -119,8 +119,8 @@ impl AttributeList {
     /// Adds or replaces an attribute. Returns the replaced one.
     ///
     /// # Panics
-    /// When the name is longer than 255 bytes or the value than 64 KiB: the caller refuses those by
-    /// errno.
+    /// When the name is longer than 255 bytes or the value than 64 KiB: the caller refuses those
+    /// with an errno.
     pub fn set(&mut self, attribute: Attribute) -> Option<Attribute> {
         assert!(attribute.name.len() <= 255);
         if let Value::Bytes(bytes) = &attribute.value {
@@ -135,7 +135,7 @@ impl AttributeList {
         }
     }
 
-    /// Removes an attribute and returns it.
+    /// Removes an attribute and returns it; `None` if there is none with this name.
     pub fn remove(&mut self, index: u8, name: &[u8]) -> Option<Attribute> {
         self.position(index, name).ok().map(|at| self.0.remove(at))
     }
@@ -146,8 +146,8 @@ impl AttributeList {
         home.entries_at() + 4 + self.0.iter().map(Attribute::stored_len).sum::<usize>()
     }
 
-    /// Writes the list into the spare area of an inode (which may be longer than needed). If it
-    /// does not fit, returns `false` and writes nothing. An empty list leaves zeroes without a
+    /// Writes the list into the spare area of an inode, which may be longer than needed. If the
+    /// list does not fit, returns `false` and writes nothing. An empty list leaves zeroes without a
     /// magic word.
     #[must_use]
     pub fn write_inode_area(&self, area: &mut [u8]) -> bool {
@@ -164,7 +164,7 @@ impl AttributeList {
         true
     }
 
-    /// Writes the list as a block with a reference count; checksum unset. If it does not fit,
+    /// Writes the list as a block with a reference count; checksum unset. If the list does not fit,
     /// returns `false` and writes nothing.
     #[must_use]
     pub fn write_block(&self, block: &mut [u8], refcount: u32) -> bool {

@@ -6,8 +6,8 @@ const PREFIXES: [(u8, &str); 4] = [(1, "user."), (4, "trusted."), (6, "security.
 const WHOLE: [(u8, &str); 3] =
     [(2, "system.posix_acl_access"), (3, "system.posix_acl_default"), (8, "system.richacl")];
 
-/// Splits a full name (`user.colour`) into index and rest; `None` for an unknown prefix or an empty
-/// rest.
+/// Splits a full name (`user.colour`) into index and rest; `None` for an unknown prefix, or a rest
+/// that is empty or longer than 255 bytes.
 #[must_use]
 pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
     if let Some((index, _)) = WHOLE.iter().find(|(_, name)| name.as_bytes() == full) {

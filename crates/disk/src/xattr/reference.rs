@@ -13,13 +13,14 @@ pub struct ValueReference<'a> {
     pub entry_hash: u32,
     /// The inode that has the attribute.
     pub owner: InodeNr,
-    /// Its generation.
+    /// The generation of `owner`.
     pub generation: u32,
 }
 
 impl ValueReference<'_> {
-    /// Whether the value in `holder`, whose hash is `hash`, is the one that was set: both hashes
-    /// are right, or the holder names its owner, as values from before there were hashes do.
+    /// Whether `holder` has the value that was set. `hash` is the hash of its content. Either both
+    /// stored hashes are right, or the holder names its owner, as holders did before there were
+    /// hashes.
     #[must_use]
     pub fn is_to(&self, holder: &RawInode, hash: u32) -> bool {
         let is_entrys = [entry_hash_of_inode_value, entry_hash_of_inode_value_signed]

@@ -37,8 +37,8 @@ fn a_block_of_the_kernel_reads_with_equal_hashes() {
     let header = BlockHeader::read(&block).unwrap();
     assert_eq!((header.refcount, header.checksum), (1, 0xC5B1_2EED));
     assert_eq!(header.hash, block_hash(entries.iter().map(|entry| entry.hash)));
-    // Block 660 of that image. Its seed is not kept here, so only the shape of the ACL is compared
-    // further.
+    // This was block 660 of an image whose checksum seed is not kept here, so the checksum cannot
+    // be computed. The ACL can be read.
     let posix = acl_to_posix(names[3].2).unwrap();
     assert_eq!(posix.len(), 4 + 6 * 8);
     assert_eq!(acl_from_posix(&posix).unwrap().unwrap(), names[3].2);
@@ -47,7 +47,7 @@ fn a_block_of_the_kernel_reads_with_equal_hashes() {
 
 #[test]
 fn an_entry_without_index_and_name_is_refused() {
-    // Found by fuzzing: only its value offset distinguished it from the end mark, and writing the
+    // Found by fuzzing: only the value offset told such an entry from the end mark, and writing the
     // list back lost it.
     let mut area = vec![0; 64];
     area[..4].copy_from_slice(&MAGIC.to_le_bytes());

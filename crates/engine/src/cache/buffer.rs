@@ -14,11 +14,11 @@ use blockyard_disk::{BlockNr, GroupNr};
 use blockyard_sync::{Atomic, Backend, Native, Ordering, RwLock, rank};
 use std::sync::Arc;
 
-/// What a block holds; decides where its checksum goes.
+/// What a block holds. This decides where its checksum goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
-    /// Without a checksum of its own: indirect blocks, symbolic links, inode tables (each inode has
-    /// its own).
+    /// Without a checksum of its own: indirect blocks, symbolic links, logged file data, inode
+    /// tables (each inode has its own).
     Plain,
     /// The block bitmap of a group; its checksum is in the descriptor.
     BlockBitmap(GroupNr),
@@ -36,18 +36,18 @@ pub(crate) enum BlockKind {
     OrphanFile(Option<u32>),
 }
 
-/// A cached block. The module's text says who may change it when.
+/// A cached block. [`crate::cache`] says who may change it, and when.
 // The layout lets a reader touch only the first 64 bytes behind the reference counts: when
 // thousands of buffers are read in turn, none is in the CPU's cache.
 #[repr(C)]
 pub(crate) struct Buffer<B: Backend = Native> {
-    /// The [`Epoch`] in which the block changed. Set under the content lock, with release, after
-    /// the old content was set aside. Pairs with the acquire of a thread that finds the running
-    /// epoch here.
+    /// The [`Epoch`] in which the block changed. Set under the lock of `content`, with release,
+    /// after the old content was set aside. Pairs with the acquire of a thread that finds the
+    /// running epoch here.
     epoch: B::AtomicU32,
-    /// Set with release after the first load, read with acquire: pairs the two.
+    /// Set with release after the first load; pairs with the acquire that reads it.
     loaded: B::AtomicBool,
-    /// Used since the hand passed. Relaxed: a hint.
+    /// Used since the clock's hand passed. Relaxed: a hint.
     used: B::AtomicBool,
     content: RwLock<Content, B>,
     block: BlockNr,
@@ -57,11 +57,11 @@ pub(crate) struct Buffer<B: Backend = Native> {
 struct Content {
     bytes: Box<[u8]>,
     kind: BlockKind,
-    /// The content at the end of the older epoch, until the commit has taken it.
+    /// The content at the end of the previous epoch, until the commit has taken it.
     aside: Option<Box<Copied>>,
 }
 
-/// The content of a block at the end of a transaction, without checksum.
+/// The content of a block at the end of a transaction. Its checksum is stale until [`Self::seal`].
 pub(crate) struct Copied {
     bytes: Box<[u8]>,
     kind: BlockKind,
@@ -117,7 +117,7 @@ impl<B: Backend> Buffer<B> {
         self.loaded.store(true, Ordering::Release);
     }
 
-    /// Runs `f` on the bytes. `f` must be short: no I/O, no other lock below a buffer's rank.
+    /// Runs `f` on the bytes. `f` must be short: no I/O, and no lock that ranks below a buffer's.
     pub(crate) fn read<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         f(&self.content.read_ordered(self.block.raw()).bytes)
     }
@@ -150,8 +150,8 @@ impl<B: Backend> Buffer<B> {
         self.changed_in() != Epoch::NONE
     }
 
-    /// Puts the block into the transaction of `epoch`. Returns its kind if it was not in it yet.
-    /// Content that a commit has not copied yet is set aside.
+    /// Puts the block into the transaction of `epoch`. Returns the block's kind, or `None` if it
+    /// was already in. Content that a commit has not copied yet is set aside.
     pub(crate) fn join(&self, epoch: Epoch) -> Option<BlockKind> {
         debug_assert!(epoch != Epoch::NONE, "block {} joins no transaction", self.block);
         if self.changed_in() == epoch {
@@ -169,7 +169,8 @@ impl<B: Backend> Buffer<B> {
         Some(content.kind)
     }
 
-    /// Says that the content no longer matters from `epoch` on. A commit in progress still gets it.
+    /// Notes that the content no longer matters from `epoch` on. A commit in progress still gets
+    /// the content.
     pub(super) fn forget(&self, epoch: Epoch) {
         debug_assert!(epoch != Epoch::NONE, "block {} is forgotten in no transaction", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
@@ -181,7 +182,7 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// Runs `f` on the bytes that belong to `epoch`: those set aside, and the present ones. For
-    /// owners of a part of the block (an inode) that encode it late.
+    /// owners of a part of the block (an inode) that encode their part late.
     pub(crate) fn write_late(&self, epoch: Epoch, f: impl Fn(&mut [u8])) {
         debug_assert!(self.is_loaded(), "a part of block {} is encoded before the rest was read", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
@@ -244,7 +245,7 @@ impl Copied {
         self.kind
     }
 
-    /// The bytes, without their checksum.
+    /// The bytes. Their checksum may be stale.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -271,8 +272,8 @@ impl BlockKind {
         matches!(self, Self::BlockBitmap(_) | Self::InodeBitmap(_))
     }
 
-    /// Whether a block about to be written passes the checks of a read. The order of its entries is
-    /// not checked: in a damaged image it may be wrong, and stays so.
+    /// Whether a block about to be written passes the checks of a read. The order of the entries is
+    /// not checked: in a damaged image it may be wrong, and stays wrong.
     fn would_be_read(self, block: BlockNr, checksums: &Checksums, bytes: &[u8]) -> bool {
         match self {
             Self::Plain | Self::BlockBitmap(_) | Self::InodeBitmap(_) => true,

@@ -1,4 +1,4 @@
-//! One shard: a map, and a clock's hand over it.
+//! One shard: a map, and the hand of a clock that goes round its blocks.
 
 use super::Buffer;
 use blockyard_disk::BlockNr;
@@ -47,7 +47,7 @@ impl<B: Backend> Shard<B> {
     }
 
     pub(super) fn remove(&mut self, block: BlockNr) -> Option<Arc<Buffer<B>>> {
-        // The ring keeps the number until the hand reaches it; `trim` bounds such leftovers.
+        // The ring keeps the number until the hand reaches it. The next lines bound such leftovers.
         let removed = self.map.remove(&block.raw());
         if self.ring.len() > 2 * self.map.len() + STEPS {
             self.ring.retain(|number| self.map.contains_key(number));

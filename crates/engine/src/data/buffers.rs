@@ -25,7 +25,8 @@ pub(crate) struct BufferPool {
     classes: Box<[Class]>,
 }
 
-/// A buffer that goes back to its pool. The content of a fresh one is unspecified.
+/// A buffer that goes back to its pool when it is dropped. The content of a fresh one is
+/// unspecified.
 pub(crate) struct DataBuffer {
     bytes: Box<[u8]>,
     pool: Arc<BufferPool>,

@@ -21,7 +21,7 @@ pub(crate) struct CleanBlocks {
     block_bits: u32,
     /// Bound of all shards together.
     blocks_max: usize,
-    /// The last number of a note. Relaxed: only its uniqueness counts.
+    /// The number of the last note. Relaxed: it only has to be unique.
     last_note: AtomicU64,
     shards: Box<[CachePadded<RwLock<Shard>>]>,
 }
@@ -46,7 +46,7 @@ struct Shard {
 struct Slot {
     block: u64,
     bytes: Box<[u8]>,
-    /// Asked for since the hand passed. Relaxed: a hint.
+    /// Asked for since the clock's hand passed. Relaxed: a hint.
     touched: AtomicBool,
 }
 
@@ -149,7 +149,7 @@ impl CleanBlocks {
         done
     }
 
-    /// The end of the run of blocks that are not kept, which starts at `blocks.start`.
+    /// Where the run of blocks that are not kept ends. It begins at `blocks.start`.
     pub(crate) fn missing_until(&self, blocks: Range<u64>) -> u64 {
         for (stripe, part) in stripes(blocks.start + 1..blocks.end) {
             let shard = self.shard(stripe).read();
@@ -169,7 +169,8 @@ impl CleanBlocks {
         ReadNote { number, blocks }
     }
 
-    /// Keeps what the device returned, where nobody wrote meanwhile; `None` if the read failed.
+    /// Keeps the bytes that the device returned, except in stripes that somebody wrote meanwhile.
+    /// `None` says that the read failed.
     pub(crate) fn end_read(&self, note: &ReadNote, bytes: Option<&[u8]>) {
         for (stripe, blocks) in stripes(note.blocks.clone()) {
             let mut shard = self.shard(stripe).write();
@@ -203,7 +204,7 @@ impl CleanBlocks {
         self.change(blocks, Shard::forget);
     }
 
-    /// Cancels the notes of reads of some blocks, and changes each block.
+    /// Cancels the notes of reads in the stripes of some blocks, and changes each block.
     fn change(&self, blocks: Range<u64>, mut change: impl FnMut(&mut Shard, u64)) {
         for (stripe, blocks) in stripes(blocks) {
             let mut shard = self.shard(stripe).write();
@@ -265,8 +266,8 @@ mod tests {
         assert_eq!(clean.copy_to(36 << 10, &mut buf), 4 << 10);
     }
 
-    /// A read that began before a write and ended after it would bring back what the write
-    /// replaced.
+    /// If it were kept, the result of a read that began before a write and ended after it would
+    /// bring back what the write replaced.
     #[test]
     fn a_read_beside_a_write_is_not_kept() {
         let clean = CleanBlocks::new(10, 1 << 20);

@@ -3,8 +3,8 @@
 //! A piece lies in one [buffer](super::DataBuffer). A write makes a piece for what it covers, or
 //! continues in the buffer of the piece before it. A piece that continues a row of full buffers
 //! gets as much memory as those have together, so a file written in small steps lies in few pieces.
-//! If dropping blocks leaves a buffer more than half empty, it is exchanged for a smaller one. So
-//! the buffers of a file are at most about twice as large as its dirty data.
+//! If dropping blocks leaves a buffer at least half empty, a smaller one replaces it. So the
+//! buffers of a file are at most about twice as large as its dirty data.
 
 use super::{BufferPool, DataBuffer};
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -37,7 +37,7 @@ impl Piece {
         self.buffer.pool().block_bits()
     }
 
-    /// The bytes of some of its blocks, counted from its first.
+    /// Where the bytes of some dirty blocks lie in the buffer. The first dirty block is number 0.
     fn span(&self, blocks: Range<u32>) -> Range<usize> {
         let bits = self.bits();
         let at = |block: u32| usize_from_u32(self.skipped + block) << bits;
@@ -78,7 +78,7 @@ impl DirtyBlocks {
         self.len
     }
 
-    /// The piece that contains a block, and its first block.
+    /// The piece that contains a block, with the piece's first block.
     fn piece_of(&self, logical: u32) -> Option<(u32, &Piece)> {
         let (&first, piece) = self.pieces.range(..=logical).next_back()?;
         (logical - first < piece.len).then_some((first, piece))
@@ -105,7 +105,7 @@ impl DirtyBlocks {
         Some(&mut piece.buffer[span])
     }
 
-    /// Makes all blocks of a range dirty. Returns how many were not. The content of those is
+    /// Makes all blocks of a range dirty. Returns how many were clean. The content of these is
     /// unspecified: the caller [fills](Self::fill) them.
     pub(crate) fn add(&mut self, blocks: Range<u32>, pool: &Arc<BufferPool>) -> usize {
         let before = self.len;
@@ -122,8 +122,7 @@ impl DirtyBlocks {
         self.len - before
     }
 
-    /// Makes the beginning of a range without dirty blocks dirty. Returns how many blocks that
-    /// were.
+    /// Makes blocks at the start of `gap`, a range without dirty blocks, dirty. Returns how many.
     fn extend(&mut self, gap: Range<u32>, pool: &Arc<BufferPool>) -> u32 {
         debug_assert!(!gap.is_empty(), "nothing is missing at block {}", gap.start);
         let wanted = gap.end - gap.start;

@@ -12,8 +12,8 @@ const READ_MAX: usize = 2 << 20;
 
 /// The data blocks of a device. Positions are bytes on the device.
 ///
-/// All data goes through it. Blocks that held something else before become data by a write, so
-/// stale kept content is never read.
+/// All file data goes through it. A block that held something else becomes file data by a write,
+/// which replaces what was kept. So what is kept is never stale.
 pub(crate) struct DataStore {
     device: Arc<dyn BlockDevice>,
     block_bits: u32,
@@ -33,7 +33,8 @@ impl DataStore {
         fits.min(READ_MAX >> self.block_bits)
     }
 
-    /// Fills `buf` from `place` on. Up to `ahead` blocks behind it may be read and kept, too.
+    /// Fills `buf` from `place` on. Up to `ahead` blocks behind these bytes may be read and kept,
+    /// too.
     ///
     /// # Errors
     /// Errors of the device.
@@ -58,8 +59,8 @@ impl DataStore {
         Ok(self.device.read_at(place, buf)?)
     }
 
-    /// Fills the beginning of `buf`, which is not kept, from the device, and keeps it. Returns the
-    /// number of bytes.
+    /// Fills the beginning of `buf`, whose blocks are not kept, from the device, and keeps these
+    /// blocks. Returns the number of bytes.
     fn read_missing(&self, clean: &CleanBlocks, place: u64, buf: &mut [u8], ahead: u32) -> Result<usize> {
         let first = place >> self.block_bits;
         let last = (place + u64_from_usize(buf.len()) - 1) >> self.block_bits;

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-/// Such pieces, in the order in which they were written. Few: at most those of one write-back.
+/// Such pieces, in the order in which they were written. There are few: those of one write-back,
+/// unless an observer reports the ends of I/O ([`crate::instruments`]).
 #[derive(Debug, Default)]
 pub(crate) struct Unconverted(Vec<Range<u32>>);
 

@@ -1,16 +1,16 @@
 //! The dentry cache: names of large directories and their inodes, beside the blocks.
 //!
 //! The blocks are the truth. A change of names in them also changes the cache
-//! ([`super::Directory`]), under the directory's exclusive lock. A lookup that had to search the
-//! blocks leaves its result here, under the shared lock. So an answer is always what the blocks
-//! would say. Only directories of more than one block keep names here.
+//! ([`super::Directory`]), under the directory's exclusive lock. A lookup that found a name in the
+//! blocks enters it here, under the shared lock. So an answer is always what the blocks would say.
+//! Only directories of more than one block keep names here.
 //!
-//! Names are kept as they are, [by their hash](hashed). A directory is *complete* if every name was
-//! noted since it had one block: then a name that is not here does not exist.
+//! Names are kept whole, [by their hash](hashed). A directory is *complete* if every name was
+//! entered here since it had one block: then a name that is not here does not exist.
 //!
 //! Memory is bounded for all directories together ([`DentryCache`]). A directory that gets no more
-//! memory forgets some of its names, or all. One that was not asked for a while forgets everything.
-//! Names of more than 57 bytes are not kept.
+//! memory forgets some of its names, or all. When memory is short, one that was not asked lately
+//! forgets everything. Names of more than 57 bytes are not kept.
 
 mod budget;
 mod hashed;
@@ -25,12 +25,12 @@ use hashed::Hashed;
 use segment::NAME_MAX;
 use std::sync::Arc;
 
-/// The cached dentries of one directory. See the text of the module.
+/// The cached dentries of one directory, as the [module](self) describes them.
 pub(crate) struct Dentries {
     known: RwLock<Option<Hashed>>,
-    /// Whether there may be any. Relaxed: a hint that saves small directories the lock.
+    /// Whether there may be cached names. Relaxed: a hint that saves small directories the lock.
     any: AtomicBool,
-    /// Asked since the cache's hand passed. Relaxed: a hint.
+    /// Asked since the clock's hand passed. Relaxed: a hint.
     used: AtomicBool,
     directory: InodeNr,
 }
@@ -89,7 +89,8 @@ impl Dentries {
         known.ask(name)
     }
 
-    /// Forgets everything unless it was used lately; false if it was.
+    /// Forgets everything, unless the directory was asked lately or its names are locked. Returns
+    /// whether it did.
     fn give_up(&self) -> bool {
         if self.used.swap(false, Ordering::Relaxed) {
             return false;
@@ -101,8 +102,8 @@ impl Dentries {
 }
 
 impl Names<'_> {
-    /// Says that the directory, which has one block so far, has these names and no others. The
-    /// caller holds its lock exclusively.
+    /// Notes that the directory, which has had one block so far, has these names and no others. The
+    /// caller holds the directory's lock exclusively.
     pub(super) fn start<'b>(self, names: impl Iterator<Item = (&'b [u8], InodeNr)>) {
         let mut known = self.directory.known.write();
         *known = self.nothing(true);
@@ -117,13 +118,13 @@ impl Names<'_> {
         }
     }
 
-    /// Says that a name was entered into the blocks, or stands for another inode there. The caller
+    /// Notes that a name was entered into the blocks, or stands for another inode there. The caller
     /// holds the directory's lock exclusively.
     pub(super) fn entered(self, name: &[u8], inode: InodeNr) {
         self.enter(&mut self.directory.known.write(), name, inode);
     }
 
-    /// Says that a name was found in the blocks. The caller holds the directory's lock, shared or
+    /// Notes that a name was found in the blocks. The caller holds the directory's lock, shared or
     /// exclusively.
     pub(super) fn found(self, name: &[u8], inode: InodeNr) {
         // Only a hint: do not wait for the lock if others hold it.
@@ -132,7 +133,7 @@ impl Names<'_> {
         }
     }
 
-    /// Says that a name was removed from the blocks. The caller holds the directory's lock
+    /// Notes that a name was removed from the blocks. The caller holds the directory's lock
     /// exclusively.
     pub(super) fn removed(self, name: &[u8]) {
         if let (Some(known), true) = (&mut *self.directory.known.write(), name.len() <= NAME_MAX) {
@@ -184,7 +185,7 @@ mod tests {
         name
     }
 
-    /// The same by a rule, with an occasional exception.
+    /// Names that follow a rule, with some exceptions.
     fn ruled(number: u32, len: u8) -> Vec<u8> {
         match len {
             0..40 => format!("IMG_{number:06}.jpg").into_bytes(),

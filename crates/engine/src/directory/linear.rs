@@ -21,7 +21,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(None)
     }
 
-    /// Adds a name in the first slot. A full directory gets an index or one more block.
+    /// Adds a name in the first free slot. A full directory gets an index or one more block.
     pub(super) fn insert_linear(&mut self, entry: &NewEntry<'_>) -> Result<()> {
         if let Some((block, slot)) = self.find_slot(entry.name)? {
             self.store.prepare(&block)?;
@@ -83,8 +83,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// Starts the dentry cache of this directory, with the names of the first block, which are all
-    /// there are.
+    /// Starts the dentry cache of this directory with the names of its first block: it has no
+    /// others.
     fn start_names(&self, block: &[u8]) {
         let entries = Entries::new(block, self.rules.layout).into_iter().flatten().flatten();
         let names = entries.filter(|entry| entry.inode != 0 && entry.name != b"." && entry.name != b"..");
@@ -94,7 +94,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
     }
 
     /// Rewrites the bytes of a linear block as an index root over logical blocks 1 and 2. Returns
-    /// those.
+    /// the bytes of these two.
     fn indexed_form(&self, root: &mut [u8]) -> std::result::Result<[Vec<u8>; 2], HtreeDefect> {
         let layout = &self.rules.layout;
         let (mut lower, mut upper) = (vec![0; layout.block_size], vec![0; layout.block_size]);

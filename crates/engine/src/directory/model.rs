@@ -259,7 +259,7 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
     assert_holds(&store, rules, &directory, &model.into_values().collect());
 }
 
-/// The directory holds these names and no others, by every way of reading it.
+/// Asserts that the directory holds these names and no others, by every way of reading it.
 fn assert_holds(
     store: &Store,
     rules: &DirectoryRules,

@@ -3,8 +3,8 @@
 //! A cookie names the position behind an entry. Reading continues there whatever was created or
 //! removed in between, and every name that stayed is returned exactly once. Directories that have,
 //! or may get, an index are read in hash order, so nothing is lost if the directory grows an index
-//! meanwhile. Others are read in byte order. Names with two equal hash words share a position and
-//! are always returned together.
+//! meanwhile. Others are read in byte order. Names whose two hash words are equal share a position
+//! and are always returned together.
 
 use super::{Directory, DirectoryStore, Role};
 use crate::Result;
@@ -66,7 +66,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// Leaves in index order. Leaves that continue one hash are sorted together.
+    /// Reads the leaves in index order. The names of leaves that continue one hash are sorted
+    /// together.
     fn read_tree(&self, from: u64, at_least: usize, out: &mut Vec<DirectoryEntry>) -> Result<()> {
         let first = major_of_place(from);
         let mut path = self.path(|_| first)?;
@@ -152,7 +153,8 @@ fn give(found: &mut Vec<DirectoryEntry>, at_least: usize, out: &mut Vec<Director
     }
 }
 
-/// Both hash words as one number. The low bit of the major word is no part of the hash.
+/// Both hash words as one number, the position of a name. The low bit of the major word is not part
+/// of the hash.
 fn place_of_hash(hash: NameHash) -> u64 {
     (u64::from(hash.major >> 1) << 32) | u64::from(hash.minor)
 }

@@ -1,8 +1,8 @@
 //! The hash index: the path from the root to the leaf of a name, and its growth.
 //!
 //! The path of a hash has at most three index blocks and the leaf. A name is in that leaf. If names
-//! of one hash fill more than a leaf, it may be in a leaf to the right whose key says that it
-//! continues.
+//! of one hash fill more than one leaf, it may be in a leaf to the right instead, whose key says
+//! that the hash continues there.
 
 use super::{Directory, DirectoryStore, Entry, Role};
 use crate::extents::NodeBlock;
@@ -93,7 +93,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(Some(entry.key))
     }
 
-    /// The entry of the leaf after a path's, and its level.
+    /// The entry for the leaf after that of a path, with the level that holds the entry.
     fn next_entry(&self, path: &Path<S::Block>) -> Result<Option<(usize, IndexEntry)>> {
         let Some(turn) = path.levels.iter().rposition(|level| level.position + 1 < level.count) else {
             return Ok(None);
@@ -126,7 +126,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(found.map(|found| self.entry_at(logical, found)))
     }
 
-    /// Searches the leaves that continue the one of a path.
+    /// Searches the leaves that continue the leaf of a path.
     fn find_behind(&self, path: &Path<S::Block>, name: &[u8]) -> Result<Option<Entry>> {
         if !self.is_continued(path)? {
             return Ok(None);
@@ -165,7 +165,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Err(self.damaged(0, HtreeDefect::Leaf))
     }
 
-    /// Splits the leaf of a path; makes room in the index first.
+    /// Splits the leaf of a path, after making room in the index.
     ///
     /// The split is computed on copies before a block is appended: a leaf that cannot be split
     /// changes nothing.
@@ -224,7 +224,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         root.block.write(|bytes| bytes.copy_from_slice(&root_bytes));
         let Level { position, count, .. } = root;
         levels[0] = Level { position: 0, count: 1, full: false, ..root };
-        // The node is not full: a root's header is longer, so it holds three entries less.
+        // The node is not full: the longer header of a root leaves room for three entries less.
         let full = false;
         levels.insert(1, Level { block: node, logical, kind: IndexKind::Node, position, count, full });
         Ok(())
@@ -281,9 +281,9 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
     }
 
-    /// Checks before any change that the new keys belong where the path leads: that of the new
-    /// leaf, and those that splitting the `full` lowest levels will move up. In a damaged index
-    /// they may not.
+    /// Checks before any change that the new keys belong where the path leads: the key of the new
+    /// leaf, and those that move up when the `full` lowest levels are split. In a damaged index
+    /// they may not belong there.
     fn check_keys(&self, levels: &[Level<S::Block>], full: usize, leaf_key: u32) -> Result<()> {
         let mut key = leaf_key;
         for (below, level) in levels.iter().rev().enumerate() {

@@ -1,5 +1,5 @@
-//! How many nodes a tree may gain when entries are added. This is reserved for delayed data besides
-//! its blocks, so that write-back never finds a leaf without room.
+//! How many nodes a tree may gain when entries are added. That many blocks are reserved for delayed
+//! data, besides its own, so that write-back never lacks a block to split a leaf.
 
 use super::{DEPTH_MAX, ROOT_BYTES, ROOT_ENTRIES, node};
 use blockyard_disk::num::u64_from_usize;
@@ -8,8 +8,8 @@ use blockyard_disk::num::u64_from_usize;
 /// added behind all others, in ascending order, and `inserts` more anywhere.
 ///
 /// Appended entries fill one leaf after the other. An inserted entry may split a node on each
-/// level, and so may the next one: a split moves only what lies right of the entry. New levels of
-/// the tree begin with nodes as full as a root, which must fill up before they can split.
+/// level, and so may the next entry: a split moves only what lies right of the inserted entry. New
+/// levels of the tree begin with nodes as full as a root, which must fill up before they can split.
 pub(crate) fn blocks_for_entries(
     root: &[u8; ROOT_BYTES],
     block_size: usize,

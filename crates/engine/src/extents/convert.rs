@@ -5,13 +5,13 @@ use super::{Extent, Path, Tree, TreeStore, UNWRITTEN_MAX, node};
 use crate::Result;
 use std::ops::Range;
 
-/// When a piece at the end of an extent goes to a neighbour in the wanted state without being split
-/// off first.
+/// Whether a piece at the end of an extent goes to a neighbour in the wanted state without being
+/// split off first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Borders {
     /// Always.
     Move,
-    /// When splitting would not have changed the tree.
+    /// Only if splitting would leave the same tree.
     MoveInRoomyLeaves,
 }
 
@@ -49,8 +49,8 @@ impl<S: TreeStore> Tree<'_, S> {
             let end = extent.end().min(range.end).min(from.saturating_add(UNWRITTEN_MAX));
             if extent.unwritten != unwritten {
                 self.convert_piece(&extent, from..end, unwritten, borders)?;
-                // As in Linux, after each extent: if the next one is split, the tree grows once
-                // more.
+                // As in Linux, after each extent, even if the tree must grow again for the next
+                // one.
                 self.pull_into_root()?;
             }
             from = end;
@@ -65,7 +65,7 @@ impl<S: TreeStore> Tree<'_, S> {
         self.split_at(piece.start)
     }
 
-    /// Converts the part `piece` of `extent`. If the piece lies at the end next to a neighbour in
+    /// Converts the part `piece` of `extent`. If the piece lies at an end, next to a neighbour in
     /// the wanted state, moves the boundary; otherwise splits.
     fn convert_piece(
         &mut self,
@@ -89,7 +89,8 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Whether the leaf of a logical block has this many free entries. Linux splits first and joins
-    /// afterwards. That leaves the same tree only if no entry must move elsewhere.
+    /// afterwards. Moving a boundary leaves the same tree only if no entry would have to move to
+    /// another leaf.
     fn has_room_for(&self, logical: u32, entries: usize) -> Result<bool> {
         let path = self.find(logical)?;
         Ok(path.leaf().count + entries <= path.leaf().max)
@@ -97,10 +98,10 @@ impl<S: TreeStore> Tree<'_, S> {
 
     /// The blocks that become written when `piece` of an unwritten extent is initialised at write
     /// time. Linux (observed on 6.18) lets a written neighbour in the leaf take the piece over.
-    /// Without one it zeroes short remainders: the rest of the extent if that is at most `most`
-    /// blocks, counted from the start of the piece, and then what lies before if all of it together
-    /// is below `most`. It does so only if the extent continues behind the piece, and not beyond
-    /// `end_of_file`. Blocks outside `piece` must be zeroed first.
+    /// Without one it zeroes short remainders. The rest of the extent is one if it has at most
+    /// `most` blocks, counted from the start of the piece. Then what lies before the piece is one
+    /// too, if everything together has fewer than `most`. This applies only if the extent continues
+    /// behind the piece, but not beyond `end_of_file`. Blocks outside `piece` must be zeroed first.
     pub(crate) fn initialised_with(
         &self,
         piece: Range<u32>,
@@ -141,7 +142,7 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Converts without a new entry if the piece touches a neighbour in the wanted state in the
-    /// same leaf.
+    /// same leaf. Returns whether it did.
     fn move_boundary(&mut self, extent: &Extent, piece: &Range<u32>, unwritten: bool) -> Result<bool> {
         let path = self.find(extent.logical)?;
         let leaf = path.leaf();

@@ -1,9 +1,9 @@
 //! Inserts an extent: merge, place, use the next leaf's room, split, grow, merge up.
 //!
 //! A split allocates one block per level below the nearest ancestor with a free entry, before
-//! anything changes. So an append starts a fresh leaf and moves nothing, which keeps the leaves of
-//! sequential files full. New tree blocks are requested near the data of the extent that needs
-//! them.
+//! anything changes. It moves only what lies right of the new entry. So an append starts a fresh
+//! leaf and moves nothing, which keeps the leaves of sequential files full. New tree blocks are
+//! requested near the data of the extent that needs them.
 
 use super::{At, DEPTH_MAX, Extent, NodeBlock, Path, ROOT_ENTRIES, Tree, TreeStore, node};
 use crate::{Error, Result};
@@ -17,11 +17,12 @@ impl<S: TreeStore> Tree<'_, S> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
         let (count, max) = (path.leaf().count, path.leaf().max);
-        // An insertion removes at most two entries: when it joins its neighbours and the one before
-        // them was separate. A leaf with more entries stays too full.
+        // An insertion removes at most two entries: the entry that grows may join the one after it
+        // and the one before it. A leaf with more entries than this stays too full for the root.
         let may_fit_root = count <= ROOT_ENTRIES + 2;
-        // As in Linux (observed on 6.18): an extent right behind one that it does not join gets its
-        // own entry before the one behind it takes it over. This shows if the leaf is full.
+        // As in Linux (observed on 6.18): an extent gets its own entry if it directly follows one
+        // that it does not join. Only then does the extent behind take it over. This shows if the
+        // leaf is full.
         let apart = count == max && self.follows_without_joining(&path, &new);
         if apart || !self.merge_into_neighbour(&path, &new) {
             match self.insert_entry(path, new) {
@@ -44,7 +45,8 @@ impl<S: TreeStore> Tree<'_, S> {
         })
     }
 
-    /// Merges into the extent behind, if there was no room for a separate entry.
+    /// Merges `new` into the extent behind it, if there was no room for a separate entry. Returns
+    /// whether that was possible.
     fn insert_into_right(&mut self, new: &Extent) -> Result<bool> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
@@ -61,7 +63,7 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// [`Self::insert`] as Linux maps written-back data: unwritten before the write, converted
-    /// after it. Meanwhile the extent needs an entry of its own, which shows in the tree if the
+    /// after it. In between, the extent needs an entry of its own, which shows in the tree if the
     /// leaf is full.
     pub(crate) fn insert_and_convert(&mut self, new: Extent) -> Result<()> {
         let path = self.find(new.logical)?;
@@ -100,8 +102,8 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Extends the entry before or after `new` over it, and joins both if `new` fills the gap
-    /// between them. As in Linux (observed on 6.18) the grown entry also joins the one before it,
-    /// from which a write-back had separated it.
+    /// between them. As in Linux (observed on 6.18) the grown entry also joins the one before it: a
+    /// write-back may have separated these two. Returns whether `new` was merged.
     fn merge_into_neighbour(&mut self, path: &Path<S::Node>, new: &Extent) -> bool {
         let leaf = path.leaf();
         let next = leaf.position.map_or(0, |position| position + 1);
@@ -149,8 +151,8 @@ impl<S: TreeStore> Tree<'_, S> {
         }
     }
 
-    /// The leaf's first key became `key`: repeats it upwards while the changed entry is the first
-    /// of its node.
+    /// The leaf's first key became `key`. Sets it in the nodes above too, as long as the changed
+    /// entry is the first of its node.
     pub(super) fn set_first_key(&mut self, path: &Path<S::Node>, key: u32) {
         self.set_first_key_below(path, path.depth(), key);
     }
@@ -167,12 +169,12 @@ impl<S: TreeStore> Tree<'_, S> {
         }
     }
 
-    /// Puts `new` first into the next leaf, if it belongs behind everything in its own, full leaf
-    /// and the next one has room. Returns whether it did.
+    /// Puts `new` first into the next leaf, if it belongs behind everything in its own, full leaf,
+    /// and the next leaf has room. Returns whether it did.
     fn use_next_leaf(&mut self, path: &Path<S::Node>, new: &Extent) -> Result<bool> {
         let leaf = path.leaf();
         let last = leaf.position.is_some_and(|position| position + 1 == leaf.count);
-        // If an extent is split, the leaf still covers what the new entry covers.
+        // While an extent is split, its entry in the leaf still covers `new`.
         let behind =
             last && self.read(&leaf.at, |bytes| node::leaf_entry(bytes, leaf.count - 1).end() <= new.logical);
         let Some(key) = path.next_leaf_key(self.root).filter(|_| behind) else { return Ok(false) };
@@ -225,7 +227,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// Splits the path's nodes below level `ancestor` right of the position followed.
+    /// Splits the path's nodes below level `ancestor`, right of the position followed. Returns
+    /// whether `new` was placed on the way.
     fn split(&mut self, path: &Path<S::Node>, ancestor: usize, new: &Extent) -> Result<bool> {
         let depth = path.depth();
         debug_assert!(ancestor < depth, "level {ancestor} of {depth} has room: nothing is split");

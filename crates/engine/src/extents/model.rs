@@ -316,8 +316,7 @@ fn sequential_appends_fill_their_leaves() {
             u32::MAX,
         );
     }
-    // 64 extents in leaves of 4 are 16 leaves; in nodes of 4, four index nodes; the root holds
-    // those.
+    // 64 extents fill 16 leaves of four entries. These need four index nodes, which the root holds.
     assert_eq!(node::depth(&world.root), 2);
     assert_eq!(world.store.nodes.borrow().len(), 20);
 }
@@ -398,8 +397,8 @@ fn a_written_neighbour_takes_a_block_over_before_anything_is_split() {
     assert_eq!(node::depth(&world.root), 1, "split first, the root grows");
 }
 
-/// Seen on Linux 6.18: the extent behind takes over a new one that it continues only if a hole lies
-/// before that.
+/// Seen on Linux 6.18: the extent behind a new one takes it over only if a hole lies before the new
+/// one.
 #[test]
 fn an_extent_right_behind_another_gets_an_entry_before_the_next_one_takes_it() {
     for (left, allocates) in [(8, true), (7, false)] {

@@ -13,7 +13,7 @@ const MAGIC: u16 = 0xF30A;
 const HEADER: usize = 12;
 const ENTRY: usize = 12;
 
-/// The `N` bytes from `at` on. The end is checked first, so one comparison serves for all of them.
+/// The `N` bytes from `at` on. The end is checked first, so one comparison serves for all bytes.
 #[inline]
 fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let part = &bytes[at..at + N];
@@ -53,7 +53,7 @@ pub(super) fn depth(bytes: &[u8]) -> usize {
     usize::from(get16(bytes, 6))
 }
 
-/// Sets the number of entries and clears what lies behind them.
+/// Sets the number of entries. The slots behind them keep their bytes.
 pub(super) fn set_count(bytes: &mut [u8], entries: usize) {
     debug_assert!(entries <= max(bytes), "{entries} entries in a node for {}", max(bytes));
     put16(bytes, 2, low16(u32_from_usize(entries)));
@@ -174,7 +174,7 @@ pub(super) fn move_tail(bytes: &mut [u8], index: usize, to: &mut [u8]) {
     set_count(to, have + entries - index);
 }
 
-/// Position of the last entry whose key is at most `logical`.
+/// Position of the last entry whose key is at most `logical`; `None` if there is none.
 pub(super) fn position(bytes: &[u8], logical: u32) -> Option<usize> {
     let (mut low, mut high) = (0, count(bytes));
     // Most files grow at their end.
@@ -192,10 +192,11 @@ pub(super) fn position(bytes: &[u8], logical: u32) -> Option<usize> {
     low.checked_sub(1)
 }
 
-/// Checks a node read from the image. Protects every index and every sum of this module. The caller
-/// has verified the checksum and adds the location.
+/// Checks a node read from the image. The check protects every index and every sum of this module.
+/// The caller has verified the checksum, and adds the location to an error.
 ///
-/// `blocks` is the range of block numbers that a mapping may name.
+/// `depth_wanted` is `None` for a root, which may have any depth. `blocks` is the range of block
+/// numbers that a mapping may name.
 pub(crate) fn check_node(
     bytes: &[u8],
     depth_wanted: Option<u16>,

@@ -40,7 +40,7 @@ pub(super) struct Level<N> {
     /// The node.
     pub(super) at: At<N>,
     /// The entry with the largest key that is at most the target; `None` if all keys are larger. In
-    /// index nodes the first entry is followed then.
+    /// that case the first entry of an index node is followed.
     pub(super) position: Option<usize>,
     /// Entries in the node when it was visited.
     pub(super) count: usize,
@@ -106,7 +106,8 @@ impl<N: NodeBlock> Path<N> {
         self.levels.iter().flatten()
     }
 
-    /// Key of the first entry right of this leaf: where the next leaf begins.
+    /// The logical block at which the next leaf begins, by the key of its parent; `None` for the
+    /// last leaf.
     pub(super) fn next_leaf_key(&self, root: &[u8; ROOT_BYTES]) -> Option<u32> {
         (0..self.depth).rev().find_map(|index| {
             let level = self.level(index);
@@ -115,7 +116,7 @@ impl<N: NodeBlock> Path<N> {
         })
     }
 
-    /// The first extent of the next leaf.
+    /// The first extent of the next leaf; `None` for the last leaf.
     pub(super) fn next_leaf_first<S: TreeStore<Node = N>>(
         &self,
         root: &[u8; ROOT_BYTES],
@@ -125,7 +126,7 @@ impl<N: NodeBlock> Path<N> {
         let next = Self::find(root, store, key)?;
         let leaf = next.leaf();
         let first = (leaf.count > 0).then(|| leaf.at.read(root, |bytes| node::leaf_entry(bytes, 0)));
-        // Walking right by these keys would go back.
+        // With such a leaf, a walk to the right by the parents' keys could go back.
         if first.is_some_and(|first| first.logical != key) {
             let found = Corruption::new(CorruptionKind::ExtentParentKey);
             return Err(leaf.at.block().map_or(found, |block| found.in_block(block)).into());

@@ -7,8 +7,8 @@ use crate::{Error, Result};
 use std::ops::Range;
 
 impl<S: TreeStore> Tree<'_, S> {
-    /// Unmaps `range` from its right end and calls `freed` with each piece. Fails only before its
-    /// first change of a leaf; pieces already reported are unmapped.
+    /// Unmaps `range` from its right end and calls `freed` with each piece. A failure comes before
+    /// the change of a leaf: the pieces passed to `freed` are unmapped, and no others.
     pub(crate) fn remove(&mut self, range: Range<u32>, mut freed: impl FnMut(Extent)) -> Result<()> {
         self.cut_at_end(&range, &mut freed)?;
         while self.remove_from_leaf(&range, &mut freed)? {}
@@ -17,7 +17,7 @@ impl<S: TreeStore> Tree<'_, S> {
 
     /// Makes sure that no entry reaches over the end of `range`: splits an entry that starts before
     /// the range, and drops the head of one that starts inside. Linux (observed on 6.18) splits the
-    /// latter too, which shows if its leaf is full: the tree grows.
+    /// latter too. This shows if the leaf is full, because the tree grows.
     fn cut_at_end(&mut self, range: &Range<u32>, freed: &mut impl FnMut(Extent)) -> Result<()> {
         if range.is_empty() {
             return Ok(());
@@ -129,8 +129,8 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 }
 
-/// Removes `range` from the entries of a leaf up to `last`. No entry contains both sides of
-/// `range.end`, because the caller split there.
+/// Removes `range` from the entries of a leaf up to `last`. No entry reaches over `range.end`,
+/// because the caller has cut there.
 fn trim_leaf(bytes: &mut [u8], last: usize, range: &Range<u32>, freed: &mut impl FnMut(Extent)) {
     debug_assert!(last < node::count(bytes), "entry {last} of {}", node::count(bytes));
     let mut first_gone = last + 1;

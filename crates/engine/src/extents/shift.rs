@@ -1,4 +1,4 @@
-//! Moves the tail of a file by whole blocks: collapse range and insert range.
+//! Moves the tail of a file by whole blocks, for collapse range and insert range.
 //!
 //! Entries move leaf by leaf in the direction in which they never collide: to the left from the
 //! left end, to the right from the right end.
@@ -89,7 +89,7 @@ impl<S: TreeStore> Tree<'_, S> {
 }
 
 /// Position of the path's first leaf entry that starts at or after `start`. The path was found by a
-/// block not before it.
+/// block at or after `start`.
 fn first_at_or_after<S: TreeStore>(tree: &Tree<'_, S>, path: &Path<S::Node>, start: u32) -> usize {
     tree.read(&path.leaf().at, |bytes| {
         start.checked_sub(1).and_then(|before| node::position(bytes, before)).map_or(0, |index| index + 1)

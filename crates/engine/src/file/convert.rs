@@ -1,11 +1,11 @@
 //! Conversion: what write-back mapped as unwritten becomes written once its data is on the device.
 //!
-//! As in Linux, pieces of a write-back stay in entries of their own until then, which shows in the
-//! tree if a leaf is full. Here the device has the data when a write returns, so all pieces are
-//! converted once the last is mapped. A kernel's device takes its time, and its threads convert
-//! while others already map; no rule says when. If an observer of a kernel reports the ends of I/O
-//! ([`crate::instruments`]), conversions wait for its reports. Nothing is durable before them all
-//! the same.
+//! As in Linux, pieces of a write-back stay in entries of their own until they are converted, which
+//! shows in the tree if a leaf is full. Here the device has the data when a write returns, so all
+//! pieces are converted once the last is mapped. In a kernel the device takes its time, and some
+//! threads convert while others already map; no rule says when. If an observer of a kernel reports
+//! the ends of I/O ([`crate::instruments`]), conversions wait for its reports. Even then, whatever
+//! makes data durable converts its pieces first.
 
 use super::Files;
 use super::limits::RUN_CREDITS;
@@ -14,14 +14,14 @@ use crate::{OpContext, Result};
 use std::ops::Range;
 
 impl Files {
-    /// Converts pieces whose I/O has ended by now, if an observer reports it. Otherwise nothing is
-    /// left to convert.
+    /// Converts pieces whose I/O has ended by now, if an observer reports the ends of I/O.
+    /// Otherwise nothing is left to convert.
     pub(crate) fn end_io(&self, ctx: &OpContext) -> Result<()> {
         self.writing.end_io(self, ctx)
     }
 
-    /// Converts all unconverted pieces: before data must be durable, and once the observer reports
-    /// no more.
+    /// Converts all unconverted pieces if an observer reports the ends of I/O: first those that it
+    /// reports, then the rest. Otherwise nothing is left to convert.
     pub(super) fn end_all_io(&self, ctx: &OpContext) -> Result<()> {
         if !self.writing.is_told_of_io() {
             return Ok(());
@@ -36,7 +36,7 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// [`Self::end_io`] for a caller that holds the content lock of a file.
+    /// [`Files::end_io`] for a caller that holds the content lock of a file.
     pub(super) fn end_io_beside(&mut self) -> Result<()> {
         self.files.writing.end_io_beside(self)
     }

@@ -1,12 +1,13 @@
-//! Writing past the dirty data: what O_DIRECT does, with Linux's requests.
+//! Writing straight to the device, as `O_DIRECT` does, with Linux's requests.
 //!
 //! Observed on 6.18: dirty data in the range is written first. Then each request covers one piece
-//! of the mapping, or all the rest of a hole. Behind the end of the file it is allocated as
-//! written; before it as unwritten, to be converted when all is on the device.
+//! of the mapping, or all the rest of a hole. Behind the end of the file the blocks are allocated
+//! as written. Before the end they are allocated as unwritten, and converted when all data is on
+//! the device.
 //!
 //! One handle makes blocks written and raises the size over them, after the device has their data.
-//! So at no commit does written data lie behind the end. What the size covers before its data is
-//! there reads as zeroes.
+//! So no commit finds written data behind the end. What the size covers before its data is there
+//! reads as zeroes.
 
 use super::limits::RUN_CREDITS;
 use super::part::Part;
@@ -26,7 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Entries that one piece may add to the mapping: two if an unwritten extent is cut, and one for
-/// each partly dirty cluster at its ends, which the cluster's reservation covered.
+/// each partly dirty cluster at its ends. The cluster's reservation covered the latter until now.
 const PIECE_ENTRIES: usize = 4;
 
 impl Files {
@@ -128,8 +129,8 @@ impl Files {
         self.make_written(ctx, inode, 0, edit)
     }
 
-    /// [`Self::edit_unwritten`] to make blocks written whose data is on the device. Raises the size
-    /// over those before `end`.
+    /// [`Self::edit_unwritten`] that makes blocks written whose data is on the device. Raises the
+    /// size over the blocks before `end`.
     fn make_written(
         &self,
         ctx: &OpContext,
@@ -233,8 +234,8 @@ impl LockedFile<'_> {
     /// Chooses blocks for the beginning of `wanted`, a block and a count.
     fn plan_direct(&self, here: &Lookup, wanted: (u32, u32), behind_end: bool) -> Result<Plan<'_>> {
         let how = How { unwritten: !behind_end, pool: Pool::Ordinary, exact: false };
-        // A begin makes what ended transactions freed available. As in Linux it precedes the
-        // choice.
+        // Beginning a handle makes available what ended transactions have freed. As in Linux this
+        // precedes the choice.
         let _handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
         self.files.mapping.plan_blocks(self.ctx, self.inode, &self.inode.core(), here, wanted, how)
     }
@@ -247,7 +248,7 @@ impl LockedFile<'_> {
         let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
         let mut core = self.inode.core_mut();
         self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
-        // As with a piece cut out of an unwritten extent.
+        // The piece gets an entry of its own, like one cut out of an unwritten extent.
         plan.apart = !behind_end;
         self.files.mapping.apply_plan(self.ctx, &handle, self.inode, &mut core, plan)?;
         if behind_end {

@@ -11,14 +11,15 @@ use blockyard_disk::num::u32_from_u64;
 pub struct FileExtent {
     /// First byte in the file; the start of a block.
     pub offset: u64,
-    /// Bytes: whole blocks, even if the file ends inside the last.
+    /// Bytes: whole blocks, even if the file ends inside the last. For content in the inode: the
+    /// size of the file.
     pub len: u64,
-    /// First byte on the device; `None` if it is not allocated yet (delayed allocation) or lies in
-    /// the inode.
+    /// First byte on the device; `None` if the piece is not allocated yet (delayed allocation) or
+    /// lies in the inode.
     pub physical: Option<u64>,
-    /// Allocated, but reads as zeroes.
+    /// Whether the piece is allocated, but reads as zeroes.
     pub unwritten: bool,
-    /// Dirty in memory, not written back yet.
+    /// Whether the piece is dirty in memory: not written back yet.
     pub dirty: bool,
 }
 
@@ -27,7 +28,7 @@ pub struct FileExtent {
 pub enum Seek {
     /// Bytes that were written.
     Data,
-    /// Bytes that were not, or the end.
+    /// Bytes that were not written, or the end of the file.
     Hole,
 }
 
@@ -102,7 +103,7 @@ impl Files {
         Ok(if what == Seek::Data { None } else { Some(core.size) })
     }
 
-    /// The state at `logical`, for at most `most` blocks.
+    /// The blocks from `logical` on that have the same state, at most `most`.
     fn alike(&self, inode: &Inode, core: &InodeCore, logical: u32, most: u32) -> Result<Alike> {
         let until = logical.saturating_add(most);
         let (most, dirty, is_written) = {

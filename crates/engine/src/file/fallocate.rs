@@ -1,4 +1,4 @@
-//! `fallocate`: allocating ahead, punching, zeroing, collapsing and inserting.
+//! `fallocate`: allocating ahead, punching, zeroing, collapsing and inserting ranges of a file.
 
 use super::limits::{FREE_CREDITS, RUN_CREDITS};
 use super::times::Touched;
@@ -100,8 +100,8 @@ impl Files {
             Fallocate::InsertRange => self.locked(ctx, &inode, data).insert_range(offset..end),
         };
         if let Err(Error::Invalid(_) | Error::FileTooLarge) = done {
-            // As in Linux (observed on 6.18) a range that is refused for its position, or because
-            // the file would get too large, changes the times all the same.
+            // As in Linux (observed on 6.18) the times change even if the range is refused for its
+            // position, or because the file would get too large.
             self.locked(ctx, &inode, data).touch_times(Touched::Times)?;
         }
         done
@@ -140,8 +140,8 @@ impl LockedFile<'_> {
     }
 
     /// Allocates every hole of the range as unwritten, one handle per piece. With `zero`, converts
-    /// the rest. As in Linux, a piece ends where `delayed` blocks begin or end; these need no
-    /// delayed allocation afterwards.
+    /// the rest. As in Linux, a piece ends where `delayed` blocks begin or end. Afterwards these
+    /// blocks are allocated.
     fn allocate_range(&mut self, delayed: &[Range<u32>], bytes: Range<u64>, ahead: Ahead) -> Result<()> {
         let (first, end) = self.files.touched_blocks(&bytes);
         if !ahead.keep && bytes.end > self.inode.core().size {
@@ -171,9 +171,9 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Handles the first piece of a range: mapped already, or mapped now in one piece. Returns
-    /// where it ends. Returns `None`, with nothing changed, if the file's delayed data must be
-    /// written back first.
+    /// Handles the first piece of a range, which is mapped already or is mapped now. Returns where
+    /// the piece ends, or `None`, with nothing changed, if the file's delayed data must be written
+    /// back first.
     fn allocate_piece(
         &mut self,
         (range, delayed): (Range<u32>, &[Range<u32>]),
@@ -209,7 +209,8 @@ impl LockedFile<'_> {
             return Ok(None);
         }
         self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
-        // As in Linux, fdatasync has something to commit too, even if all was already allocated.
+        // As in Linux, this gives fdatasync something to commit too, even if all was already
+        // allocated.
         self.inode.note_remapped(&handle);
         let done = if let Some(extent) = here.found {
             if zero && !extent.unwritten {
@@ -251,13 +252,13 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// As in Linux (observed on 6.18) a hole ends with the page of the file's end. A hole that
-    /// starts behind the end frees nothing: blocks preallocated there stay.
+    /// Makes a hole. As in Linux (observed on 6.18) it ends with the page of the file's end at the
+    /// latest. A hole that starts behind the end frees nothing: blocks preallocated there stay.
     fn punch(&mut self, bytes: Range<u64>) -> Result<()> {
         let size = self.inode.core().size;
         let page = PAGE.max(u64_from_usize(self.files.volume.block_size()));
         // A hole that goes beyond the end of the file extends to the end of the page: the last
-        // block goes as a whole. A hole that ends exactly there does not.
+        // block goes as a whole. A hole that ends exactly at the end of the file does not.
         let limit = self.files.size_limit(self.inode.core().map);
         let end = if bytes.end > size { size.next_multiple_of(page).min(limit) } else { bytes.end };
         let bytes = bytes.start..end;
@@ -296,7 +297,7 @@ impl LockedFile<'_> {
                     self.reserve_for_change(entries)?;
                     self.files.mark_unwritten(self.ctx, self.inode, whole.clone())?;
                 }
-                // Order matters: while it is dirty nobody reads the device.
+                // The order matters: while a block is dirty, nobody reads it from the device.
                 self.inode.waiting_mut().unconverted.take(&whole);
                 self.forget_dirty(whole.clone());
                 self.forget_pages(self.files.bytes_of(&whole));
@@ -304,7 +305,7 @@ impl LockedFile<'_> {
             self.settle_reservations(&whole);
         }
         allocated?;
-        // Last, as in Linux: what this learns about holes must not change the requests.
+        // This comes last, as in Linux: what it learns about holes must not change the requests.
         self.zero_edges(&all)?;
         self.touch_times(Touched::Content)
     }
@@ -330,8 +331,8 @@ impl LockedFile<'_> {
         self.prepare_hole(&blocks)?;
         let _shape = self.inode.change_shape();
         let mut end = blocks.end;
-        // The last blocks go with the move: a range that one transaction can free is removed
-        // entirely or not at all.
+        // The last blocks are freed in the handle of the move: a range that one transaction can
+        // free is removed entirely or not at all.
         let (handle, mut core) = loop {
             let handle = self.files.volume.begin(self.ctx, shift.credits + FREE_CREDITS)?;
             handle.set_pool(Pool::Reserve);

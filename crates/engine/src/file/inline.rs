@@ -44,8 +44,8 @@ impl Files {
         Ok(())
     }
 
-    /// Writes the content to a block and maps it, in the transaction that takes it out of the
-    /// inode, so no commit loses it.
+    /// Writes the content to a block and maps the block, in the transaction that takes the content
+    /// out of the inode. So no commit loses it.
     fn allocate_inline(&self, ctx: &OpContext, inode: &Arc<Inode>, content: &[u8]) -> Result<()> {
         let handle = self.volume.begin(ctx, CREDITS + RUN_CREDITS)?;
         let mut core = inode.core_mut();
@@ -118,7 +118,7 @@ impl LockedFile<'_> {
             return Ok(());
         }
         let content = self.files.inline_content(self.inode, &self.inode.core())?;
-        // Linux delays here, but has space reserved only with delayed allocation.
+        // Linux delays the allocation here, but reserves space for it only with delayed allocation.
         if content.is_empty() || self.files.writing.delays_inline() {
             return self.delay_inline(&content);
         }
@@ -126,7 +126,7 @@ impl LockedFile<'_> {
     }
 
     /// Moves the content to a dirty block and gives the file an empty map, as Linux does. A crash
-    /// before write-back loses it.
+    /// before write-back loses the content.
     fn delay_inline(&mut self, content: &[u8]) -> Result<()> {
         if !content.is_empty() {
             self.reserve(&(0..1))?;
@@ -143,7 +143,7 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Truncates an inline file: moves it to a block first, as for every change.
+    /// Truncates an inline file. Its content moves to a block first, as before every change.
     pub(crate) fn truncate_inline(&mut self, size: u64) -> Result<()> {
         self.leave_inline()?;
         self.truncate_locked(size)

@@ -1,6 +1,6 @@
-//! File data that goes through the journal: all of it under [`DataMode::Journal`], otherwise that
-//! of inodes with the flag. Its blocks are metadata buffers: read from the cache, and revoked when
-//! freed.
+//! File data that goes through the journal: all of it under [`DataMode::Journal`](crate::DataMode),
+//! otherwise that of inodes with the flag `j`. The blocks of such data are metadata buffers: they
+//! are read from the cache, and revoked when they are freed.
 
 use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use crate::cache::BlockKind;
@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl LockedFile<'_> {
-    /// Maps a piece of dirty blocks by `plan`, or makes it written, and logs its data, in one
-    /// transaction.
+    /// Maps a piece of dirty blocks by `plan`, or makes the piece written, and logs its data. All
+    /// of this is in one transaction.
     pub(super) fn log_piece(
         &self,
         (piece, physical): (Range<u32>, u64),
@@ -80,7 +80,7 @@ impl Files {
         Ok(())
     }
 
-    /// The part of a byte range within its one block.
+    /// Where the bytes of a range, which lies in one block, are in that block.
     pub(super) fn inside_block(&self, bytes: &Range<u64>) -> Range<usize> {
         let start = usize_from_u64(bytes.start) % self.volume.block_size();
         let end = start + usize_from_u64(bytes.end - bytes.start);

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 /// Linux's page cache.
 pub(super) struct PageCache {
-    /// Reports the ends of I/O; only with delayed allocation.
+    /// Reports the ends of I/O. Asked for reports only with delayed allocation.
     io_ends: Option<IoEnds>,
     delays: bool,
 }
@@ -66,7 +66,7 @@ impl Writing for PageCache {
     }
 
     /// If the last block of a file of `size` bytes is allocated and written, Linux raises the size
-    /// on disk with the write (observed on 6.18). So write-back has nothing to commit.
+    /// on disk with the write (observed on 6.18). Then write-back has nothing to commit.
     fn raises_disk_size(&self, files: &Files, inode: &Inode, core: &InodeCore, size: u64) -> Result<bool> {
         if !self.delays || size == core.slot.raw().size() {
             return Ok(false);
@@ -76,7 +76,7 @@ impl Writing for PageCache {
         Ok(found.is_some_and(|extent| !extent.unwritten))
     }
 
-    /// Linux delays here, but has space reserved only with delayed allocation.
+    /// Linux delays the allocation here, but reserves space for it only with delayed allocation.
     fn delays_inline(&self) -> bool {
         self.delays
     }
@@ -119,7 +119,8 @@ impl Files {
     }
 }
 
-/// The first run of dirty blocks from a block on, with only folios without unconverted pieces.
+/// The first run of dirty blocks from a block on that touches only folios without unconverted
+/// pieces.
 fn first_run_not_busy(
     (pages, waiting): (&Pages, &Waiting),
     from: u32,

@@ -13,7 +13,7 @@ pub(super) struct Part<'b> {
 }
 
 impl<'b> Part<'b> {
-    /// The offset behind it.
+    /// The offset behind the last byte.
     pub(super) fn end(&self) -> u64 {
         self.offset + u64_from_usize(self.bytes.len())
     }
@@ -29,7 +29,7 @@ impl<'b> Part<'b> {
         u32_from_u64(self.offset >> block_bits)..u32_from_u64((self.end() - 1) >> block_bits) + 1
     }
 
-    /// Its part in a range of the file. The range must lie inside its own.
+    /// The bytes that go to `range` of the file, which must lie inside [`Self::range`].
     pub(super) fn within(&self, range: Range<u64>) -> Self {
         debug_assert!(
             self.offset <= range.start && range.end <= self.end(),

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The way a read takes.
+/// Where a read looks for clean data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Via {
     /// Clean data kept in memory.

@@ -12,7 +12,7 @@
 //! (fallocate, holes, insertions) first reserves what that may cost the data. If there is no room,
 //! the data is written back at once, and nothing stays reserved.
 //!
-//! The amount reserved is one of [`crate::requests::Rules`]; this file is the product's way.
+//! How much is reserved is one of [`crate::requests::Rules`]. This file has the product's way.
 
 use super::limits::{LOGGED_MAX, RUN_MAX};
 use super::part::Part;
@@ -58,8 +58,9 @@ struct Pools {
 
 impl LockedFile<'_> {
     /// Reserves space for blocks that are about to become dirty, all or nothing. If there is none,
-    /// writes data back, which shows what it really takes; this file's first. What the mapping may
-    /// need comes last from the file system's own reserve, as the nodes do in Linux.
+    /// writes data back, this file's first: that shows what the data really takes. In the last
+    /// attempt, what the mapping may need comes from the file system's own reserve, as tree nodes
+    /// do in Linux.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; errors of this file's write-back.
@@ -120,8 +121,8 @@ impl LockedFile<'_> {
         let wants = self.files.wants(self.inode, &core, self.data, blocks)?;
         match self.files.volume.rules.reserves {
             Reserves::DataAndMapping => {
-                // Allocated blocks need tree nodes only. The file system's own reserve is for
-                // those: otherwise preallocated space could not be written when nothing else is
+                // Allocated blocks need tree nodes only. These may come from the file system's own
+                // reserve: otherwise preallocated space could not be written when nothing else is
                 // left.
                 let pool = if wants.clusters.is_empty() { Pool::Reserve } else { Pool::Ordinary };
                 self.note_reservation(&core, &wants, Pools { data: pool, mapping: pool })
@@ -142,7 +143,7 @@ impl LockedFile<'_> {
         if pools.data == pools.mapping {
             space.reserve(self.ctx, data + mapping, pools.data)?;
         } else {
-            // The data first: if it is refused, the mapping must not have taken anything.
+            // The data comes first: if it is refused, nothing must have been taken for the mapping.
             space.reserve(self.ctx, data, pools.data)?;
             let reserved = space.reserve(self.ctx, mapping, pools.mapping);
             reserved.inspect_err(|_| space.unreserve(self.ctx, data))?;
@@ -179,7 +180,7 @@ impl LockedFile<'_> {
         self.note_reservation(core, &wants, Pools { data: Pool::Reserve, mapping: Pool::Reserve }).is_ok()
     }
 
-    /// Reserves clusters for dirty blocks that a range leaves over in the clusters at its ends:
+    /// Reserves clusters for dirty blocks that lie beside a range, in the clusters at its ends:
     /// removing the range may remove the mapped blocks that share these clusters.
     ///
     /// # Errors
@@ -209,8 +210,8 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Call after blocks of a range were dropped: ends the reservations of clusters without dirty
-    /// blocks, and of clusters at its ends that turn out to have mapped ones.
+    /// Call after blocks of a range were dropped. Ends the reservations of clusters without dirty
+    /// blocks, and of clusters at the ends of the range that turn out to have mapped blocks.
     pub(crate) fn settle_reservations(&mut self, range: &Range<u32>) {
         debug_assert!(range.end > 0, "a range without borders");
         let bits = self.files.volume.geometry().cluster_ratio_bits();

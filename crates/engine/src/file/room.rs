@@ -1,5 +1,5 @@
-//! Room for dirty data. A heavy writer pays for itself, in steps, before the limit; at the limit,
-//! room is made for many files.
+//! Room for dirty data. A heavy writer writes its own data back, step by step, before the limit is
+//! reached. At the limit, room is made for many files.
 
 use super::limits::RUN_MAX;
 use super::writing::Busy;
@@ -22,8 +22,9 @@ const ROOM_SHARE: u64 = 4;
 
 impl LockedFile<'_> {
     /// Call before `more` bytes become dirty. A file with more dirty data than its share first
-    /// writes some of it back. If the bytes do not fit under the limit, a share of it is freed
-    /// besides them ([`ROOM_SHARE`]): from this file first, then from others that nobody uses now.
+    /// writes some of it back. If the bytes do not fit under the limit, room is made for them and
+    /// for a share of the limit ([`ROOM_SHARE`]): by this file first, then by others that nobody
+    /// uses now.
     pub(super) fn make_data_room(&mut self, more: usize) -> Result<()> {
         let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
         let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
@@ -94,8 +95,8 @@ impl Files {
     /// `enough`. A file that could not be written reports that at its next sync.
     ///
     /// # Errors
-    /// The device's, if it took nothing of one file and it never was `enough`: a caller that
-    /// continued writing would fill the memory.
+    /// The first error of the device, if `enough` never became true: a caller that continued
+    /// writing would fill the memory.
     pub(super) fn write_back_others(&self, ctx: &OpContext, enough: impl Fn() -> bool) -> Result<()> {
         let mut refused = Ok(());
         for other in self.volume.inodes.table.dirty_files() {
@@ -126,8 +127,9 @@ mod tests {
         fs.volume.inodes.table.dirty_files().map(|inode| inode.number()).collect()
     }
 
-    /// A file that was written to make room once stayed in the order. So each write beyond the
-    /// limit looked at every file written before, and at all inodes in memory to find them.
+    /// Once, a file that was written back to make room stayed in the order. So each write beyond
+    /// the limit looked at every file written before, and at all inodes in memory to find these
+    /// files.
     #[test]
     fn who_makes_room_finds_the_oldest_file_first_and_takes_it_out_of_the_order() {
         let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -161,7 +163,7 @@ mod tests {
         fs.close(&ctx).unwrap();
     }
 
-    /// Each file beyond the limit once had one other written back. A copied tree then had its
+    /// Once, each file beyond the limit had one other file written back. A copied tree then had its
     /// directories' blocks in three times as many runs as Linux leaves.
     #[test]
     fn room_is_made_for_many_files_at_a_time() {
@@ -197,7 +199,7 @@ mod tests {
         fs.files.dirty_bytes.load(Ordering::Relaxed)
     }
 
-    /// A heavy writer once wrote back everything, other files too, in one call when it met the
+    /// Once, a heavy writer wrote back everything, other files too, in one call when it met the
     /// limit.
     #[test]
     fn who_writes_much_pays_for_itself_a_little_each_time() {

@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// Most extents that one handle converts.
 const EXTENTS_MAX: usize = 64;
 
-/// What moving the tail of a file needs. Its nodes are in memory: a failed read midway would leave
-/// the tail half moved.
+/// What moving the tail of a file needs. The nodes of the tail are in memory: a failed read midway
+/// would leave the tail half moved.
 pub(crate) struct Shift {
     /// Metadata blocks that may change.
     pub(crate) credits: usize,
@@ -23,8 +23,8 @@ pub(crate) struct Shift {
 }
 
 impl Files {
-    /// Makes the mapped blocks of a range unwritten, in as many handles as needed. After a crash in
-    /// between, the beginning of the range reads as zeroes.
+    /// Makes the mapped blocks of a range unwritten, in as many handles as needed. After a crash
+    /// midway only the beginning of the range reads as zeroes.
     pub(crate) fn mark_unwritten(
         &self,
         ctx: &OpContext,
@@ -39,8 +39,8 @@ impl Files {
             self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             let mut end = at;
             for extents in 0..EXTENTS_MAX {
-                // Each extent may be the only one of its leaf. The rest is for the ends of the
-                // range, which may split.
+                // Each extent may be the only one of its leaf. `RUN_CREDITS` is for the ends of the
+                // range, where extents may be split.
                 if end >= range.end || (extents > 0 && !handle.extend(RUN_CREDITS + extents)) {
                     break;
                 }
@@ -63,9 +63,9 @@ impl Files {
         })
     }
 
-    /// Prepares to move everything at and behind `from` in a file with extents. That must happen in
-    /// one transaction, and changes every leaf. The caller holds the content lock, so the result
-    /// stays valid.
+    /// Prepares to move everything at and behind `from` in a file with extents. The move must
+    /// happen in one transaction, and changes every leaf. The caller holds the content lock, so the
+    /// result stays valid.
     ///
     /// # Errors
     /// [`Error::NotSupported`] when the journal is too small for that many leaves.
@@ -74,8 +74,8 @@ impl Files {
         let store = ExtentStore::reader(&self.mapping, inode, core.seed);
         let most = self.volume.journal.blocks_max();
         let nodes = extents::hold_from(core.root(), &store, from, most)?;
-        // The nodes above the leaves are few: at most one for each 80 leaves, on at most four
-        // levels.
+        // The nodes above the leaves are few: if they are full, at most one for each 80 leaves, on
+        // at most four levels.
         let credits = RUN_CREDITS + nodes.leaves() + nodes.leaves() / 40;
         if credits > most {
             return Err(Error::NotSupported("the file has more extents than the journal can move at once"));

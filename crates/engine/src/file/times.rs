@@ -4,10 +4,10 @@ use super::LockedFile;
 use super::limits::RUN_CREDITS;
 use crate::Result;
 
-/// What a change whose times are set affects.
+/// What a change affects besides the times.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Touched {
-    /// Nothing else: fdatasync needs no commit for it.
+    /// Nothing: fdatasync needs no commit for such a change.
     Times,
     /// The content.
     Content,

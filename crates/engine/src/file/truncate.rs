@@ -60,8 +60,8 @@ impl Files {
         core.slot.raw_mut().set_size(on_disk);
     }
 
-    /// Where the page cache is followed: notes what Linux learns when it zeroes the rest of the
-    /// block that will hold the new end.
+    /// If the page cache is followed, notes what Linux learns when it zeroes the rest of the block
+    /// that will hold the new end.
     fn note_tail(&self, inode: &Inode, data: &mut FileData, size: u64) -> Result<()> {
         let block_size = u64_from_usize(self.volume.block_size());
         if data.pages.are_forgotten() || size.is_multiple_of(block_size) {
@@ -77,9 +77,9 @@ impl Files {
         Ok(())
     }
 
-    /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can that
-    /// has `beside` more credits for something else. Returns the end of what is left of the range:
-    /// its start if nothing is.
+    /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can. The
+    /// handle has `beside` more credits for something else. Returns the end of what is left of the
+    /// range: its start if nothing is left.
     pub(crate) fn free_mapped(
         &self,
         ctx: &OpContext,
@@ -101,8 +101,8 @@ impl Files {
     }
 
     /// Loads the bitmaps for removing the last extents of `range`. Returns where these extents
-    /// start (the start of `range` if they are all), or `None` if nothing is mapped. `beside`:
-    /// credits of the handle for something else.
+    /// start (the start of `range` if they are all), or `None` if nothing is mapped. The handle has
+    /// `beside` credits for something else.
     fn reserve_removal(
         &self,
         handle: &Handle<'_>,
@@ -118,8 +118,8 @@ impl Files {
         let mut start = range.end;
         let mut revoked = 0;
         for extents in 0..EXTENTS_MAX {
-            // Each may be the only one of its leaf, whose block is then freed: node, bitmap,
-            // descriptor.
+            // Each extent may be the only one of its leaf, whose block is then freed. That takes
+            // three credits: node, bitmap, descriptor.
             if extents > 0 && (revoked >= REVOKED_MAX || !handle.extend(beside + FREE_CREDITS + 3 * extents))
             {
                 break;
@@ -151,7 +151,7 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// [`FileSystem::truncate`] with the content lock held.
+    /// [`Files::truncate`] with the content lock held.
     pub(crate) fn truncate_locked(&mut self, size: u64) -> Result<()> {
         if self.inode.core().map == InodeMap::Inline {
             return self.truncate_inline(size);
@@ -181,7 +181,8 @@ impl LockedFile<'_> {
         // size.
         self.free_range(keep..u32::MAX, Why::NewSize(size))?;
         if size < old_size {
-            // Only after the size has fallen: a failed truncation leaves the bytes as they were.
+            // This comes only after the size has fallen: a failed truncation leaves the bytes as
+            // they were.
             self.zero_behind_end()
         } else {
             // As in Linux (observed on 6.18) the times change even if the size does not.
@@ -232,9 +233,10 @@ impl LockedFile<'_> {
         self.free_range(keep..u32::MAX, Why::NewSize(size))
     }
 
-    /// Zeroes the last block behind the file's end, so that a larger size shows zeroes. Does so in
-    /// the dirty copy and on the device, because the size may get there before the dirty copy does.
-    /// Images of other systems may have anything there, and a crash can leave what was cut off.
+    /// Zeroes the last block behind the file's end, so that a larger size shows zeroes. Zeroes the
+    /// dirty copy and the block on the device, because the size may reach the device before the
+    /// dirty copy does. Images of other systems may have anything behind the end, and a crash can
+    /// leave what was cut off.
     pub(crate) fn zero_behind_end(&mut self) -> Result<()> {
         let size = self.inode.core().size;
         let end = size.next_multiple_of(u64_from_usize(self.files.volume.block_size()));
@@ -373,7 +375,7 @@ impl LockedFile<'_> {
     }
 
     /// Prepares to unmap `range` in the middle of a file. That may split an extent, for which there
-    /// may be no room. Then nothing has changed, including the dirty blocks.
+    /// may be no room. If there is none, nothing has changed, not even the dirty blocks.
     pub(crate) fn prepare_hole(&mut self, range: &Range<u32>) -> Result<()> {
         if self.inode.waiting().dirty.has_more_than(range) {
             self.reserve_for_change(1)?;
@@ -390,7 +392,7 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Drops the delayed data of an inode that is deleted, its reservations and its preallocations.
+    /// Drops the delayed data, the reservations and the preallocations of an inode that is deleted.
     pub(crate) fn drop_content(&mut self) {
         let all = 0..u32::MAX;
         self.forget_dirty(all.clone());

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks per part of a write, if the worst case of its mapping could not be reserved.
+/// Blocks per part of a write, if space for the worst case of its mapping could not be reserved.
 const PART_BLOCKS: u64 = 64;
 
 /// Metadata blocks that a change of size and times touches.
@@ -94,8 +94,8 @@ impl Files {
         self.file_without(FIXED | InodeFlags::IMMUTABLE, inode)
     }
 
-    /// A regular file that accepts bytes. An immutable one does too if the caller caches writes:
-    /// programs wrote these before it became immutable.
+    /// A regular file that accepts bytes. An immutable file does too if the caller caches writes:
+    /// programs wrote the bytes before the file became immutable.
     fn written_file(&self, ctx: &OpContext, inode: InodeRef) -> Result<Arc<Inode>> {
         if ctx.caches_writes { self.file_without(FIXED, inode) } else { self.writable_file(inode) }
     }
@@ -134,7 +134,7 @@ impl Files {
         Ok(edges)
     }
 
-    /// One block as it reads now, from the device. Zeroes behind the end of the file.
+    /// The content of one block as it reads now, with zeroes behind the end of the file.
     fn read_block(&self, inode: &Inode, core: &InodeCore, logical: u32) -> Result<Box<[u8]>> {
         let bits = self.volume.geometry().block_bits();
         let mut block = vec![0; self.volume.block_size()].into_boxed_slice();
@@ -146,15 +146,15 @@ impl Files {
         Ok(block)
     }
 
-    /// Notes a change that puts the inode at the end of Linux's list of files to write back, if it
-    /// is not on it. Only write-back of everything takes it off: a file written by fsync keeps its
-    /// position (observed on 6.18).
+    /// Puts the inode at the end of the list of files to write back, unless it is on the list. As
+    /// in Linux (observed on 6.18), only write-back of everything takes a file off: one written by
+    /// fsync keeps its position.
     pub(crate) fn note_dirtied(&self, ctx: &OpContext, inode: &Inode) {
         self.volume.inodes.table.note_dirty_data(inode, ctx.now.seconds);
     }
 
     /// Changes the content with `put`, then raises the size that users see and sets the times. What
-    /// can fail comes before. As in Linux an unchanged inode joins no transaction.
+    /// can fail comes before `put`. As in Linux an unchanged inode joins no transaction.
     pub(super) fn note_written(
         &self,
         ctx: &OpContext,
@@ -187,7 +187,7 @@ impl Files {
         Ok(())
     }
 
-    /// Largest size of a file with this mapping. Without huge_file the count of its 512-byte
+    /// Largest size of a file with this mapping. Without `huge_file` the count of a file's 512-byte
     /// sectors, pointer arrays included, has 32 bits.
     pub(crate) fn size_limit(&self, map: InodeMap) -> u64 {
         let bits = self.volume.geometry().block_bits();
@@ -229,7 +229,8 @@ impl LockedFile<'_> {
     }
 
     /// Writes one piece at once, or part by part if its data fits but the worst case of its mapping
-    /// does not. Each part is written back before the next, and shows what it really needs.
+    /// does not. If a part does not fit, the parts before it are written back, which shows what
+    /// they really need.
     pub(super) fn write_piece_or_parts(&mut self, piece: Part<'_>) -> Result<()> {
         match self.write_piece(piece) {
             Err(Error::NoSpace) => {}
@@ -331,7 +332,7 @@ fn check_place(core: &InodeCore, offset: u64) -> Result<()> {
     if only_grows && offset != core.size { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// Fails if a write that must not be short is short.
+/// Fails with [`Error::NoSpace`] if a write that must not be short is short.
 fn all_or_none(done: usize, bytes: &[u8]) -> Result<()> {
     if done == bytes.len() { Ok(()) } else { Err(Error::NoSpace) }
 }

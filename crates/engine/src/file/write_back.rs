@@ -1,8 +1,8 @@
 //! Write-back: from dirty blocks to mapped blocks on the device.
 //!
 //! Runs go in ascending order of logical block, at most 2048 blocks at a time
-//! (docs/behaviour/block-allocation.md). Write-back happens on request: fsync, sync, close, or when
-//! dirty data passes its limit.
+//! (docs/behaviour/block-allocation.md). Write-back happens on request (fsync, sync, close, tick),
+//! or when dirty data passes its limit.
 
 use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use super::write::lower;
@@ -21,18 +21,18 @@ use blockyard_sync::{AtomicU64, Ordering};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Up to this many bytes are zeroed rather than kept as an unwritten extent of their own (Linux's
-/// `extent_max_zeroout_kb`).
+/// Remainders of up to this many bytes are zeroed rather than kept as unwritten extents of their
+/// own (Linux's `extent_max_zeroout_kb`).
 const ZEROED_BYTES_MAX: u32 = 32 << 10;
 
 /// Where the beginning of a run is written to.
 struct Target<'a> {
     piece: Range<u32>,
-    /// Its first block.
+    /// The piece's first block on the device.
     physical: u64,
-    /// How it will be mapped, if it is not mapped yet.
+    /// How the piece will be mapped, if it is not mapped yet.
     plan: Option<Plan<'a>>,
-    /// Mapped, but reads as zeroes.
+    /// Whether the piece is mapped, but reads as zeroes.
     unwritten: bool,
 }
 
@@ -125,8 +125,8 @@ impl Files {
         all.and(self.end_all_io(ctx))
     }
 
-    /// Files whose data became dirty at `seconds` or before, in that order. Does not include what
-    /// becomes dirty meanwhile.
+    /// Files whose data became dirty at `seconds` or before, in the order in which it did. Files
+    /// that become dirty meanwhile are not included.
     fn dirty_files(&self, seconds: i64) -> Vec<Arc<Inode>> {
         let is_due = |inode: &Arc<Inode>| inode.dirty_since.get().is_some_and(|(_, at)| at <= seconds);
         self.volume.inodes.table.dirty_files().filter(is_due).collect()
@@ -149,8 +149,8 @@ impl Files {
         Ok(())
     }
 
-    /// Where the beginning of a run is written to: where it is mapped (`here` is its lookup), or
-    /// blocks chosen now.
+    /// Where the beginning of a run is written to: the blocks to which it is mapped (`here` is its
+    /// lookup), or blocks chosen now.
     fn target(&self, ctx: &OpContext, inode: &Inode, here: &Lookup, run: Range<u32>) -> Result<Target<'_>> {
         if let Some(extent) = here.found {
             let piece = run.start..extent.end().min(run.end);
@@ -169,9 +169,10 @@ impl Files {
         Ok(Target { piece, physical, plan: Some(plan), unwritten: false })
     }
 
-    /// Maps a piece, whose data was written, by `plan`, or makes it written; `written` is what
-    /// became written with it. Returns whether it stays unwritten for now, which the last piece of
-    /// a write-back never does.
+    /// Maps a piece by `plan`, or without a plan makes it written. Its data is on the device.
+    /// `written` is the whole range that becomes written with the piece ([`Self::zero_around`]).
+    /// Returns whether the piece stays unwritten for now, which the last piece of a write-back
+    /// never does.
     fn map_written(
         &self,
         ctx: &OpContext,
@@ -195,8 +196,8 @@ impl Files {
             self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
         } else {
             self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| {
-                // Look for a neighbour that takes the blocks over before zeroing more than was
-                // asked for.
+                // If nothing was zeroed around the piece, a written neighbour may take its blocks
+                // over.
                 let may_move = !self.volume.delays_allocation() && written == *piece;
                 match (later, may_move) {
                     (true, _) => tree.separate(piece),
@@ -205,7 +206,7 @@ impl Files {
                 }
             })?;
         }
-        // Unconverted blocks read as zeroes after a crash: the size must not go beyond them.
+        // Unconverted blocks read as zeroes after a crash: the size on disk must not cover them.
         if !later {
             self.raise_disk_size(&mut core, piece.end);
         }
@@ -246,8 +247,8 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Writes back a file whose turn has come; it leaves the list of dirty files. If it cannot be
-    /// written, its next fsync reports that.
+    /// Writes back a file whose turn has come, and takes it off the list of dirty files. If the
+    /// file cannot be written, it stays on the list, and its next fsync reports that.
     pub(super) fn write_back_listed(&mut self, busy: Busy) -> Result<()> {
         let written = self.write_back_with(busy);
         if written.is_ok() {
@@ -260,8 +261,8 @@ impl LockedFile<'_> {
         written
     }
 
-    /// Writes back all files in order. This one too, whose content lock the caller holds; others
-    /// only if nobody uses them now. Their next sync reports their errors.
+    /// Writes back all files in order: this one, whose content lock the caller holds, and others if
+    /// nobody uses them now. Each file's next sync reports its errors.
     pub(super) fn write_back_beside(&mut self) -> Result<()> {
         for other in self.files.dirty_files(i64::MAX) {
             if Arc::ptr_eq(&other, self.inode) {
@@ -279,15 +280,15 @@ impl LockedFile<'_> {
         self.write_back_range(from..u32::MAX)
     }
 
-    /// Writes the dirty blocks of a range. If none are left, the size on disk becomes what users
-    /// see: no later write-back would raise it.
+    /// Writes the dirty blocks of a range. If the file then has no dirty blocks left, the size on
+    /// disk becomes the size that users see: no later write-back would raise it.
     pub(crate) fn write_back_range(&mut self, range: Range<u32>) -> Result<()> {
         let goes_in_part = {
             let dirty = &self.inode.waiting().dirty;
             dirty.first_in(range.clone()).is_some() && dirty.has_more_than(&range)
         };
         if goes_in_part {
-            // The blocks left over may end up between those that are mapped now.
+            // The blocks that stay dirty may later be mapped between those that are mapped now.
             self.reserve_for_change(0)?;
         }
         self.write_range(range, Busy::Await)?;
@@ -326,7 +327,7 @@ impl LockedFile<'_> {
                 };
                 let written = self.write_run(run);
                 if let Err(Error::NoSpace) = written {
-                    // Must precede the commit.
+                    // This must precede the commit.
                     self.end_io_beside()?;
                 }
                 written
@@ -349,9 +350,9 @@ impl LockedFile<'_> {
         result.and(converted)
     }
 
-    /// The dirty blocks to request after a failed request and a commit. A folio counts as busy by
-    /// the state before the last I/O that ends before the request: Linux maps what its walk has
-    /// found.
+    /// The dirty blocks to request after a failed request and a commit. The walk decides which
+    /// folios are busy. I/O that ends after the walk and before the request does not change that:
+    /// Linux maps what its walk has found.
     fn run_again(&mut self, search: &Search) -> Result<Option<Range<u32>>> {
         self.end_io_beside()?;
         self.files.writing.note_walks_again();
@@ -381,8 +382,8 @@ impl LockedFile<'_> {
     }
 
     /// Writes the beginning of a run: as much as is mapped, or can be mapped, in one piece. Returns
-    /// where it ends if it changed the mapping. As in Linux, pieces of a write-back that makes
-    /// several extents stay unwritten until all are mapped.
+    /// where the written piece ends if this changed the mapping. As in Linux, pieces of a
+    /// write-back that makes several extents stay unwritten until all are mapped.
     fn write_run(&mut self, run: Range<u32>) -> Result<Option<u32>> {
         let (here, logged) = {
             let core = self.inode.core();
@@ -431,7 +432,7 @@ impl LockedFile<'_> {
     }
 
     /// Discards preallocations if no data is to be allocated and nobody may write. As in Linux this
-    /// happens as soon as it is so, and applies to the file's own next tree block too.
+    /// happens at once: the file's own next tree block may already take the discarded clusters.
     fn discard_if_unneeded(&self) {
         if self.data.reserved_len() == 0 && !self.inode.opens.has_writer() {
             self.files.volume.space.discard_preallocations(self.ctx, self.inode);

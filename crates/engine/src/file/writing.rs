@@ -14,7 +14,8 @@ use std::ops::Range;
 pub(super) enum Busy {
     /// Waits for them.
     Await,
-    /// Leaves them for the next one, as Linux's flusher does when it makes room (observed on 6.18).
+    /// Leaves them for the next write-back, as Linux's flusher does when it makes room (observed on
+    /// 6.18).
     PassOver,
 }
 
@@ -22,7 +23,7 @@ pub(super) enum Busy {
 pub(super) struct Search {
     /// The blocks to look through.
     pub(super) range: Range<u32>,
-    /// The rest of a folio after the last request.
+    /// The rest of a folio after the last request, if any.
     pub(super) rest: Range<u32>,
     /// How to treat folios with I/O in progress.
     pub(super) busy: Busy,
@@ -41,7 +42,8 @@ pub(super) trait Writing: Send + Sync {
     /// The dirty blocks to request next, at most `most`.
     fn next_run(&self, file: &LockedFile<'_>, search: &Search) -> Option<Range<u32>>;
 
-    /// What to continue with, alone, after blocks up to `end` were allocated.
+    /// The blocks to which the next request is limited after blocks up to `end` were allocated;
+    /// empty if it is not limited.
     fn rest_of_request(&self, _file: &LockedFile<'_>, _end: u32) -> Range<u32> {
         0..0
     }
@@ -62,7 +64,7 @@ pub(super) trait Writing: Send + Sync {
         false
     }
 
-    /// Whether an observer reports when I/O ends.
+    /// Whether an observer reports the ends of I/O.
     fn is_told_of_io(&self) -> bool {
         false
     }
@@ -115,7 +117,8 @@ impl Writing for Whole {
 }
 
 impl Files {
-    /// Most blocks that write-back requests at once: one at write time, as in Linux.
+    /// Most blocks that write-back requests at once. Without delayed allocation it is one, as in
+    /// Linux.
     pub(super) fn run_max(&self) -> u32 {
         if self.volume.delays_allocation() { RUN_MAX } else { 1 }
     }

@@ -42,7 +42,7 @@ pub struct Attributes {
     pub device: Option<DeviceNumber>,
 }
 
-/// Which attributes to change; `None` keeps one.
+/// Which attributes to change. `None` keeps an attribute as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
     /// The low 12 bits of the mode.
@@ -56,10 +56,10 @@ pub struct SetAttributes {
     /// Time of the last change of content.
     pub modified: Option<Timestamp>,
     /// Time of the last change of the inode, for callers that keep times themselves, as a
-    /// write-back cache does. Otherwise it is now.
+    /// write-back cache does. `None` sets it to the present.
     pub changed: Option<Timestamp>,
-    /// The times are the present, as `utimes` without times sets them: allowed on append-only files
-    /// too.
+    /// Whether the times are the present, as `utimes` without times sets them. Append-only files
+    /// accept that too.
     pub times_are_now: bool,
 }
 
@@ -81,7 +81,7 @@ impl SetAttributes {
 pub enum AccessTimes {
     /// Never.
     Never,
-    /// If it is not later than the last change, or a day old, as with `relatime`.
+    /// If the access time is not later than the last change, or is a day old, as with `relatime`.
     #[default]
     Relative,
     /// At each read.
@@ -135,9 +135,9 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
 const OF_DIRECTORIES: InodeFlags =
     InodeFlags::DIRSYNC.union(InodeFlags::TOPDIR).union(InodeFlags::PROJINHERIT);
 
-/// Flags that Linux refuses to set (observed on 6.18), and flags for features that are not
-/// supported here (data of one file in the journal, names without case). The other flags belong to
-/// the file system and are ignored.
+/// Flags that Linux refuses to set (observed on 6.18), and flags that this version cannot set (data
+/// of one file in the journal, names without case). The other flags belong to the file system and
+/// are ignored.
 const NEVER_SET: InodeFlags = InodeFlags::IMAGIC
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::HUGE_FILE)
@@ -159,7 +159,7 @@ impl FileSystem {
     pub fn attributes(&self, inode: impl Into<InodeRef>) -> Result<Attributes> {
         let _operation = self.volume.watch();
         let inode = self.volume.inodes.inode(inode)?;
-        // Without the content lock, which write-back holds during device I/O.
+        // Not under the content lock: write-back holds it during device I/O.
         let delayed = inode.delayed_clusters()
             << (self.volume.geometry().cluster_ratio_bits() + self.volume.geometry().block_bits() - 9);
         let core = inode.core();
@@ -194,14 +194,16 @@ impl FileSystem {
         })
     }
 
-    /// Changes attributes and sets the change time. Changing the permissions also changes an access
-    /// control list: its owner, mask (or owning group) and others.
+    /// Changes attributes and sets the change time. Changing the permissions also changes the
+    /// access control list, if there is one: its entries for the owner, the mask (or owning group)
+    /// and others.
     ///
     /// # Errors
     /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for
-    /// immutable and append-only files. New permissions need space if the access control list lies
-    /// in a block that other inodes share, or in an inode of its own: [`Error::NoSpace`], and for
-    /// an inode [`Error::NoInodes`]. Also as [`FileSystem::attributes`].
+    /// immutable and append-only files; [`Error::ReadOnly`]. New permissions need space if the
+    /// access control list lies in a block that other inodes share, or in an inode of its own:
+    /// [`Error::NoSpace`], and for an inode [`Error::NoInodes`]. Also as
+    /// [`FileSystem::attributes`].
     pub fn set_attributes(
         &self,
         ctx: &OpContext,
@@ -216,8 +218,8 @@ impl FileSystem {
         let inode = self.volume.inodes.inode(inode)?;
         let _alone = inode.write();
         if let Some(permissions) = changes.permissions {
-            // In a separate transaction: the list and the mode bits that it shares agree after
-            // both.
+            // In a separate transaction, which also sets the mode bits that the list shares: list
+            // and mode agree after each of the two.
             self.xattrs.fit_access_list(ctx, &inode, permissions)?;
         }
         let handle = self.volume.begin(ctx, CREDITS)?;
@@ -248,8 +250,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// A time as inodes can store it. A time outside their range becomes the first or last second
-    /// of it, as on Linux.
+    /// A time in the range that inodes can store. A time outside this range becomes its first or
+    /// last second, as on Linux.
     fn storable(&self, time: Timestamp) -> Timestamp {
         let is_short = self.volume.geometry().inode_size() <= SHORT_INODE;
         let last = if is_short { Timestamp::SECONDS_MAX_SHORT } else { Timestamp::SECONDS_MAX };
@@ -293,7 +295,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error::NotSupported`] for an inode that is neither a file nor a directory (the kernel
     /// takes an immutable symbolic link for damaged), for flags of directories on files, and for
-    /// new flags that nobody may set. As [`FileSystem::attributes`].
+    /// new flags that nobody may set; [`Error::ReadOnly`]; as [`FileSystem::attributes`].
     pub fn set_flags(&self, ctx: &OpContext, inode: impl Into<InodeRef>, flags: u32) -> Result<()> {
         let _operation = self.volume.watch();
         let inode = self.volume.inodes.inode(inode)?;

@@ -1,5 +1,5 @@
-//! Unfinished business of operations: found in orphan records when an image is opened for writing,
-//! and finished; ended when it is closed.
+//! Finishes what operations left unfinished. When an image is opened for writing, that is what its
+//! orphan records name. When it is closed, it is what open references or errors held up.
 
 use super::FileSystem;
 use crate::inode::Inode;
@@ -87,8 +87,8 @@ impl Search<'_> {
 }
 
 impl FileSystem {
-    /// Finishes what was found: deletes inodes without links, and cuts files with links to their
-    /// size.
+    /// Finishes the orphans that were found: deletes inodes without links, and cuts files with
+    /// links to their size.
     pub(super) fn finish_orphans(&self, ctx: &OpContext, found: Vec<FoundOrphan>) -> Result<()> {
         for inode in found {
             if inode.core().links() == 0 {
@@ -120,8 +120,8 @@ impl FileSystem {
         self.files.locked(ctx, inode, &mut data).truncate_locked(size)
     }
 
-    /// Ends what operations left over. Deletes inodes without links that are still open (the
-    /// references end with the instance), and inodes whose deletion failed midway. Finishes
+    /// Finishes what operations left unfinished. Deletes inodes without links that are still open
+    /// (the references end with the instance), and inodes whose deletion failed midway. Finishes
     /// truncations.
     pub(super) fn end_references(&self, ctx: &OpContext) -> Result<()> {
         for inode in self.volume.inodes.table.all() {

@@ -4,8 +4,9 @@ use crate::{Fallocate, FileExtent, FileSystem, InodeRef, OpContext, Result, Seek
 
 impl FileSystem {
     /// Reads at byte `offset` into `buf`. Returns the number of bytes, which is less than asked
-    /// only at the end of the file. Does not wait for device writes of others: a read concurrent
-    /// with a write to the same bytes returns old bytes, new ones, or some of each, never others.
+    /// only at the end of the file. A read does not wait for device writes of others: if it is
+    /// concurrent with a write to the same bytes, it returns old bytes, new ones, or some of each,
+    /// never others.
     ///
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
@@ -41,9 +42,10 @@ impl FileSystem {
     /// is durable after [`FileSystem::fsync`] or [`FileSystem::sync`].
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: nothing has changed then, unless the data fits and its mapping does not,
-    /// or others take the space of a write in pieces meanwhile; [`Error::FileTooLarge`],
-    /// [`Error::NotPermitted`], [`Error::IsDirectory`], [`Error::ReadOnly`], and those of reading.
+    /// [`Error::NoSpace`], [`Error::FileTooLarge`], [`Error::NotPermitted`],
+    /// [`Error::IsDirectory`], [`Error::ReadOnly`], and those of reading. After [`Error::NoSpace`]
+    /// nothing has changed, with two exceptions: if the data fits but its mapping does not, or if
+    /// others take the space meanwhile, the beginning of a long write may have been written.
     pub fn write(
         &self,
         ctx: &OpContext,
@@ -55,7 +57,7 @@ impl FileSystem {
         self.files.write(ctx, inode.into(), offset, bytes)
     }
 
-    /// As [`FileSystem::write`], but if not everything fits, writes the beginning that does.
+    /// As [`FileSystem::write`], but if not all bytes fit, writes those at the beginning that do.
     /// Returns the number of bytes.
     ///
     /// # Errors
@@ -80,9 +82,9 @@ impl FileSystem {
         self.files.append(ctx, inode.into(), bytes)
     }
 
-    /// Writes at byte `offset` directly to the device. Returns the number of bytes, which is short
-    /// if space runs out. Offset and length are whole blocks. The mapping is durable only after
-    /// [`FileSystem::fsync`].
+    /// Writes at byte `offset` directly to the device. Returns the number of bytes, which is less
+    /// than asked if space runs out. Offset and length are whole blocks. The mapping is durable
+    /// only after [`FileSystem::fsync`].
     ///
     /// Files without extents, and files that log their data, are written as by
     /// [`FileSystem::write_some`].
@@ -113,8 +115,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty range or one that is not aligned where it must be;
-    /// [`Error::NotSupported`] for indirect-mapped files where unwritten extents are needed;
-    /// [`Error::NoSpace`]; as [`FileSystem::write`].
+    /// [`Error::NotSupported`] for anything but [`Fallocate::PunchHole`] in a file without extents,
+    /// and for moving more extents than the journal can take at once; as [`FileSystem::write`].
     pub fn fallocate(
         &self,
         ctx: &OpContext,
@@ -127,8 +129,8 @@ impl FileSystem {
         self.files.fallocate(ctx, inode.into(), what, offset, len)
     }
 
-    /// Where the bytes of a file lie, from byte `from` on, at most `most` pieces in ascending
-    /// order, without holes. Dirty data is shown at its old position, if it has one.
+    /// Where the bytes of a file lie from byte `from` on: at most `most` pieces in ascending order,
+    /// without holes. Dirty data is shown at its old position, if it has one.
     ///
     /// # Errors
     /// As [`FileSystem::read`].
@@ -137,9 +139,9 @@ impl FileSystem {
         self.files.extents(inode.into(), from, most)
     }
 
-    /// The first byte at or after `offset` that is data, or that is in a hole; `None` if there is
-    /// none before the end of the file. The end counts as a hole. Allocated blocks that were never
-    /// written are holes.
+    /// The first byte at or after `offset` that is data, or that is in a hole. `None` if no data
+    /// follows, or if `offset` is not inside the file. The end of the file counts as a hole.
+    /// Allocated blocks that were never written are holes.
     ///
     /// # Errors
     /// As [`FileSystem::read`].

@@ -4,7 +4,7 @@ use crate::{Error, FileSystem, InodeRef, OpContext, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl FileSystem {
-    /// Writes all dirty data and metadata, and waits until it is durable.
+    /// Writes all dirty data and metadata, and waits until both are durable.
     ///
     /// # Errors
     /// Errors of the device. [`Error::ReadOnly`] if the instance has failed.
@@ -21,9 +21,9 @@ impl FileSystem {
     /// Writes everything, marks the image clean and releases the device.
     ///
     /// # Errors
-    /// Errors of the device; [`Error::ReadOnly`] if the instance has failed. The image is then as
-    /// after a crash. Data that cannot be written is an error too, but then everything else is
-    /// written and the image is clean.
+    /// Errors of the device; [`Error::ReadOnly`] if the instance has failed. After these the image
+    /// is as after a crash. Data that cannot be written is an error too, but then everything else
+    /// is written and the image is clean.
     pub fn close(mut self, ctx: &OpContext) -> Result<()> {
         self.has_ended = true;
         self.end(ctx)
@@ -46,21 +46,21 @@ impl FileSystem {
     }
 
     /// Makes a file durable: its data and its inode, with all that changed in the file system
-    /// before the inode's last change. That includes its name if it is new. Other names and files
-    /// that changed since then may be lost in a crash, as on Linux; use [`FileSystem::sync`] for
-    /// them.
+    /// before the inode's last change. That includes the file's name if it is new. Other names and
+    /// files that changed since then may be lost in a crash, as on Linux; use [`FileSystem::sync`]
+    /// for them.
     ///
     /// # Errors
     /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; [`crate::Error::LostData`] once, if
-    /// data of this file could not be written since the last call. Never for lack of space: it was
-    /// reserved when the data was written.
+    /// data of this file could not be written since the last call. Lack of space is never the
+    /// reason: it was reserved when the data was written.
     pub fn fsync(&self, ctx: &OpContext, inode: impl Into<InodeRef>) -> Result<()> {
         let _operation = self.volume.watch();
         self.files.fsync(ctx, inode.into())
     }
 
-    /// As [`FileSystem::fsync`], without what is not needed to find the content again: times and
-    /// modes may be older.
+    /// As [`FileSystem::fsync`], without changes that are not needed to find the content again:
+    /// after a crash times and modes may be older.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`].
@@ -83,7 +83,7 @@ impl FileSystem {
     /// cannot be written does not keep the others back; its next fsync reports the error too.
     ///
     /// # Errors
-    /// The first one, as [`FileSystem::fsync`].
+    /// The first error, as [`FileSystem::fsync`].
     pub fn write_back_all(&self, ctx: &OpContext) -> Result<()> {
         let _operation = self.volume.watch();
         self.files.write_back_all(ctx)
@@ -91,11 +91,11 @@ impl FileSystem {
 
     /// Writes files back, in the order in which their data became dirty, until at most a quarter of
     /// [`OpenOptions::dirty_data_bytes`](crate::OpenOptions::dirty_data_bytes) is dirty. Skips
-    /// files that are being written. For a thread of the caller's, on a notice from
+    /// files that are in use. A thread of the caller can call this on a notice from
     /// [`OpenOptions::on_much_dirty_data`](crate::OpenOptions::on_much_dirty_data).
     ///
     /// # Errors
-    /// The device's, if too much stays dirty.
+    /// Errors of the device, if too much data stays dirty.
     pub fn write_back_excess(&self, ctx: &OpContext) -> Result<()> {
         let _operation = self.volume.watch();
         self.files.write_back_excess(ctx)
@@ -105,7 +105,7 @@ impl FileSystem {
     /// for [`OpenOptions::data_expires_seconds`](crate::OpenOptions::data_expires_seconds), and
     /// commits a transaction that is
     /// [`OpenOptions::commit_interval_seconds`](crate::OpenOptions::commit_interval_seconds) old.
-    /// Only the user calls it: an instance has no thread of its own.
+    /// The caller has to call it regularly: an instance has no thread of its own.
     ///
     /// # Errors
     /// As [`FileSystem::write_back_all`] and [`FileSystem::sync`].
@@ -143,10 +143,10 @@ impl FileSystem {
     }
 
     /// Tells the device to discard the free blocks in a range of bytes, in runs of at least
-    /// `at_least` bytes, as `fstrim` does (`FITRIM`). Returns the bytes of these runs; an image
-    /// file gets holes there. Blocks freed but not committed are left out; call
-    /// [`FileSystem::commit`] first to include them. Passes over a group in which nothing became
-    /// free since all of it was trimmed.
+    /// `at_least` bytes, as `fstrim` does (`FITRIM`). Returns the number of bytes in these runs. An
+    /// image file gets holes there. Blocks freed but not committed are left out; call
+    /// [`FileSystem::commit`] first to include them. A group in which nothing became free since all
+    /// of it was trimmed is passed over.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a range without a block of the file system, and for runs longer than
@@ -156,7 +156,7 @@ impl FileSystem {
         self.volume.trim(ctx, bytes, at_least)
     }
 
-    /// Transactions ended so far. With a journal, each was written to it.
+    /// Transactions ended so far. With a journal, each of them was written to the journal.
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.volume.commits()
@@ -164,7 +164,7 @@ impl FileSystem {
 }
 
 impl Drop for FileSystem {
-    /// Closes it if nobody has. The time is that of the last commit.
+    /// Closes the file system if nobody has. The time is that of the last commit.
     fn drop(&mut self) {
         if self.has_ended {
             return;

@@ -29,8 +29,8 @@ impl Instrumented<'_> {
     }
 
     /// Converts pieces whose I/O has ended by now, as
-    /// [`Instruments::io_ends`](crate::instruments::Instruments::io_ends) reports. Without it
-    /// nothing is left to convert.
+    /// [`Instruments::io_ends`](crate::instruments::Instruments::io_ends) reports. Without such
+    /// reports nothing is left to convert.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`].
@@ -39,7 +39,8 @@ impl Instrumented<'_> {
     }
 
     /// As [`FileSystem::commit`], but freed clusters wait for [`Self::release_frees`] or the next
-    /// commit. Follows a file system that continues while it writes its transaction.
+    /// commit. So a run can follow a file system whose operations continue while it writes a
+    /// transaction.
     ///
     /// # Errors
     /// As [`FileSystem::sync`].

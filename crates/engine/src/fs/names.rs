@@ -13,8 +13,8 @@ impl FileSystem {
         self.namespace.lookup(parent.into(), name)
     }
 
-    /// As [`FileSystem::lookup`], but returns the identity of the inode, which no later user of its
-    /// number has, and its type.
+    /// As [`FileSystem::lookup`], but returns the inode's type and its identity, which no later
+    /// inode with the same number has.
     ///
     /// # Errors
     /// As [`FileSystem::lookup`].
@@ -35,8 +35,8 @@ impl FileSystem {
     }
 
     /// Calls `visit` with the entries of a directory from the position `from` (0 is the start)
-    /// until it returns false. [`DirEntry::next`] is the position after an entry. `visit` must not
-    /// call the file system.
+    /// until `visit` returns false. [`DirEntry::next`] is the position after an entry. `visit` must
+    /// not call the file system.
     ///
     /// # Errors
     /// As [`FileSystem::lookup`].
@@ -67,8 +67,8 @@ impl FileSystem {
         self.namespace.create(ctx, parent.into(), name, new)
     }
 
-    /// As [`FileSystem::create`], but also opens the new inode, for writing if it is a regular
-    /// file, so nobody can delete it before its creator has it open. The reference ends with
+    /// As [`FileSystem::create`], but also opens the new inode, so nobody can delete it before its
+    /// creator has it open. A regular file is opened for writing. The reference ends with
     /// [`FileSystem::release_inode`].
     ///
     /// # Errors
@@ -104,7 +104,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one above 4,095 bytes or
-    /// a block, and as [`FileSystem::create`].
+    /// not smaller than a block, [`Error::Invalid`] for one with a NUL, and as
+    /// [`FileSystem::create`].
     pub fn symlink(
         &self,
         ctx: &OpContext,
@@ -135,8 +136,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::TooManyLinks`]; [`Error::NotPermitted`] for directories,
-    /// immutable and append-only files; [`Error::NotFound`] for an inode without a name; as
-    /// [`FileSystem::create`].
+    /// immutable and append-only files; [`Error::NotFound`] for an inode that has lost its last
+    /// name; [`Error::CrossDevice`]; as [`FileSystem::create`].
     pub fn link(
         &self,
         ctx: &OpContext,
@@ -148,8 +149,8 @@ impl FileSystem {
         self.namespace.link(ctx, inode.into(), parent.into(), name)
     }
 
-    /// Removes the name of anything but a directory. The inode is deleted with its last name and
-    /// reference.
+    /// Removes the name of anything but a directory. The inode is deleted when it has neither a
+    /// name nor an open reference.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], and as
@@ -168,7 +169,7 @@ impl FileSystem {
         self.namespace.rmdir(ctx, parent.into(), name)
     }
 
-    /// Renames `name` in `from` to `new_name` in `to`. Two names of one inode stay as they are.
+    /// Renames `name` in `from` to `new_name` in `to`. If both name one inode, nothing changes.
     ///
     /// A file that replaces another is written back first, so that after the usual write-and-rename
     /// a crash leaves either the old or the new content.
@@ -176,7 +177,8 @@ impl FileSystem {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Exists`] (no-replace), [`Error::NotEmpty`],
     /// [`Error::IsDirectory`], [`Error::NotDirectory`], [`Error::Invalid`] (a directory into
-    /// itself), [`Error::TooManyLinks`], and as [`FileSystem::create`]. Nothing has changed then.
+    /// itself), [`Error::TooManyLinks`], [`Error::CrossDevice`], and as [`FileSystem::create`].
+    /// Nothing has changed then.
     pub fn rename(
         &self,
         ctx: &OpContext,
@@ -197,8 +199,8 @@ impl FileSystem {
         self.namespace.read_link(inode.into())
     }
 
-    /// Adds an open reference: the inode's content stays until it is released, whatever happens to
-    /// its names.
+    /// Adds an open reference, for writing if `write`. The inode's content stays until the
+    /// reference is released, whatever happens to its names.
     ///
     /// # Errors
     /// As [`FileSystem::attributes`].
@@ -207,7 +209,7 @@ impl FileSystem {
         self.namespace.open_inode(inode.into(), write)
     }
 
-    /// Ends an open reference; `write` as when it was opened.
+    /// Ends an open reference. `write` must be as it was in [`FileSystem::open_inode`].
     ///
     /// # Errors
     /// [`Error::Invalid`] for an inode that is not open this way. Errors of deleting the inode, if

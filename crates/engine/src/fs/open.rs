@@ -17,7 +17,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::UnsupportedFeatures`] by name, [`Error::Corrupt`] with the location,
-    /// [`Error::Refused`] with the reason, [`Error::Device`]. Nothing has been written then.
+    /// [`Error::Refused`] with the reason, [`Error::DamagedLog`], [`Error::Orphan`],
+    /// [`Error::Device`]. A refused image is unchanged, except that its log may have been replayed.
     pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, ctx: &OpContext) -> Result<Self> {
         Self::open_volume(device, None, options, ctx)
     }
@@ -45,7 +46,7 @@ impl FileSystem {
         if volume.is_read_only() {
             return Ok(Self::over(volume));
         }
-        // Must be read before the first write.
+        // The orphan records must be read before the first write.
         let (orphans, found) = find_orphans(&volume, &Mapping::new(&volume))?;
         let mut volume = Arc::into_inner(volume).expect("the mapping that shared it is gone");
         volume.start_writing(ctx, orphans)?;

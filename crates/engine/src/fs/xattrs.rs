@@ -3,8 +3,8 @@
 use crate::{FileSystem, InodeRef, OpContext, Result, XattrMode};
 
 impl FileSystem {
-    /// The value of an attribute; `name` includes its prefix (`user.x`). Access control lists are
-    /// in their portable form.
+    /// The value of an attribute; `name` includes its prefix (`user.x`). An access control list has
+    /// the form of the system calls.
     ///
     /// # Errors
     /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, [`Error::Range`] for
@@ -23,13 +23,16 @@ impl FileSystem {
         self.xattrs.xattr_names(inode.into())
     }
 
-    /// Sets an attribute. An access control list also changes the permissions of the mode.
+    /// Sets an attribute. An access control list also changes the permissions of the mode, and is
+    /// set whatever `mode` says.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::AttributeRoom`] when it
-    /// fits neither into the inode nor into its block, [`Error::NoSpace`], [`Error::Range`] for a
-    /// value above 64 KiB or a name beyond 255 bytes, [`Error::NotPermitted`] for immutable files,
-    /// [`Error::NotSupported`] for unknown prefixes. Nothing has changed then.
+    /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::AttributeRoom`] when the
+    /// attribute fits neither into the inode nor into its block, [`Error::NoSpace`],
+    /// [`Error::Range`] for a value above 64 KiB or a name beyond 255 bytes,
+    /// [`Error::NotPermitted`] for immutable and append-only inodes, [`Error::NotSupported`] for
+    /// unknown prefixes. For an access control list also [`Error::Invalid`] if it is not whole, and
+    /// [`Error::Denied`] for a default list of anything but a directory. Nothing has changed then.
     pub fn set_xattr(
         &self,
         ctx: &OpContext,
@@ -45,7 +48,7 @@ impl FileSystem {
     /// Removes an attribute.
     ///
     /// # Errors
-    /// [`Error::NoAttribute`], and as [`FileSystem::set_xattr`].
+    /// [`Error::NoAttribute`], but not for access control lists; and as [`FileSystem::set_xattr`].
     pub fn remove_xattr(&self, ctx: &OpContext, inode: impl Into<InodeRef>, name: &[u8]) -> Result<()> {
         let _operation = self.volume.watch();
         self.xattrs.remove_xattr(ctx, inode.into(), name)

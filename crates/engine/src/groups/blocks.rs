@@ -85,8 +85,8 @@ impl Groups {
         })
     }
 
-    /// Writes out the block bitmap of a group that has none yet; the first inode used in a group
-    /// does that too. Returns whether it had none.
+    /// Writes out the block bitmap of a group that has none yet, as in Linux when an inode of the
+    /// group is allocated. Returns whether it had none.
     pub(crate) fn initialize_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> bool {
         let mut state = self.lock(group);
         let had_none = state.flags.contains(GroupFlags::BLOCK_UNINIT);
@@ -96,7 +96,7 @@ impl Groups {
         had_none
     }
 
-    /// Free clusters on disk, read without the group's lock: a hint for placement.
+    /// Free clusters on disk: a hint for placement, because they may change at once.
     pub(crate) fn free_clusters_hint(&self, group: GroupNr) -> u32 {
         self.lock(group).raw.free_clusters()
     }
@@ -123,7 +123,8 @@ impl Groups {
         Ok(())
     }
 
-    /// The group's lock with its bitmap in memory. Does not wait for a read if it is there already.
+    /// Locks a group with its bitmap in memory. A bitmap that is not there yet is read first,
+    /// without the lock.
     fn lock_pinned(&self, handle: &Handle<'_>, group: GroupNr) -> Result<MutexGuard<'_, GroupState>> {
         let state = self.lock(group);
         if let Some(bitmap) = &state.block_bitmap {
@@ -152,7 +153,7 @@ impl Groups {
         };
         let buffer = self.read_bitmap(group, &raw, BlockKind::BlockBitmap(group))?;
         let mut state = self.lock(group);
-        // Under the group's lock: a commit unpins only bitmaps that are in no transaction.
+        // Joins under the group's lock: a commit unpins only bitmaps that are in no transaction.
         handle.join(state.block_bitmap.get_or_insert(buffer));
         Ok(())
     }

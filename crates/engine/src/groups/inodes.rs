@@ -55,7 +55,10 @@ impl Groups {
         Ok(())
     }
 
-    /// Marks an inode, chosen elsewhere, as used. Zeroes its table block if it is the first in it.
+    /// Marks an inode, chosen elsewhere, as used. Zeroes the table blocks that begin to be used.
+    ///
+    /// # Errors
+    /// Corruption when it was marked already, or the group counts no free inode.
     pub(crate) fn mark_inode_used(&self, handle: &Handle<'_>, inode: InodeNr, directory: bool) -> Result<()> {
         let (group, index) = self.geometry().locate_inode(inode);
         self.pin_inode_bitmap(handle, group)?;
@@ -72,6 +75,9 @@ impl Groups {
     }
 
     /// Marks an inode as free.
+    ///
+    /// # Errors
+    /// Corruption when it was free already.
     pub(crate) fn mark_inode_free(&self, handle: &Handle<'_>, inode: InodeNr, directory: bool) -> Result<()> {
         let (group, index) = self.geometry().locate_inode(inode);
         self.pin_inode_bitmap(handle, group)?;
@@ -107,8 +113,8 @@ impl Groups {
         Some(RecentDeletion { deleted_at, dirty: buffer.is_dirty() })
     }
 
-    /// Whether the inode's table block was never used: its content is arbitrary and must not be
-    /// read.
+    /// The index in the group from which on inodes were never used. Table blocks that hold only
+    /// such inodes have arbitrary content and must not be read.
     pub(crate) fn never_used_from(&self, group: GroupNr) -> u32 {
         let state = self.lock(group);
         self.geometry().inodes_per_group() - self.unused(&state)

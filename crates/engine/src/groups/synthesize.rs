@@ -1,4 +1,4 @@
-//! The bitmap of a group that was never written: its metadata is used, all else is free.
+//! The block bitmap of a `BLOCK_UNINIT` group: the metadata in the group is used, all else is free.
 
 use super::Groups;
 use blockyard_disk::{BlockNr, GroupNr, bitmap};

@@ -55,7 +55,7 @@ impl DirtyFiles {
         &self.lists[usize_from_u64(order % u64_from_usize(LISTS))]
     }
 
-    /// Assigns the last position to a file without one.
+    /// Assigns the next position to a file without one.
     pub(super) fn add(&self, inode: &Inode, seconds: i64) {
         debug_assert!(inode.dirty_since.get().is_none(), "inode {} has a place", inode.number());
         let order = self.last.fetch_add(1, Ordering::Relaxed) + 1;

@@ -15,8 +15,8 @@ impl Inodes {
     /// An inode in use.
     ///
     /// # Errors
-    /// [`Error::StaleInode`] for a number that is out of range, free, or reserved without content,
-    /// and for one that another inode has than the one meant; corruption.
+    /// [`Error::StaleInode`] if the number is out of range, free, or reserved without content, or
+    /// if an inode other than the one meant has it; corruption, device.
     pub(crate) fn inode(&self, wanted: impl Into<InodeRef>) -> Result<Arc<Inode>> {
         let InodeRef { number, generation } = wanted.into();
         if number.raw() == 0 || number.raw() > self.sb.geometry().inodes_count() {
@@ -64,7 +64,8 @@ impl Inodes {
                 .map_err(|corruption| corruption.in_inode(number))?;
         }
         if found.map() == blockyard_disk::inode::InodeMap::Inline {
-            // As in Linux (observed on 6.18) such an inode cannot even be looked up.
+            // As in Linux (observed on 6.18), an inode whose inline data is damaged cannot even be
+            // looked up.
             tail_of(found.slot().attribute_area()).map_err(|kind| Corruption::new(kind).in_inode(number))?;
         }
         let core = InodeCore::new(
@@ -84,7 +85,8 @@ impl Inodes {
     /// table block.
     fn presume_changed(&self, inode: &Inode, buffer: &Buffer) {
         inode.written.store(self.flushes.ticket(), Ordering::Relaxed);
-        // The block first: if a commit takes it now, that commit has already ended its transaction.
+        // Ask the block first: if a commit takes it now, that commit has already ended its
+        // transaction.
         let changed_in = buffer.changed_in();
         let last = self.txns.last_to_change(changed_in);
         if !self.txns.is_durable(last) {

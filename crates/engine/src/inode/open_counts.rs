@@ -10,8 +10,8 @@ use blockyard_sync::{Atomic, AtomicInt, Backend, Native, Ordering};
 
 /// Open references of an inode.
 pub(crate) struct OpenCounts<B: Backend = Native> {
-    /// All of them. The release at the end of one pairs with the acquire of the deletion: what was
-    /// done through it came before.
+    /// All of them. The release at the end of a reference pairs with the acquire of the deletion:
+    /// what was done through the reference came before.
     all: B::AtomicU32,
     /// Those that may write.
     writers: B::AtomicU32,
@@ -57,7 +57,7 @@ impl<B: Backend> OpenCounts<B> {
         self.writers.load(Ordering::Acquire) > 0
     }
 
-    /// All references end with the instance.
+    /// Ends all references at once.
     pub(crate) fn end_all(&self) {
         self.all.store(0, Ordering::Release);
     }
@@ -170,7 +170,8 @@ mod tests {
         });
     }
 
-    /// An inode that is opened before it has a name, and gets one or not.
+    /// An inode that is open from the start loses its only name: it stays until the reference ends,
+    /// and is deleted once.
     #[test]
     fn a_reference_from_the_start_keeps_what_has_no_name() {
         explore(|| {

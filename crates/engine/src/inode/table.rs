@@ -65,7 +65,7 @@ impl InodeTable {
     }
 
     /// The inode; `load` makes it if it is not in memory. `load` runs without a lock and may run
-    /// twice.
+    /// more than once.
     pub(crate) fn get(&self, number: InodeNr, load: impl Fn() -> Result<Inode>) -> Result<Arc<Inode>> {
         loop {
             let removals = {
@@ -123,8 +123,8 @@ impl InodeTable {
         }
     }
 
-    /// Notes that the file was written back among all others: it loses its position. The caller
-    /// holds its content lock.
+    /// Notes that the file was written back in its turn: it loses its position. The caller holds
+    /// its content lock.
     pub(crate) fn note_clean_data(&self, inode: &Inode) {
         self.dirty_files.remove(inode);
     }

@@ -13,8 +13,8 @@ pub struct IoEnd {
     pub inode: InodeNr,
     /// Its logical blocks.
     pub blocks: Range<u32>,
-    /// The slot that converts it. What the conversion takes and frees affects how far this slot's
-    /// counters lag.
+    /// The CPU slot that converts it. What the conversion takes and frees affects how far this
+    /// slot's counters lag.
     pub cpu: CpuSlot,
 }
 
@@ -35,7 +35,8 @@ pub trait IoEndSource: Send + Sync {
     /// follow transactions.
     fn committed(&self) {}
 
-    /// A write-back that found no space looks again for what to write, as with [`Self::committed`].
+    /// A write-back that found no space looks again for what to write. For observers that follow
+    /// transactions.
     fn walks_again(&self) {}
 }
 

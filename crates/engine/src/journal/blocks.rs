@@ -17,9 +17,9 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// As Linux sets them at each read-write mount, and REVOKE from the start: otherwise a crash
-    /// before the next superblock write would leave revoke records in a log that does not announce
-    /// them.
+    /// The features that Linux sets at each read-write mount, and REVOKE from the start: otherwise
+    /// a crash before the next superblock write would leave revoke records in a log that does not
+    /// announce them.
     fn features(self) -> JournalFeatures {
         let mut incompat = JournalIncompat::REVOKE;
         incompat.set(JournalIncompat::BIT64, self.is_64bit);
@@ -58,7 +58,7 @@ impl LogBlocks {
         Self { is_external, device: external.unwrap_or(home), place, ring, features, format, block_size }
     }
 
-    /// Whether its blocks carry checksums.
+    /// Whether the log's blocks carry checksums.
     pub(super) fn has_checksums(&self) -> bool {
         self.format.has_block_checksums()
     }

@@ -138,7 +138,8 @@ impl<B: Backend> Committed<B> {
         self.images.read().get(&block).copied()
     }
 
-    /// Reads the committed image of a block. False if that is the one at home.
+    /// Reads the committed image of a block from the log. False if the block at home is that image;
+    /// `bytes` then hold nothing of use.
     fn read_newest(&self, block: BlockNr, bytes: &mut [u8]) -> Result<bool> {
         while let Some(image) = self.find(block) {
             let read = self.read(&[(block, image)], bytes);

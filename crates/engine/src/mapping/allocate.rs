@@ -1,4 +1,4 @@
-//! Chooses blocks for a hole: goals, implied clusters, the request, and mapping the result.
+//! Chooses blocks for a hole, by goals, implied clusters and requests, and maps them.
 
 use crate::extents::{Extent, Lookup, UNWRITTEN_MAX, WRITTEN_MAX};
 use crate::inode::{Inode, InodeCore};
@@ -18,15 +18,15 @@ use blockyard_disk::{BlockNr, LogicalBlock};
 /// How blocks are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct How {
-    /// The extent reads as zeroes until it is converted.
+    /// Whether the extent reads as zeroes until it is converted.
     pub(crate) unwritten: bool,
     /// Whose clusters to take when space is short.
     pub(crate) pool: Pool,
-    /// Exactly the requested length.
+    /// Whether to take exactly the requested length.
     pub(crate) exact: bool,
 }
 
-/// Blocks chosen for a hole; nothing is changed on disk yet. Dropping it releases the claim.
+/// Blocks chosen for a hole; nothing is changed on disk yet. Dropping the plan releases its claims.
 #[must_use = "a plan that is dropped is given up"]
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
@@ -34,9 +34,9 @@ pub(crate) struct Plan<'a> {
     pub(crate) extent: Extent,
     /// The claim for it; `None` if the file already owns the cluster.
     claim: Option<Claim<'a>>,
-    /// Claims for the missing indirect blocks above it, from the top.
+    /// Claims for the missing indirect blocks above the extent, from the top.
     branch: Vec<Claim<'a>>,
-    /// Whether it stays an entry of its own, to be converted later.
+    /// Whether the extent stays an entry of its own, to be converted later.
     pub(crate) apart: bool,
 }
 
@@ -102,8 +102,9 @@ impl Mapping {
         Ok(Plan { extent, claim: Some(claim), branch, apart: false })
     }
 
-    /// Claims the missing indirect blocks above a block. This precedes the data, so that reading a
-    /// file that was written in order meets them on the way. Each is the goal of the next.
+    /// Claims the missing indirect blocks above a block. They are claimed before the data, so that
+    /// reading a file that was written in order meets them on the way. Each is the goal of the
+    /// next.
     fn plan_branch(
         &self,
         ctx: &OpContext,
@@ -165,7 +166,8 @@ impl Mapping {
         first_goal(&self.volume.options().policy, self.volume.geometry(), &block)
     }
 
-    /// Takes and maps what was planned. On an error nothing is mapped and the claim is released.
+    /// Takes and maps what was planned. If it cannot be mapped, the claim is released or, by
+    /// [`FailedClaim::Freed`], taken and freed.
     pub(crate) fn apply_plan(
         &self,
         ctx: &OpContext,

@@ -48,16 +48,16 @@ struct Missing {
     hole: u64,
     /// Number of missing levels of indirect blocks.
     levels: usize,
-    /// The block nearest to the first missing one: that of the nearest pointer before its own, else
-    /// the block of its array.
+    /// The block nearest to the first missing one: the target of the nearest pointer before it in
+    /// its array, else the block that holds that array.
     near: Option<BlockNr>,
 }
 
 /// Blocks to map in one array.
 pub(super) struct Run<'a> {
     pub(super) extent: Extent,
-    /// Claims for the missing indirect blocks above them, from the top. Those not claimed here are
-    /// claimed on the way.
+    /// Claims for the missing indirect blocks above them, from the top. Blocks without a claim here
+    /// are claimed when they are made.
     pub(super) branch: Vec<Claim<'a>>,
 }
 
@@ -237,7 +237,7 @@ impl Mapping {
     }
 
     /// Loads the bitmaps for freeing the end of a range: at most [`REMOVAL_MAX`] blocks of it.
-    /// Returns where that part starts, or `None` if nothing is mapped.
+    /// Returns where that part starts, or `None` if nothing is left to free.
     pub(crate) fn reserve_indirect_removal(
         &self,
         handle: &Handle<'_>,
@@ -336,7 +336,7 @@ impl Mapping {
     }
 
     /// Clears the part of `range` below an indirect block. If nothing is left in the block, frees
-    /// it and returns that. The recursion is at most `levels` deep, so at most 3.
+    /// it and returns true. The recursion is at most `levels` deep, so at most 3.
     #[expect(clippy::too_many_arguments, reason = "the state of one walk; a struct would only rename it")]
     fn clear_subtree(
         &self,
@@ -412,8 +412,9 @@ const fn border(logical: u32) -> Extent {
     Extent { logical, len: 1, physical: 0, unwritten: false }
 }
 
-/// The number of indirect blocks, existing ones included, over every pointer array that holds a
-/// block of `new` and in which nothing was reserved yet.
+/// The number of indirect blocks on the paths to the pointer arrays of the blocks `new`, existing
+/// ones included and shared ones once for each array. Leaves out arrays for which something is
+/// reserved already.
 pub(crate) fn blocks_for_arrays(block_bits: u32, data: &FileData, new: &[Range<u32>]) -> u64 {
     let mut last = 0..0;
     let mut wanted = 0;

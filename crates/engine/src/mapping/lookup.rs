@@ -15,11 +15,11 @@ use std::ops::Range;
 /// What is at a logical block, and for how many blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapped {
-    /// Blocks that this covers, at least 1.
+    /// Number of blocks that this covers, at least 1.
     pub(crate) len: u32,
-    /// The first one's position; `None` is a hole.
+    /// The position of the first block; `None` is a hole.
     pub(crate) physical: Option<u64>,
-    /// Allocated but reads as zeroes.
+    /// Whether the blocks are allocated but read as zeroes.
     pub(crate) unwritten: bool,
 }
 
@@ -80,8 +80,8 @@ impl Mapping {
             {
                 self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_and_convert(extent))
             }
-            // To be converted when all of the write-back is mapped. Until then Linux does not join
-            // it to anything.
+            // This extent is converted when all of the write-back is mapped. Until then Linux does
+            // not join it to anything.
             InodeMap::Extents if handle.is_write_back() && extent.unwritten => {
                 self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_separately(extent))
             }
@@ -93,7 +93,8 @@ impl Mapping {
         }
     }
 
-    /// Unmaps a range, calling `freed` with each piece from the right.
+    /// Unmaps a range. Records each piece in `gone`, from right to left. Blocks of an extent tree
+    /// that become empty are recorded there too; indirect blocks are freed at once.
     pub(crate) fn remove_mapping(
         &self,
         ctx: &OpContext,

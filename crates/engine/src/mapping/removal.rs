@@ -21,7 +21,8 @@ pub(crate) enum Gone {
     Node(BlockNr),
 }
 
-/// The first cluster of a piece that begins in its middle, if nothing maps it any more.
+/// The first cluster of a piece that begins in the middle of that cluster, if nothing maps the
+/// cluster any more.
 struct FirstCluster {
     logical: u32,
     place: BlockNr,

@@ -1,4 +1,5 @@
-//! The tree blocks of one inode: from the cache, the transaction and the allocator.
+//! The tree blocks of one inode: read through the cache, changed in the transaction, taken from the
+//! allocator.
 
 use super::removal::Gone;
 use crate::cache::{BlockKind, Buffer};
@@ -21,7 +22,7 @@ pub(crate) struct ExtentStore<'a> {
     /// What a change needs; `None` for lookups.
     change: Option<(&'a OpContext, &'a Handle<'a>)>,
     clusters: Cell<i64>,
-    /// Where freed blocks are recorded, for the caller to free.
+    /// Where freed blocks are recorded, for the caller to free; `None` frees them at once.
     gone: Option<&'a RefCell<Vec<Gone>>>,
 }
 

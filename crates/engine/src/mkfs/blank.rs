@@ -94,7 +94,7 @@ impl Blank {
     /// Takes the blocks and inodes that the content needs.
     ///
     /// # Errors
-    /// [`Error::Size`] when there are fewer inodes.
+    /// [`Error::Size`] when there are too few inodes.
     ///
     /// # Panics
     /// When a block of the content is not free.
@@ -160,14 +160,15 @@ impl Filled {
         self.layout.inode_table(group)
     }
 
-    /// The inodes before the content's, as in a new file system.
+    /// The inode table up to the content's first inode, as in a new file system.
     #[must_use]
     pub fn own_inodes(&self) -> Vec<u8> {
         inodes::table(&self.layout, &self.options, &self.checksums)
     }
 
-    /// Clears the device: blocks not written afterwards are holes. Call this before anything else
-    /// is written.
+    /// Clears the device: blocks not written afterwards are holes. With [`Options::no_discard`],
+    /// only old signatures are cleared, and tables and journal if the options request that. Call
+    /// this before anything else is written.
     ///
     /// # Errors
     /// Errors of the device.

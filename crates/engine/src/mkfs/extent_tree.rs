@@ -5,8 +5,8 @@
 //! of a level but the last hold one entry less than they could.
 //!
 //! Invariants: level 0 holds the extents; each higher level has one entry per node below. The root
-//! in the inode holds the highest level that fits four entries. Depth is at most 3: 27,000 extents
-//! do not exceed that even in 1 KiB blocks.
+//! in the inode holds the highest level that fits four entries. Depth is at most 3: with 1 KiB
+//! blocks, depth 2 already holds 27,000 extents.
 
 use blockyard_disk::checksum::{seal_extent_block, verify_extent_block};
 use blockyard_disk::extent::{
@@ -20,11 +20,11 @@ use zerocopy::little_endian::U16;
 /// Consecutive blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The first block of the file.
+    /// First block of the run in the file.
     pub logical: u64,
     /// First block of the run on the device.
     pub physical: u64,
-    /// Blocks, at most 32768.
+    /// Number of blocks, at most 32768.
     pub len: u64,
 }
 
@@ -43,14 +43,14 @@ fn capacity(block_size: u64) -> usize {
     usize::from(block_capacity(usize_from_u64(block_size)))
 }
 
-/// Nodes that hold this many entries.
+/// Number of nodes that hold this many entries.
 fn nodes_for(entries: usize, capacity: usize) -> usize {
     1 + entries.saturating_sub(capacity).div_ceil(capacity - 1)
 }
 
 impl ExtentTree {
-    /// A tree of these extents whose nodes lie in `nodes`; there must be [`Self::nodes_for`] this
-    /// many extents.
+    /// A tree of these extents whose nodes lie in the blocks `nodes`: as many as
+    /// [`Self::nodes_for`] says.
     ///
     /// # Panics
     /// When there are fewer or more.
@@ -66,7 +66,7 @@ impl ExtentTree {
         tree
     }
 
-    /// Nodes that this many extents need besides the inode.
+    /// Number of nodes that this many extents need besides the inode.
     #[must_use]
     pub fn nodes_for(extents: usize, block_size: u64) -> usize {
         let (mut entries, mut nodes) = (extents, 0);
@@ -114,7 +114,8 @@ impl ExtentTree {
         bytes
     }
 
-    /// The node blocks with their content; `seed` is that of the owner's checksums.
+    /// The node blocks with their content; `seed` is that of the owner's checksums, `None` without
+    /// metadata_csum.
     #[must_use]
     pub fn blocks(&self, block_size: u64, seed: Option<u32>) -> Vec<(u64, Vec<u8>)> {
         let capacity = capacity(block_size);

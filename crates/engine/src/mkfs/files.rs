@@ -53,7 +53,7 @@ impl Allocator<'_> {
         if self.extents { self.extent_file(len, goal) } else { self.block_file(len, goal) }
     }
 
-    /// Takes one block (its cluster) at or after `goal`, else before it.
+    /// Takes the first free cluster at or after `goal`, else before it. Returns its first block.
     pub(super) fn block(&mut self, goal: u64) -> Result<u64> {
         let goal = goal - goal % self.step;
         let start = self
@@ -108,7 +108,7 @@ impl Allocator<'_> {
     }
 }
 
-/// Appends a run, cut into extents and joined to the last one if it continues it.
+/// Appends a run, cut into extents. If it continues the last extent, that one is filled first.
 fn push_extents(runs: &mut Vec<Run>, mut run: Run) {
     let longest = u64::from(WRITTEN_LEN_MAX);
     if let Some(last) = runs.last_mut()
@@ -195,7 +195,7 @@ impl BlockMap<'_, '_> {
         Ok((block, self.indirect.len() - 1))
     }
 
-    /// The indirect block with this number, which is among the last few.
+    /// The index of the indirect block with this number, which is among the last few.
     fn node_at(&self, block: u32) -> usize {
         self.indirect
             .iter()

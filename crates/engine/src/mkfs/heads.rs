@@ -28,7 +28,7 @@ pub(super) struct Heads {
     reserved_gdt_field: u64,
     descs_per_block: u64,
     groups: u32,
-    /// Block 0 of group 0 is the boot block although the group begins there.
+    /// Whether group 0 begins with the boot block, so that the superblock is in block 1.
     super_at_one: bool,
 }
 
@@ -117,19 +117,20 @@ impl Heads {
         (0..self.groups).map(GroupNr::new).filter(|group| self.has_backup(*group))
     }
 
-    /// The block of a group's superblock copy.
+    /// The block of a group's superblock copy; `None` if the group has none.
     pub(super) fn superblock(&self, geometry: &Geometry, group: GroupNr) -> Option<u64> {
         let at = geometry.group_first_block(group).raw() + u64::from(group.raw() == 0 && self.super_at_one);
         self.has_backup(group).then_some(at)
     }
 
-    /// The first block of the classic descriptor table of a group with a superblock copy.
+    /// The first block of the classic descriptor table of a group; `None` without a superblock
+    /// copy.
     pub(super) fn classic_table(&self, geometry: &Geometry, group: GroupNr) -> Option<u64> {
         self.superblock(geometry, group).map(|at| at + 1)
     }
 
     /// The one descriptor block that a group keeps for its meta group, and that block's number in
-    /// the table.
+    /// the table; `None` if it keeps none.
     pub(super) fn meta_desc(&self, geometry: &Geometry, group: GroupNr) -> Option<(u64, u64)> {
         let number = u64_from_u32(group.raw()) / self.descs_per_block;
         let inside = u64_from_u32(group.raw()) % self.descs_per_block;
@@ -160,7 +161,7 @@ impl BackupRule {
         if params.features.contains(SPARSE_SUPER2) {
             match (params.backup_superblocks, groups) {
                 (0, _) | (_, 1) => Self::Named([0, 0]),
-                // A single one is the second.
+                // A single backup stands in the second field.
                 (1, _) | (_, 2) => Self::Named([0, 1]),
                 _ => Self::Named([1, groups - 1]),
             }

@@ -2,7 +2,7 @@
 //! flush.
 //!
 //! The device is cleared first (its storage given back), so unused blocks are holes. All-zero
-//! blocks are then not written.
+//! blocks are then not written. With `no_discard` neither holds.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::checksum::Checksums;
@@ -146,7 +146,7 @@ impl<'a> Writer<'a> {
         pieces
     }
 
-    /// The content of a file, which fills its blocks.
+    /// Adds the content of a file, which fills its blocks.
     fn content_of(&self, file: &FileBlocks, bytes: Vec<u8>, pieces: &mut Vec<(u64, Piece)>) {
         let block = usize_from_u64(self.layout.params.block_size());
         for run in &file.runs {
@@ -179,7 +179,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The used part of the inode tables, group by group.
+    /// Adds the used part of the inode tables, group by group.
     fn inode_pieces(&self, pieces: &mut Vec<(u64, Piece)>) {
         let layout = self.layout;
         let table = inodes::table(layout, self.options, &self.checksums);

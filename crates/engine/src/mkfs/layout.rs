@@ -113,7 +113,7 @@ impl Layout {
         reserved::count(self.files.orphan.is_some())
     }
 
-    /// Inodes in use: those above, and the content's behind them.
+    /// Inodes in use: [`Self::own_inodes`], and the content's behind them.
     pub(super) fn used_inodes(&self) -> u32 {
         self.own_inodes() + self.content.inodes
     }
@@ -191,7 +191,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Takes their blocks, in the order of the fields.
+    /// Takes the blocks of these files, in the order of the fields.
     fn place(
         options: &Options,
         params: &Params,
@@ -267,7 +267,7 @@ const fn resize_goal(params: &Params, geometry: &Geometry, heads: &Heads) -> u64
 }
 
 /// Checks that a journal of a given size takes at most half of what the heads leave; without flex
-/// groups, of what bitmaps and tables leave too.
+/// groups, half of what heads, bitmaps and tables leave.
 fn check_journal_room(params: &Params, geometry: &Geometry, heads: &Heads) -> Result<()> {
     let Some(JournalSize { total, .. }) = params.journal else { return Ok(()) };
     let tables = if params.features.contains(FLEX_BG) { 0 } else { 2 + geometry.inode_table_blocks() };
@@ -295,7 +295,7 @@ fn journal_goal(options: &Options, params: &Params, geometry: &Geometry, space: 
     }
 }
 
-/// In the middle of the device, where most is free nearby.
+/// The first block of the group with most free blocks near the middle of the device.
 fn middle_goal(params: &Params, geometry: &Geometry, space: &Space) -> u64 {
     let groups = geometry.groups();
     let middle_block = (geometry.blocks_count().raw() - params.first_block) / 2;

@@ -42,14 +42,15 @@ pub enum UuidChoice {
     Given([u8; 16]),
 }
 
-/// All parameters of one file system to be made.
+/// All parameters of one file system to be made. An unset one takes mke2fs's default for the
+/// profile and the size.
 ///
 /// The default is ext4 in one of its size classes, deterministic: seed 0, time 0.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `-t`: whose defaults to start from.
     pub profile: Profile,
-    /// `-T`: usage types, later ones win; empty: by size.
+    /// `-T`: usage types; later ones win. If empty, the size decides.
     pub usage: Vec<Usage>,
     /// Size of the file system; `None`: the whole device.
     pub size: Option<Amount>,
@@ -75,7 +76,7 @@ pub struct Options {
     pub revision: Option<u32>,
     /// `-e`: what a mount does on errors; default continue.
     pub errors: Option<ErrorPolicy>,
-    /// `-U`.
+    /// `-U`: where the UUID comes from.
     pub uuid: UuidChoice,
     /// `-E hash_seed=`: seed of the directory hashes; `None`: drawn from [`Options::seed`].
     pub hash_seed: Option<[u8; 16]>,
@@ -108,7 +109,7 @@ pub struct Options {
     /// `-E nodiscard`: do not clear the device first. All but the metadata then keeps its old
     /// content.
     pub no_discard: bool,
-    /// `-E mmp_update_interval=`: seconds between MMP writes.
+    /// `-E mmp_update_interval=`: seconds between MMP writes, at most 300; default 5.
     pub mmp_update_interval: Option<u32>,
     /// `-E orphan_file_size=`: size of the orphan file.
     pub orphan_file_size: Option<Amount>,

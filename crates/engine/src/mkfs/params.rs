@@ -48,7 +48,7 @@ pub(super) struct Params {
     pub(super) reserved_gdt: Option<u64>,
     /// Journal blocks, the fast-commit area included; `None`: no journal.
     pub(super) journal: Option<JournalSize>,
-    /// Blocks of the orphan file.
+    /// Blocks of the orphan file; `None`: no orphan file.
     pub(super) orphan_blocks: Option<u64>,
     pub(super) revision: u32,
     /// Number of groups with backups under sparse_super2.
@@ -148,7 +148,7 @@ impl Params {
                 ));
             }
             Some(ratio) => u64::from(ratio),
-            // A default never asks for more inodes than there are blocks for files.
+            // A default never asks for more inodes than there are clusters.
             None => {
                 let cluster_size = self.block_size() << self.cluster_ratio_bits;
                 u64::from(defaults.bytes_per_inode.unwrap_or(DEFAULTS.1)).max(cluster_size)
@@ -184,8 +184,8 @@ impl Params {
                 format!("{wanted} blocks are not more than the file system's {}; ask for more", self.blocks),
             ));
         }
-        // Counted in full bitmaps of blocks, even if groups are longer (clusters) or shorter (large
-        // blocks).
+        // mke2fs counts groups of as many blocks as a bitmap has bits, even if groups are longer
+        // (clusters) or shorter (large blocks).
         let per_group = options.blocks_per_group.map_or(self.block_size() * 8, u64::from);
         let desc_blocks = |blocks: u64| blocks.div_ceil(per_group).div_ceil(self.descs_per_block());
         let reserved = (desc_blocks(wanted) - desc_blocks(self.blocks_asked)).min(self.block_size() / 4);
@@ -381,7 +381,8 @@ fn cluster_ratio_bits(options: &Options, features: &FeatureSet, block_size: u32)
     Ok(size.trailing_zeros() - block_size.trailing_zeros())
 }
 
-/// Sets 64-bit block numbers if they are needed. Clears the resize inode if it cannot reach.
+/// Refuses a number of blocks that the features or the format cannot count. Clears resize_inode
+/// above 2^32 - 1 blocks, because the resize inode cannot name them.
 fn check_block_count(features: &mut FeatureSet, blocks: u64, block_size: u32) -> Result<()> {
     if blocks == 0 {
         return Err(Error::Size("0 blocks are too few for a file system; ask for more".to_owned()));

@@ -34,11 +34,11 @@ pub enum Usage {
     Huge,
     /// One inode per 4 KiB.
     News,
-    /// One inode per 1 MiB.
+    /// 4 KiB blocks, one inode per 1 MiB.
     Largefile,
-    /// One inode per 4 MiB.
+    /// 4 KiB blocks, one inode per 4 MiB.
     Largefile4,
-    /// 128-byte inodes.
+    /// 4 KiB blocks, 128-byte inodes.
     Hurd,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Overrides {
     pub(super) inode_size: Option<u32>,
 }
 
-/// What every profile starts from.
+/// What every profile starts from: block size, bytes per inode and inode size.
 pub(super) const DEFAULTS: (u32, u32, u32) = (4096, 16384, 256);
 
 const MIB: u64 = 1 << 20;
@@ -67,7 +67,7 @@ impl Profile {
         }
     }
 
-    /// The profile with this name.
+    /// The profile with this name; `None` for an unknown one.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         [Self::Ext2, Self::Ext3, Self::Ext4].into_iter().find(|profile| profile.name() == name)
@@ -116,7 +116,7 @@ const USAGES: &[(&str, Usage)] = &[
 ];
 
 impl Usage {
-    /// The usage type with this name (`-T`).
+    /// The usage type with this name (`-T`); `None` for an unknown one.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         USAGES.iter().find(|(known, _)| *known == name).map(|(_, usage)| *usage)

@@ -6,7 +6,7 @@ use super::params::Params;
 
 /// lost+found: the first inode that is not reserved.
 pub(super) const LOST_FOUND: InodeNr = InodeNr::new(11);
-/// The orphan file follows it.
+/// The orphan file, which follows lost+found.
 pub(super) const ORPHAN_FILE: InodeNr = InodeNr::new(12);
 
 /// Bytes beyond 128 that inodes reserve.
@@ -18,7 +18,7 @@ pub(super) fn count(with_orphan_file: bool) -> u32 {
     LOST_FOUND.raw() + u32::from(with_orphan_file)
 }
 
-/// Size in bytes of the resize inode: all that a double-indirect block can map.
+/// Size in bytes of the resize inode: all that direct, indirect and double-indirect blocks can map.
 pub(super) const fn resize_size(params: &Params) -> u64 {
     let fan_out = params.block_size() / 4;
     (12 + fan_out + fan_out * fan_out) << params.block_bits

@@ -1,9 +1,10 @@
 //! The shape of the file system: the number and size of its groups, and their inodes and descriptor
 //! blocks.
 //!
-//! Pure. The wanted inodes are spread over the groups: in each a whole number of table blocks, and
-//! a multiple of eight. If a group's bitmap cannot hold its share, groups are made smaller by eight
-//! blocks at a time. A last group too short for its own metadata and 50 blocks is dropped.
+//! Pure. The wanted inodes are spread over the groups. Each group gets whole table blocks, and a
+//! number of inodes that is a multiple of eight. If a group's bitmap cannot hold its share, groups
+//! are made smaller, eight blocks at a time. A last group too short for its own metadata and 50
+//! blocks is dropped.
 
 use blockyard_disk::num::u32_from_u64;
 use blockyard_disk::{BlockCount, BlockNr, Geometry, geometry::GeometryFields};
@@ -26,8 +27,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Finds the shape. If the descriptors would fill their groups, may add meta_bg to the features
-    /// and remove resize_inode.
+    /// Finds the shape. If descriptors and their reserve need more than three quarters of a group,
+    /// adds meta_bg to the features and removes resize_inode.
     pub(super) fn find(params: &mut Params) -> Result<Self> {
         let reserved_at_first = percent_of(params.blocks_asked, params.reserved_percent);
         let mut reserved_blocks = reserved_at_first;

@@ -2,8 +2,8 @@
 //! managers.
 //!
 //! Looks only for well-known magic numbers at fixed positions. A device without any may still hold
-//! data. An ext file system is also known by the first backup of its superblock: a repair can save
-//! one whose first superblock is damaged, if nothing overwrites it.
+//! data. An ext file system is also recognised by the first backup of its superblock: a repair can
+//! save a file system whose first superblock is damaged, if nothing overwrites it.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};

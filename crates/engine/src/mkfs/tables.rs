@@ -61,7 +61,7 @@ struct Placer<'a> {
 struct Item {
     /// Blocks per group.
     len: u64,
-    /// End of the previous group's in the same flex group, or the goal for the first group's.
+    /// End of the previous group's item in the same flex group; for the first group, a goal.
     hint: Option<u64>,
 }
 
@@ -98,8 +98,8 @@ impl Placer<'_> {
         if shifted + 1 < range.end { shifted } else { range.start }
     }
 
-    /// The first free run in a group at or after `from` that does not begin with its last block,
-    /// else anywhere.
+    /// Takes the first free run at or after `from` that does not begin at the last block of `range`
+    /// (a group), else such a run anywhere in the group, else a run anywhere.
     fn take_near(&mut self, from: u64, range: &Range<u64>, len: u64) -> Result<u64> {
         let found = self
             .space

@@ -1,7 +1,7 @@
 //! Names of an inode: their maximum, hard links, and the link count of directories.
 //!
-//! A directory counts its own `.`, its name, and the `..` of each subdirectory. With `dir_nlink`
-//! one that would exceed 65,000 stores 1, "unknown", and stays there.
+//! A directory counts its own `.`, its name, and the `..` of each subdirectory. With `dir_nlink`, a
+//! directory whose count would exceed 65,000 stores 1, "unknown", and keeps that.
 
 use super::rules::check_new_name;
 use crate::inode::{Inode, InodeCore};
@@ -45,8 +45,8 @@ impl InodeCore {
         if is_bound && self.slot.project() != child.slot.project() { Err(Error::CrossDevice) } else { Ok(()) }
     }
 
-    /// Fails if a directory may not lose the name of `child`. The reasons come in Linux's order:
-    /// flags, then types, then what is in the child.
+    /// Fails if flags forbid a directory to lose the name of `child`. As in Linux, callers check
+    /// this before types, and types before what is in the child.
     pub(super) fn check_may_remove(&self, child: &Self) -> Result<()> {
         let fixed = self.flags().union(child.flags());
         if fixed.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
@@ -97,7 +97,7 @@ impl Namespace {
         let parent = self.directory(parent)?;
         let _alone = parent.write();
         // Not while the file is being truncated or deleted: a file without a name is an orphan
-        // until it gets one, and must stay one until that is done.
+        // until it gets one, and must stay an orphan until the truncation or deletion is done.
         let _content = (inode.kind() != FileType::Directory).then(|| inode.write_child());
         let handle = self.volume.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();

@@ -1,7 +1,7 @@
 //! The operations on names: lock, check, compose.
 //!
-//! Locks: a directory's content lock before those of the inodes in it (exclusive for changes).
-//! Ascending numbers if two directories are involved.
+//! Locks: the content lock of a directory, exclusive for changes, comes before those of the inodes
+//! in it. Two directories are locked in ascending order of number.
 
 use super::links::drop_dir_link;
 use super::rules::{check_name, check_new_name};
@@ -20,9 +20,9 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub(super) struct New<'a> {
     pub(super) inode: &'a NewInode,
-    /// The target of a symbolic link.
+    /// The target of a symbolic link; `None` for other types.
     pub(super) target: Option<&'a [u8]>,
-    /// The open reference to begin with.
+    /// The open reference to begin with, if there is one.
     pub(super) open: Option<Open>,
 }
 
@@ -78,8 +78,8 @@ impl Namespace {
     }
 
     /// The inode of a name other than `.` and `..`. The caller holds the directory's content. The
-    /// name stays meanwhile, and with it the inode, so one that is not in use is damage. Linux
-    /// gives EUCLEAN for it as well.
+    /// name stays meanwhile, and with it the inode, so a number that is not in use is damage. Linux
+    /// gives EUCLEAN for that as well.
     pub(super) fn named(&self, number: InodeNr) -> Result<Arc<Inode>> {
         self.volume.inodes.inode(number).map_err(|error| match error {
             Error::StaleInode(_) => {
@@ -131,7 +131,7 @@ impl Namespace {
         self.create_with(ctx, parent, name, New { inode: new, target: None, open: Some(Open { write }) })
     }
 
-    /// [`Self::create`], with the target of a symbolic link.
+    /// As [`Self::create`], also for symbolic links and with an open reference.
     pub(super) fn create_with(
         &self,
         ctx: &OpContext,

@@ -1,8 +1,9 @@
 //! Renaming: moves a name, replaces another, or exchanges two.
 //!
-//! Lock order: [`rank::RENAME`] serialises renames that move a directory to another parent, so the
-//! walk to the root, which keeps a directory out of itself, sees no change of the tree. Then both
-//! parents by ascending number, then the handle, then the raw inodes, parents before children.
+//! Lock order: first [`blockyard_sync::rank::RENAME`], which serialises renames between two
+//! directories. So the walk to the root, which keeps a directory from moving into itself, sees no
+//! change of the tree. Then both parents by ascending number, then the handle, then the raw inodes,
+//! parents before children.
 
 use super::links::{drop_dir_link, drop_name};
 use super::rules::check_new_name;
@@ -215,7 +216,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Whether an inode of a kind may take the name of `victim`.
+    /// Fails if an inode of this kind may not take the name of `victim`.
     fn check_may_replace(&self, kind: FileType, victim: &Arc<Inode>, core: &InodeCore) -> Result<()> {
         match (kind == FileType::Directory, victim.kind() == FileType::Directory) {
             (true, false) => Err(Error::NotDirectory),

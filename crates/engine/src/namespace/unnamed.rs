@@ -1,5 +1,5 @@
-//! Files without a name (`O_TMPFILE`): orphans from the start, until [`FileSystem::link`] names
-//! them.
+//! Files without a name (`O_TMPFILE`): orphans from the start, until [`crate::FileSystem::link`]
+//! names them.
 
 use crate::inode::Inode;
 use crate::namespace::Namespace;

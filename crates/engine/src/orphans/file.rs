@@ -66,7 +66,8 @@ impl OrphanFile {
         slots.free += 1;
     }
 
-    /// Reads and verifies every block of the orphan file; `place` finds them.
+    /// Reads and verifies every block of the orphan file; `place` maps a logical block, `None` is a
+    /// hole.
     pub(crate) fn load(
         inode: &Inode,
         cache: &MetaCache,

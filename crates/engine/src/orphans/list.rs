@@ -1,9 +1,9 @@
 //! The order of the orphan list, newest first, and which links changed.
 //!
 //! Invariant: with every entry linked to the next older one (0 for the oldest), walking from
-//! [`List::head`] visits every entry once. An entry's link changes when it is pushed, which the
-//! caller stores, and when its older neighbour is removed; [`List::take_relinked`] collects the
-//! latter.
+//! [`List::head`] visits every entry once. An entry's link is set when the entry is pushed, and the
+//! caller stores that link. It changes when the older neighbour is removed; [`List::take_relinked`]
+//! collects those changes.
 
 use blockyard_disk::InodeNr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ impl<T> Default for List<T> {
 }
 
 impl<T: Clone> List<T> {
-    /// The newest inode.
+    /// The newest inode; `None` if the list is empty.
     pub(super) fn head(&self) -> Option<InodeNr> {
         self.entries.last_key_value().map(|(_, (inode, _))| *inode)
     }

@@ -39,11 +39,11 @@ pub(super) fn rules(options: &OpenOptions) -> Rules {
 /// What the page cache remembers about a dirty block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedAs {
-    /// It was not allocated.
+    /// The block was not allocated.
     Delayed,
-    /// It was allocated, and read as zeroes.
+    /// The block was allocated, and read as zeroes.
     Unwritten,
-    /// It was mapped.
+    /// The block was mapped.
     Mapped,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct CachedFile {
     /// on. Reading an extent tree that consists of its root remembers all holes between its
     /// extents, except those partly known.
     pub(super) holes: RangeSet,
-    /// What its dirty blocks were mapped to when they became dirty.
+    /// What the dirty blocks of the file were mapped to when they became dirty.
     kinds: BTreeMap<u32, CachedAs>,
 }
 

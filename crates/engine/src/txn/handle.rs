@@ -29,7 +29,8 @@ pub(crate) struct Handle<'a, B: Backend = Native> {
     used: Cell<u64>,
     revokes: Cell<u64>,
     pool: Cell<Pool>,
-    /// The thread was already unwinding when the handle began, so what the handle does is complete.
+    /// Whether the thread was already unwinding when the handle began: then what the handle does is
+    /// complete.
     began_in_panic: bool,
 }
 
@@ -86,7 +87,7 @@ impl<'a, B: Backend> Handle<'a, B> {
         self.pool.set(pool);
     }
 
-    /// See [`Self::set_pool`].
+    /// The pool for blocks of the operation's mappings.
     pub(crate) fn pool(&self) -> Pool {
         self.pool.get()
     }
@@ -138,7 +139,7 @@ impl<'a, B: Backend> Handle<'a, B> {
     pub(crate) fn create(&self, block: BlockNr, kind: BlockKind) -> Arc<Buffer<B>> {
         self.transactions.cancel_revoke(block);
         let buffer = self.cache.buffer(block);
-        // The first join: what a commit has not copied of the old content yet is copied now.
+        // Join first: that sets aside what a commit has not copied of the old content yet.
         if self.transactions.join(&buffer, self.epoch, self.slot).is_some() {
             self.charge(kind);
         }

@@ -37,7 +37,7 @@ impl Prepared {
 
 /// Destination of committed transactions.
 ///
-/// Called by one thread at a time. The only handles that wait for it are those that need the
+/// Called by one thread at a time. Handles never wait for it; operations wait only if they need the
 /// result.
 pub(crate) trait Journal: Send + Sync {
     /// Whether a committed transaction survives a crash. If not, a transaction may end without
@@ -62,8 +62,8 @@ pub(crate) trait Journal: Send + Sync {
     /// and enough for one call of the device.
     fn images_at_once(&self) -> usize;
 
-    /// Makes room for a transaction of `blocks` blocks, before one ends: an unreadable block does
-    /// no harm yet.
+    /// Makes room for a transaction of `blocks` blocks. Called before a transaction ends, while an
+    /// unreadable block does no harm yet.
     ///
     /// # Errors
     /// Errors of writing to the device; the instance then becomes read-only.

@@ -129,7 +129,7 @@ impl Volume {
     }
 
     fn snapshot(&self) -> Snapshot {
-        // First: it may add inodes.
+        // Orphans first: this may add inodes.
         let newest_orphan = self.orphans.freeze_orphans(&self.inodes);
         Snapshot {
             newest_orphan,
@@ -140,7 +140,8 @@ impl Volume {
     }
 
     /// Encodes, copies and seals what changed in `epoch`, and passes it to the journal. Handles of
-    /// the next epoch continue meanwhile: what they change first, they set aside for this.
+    /// the next epoch continue meanwhile: what they change before it is copied, they set aside for
+    /// this commit.
     fn write_transaction(
         &self,
         ctx: &OpContext,
@@ -156,7 +157,7 @@ impl Volume {
         // Keys are cached: sorting by data inside the buffers would read each of them many times.
         buffers.sort_by_cached_key(|buffer| buffer.block());
         let descriptors = self.groups.descriptor_blocks(&snapshot.groups);
-        // And the superblock.
+        // One more for the superblock.
         let images_max = buffers.len() + descriptors.len() + 1;
         self.journal.begin(tid, images_max, &snapshot.changed.revoked)?;
         let at_once = self.journal.images_at_once();
@@ -274,7 +275,7 @@ mod tests {
             fs.create(&ctx, InodeNr::ROOT, name, &new).unwrap();
             fs.rmdir(&ctx, InodeNr::ROOT, name).unwrap();
         };
-        // Even if that has nothing to write.
+        // The next commit releases them even if it has nothing to write.
         free_one(b"first");
         fs.instrumented().commit_holding_frees(&ctx).unwrap();
         assert_eq!(pending(), 1);
@@ -346,7 +347,8 @@ mod tests {
         }
     }
 
-    /// No operation may be too large for the smallest, and the largest must fit the log.
+    /// No operation may be too large for the smallest transaction, and the largest must fit the
+    /// log.
     #[test]
     fn a_wanted_size_of_transactions_stays_within_what_works() {
         let ctx = OpContext::system();

@@ -12,8 +12,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 impl Volume {
     /// Records the failure in the journal and the superblock, once. What was committed stays in the
-    /// log. Best effort: the device itself may have failed. Call it without locks above that of
-    /// inodes.
+    /// log. Best effort: the device itself may have failed. Call it without locks of a rank above
+    /// that of an inode's content.
     pub(crate) fn note_failure(&self, ctx: &OpContext) {
         if self.read_only || self.failure_noted.swap(true, Ordering::Relaxed) {
             return;
@@ -25,7 +25,8 @@ impl Volume {
     }
 
     /// Does what is required after an operation found damage: the superblock records it, and if
-    /// requested the instance becomes read-only. Call it without locks above that of inodes.
+    /// requested the instance becomes read-only. Call it without locks of a rank above that of an
+    /// inode's content.
     pub(crate) fn note_damage(&self, ctx: &OpContext) {
         if self.read_only || self.options().on_damage == OnDamage::Tell {
             return;
@@ -50,13 +51,14 @@ impl Volume {
             is_first
         };
         if is_first {
-            // The next commit writes it again; best effort until then.
+            // The next commit that writes the superblock writes the error again, at the latest the
+            // close. Best effort until then.
             let _ = self.note_in_superblock(ctx);
         }
     }
 
-    /// Writes it into the superblock as it is on the device: the one in memory may be ahead of the
-    /// last commit.
+    /// Counts an error in the superblock as it is on the device: the one in memory may be ahead of
+    /// the last commit.
     fn note_in_superblock(&self, ctx: &OpContext) -> Result<()> {
         let mut bytes = [0; RawSuperblock::SIZE];
         self.device.read_at(PRIMARY_OFFSET, &mut bytes)?;

@@ -20,7 +20,7 @@ pub struct NewInode {
     pub kind: FileType,
     /// The low 12 bits of the mode.
     pub permissions: u16,
-    /// The number of a device inode.
+    /// The number of a device; `None` for all other types.
     pub device: Option<DeviceNumber>,
 }
 
@@ -41,7 +41,7 @@ const NOT_FOR_SPECIAL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME
 
 impl Volume {
     /// Takes an inode number and creates the inode in memory, with no links yet. `parent` is the
-    /// directory's core.
+    /// directory's number and core. `name` is `None` for an inode without a name.
     pub(crate) fn new_inode(
         &self,
         ctx: &OpContext,
@@ -219,7 +219,7 @@ impl Volume {
 
     /// Sets the deletion time, of which the format keeps 32 bits. The field doubles as the orphan
     /// list's link: a value that could be an inode number would look like a leftover link, so it is
-    /// raised above them.
+    /// raised above all inode numbers.
     pub(crate) fn set_deletion_time(&self, ctx: &OpContext, core: &mut InodeCore) {
         let seconds = low32(ctx.now.seconds.cast_unsigned());
         core.slot.raw_mut().i_dtime.set(seconds.max(self.geometry().inodes_count().saturating_add(1)));

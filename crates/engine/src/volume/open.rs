@@ -1,4 +1,4 @@
-//! Opening a volume: everything is validated before the first write.
+//! Opening a volume: after recovery, everything is validated before the first write.
 
 use super::Volume;
 use super::recover::recovered;
@@ -96,8 +96,8 @@ impl Volume {
         })
     }
 
-    /// The first writes: the log's superblock and the file system's. `orphans` are the records that
-    /// were found.
+    /// The first writes: the log's superblock and the file system's. `orphans` holds the records
+    /// that were found.
     pub(crate) fn start_writing(&mut self, ctx: &OpContext, orphans: Orphans) -> Result<()> {
         self.orphans = orphans;
         self.journal.start()?;
@@ -110,8 +110,8 @@ impl Volume {
     }
 }
 
-/// Claims devices for exclusive use, or for shared reading. A caller that reads beside a possible
-/// writer has asked for that.
+/// Claims devices for exclusive use, or for shared reading. With [`OpenOptions::shared`] a reader
+/// claims nothing: somebody may write meanwhile.
 fn claim(
     devices: &[Option<&Arc<dyn BlockDevice>>],
     read_only: bool,
@@ -156,9 +156,9 @@ fn open_journal(
     Ok(Box::new(LogJournal::open(devices, committed, limits, options.instruments.broken_rule)?))
 }
 
-/// Most dirty blocks for a cache of this many blocks: three quarters; the rest keeps what
-/// operations read. Blocks changed before a commit in progress has written them are set aside: at
-/// most as many as may be dirty.
+/// Most dirty blocks for a cache of this many blocks: three quarters, but at least 256. The rest
+/// keeps what operations read. Blocks changed before a commit in progress has written them are set
+/// aside: at most as many as may be dirty.
 fn dirty_max(cache_blocks: usize) -> usize {
     (cache_blocks / 4 * 3).max(256)
 }
@@ -211,13 +211,14 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<(RawSuperblock, Superbloc
     Ok((*sb.raw(), sb))
 }
 
-/// Features that allow reading only.
+/// Whether features allow reading only.
 fn must_be_read_only(sb: &Superblock) -> bool {
     let never_written = RoCompat::READONLY | RoCompat::SHARED_BLOCKS;
     !sb.unknown_ro_compat().is_empty() || sb.features().ro_compat.intersects(never_written)
 }
 
-/// Refuses features that must be maintained when writing but are not supported.
+/// Refuses to write images with features that would have to be maintained but are not supported,
+/// and images that are marked as having errors.
 fn refuse_unwritable(sb: &Superblock, has_external: bool) -> Result<()> {
     let FeatureSet { incompat, ro_compat, compat } = *sb.features();
     let is_external = compat.contains(Compat::HAS_JOURNAL) && sb.journal_inode().is_none();

@@ -13,9 +13,10 @@ const HASTE: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Volume {
-    /// Call after [`Error::NoSpace`]: commits if freed clusters wait for that, at most three times.
-    /// Outside a handle. If Linux's rules are followed, it also allows a retry without a commit,
-    /// while a cluster could be claimed.
+    /// Call this after [`Error::NoSpace`], outside a handle. It commits if freed clusters wait for
+    /// that. `tries` counts the calls for one request: at most three succeed. By Linux's rules
+    /// ([`Rules`](crate::requests::Rules)) a retry is also allowed without a commit, while a
+    /// cluster could be claimed.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when nothing is left to wait for.
@@ -34,7 +35,7 @@ impl Volume {
 
     /// Runs a step of write-back until it finds the space reserved for it. That space may be
     /// preallocated for another file, about to come back from a claim, or freed in the running
-    /// transaction. Outside a handle.
+    /// transaction. Call this outside a handle.
     ///
     /// # Errors
     /// Those of `step`. [`Error::NoSpace`] means that more was reserved than is available. In a

@@ -1,4 +1,5 @@
-//! The journal at open: it is replayed, or the image refused, before anything else is read.
+//! The journal at open: it is replayed, or the image refused, before anything but the superblock is
+//! read.
 
 use crate::options::Recovery;
 use crate::{Error, Refusal, Result};

@@ -38,7 +38,7 @@ impl SuperBlock {
         Ok(Self { raw, checksums, around, offset, block, cluster_bits })
     }
 
-    /// The fields, mutable. Changes reach the disk with the next commit.
+    /// The fields, mutable. Changes reach the disk when the superblock is written next.
     pub(super) const fn raw_mut(&mut self) -> &mut RawSuperblock {
         &mut self.raw
     }
@@ -53,7 +53,7 @@ impl SuperBlock {
         u64::from(self.raw.s_overhead_clusters.get()) << self.cluster_bits
     }
 
-    /// Its block with current totals, sealed.
+    /// The block of the superblock, with current totals and its checksum.
     pub(super) fn image(&mut self, totals: &Totals) -> Image {
         self.set_totals(totals);
         self.checksums.seal_superblock(&mut self.raw);

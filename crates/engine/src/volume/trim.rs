@@ -1,4 +1,4 @@
-//! Tells the device which blocks hold nothing needed.
+//! Tells the device which blocks hold nothing that is needed.
 
 use super::Volume;
 use crate::{Error, OpContext, Result};

@@ -11,7 +11,8 @@ use std::sync::Arc;
 const CREDITS: usize = 12;
 
 impl Xattrs {
-    /// Deletes an inode that has no links and no open references: blocks, attributes, number.
+    /// Deletes an inode if it has no links and no open references: its blocks, attributes and
+    /// number.
     pub(crate) fn delete_if_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
         // Values have no attributes, so the recursion ends.
         let values = self.delete_unused(ctx, inode)?;

@@ -1,9 +1,11 @@
 //! What new inodes inherit from their directory's default access control list (acl(5)), as in Linux
 //! (observed on 6.18):
 //!
-//! mode = the requested mode & what the default list grants owner, mask (or owning group) and
-//! others; access list = the default list with that mode, left out if it says no more than the
-//! mode; a directory also takes the default list; a symbolic link takes nothing.
+//! * Mode = the requested mode & what the default list grants owner, mask (or owning group) and
+//!   others.
+//! * Access list = the default list with that mode, left out if it says no more than the mode.
+//! * A directory also takes the default list.
+//! * A symbolic link takes nothing.
 //!
 //! Before the transaction that creates the inode begins, everything is read, and values that fit
 //! only into inodes of their own are written.
@@ -31,7 +33,7 @@ pub(crate) struct Inherited {
 /// One list that a new inode gets.
 struct InheritedList {
     attribute: Attribute,
-    /// The inode that holds it, and its hash there, if it fits nowhere else.
+    /// The inode that holds the list, and the hash kept there; `None` if the list fits elsewhere.
     fresh: Option<(Arc<Inode>, u32)>,
 }
 
@@ -91,7 +93,8 @@ impl Xattrs {
         Ok(inherited)
     }
 
-    /// One list; in an inode of its own if no block holds it beside those of `in_block`.
+    /// Prepares one list. Writes it into an inode of its own if no block holds it beside those of
+    /// `in_block`.
     fn inherited_list(
         &self,
         ctx: &OpContext,

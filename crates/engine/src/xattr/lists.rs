@@ -1,9 +1,10 @@
 //! Setting and removing access control lists (acl(5)), and their agreement with the mode, as in
 //! Linux (observed on 6.18):
 //!
-//! a value without entries removes a list; an access list that says no more than the mode becomes
-//! the mode; otherwise mode & 0o777 = what the access list grants owner, mask (or owning group) and
-//! others; whether there was a list before does not matter.
+//! * A value without entries removes a list.
+//! * An access list that says no more than the mode becomes the mode.
+//! * Otherwise mode & 0o777 = what the access list grants owner, mask (or owning group) and others.
+//! * Whether there was a list before does not matter.
 
 use super::values::FreshValue;
 use super::{ACCESS_LIST, Change, DEFAULT_LIST, XattrMode, Xattrs, damaged};
@@ -21,7 +22,7 @@ impl Xattrs {
     /// # Errors
     /// [`Error::NotSupported`] for another version of lists and on symbolic links,
     /// [`Error::Denied`] for a default list of anything but a directory, [`Error::Invalid`] for a
-    /// value that is not a complete list; those of other attributes.
+    /// value that is not a complete list; also those of other attributes.
     pub(super) fn set_list(&self, ctx: &OpContext, inode: InodeRef, index: u8, value: &[u8]) -> Result<()> {
         let list = acl_from_posix(value).map_err(|defect| match defect {
             AclDefect::Version => Error::NotSupported("this version of access control lists"),

@@ -28,7 +28,7 @@ pub(crate) struct ValueInodes(BTreeMap<u32, (Arc<Inode>, Arc<Buffer>)>);
 const NOTES: usize = 2;
 
 impl ValueInodes {
-    /// Metadata blocks that change with all reference counts.
+    /// Metadata blocks that change if all reference counts do.
     pub(crate) fn credits(&self) -> usize {
         let tables: BTreeSet<BlockNr> = self.0.values().map(|(_, table)| table.block()).collect();
         if tables.is_empty() { 0 } else { tables.len() + NOTES }
@@ -44,7 +44,7 @@ impl ValueInodes {
 pub(super) struct FreshValue<'a> {
     /// The inode that holds it.
     pub(super) inode: &'a Arc<Inode>,
-    /// Used to find it again.
+    /// The hash of its bytes, which that inode keeps and readers check.
     pub(super) hash: u32,
 }
 
@@ -217,13 +217,13 @@ impl Xattrs {
         self.delete_if_unused(ctx, value)
     }
 
-    /// The attribute with this name for a value in an inode.
+    /// A reference to the value in an inode, for an attribute with this name.
     pub(super) fn reference_to(value: &Inode, name: &[u8], size: usize, hash: u32) -> Value {
         let entry_hash = entry_hash_of_inode_value(name, hash);
         Value::Inode { inode: value.number().raw(), size: u32_from_usize(size), entry_hash }
     }
 
-    /// The hash of a value, used to find it again.
+    /// The hash of a value, which its inode keeps and readers check.
     pub(super) fn value_hash(&self, bytes: &[u8]) -> u32 {
         self.volume.sb.value_hash(bytes)
     }
@@ -262,7 +262,7 @@ fn references(core: &InodeCore) -> u64 {
 }
 
 fn set_references(core: &mut InodeCore, count: u64) {
-    // With its extension, which Linux reads too.
+    // Also sets the extra word of the change time, which Linux reads too.
     core.slot.set_changed(Timestamp::from_seconds((count >> 32).cast_signed()));
     core.slot.raw_mut().i_version.set(low32(count));
 }

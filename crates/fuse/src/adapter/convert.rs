@@ -49,8 +49,8 @@ pub(super) const fn unpacked(number: u32) -> DeviceNumber {
     DeviceNumber { major: (number >> 8) & 0xFFF, minor: (number & 0xFF) | ((number >> 12) & 0xF_FF00) }
 }
 
-/// Attributes in the protocol's form. `inode` is also the number that the kernel will use for the
-/// inode.
+/// Attributes in the protocol's form. `inode` is the number that programs see. In the answer to a
+/// look-up, the kernel also takes it as its own number for the inode.
 fn attributes(found: &Metadata, inode: INodeNo, block_size: u32) -> FileAttr {
     FileAttr {
         ino: inode,

@@ -9,7 +9,7 @@ use fuser::{Generation, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyXattr
 use super::convert::{entry, errno, generation, nothing, told};
 use crate::server::Errno;
 
-/// How long the kernel may cache names and attributes. We are the only writer, so for ever.
+/// How long the kernel may cache names and attributes: for ever, because we are the only writer.
 pub(super) const FOR_EVER: Duration = Duration::from_secs(0xFFFF_FFFF);
 
 pub(super) fn send_entry(reply: ReplyEntry, block_size: u32, found: Result<Metadata, Errno>) {

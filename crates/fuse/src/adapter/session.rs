@@ -35,7 +35,7 @@ pub(crate) type Connection = Session<Adapter>;
 
 impl Adapter {
     /// Connects through a `/dev/fuse` file that is mounted already. The kernel decides who may use
-    /// it.
+    /// the mount.
     pub(crate) fn connect(self, fuse: OwnedFd, receivers: usize) -> io::Result<Connection> {
         let shared = Arc::clone(&self.shared);
         let session = Session::from_fd(self, fuse, SessionACL::All, config(receivers, Vec::new()))?;
@@ -44,7 +44,7 @@ impl Adapter {
         Ok(session)
     }
 
-    /// Lets fusermount3 mount it, for users other than root.
+    /// Lets fusermount3 mount at `directory`, for users other than root, and connects.
     pub(crate) fn mount(
         self,
         directory: &Path,

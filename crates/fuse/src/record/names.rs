@@ -86,7 +86,7 @@ impl Names {
         while at != ROOT {
             let (parent, name) = self.names.get(&at)?.last()?;
             names.push(String::from_utf8_lossy(name));
-            // Longer than any path in an image. A ring would be a bug here.
+            // No path in an image is deeper. A directory inside itself would be a bug here.
             if names.len() > 4096 {
                 return None;
             }

@@ -1,13 +1,13 @@
 //! The queue of events on their way to the writer.
 //!
-//! No single event wakes the writer. It looks when the queue is half full, or after a while. A
-//! wake-up would cost the answering thread more than the rest of the recording.
+//! The writer is not woken for each event, because a wake-up would cost the answering thread more
+//! than the rest of the recording. It looks when the queue is half full, or after a while.
 
 use std::time::Duration;
 
 use blockyard_sync::{Condvar, Mutex, rank};
 
-/// A queue with room for so many events; pushing beyond that waits.
+/// A queue with room for a fixed number of events; pushing beyond that waits.
 pub(super) struct Queue<T: Send> {
     room: usize,
     waiting: Mutex<Waiting<T>>,
@@ -46,8 +46,8 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Moves all events into `into`, which must be empty, after `patience` or once there are many.
-    /// Returns whether more may come.
+    /// Waits for `patience`, until the queue is half full, or until it is closed. Then moves all
+    /// events into `into`, which must be empty. Returns whether more may come.
     pub(super) fn take(&self, into: &mut Vec<T>, patience: Duration) -> bool {
         debug_assert!(into.is_empty(), "events that nobody wrote");
         let mut waiting = self.waiting.lock();

@@ -73,13 +73,13 @@ impl Server {
     /// The attributes of an inode.
     ///
     /// # Errors
-    /// `ESTALE` if it was deleted.
+    /// `ESTALE` if the inode was deleted.
     pub fn attributes(&self, node: NodeNr) -> Answer<Metadata> {
         Ok(self.inodes().metadata(self.id(node)?)?)
     }
 
-    /// Changes attributes and returns the new ones. A change of owner or size clears set-id bits
-    /// and capabilities, as on Linux.
+    /// Changes attributes and returns the new ones. As on Linux, a change of owner or size clears
+    /// capabilities. It also clears set-id bits, unless root changes only the size.
     ///
     /// # Errors
     /// `EPERM` for immutable and append-only files, `EFBIG`, `ENOSPC`.
@@ -103,7 +103,8 @@ impl Server {
         if changes_owner || changes.size.is_some() {
             self.remove_capability(id)?;
         }
-        // A kernel that caches writes reports the current time explicitly when content has changed.
+        // After a change of content, a kernel that caches writes sends the current time as an
+        // explicit modification time. Only an explicit access time shows that times were chosen.
         let times_are_now = !matches!(changes.accessed, Some(TimeChange::At(_)));
         let wanted = SetAttributes {
             permissions,

@@ -6,7 +6,7 @@ use blockyard::disk::inode::InodeFlags;
 use super::{Caller, NodeNr, Server};
 use crate::errno::{Answer, Errno};
 
-/// The supported control requests, by their numbers on 64-bit Linux.
+/// The supported control requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     /// `FS_IOC_GETFLAGS`.
@@ -24,7 +24,8 @@ pub enum Control {
 }
 
 impl Control {
-    /// The request with this number.
+    /// The request with this number on 64-bit Linux, or on 32-bit Linux; `None` if it is not
+    /// supported.
     #[must_use]
     pub const fn of(number: u32) -> Option<Self> {
         Some(match number {
@@ -50,13 +51,14 @@ const EXTENDED_FLAGS: [(u32, InodeFlags); 6] = [
 ];
 /// Size in bytes of `struct fsxattr`: flags, extent size, extents, project, and padding.
 const EXTENDED_LEN: usize = 28;
-/// Offset of the project id in it.
+/// Offset in bytes of the project id in `struct fsxattr`.
 const PROJECT_AT: usize = 12;
 
 impl Server {
-    /// Refuses to change the type of a file's block mapping. For files of more than twelve blocks,
-    /// Linux also refuses, after it has set the other flags. It converts smaller files to a block
-    /// map; here they keep their extents.
+    /// Refuses to convert a file from a block map to extents, or a file of more than twelve blocks
+    /// from extents to a block map. Linux refuses the second too, after it has set the other flags.
+    /// Linux converts smaller files to a block map; here the request succeeds, and they keep their
+    /// extents.
     fn check_form(&self, found: &Metadata, asked: InodeFlags) -> Answer<()> {
         let is_small = found.len() <= u64::from(self.block_size) * 12;
         let changes = (asked ^ found.flags()).contains(InodeFlags::EXTENTS);

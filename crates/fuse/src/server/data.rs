@@ -28,7 +28,7 @@ pub struct Transfer {
     pub is_direct: bool,
     /// The writer may not keep set-id bits and capabilities.
     pub drops_privileges: bool,
-    /// The kernel writes back its cache. It notices missing bytes only by an error.
+    /// The kernel writes back its cache. The kernel notices missing bytes only by an error.
     pub is_cached: bool,
 }
 
@@ -62,7 +62,7 @@ impl Server {
                 is_uncached = true;
             }
         }
-        // The kernel also reads through this handle, for the rest of a partly written page.
+        // The kernel also reads through this handle, to fill the rest of a partly written page.
         let fs = if is_uncached { self.as_caller(caller) } else { self.as_caching_caller(caller) };
         let file = fs.by_inode().open(id, true, writes)?;
         let what_for = if writes { Use::Writing } else { Use::Reading };
@@ -81,7 +81,7 @@ impl Server {
     /// Reads at most `size` bytes into `into`, replacing its content.
     ///
     /// # Errors
-    /// A device error.
+    /// `EBADF`, or a device error.
     pub fn read(
         &self,
         handle: HandleNr,
@@ -111,9 +111,9 @@ impl Server {
         Ok(self.handles.is_written(self.handles.get(handle)?.id().number))
     }
 
-    /// Writes, and returns the number of bytes, which is short only when space runs out. A
-    /// write-back of the kernel's cache is complete or an error: the kernel ignores a short count,
-    /// and an fsync would keep less than it promises.
+    /// Writes `bytes`. Fewer are written only when space runs out. A write-back of the kernel's
+    /// cache is complete or fails: the kernel ignores a short count, so an fsync would keep less
+    /// than it promises.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EROFS`, and those of the device.
@@ -142,8 +142,8 @@ impl Server {
         Ok(Written { len: blockyard::disk::num::u32_from_usize(written), allocates: blocks()? != before })
     }
 
-    /// Tells a writer that bytes which it wrote earlier found no room. The kernel asks for the
-    /// attributes of an open file in the course of a write, and passes an error on.
+    /// Tells a writer that bytes which it wrote earlier found no room. During a write the kernel
+    /// asks for the attributes of the open file, and passes an error on to the writer.
     ///
     /// # Errors
     /// `ENOSPC`, once.
@@ -159,7 +159,7 @@ impl Server {
     /// Makes a file or directory durable.
     ///
     /// # Errors
-    /// A device error, or the loss of data written earlier that could not be stored.
+    /// A device error, or the error of an earlier write-back whose data was lost.
     pub fn fsync(&self, node: NodeNr, only_data: bool) -> Answer<()> {
         let id = self.id(node)?;
         if only_data {
@@ -171,7 +171,7 @@ impl Server {
     }
 
     /// Changes the allocation of a range; `mode` is that of `fallocate(2)`. Clears set-id bits and
-    /// capabilities, as a write does.
+    /// capabilities unless the caller is root, as a write does.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for unknown modes, and the errors of `fallocate(2)`.

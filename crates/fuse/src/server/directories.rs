@@ -31,8 +31,8 @@ pub struct Listed<'a> {
 }
 
 impl Server {
-    /// Passes the entries of a directory from position `from` (0 at first), including `.` and `..`,
-    /// to `add` until that reports that there is no more room.
+    /// Passes the entries of a directory, including `.` and `..`, to `add`, from position `from` (0
+    /// at first) on. It stops when `add` returns true: there was no room for this entry.
     ///
     /// # Errors
     /// `ENOTDIR`; a device error.
@@ -98,8 +98,8 @@ impl Server {
         let is_dot = matches!(&*entry.name, b"." | b"..");
         let found = match (with_attributes && !is_dot, entry.kind) {
             (true, _) => match self.remembered_entry(directory, &entry.name) {
-                // A damaged inode must not hide the other names. fuser cannot tell a name alone:
-                // who looks this one up gets the error.
+                // A damaged inode must not hide the other names. fuser cannot list a name without
+                // attributes, so this one is left out. A look-up of it gets the error.
                 Err(Errno::STALE | Errno::UCLEAN) | Ok(None) => return Ok(true),
                 found => found?,
             },

@@ -33,14 +33,15 @@ impl Server {
         loop {
             let found = self.inodes().lookup(parent, name)?;
             match self.nodes.remember(self.inodes(), found.id()) {
-                // Removed in between. Look again: the name may stand for another inode.
+                // The inode was removed meanwhile. Look again: the name may stand for another one.
                 Err(Errno::STALE) => {}
                 done => return done.map(|()| found),
             }
         }
     }
 
-    /// The permissions of a new file. A default list of the directory replaces the umask (acl(5)).
+    /// The permissions of a new file. A default access control list of the directory replaces the
+    /// umask (acl(5)).
     fn permissions(&self, new: &Creation) -> Answer<u16> {
         let masked = new.permissions & !new.umask & 0o7777;
         if new.umask & new.permissions == 0 {
@@ -135,7 +136,7 @@ impl Server {
         Ok(self.inodes().rmdir(self.id(parent)?, name)?)
     }
 
-    /// Renames.
+    /// Renames `from` to `to`. Each is a directory and a name in it.
     ///
     /// # Errors
     /// Those of `renameat2(2)`.

@@ -33,7 +33,7 @@ impl Server {
     /// Sets an attribute; `flags` are those of `setxattr(2)`.
     ///
     /// # Errors
-    /// `EEXIST`, `ENODATA`, `ENOSPC`, `EOPNOTSUPP`.
+    /// `EEXIST`, `ENODATA`, `ENOSPC`, `EOPNOTSUPP`; `EINVAL` for unknown flags.
     pub fn set_xattr(
         &self,
         caller: Caller,

@@ -16,7 +16,7 @@ pub const RANKED: usize = 5;
 pub struct RankedFile {
     /// The name that it was added with, as bytes.
     pub name: Vec<u8>,
-    /// Its records.
+    /// Number of its records.
     pub now: u64,
     /// The extents it would have at best.
     pub best: u64,
@@ -54,8 +54,8 @@ impl DefragTotals {
         }
     }
 
-    /// Counts one name of a regular file that is not empty and has at least one block. Hard links
-    /// count once per name.
+    /// Counts one name of a regular file that is not empty and has a block or inline data. Hard
+    /// links count once per name. Without records, nothing is counted.
     pub fn add(&mut self, name: &[u8], records: &[Record]) {
         if records.is_empty() {
             return;
@@ -174,8 +174,8 @@ struct Names<'s> {
     shown: &'s dyn Fn(&[u8]) -> String,
 }
 
-/// Records, in physical order, that the next one does not continue both physically and logically.
-/// The last one counts.
+/// Number of records that the next one in physical order does not continue both physically and
+/// logically. The last one counts.
 fn physical_runs(records: &[Record]) -> u64 {
     let mut sorted = records.to_vec();
     sorted.sort_unstable_by_key(|record| record.physical);

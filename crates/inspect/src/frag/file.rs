@@ -36,9 +36,9 @@ impl Record {
 
 const NOTHING: Record = Record { logical: 0, physical: 0, length: 0, unwritten: false };
 
-/// The number in `filefrag`'s summary line: a record continues its predecessor when the physical
-/// distance equals the logical one, or when it is physically adjacent whatever the logical hole; a
-/// first record at logical 0 continues.
+/// The number in `filefrag`'s summary line. A record continues its predecessor when the physical
+/// distance equals the logical one, or when it is physically adjacent, whatever the logical hole. A
+/// record at logical 0 always continues.
 #[must_use]
 pub fn filefrag_count(records: &[Record]) -> u64 {
     let mut count = 0;
@@ -111,7 +111,7 @@ mod tests {
             .collect()
     }
 
-    /// The table of four counts: filefrag, lines of `-v`, broken for e2fsck.
+    /// Extents for `filefrag`, lines of its `-v`, and whether the file is broken for `e2fsck`.
     #[test]
     fn the_instruments_count_different_things() {
         let scattered: Vec<_> = (0..20).map(|i| (i, 1000 + 7 * i, 1)).collect();

@@ -14,7 +14,7 @@ pub const BUCKETS: usize = 32;
 pub struct Bucket {
     /// Free extents whose length falls in this row.
     pub extents: u64,
-    /// How many blocks they have.
+    /// Blocks of these extents.
     pub blocks: u64,
 }
 
@@ -79,6 +79,9 @@ impl FreeSpace {
 
     /// Adds one maximal run of free blocks. Runs must come in ascending order and must not touch
     /// each other.
+    ///
+    /// # Panics
+    /// When the run is empty.
     pub fn add_run(&mut self, first_block: u64, blocks: u64) {
         assert!(blocks > 0, "an empty run is no free extent");
         self.extents += 1;
@@ -126,7 +129,8 @@ impl FreeSpace {
         self.blocks.checked_div(self.extents).unwrap_or(0) * (self.block_size / 1024)
     }
 
-    /// Share (0..=1) of the free blocks that lie in runs of at least `2^order` blocks.
+    /// Share (0..=1) of the free blocks that lie in runs of at least `2^order` blocks; 0 without
+    /// free blocks.
     #[must_use]
     pub fn share_in_runs_of(&self, order: usize) -> f64 {
         let long: u64 = self.buckets.iter().skip(order + 1).map(|bucket| bucket.blocks).sum();
@@ -180,7 +184,7 @@ impl FreeSpace {
     }
 }
 
-/// floor(log2(blocks)) + 1, with everything above in the last bucket.
+/// floor(log2(blocks)) + 1; the last bucket takes everything above.
 fn bucket_of(blocks: u64) -> usize {
     let order = blocks_order(blocks) + 1;
     order.min(BUCKETS - 1)

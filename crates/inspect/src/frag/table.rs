@@ -61,7 +61,7 @@ impl<'a> FileTable<'a> {
         })
     }
 
-    /// The flags after a blank; empty when there are none.
+    /// The flags, with a blank before them; empty when there are none.
     fn flags(&self, record: &Record, is_last: bool) -> String {
         let is_inline = self.map == InodeMap::Inline;
         let end = (record.logical + record.length) * self.block_size;

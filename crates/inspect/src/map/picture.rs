@@ -34,7 +34,7 @@ const NUMBERED: usize = 64;
 pub(super) struct Picture<'m> {
     pub(super) title: &'m str,
     pub(super) used: &'m AllocationMap,
-    /// The part of it that is content of files, where that is known.
+    /// The part of `used` that is content of files, where that is known.
     pub(super) files: Option<&'m AllocationMap>,
 }
 
@@ -51,7 +51,7 @@ enum Strip {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Ink {
     colour: &'static str,
-    /// 0 is free.
+    /// A step of [`shades`]: 0 is free.
     step: u8,
 }
 
@@ -82,8 +82,8 @@ impl Picture<'_> {
 
     /// Rows and stretches from the first group to the last.
     fn strips(&self) -> Vec<Strip> {
-        // A group is empty if it has no content of files, or, if only use is known, if nothing is
-        // used.
+        // A group is empty if it has no content of files. If no content of files is known at all,
+        // it is empty if nothing in it is used.
         let files = self.files.filter(|files| files.figures().used_clusters > 0);
         let seen = files.unwrap_or(self.used);
         let empty: Vec<bool> = (0..self.used.groups()).map(|group| seen.used_in(group) == 0).collect();
@@ -176,7 +176,8 @@ impl Picture<'_> {
         }
     }
 
-    /// A square of the groups that share a row: as full as they are together.
+    /// One square of the groups that share a row: as full as that square is in all of them
+    /// together.
     fn ink(&self, first: usize, end: usize, square: usize) -> Ink {
         let of = |map: &AllocationMap| -> (u64, u64) {
             let groups = (first..end).filter(|&group| square < map.squares_of(group));
@@ -221,7 +222,7 @@ impl Picture<'_> {
 }
 
 impl Strip {
-    /// Groups of a row; a stretch has none.
+    /// Number of groups in a row; 0 for a stretch.
     const fn groups(self) -> usize {
         match self {
             Self::Row { first, end } => end - first,
@@ -247,7 +248,7 @@ const fn height(strip: Strip, side: usize) -> usize {
     }
 }
 
-/// Puts strips into columns of about one height.
+/// Puts strips into columns, each filled up to [`COLUMN_HEIGHT`] before the next begins.
 fn columns(strips: &[Strip], side: usize) -> Vec<Vec<Strip>> {
     let mut columns: Vec<Vec<Strip>> = vec![Vec::new()];
     let mut used = 0;

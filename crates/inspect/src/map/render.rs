@@ -7,8 +7,8 @@ use super::shades;
 use super::{AllocationMap, SQUARES_PER_GROUP};
 
 impl AllocationMap {
-    /// Lines of text, one per group. Runs of equal rows are folded into one line that says where
-    /// they end.
+    /// Lines of text, one per group. Three or more equal rows are folded into one line that says
+    /// where they end.
     #[must_use]
     pub fn text(&self) -> String {
         let rows: Vec<String> = (0..self.groups()).map(|group| self.text_row(group)).collect();
@@ -35,8 +35,8 @@ impl AllocationMap {
         row
     }
 
-    /// The map as an `<svg>` element with its legend. Content of files has a colour of its own if
-    /// their map is given. The size follows the number of groups.
+    /// The map as an `<svg>` element with its legend. If `files`, the map of the content of files,
+    /// is given, that content has a colour of its own. The size follows the number of groups.
     ///
     /// Used squares that are not full are translucent, so that a page can choose the colours of the
     /// classes `paper` and `free`.

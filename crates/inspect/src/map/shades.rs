@@ -8,8 +8,8 @@ pub const DATA: &str = "#0072b2";
 /// Characters from empty to full.
 const SHADES: [char; 6] = [' ', '.', ':', '+', '#', '@'];
 
-/// The character of a used share (0..=1). Only free is blank and only exactly 1 is full, so that
-/// the extremes differ from almost.
+/// The character of a used share (0..=1). Only 0 is blank and only 1 is the full character, so
+/// that almost free and almost full can be seen.
 #[must_use]
 pub fn character(share: f64) -> char {
     let step = match share {
@@ -38,7 +38,7 @@ pub fn step(share: f64) -> u8 {
         .map_or(1, |step| if share >= 1.0 { STEPS } else { step })
 }
 
-/// Opacity of the colour: from a pale tint for anything used to 1.
+/// Opacity of the colour at a step: a pale tint at step 1, opaque at the last step.
 #[must_use]
 pub fn opacity(step: u8) -> f64 {
     0.25 + 0.75 * f64::from(step) / f64::from(STEPS)

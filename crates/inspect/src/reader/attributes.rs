@@ -14,13 +14,13 @@ use super::{Reader, Result};
 pub struct Xattr {
     /// Full name, such as `user.colour`.
     pub name: Vec<u8>,
-    /// Value; access control lists in the form that programs see.
+    /// Value; an access control list has the form that system calls exchange.
     pub value: Vec<u8>,
 }
 
 impl Reader {
-    /// The attributes of an inode, sorted by name. Left out are inline data and those that programs
-    /// never see (encryption contexts).
+    /// The attributes of an inode, sorted by name. Leaves out inline data and attributes that
+    /// programs never see (encryption contexts).
     ///
     /// # Errors
     /// [`super::Error::Device`], [`super::Error::Disk`].
@@ -72,7 +72,7 @@ impl Reader {
         Ok(stored)
     }
 
-    /// A value in an inode of its own, which must be what was put there, by its size and hashes.
+    /// A value in an inode of its own. Its size and hashes must show that it is what was put there.
     fn value_in_inode(&self, owner: &Inode, entry: &RawEntry<'_>) -> Result<Vec<u8>> {
         let damaged = || Corruption::new(CorruptionKind::XattrValueInode).in_inode(owner.number());
         let number = InodeNr::new(entry.value_inode);

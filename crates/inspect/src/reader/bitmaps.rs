@@ -51,8 +51,8 @@ impl Reader {
         bits
     }
 
-    /// The inode bitmap of a group, with its checksum verified; an empty one if the group is
-    /// flagged uninitialised.
+    /// The inode bitmap of a group, with its checksum verified. If the group is flagged
+    /// uninitialised, it is one in which no inode is used.
     ///
     /// # Errors
     /// [`super::Error::Device`], [`super::Error::Disk`].
@@ -73,7 +73,8 @@ impl Reader {
     }
 }
 
-/// The bits in a group's bitmap for the part of the blocks that lies in the group.
+/// The bits in a group's bitmap for the part of `blocks` that lies in the group; `None` if no part
+/// does.
 fn clusters_inside(
     geometry: &Geometry,
     desc: &GroupDescriptor,

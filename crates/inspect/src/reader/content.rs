@@ -7,8 +7,8 @@ use blockyard_disk::{Corruption, CorruptionKind, FileType, Inode, InodeMap};
 use super::{Error, Reader, Result};
 
 impl Reader {
-    /// Fills `buf` from byte `offset` of an inode's content; returns fewer bytes only at the end.
-    /// Holes and unwritten blocks read as zeroes.
+    /// Fills `buf` from byte `offset` of an inode's content. Returns the number of bytes read: less
+    /// than `buf` holds only at the end. Holes and unwritten blocks read as zeroes.
     ///
     /// # Errors
     /// [`Error::Device`], [`Error::Disk`].

@@ -1,9 +1,9 @@
 //! Directories: walking all entries, and finding one by name.
 //!
-//! A walk visits the mapped blocks in logical order. Index blocks look like blocks without entries
-//! and need no special treatment beyond their checksum. A lookup uses the index if there is a
-//! usable one, and a walk otherwise. Without metadata_csum a damaged index falls back to the walk,
-//! as in other readers.
+//! A walk visits the mapped blocks in logical order. Index blocks look like blocks without names,
+//! except for the dots in the root. They have another checksum than leaves, and no leaf tail. A
+//! lookup uses the index if there is a usable one, and a walk otherwise. Without metadata_csum, a
+//! lookup in a damaged index falls back to the walk, as in other readers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct DirEntry {
     pub inode: InodeNr,
     /// The recorded type; `None` when it is not recorded or unknown.
     pub file_type: Option<FileType>,
-    /// The name, without NUL and `/`.
+    /// The name. In a directory block, one with NUL or `/` is an error; in inline data it is not.
     pub name: Vec<u8>,
 }
 
@@ -97,7 +97,7 @@ impl Reader {
         Ok(HashVersion::from_raw(info.hash_version))
     }
 
-    /// The inode that a name in a directory stands for.
+    /// The inode that a name in a directory stands for; `None` if there is no such name.
     ///
     /// # Errors
     /// [`Error::NotDirectory`], [`Error::Device`], [`Error::Disk`].
@@ -145,8 +145,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether names of this directory hash in a known way: not with the keyed hash of encrypted
-    /// case-insensitive directories, and not by folded names.
+    /// Whether the hash of this directory's names is known here. It is not in case-insensitive
+    /// directories, which hash folded names, or in encrypted ones, which may hash with a key.
     fn can_hash(&self, directory: &Inode) -> bool {
         !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)
     }

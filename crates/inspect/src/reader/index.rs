@@ -1,8 +1,8 @@
 //! Finding a name through the hash index of a directory.
 //!
-//! The way from the root to a leaf is kept. If two leaves share the name's hash, the search steps
-//! from there to the next leaf. It is bounded: each step moves forward in the keys of the index,
-//! and the depth is that of the root.
+//! The search keeps its way from the root to a leaf. If the name's hash continues in the next leaf,
+//! the search steps there. It is bounded: each step moves forward in the keys of the index, the
+//! root states the depth, and the leaves are counted.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) struct Descent<'r> {
     /// Blocks of the directory: every block number in the index is below it.
     blocks: u32,
     hash: u32,
-    /// Index blocks from the root to above a leaf.
+    /// How many index blocks lead to a leaf, the root included.
     levels: usize,
     way: Vec<Step>,
     /// Leaves that may still be visited: a directory has no more than the file system has blocks.
@@ -83,8 +83,8 @@ impl<'r> Descent<'r> {
         }
     }
 
-    /// Goes from the last step of the way down to a leaf: by the hash, or by the entry of the last
-    /// step and then always by the first entry.
+    /// Continues the way until it ends at a leaf. Every step follows the hash; or, without
+    /// `by_hash`, the last step follows its own entry and each new one its first entry.
     fn descend(&mut self, by_hash: bool) -> Result<(Arc<[u8]>, u32)> {
         loop {
             let step = self.way.last().expect("the way holds at least the root");

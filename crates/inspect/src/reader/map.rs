@@ -1,9 +1,9 @@
 //! From logical blocks to physical ones: extent trees and block maps as one stream of extents.
 //!
-//! [`MapWalk`] yields the mapped runs in ascending order from a given block on. It holds one list
-//! of children per level, never recurses, and visits each node at most once: extent nodes are
-//! bounded by their parents' ranges, and indirect blocks are counted against the blocks of the file
-//! system.
+//! [`MapWalk`] yields the mapped runs in ascending order from a given block on. It lists the nodes
+//! still to visit, and never recurses. It is bounded: extent nodes by the ranges and depths that
+//! their parents give, and indirect blocks by a count of visits, at most the number of blocks of
+//! the file system.
 
 use std::ops::Range;
 
@@ -119,7 +119,7 @@ struct ExtentWalk {
     pending: Vec<Vec<Child>>,
     /// Extents still to yield, in descending order.
     extents: Vec<Extent>,
-    /// The block they came from.
+    /// The block that the extents came from; `None` for the inode.
     node: Option<BlockNr>,
 }
 
@@ -175,7 +175,7 @@ struct IndirectWalk {
     budget: u64,
 }
 
-/// One pointer of the map with the logical blocks below it.
+/// One pointer of the map, with the levels and the first logical block below it.
 #[derive(Clone, Copy, Debug)]
 struct Pointer {
     raw: u32,
@@ -266,8 +266,7 @@ impl Iterator for Runs<'_> {
         if self.at >= self.end {
             return None;
         }
-        // Extents wholly before the position are skipped: a block map yields joined runs that may
-        // begin early.
+        // The extent at hand is used up once the position has reached its end.
         while self.next.is_none_or(|extent| u64::from(extent.end()) <= self.at) {
             match self.walk.next() {
                 Some(Ok(extent)) => self.next = Some(extent),

@@ -18,7 +18,7 @@ impl Reader {
     }
 }
 
-/// The tree for a walk of one path, which its errors name.
+/// The tree for the walk of one path. Its errors name that path.
 struct Walk<'a> {
     reader: &'a Reader,
     path: &'a [u8],

@@ -4,7 +4,7 @@
 //! become a creation, the more often the more space there is. Above it, an operation that would
 //! take space becomes a deletion. So ageing first fills the image, then goes on around its
 //! utilisation. Write-back starts at an amount of dirty data, or with the change if the kind says
-//! so. Commits come after a number of operations and an amount of data, as a clock's would.
+//! so. Commits come after a number of operations or an amount of data, in place of a clock.
 //!
 //! Invariant: the files of a kind form a queue in which those of a batch are adjacent, so that a
 //! batch is deleted as a whole.
@@ -38,8 +38,8 @@ const COMMIT_OPERATIONS: u64 = 5000;
 const OPERATIONS_PER_CPU: u64 = 1000;
 /// Operations between two checks of the image's free space.
 const LOOK_EVERY: u64 = 256;
-/// Assumed bytes of a block, to estimate what a file takes. With larger blocks the estimate is only
-/// low, and the check of the image corrects it.
+/// Assumed bytes of a block, to estimate what a file takes. With larger blocks the estimate is too
+/// low, which the check of the image's free space corrects.
 const BLOCK: u64 = 4096;
 
 /// A kind of operation.
@@ -97,7 +97,7 @@ pub struct Deeds {
     pub no_room: u64,
     /// Bytes that files take at the end.
     pub taken_bytes: u64,
-    /// Bytes that files may grow to.
+    /// Bytes that all files together may take.
     pub most_bytes: u64,
 }
 
@@ -428,8 +428,8 @@ impl Life {
         self.fs.open_inode(inode, true)?;
         let (room, written) = self.write(&ctx, inode, at, length)?;
         if made == Made::Sparse {
-            // An estimate: overlapping pieces are counted twice, and the check of the image
-            // corrects it.
+            // An estimate: overlapping pieces are counted twice. The check of the image's free
+            // space corrects it.
             let more = written.next_multiple_of(BLOCK).min(size.next_multiple_of(BLOCK) - taken);
             let files = &mut self.kinds[number];
             files.files[index].taken += more;

@@ -44,7 +44,7 @@ pub struct Readings {
     pub read_back: Reading,
     /// Names and inodes of the whole tree.
     pub walk: Reading,
-    /// Our checker.
+    /// What our checker reads.
     pub check: Reading,
 }
 

@@ -23,7 +23,7 @@ pub struct Manner {
     pub old: Old,
     /// Whether the image is remounted before each copy, so that what policies remember is lost.
     pub is_mounted_anew: bool,
-    /// Number of inodes that stay in memory; none: all of the tree.
+    /// Number of inodes that stay in memory; `None`: all of the tree.
     pub inodes_max: Option<usize>,
 }
 
@@ -116,7 +116,7 @@ impl CopyPlan {
             return variants;
         }
         let manner = self.manner;
-        // A busy process seldom moves: about ten times a copy.
+        // A busy process seldom moves: about ten times in a copy.
         let drawn =
             Manner { moves: Moves::Drawn, files_per_cpu: (self.tree.files.len() / 10).max(1), ..manner };
         let with = |manner: Manner| Self { manner, ..self.clone() };

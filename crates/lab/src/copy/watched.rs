@@ -51,13 +51,13 @@ impl Discard {
 pub struct Told {
     /// When it is told.
     pub discard: Discard,
-    /// Segments that it was told since the previous figures.
+    /// Segments that it was told of since the previous figures.
     pub segments: u64,
-    /// Mean size of a segment in KiB; none without segments.
+    /// Mean size of a segment in KiB; `None` without segments.
     pub segment_kb_mean: Option<f64>,
     /// MiB in use on a thin device.
     pub thin_mib: u64,
-    /// Pages programmed for each page written since the copies began; none without writes.
+    /// Pages programmed for each page written since the copies began; `None` without writes.
     pub write_amplification: Option<f64>,
     /// Fewest and most erasures of a block since the device was new.
     pub wear_spread: (u64, u64),
@@ -96,7 +96,7 @@ struct Device {
 }
 
 impl Watched {
-    /// Watches a device. Its present content counts as written once.
+    /// Watches a device. Its present content counts as never written.
     ///
     /// # Errors
     /// When flash of that size has too many pages.

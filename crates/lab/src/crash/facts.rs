@@ -166,7 +166,7 @@ fn is_mixed(found: &[u8], versions: &[Arc<[u8]>]) -> bool {
     (least..=most).contains(&found.len()) && found.iter().enumerate().all(fits)
 }
 
-/// Where the content of a file first differs from its own stamps.
+/// The number of bytes of a file, and how many of them are 0; empty for anything else.
 fn describe(node: &Node) -> String {
     let Content::Bytes(bytes) = &node.content else { return String::new() };
     let zeroes = bytes.iter().filter(|byte| **byte == 0).count();
@@ -176,8 +176,8 @@ fn describe(node: &Node) -> String {
 /// The owner of space that is free when a workload begins. No file may ever show it.
 pub(super) const POISON: u16 = 0xFFFF;
 
-/// `len` bytes of file `owner` at `offset`; both are multiples of 8. Each word names its owner and
-/// offset.
+/// The content of file `owner` from `offset` on, `len` bytes. Both are multiples of 8. Each word
+/// names its owner, version and offset.
 pub(super) fn stamps(owner: u16, version: u16, offset: u64, len: u64) -> Vec<u8> {
     assert!(offset.is_multiple_of(8) && len.is_multiple_of(8), "stamps are words");
     let mut bytes = Vec::with_capacity(usize_from_u64(len));
@@ -188,8 +188,8 @@ pub(super) fn stamps(owner: u16, version: u16, offset: u64, len: u64) -> Vec<u8>
     bytes
 }
 
-/// Checks that a file holds only its own stamps and zeroes. The owner id of the file is the owner
-/// of the stamps; root's files are not stamped.
+/// Checks that a file holds only its own stamps and zeroes. The user id of the file is the owner of
+/// the stamps; root's files are not stamped.
 fn check_stamps(path: &[u8], node: &Node) -> Result<(), String> {
     let is_regular = FileType::from_mode(node.mode) == Some(FileType::Regular);
     let Content::Bytes(bytes) = &node.content else { return Ok(()) };

@@ -52,7 +52,7 @@ enum Repaired {
     Found(String),
 }
 
-/// A tree without what e2fsck connected.
+/// A tree without `lost+found`, where e2fsck connects what it finds without a name.
 fn without_lost(tree: &Tree) -> Tree {
     let is_kept = |path: &[u8]| !path.starts_with(b"lost+found");
     tree.iter().filter(|(path, _)| is_kept(path)).map(|(path, node)| (path.clone(), node.clone())).collect()
@@ -289,7 +289,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Writes one chunk if it differs; `old` is a buffer for it.
+    /// Writes one chunk if it differs from the file's; `old` is a buffer for that.
     fn write_chunk(&self, index: usize, new: &[u8], old: &mut [u8]) -> Result<()> {
         let at = u64_from_usize(index * CHUNK);
         let old = &mut old[..new.len()];
@@ -378,7 +378,7 @@ impl Drop for Loop {
     }
 }
 
-/// Takes mounts, loop devices and the directory down when it is dropped. Does so too when this
+/// Takes mounts, loop devices and the directory down when it is dropped. It also does so when this
 /// process is interrupted or killed, because that closes its pipe.
 pub(super) struct Keeper(std::process::Child);
 

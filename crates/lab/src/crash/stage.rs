@@ -74,8 +74,8 @@ pub(super) const REGULAR: NewInode = NewInode { kind: FileType::Regular, permiss
 pub(super) const DIRECTORY: NewInode =
     NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
 
-/// Root on a CPU slot. Created files belong to `owner`, which determines whose stamps they may
-/// hold.
+/// Root's rights on a CPU slot. Created files belong to `owner`, which determines whose stamps they
+/// may hold.
 pub(super) fn owner(owner: u16, cpu: Cpu) -> OpContext {
     OpContext { uid: u32::from(owner), ..context(cpu) }
 }
@@ -89,14 +89,14 @@ impl Stage {
         u64_from_usize(self.fs.geometry().block_size())
     }
 
-    /// How much larger things are than on blocks of 1 KiB, where they need not have the same number
-    /// of blocks.
+    /// How many times larger than on blocks of 1 KiB those sizes are that need not be the same
+    /// number of blocks.
     pub(super) fn growth(&self) -> u64 {
         (self.block() >> 10).min(GROWTH_MAX)
     }
 
-    /// The same number of blocks as on blocks of 1 KiB, or fewer if blocks are larger: for things
-    /// whose size grows by [`Self::growth`].
+    /// The same number of blocks as on blocks of 1 KiB, or fewer on blocks of more than 8 KiB: for
+    /// things whose size grows by [`Self::growth`].
     pub(super) fn fewer(&self, blocks: u64) -> u64 {
         blocks * self.growth() / (self.block() >> 10)
     }

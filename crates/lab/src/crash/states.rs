@@ -113,8 +113,8 @@ fn choose(all: Vec<Candidate>, order: &[usize], count: usize) -> Vec<Candidate> 
     inside
 }
 
-/// Whether a state tears a write of the superblock. It spans two sectors; torn, its checksum is
-/// wrong and only a backup helps. The same holds for Linux.
+/// Whether a state tears a write of the superblock. A superblock spans two sectors; if it is torn,
+/// its checksum is wrong and only a backup helps. The same holds for Linux.
 pub(super) fn tears_superblock(log: &WriteLog, state: &CrashState) -> bool {
     let tears = |step: &Step| {
         let (Some(sectors), Event::Write { offset, .. }) = (&step.sectors, &log.events()[step.event]) else {
@@ -143,7 +143,7 @@ struct Windows {
 
 impl Windows {
     fn of(recording: &Recording) -> Result<Self> {
-        // Use the closed image: the features of the log are set only when it is opened.
+        // Use the closed image: the features of the log are set only when the image is opened.
         let mut closed = recording.base.clone();
         closed.advance(&recording.log, 0..recording.log.events().len());
         let frozen = closed.frozen();
@@ -213,7 +213,7 @@ impl Journal {
     }
 }
 
-/// Draws a few crash states of a recovery that was recorded over `image`.
+/// Draws at most `count` crash states of a recorded recovery.
 pub(super) fn of_recovery(log: &WriteLog, count: usize, seed: u64) -> Vec<CrashState> {
     let plan = CrashPlan { seed, subsets_max: 3, random_subsets: 4, torn: 1 };
     let mut states: Vec<CrashState> =

@@ -1,5 +1,5 @@
 //! Judges one image: recovers it, checks the promises, compares with the other judges, and cuts the
-//! recovery again.
+//! recovery itself.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) type Verdict = (usize, Option<(String, String)>);
 type Recovered = RecorderDevice<OverlayDevice<Frozen>>;
 
 impl Trial<'_> {
-    /// Judges an image, and `nested` cuts of its recovery whose contents `is_new`.
+    /// Judges an image, and those of `nested` cuts of its recovery that `is_new` has not seen.
     pub(super) fn judge(
         &self,
         image: &Image,

@@ -42,8 +42,8 @@ enum Kind {
     Threads,
     /// Like [`Kind::Small`]; every other handle ends its transaction.
     Commits,
-    /// Like [`Kind::Threads`], with a commit every few handles: an operation of two handles is
-    /// split, whoever commits.
+    /// Like [`Kind::Threads`], with a commit every few handles, so that operations of two handles
+    /// are split.
     ThreadsCommits,
     /// Like [`Kind::Small`], with inodes of this size and attributes in inodes of their own.
     Values(u32, DataMode),

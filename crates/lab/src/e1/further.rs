@@ -6,8 +6,7 @@ use blockyard_disk::num::count_as_f64;
 use crate::figures::Table;
 use crate::figures::row::{Interleave, Row};
 
-/// A row for each cell of an arm that is not in `known`, without repetitions; none without such
-/// arms.
+/// A table row for each row of an arm that is not in `known`; `None` without such arms.
 pub(super) fn table(rows: &[Row], known: &[impl AsRef<str>]) -> Option<Table> {
     let is_known = |row: &Row| known.iter().any(|arm| arm.as_ref() == row.policy);
     let heads = [

@@ -17,8 +17,8 @@ const MORE_CPUS: [u32; 3] = [96, 256, 1024];
 const BASE: &str = "linux-6.16:scan=optimized";
 const WHOLE: &str = "linux-6.18:scan=optimized";
 
-/// What is changed in the base, with the numbers of the patches. 15 to 17 build on each other; 5
-/// without 4 was never a kernel.
+/// What is changed in the base, with the numbers of the patches. 15 to 17 build on each other; no
+/// kernel had 5 without 4.
 const ALONE: [(&str, &str); 14] = [
     ("1", "busy=skip"),
     ("2", "stream_goal=group-only"),
@@ -62,7 +62,7 @@ const LEFT_OUT: [(&str, &str); 14] = [
     ("15 to 17", "order_index=fifo:visit=choose:sweep=per-set"),
 ];
 
-/// The base, the whole, and each with one patch changed.
+/// The base, the whole, and each with every change of its list.
 fn arms() -> impl Iterator<Item = String> {
     let alone = ALONE.iter().map(|(_, turned)| format!("{BASE}:{turned}"));
     let left_out = LEFT_OUT.iter().map(|(_, turned)| format!("{WHOLE}:{turned}"));

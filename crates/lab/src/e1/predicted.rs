@@ -13,11 +13,12 @@ use crate::runner::Limit;
 
 /// Operations of each worker when no number is given.
 const OPS: u64 = 1000;
-/// The machine for the contention table and append64, whose own was not published. Its rate with
-/// one worker is nearest.
+/// The machine for the contention table and append64, for which none was published. Its rate with
+/// one worker is nearest to the published one.
 const UNNAMED: &str = Machine::NAMES[0];
 
-/// The same machine with workers far from each other. Where they ran was not published.
+/// The same machine with workers far from each other. Where the measured ones ran was not
+/// published.
 const SPREAD: &str = "kunpeng-920:spread";
 
 /// A plan in virtual time on a built-in machine.
@@ -202,7 +203,7 @@ fn append64(rows: &[&Row]) -> Table {
     table
 }
 
-/// Waits in descending order.
+/// Waits in descending order of time.
 pub(super) fn by_weight(row: &Row) -> Vec<&Waits> {
     let mut waits: Vec<&Waits> = row.waits.iter().collect();
     waits.sort_by_key(|waits| (std::cmp::Reverse(waits.wait_ns + waits.moved_ns), &waits.name));

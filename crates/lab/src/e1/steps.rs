@@ -1,8 +1,8 @@
 //! The series one patch after another, in the order in which it was applied, next to what was
 //! published for each step.
 //!
-//! Nothing is fitted to these columns. They show which mechanisms the model gets right; the ratio
-//! of the whole alone could be right by chance.
+//! Only the base is calibrated; nothing is fitted to the steps. They show which mechanisms the
+//! model gets right; the ratio of the whole alone could be right by chance.
 
 use super::predicted;
 use crate::figures::Table;

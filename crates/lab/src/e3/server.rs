@@ -41,8 +41,8 @@ const UNIT: u64 = 64 * KIB;
 const GROWTH: std::ops::RangeInclusive<u64> = 16..=240;
 /// Size of a grown file, and of the largest files that are preallocated as a whole.
 const LARGE: u64 = 64 * MIB;
-/// A large file is first written at this many offsets. That splits it into parts: its extents need
-/// a block of their own.
+/// A large file is first written at this many offsets. That splits its extent into so many that
+/// they need a block of their own.
 const PLACES: u64 = 4;
 /// Files that grow at the same time.
 const GROWING: usize = 8;
@@ -51,7 +51,7 @@ const WHOLE: f64 = 0.5;
 /// Direct reads and writes for each fallocate or truncate.
 const READS: u32 = 12;
 const WRITES: u32 = 4;
-/// Their bytes.
+/// Bytes of a direct read and of a direct write.
 const READ_BYTES: u64 = 64 * KIB;
 const WRITE_BYTES: u64 = MIB;
 /// Writes go to this many files, those allocated last.
@@ -187,7 +187,7 @@ impl<'p> Server<'p> {
             self.allocate()?;
         }
         let files = u64_from_usize(self.files.len() + self.growing.len());
-        // Each file is deleted and recreated a few times.
+        // Each file is deleted and recreated `turnovers` times in the mean.
         let (mut gone, most) = (0, files * self.memory.turnovers);
         while gone < most {
             let before = self.files.len();
@@ -300,7 +300,8 @@ impl<'p> Server<'p> {
         Ok(self.fs.create(&context(0), directory, &name, &new)?)
     }
 
-    /// Returns whether there was space.
+    /// Preallocates a range, or truncates another file if there is no space. Returns whether there
+    /// was space.
     fn fallocate(&mut self, inode: InodeNr, at: u64, length: u64) -> Result<bool> {
         let done = self.call(Op::Fallocate, |fs| {
             match fs.fallocate(&context(0), inode, Fallocate::Allocate, at, length) {
@@ -317,7 +318,7 @@ impl<'p> Server<'p> {
         Ok(done)
     }
 
-    /// Truncates a random file, so that ages are exponential.
+    /// Truncates a random file, so that the ages of files are distributed exponentially.
     fn truncate(&mut self) -> Result<()> {
         let index = self.random.random_range(0..self.files.len());
         let file = self.files.remove(index);
@@ -385,7 +386,7 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// Passes measured calls to the disk, with exponential gaps between them.
+    /// Passes a call to the disk, once calls are measured. The gaps between calls are exponential.
     fn note(&mut self, op: Op, fetches: Vec<Fetch>, content: Vec<Request>, processor: Duration) {
         let Some(spindle) = &mut self.spindle else { return };
         let mean = 1.0 / self.memory.calls_per_s;

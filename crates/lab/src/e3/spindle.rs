@@ -83,7 +83,7 @@ impl Spindle {
         std::mem::take(&mut self.ended)
     }
 
-    /// Ends all requests that end up to a time.
+    /// Ends all requests that are done by a time.
     fn advance(&mut self, to: Duration) {
         loop {
             if self.next_end.is_none() && self.in_flight > 0 {

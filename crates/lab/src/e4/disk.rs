@@ -1,4 +1,4 @@
-//! Seconds of I/O that a disk of the time would need for e2fsck's reads.
+//! Seconds of I/O that a disk of 2009 would need for e2fsck's reads.
 //!
 //! The machine of the published table is not known. Its disk is modelled as a notebook disk, with
 //! two values calibrated on two published cells:
@@ -8,8 +8,8 @@
 //!   seeks for that, the disk positions as the model does.
 //!
 //! All other cells are predictions. The published seconds of I/O are real minus user and system
-//! time: between two requests the processor works its published seconds. Meanwhile the host reads
-//! ahead if the next request follows on the disk.
+//! time. The model spreads user and system time over the requests: the processor works after each.
+//! Meanwhile the host reads ahead if the next request follows on the disk.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ pub(super) fn published_io(kind: &str, pass: usize) -> f64 {
     layout.map_or(f64::NAN, |layout| layout.passes[pass - 1].io())
 }
 
-/// The five passes of every kind. Without both calibrated cells nothing is predicted.
+/// The five passes of each kind in `of`, which must include the kinds of both calibrated cells.
 ///
 /// # Errors
 /// Those of the model; none are expected.
@@ -256,8 +256,7 @@ mod tests {
         PassReads(vec![vec![(1024, 1024)], far, near, Vec::new(), Vec::new(), vec![(1 << 30, 65_536)]])
     }
 
-    /// Both calibrated cells match the published figures for any reads; a pass that nothing was
-    /// fitted to does not.
+    /// Both calibrated cells match the published figures. The others follow from the reads.
     #[test]
     fn two_cells_are_calibrated_and_the_others_follow() {
         let of = [("ext3".to_owned(), reads(17_000, 30_000)), ("ext4-2009".to_owned(), reads(800, 33_000))];

@@ -2,7 +2,7 @@
 //!
 //! They come from other machines: only ratios and shapes may be compared, never absolute numbers.
 
-/// One pass of e2fsck, or their sum: real, user and system seconds, MB read, MB a second.
+/// One pass of e2fsck, or its whole run: real, user and system seconds, MB read, MB a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Published(pub(super) [f64; 5]);
 
@@ -26,7 +26,7 @@ pub(super) struct Layout {
     pub name: &'static str,
     /// Name of our kind next to it.
     pub kind: &'static str,
-    /// Passes 1 to 5 and their sum.
+    /// Passes 1 to 5 and the whole run.
     pub passes: [Published; 6],
 }
 

@@ -14,7 +14,7 @@ use crate::host::Host;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PassReads(pub(super) Vec<Vec<(u64, u64)>>);
 
-/// Runs e2fsck on an image under strace, without its own read-ahead; none if strace is missing or
+/// Runs e2fsck on an image under strace, without its own read-ahead; `None` if strace is missing or
 /// may not trace.
 pub(super) fn of_e2fsck(program: &str, image: &Path, folder: &Path) -> Result<Option<PassReads>> {
     let log = folder.join("strace");

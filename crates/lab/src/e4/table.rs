@@ -21,7 +21,7 @@ struct Column<'a> {
     row: Option<&'a PassRow>,
 }
 
-/// The published layouts next to ours, then our unpublished layouts.
+/// The published layouts next to ours, then those of ours that were not published.
 fn columns(rows: &[PassRow]) -> Vec<Column<'_>> {
     let published = LAYOUTS.iter().map(|layout| Column {
         name: layout.name.to_owned(),
@@ -109,7 +109,7 @@ pub fn modelled(rows: &[PassRow]) -> Option<Table> {
     Some(table)
 }
 
-/// The cells of a column in the row of a pass (from 1) or of the sum.
+/// The cells of a column in the row of a pass (from 1) or of the total.
 fn modelled_cells(column: &Column<'_>, pass: usize, scale: f64) -> Vec<String> {
     let seconds = |value: f64| format!("{value:.2}");
     let published = column.published.map(|layout| layout.passes[pass - 1]);

@@ -41,7 +41,7 @@ const TOP: [&str; 20] = [
     "bin", "boot", "dev", "etc", "home", "lib", "media", "mnt", "opt", "proc", "root", "sbin", "selinux",
     "srv", "sys", "tmp", "usr", "var", "windows", "work",
 ];
-/// Those that contain all other directories.
+/// Directories of the root in which other directories are created, besides the user's.
 const GROWING: [&str; 4] = ["usr", "var", "etc", "lib"];
 /// Folders of the mailbox.
 const MAIL_FOLDERS: u64 = 22;
@@ -166,8 +166,8 @@ impl HomeTree {
     }
 }
 
-/// One block plus a draw from an exponential distribution with mean 2.2, at most 12 blocks; three
-/// per cent of files are empty.
+/// The size of a short file in bytes: one block plus a draw from an exponential distribution with a
+/// mean of 2.2 blocks, at most 12 blocks. Three per cent of files are empty.
 fn short_file(random: &mut ChaCha8Rng) -> u64 {
     if random.random_bool(0.03) {
         return 0;

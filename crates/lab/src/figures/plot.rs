@@ -1,8 +1,8 @@
 //! Small charts as SVG: lines over workers on a logarithmic axis, or bars if there is only one
 //! number of workers.
 //!
-//! Lines that cover each other stay visible, because earlier ones are wider. Text has the colour of
-//! the page.
+//! Lines that cover each other stay visible, because earlier ones are wider. Text takes its colour
+//! from the page.
 
 use std::fmt::Write as _;
 

@@ -59,13 +59,13 @@ pub struct Row {
     pub seed: u64,
     /// Operations performed.
     pub ops: u64,
-    /// Wall-clock seconds.
+    /// Seconds of wall-clock time, or in the time of a modelled device or machine.
     pub seconds: f64,
     /// Operations a second, all workers together.
     pub ops_per_s: f64,
     /// Operations a second and worker.
     pub ops_per_s_per_worker: f64,
-    /// MiB of file space allocated or written a second.
+    /// MiB of file space allocated, written or read a second.
     pub bw_mib_s: f64,
     /// Mean latency of an operation in microseconds.
     pub lat_us_mean: f64,
@@ -77,7 +77,7 @@ pub struct Row {
     pub lat_us_p9999: f64,
     /// Longest operation in microseconds.
     pub lat_us_max: f64,
-    /// Mean extents a file, contiguous runs joined.
+    /// Mean number of extents of a file; contiguous ones count as one.
     pub extents_per_file: f64,
     /// Mean extent in KiB.
     pub mean_extent_kb: f64,
@@ -87,36 +87,38 @@ pub struct Row {
     pub avg_free_extent_kb: u64,
     /// Groups that hold file data.
     pub groups_touched: u64,
-    /// Acquisitions of shared locks an operation; none if they cannot be counted (the kernel).
+    /// Acquisitions of shared locks per operation; `None` if they cannot be counted (the kernel).
     pub lock_acquisitions: Option<f64>,
-    /// Acquisitions of shared locks and group locks that had to wait, an operation; none as above.
+    /// Acquisitions of shared locks and group locks that had to wait, per operation; `None` as
+    /// above.
     pub lock_waits: Option<f64>,
-    /// Groups skipped because their lock was held; none as above.
+    /// Groups skipped because their lock was held; `None` as above.
     pub groups_skipped_busy: Option<u64>,
-    /// Requests whose result starts exactly at the goal; none as above.
+    /// Requests whose result starts exactly at the goal; `None` as above.
     #[serde(default)]
     pub goal_hits: Option<u64>,
-    /// Requests of large files that found space in the group of their stream goal; counted
-    /// separately; none as above.
+    /// Requests of large files that found space in the group of their stream goal, counted apart
+    /// from `goal_hits`; `None` as above.
     #[serde(default)]
     pub stream_goal_hits: Option<u64>,
-    /// Entries of group indexes that searches visited; none as above.
+    /// Entries of group indexes that searches visited; `None` as above.
     #[serde(default)]
     pub index_entries: Option<u64>,
     /// Searches that ended at each criterion, by the names that the kernel's `mb_stats` gives them.
     pub hits: BTreeMap<String, u64>,
-    /// Fragmentation score (e4defrag -c); none without files.
+    /// Fragmentation score (e4defrag -c); `None` without files.
     pub score: Option<f64>,
     /// How long it takes to read the image afterwards; empty in virtual time.
     #[serde(default, flatten)]
     pub reading: Reading,
-    /// The modelled machine; only in virtual time.
+    /// The modelled machine; `None` unless the cell ran in virtual time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// Waits by lock and line; only in virtual time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Waits>,
-    /// Figures of a modelled device. All rates and latencies are then in its time.
+    /// Figures of a modelled device, in whose time all rates and latencies then are; `None` without
+    /// one.
     #[serde(flatten)]
     pub modelled: Option<OnDevice>,
 }
@@ -134,11 +136,11 @@ pub struct OnDevice {
     pub lat_us_p999: f64,
     /// Requests to the device.
     pub requests: u64,
-    /// Flash pages programmed for each page written; none without flash.
+    /// Flash pages programmed for each page written; `None` without flash.
     pub write_amplification: Option<f64>,
-    /// Fewest and most erasures of a flash block, ageing included; none without flash.
+    /// Fewest and most erasures of a flash block, ageing included; `None` without flash.
     pub wear_spread: Option<(u64, u64)>,
-    /// Mean reads of metadata an operation.
+    /// Mean number of metadata reads per operation.
     pub meta_reads_mean: f64,
     /// Most such reads in one operation.
     pub meta_reads_max: u64,
@@ -159,7 +161,7 @@ impl crate::figures::states::Stated for Row {
 /// Time that all CPUs of a modelled machine spent on the locks and lines of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// The name.
+    /// The name of the locks or lines.
     pub name: String,
     /// Locks taken.
     pub taken: u64,
@@ -176,7 +178,7 @@ pub struct Waits {
 }
 
 impl Row {
-    /// Names of the numeric columns of a CSV file, in order, with their values.
+    /// Names of the numeric columns of a CSV file, in order, with their values; NaN for `None`.
     #[must_use]
     pub fn figures(&self) -> Vec<(&'static str, f64)> {
         let count = count_as_f64;

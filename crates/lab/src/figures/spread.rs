@@ -36,7 +36,7 @@ impl Spread {
         Some(Self { median, low: sorted[cut], high: sorted[n - 1 - cut], count: n })
     }
 
-    /// Half the width of the interval as a share of the median.
+    /// Half the width of the interval as a share of the median; 0 if the median is 0.
     #[must_use]
     pub fn relative(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.high - self.low) / 2.0 / self.median.abs() }
@@ -96,8 +96,8 @@ mod tests {
         }
     }
 
-    /// Leaving out one of eight values at each end misses the median with 3.5 % (9 of 256) a side:
-    /// too often for 95 % in all, but not for 90 %.
+    /// Leaving out one of eight values at each end misses the median with 3.5 % (9 of 256) on each
+    /// side: too often for 95 % in all, but not for 90 %.
     #[test]
     fn eight_values_give_the_whole_range_too() {
         let values: Vec<f64> = (1..=8).map(f64::from).collect();

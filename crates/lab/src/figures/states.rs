@@ -18,7 +18,7 @@ pub trait Stated: Clone {
     fn as_fresh(&self) -> Self;
 }
 
-/// The state of rows from versions that had no other.
+/// The state of rows from versions that knew no other state.
 pub(crate) fn fresh() -> String {
     FRESH.to_owned()
 }

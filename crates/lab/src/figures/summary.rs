@@ -1,5 +1,5 @@
-//! Makes the tables that a run prints from its rows: medians over repetitions, a row for each
-//! policy, columns for workers.
+//! Makes the tables that a run prints from its rows: medians over repetitions, with a row for each
+//! policy or for each policy and number of workers.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
             continue;
         }
         let runs_as = |way| rows.iter().any(|row| row.workload == first.workload && row.interleave == way);
-        // Next to free threads, overlap is shown for its placement.
+        // Next to free threads, only the placement of overlap is shown.
         let is_beside = first.interleave == Interleave::Overlap && runs_as(Interleave::Threads);
         if !is_beside {
             tables.push(throughput(&name, &part));
@@ -268,7 +268,8 @@ pub fn csv(rows: &[Row]) -> String {
     table.csv()
 }
 
-/// Median over the repetitions of a cell.
+/// Median over the repetitions of a cell; `workers` is `None` for any number. `None` if there is no
+/// such row or the figure is missing in one.
 #[must_use]
 pub fn median(rows: &[&Row], policy: &str, workers: Option<u32>, value: fn(&Row) -> f64) -> Option<Spread> {
     let values: Vec<f64> = rows

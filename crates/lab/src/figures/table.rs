@@ -67,7 +67,7 @@ impl Table {
     }
 
     /// Inserts each column of another table after the one with the same head, matching rows by
-    /// name. Published figures are not repeated, nor is a column equal to the first one.
+    /// name. Published figures are not repeated, nor is a column equal to that of the same head.
     pub(super) fn join(&mut self, other: &Self, named: &str) {
         let keys = self.keys;
         let are_alike = |one: &[String], two: &[String]| one[..keys] == two[..keys];
@@ -317,8 +317,8 @@ fn quoted(cell: &str) -> String {
     }
 }
 
-/// A figure with about four significant digits: `1234567` -> `1.235 M`, `0.0123` -> `0.0123`; whole
-/// numbers below 10,000 are unchanged.
+/// A figure with about four significant digits: `1234567` -> `1.235 M`, `0.0123` -> `0.0123`. Whole
+/// numbers below 10,000 are unchanged; NaN is `-`.
 #[must_use]
 pub fn figure(value: f64) -> String {
     if value.is_nan() {
@@ -379,7 +379,7 @@ mod tests {
             let text = table.terminal(columns);
             let widest = text.lines().map(letters).max().unwrap();
             assert!(widest <= columns, "{widest} > {columns}:\n{text}");
-            // On a narrow terminal figures are cut rather than lines.
+            // On a narrow terminal figures are cut, so that lines are not.
             for number in (0..9).filter(|_| columns >= 33) {
                 let cell = format!("{number}00.0 k ±12%");
                 assert_eq!(text.matches(&cell).count(), 2, "{columns}:\n{text}");

@@ -28,7 +28,7 @@ pub struct Environment {
     /// The seed, shown even when it was the default.
     #[serde(default)]
     pub seed: u64,
-    /// The name of the repeated published experiment.
+    /// The name of the published experiment that the run repeats; `None` for any other run.
     #[serde(default)]
     pub experiment: Option<String>,
 }
@@ -111,7 +111,8 @@ fn line_value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     })
 }
 
-/// All memory, from the text of `/proc/meminfo`, which counts in KiB; 0 if it is not there.
+/// All memory in MiB, from the text of `/proc/meminfo`, which counts in KiB; 0 if the text does
+/// not say.
 fn memory_mib(text: &str) -> u64 {
     let number = line_value(text, "MemTotal").and_then(|value| value.split_whitespace().next());
     number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) / 1024

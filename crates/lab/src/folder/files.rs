@@ -59,7 +59,7 @@ pub(super) fn remove_files(folder: &Path, but: &str) -> Result<()> {
     Ok(())
 }
 
-/// Creates the folder and the files of a run without rows.
+/// Creates the folder, and in it the files of a run that has no rows yet.
 pub(super) fn begin(folder: &Path, environment: &Environment) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
     ROWS_FILES.into_iter().try_for_each(|name| write_file(&folder.join(name), b""))?;
@@ -92,7 +92,7 @@ pub(crate) fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     rows.collect()
 }
 
-/// A file with one JSON document; a missing file gives the empty one.
+/// A file with one JSON document; a missing or empty file gives the default.
 pub(crate) fn document<T: DeserializeOwned + Default>(path: &Path) -> Result<T> {
     let text = read(path)?;
     if text.is_empty() {

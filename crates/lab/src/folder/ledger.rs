@@ -26,16 +26,16 @@ use super::files::{self, CELLS_FILE};
 pub enum Existing {
     /// Touch nothing.
     Refuse,
-    /// Continue it, if it is the same run.
+    /// Continue the run, if it is the same one.
     Resume,
-    /// Empty it.
+    /// Remove the files of the run and begin a new one.
     Replace,
 }
 
 /// A run's folder while it runs.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// Where results are kept, if they are.
+    /// Where results are kept; `None`: nowhere.
     place: Option<Place>,
     /// Version and commit, which determine every cell.
     program: String,
@@ -49,7 +49,7 @@ struct Place {
     cells: File,
 }
 
-/// The first line of the file.
+/// The first line of `cells.jsonl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Head {
     plan: String,
@@ -57,7 +57,7 @@ struct Head {
     machine: String,
 }
 
-/// A line of the file.
+/// A line of `cells.jsonl` after the first.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     cell: String,
@@ -178,7 +178,7 @@ impl Ledger {
     }
 }
 
-/// Appends a line in one call, so that it is written completely or not at all.
+/// Appends a line in one call, so that only the last line of a file can be incomplete.
 fn append(file: &mut File, line: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string(line)? + "\n";
     file.write_all(text.as_bytes()).context("the run's folder")

@@ -1,10 +1,10 @@
 //! Measures what moving a cache line and handing over a lock cost on the current machine.
 //!
-//! Two threads on two CPUs take turns on one counter: each turn moves its line once. The same with
-//! a second contended line, the lock: the additional time of a turn, less the move of that line, is
-//! the hand-over. The same with lines of plain data that change in each turn: the CPU moves several
-//! at once, so together they cost fewer moves. The result is the minimum over many short
-//! repetitions, because time taken by other work is not a cost of the machine.
+//! Two threads on two CPUs take turns on one counter, so each turn moves its line once. A turn with
+//! a second contended line, the lock, takes longer: that time, less the move of the line, is the
+//! hand-over. A turn that also changes lines of plain data takes less than a move longer for each,
+//! because the CPU moves several at once. The result is the minimum over many short repetitions,
+//! because time taken by other work is not a cost of the machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

@@ -88,8 +88,8 @@ impl<'a, B: Backend> PairWorker<'a, B> {
 mod tests {
     use super::*;
 
-    /// Every pair leaves the file system as it was, and no worker's pair needs a lock that all
-    /// share.
+    /// Every pair leaves the file system as it was. Only under linux-6.16 does a pair need a lock
+    /// that all share.
     #[test]
     fn pairs_leave_nothing_behind() {
         for policy in ["linux-6.16", "linux-6.18", "yard"] {

@@ -72,7 +72,7 @@ pub(super) fn page(run: &Run, tables: &[Table]) -> String {
     .into_string()
 }
 
-/// The contents of the page, as links.
+/// The table of contents of the page, as links.
 fn contents(run: &Run, tables: &[Table], workloads: &[(String, Vec<&Row>)]) -> Markup {
     let entry = |id: &str, name: &str| html! { li { a href=(format!("#{id}")) { (name) } } };
     html! {

@@ -18,7 +18,7 @@ pub struct Verdict {
     pub images: u64,
     /// Whether e2fsck found all images that it checked clean; `None` if it checked none.
     pub e2fsck_clean: Option<bool>,
-    /// Why an image could not be shown to e2fsck, although it is installed.
+    /// Why an image could not be shown to e2fsck, although it is installed; `None` if all could.
     pub not_shown: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl Verdict {
     /// Shows e2fsck, if it is installed, the image that `save` writes to a path.
     pub(crate) fn e2fsck(&mut self, save: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         let Some(program) = e2fsck_program() else { return Ok(()) };
-        // The figures are valid without it. If there is no space for the image, say so and
+        // The figures are valid without e2fsck. If there is no space for the image, say so and
         // continue.
         let folder = match Scratch::temporary("judge") {
             Ok(folder) => folder,
@@ -114,7 +114,7 @@ pub(crate) fn e2fsck_program() -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// A regression: it said `all 1 images`.
+    /// A regression: the text was `all 1 images`.
     #[test]
     fn one_image_has_no_plural() {
         let one = Verdict { images: 1, e2fsck_clean: Some(true), ..Verdict::default() };

@@ -34,7 +34,7 @@ use crate::workload::MIB;
 const QUIET_WAIT: Duration = Duration::from_secs(5);
 const QUIET_SAMPLE: Duration = Duration::from_millis(200);
 
-/// The caveat for every table with rows of both.
+/// The caveat for every table with rows of the kernel and of our engine.
 pub const CAVEAT: &str = "kernel: its workers enter the kernel with a system call for each operation and go through VFS, \
      page cache, journal and loop device; ours call the engine in the same process, in memory. Compare how each changes with \
      workers, and what lies on the image; not the two rates.";
@@ -133,22 +133,23 @@ fn available_memory() -> u64 {
     available_of(&fs::read_to_string("/proc/meminfo").unwrap_or_default())
 }
 
-/// Available memory from the text of `/proc/meminfo`, which counts in KiB; 0 if it is not there.
+/// Available memory in bytes, from the text of `/proc/meminfo`, which counts in KiB; 0 if the text
+/// does not say.
 fn available_of(text: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }
 
-/// Runs one cell on the kernel. Returns when the kernel has no work left from it, which would
-/// otherwise burden the next cell.
+/// Runs one cell on the kernel. Returns when the kernel has done the work that the cell left, so
+/// that the next cell does not bear it.
 pub(super) fn run(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
     let row = run_cell(plan, workers, judged);
     wait_until_quiet();
     row
 }
 
-/// Waits until the kernel's own work takes less than a tenth of a CPU, at most [`QUIET_WAIT`].
+/// Waits until the kernel's own work takes at most a tenth of a CPU, or [`QUIET_WAIT`] has passed.
 fn wait_until_quiet() {
     let began = Instant::now();
     let mut before = kernel_ticks();

@@ -21,9 +21,10 @@ pub struct Setup {
     pub seed: u64,
     /// Whether the allocator assumes a device with seek times.
     pub rotational: bool,
-    /// Arms instead of the published ones, if an experiment takes them.
+    /// Arms of choice; `None`: those of the experiment. E1 runs them in addition to its own, E2
+    /// instead of its own, and `yard` is compared with them.
     pub policies: Option<Vec<String>>,
-    /// Device models to run on, in addition to memory or instead.
+    /// Device models that E2 runs on instead of memory; empty for none.
     pub devices: Vec<DeviceModel>,
     /// The image; `None`: in memory, as large as the published one.
     pub image: Option<ImageSource>,

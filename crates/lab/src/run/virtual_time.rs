@@ -1,8 +1,8 @@
 //! A cell in virtual time: every worker runs on a CPU of a modelled machine.
 //!
 //! A CPU with several workers runs one for a quantum and then the next. It switches only between
-//! operations, like a kernel without preemption. The journal's thread has its own CPU. Rates are
-//! measured after each worker's first cycle.
+//! operations, like a kernel without preemption. The journal's thread has its own CPU. A workload
+//! that repeats a cycle is measured after each worker's first cycle.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -3,7 +3,7 @@
 //! Operations can overlap in a model ([`EngineTarget::overlapping`]): the group that an operation
 //! allocated data in looks locked to every other operation of the round. A policy that skips busy
 //! groups goes elsewhere; one that waits gets the group afterwards. Only the last data allocation
-//! of an operation counts, as a processor holds one group's lock at a time.
+//! of an operation counts, because a CPU holds one group's lock at a time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -40,7 +40,7 @@ pub(crate) struct ModelledTarget {
     seed: u64,
     /// The line that the handles of all operations change.
     handles: CachePadded<<Virtual as Backend>::AtomicU64>,
-    /// The running transaction. Whoever commits changes it.
+    /// The running transaction. Only a commit changes it.
     txn: std::sync::atomic::AtomicU32,
     files: Mutex<Vec<Arc<ModelledFile>>>,
 }
@@ -204,8 +204,8 @@ impl ModelledTarget {
     }
 }
 
-/// Marks the metadata that mkfs writes: that of a flex group in its first group, and copies of the
-/// superblock in group 1 and the powers of 3, 5 and 7.
+/// Marks the metadata that mkfs writes: that of a flex group in its first group, and the superblock
+/// and its copies in groups 0 and 1 and the powers of 3, 5 and 7.
 fn place_metadata(disk: &MemoryBitmaps, groups: u32) {
     let copies = (0..groups).filter(|&group| {
         let power_of = |base: u32| core::iter::successors(Some(1u32), move |power| power.checked_mul(base));

@@ -1,4 +1,5 @@
-//! Makes traces from a seed. Each file below holds one family of kinds.
+//! Makes traces from a seed. The modules `boundaries`, `bulk`, `files` and `trees` each hold one
+//! family of kinds.
 //!
 //! Every kind is a function of (seed, operations, space, workers): the same four give the same
 //! trace on any machine.
@@ -102,7 +103,7 @@ pub fn make(kind: &str, recipe: &Recipe) -> Result<Vec<Line>> {
         return Ok(found.lines(recipe));
     }
     let share = |worker: u32| Recipe {
-        // Far enough apart that no other trace of the caller makes the same choices.
+        // Seeds so far apart that no other trace of the caller makes the same choices.
         seed: recipe.seed.wrapping_add(u64::from(worker) << 32),
         ops: recipe.ops / u64::from(recipe.workers),
         space: recipe.space / u64::from(recipe.workers),

@@ -28,7 +28,7 @@ pub trait Player {
 struct Refused(BTreeSet<u32>);
 
 impl Refused {
-    /// The outcome of an operation on such a number; none for other operations.
+    /// The outcome of an operation on such a number; `None` for other operations.
     fn outcome(&mut self, op: &Op) -> Option<Outcome> {
         const EBADF: i32 = 9;
         let fd = op.file().filter(|fd| self.0.contains(fd))?;

@@ -46,7 +46,7 @@ impl Access {
 /// One fio job section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FioJob {
-    /// Name of the job, the prefix of its files' names.
+    /// Name of the job, and prefix of the names of its files.
     pub name: String,
     /// `rw`: the access to the file.
     pub access: Access,
@@ -54,8 +54,8 @@ pub struct FioJob {
     pub block: u64,
     /// `size`: bytes of one job's file, a multiple of `block`.
     pub size: u64,
-    /// fio's default (`fallocate=native`): the parent preallocates every file. False is
-    /// `fallocate=none`.
+    /// Whether the parent preallocates every file. True is fio's default, `fallocate=native`; false
+    /// is `fallocate=none`.
     pub preallocate: bool,
 }
 

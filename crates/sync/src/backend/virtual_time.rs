@@ -3,14 +3,14 @@
 //!
 //! [`simulate`] runs one program per CPU as coroutines. Each CPU has a clock. The CPU that is
 //! furthest behind runs, and every access to a lock or an atomic adds its cost from [`Costs`]. A
-//! side table keeps who holds which lock and which CPU's cache has which line. So the code under
+//! side table records who holds which lock and which CPU's cache has which line. So the code under
 //! test is the code that ships, with [`Virtual`] as its backend.
 //!
 //! The model, and what it leaves out:
 //! - A line is in the caches that read it since it was last written, or in the writer's alone.
 //!   Reading it elsewhere, or writing it while another cache has it, moves it, at the cost of the
-//!   distance between the two CPUs. Moves of one line queue up behind each other; moves of
-//!   different lines are independent. There is no capacity and no prefetching.
+//!   distance between the two CPUs. A move waits until the last write's move of the same line
+//!   has ended; moves of different lines are independent. Caches have no limit and no prefetching.
 //! - Each lock and atomic has its own line, unless it was created inside [`Backend::on_line`].
 //! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody
 //!   sleeps.
@@ -54,9 +54,9 @@ pub struct Virtual;
 pub struct CpuFigures {
     /// Its clock at the end of its program.
     pub finished_ns: u64,
-    /// Lines moved here from another CPU's cache.
+    /// Lines moved here from another CPU's cache, also with a lock that was handed over.
     pub lines_moved: u64,
-    /// Time spent on lines that were moved here, including queueing.
+    /// Time spent on these moves, including queueing. Hand-overs count as waiting for locks.
     pub lines_moved_ns: u64,
     /// Locks waited for.
     pub lock_waits: u64,
@@ -88,7 +88,7 @@ pub struct LineFigures {
 pub struct Report {
     /// Each CPU, in order.
     pub cpus: Vec<CpuFigures>,
-    /// Waits, by name.
+    /// The figures of the lines, by name.
     pub lines: Vec<LineFigures>,
 }
 

@@ -54,8 +54,8 @@ impl<B: Backend> Search<'_, B> {
         self.ring_of_groups(family.group).find(fits).or_else(|| self.fallback_from(family.group))
     }
 
-    /// A directory, oldalloc's way: of the groups with at least average free inodes, the one with
-    /// most free blocks; the lowest of equals.
+    /// A directory by the rule of oldalloc: of the groups with at least average free inodes, the
+    /// one with the most free blocks; among equals, the lowest.
     pub(in crate::inode) fn most_free_blocks(&self) -> Option<GroupNr> {
         let least = self.average_inodes();
         let fits = |group: &GroupNr| {
@@ -69,8 +69,9 @@ impl<B: Backend> Search<'_, B> {
                 choice = Some((blocks, group));
             }
         }
-        // The rule ends here. No group has the average only if the totals lag: a small file system
-        // would say "no inodes" although it has some.
+        // The rule of oldalloc ends here. If the totals lag, it may be that no group has the
+        // average. A small file system would then report that there are no inodes although it has
+        // some.
         choice.map(|(_, group)| group).or_else(|| self.fallback_from(GroupNr::ZERO))
     }
 

@@ -9,12 +9,12 @@ use blockyard_sync::Backend;
 
 use super::{Family, Search};
 
-/// Percentage of a flex group that must be free.
+/// A flex group is good if more than this percentage of its blocks is free.
 const FREE_PERCENT: i32 = 10;
 
 impl<B: Backend> Search<'_, B> {
-    /// The parent's flex group, the one before it, then the lowest that is good; else the one with
-    /// most free blocks, if it has inodes and blocks.
+    /// The first good one of these: the parent's flex group, the one before it, all others from the
+    /// lowest on. If none is good, the one with the most free blocks, if it has inodes and blocks.
     pub(in crate::inode) fn flex_2008(&self, family: &Family) -> Option<GroupNr> {
         let parent = self.geometry.flex_of(family.group);
         if self.is_good(parent) {

@@ -48,7 +48,7 @@ impl<R: Read> Entries<R> {
         Self { stream, global: Vec::new(), left: 0, filling: 0 }
     }
 
-    /// The next entry. Skips the rest of the previous one.
+    /// The next entry; `None` at the end. Skips the rest of the previous one.
     pub(super) fn next(&mut self) -> io::Result<Option<Entry>> {
         let mut said = Said::default();
         loop {

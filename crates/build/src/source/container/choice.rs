@@ -21,7 +21,7 @@ const ABOUT: &str = "vnd.docker.reference.type";
 /// architecture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The name or tag of the image, as it is stored.
+    /// The name or tag of the image, as it is stored; `None` accepts any.
     pub reference: Option<String>,
     /// The platform of the image; `None` accepts this machine's, or else the only image.
     pub platform: Option<Platform>,
@@ -34,7 +34,7 @@ pub struct Platform {
     pub os: String,
     /// CPU architecture, by Go's name.
     pub architecture: String,
-    /// Version of the architecture, if it has several.
+    /// Version of the architecture, if it has several. In a [`Choice`], `None` accepts any.
     #[serde(default)]
     pub variant: Option<String>,
 }

@@ -11,7 +11,7 @@ use std::io::{self, BufRead, BufReader};
 pub(super) struct Layer {
     path: Vec<u8>,
     digest: Digest,
-    /// The digest is of the uncompressed archive.
+    /// Whether the digest is that of the uncompressed archive.
     is_of_archive: bool,
 }
 

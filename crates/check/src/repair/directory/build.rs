@@ -20,7 +20,8 @@ pub(super) struct Directory {
     pub(super) inode: InodeNr,
     pub(super) parent: u32,
     pub(super) names: Vec<Name>,
-    /// Blocks that it had: reused when there is no other space.
+    /// Blocks that the directory had. They are reused for a single block, or when there is no other
+    /// space.
     pub(super) old: Vec<BlockNr>,
 }
 
@@ -92,8 +93,9 @@ fn joined(runs: &[Run]) -> Vec<Run> {
     joined
 }
 
-/// Where the blocks go: fresh ones, whole clusters each. If there is no space, the old ones, when
-/// there are enough of them.
+/// Where the blocks go. Without bigalloc, a single block stays where the old one was. Otherwise the
+/// blocks are fresh ones, whole clusters each, or the old ones if there is no space and there are
+/// enough of them.
 fn places(ed: &mut Editor<'_, '_>, directory: &Directory, count: usize) -> Option<Vec<BlockNr>> {
     if count == 1 && !directory.old.is_empty() && ed.volume().geometry.cluster_ratio() == 1 {
         return Some(directory.old[..1].to_vec());
@@ -138,7 +140,8 @@ fn that_fit(names: &[Name], room: usize) -> usize {
         .count()
 }
 
-/// An index with its leaves; `None` when the directory needs more levels than the features allow.
+/// An index with its leaves; `None` when the directory needs more than one level of nodes below the
+/// root.
 fn indexed(
     ed: &Editor<'_, '_>,
     directory: &Directory,

@@ -95,7 +95,7 @@ pub(super) struct Judged {
     pub(super) cost: Cost,
     /// Names that were changed or removed.
     pub(super) changes: Vec<NameChange>,
-    /// Inodes whose names were removed, with the names.
+    /// Names that were removed.
     pub(super) gone: Vec<Name>,
 }
 
@@ -178,7 +178,7 @@ fn stays(ed: &Editor<'_, '_>, at: &Mending<'_>, name: &mut Name) -> bool {
     true
 }
 
-/// Makes names that occur twice differ by a suffix; returns which. As observed in e2fsck, the
+/// Makes names that occur twice differ by a suffix; returns the changes. As observed in e2fsck, the
 /// greatest inode keeps the name, and no other name changes, even one that looks like a new one.
 pub(super) fn separate(names: &mut [Name]) -> Vec<NameChange> {
     let mut holders: BTreeMap<Vec<u8>, u32> = BTreeMap::new();

@@ -46,7 +46,7 @@ impl Word {
         self.score() > other.score()
     }
 
-    /// Slots that speak for the place: inodes that are right, and slots that match their bitmap.
+    /// What speaks for the place: the rating of its inodes, and how many slots match the bitmap.
     fn score(&self) -> i64 {
         self.rating.saturating_add(i64::try_from(self.agreeing).unwrap_or(i64::MAX))
     }
@@ -149,8 +149,8 @@ fn is_possible(ed: &Editor<'_, '_>, table: BlockNr) -> bool {
     table.raw() > 0 && ed.volume().contains_range(table, ed.volume().geometry.inode_table_blocks())
 }
 
-/// Slots of a table that match the bitmap of the same descriptor: in use where it says so, or free
-/// where it says that.
+/// How many slots of a table match the bitmap of the same descriptor: in use where the bitmap says
+/// so, and free elsewhere.
 fn agreeing(ed: &Editor<'_, '_>, desc: &RawGroupDesc) -> usize {
     let volume = ed.volume();
     let (bitmap, table) = (desc.inode_bitmap(), desc.inode_table());

@@ -7,8 +7,8 @@ use blockyard_disk::Timestamp;
 /// Arguments.
 #[derive(clap::Args, Default)]
 pub(super) struct RuleArgs {
-    /// Leave out names that match a pattern, with everything below them: *, ? and [...] as in tar,
-    /// matching from any name on; with a leading slash, from the root
+    /// Leave out names that match a pattern, with everything below them: *, ? and [...] as in tar.
+    /// A pattern can match from any name of a path on; with a leading slash, only from the root
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<Glob>,
     /// Keep only names that match a pattern, everything below them, and the directories that lead

@@ -41,7 +41,7 @@ impl Lines {
             let _ = (&self.file).write_all(line.as_bytes());
         }
         if done >= all {
-            // A repair checks more than once.
+            // A repair checks more than once, and each check counts from 0.
             counter.store(0, Ordering::Relaxed);
         }
     }

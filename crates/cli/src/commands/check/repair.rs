@@ -89,7 +89,7 @@ fn needs_no_check(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow
     if blockyard_check::is_marked_clean(devices.image) {
         return Ok(true);
     }
-    // An undo file needs a plan.
+    // Only a plan can write an undo file.
     if args.undo.is_some() || !devices.is_clean_once_replayed() {
         return Ok(false);
     }
@@ -307,8 +307,8 @@ fn discard(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<
     Ok(())
 }
 
-/// The undo file: for image files next to the image, unless refused; for devices and with -p only
-/// on request. Refused if it exists.
+/// The undo file to write, if any. An image file gets one beside it unless `--no-undo` is given. A
+/// device, or any image with `-p`, gets one only with `-z`. It is an error if the file exists.
 fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     let file = args.image.file();
     let path = match &args.undo {

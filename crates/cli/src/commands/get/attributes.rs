@@ -1,8 +1,8 @@
 //! Attributes of copies on the host: owner, permissions, extended attributes, times, flags.
 //!
-//! What the host refuses to users other than root is left out and reported, as with cp -p. No
-//! attribute may gain power on the host: a program that does not get its original owner must not
-//! run with the set-id bits as its new owner.
+//! What the host refuses to users other than root is left out and reported, as with cp -p. No copy
+//! may gain privileges on the host: a program that does not get its original owner loses its set-id
+//! bits, with which it would run as its new owner.
 
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
@@ -83,6 +83,7 @@ impl Copy<'_> {
     }
 
     /// Sets owner and group. Users other than root may do so within their own files and groups.
+    /// Returns whether the copy has both.
     fn give_owner(&self, item: &Item, path: &Path) -> Result<Kept> {
         let raw = item.inode.slot().raw();
         let (uid, gid) = (raw.uid(), raw.gid());
@@ -112,7 +113,7 @@ impl Copy<'_> {
         }
     }
 
-    /// Sets all flags, starting with what was completed last, so that directories come after their
+    /// Sets all flags, starting with what was completed first, so that directories come after their
     /// entries.
     pub(super) fn set_flags(&mut self) -> Result<()> {
         for (path, _base, flags) in std::mem::take(&mut self.flags) {

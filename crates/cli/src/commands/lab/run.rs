@@ -28,7 +28,7 @@ use crate::commands::rotational::Rotational;
 use crate::terminal;
 
 /// Each cell (a policy with a number of workers) runs on its own file system: a fresh one in
-/// memory, without root and without files, or a copy-on-write view of an image.
+/// memory, which needs neither root nor files, or a copy-on-write view of an image.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Workloads:
@@ -320,7 +320,7 @@ impl Args {
     }
 
     /// The plans, each followed by the same on aged images. Plans in virtual time have no image to
-    /// age.
+    /// age. If all plans are such, they are added all the same, and their check refuses `--aged`.
     fn with_aged(&self, plans: Vec<Plan>) -> Vec<Plan> {
         let only_virtual = plans.iter().all(|plan| plan.interleave == Interleave::Virtual);
         let states = |plan: Plan| {
@@ -524,7 +524,7 @@ impl Args {
             ("--journal", !self.journal.is_empty()),
         ];
         refuse("the other workloads", &given)?;
-        // In 2011 this was the only way to search.
+        // In 2011, when e3 was published, a linear scan was the only way to search.
         let default = if self.workload == "e3" { "linux-6.18:scan=linear" } else { "linux-6.18" };
         let [policy] = &self.policies(&[default])[..] else { bail!("--policy: {} takes one", self.workload) };
         Ok(policy.clone())

@@ -7,9 +7,9 @@ use blockyard_engine::mkfs;
 /// The file or device to write.
 pub(in crate::commands) struct Target<'a> {
     image: &'a ImagePath,
-    /// The size that the device has or will have.
+    /// The size in bytes that the device has or will have.
     pub(in crate::commands) device_bytes: u64,
-    /// The file is missing or shorter than wanted, and must be given this size.
+    /// The file is missing or shorter than wanted, and must be made `device_bytes` long.
     must_grow: bool,
     /// The present content, starting at the first byte of the image.
     now: Option<FileDevice>,

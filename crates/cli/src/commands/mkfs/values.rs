@@ -1,10 +1,10 @@
-//! Parses sizes and UUIDs, and the inputs that replace randomness and the clock.
+//! Parses sizes and UUIDs, and draws a random seed.
 
 use anyhow::{Context, Result, bail};
 use blockyard_engine::mkfs::{Amount, Options};
 
 /// Parses a number with a suffix of mke2fs. Returns the number, and the bytes of one unit if there
-/// was a suffix.
+/// was a suffix; `None` if the text is no such number.
 pub(in crate::commands) fn suffixed(text: &str) -> Option<(u64, Option<u64>)> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -76,7 +76,7 @@ pub(super) fn parse_uuid(option: &str, text: &str) -> Result<[u8; 16]> {
 /// A seed from the system's random source.
 pub(super) fn drawn_seed() -> Result<u64> {
     let mut bytes = [0; 8];
-    // By system call, because a bare chroot has no /dev. So few bytes are never split.
+    // The system call works in a bare chroot too, which has no /dev. It always fills 8 bytes.
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .context("the system gives no random seed; give one with --seed")?;
     Ok(u64::from_le_bytes(bytes))

@@ -1,4 +1,5 @@
-//! Where a server in the background logs: to standard error, a file, or the system log.
+//! Where the server of a mount logs: to a file, else to standard error in the foreground and to the
+//! system log in the background.
 
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
@@ -14,7 +15,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 /// The socket of the system log.
 const SYSTEM_LOG: &str = "/dev/log";
-/// The facility of daemons in the system log, shifted as in its numbers.
+/// The facility of daemons in the system log, as part of a priority number.
 const DAEMONS: u8 = 3 << 3;
 
 /// The destination of log lines.
@@ -27,7 +28,8 @@ enum Sink {
 
 static SINK: OnceLock<Sink> = OnceLock::new();
 
-/// Sends all logging to this destination from now on.
+/// Sends all log lines to the file from now on. Without a file they go to the system log in the
+/// background, else to standard error.
 ///
 /// # Errors
 /// The file cannot be written.

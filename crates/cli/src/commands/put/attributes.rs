@@ -36,8 +36,8 @@ impl Copy<'_, '_> {
         let (fs, ctx) = (&self.volume.fs, &self.volume.ctx);
         if !self.args.no_xattrs {
             let attributes = host::xattrs(source, links)?;
-            // Remove a list that was inherited from the directory but that the source does not
-            // have.
+            // Remove an access control list that was inherited from the directory but that the
+            // source does not have.
             for name in fs.xattr_names(inode).at(path)?.iter().filter(|name| is_access_list(name)) {
                 if attributes.iter().all(|(kept, _)| kept != name) {
                     fs.remove_xattr(ctx, inode, name).at(path)?;
@@ -105,7 +105,7 @@ fn is_access_list(name: &[u8]) -> bool {
     name.starts_with(b"system.posix_acl_")
 }
 
-/// Explains why an attribute cannot be set, and what to do.
+/// Names an attribute that cannot be set, and says what to do.
 fn about_attribute(name: &[u8], length: usize) -> String {
     let name = String::from_utf8_lossy(name);
     format!("attribute {name} of {length} bytes (--no-xattrs leaves all of them out)")

@@ -69,7 +69,8 @@ impl Copy<'_, '_> {
         self.stream_to(stream, &place)
     }
 
-    /// Copies the stream to a file. Owner and permissions are not those of the pipe.
+    /// Copies the stream to a file with permissions 644. It belongs to `--owner` or to root, not to
+    /// the owner of the pipe.
     pub(super) fn stream_to(&mut self, stream: Stream, place: &Place) -> Result<()> {
         let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
         let (uid, gid) = (self.owner.uid.unwrap_or(0), self.owner.gid.unwrap_or(0));

@@ -55,7 +55,7 @@ impl Fields {
         self.json.insert(key.to_owned(), json.into());
     }
 
-    /// Prints all of it.
+    /// Prints all lines, or the JSON object.
     pub(super) fn print(self, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         if json {
             writeln!(out, "{}", Value::Object(self.json))?;

@@ -77,7 +77,7 @@ impl<'r> Figures<'r> {
         (first, first + self.sb.geometry().inode_table_blocks() - 1)
     }
 
-    /// Stored checksums of the block bitmap and the inode bitmap.
+    /// Stored checksums of the block bitmap and the inode bitmap; `None` without metadata_csum.
     fn bitmap_checksums(&self) -> Option<(u32, u32)> {
         let raw = self.desc.raw();
         self.sb.features().has_metadata_csum().then(|| (raw.block_bitmap_csum(), raw.inode_bitmap_csum()))
@@ -196,7 +196,7 @@ impl<'r> Figures<'r> {
     }
 }
 
-/// First and last block of a range that is not empty.
+/// First and last block of a range; `None` if it is empty.
 fn inclusive(range: &Range<BlockNr>) -> Option<(u64, u64)> {
     (range.start < range.end).then(|| (range.start.raw(), range.end.raw() - 1))
 }

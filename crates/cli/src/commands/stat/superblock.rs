@@ -195,7 +195,7 @@ fn history(raw: &RawSuperblock, fields: &mut Fields) {
     }
     fields.time("Last write time", raw.write_time());
     fields.number("Mount count", raw.s_mnt_count.get().into());
-    // Both are printed as signed numbers: 0xFFFF is -1, which means "never".
+    // The maximum is printed as a signed number: 0xFFFF is -1, which means "never".
     let most = i64::from(raw.s_max_mnt_count.get().cast_signed());
     fields.add("Maximum mount count", &most.to_string(), most);
     fields.time("Last checked", raw.check_time());
@@ -247,7 +247,7 @@ fn written_text(kib: u64) -> String {
     format!("{} {unit}", kib.saturating_add(half) >> shift)
 }
 
-/// The name of an id in a table such as /etc/passwd.
+/// The name of an id in a table of the host, such as /etc/passwd.
 fn name_of(file: &str, id: u16) -> Option<String> {
     let table = std::fs::read_to_string(file).ok()?;
     let number = id.to_string();
@@ -353,7 +353,7 @@ fn recorded_errors(raw: &RawSuperblock, fields: &mut Fields) {
     }
 }
 
-/// The names of the recorded error codes.
+/// The name of a recorded error code.
 fn error_code(code: u8) -> String {
     const NAMES: [&str; 17] = [
         "UNKNOWN",

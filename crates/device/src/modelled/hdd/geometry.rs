@@ -28,7 +28,7 @@ struct Zone {
     track_bytes: u64,
 }
 
-/// The zones, outermost first; that one holds the first bytes.
+/// The zones, outermost first. The outermost one holds the first bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Geometry {
     zones: Vec<Zone>,
@@ -72,7 +72,7 @@ impl Geometry {
         }
     }
 
-    /// How long the head reads from a byte on, track after track.
+    /// How long the head takes from byte `first` to byte `end`, track after track.
     pub(super) fn transfer(&self, first: u64, end: u64) -> Duration {
         let mut time = Duration::ZERO;
         let mut at = first;

@@ -1,10 +1,10 @@
 //! The directories with cached names, and the memory limit for all of them.
 //!
 //! Names outlive the in-memory inode: whether an inode is evicted and reloaded must not depend on
-//! this cache, because the placement of new inodes depends on it. They go with the directory
-//! itself, or when memory is short. Then a clock's hand goes round the directories, and one that
-//! was not asked since the last pass forgets everything. Nobody waits: names that are being changed
-//! are passed over.
+//! this cache, because the placement of new inodes depends on it. Names go with the directory
+//! itself, or when memory is short. In the latter case the hand of a clock goes round the
+//! directories, and one that was not asked since the last pass forgets everything. Nobody waits:
+//! names that are being changed are passed over.
 
 use super::Dentries;
 use crate::numbers::NumberHasher;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Directories that the hand looks at per request.
 const STEPS: usize = 8;
 
-/// See the module's text.
+/// All directories with cached names. The [module](self) says how their memory is bounded.
 pub(crate) struct DentryCache {
     bytes_max: u64,
     /// Bytes taken. Relaxed: only the sum matters.
@@ -25,7 +25,7 @@ pub(crate) struct DentryCache {
     ring: Mutex<Ring>,
 }
 
-/// Directories with cached names: both fields hold the same ones.
+/// Directories with cached names. Both fields hold the same directories.
 #[derive(Default)]
 struct Ring {
     directories: HashMap<u32, Arc<Dentries>, NumberHasher>,
@@ -67,8 +67,8 @@ impl DentryCache {
         }
     }
 
-    /// Takes bytes. If there are not enough, takes them from directories that were not asked
-    /// lately. `None` if that fails. The caller may hold the lock of one directory's names.
+    /// Takes bytes. If too few are left, takes them from directories that were not asked lately.
+    /// `None` if that fails. The caller may hold the lock of one directory's names.
     pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved> {
         let count = u64_from_usize(bytes);
         let fits = count <= self.bytes_max && (self.take(count) || self.make_room(count));
@@ -80,7 +80,8 @@ impl DentryCache {
         Atomic::update(&*self.bytes, Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Moves the hand until `count` bytes can be taken.
+    /// Moves the hand past at most [`STEPS`] directories, until `count` bytes are taken. False if
+    /// there are still too few.
     fn make_room(&self, count: u64) -> bool {
         let mut ring = self.ring.lock();
         for _ in 0..STEPS.min(ring.order.len()) {

@@ -1,9 +1,9 @@
 //! Names of one directory and their inodes, by hash.
 //!
-//! Names are in [segments](super::segment). A segment grows in place to one huge page. Then it is
-//! split in two by one more bit of the hash, so entering a name moves a bounded number of others,
-//! whatever the directory's size. A directory that gets no more memory empties the full segment.
-//! Names whose hashes were chosen to collide are not kept.
+//! Names are in [segments](super::segment). A segment is doubled until it fills one huge page. From
+//! then on it is split in two by one more bit of the hash, so entering a name moves a bounded
+//! number of others, whatever the directory's size. A directory that gets no more memory empties
+//! the full segment. Names whose hashes were chosen to collide are not kept.
 
 use super::budget::Reserved;
 use super::lines::{HUGE, LINE};
@@ -21,12 +21,12 @@ const DEPTH_MAX: u32 = 12;
 /// Attempts to make room for one name.
 const TRIES: usize = 4;
 
-/// See the module's text.
+/// The cached names of one directory, as the [module](self) describes them.
 pub(super) struct Hashed {
     parts: Vec<Part>,
     /// The part for each value of a hash's upper bits.
     index: Vec<u16>,
-    /// How many upper bits: at most [`DEPTH_MAX`].
+    /// How many upper bits choose a part: at most [`DEPTH_MAX`].
     bits: u32,
 }
 
@@ -35,7 +35,7 @@ struct Part {
     segment: Segment,
     /// Upper bits that the hashes of all its names share.
     depth: u32,
-    /// It has every short name of the directory whose hash belongs here.
+    /// Whether it has every short name of the directory whose hash belongs here.
     complete: bool,
     _memory: Reserved,
 }
@@ -60,7 +60,7 @@ impl Hashed {
         }
     }
 
-    /// Notes that not every short name of the directory may be here.
+    /// Notes that the part of this name may lack short names of the directory.
     pub(super) fn doubt(&mut self, name: &[u8]) {
         let part = self.part_of(hash(name));
         self.parts[part].complete = false;
@@ -170,7 +170,7 @@ impl Part {
         self.segment.set(hash << self.depth, name, inode.raw())
     }
 
-    /// Takes over a name of a smaller part, which this one replaces.
+    /// Takes over a name of the part that this one replaces.
     fn take_over(&mut self, hash: u64, name: &[u8], inode: u32) {
         if !self.segment.set(hash << self.depth, name, inode) {
             self.complete = false;

@@ -28,10 +28,10 @@ const HEAD: usize = 5;
 /// The longest name that fits.
 pub(super) const NAME_MAX: usize = LINE - ENTRIES_AT - HEAD;
 
-/// See the module's text.
+/// A hash table of names, as the [module](self) describes it.
 pub(super) struct Segment {
     lines: Lines,
-    /// A power of two, at least 2.
+    /// A power of two, at least [`REACH`].
     count: usize,
     /// Bytes of all entries.
     taken: usize,
@@ -54,7 +54,7 @@ impl Segment {
         self.taken * 8 > self.count * LINE * 5
     }
 
-    /// Whether the segment is so empty that only names with similar hashes find no room.
+    /// Whether the segment is so empty that a name finds no room only if many hashes are similar.
     pub(super) const fn is_sparse(&self) -> bool {
         self.taken * 8 < self.count * LINE
     }
@@ -74,7 +74,7 @@ impl Segment {
         None
     }
 
-    /// Enters a name or changes its inode. False if there is no room in reach of its home.
+    /// Enters a name or changes its inode. False if no line in reach of the name's home has room.
     #[must_use]
     pub(super) fn set(&mut self, hash: u64, name: &[u8], inode: u32) -> bool {
         let wanted = HEAD + name.len();
@@ -189,7 +189,7 @@ fn push(line: &mut [u8; LINE], name: &[u8], inode: u32) {
     line[USED] += low8(u32_from_usize(HEAD)) + len;
 }
 
-/// Takes an entry out of a line. Those behind it move up.
+/// Takes an entry out of a line. The entries behind it move up.
 fn take(line: &mut [u8; LINE], at: usize) {
     let (next, end) = (after(line, at), ENTRIES_AT + usize::from(line[USED]));
     line.copy_within(next..end, at);

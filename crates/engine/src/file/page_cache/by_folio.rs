@@ -2,8 +2,8 @@
 //! when space gets short.
 //!
 //! The product's way reserves, before a write changes anything, all that the write and its mapping
-//! can need. With Linux's rules that much cannot be reserved. docs/behaviour/page-cache.md, "When
-//! space gets short", has the observations.
+//! can need. Under Linux's rules it is not possible to reserve that much.
+//! docs/behaviour/page-cache.md, "When space gets short", has the observations.
 
 use super::PageCache;
 use crate::file::LockedFile;
@@ -37,8 +37,8 @@ impl PageCache {
         Ok(all.bytes.len())
     }
 
-    /// Writes the part in one folio. If it does not fit, frees what it allocated behind the end of
-    /// the file, and tries again after a commit that frees clusters.
+    /// Writes the part in one folio. If it does not fit, frees what the attempt allocated behind
+    /// the end of the file, and tries again after a commit that frees clusters.
     fn write_folio(&self, file: &mut LockedFile<'_>, folio: Part<'_>) -> Result<()> {
         let bits = file.files.volume.geometry().block_bits();
         // As in Linux this is decided once, however often the write is tried.
@@ -60,8 +60,8 @@ impl PageCache {
         }
     }
 
-    /// Zeroes what Linux zeroes in a folio that does not fit, and makes it dirty: blocks that read
-    /// as zeroes, inside the file and before the first unallocated block.
+    /// Makes the blocks dirty that Linux zeroes in a folio that does not fit: blocks that read as
+    /// zeroes, inside the file and before the first unallocated block.
     fn dirty_before_hole(&self, file: &mut LockedFile<'_>, blocks: Range<u32>, size: u64) -> Result<()> {
         let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << file.files.volume.geometry().block_bits())));
         for logical in blocks.start..end.max(blocks.start) {
@@ -103,7 +103,7 @@ impl PageCache {
     }
 
     /// Whether space is so short that a write must allocate its blocks at once. Before that point,
-    /// reserved clusters are written back when there are many.
+    /// dirty data is written back if many clusters are reserved.
     fn leaves_delayed_allocation(&self, file: &mut LockedFile<'_>) -> Result<bool> {
         let room = file.files.volume.space.allocator().room();
         if room.wants_write_back() {
@@ -151,7 +151,7 @@ fn allocate_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
     Ok(())
 }
 
-/// Notes as what the page cache will hold the blocks of a write.
+/// Notes for each block of a write in which state the page cache will hold it.
 fn note_cached(file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
     let core = file.inode.core();
     for logical in blocks {
@@ -181,7 +181,7 @@ mod tests {
     use blockyard_sync::{AtomicU64, Ordering};
     use std::sync::Arc;
 
-    /// A folio of four blocks, of which only the first is allocated.
+    /// A write to a folio of four blocks, of which only the first is allocated.
     #[test]
     fn what_has_a_place_in_a_folio_that_does_not_fit_is_zeroed_and_written() {
         let device = Arc::new(MemoryDevice::new(64 << 20));

@@ -37,7 +37,8 @@ impl Folios {
         }
     }
 
-    /// Makes the folio that a write of these bytes begins with. Returns where the write leaves it.
+    /// Makes the folio that a write of these bytes begins with. Returns the byte where the write
+    /// leaves that folio.
     pub(in crate::requests) fn next_end(&mut self, bytes: Range<u64>) -> u64 {
         const CHUNK: u64 = 1 << (PAGE_BITS + ORDER_MAX);
         let len = (bytes.end - bytes.start).min(CHUNK - bytes.start % CHUNK);

@@ -90,7 +90,7 @@ impl File {
         Ok(stage.fs.write(&self.ctx, self.inode, at, &new)?)
     }
 
-    /// Takes any range of words, so blocks may be covered partly.
+    /// Allocates, punches or zeroes a range of words, which may cover blocks partly.
     fn fallocate(&mut self, stage: &Stage, how: Fallocate, at: u64, len: u64) -> Result<()> {
         let (from, to) = (usize_from_u64(at), usize_from_u64(at + len));
         let mut bytes = self.bytes.clone();

@@ -267,7 +267,8 @@ fn truncate_up(story: &mut Story<'_>) -> Result<()> {
     story.promise(file, "a", &bytes)
 }
 
-/// Allocates space beyond the end, then punches a hole and zeroes a range in the middle.
+/// Allocates space beyond the end, then punches a hole and zeroes a range in the middle. Then
+/// collapses one range and inserts another.
 fn beyond_the_end(story: &mut Story<'_>) -> Result<()> {
     let fs = &story.stage.fs;
     let block = story.stage.block();

@@ -69,7 +69,8 @@ impl File {
         }
     }
 
-    /// Some of these are refused. That is fine: a trace says what was tried.
+    /// Collapses or inserts a range. Some of these calls are refused. That is fine: a trace says
+    /// what was tried.
     fn shift(&mut self, pen: &mut Pen, rng: &mut ChaCha8Rng, mode: &str) {
         let unit = if rng.random_range(0..8) == 0 { DIRECT } else { SHIFT };
         let range = self.ranges.aligned(rng, self.size, MIB, unit);

@@ -11,7 +11,7 @@ use super::{Pen, Recipe};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Appends the files of four workers in turn, 8 KiB at a time up to 1 MiB, and truncates them.
+/// Appends to the files of four workers in turn, 8 KiB at a time up to 1 MiB, and truncates them.
 pub(super) fn fallocate2(pen: &mut Pen, _: &mut ChaCha8Rng, _: &Recipe) {
     let files: Vec<u32> =
         (0..4).map(|worker| pen.open(&format!("/fallocate2.{worker}"), "rw,create")).collect();
@@ -28,7 +28,7 @@ pub(super) fn fallocate2(pen: &mut Pen, _: &mut ChaCha8Rng, _: &Recipe) {
     }
 }
 
-/// Appends sixteen files in turn, 4 KiB at a time.
+/// Appends to sixteen files in turn, 4 KiB at a time.
 pub(super) fn append64(pen: &mut Pen, _: &mut ChaCha8Rng, recipe: &Recipe) {
     let files: Vec<u32> = (0..16).map(|worker| pen.open(&format!("/append.{worker}"), "rw,create")).collect();
     let most = recipe.space / 16;
@@ -41,7 +41,8 @@ pub(super) fn append64(pen: &mut Pen, _: &mut ChaCha8Rng, recipe: &Recipe) {
     }
 }
 
-/// Files of megabytes, written in pieces; some stay open while the next one begins.
+/// Files of megabytes, written in pieces one after the other. Half of them are synced before they
+/// are closed.
 pub(super) fn large_sequential(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let mut space = recipe.space;
     let mut serial = 0;

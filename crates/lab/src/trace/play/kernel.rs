@@ -1,4 +1,4 @@
-//! Plays a trace by the running kernel, below a mounted directory.
+//! Plays a trace on the running kernel, below a mounted directory.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -38,8 +38,8 @@ pub struct KernelPlayer {
 const DIRECT_ALIGNMENT: usize = 4096;
 
 impl KernelPlayer {
-    /// A player below a mounted directory. Content comes from `seed`. Without `remount`, such lines
-    /// are an error.
+    /// A player below a mounted directory. Content comes from `seed`. Without `remount`, lines that
+    /// remount are errors.
     #[must_use]
     pub fn new(root: &Path, seed: u64, remount: Option<Remount>) -> Self {
         let cpus = crate::cpus::allowed();

@@ -37,9 +37,9 @@ pub struct Costs {
     /// An access to a line in the CPU's own cache, in picoseconds: there are many, and each takes
     /// about a nanosecond.
     pub hit_ps: u64,
-    /// Bringing a line that no cache has.
+    /// Fetching a line that no cache has.
     pub miss_ns: u64,
-    /// From the nearest to the widest set of CPUs. Each size divides the next.
+    /// The sets of CPUs, from the nearest to the widest. Each size divides the next.
     pub levels: Vec<Level>,
     /// Moving a line between CPUs that are in no common set.
     pub move_ns: u64,
@@ -55,8 +55,8 @@ pub struct Costs {
 }
 
 impl Default for Costs {
-    /// Orders of magnitude of a two-socket server: 1 ns, 90 ns from memory, 60 ns between caches,
-    /// exact order.
+    /// Orders of magnitude of a two-socket server: 1 ns in the own cache, 90 ns from memory, 60 ns
+    /// between caches. Without slack: every access happens in the order of virtual time.
     fn default() -> Self {
         Self {
             hit_ps: 1000,
@@ -72,7 +72,7 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Moving a line from one CPU's cache to another's.
+    /// Moving a line from one CPU's cache to another's, in nanoseconds.
     pub(super) fn distance(&self, from: usize, to: usize) -> u64 {
         let near = self.levels.iter().find(|level| from / level.cpus == to / level.cpus);
         near.map_or(self.move_ns, |level| level.move_ns)

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::place::{ByNumber, LineId};
 use super::{Costs, CpuFigures, LineFigures};
 
-/// Most CPUs in a line's record.
+/// The most CPUs in a line's record.
 pub(super) const CPUS_MAX: usize = 1088;
 const WORDS: usize = CPUS_MAX / 64;
 
@@ -13,7 +13,7 @@ const WORDS: usize = CPUS_MAX / 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
-    /// Includes reading and writing at once.
+    /// Also for an access that reads and writes at once.
     Write,
 }
 
@@ -91,7 +91,7 @@ fn zeros(bits: u64) -> usize {
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: HashMap<u64, Line, ByNumber>,
-    /// By name.
+    /// One entry for each name.
     figures: Vec<LineFigures>,
 }
 
@@ -141,7 +141,7 @@ impl Lines {
         Some(end)
     }
 
-    /// Moves a lock's line to its next holder, with the hand-over.
+    /// Moves a lock's line to its next holder, as part of the hand-over.
     pub(super) fn hand_over(&mut self, id: LineId, cpu: usize) {
         self.line(id).holders = Holders::One(cpu);
     }

@@ -13,11 +13,11 @@ use super::place::LockId;
 use super::scheduler;
 use crate::backend::{RawCondvar, RawMutex, RawMutexGuard, RawRwLock};
 
-/// Releases the entry in the side table when dropped.
+/// A held lock in the side table; dropping it releases the lock there.
 struct Hold {
     lock: LockId,
     access: Access,
-    /// Taken inside a simulation.
+    /// Whether the lock was taken inside a simulation.
     counted: bool,
 }
 

@@ -61,7 +61,7 @@ pub(super) fn on_line<R>(name: &'static str, f: impl FnOnce() -> R) -> R {
 #[derive(Debug, Default)]
 pub(super) struct NumberHasher(u64);
 
-/// Maps keyed by the numbers of lines and locks.
+/// For maps keyed by the numbers of lines and locks.
 pub(super) type ByNumber = BuildHasherDefault<NumberHasher>;
 
 impl Hasher for NumberHasher {

@@ -40,7 +40,7 @@ impl Drop for Installed {
     }
 }
 
-/// Makes every later operation plain when dropped.
+/// When dropped, makes every later operation native.
 pub(super) struct EndOfTime<'a>(pub(super) &'a Scheduler);
 
 impl Drop for EndOfTime<'_> {
@@ -83,12 +83,12 @@ struct Cpu {
     /// Counts wake-ups: queue entries for an earlier one are stale.
     wake: u64,
     waiting: bool,
-    /// Woken by a condition variable, not by the time.
+    /// Whether a condition variable woke it, and not its time limit.
     notified: bool,
     done: bool,
     held: HeldSet,
     figures: CpuFigures,
-    /// When the clock interrupts it next.
+    /// When its next clock interrupt comes.
     next_tick: u64,
 }
 
@@ -256,7 +256,7 @@ impl Scheduler {
         }
     }
 
-    /// Moves behind every CPU that could run now.
+    /// Moves behind the CPU that would run next.
     pub(super) fn let_others_run(&self) {
         let cpu = self.cpu();
         let mut state = self.state.borrow_mut();
@@ -298,8 +298,8 @@ impl Scheduler {
         state.begin_section(&self.costs, cpu, id);
     }
 
-    /// Takes a lock if that needs no waiting. A try looks first, and leaves the line where it is if
-    /// the lock is held.
+    /// Takes a lock if that needs no waiting. A try reads first, so it does not take the line away
+    /// from the holder of a lock.
     pub(super) fn try_acquire(&self, id: LockId, access: Access) -> bool {
         self.access(id.line, Access::Read);
         if !self.state.borrow_mut().locks.entry(id.number).or_default().admits(access) {
@@ -404,7 +404,7 @@ impl Scheduler {
         }
     }
 
-    /// Leaves the CPU until it is made ready.
+    /// Lets others run until this CPU is made ready.
     fn wait(&self, mut state: std::cell::RefMut<'_, State>) {
         state.cpus[self.cpu()].waiting = true;
         drop(state);
@@ -418,8 +418,8 @@ fn u64_of(count: usize) -> u64 {
 
 /// Returns to the loop in `simulate`, until it resumes this CPU.
 ///
-/// The generator's newer interface passes a token down to the code that yields. A lock deep in code
-/// under test has none.
+/// The generator's newer interface passes a token down to the code that yields. A lock deep in the
+/// code under test has no such token.
 #[allow(deprecated)]
 fn switch() {
     generator::yield_with(());

@@ -55,7 +55,7 @@ pub(crate) struct OperationArgs {
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["trace", "make"])]
     seeds: Vec<u64>,
     /// Print the whole document of tables, as Markdown: fresh images, two workers, aged images (as
-    /// --aged says); with --ceiling
+    /// --aged says); --ceiling adds the ceilings
     #[arg(long, conflicts_with_all = ["trace", "make", "workers"])]
     report: bool,
     /// Load bitmaps on demand, not all of them after each mount
@@ -287,7 +287,7 @@ fn preamble() -> String {
     )
 }
 
-/// A file system in memory, if there is one.
+/// A folder on a file system in memory, if there is one, else the folder for temporary files.
 fn fast_scratch() -> PathBuf {
     let shared = Path::new("/dev/shm");
     if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() }
