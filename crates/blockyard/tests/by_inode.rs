@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use blockyard::device::{BlockDevice, MemoryDevice};
 use blockyard::{
-    DeviceNumber, FileType, ImageOptions, InodeId, OpenOptions, RenameMode, SetAttributes, XattrMode,
-    engine::NewInode,
+    DeviceNumber, FileType, ImageOptions, InodeId, RenameMode, SetAttributes, XattrMode, engine::NewInode,
 };
 
 /// A number that is given again after the image was closed and opened is another inode.
