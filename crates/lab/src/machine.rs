@@ -77,6 +77,13 @@ pub struct Machine {
     pub across_ns: u64,
     /// Handing over a contended lock, in addition to moving its line, in nanoseconds.
     pub hand_over_ns: u64,
+    /// How long a CPU keeps a line that others want, in nanoseconds.
+    #[serde(default)]
+    pub keep_ns: u64,
+    /// How often a contended line goes to the nearest CPU that waits for it, in per cent of its
+    /// moves; otherwise to any of them.
+    #[serde(default)]
+    pub neighbours_first_percent: u32,
     /// Interval between clock interrupts, in nanoseconds; 0 for none.
     pub tick_every_ns: u64,
     /// Time lost at each clock interrupt, in nanoseconds.
@@ -196,6 +203,8 @@ impl Machine {
             levels: self.levels.iter().map(level).collect(),
             move_ns: self.across_ns,
             hand_over_ns: self.hand_over_ns,
+            keep_ns: self.keep_ns,
+            neighbours_first_percent: usize_from_u32(self.neighbours_first_percent),
             slack_ns: 0,
             sections: self.sections.iter().filter_map(section).collect(),
             tick: (self.tick_every_ns > 0).then_some(tick),

@@ -52,6 +52,8 @@ pub fn this_machine() -> Result<Machine> {
         levels: Vec::new(),
         across_ns: move_ns,
         hand_over_ns: with_lock.saturating_sub(2 * move_ns),
+        keep_ns: 0,
+        neighbours_first_percent: 0,
         tick_every_ns: 4_000_000,
         tick_costs_ns: 3000,
         sections: vec![Held { name: "group lock".to_owned(), work_ns: 60, lines }],

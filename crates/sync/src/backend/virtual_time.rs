@@ -9,8 +9,10 @@
 //! The model, and what it leaves out:
 //! - A line is in the caches that read it since it was last written, or in the writer's alone.
 //!   Reading it elsewhere, or writing it while another cache has it, moves it, at the cost of the
-//!   distance between the two CPUs. A move waits until the last write's move of the same line
-//!   has ended; moves of different lines are independent. Caches have no limit and no prefetching.
+//!   distance between the two CPUs. While a line is on its way to a CPU that writes it, others
+//!   wait. Which of them has it next is drawn, because caches promise no order
+//!   ([`Costs::neighbours_first_percent`]). Moves of different lines are independent. Caches have
+//!   no limit and no prefetching.
 //! - Each lock and atomic has its own line, unless it was created inside [`Backend::on_line`].
 //! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody
 //!   sleeps.

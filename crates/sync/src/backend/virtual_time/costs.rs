@@ -46,6 +46,12 @@ pub struct Costs {
     /// From the release of a contended lock until the next holder continues, besides the move of
     /// its line.
     pub hand_over_ns: u64,
+    /// How long a CPU keeps a line that others want, after it came. Accesses that follow within this
+    /// time need no second move.
+    pub keep_ns: u64,
+    /// How often a contended line goes to the nearest CPU that waits for it, in per cent of its
+    /// moves. Otherwise it goes to any of them, all equally likely.
+    pub neighbours_first_percent: usize,
     /// How far a CPU may run ahead of the slowest before it lets that one run.
     pub slack_ns: u64,
     /// Costs of holding a lock, by the line it lies on. Other locks cost nothing more.
@@ -64,6 +70,8 @@ impl Default for Costs {
             levels: Vec::new(),
             move_ns: 60,
             hand_over_ns: 10,
+            keep_ns: 0,
+            neighbours_first_percent: 0,
             slack_ns: 0,
             sections: Vec::new(),
             tick: None,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::place::{ByNumber, LineId};
-use super::{Costs, CpuFigures, LineFigures};
+use super::{Costs, LineFigures};
 
 /// The most CPUs in a line's record.
 pub(super) const CPUS_MAX: usize = 1088;
@@ -32,13 +32,63 @@ enum Holders {
 #[derive(Debug)]
 struct Line {
     holders: Holders,
-    /// When the last move that writes it ends.
-    busy_until: u64,
+    /// When the last CPU that writes it lets it go.
+    free_at: u64,
+    /// The CPUs that wait for it.
+    requests: Vec<Request>,
     /// Its name's index in the figures.
     name: usize,
 }
 
+/// A CPU that wants a line.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    cpu: usize,
+    access: Access,
+    /// When it asked.
+    since: u64,
+}
+
+/// What an access leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The line is in the CPU's cache.
+    Hit,
+    /// It is brought there.
+    Brought(Served),
+    /// The CPU waits. If nobody waited before, it wakes at this time and calls [`Lines::grant`].
+    Waits { wakes_at: Option<u64> },
+}
+
+/// A CPU to which a line is brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Served {
+    pub(super) cpu: usize,
+    /// When it asked.
+    pub(super) since: u64,
+    /// When the line is in its cache.
+    pub(super) end: u64,
+    /// Whether it comes from another cache, not from memory.
+    pub(super) is_moved: bool,
+}
+
+/// Who got a line.
+#[derive(Debug, Default)]
+pub(super) struct Granted {
+    pub(super) served: Vec<Served>,
+    /// A CPU that still waits, and when it wakes to call [`Lines::grant`].
+    pub(super) next: Option<(usize, u64)>,
+}
+
 impl Line {
+    /// Whether a CPU can use the line as it is.
+    fn serves(&self, cpu: usize, access: Access) -> bool {
+        match access {
+            Access::Read => self.is_in(cpu),
+            Access::Write => matches!(self.holders, Holders::One(holder) if holder == cpu),
+        }
+    }
+
     fn is_in(&self, cpu: usize) -> bool {
         match &self.holders {
             Holders::Nobody => false,
@@ -93,6 +143,22 @@ pub(super) struct Lines {
     lines: HashMap<u64, Line, ByNumber>,
     /// One entry for each name.
     figures: Vec<LineFigures>,
+    draws: Draws,
+}
+
+/// Random numbers (`SplitMix64`) from a fixed seed, so that a simulation repeats.
+#[derive(Debug, Default)]
+struct Draws(u64);
+
+impl Draws {
+    /// A number below `count`.
+    fn below(&mut self, count: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((bits ^ (bits >> 31)) & 0xffff_ffff).unwrap_or(0) % count
+    }
 }
 
 impl Lines {
@@ -100,45 +166,86 @@ impl Lines {
         let figures = &mut self.figures;
         self.lines.entry(id.number).or_insert_with(|| Line {
             holders: Holders::Nobody,
-            busy_until: 0,
+            free_at: 0,
+            requests: Vec::new(),
             name: place_of(figures, id.name),
         })
     }
 
-    /// One access at `now`. Returns the time after it, or `None` for a line that is in the cache.
+    /// Begins an access of a CPU at `now`.
     pub(super) fn access(
         &mut self,
         costs: &Costs,
         id: LineId,
         access: Access,
         (cpu, now): (usize, u64),
-        figures: &mut CpuFigures,
-    ) -> Option<u64> {
+    ) -> Outcome {
         let line = self.line(id);
-        let hit = match access {
-            Access::Read => line.is_in(cpu),
-            Access::Write => matches!(line.holders, Holders::One(holder) if holder == cpu),
-        };
-        if hit {
+        if line.serves(cpu, access) {
+            return Outcome::Hit;
+        }
+        let request = Request { cpu, access, since: now };
+        if line.requests.is_empty() && line.free_at <= now {
+            return Outcome::Brought(self.serve(costs, id, request, now));
+        }
+        line.requests.push(request);
+        // The first one to wait wakes when the line comes free, and lets a CPU have it.
+        Outcome::Waits { wakes_at: (line.requests.len() == 1).then_some(line.free_at) }
+    }
+
+    /// Lets CPUs have a line that comes free at `now`. Draws from those that wait, up to the first
+    /// one that writes.
+    pub(super) fn grant(&mut self, costs: &Costs, id: LineId, now: u64) -> Granted {
+        let mut granted = Granted::default();
+        while let Some(place) = self.draw(costs, id) {
+            let request = self.line(id).requests.swap_remove(place);
+            granted.served.push(self.serve(costs, id, request, now));
+            if request.access == Access::Write {
+                let line = self.line(id);
+                granted.next = line.requests.first().map(|next| (next.cpu, line.free_at));
+                break;
+            }
+        }
+        granted
+    }
+
+    /// Draws one of the requests for a line; `None` without any.
+    fn draw(&mut self, costs: &Costs, id: LineId) -> Option<usize> {
+        let count = self.line(id).requests.len();
+        if count == 0 {
             return None;
         }
-        let end = now.max(line.busy_until) + line.move_ns(costs, access, cpu);
-        let moved = !matches!(line.holders, Holders::Nobody);
+        let nearest_only = self.draws.below(100) < costs.neighbours_first_percent;
+        let from = self.draws.below(count);
+        let line = self.line(id);
+        match line.holders {
+            Holders::One(holder) if nearest_only => {
+                let distance = |place: &usize| costs.distance(holder, line.requests[*place].cpu);
+                (from..count).chain(0..from).min_by_key(distance)
+            }
+            _ => Some(from),
+        }
+    }
+
+    /// Brings a line to a CPU, from `now` on.
+    fn serve(&mut self, costs: &Costs, id: LineId, request: Request, now: u64) -> Served {
+        let Request { cpu, access, since } = request;
+        let line = self.line(id);
+        let end = now.max(since) + line.move_ns(costs, access, cpu);
+        let is_moved = !matches!(line.holders, Holders::Nobody);
         match access {
             Access::Read => line.add(cpu),
             Access::Write => {
                 line.holders = Holders::One(cpu);
-                line.busy_until = end;
+                line.free_at = end + costs.keep_ns;
             }
         }
-        if moved {
-            figures.lines_moved += 1;
-            figures.lines_moved_ns += end - now;
+        if is_moved {
             let name = line.name;
             self.figures[name].moved += 1;
-            self.figures[name].moved_ns += end - now;
+            self.figures[name].moved_ns += end - since;
         }
-        Some(end)
+        Served { cpu, since, end, is_moved }
     }
 
     /// Moves a lock's line to its next holder, as part of the hand-over.

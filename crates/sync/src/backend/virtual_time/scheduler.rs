@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::lines::{Access, CPUS_MAX, Lines};
+use super::lines::{Access, CPUS_MAX, Lines, Outcome, Served};
 use super::place::{ByNumber, LineId, LockId};
 use super::{Costs, CpuFigures, Report};
 use crate::held_set::HeldSet;
@@ -90,9 +90,20 @@ struct Cpu {
     figures: CpuFigures,
     /// When its next clock interrupt comes.
     next_tick: u64,
+    /// False while it waits for a line.
+    has_line: bool,
 }
 
 impl Cpu {
+    /// A line that it asked for is in its cache.
+    fn got_line(&mut self, served: Served) {
+        if served.is_moved {
+            self.figures.lines_moved += 1;
+            self.figures.lines_moved_ns += served.end - served.since;
+        }
+        self.clock = served.end;
+    }
+
     fn pass_ps(&mut self, picoseconds: u64) {
         let all = self.beyond_ps + picoseconds;
         self.clock += all / 1000;
@@ -115,8 +126,15 @@ impl State {
         let record = &mut self.cpus[cpu];
         record.clock = record.clock.max(clock);
         record.waiting = false;
+        let clock = record.clock;
+        self.wake_at(cpu, clock);
+    }
+
+    /// Lets a CPU run at a time.
+    fn wake_at(&mut self, cpu: usize, at: u64) {
+        let record = &mut self.cpus[cpu];
         record.wake += 1;
-        self.ready.push(Reverse((record.clock, cpu, record.wake)));
+        self.ready.push(Reverse((at, cpu, record.wake)));
     }
 
     /// The time of the CPU that would run next.
@@ -130,7 +148,8 @@ impl State {
         None
     }
 
-    fn access(&mut self, costs: &Costs, cpu: usize, line: LineId, access: Access) {
+    /// Begins an access to a line. Returns false if the CPU has to wait for the line.
+    fn access(&mut self, costs: &Costs, cpu: usize, line: LineId, access: Access) -> bool {
         let record = &mut self.cpus[cpu];
         if let Some(tick) = costs.tick
             && record.clock >= record.next_tick
@@ -138,9 +157,34 @@ impl State {
             record.clock += tick.costs_ns;
             record.next_tick += tick.every_ns;
         }
-        match self.lines.access(costs, line, access, (cpu, record.clock), &mut record.figures) {
-            Some(end) => record.clock = end,
-            None => record.pass_ps(costs.hit_ps),
+        match self.lines.access(costs, line, access, (cpu, record.clock)) {
+            Outcome::Hit => {}
+            Outcome::Brought(served) => record.got_line(served),
+            Outcome::Waits { wakes_at } => {
+                record.has_line = false;
+                if let Some(at) = wakes_at {
+                    self.wake_at(cpu, at);
+                }
+                return false;
+            }
+        }
+        record.pass_ps(costs.hit_ps);
+        true
+    }
+
+    /// Lets CPUs have a line that came free at `now`.
+    fn grant(&mut self, costs: &Costs, line: LineId, now: u64) {
+        let granted = self.lines.grant(costs, line, now);
+        for served in granted.served {
+            let record = &mut self.cpus[served.cpu];
+            record.has_line = true;
+            record.got_line(served);
+            record.pass_ps(costs.hit_ps);
+            let clock = record.clock;
+            self.wake_at(served.cpu, clock);
+        }
+        if let Some((cpu, at)) = granted.next {
+            self.wake_at(cpu, at);
         }
     }
 
@@ -188,6 +232,7 @@ impl Scheduler {
                 figures: CpuFigures::default(),
                 // Spread over the period, as in kernels: not all CPUs at once.
                 next_tick: costs.tick.map_or(0, |tick| tick.every_ns * u64_of(cpu) / u64_of(cpus).max(1)),
+                has_line: true,
             });
             state.make_ready(cpu, 0);
         }
@@ -243,9 +288,6 @@ impl Scheduler {
 
     /// Waits until no CPU is behind by more than the slack.
     fn take_turn(&self) {
-        if std::thread::panicking() {
-            return;
-        }
         let cpu = self.cpu();
         let mut state = self.state.borrow_mut();
         let clock = state.cpus[cpu].clock;
@@ -269,8 +311,24 @@ impl Scheduler {
 
     /// One access to a line, in virtual-time order.
     pub(super) fn access(&self, line: LineId, access: Access) {
+        if std::thread::panicking() {
+            return;
+        }
         self.take_turn();
-        self.state.borrow_mut().access(&self.costs, self.cpu(), line, access);
+        let cpu = self.cpu();
+        let mut state = self.state.borrow_mut();
+        let mut has_line = state.access(&self.costs, cpu, line, access);
+        while !has_line {
+            drop(state);
+            switch();
+            state = self.state.borrow_mut();
+            has_line = state.cpus[cpu].has_line;
+            if !has_line {
+                // It woke because the line came free.
+                let now = state.cpus[cpu].clock;
+                state.grant(&self.costs, line, now);
+            }
+        }
     }
 
     /// Takes a lock, waiting for it.
