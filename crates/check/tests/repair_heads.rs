@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 
 use blockyard_check::{Code, Options, RepairOptions, check, claimed_bytes, plan};
 use blockyard_device::{BlockDevice, FileDevice, MemoryDevice};
+use blockyard_disk::Checksums;
+use blockyard_disk::superblock::RawSuperblock;
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
 use support::small::{self, debugfs, lost_found, repair, slot_at};
+use zerocopy::FromBytes;
 
 fn made(folder: &Path, options: &[&str]) -> PathBuf {
     small::made(folder, options, "32M")
@@ -49,6 +52,31 @@ fn a_new_journal_is_as_long_as_by_mke2fs() {
         let journal = reader.inode(blockyard_disk::InodeNr::JOURNAL).unwrap();
         assert_eq!(journal.size() / reader.superblock().geometry().block_size() as u64, blocks, "{size}");
     }
+}
+
+/// The first descriptor names an impossible block, so a backup is looked at. That one has another
+/// UUID: under its seed each checksum would be wrong, and each inode lost.
+#[test]
+fn a_backup_with_another_seed_takes_no_file_along() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "metadata_csum"]);
+    let before = debugfs(&image, "stat one/two");
+    debugfs(&image, "set_bg 0 block_bitmap 4294967295");
+    debugfs(&image, "set_bg 0 checksum calc");
+    let device = FileDevice::open(&image).unwrap();
+    let mut bytes = [0; RawSuperblock::SIZE];
+    device.read_at(8193 * 1024, &mut bytes).unwrap();
+    let copy = RawSuperblock::mut_from_bytes(&mut bytes).unwrap();
+    copy.s_uuid = [0; 16];
+    Checksums::of(copy).seal_superblock(copy);
+    device.write_at(8193 * 1024, &bytes).unwrap();
+    drop(device);
+    repair(&image);
+    assert_eq!(debugfs(&image, "stat one/two"), before);
+    assert!(lost_found(&image).iter().all(|(inode, _)| *inode == 0));
 }
 
 #[test]

@@ -37,6 +37,7 @@ use crate::facts::Facts;
 use crate::finding::{Finding, Ledger, Sink, Site};
 use crate::inode::Scan;
 use crate::superblock::Opened;
+use crate::volume::Volume;
 use crate::{
     Error, Place, bitmaps as bitmap_check, descriptors, directories, inodes, journal, quota as quota_check,
     shared, superblock, tree, values, xattr_blocks,
@@ -90,6 +91,7 @@ impl Round<'_> {
         let sound = descriptors::load(&mut volume, &mut sink);
         if !sound
             && let Some(backup) = backup::of(&volume).filter(|_| log.rewrite_all == RewriteAll::No)
+            && !self.is_foreign(&backup, &volume, unsealed(&sink))
             && self.take(&backup, log, Code::DESCRIPTORS_BACKUP)?
         {
             return Ok(true);
@@ -190,6 +192,22 @@ impl Round<'_> {
         Ok(true)
     }
 
+    /// Whether a backup has another seed of checksums than the primary superblock, and the
+    /// descriptors confirm the primary one: `unsealed_here` of them have wrong checksums there. Under the
+    /// wrong seed every inode would look damaged.
+    fn is_foreign(&self, backup: &Backup, volume: &Volume<'_>, unsealed_here: usize) -> bool {
+        let copy = backup.superblock();
+        if copy.s_uuid == volume.sb.s_uuid && copy.s_checksum_seed == volume.sb.s_checksum_seed {
+            return false;
+        }
+        let Some(overlay) = backup.laid_over(self.device) else { return true };
+        let mut sink = Sink::default();
+        let Ok(Opened::Volume(mut volume)) = superblock::open(&overlay, &mut sink) else { return true };
+        backup.lay_descriptors(&volume, &overlay);
+        descriptors::load(&mut volume, &mut sink);
+        unsealed(&sink) > unsealed_here
+    }
+
     /// Whether a copy of the superblock leads to sound descriptors.
     fn is_described(&self, copy: &Backup) -> bool {
         let Some(overlay) = copy.laid_over(self.device) else { return false };
@@ -216,8 +234,7 @@ impl Round<'_> {
         };
         let sound = descriptors::load(&mut volume, &mut sink);
         let usable = !volume.groups.is_empty() && superblock::check_values(&volume, &mut sink)?;
-        let unsealed =
-            sink.into_findings().iter().filter(|finding| finding.code == Code::GROUP_CHECKSUM).count();
+        let unsealed = unsealed(&sink);
         // Correct checksums confirm the constants, whatever a descriptor says.
         let sealed = unsealed == 0 && volume.checksums.fs_seed().is_some();
         if !usable || !(sound || sealed) || unsealed * 2 > volume.groups.len() {
@@ -320,6 +337,11 @@ impl Round<'_> {
             _ => 10,
         }
     }
+}
+
+/// How many descriptors have wrong checksums.
+fn unsealed(sink: &Sink) -> usize {
+    sink.count(Code::GROUP_CHECKSUM)
 }
 
 fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
