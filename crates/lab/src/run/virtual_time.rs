@@ -1,13 +1,17 @@
 //! A cell in virtual time: every worker runs on a CPU of a modelled machine.
 //!
 //! A CPU with several workers runs one for a quantum and then the next. It switches only between
-//! operations, like a kernel without preemption. The journal's thread has its own CPU. A workload
-//! that repeats a cycle is measured after each worker's first cycle.
+//! operations, like a kernel without preemption. The journal's thread has its own CPU.
+//!
+//! A workload that repeats a cycle is measured while every worker is at work: from the time when the
+//! last one has finished its first cycle, until all of them together have done the operations of the
+//! plan. A worker that is ahead goes on, so it leaves the others no more room than it would on a
+//! machine.
 
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
-use blockyard_disk::num::{count_as_f64, u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{count_as_f64, u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard_inspect::frag::defrag::DefragTotals;
 use blockyard_inspect::frag::file::Record;
 use blockyard_sync::Virtual;
@@ -51,10 +55,57 @@ impl Plan {
 /// The work of the CPUs so far.
 struct Tally {
     measured: Measured,
-    /// Operations a second of each worker, summed.
+    /// Workers that have not finished their first cycle.
+    warming: u32,
+    /// When the measurement began, in nanoseconds.
+    began_ns: Option<u64>,
+    /// Operations to measure.
+    most: u64,
+    /// Operations a second. If workers end by themselves, this is the sum of their own rates.
     ops_per_s: f64,
     failed: Option<anyhow::Error>,
+    is_over: bool,
     running: u32,
+}
+
+impl Tally {
+    fn new(workers: u32, running: u32, warms_up: bool, most: u64) -> Self {
+        Self {
+            measured: Measured::new(),
+            warming: if warms_up { workers } else { 0 },
+            began_ns: (!warms_up).then_some(0),
+            most,
+            ops_per_s: 0.0,
+            failed: None,
+            is_over: false,
+            running,
+        }
+    }
+
+    /// Notes that a worker has finished its first cycle.
+    fn note_warm(&mut self, now: u64) {
+        self.warming -= 1;
+        if self.warming == 0 {
+            self.began_ns = Some(now);
+        }
+    }
+
+    /// Counts an operation, if it was begun during the measurement.
+    fn count(&mut self, bytes: u64, before: u64, now: u64) {
+        let Some(began) = self.began_ns.filter(|began| *began <= before && !self.is_over) else { return };
+        self.measured.ops += 1;
+        self.measured.bytes += bytes;
+        self.measured.latency_ns.saturating_record((now - before).max(1));
+        if self.measured.ops >= self.most {
+            self.is_over = true;
+            self.ops_per_s = rate(self.measured.ops, now - began);
+        }
+    }
+}
+
+/// Operations a second.
+fn rate(ops: u64, ns: u64) -> f64 {
+    count_as_f64(ops) * 1e9 / count_as_f64(ns.max(1))
 }
 
 impl Cell<'_> {
@@ -194,12 +245,13 @@ fn run<'t>(
     for (index, worker) in workers.into_iter().enumerate() {
         of_cpus[index % usize_from_u32(cpus)].push(worker);
     }
-    let tally = Mutex::new(Tally { measured: Measured::new(), ops_per_s: 0.0, failed: None, running: cpus });
     let warm_up = match plan.workload {
         Workload::Fallocate2 { size, step } | Workload::ScanSwitch { size, step } => size / step + 1,
         _ => 0,
     };
-    let most = plan.limit.ops_per_worker.unwrap_or(u64::MAX);
+    let count = of_cpus.iter().map(Vec::len).sum::<usize>();
+    let most = plan.limit.ops_per_worker.map_or(u64::MAX, |ops| ops.saturating_mul(u64_from_usize(count)));
+    let tally = Mutex::new(Tally::new(u32_from_usize(count), cpus, warm_up > 0, most));
     let tally_of = &tally;
     let seats: Vec<usize> = (0..cpus).map(|cpu| usize_from_u32(machine.seat(cpu))).collect();
     let used = seats.iter().max().map_or(0, |last| last + 1);
@@ -207,7 +259,7 @@ fn run<'t>(
     for (seat, workers) in seats.into_iter().zip(of_cpus) {
         programs[seat] = Box::new(move || {
             let mut shift = Shift::new(machine, target, tally_of, workers);
-            shift.run(warm_up, most);
+            shift.run(warm_up);
             locked(tally_of).running -= 1;
         });
     }
@@ -255,12 +307,12 @@ impl<'a, 't> Shift<'a, 't> {
         Self { machine, target, tally, turns }
     }
 
-    fn run(&mut self, warm_up: u64, most: u64) {
+    fn run(&mut self, warm_up: u64) {
         let several = self.turns.len() > 1;
         while let Some(mut turn) = self.turns.pop_front() {
             let until = Virtual::now_ns().saturating_add(self.machine.quantum_ns);
             let is_over = loop {
-                if self.step(&mut turn, warm_up, most) {
+                if self.step(&mut turn, warm_up) {
                     break true;
                 }
                 if several && Virtual::now_ns() >= until {
@@ -275,7 +327,7 @@ impl<'a, 't> Shift<'a, 't> {
     }
 
     /// Runs one operation; returns whether it was the worker's last.
-    fn step(&self, turn: &mut Turn<'t>, warm_up: u64, most: u64) -> bool {
+    fn step(&self, turn: &mut Turn<'t>, warm_up: u64) -> bool {
         let before = Virtual::now_ns();
         if turn.steps == warm_up {
             turn.began_ns = before;
@@ -283,28 +335,22 @@ impl<'a, 't> Shift<'a, 't> {
         let stepped = turn.worker.step(self.target);
         let now = Virtual::now_ns();
         let mut tally = locked(self.tally);
-        let measured_steps = turn.steps.saturating_sub(warm_up);
-        let ended = |tally: &mut Tally, steps: u64| {
-            let seconds = count_as_f64(now.saturating_sub(turn.began_ns)).max(1.0) / 1e9;
-            tally.ops_per_s += count_as_f64(steps) / seconds;
-            true
-        };
         match stepped {
             Ok(Step::Done { bytes }) => {
                 turn.steps += 1;
-                if turn.steps <= warm_up {
-                    return tally.failed.is_some();
-                }
-                tally.measured.ops += 1;
-                tally.measured.bytes += bytes;
-                tally.measured.latency_ns.saturating_record((now - before).max(1));
-                if measured_steps + 1 >= most {
-                    ended(&mut tally, measured_steps + 1)
+                if turn.steps == warm_up {
+                    tally.note_warm(now);
                 } else {
-                    tally.failed.is_some()
+                    tally.count(bytes, before, now);
                 }
+                tally.is_over || tally.failed.is_some()
             }
-            Ok(Step::Finished) => ended(&mut tally, measured_steps),
+            Ok(Step::Finished) => {
+                if !tally.is_over {
+                    tally.ops_per_s += rate(turn.steps.saturating_sub(warm_up), now - turn.began_ns);
+                }
+                true
+            }
             Err(error) => {
                 tally.failed = Some(error);
                 true
