@@ -50,7 +50,7 @@ fn a_new_journal_is_as_long_as_by_mke2fs() {
         let device = std::sync::Arc::new(FileDevice::open_read_only(&image).unwrap());
         let reader = blockyard_inspect::reader::Reader::open(device).unwrap();
         let journal = reader.inode(blockyard_disk::InodeNr::JOURNAL).unwrap();
-        assert_eq!(journal.size() / reader.superblock().geometry().block_size() as u64, blocks, "{size}");
+        assert_eq!(journal.size() >> reader.superblock().geometry().block_bits(), blocks, "{size}");
     }
 }
 

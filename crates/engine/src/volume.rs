@@ -63,8 +63,8 @@ pub(crate) struct Volume {
     failed: AtomicBool,
     /// Nobody else writes to the devices. Released last.
     _claims: Vec<Claim>,
-    /// Inodes created by this instance, counted from the number of mounts in the high half. Relaxed:
-    /// only the number matters.
+    /// Inodes created by this instance, counted from the number of mounts in the high half.
+    /// Relaxed: only the number matters.
     inodes_created: AtomicU64,
 }
 

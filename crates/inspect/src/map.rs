@@ -45,9 +45,9 @@ pub struct MapFigures {
 }
 
 impl AllocationMap {
-    /// A map with nothing used. Each square stands for a [`SQUARES_PER_GROUP`]th of a group, rounded
-    /// up to whole clusters. So the last square of a row may be smaller, and a row may have fewer
-    /// squares.
+    /// A map with nothing used. Each square stands for a [`SQUARES_PER_GROUP`]th of a group,
+    /// rounded up to whole clusters. So the last square of a row may be smaller, and a row may have
+    /// fewer squares.
     ///
     /// # Panics
     /// Without groups or without clusters.

@@ -176,8 +176,8 @@ impl ImageScan {
         Ok(())
     }
 
-    /// Marks the clusters of a record in the files' map. `marked` is where the cluster ends that was
-    /// marked last: the next record of the file may lie in it, too.
+    /// Marks the clusters of a record in the files' map. `marked` is where the cluster ends that
+    /// was marked last: the next record of the file may lie in it, too.
     fn add_file_run(&mut self, geometry: &Geometry, record: &Record, marked: &mut Option<u64>) {
         let end = record.physical + record.length;
         let ratio = u64::from(geometry.cluster_ratio());

@@ -68,7 +68,8 @@ fn a_contended_lock_is_handed_over_in_order_at_the_stated_cost() {
     let total = report.total();
     assert_eq!(total.lock_waits, 2);
     // CPU 0: line 100, access 1, work 1000, and the line back from the last waiter for the release.
-    // Each hand-over then costs 60. Each holder works 1000 and releases with the line already there.
+    // Each hand-over then costs 60. Each holder works 1000 and releases with the line already
+    // there.
     assert_eq!(report.cpus[0].finished_ns, 100 + 1 + 1000 + 50 + 1);
     assert_eq!(report.cpus[1].finished_ns, 1152 + 60 + 1000 + 1);
     assert_eq!(report.cpus[2].finished_ns, 2213 + 60 + 1000 + 1);

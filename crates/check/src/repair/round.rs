@@ -193,8 +193,8 @@ impl Round<'_> {
     }
 
     /// Whether a backup has another seed of checksums than the primary superblock, and the
-    /// descriptors confirm the primary one: `unsealed_here` of them have wrong checksums there. Under the
-    /// wrong seed every inode would look damaged.
+    /// descriptors confirm the primary one: `unsealed_here` of them have wrong checksums there.
+    /// Under the wrong seed every inode would look damaged.
     fn is_foreign(&self, backup: &Backup, volume: &Volume<'_>, unsealed_here: usize) -> bool {
         let copy = backup.superblock();
         if copy.s_uuid == volume.sb.s_uuid && copy.s_checksum_seed == volume.sb.s_checksum_seed {

@@ -3,10 +3,10 @@
 //! A CPU with several workers runs one for a quantum and then the next. It switches only between
 //! operations, like a kernel without preemption. The journal's thread has its own CPU.
 //!
-//! A workload that repeats a cycle is measured while every worker is at work: from the time when the
-//! last one has finished its first cycle, until all of them together have done the operations of the
-//! plan. A worker that is ahead goes on, so it leaves the others no more room than it would on a
-//! machine.
+//! A workload that repeats a cycle is measured while every worker is at work: from the time when
+//! the last one has finished its first cycle, until all of them together have done the operations
+//! of the plan. A worker that is ahead goes on, so it leaves the others no more room than it would
+//! on a machine.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -46,8 +46,8 @@ pub struct Costs {
     /// From the release of a contended lock until the next holder continues, besides the move of
     /// its line.
     pub hand_over_ns: u64,
-    /// How long a CPU keeps a line that others want, after it came. Accesses that follow within this
-    /// time need no second move.
+    /// How long a CPU keeps a line that others want, after it came. Accesses that follow within
+    /// this time need no second move.
     pub keep_ns: u64,
     /// How often a contended line goes to the nearest CPU that waits for it, in per cent of its
     /// moves. Otherwise it goes to any of them, all equally likely.
