@@ -161,6 +161,7 @@ impl Machine {
             machine.memory_ns,
             machine.across_ns,
             machine.hand_over_ns,
+            machine.keep_ns,
             machine.switch_ns,
         ];
         ensure!(
@@ -168,6 +169,7 @@ impl Machine {
             "no cost is above a second"
         );
         ensure!(machine.operation_varies_percent <= 100, "operation_varies_percent: at most 100");
+        ensure!(machine.neighbours_first_percent <= 100, "neighbours_first_percent: at most 100");
         Ok(machine)
     }
 
@@ -249,6 +251,8 @@ mod tests {
         assert!(wrong("\"cpus\": 20", "\"cpus\": 21").contains("levels"));
         assert!(wrong("md lock", "mb lock").contains("known"));
         assert!(wrong("\"hit_ps\"", "\"hit\"").contains("unknown field"));
+        let wrong_share = wrong("\"hit_ps\"", "\"neighbours_first_percent\": 101, \"hit_ps\"");
+        assert!(wrong_share.contains("at most 100"), "{wrong_share}");
         assert!(Machine::open("nowhere").unwrap_err().to_string().contains("kunpeng-920"));
     }
 }
