@@ -12,6 +12,7 @@ pub mod directories;
 pub mod disk;
 mod published;
 mod reads;
+pub mod rows;
 pub mod table;
 mod tree;
 pub mod vitals;

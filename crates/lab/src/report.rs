@@ -165,18 +165,19 @@ impl Run {
             text.push_str(&e3::table::csv(&self.clusters));
         }
         if !self.passes.is_empty() {
-            text.push_str(&e4::table::csv(&self.passes));
+            text.push_str(&e4::rows::csv(&self.passes));
         }
         text
     }
 
-    /// Every row as JSON Lines: cells first, then copies, cluster sizes and passes.
+    /// Every row as JSON Lines: cells first, then copies, cluster sizes and passes. Those of passes
+    /// are flat, one for each pass.
     ///
     /// # Errors
     /// Those of the encoder. None is expected: rows contain only what it can encode.
     pub fn json_lines(&self) -> Result<String> {
         let cells = json_lines(&self.rows)? + &json_lines(&self.copies)?;
-        Ok(cells + &json_lines(&self.clusters)? + &json_lines(&self.passes)?)
+        Ok(cells + &json_lines(&self.clusters)? + &e4::rows::json_lines(&self.passes)?)
     }
 
     /// Writes every form of the report to a folder: `report.md`, `rows.csv`, `report.html`, and

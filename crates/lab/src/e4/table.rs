@@ -129,60 +129,6 @@ fn modelled_cells(column: &Column<'_>, pass: usize, scale: f64) -> Vec<String> {
     cells
 }
 
-/// Every row as comma-separated values, one line for each pass.
-#[must_use]
-pub fn csv(rows: &[PassRow]) -> String {
-    let heads = [
-        "workload",
-        "policy",
-        "kind",
-        "seed",
-        "scale",
-        "pass",
-        "real",
-        "user",
-        "system",
-        "read_mib",
-        "rate_mib_s",
-        "disk_reads",
-        "disk_read_mb",
-        "seeks",
-        "runs",
-        "modelled_s",
-        "modelled_mb_s",
-    ];
-    let mut table = Table::new("rows", heads);
-    for row in rows {
-        for (index, pass) in row.passes.iter().chain([&row.total]).enumerate() {
-            let name = if index < row.passes.len() { (index + 1).to_string() } else { "total".to_owned() };
-            let cells = [
-                row.workload.clone(),
-                row.policy.clone(),
-                row.kind.clone(),
-                row.seed.to_string(),
-                row.scale.to_string(),
-                name,
-            ];
-            let figures = pass.figures().map(|value| value.to_string());
-            let disk = match row.disk.get(index).copied() {
-                Some(disk) => Some(disk),
-                None => (!row.disk.is_empty()).then(|| DiskPass::sum(&row.disk)),
-            };
-            table.push(cells.into_iter().chain(figures).chain(disk_figures(disk)));
-        }
-    }
-    table.csv()
-}
-
-/// The figures of the disk; empty if nothing was modelled.
-fn disk_figures(disk: Option<DiskPass>) -> [String; 6] {
-    let Some(disk) = disk else { return Default::default() };
-    let counts =
-        [disk.reads.to_string(), disk.read_mb.to_string(), disk.seeks.to_string(), disk.runs.to_string()];
-    let [reads, read_mb, seeks, runs] = counts;
-    [reads, read_mb, seeks, runs, disk.modelled_s.to_string(), disk.modelled_mb_s.to_string()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,8 +156,6 @@ mod tests {
         assert_eq!(table.rows[5][11..], ["13.78", "7.33", "4.19", "216", "15.68"]);
         assert_eq!(table.rows[7][..3], ["ours: 2", "2", "0.5000"]);
         assert_eq!(table.rows[11][5..12], ["3.50", "-", "-", "-", "-", "-", "15"]);
-        assert_eq!(csv(&rows).lines().count(), 13);
-        assert_eq!(csv(&rows).lines().nth(6).unwrap(), "e4,yard,ext3,1,0.5,total,15,0.5,0.25,7,3.5,,,,,,");
         assert_eq!(modelled(&rows), None, "nothing was seen");
     }
 
@@ -256,6 +200,5 @@ mod tests {
         let marked = table.rows.iter().flatten().filter(|cell| cell.contains("calibrated")).count();
         assert_eq!(marked, 2);
         assert_eq!(table.rows[5][3..6], ["15.00", "46.00", "15"]);
-        assert_eq!(csv(&rows).lines().nth(6).unwrap().split(',').nth(11), Some("15"));
     }
 }

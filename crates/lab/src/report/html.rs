@@ -312,8 +312,9 @@ mod tests {
             .lines()
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["workload"].to_string())
             .collect();
-        let e3 = "\"e3\"";
-        assert_eq!(kinds, ["\"fallocate2\"", "\"copy\"", e3, e3, e3, e3, "\"e4\""]);
+        let (e3, e4) = ("\"e3\"", "\"e4\"");
+        let expected = ["\"fallocate2\"", "\"copy\"", e3, e3, e3, e3, e4, e4, e4, e4, e4, e4];
+        assert_eq!(kinds, expected);
         let folder = tempfile::tempdir().unwrap();
         run.save(folder.path()).unwrap();
         let loaded = Run::load(folder.path()).unwrap();

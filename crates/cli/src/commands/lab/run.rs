@@ -71,9 +71,10 @@ discard (none, online, periodic: segments, segment_kb_mean, thin_mib, write_ampl
 reads, read_mb, seeks, seek_mib_mean, hdd_s, ssd_s). For e3, one object per cluster size and kind of
 call: workload, policy, state, variant, cluster_kb, op, seed, files, calls, mean_us, meta_reads_mean, meta_reads_max,
 share_over_100ms, meta_reads (by what was read), pieces_mean, extents_per_file. For
-e4, one object per file system: workload, policy, state, kind, seed, scale, passes and total (each pass with real, user, system,
-read_mib, rate_mib_s), vitals (what e2fsck counts: what, count), disk (by pass, if strace is installed: reads, read_mb, seeks, runs, modelled_s, modelled_mb_s), directories (blocks, runs, runs_elsewhere: not in
-first groups of flex groups).
+e4, one object per file system and pass of e2fsck: workload, policy, state, kind, seed, scale, pass (1 to 5, or total), real, user, system,
+read_mib, rate_mib_s (as e2fsck says), and on the modelled disk reads, read_mb, seeks, runs, modelled_s, modelled_mb_s, is_calibrated (null
+without strace); the total has vitals (what e2fsck counts: what, count) and directories (blocks, runs, runs_elsewhere: not in first groups of
+flex groups) too.
 
 On a terminal, standard error shows which cell runs. With --out, rows.jsonl grows with each cell.
 
