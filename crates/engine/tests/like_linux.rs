@@ -465,6 +465,27 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
     assert_eq!(world.taken(), [(inode.raw(), 5, 75)], "nothing is known of block 5");
 }
 
+/// A truncation forgets holes behind the new end. So a direct write from the block of that end on is
+/// two requests if anything had looked at the hole before, and one otherwise.
+#[test]
+fn a_direct_write_asks_for_as_much_of_a_hole_as_is_remembered() {
+    let world = World::new();
+    let cut = world.open("cut");
+    world.allocate(cut, Fallocate::Allocate, 1280 * BLOCK, 1281 * BLOCK);
+    let new = world.open("new");
+    for inode in [cut, new] {
+        world.fs.truncate(&context(), inode, 1141 * BLOCK + 846).unwrap();
+    }
+    world.taken();
+    for (inode, pieces) in [(cut, vec![(1141, 1), (1142, 12)]), (new, vec![(1141, 13)])] {
+        let bytes = vec![7; usize::try_from(13 * BLOCK).unwrap()];
+        assert_eq!(world.fs.write_direct(&context(), inode, 1141 * BLOCK, &bytes).unwrap(), bytes.len());
+        let data: Vec<(u32, u32)> =
+            world.taken().into_iter().filter(|(_, _, len)| *len > 0).map(|(_, at, len)| (at, len)).collect();
+        assert_eq!(data, pieces);
+    }
+}
+
 #[test]
 fn the_edges_of_a_zeroed_range_are_looked_at_behind_all_requests() {
     let world = World::new();

@@ -1,9 +1,9 @@
 //! Writing straight to the device, as `O_DIRECT` does, with Linux's requests.
 //!
 //! Observed on 6.18: dirty data in the range is written first. Then each request covers one piece
-//! of the mapping, or all the rest of a hole. Behind the end of the file the blocks are allocated
-//! as written. Before the end they are allocated as unwritten, and converted when all data is on
-//! the device.
+//! of the mapping, or the rest of a hole, as far as Linux remembers the hole. Behind the end of the
+//! file the blocks are allocated as written. Before the end they are allocated as unwritten, and
+//! converted when all data is on the device.
 //!
 //! One handle makes blocks written and raises the size over them, after the device has their data.
 //! So no commit finds written data behind the end. What the size covers before its data is there
@@ -214,7 +214,9 @@ impl LockedFile<'_> {
                 }
                 return Ok(piece.end);
             }
-            let wanted = (range.start, range.end - range.start);
+            // Linux requests as much of the hole as it remembers.
+            let end = self.data.pages.hole_end(range.start).map_or(range.end, |hole| hole.min(range.end));
+            let wanted = (range.start, end - range.start);
             let mapped = self
                 .plan_direct(&here, wanted, behind_end)
                 .and_then(|plan| self.write_as_planned(all, plan, behind_end));

@@ -144,8 +144,10 @@ impl LockedFile<'_> {
     /// blocks are allocated.
     fn allocate_range(&mut self, delayed: &[Range<u32>], bytes: Range<u64>, ahead: Ahead) -> Result<()> {
         let (first, end) = self.files.touched_blocks(&bytes);
-        if !ahead.keep && bytes.end > self.inode.core().size {
-            self.data.pages.note_edge(bytes.end, self.files.volume.geometry().block_bits());
+        let old_size = self.inode.core().size;
+        if !ahead.keep && bytes.end > old_size {
+            let bits = self.files.volume.geometry().block_bits();
+            [old_size, bytes.end].into_iter().for_each(|edge| self.data.pages.note_edge(edge, bits));
             self.clear_behind_end()?;
         }
         let exact = end - first <= UNWRITTEN_MAX;

@@ -255,7 +255,12 @@ impl LockedFile<'_> {
     /// without its bytes.
     pub(super) fn write_piece(&mut self, piece: Part<'_>) -> Result<()> {
         debug_assert!(!piece.bytes.is_empty(), "a piece without bytes");
-        let blocks = piece.blocks(self.files.volume.geometry().block_bits());
+        let bits = self.files.volume.geometry().block_bits();
+        let blocks = piece.blocks(bits);
+        let old_size = self.inode.core().size;
+        if piece.offset > old_size {
+            self.data.pages.note_edge(old_size, bits);
+        }
         self.prepare_growth(piece.range())?;
         self.reserve(&blocks)?;
         let written = self.files.read_edges(self.inode, piece.range()).and_then(|edges| {
