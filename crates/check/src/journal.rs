@@ -108,6 +108,9 @@ fn journal_runs(volume: &Volume<'_>) -> Result<(Vec<Run>, u64), String> {
     if raw.file_type() != Some(FileType::Regular) || raw.i_links_count.get() == 0 {
         return Err("not a regular file in use".into());
     }
+    if raw.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA) {
+        return Err("its flags say that it is encrypted or inline".into());
+    }
     let runs = file_runs(volume, inode, &slot);
     let blocks = raw.size() >> volume.geometry.block_bits();
     let mapped: u64 = runs.iter().map(|run| run.length).sum();

@@ -449,6 +449,32 @@ fn a_bitmap_on_the_list_of_bad_blocks_is_an_error() {
     repair(&image);
 }
 
+/// e2fsck takes no journal that is encrypted or inline by its flags. A repair takes the inode from
+/// the copy in the superblock: the log stays as long as it was.
+#[test]
+fn a_journal_that_claims_to_be_encrypted_or_inline_is_made_again() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (options, flags) in [
+        (&["-t", "ext4", "-J", "size=6"][..], "0x80800"),
+        (&["-t", "ext4", "-J", "size=6", "-O", "encrypt"], "0x80800"),
+        (&["-t", "ext4", "-J", "size=6"], "0xffffffff"),
+        (&["-t", "ext3", "-J", "size=6"], "0x800"),
+        (&["-t", "ext3", "-J", "size=6"], "0x10000000"),
+    ] {
+        let image = made(folder.path(), options);
+        let log = debugfs(&image, "blocks <8>");
+        debugfs(&image, &format!("sif <8> flags {flags}"));
+        let found = check(&FileDevice::open_read_only(&image).unwrap(), &Options::default()).unwrap();
+        let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+        assert!(codes.contains(&Code::JOURNAL_INODE), "{options:?} {flags}: {codes:?}");
+        repair(&image);
+        assert_eq!(debugfs(&image, "blocks <8>"), log, "{options:?} {flags}");
+    }
+}
+
 /// The superblock names a file as the journal, but the reserved inode holds the log.
 #[test]
 fn a_file_that_is_named_as_the_journal_stays() {
