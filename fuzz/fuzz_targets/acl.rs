@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         list[..4].copy_from_slice(&2u32.to_le_bytes());
     }
     if let Ok(Some(stored)) = acl_from_posix(&list) {
-        // Ids of entries that have none are not kept.
+        // Entries of some types have no id on disk: an id in the input is lost.
         let shown = acl_to_posix(&stored).expect("what was stored is a list");
         assert_eq!(shown.len(), list.len());
         let _ = acl_is_whole(&stored);

@@ -38,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
         format!(r#"{{"config":{{"digest":"sha256:{}"}},"layers":[{}]}}"#, digest(&config), layers.join(","));
     let index = format!(r#"{{"manifests":[{{"digest":"sha256:{}"}}]}}"#, digest(manifest.as_bytes()));
     let half = blob(&layer[..layer.len() / 1024 * 512]);
-    // Several layers on top of each other.
+    // Two layers: the whole layer, and half of it on top.
     unpack(&[
         mark.clone(),
         ("index.json".to_owned(), index.into_bytes()),

@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 
 const BLOCK: u64 = 1024;
 
-/// The bases whose log is not empty, each with the byte where its log begins.
+/// The bases whose log is not empty, each with the byte where its journal begins.
 fn journaled() -> &'static [(Arc<MemoryDevice>, u64)] {
     static JOURNALED: OnceLock<Vec<(Arc<MemoryDevice>, u64)>> = OnceLock::new();
     JOURNALED.get_or_init(|| {
@@ -58,7 +58,8 @@ fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let choice = input.byte();
     let (base, start) = &journaled()[usize::from(choice & 0x3F) % journaled().len()];
-    // Most edits go to the journal; some go to the superblock, the descriptor and the inode.
+    // Offsets count from the journal, or from the start of the image with its superblock,
+    // descriptors and inodes.
     let image = edit(base, input, if choice & 0x40 == 0 { *start } else { 0 });
     // Only for some inputs: reading the log dominates the run time.
     let place = if data.len() % 16 == 5 { place(&image) } else { None };

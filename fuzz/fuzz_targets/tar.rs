@@ -23,7 +23,8 @@ fuzz_target!(|data: &[u8]| {
         let mut archive = Vec::new();
         tree.write_archive(&mut archive, name).expect("a tree can be written");
         let again = match Tree::read_archive(Cursor::new(archive), name, &folder) {
-            // In another order, files with large holes may exceed the spool.
+            // The archive has another order, in which files with large holes may begin beyond the
+            // largest offset of the spool.
             Err(Error::Source { .. }) => continue,
             again => again.expect("what was written can be read"),
         };

@@ -1,5 +1,5 @@
-//! Shared by the targets: a valid superblock to parse other structures under, and images made from
-//! a base and edits.
+//! Shared by the targets: a valid superblock under which other structures are parsed, images made
+//! from a base and edits, and tar archives.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -9,16 +9,16 @@ use blockyard_disk::Superblock;
 use blockyard_disk::superblock::{MAGIC, RawSuperblock};
 use zerocopy::little_endian::{U16, U32};
 
-/// Takes bytes off the front of a fuzzer's input. Missing bytes are zero.
+/// Takes bytes off the front of a fuzzer's input.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
-    /// The next byte.
+    /// The next byte; 0 at the end.
     pub fn byte(&mut self) -> u8 {
         self.take(1).first().copied().unwrap_or(0)
     }
 
-    /// The next four bytes as a number.
+    /// The next four bytes as a little-endian number. Missing bytes are zero.
     pub fn word(&mut self) -> u32 {
         let mut word = [0; 4];
         let bytes = self.take(4);
@@ -26,14 +26,14 @@ impl<'a> Input<'a> {
         u32::from_le_bytes(word)
     }
 
-    /// Up to `length` bytes.
+    /// The next `length` bytes; fewer at the end.
     pub fn take(&mut self, length: usize) -> &'a [u8] {
         let (head, rest) = self.0.split_at(length.min(self.0.len()));
         self.0 = rest;
         head
     }
 
-    /// Exactly `length` bytes.
+    /// The next `length` bytes. Missing bytes are zero.
     pub fn block(&mut self, length: usize) -> Vec<u8> {
         let mut block = self.take(length).to_vec();
         block.resize(length, 0);
@@ -41,8 +41,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A valid raw superblock of 64 MiB. The byte chooses block size, checksums, descriptor size and
-/// inode size.
+/// A valid raw superblock of a file system of 64 MiB. The byte chooses block size, checksums,
+/// descriptor size and inode size.
 pub fn raw_superblock(choice: u8) -> RawSuperblock {
     let mut raw = RawSuperblock::zeroed();
     let log = u32::from(choice & 3).min(2);
@@ -92,8 +92,7 @@ pub fn bases() -> &'static [Arc<MemoryDevice>] {
     })
 }
 
-/// A base image with edits. Each edit in the input is an offset (mostly in the first mebibyte,
-/// where the metadata is) and one to four bytes.
+/// A base image, which the first byte of the input chooses, with the edits of the rest ([`edit`]).
 pub fn edited_image(data: &[u8]) -> Arc<dyn BlockDevice> {
     let mut input = Input(data);
     let bases = bases();
@@ -101,7 +100,8 @@ pub fn edited_image(data: &[u8]) -> Arc<dyn BlockDevice> {
     Arc::new(edit(base, input, 0))
 }
 
-/// A base with the input's edits; their offsets count from `from`.
+/// A base with the input's edits. Each edit is a word with a length and an offset, then one to four
+/// bytes. Offsets count from byte `from`, modulo the size of the image.
 pub fn edit(base: &Arc<MemoryDevice>, mut input: Input<'_>, from: u64) -> OverlayDevice<Arc<MemoryDevice>> {
     let image = OverlayDevice::new(Arc::clone(base));
     while !input.0.is_empty() {
@@ -125,7 +125,8 @@ fn seal(header: &mut [u8]) {
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// An archive in which every record has a valid header checksum.
+/// An archive of the data in which every record that does not begin with a zero has a valid header
+/// checksum.
 #[must_use]
 pub fn sealed_headers(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();

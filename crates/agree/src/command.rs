@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-/// Runs a program and returns its output.
+/// Runs a program and returns its standard output. An unsuccessful exit is an error.
 pub(super) fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(program)
         .args(arguments)
@@ -18,6 +18,7 @@ pub(super) fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// The path as text. A path that is not UTF-8 is an error.
 pub(super) fn text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }

@@ -1,6 +1,7 @@
 //! Drains the kernel's trace buffers while a trace is played, so that the size of the buffers does
-//! not limit the length of the trace. The player drains them between two lines, when one is half
-//! full. A separate reader would run at the same time as the kernel's work on the file system.
+//! not limit the length of the trace. The player drains them between two lines, when a buffer is
+//! more than half full. A separate reader would run at the same time as the kernel's work on the
+//! file system.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -12,7 +13,7 @@ use anyhow::{Context, Result};
 /// Lines between two checks of how full the buffers are.
 const LINES: usize = 64;
 
-/// What was read from the buffers of a trace instance.
+/// Reads the buffers of a trace instance, and keeps what was read.
 #[derive(Debug)]
 pub(super) struct Drain {
     pipe: fs::File,
@@ -37,7 +38,8 @@ impl Drain {
         Ok(Self { pipe, stats, most: u64::from(buffer_kib) * 1024 / 2, lines: 0, taken: Vec::new() })
     }
 
-    /// Called between two lines. Empties the buffers when one is half full; returns whether it did.
+    /// Called between two lines. At every 64th call, empties the buffers if one is more than half
+    /// full. Returns whether it emptied them.
     ///
     /// # Errors
     /// Those of tracefs.

@@ -1,8 +1,8 @@
 //! File operations of the load generators. They also write markers into the trace for what no
 //! tracepoint shows.
 //!
-//! Running out of space is a normal result here: operations return `Ok(false)` for it, so that a
-//! load can go on against a full file system.
+//! Running out of space is a normal result here: operations return `Ok(false)` for it, and opening
+//! returns `Ok(None)`. So a load can go on against a full file system.
 //!
 //! - Every operation that can change a file's size is followed by a `ba size` marker.
 //! - Opening for writing is followed by `ba open`, closing by `ba close`, both after the kernel's
@@ -47,7 +47,7 @@ pub(crate) struct Driver {
     pub(crate) indirect: bool,
 }
 
-/// Whether the operation succeeded; false when there was no space.
+/// Whether the operation succeeded; false when space or quota ran out.
 pub(crate) type Done = anyhow::Result<bool>;
 
 fn space(result: std::io::Result<()>) -> Done {
@@ -228,7 +228,7 @@ impl Driver {
         }
     }
 
-    /// Makes a directory.
+    /// Makes a directory if it is missing.
     pub(crate) fn make_directory(&mut self, path: &str) -> Done {
         match fs::create_dir(self.root.join(path)) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(true),

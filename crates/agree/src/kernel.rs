@@ -120,7 +120,7 @@ impl Session {
         self.work.recorded()
     }
 
-    /// The kernel's own view of the groups.
+    /// The kernel's own view of the groups, and its statistics. The caller fills in `overlaps`.
     ///
     /// # Errors
     /// When a file of `/proc/fs/ext4` is missing or does not look as documented.
@@ -235,7 +235,7 @@ fn option(options: &str, name: &str) -> Option<u32> {
     options.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
 
-/// The number of CPUs that the kernel considers possible.
+/// The number of CPUs up to the last one that the kernel considers possible.
 pub(crate) fn possible_cpus() -> anyhow::Result<u32> {
     cpus_of(&fs::read_to_string("/sys/devices/system/cpu/possible")?)
 }
@@ -379,7 +379,7 @@ Group 1: (Blocks 32768-40959) csum 0xaa36 [INODE_UNINIT, ITABLE_ZEROED]
     }
 
     /// Without bigalloc, the lines about clusters are missing. Without flex_bg, the flex group size
-    /// does not count. Blocks of 1 KiB begin at block 1.
+    /// does not count. With blocks of 1 KiB, the first group begins at block 1.
     #[test]
     fn an_image_without_clusters_is_described_too() {
         let dump = DUMP.replace("Cluster size:             4096\n", "");

@@ -3,7 +3,7 @@
 //! [`record`](record::record) runs a load on a loop image under the running kernel's ext4. It
 //! writes down every input of the kernel's block allocator and what the kernel decided. The replay
 //! feeds these inputs to `blockyard_alloc` and compares placement, criterion, candidates and groups
-//! scanned; at the end it compares the counters of every group and of the indexes.
+//! scanned. At the end it compares `mb_groups`, `mb_structs_summary` and `mb_stats`.
 //!
 //! [`operations`] is level 2: whole operations.
 //!

@@ -1,7 +1,8 @@
 //! The load generators: operations on a file system whose allocator is recorded.
 //!
-//! Every load depends only on the driver's seed and operation count. Sizes are chosen so that an
-//! operation makes one block request or a few, and a load writes at most about 100 MiB.
+//! The driver's seed, its operation count and the image determine what a load does. Sizes are
+//! chosen so that an operation makes one block request or a few, and a load writes at most about
+//! 100 MiB.
 
 use blockyard_ranges::Ranges;
 

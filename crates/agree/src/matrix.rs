@@ -1,5 +1,5 @@
-//! The whole measurement: records and replays loads on image kinds, sums them up and prints a
-//! table.
+//! The whole measurement: records loads on image kinds, replays them, and puts the results into
+//! tables.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ pub struct Plan {
     pub scratch: PathBuf,
     /// Directory to keep recordings in; `None` keeps none.
     pub keep: Option<PathBuf>,
-    /// Takes only every n-th pair of load and image; 1 for all.
+    /// Takes about one of n pairs of load and image, spread over both; 0 and 1 take all.
     pub every: usize,
 }
 
@@ -121,7 +121,7 @@ pub fn table(results: &[Agreement]) -> Table {
     table
 }
 
-/// The same summed up: one row for each image kind, one for each load, and a last row for all.
+/// The results summed up: one row for each image kind, one for each load, and a last row for all.
 #[must_use]
 pub fn summary(results: &[Agreement]) -> Table {
     let mut table = heading();
@@ -175,7 +175,7 @@ fn heading() -> Table {
 }
 
 fn row(names: [&str; 3], one: &Agreement) -> Vec<String> {
-    // There is no percentage of zero.
+    // Where there was nothing to compare, there is no percentage.
     let cut = |part, whole| if whole == 0 { "-".to_owned() } else { format!("{:.3}", share(part, whole)) };
     let of = |part| cut(part, one.searches);
     let equal = |equal: bool| if equal { "equal" } else { "differs" }.to_owned();

@@ -15,9 +15,9 @@
 //! - bitmaps loaded the same way ([`Loading`]),
 //! - a device without seek times.
 //!
-//! The engine is told what it cannot know ([`Given`]): possible CPUs, the colour of the player's
-//! process, the time of each line, the commits that the kernel made of its own accord, and when the
-//! I/O of its write-back ended ([`io_ends`]).
+//! The engine is told what it cannot know: the number of possible CPUs and, as [`Given`], the
+//! colour of the player's thread, the time of each line, the commits that the kernel made of its
+//! own accord, and when the I/O of its write-back ended ([`io_ends`]).
 
 pub mod compare;
 pub mod conversions;
@@ -101,8 +101,8 @@ pub struct Plan {
     pub scratch: PathBuf,
     /// An image to start from instead of a new one; it is copied.
     pub start: Option<PathBuf>,
-    /// Directory to keep the images in, as `start`, `theirs` and `ours`, with decisions and the
-    /// kernel's trace.
+    /// Directory to keep the images in, as `start`, `theirs` and `ours`, with the decisions and
+    /// `mb_stats` of both sides and the kernel's trace.
     pub keep: Option<PathBuf>,
 }
 
@@ -130,7 +130,7 @@ pub struct Agreement {
 
 impl Agreement {
     /// The counters that differ by more than one per cent. The number of buddies generated is not
-    /// among them: the kernel rebuilds buddies when memory was short or caches were dropped.
+    /// among them: the kernel rebuilds buddies after memory ran short or caches were dropped.
     #[must_use]
     pub fn stats_apart(&self) -> Vec<&str> {
         let apart = |(theirs, ours): &(u64, u64)| theirs.abs_diff(*ours) * 100 > (*theirs).max(*ours);
@@ -138,7 +138,8 @@ impl Agreement {
         self.stats.iter().filter(differs).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Adds the numbers of another comparison.
+    /// Adds the numbers of another comparison. Takes its first difference if there is none yet, and
+    /// leaves `files` alone.
     pub fn add(&mut self, other: &Self) {
         self.lines += other.lines;
         self.outcomes_differ += other.outcomes_differ;
@@ -169,8 +170,8 @@ const LIVED_ROOM: u64 = 512 << 20;
 /// Largest number of differing files that are named.
 const NAMED_MAX: usize = 12;
 
-/// How often at most the kernel plays a trace, until nothing disturbs it. Where space is short, the
-/// kernel writes back on its own, which looks the same as a disturbance.
+/// The most times that the kernel plays a trace, until a run is undisturbed. Where space is short,
+/// the kernel writes back on its own, which looks the same as a disturbance.
 const DISTURBED_MAX: u32 = 3;
 
 /// What the engine is told about the kernel's run because no rule determines it.
@@ -239,7 +240,8 @@ impl Session {
         Ok(agreement)
     }
 
-    /// The image that both sides start from, aged when the plan says so.
+    /// The image that both sides start from, aged when the plan says so. An image that the plan
+    /// names is not aged.
     ///
     /// # Errors
     /// As [`Self::compare`].
@@ -379,8 +381,8 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
         player.end_io()?;
     }
     let stats = player.file_system()?.allocator().mb_stats();
-    // Decisions for data that is still dirty are not part of the trace: the kernel's were also
-    // collected before it was unmounted.
+    // Decisions for data that is still dirty are not part of the trace: the kernel's decisions were
+    // also collected before the image was unmounted.
     let decisions = collector.take();
     player.close()?;
     drop(player);

@@ -94,7 +94,7 @@ pub struct Image {
     pub root_blocks: u64,
     /// `reserved_clusters` of sysfs.
     pub reserved_clusters: u64,
-    /// CPUs the kernel considers possible.
+    /// Number of CPUs up to the last one that the kernel considers possible.
     pub possible_cpus: u32,
     /// `mb_optimize_scan` as the kernel reports it.
     pub optimize_scan: bool,
@@ -253,7 +253,7 @@ pub struct Commit {
 /// The number of reserved but unallocated clusters changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delayed {
-    /// The change.
+    /// The change, in clusters.
     pub delta: i64,
 }
 
@@ -269,8 +269,9 @@ pub struct End {
     pub average: Vec<u32>,
     /// The lines of `mb_stats`, as the kernel prints them.
     pub stats: Vec<String>,
-    /// Number of requests that began while another thread's was open, or had failed. If there are
-    /// any, the order of events is uncertain.
+    /// Number of requests that began while a request of another thread was open. A failed request
+    /// counts as open until its thread requests, releases or frees something. If the number is not
+    /// 0, the order of events is uncertain.
     pub overlaps: u32,
 }
 

@@ -36,7 +36,8 @@ pub struct Agreement {
     pub seed: u64,
     /// Requests compared.
     pub requests: u64,
-    /// Requests that searched (the others were served from preallocations or failed).
+    /// Requests for which the kernel searched. The others were served from preallocations, or
+    /// refused without a search.
     pub searches: u64,
     /// Requests with equal first block and length, or refused on both sides.
     pub placements: u64,
@@ -46,15 +47,16 @@ pub struct Agreement {
     pub candidates: u64,
     /// Searches with an equal number of groups scanned.
     pub groups: u64,
-    /// Searches with equal goal after normalisation, found extent and final flags.
+    /// Searches with equal request after admission, goal after normalisation, found extent and
+    /// final flags.
     pub decisions: u64,
     /// Whether `mb_groups` is equal at the end.
     pub mb_groups: bool,
     /// Whether `mb_structs_summary` is equal at the end.
     pub summary: bool,
-    /// Whether the counts of `mb_stats` are equal at the end.
+    /// Whether the counts of `mb_stats`, except those of buddies, are equal at the end.
     pub stats: bool,
-    /// Requests that overlapped in time, so that their order is uncertain.
+    /// [`End::overlaps`] of the recording.
     pub overlaps: u32,
     /// The first difference, explained.
     pub first: Option<String>,
@@ -68,7 +70,7 @@ impl Agreement {
     }
 }
 
-/// `part` in per cent of `whole`; 100 when both are zero.
+/// `part` in per cent of `whole`, rounded down to thousandths; 100 when `whole` is zero.
 #[must_use]
 pub fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 {
@@ -81,8 +83,8 @@ pub fn share(part: u64, whole: u64) -> f64 {
 /// Replays a recording and compares every decision.
 ///
 /// # Errors
-/// When the recorded geometry is invalid, or the allocator fails for another reason than lack of
-/// space.
+/// When the recorded geometry is invalid, the recording names a group that does not exist, or the
+/// allocator fails for another reason than lack of space.
 pub fn replay(recording: &Recording) -> anyhow::Result<Agreement> {
     let mut replay = Replay::new(&recording.image)?;
     for line in &recording.events {
@@ -537,7 +539,8 @@ mod tests {
         assert_eq!(replay.translate(&Request { ino: 8192, ..theirs }).inode_group, GroupNr::ZERO);
     }
 
-    /// 32,668 clusters from 100 on are chunks of 4, 8, 16 and 128 to 4096, and three of 8192.
+    /// 32,668 clusters from 100 on are one chunk each of 4, 8, 16 and 128 to 4096, and three of
+    /// 8192. Columns of zeroes above the largest order do not matter.
     #[test]
     fn groups_are_equal_in_every_column() {
         let first = [32_668, 1, 100, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 3];
@@ -571,7 +574,7 @@ mod tests {
         }
     }
 
-    /// Three clusters of four blocks.
+    /// A free of three clusters of four blocks each adds three to the free clusters of the group.
     #[test]
     fn frees_are_counted_in_clusters() {
         let image = Image { cluster_ratio_bits: 2, blocks: 131_072, free: vec![vec![(100, 50)]], ..image() };

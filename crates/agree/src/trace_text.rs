@@ -127,7 +127,7 @@ fn flag(name: &str) -> u32 {
     known.or_else(|| u32::from_str_radix(name.trim_start_matches("0x"), 16).ok()).unwrap_or(0)
 }
 
-/// `group/start/len@logical`.
+/// Parses `group/start/len@logical`.
 fn spot(text: &str) -> anyhow::Result<Spot> {
     let (place, logical) = text.split_once('@').context("no @")?;
     let mut numbers = place.split('/');
@@ -149,7 +149,7 @@ struct Parser {
     overlaps: u32,
     /// File sizes by inode.
     sizes: HashMap<u32, u64>,
-    /// Descriptors open for writing by inode.
+    /// Number of descriptors open for writing, by inode.
     writers: HashMap<u32, u32>,
     /// Transaction of the handle a thread started last.
     handles: HashMap<u32, u32>,
@@ -295,7 +295,7 @@ impl Parser {
     fn dropped(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
         self.open.remove(&record.pid);
         self.drops.remove(&record.pid);
-        // Every close and eviction reports this; only files that had preallocations matter.
+        // The kernel reports every close and eviction. Only files that had preallocations matter.
         if record.number::<u32>("len")? > 0 {
             self.drops.insert(record.pid, self.events.len());
             self.events.push(Line::Drop(DropInode { ino: record.number("ino")?, released: Vec::new() }));
@@ -540,7 +540,7 @@ mod tests {
     }
 
     /// Metadata waits for the commit even where data does not. A restarted handle belongs to
-    /// another transaction.
+    /// another transaction. Without a journal nothing waits.
     #[test]
     fn frees_wait_for_the_transaction_of_the_latest_handle() {
         let data = "ext4_free_blocks: dev 7,0 ino 12 mode 0100644 block 33024 count 74 flags VALIDATED";

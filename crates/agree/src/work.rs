@@ -1,8 +1,8 @@
 //! The directory of one session on the running kernel, with its image, loop device, mount point,
 //! and a private trace instance named like the directory.
 //!
-//! Only devices and instances made here are touched. A [`Scratch`] takes them down, also those that
-//! a killed run left.
+//! Only devices and instances made here are touched. A [`Scratch`] takes them down when it is
+//! dropped. What a killed run leaves, the next run takes down.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,8 @@ impl WorkDirectory {
         self.0.path().join("mnt")
     }
 
-    /// Attaches the image to a loop device and returns the device's name.
+    /// Attaches the image to a loop device that reports itself as rotational or not. Returns the
+    /// device's name, without `/dev/`.
     pub(super) fn attach(&self, rotational: bool) -> Result<String> {
         for name in ["mnt", "trace"] {
             fs::create_dir(self.0.path().join(name))?;

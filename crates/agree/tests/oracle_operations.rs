@@ -12,7 +12,8 @@ fn agree(kind: &str, mke2fs: &str, mount: &str, other: Other) -> Option<Agreemen
     agree_on(kind, (mke2fs, None), mount, other)
 }
 
-/// Compares on an image that mke2fs makes with these arguments, and that is then aged.
+/// Compares on an image that mke2fs makes with these arguments, and that is then aged if a life is
+/// given. `None` when root or a program is missing.
 fn agree_on(
     kind: &str,
     (mke2fs, life): (&str, Option<&str>),
@@ -111,8 +112,8 @@ fn the_kernel_agrees_with_itself() {
     }
 }
 
-/// Traces of mounts end in the middle of work. Data that is still dirty is allocated when the image
-/// is closed or unmounted. These decisions count for neither side.
+/// A trace recorded from a mount ends in the middle of work. Data that is still dirty is allocated
+/// when the image is closed or unmounted. These decisions count for neither side.
 #[test]
 fn decisions_end_with_the_trace() {
     let lines = concat!(

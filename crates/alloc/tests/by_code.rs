@@ -28,7 +28,7 @@ impl SearchEngine for FirstFit {
     }
 }
 
-/// From the last group down.
+/// Visits groups from the last one down.
 struct Downwards;
 
 impl GroupChoice for Downwards {
@@ -37,7 +37,7 @@ impl GroupChoice for Downwards {
     }
 }
 
-/// The end of the longest run.
+/// Takes the end of the longest run.
 struct EndOfLongest;
 
 impl ExtentChoice for EndOfLongest {

@@ -182,8 +182,8 @@ fn space_ends_only_when_every_cluster_is_used() {
     }
 }
 
-/// Switch h: after this many bytes a cursor moves on by one group, whether or not the group is
-/// full.
+/// `advance=per-bytes`: after `advance_bytes` a CPU's cursor moves on by one group, whether or not
+/// the group is full.
 #[test]
 fn a_cursor_moves_on_after_so_many_bytes() {
     let bench = Bench::new("rralloc-v2:sticky_inode=off:advance=per-bytes:advance_bytes=262144");
@@ -193,7 +193,8 @@ fn a_cursor_moves_on_after_so_many_bytes() {
     assert!(Policy::parse("rralloc-v2:advance=per-bytes").is_err(), "how many bytes?");
 }
 
-/// Switch j: where cursors stand at open.
+/// `cursor_start=remembered`: at open, cursors stand where they stood before, if those groups
+/// exist.
 #[test]
 fn remembered_cursors_go_on_where_they_stood() {
     let open = |policy: &str, cursors: Vec<GroupNr>| {

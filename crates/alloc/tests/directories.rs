@@ -13,8 +13,8 @@ const GROUPS: u32 = 64;
 /// Groups with fragmented free space: one used cluster after every three.
 const IN_PIECES: [u32; 3] = [21, 37, 53];
 
-/// The groups of single blocks that 300 directories in flex group 1 request in turns, and how many
-/// runs they make.
+/// Requests one block for each of 300 directories in flex group 1, on four CPU slots in turns.
+/// Returns the groups of the blocks, and how many runs the blocks form.
 fn places(policy: &str) -> (Vec<u32>, usize) {
     let mut config = AllocConfig::new(MemoryBitmaps::plain_geometry(GROUPS, 4));
     config.policy = Policy::parse(policy).unwrap();

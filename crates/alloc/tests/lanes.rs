@@ -1,6 +1,7 @@
 //! Writers that take turns truncating and writing keep to their lanes, even if a lane's group is
-//! full of clusters that wait for a commit. They used to meet there: the index knew only the groups
-//! of others, and with both in one group each request of one lay between two of the other.
+//! full of clusters that wait for a commit. They used to meet when a lane was full: the index knows
+//! only groups that were loaded, those where others write. With both writers in one group, each
+//! request of one lay between two of the other.
 
 #![allow(clippy::unwrap_used)]
 
@@ -124,7 +125,8 @@ fn writers_do_not_meet_where_clusters_wait_for_a_commit() {
     assert_eq!(Bench::new("yard").write_in_turns(), (1, Vec::new()));
 }
 
-/// Both ideas are needed: with one alone, or with none, they meet or begin in leftovers.
+/// Both ideas are needed. Without `overflow=lane` the writers meet. Without `room=run` they do not,
+/// but a file has several extents.
 #[test]
 fn without_lanes_that_go_on_writers_meet() {
     let (most, shared) = Bench::new("yard:overflow=index").write_in_turns();

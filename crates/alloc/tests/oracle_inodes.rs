@@ -2,7 +2,7 @@
 //! image, repeated by the allocator in step. Every number must be equal, and after the unmount
 //! every descriptor too.
 //!
-//! The stream runs on one CPU, because the kernel's totals lag by CPU
+//! The stream runs on one CPU, because each CPU holds back a share of the kernel's totals
 //! (docs/behaviour/inode-allocation.md).
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
@@ -21,8 +21,7 @@ use stream::Stream;
 
 const NEEDS: [&str; 7] = ["root", "mke2fs", "dumpe2fs", "debugfs", "mount", "chattr", "filefrag"];
 
-/// A large image with flex groups of 16: every group stays roomy, directories spread and files
-/// follow.
+/// A large image with flex groups of 16: inodes never run out, directories spread and files follow.
 #[test]
 fn flex_groups_of_sixteen() {
     if require(&NEEDS) {
@@ -39,7 +38,7 @@ fn flex_groups_of_sixteen() {
     }
 }
 
-/// Runs until no inode is left, then removes and creates at the limit.
+/// The stream runs until no inode is left, then removes and creates at the limit.
 #[test]
 fn flex_groups_of_eight_to_the_last_inode() {
     if require(&NEEDS) {
@@ -56,8 +55,8 @@ fn flex_groups_of_eight_to_the_last_inode() {
     }
 }
 
-/// Block groups are their own units: the quadratic probe for files, with free blocks counted for
-/// them too.
+/// Each block group is a unit of its own. A file goes to its directory's group, or else by the
+/// quadratic probe. Either group must have a free inode and a free block.
 #[test]
 fn no_flex_groups_to_the_last_inode() {
     if require(&NEEDS) {
@@ -91,7 +90,8 @@ fn other_shapes() {
     }
 }
 
-/// Without a journal, numbers deleted within the last minute are passed over while others are free.
+/// Without a journal, a number that was deleted in an earlier second, but not long ago, is passed
+/// over while others are free.
 #[test]
 fn recently_deleted_numbers_without_a_journal() {
     if require(&NEEDS) {

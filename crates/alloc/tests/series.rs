@@ -1,7 +1,8 @@
-//! The worked examples E1 to E7 of what the scalability series changed, each stage as its switches.
+//! The worked examples E1 to E9 of what the scalability series changed, each stage as its switches.
 //!
-//! Stages: `old` is before the series, `15` has ordered sets with picking, `16` visits while
-//! walking and wraps each set, `17` is the whole series.
+//! Stages: `OLD` is before the series. `S15` adds patches 10 and 15: full groups leave their index,
+//! and indexes are ordered by group number. `S16` lacks only patch 17: it visits groups while it
+//! walks an index, and wraps around in each order. `S17` is the whole series.
 
 #![allow(clippy::unwrap_used)]
 
@@ -54,8 +55,8 @@ impl Stage {
         Self { allocator, rings }
     }
 
-    /// An exact request in the goal group, not a stream. Returns the event, and the groups
-    /// considered by the last criterion.
+    /// Serves an exact request for metadata with a goal in group `goal`. Returns the event, and how
+    /// many groups the criterion that served it considered.
     fn ask(&self, goal: u32, clusters: u32) -> (AllocEvent, u64) {
         self.ask_with(goal, clusters, RequestFlags::METADATA)
     }
@@ -99,7 +100,8 @@ fn e2_smallest_order_anywhere_against_first_range() {
     assert_eq!([OLD, S15, S16, S17].map(|policy| on(policy, 1)), [0, 0, 0, 2]);
 }
 
-/// Group 0 was in order 9 and dropped to 8 after 1 and 3 had entered.
+/// Group 0 drops from order 9 to 8 after groups 1 and 3 have entered the list of order 8. A list in
+/// order of entry offers 3 before 0; an index by number offers 0 first.
 #[test]
 fn e3_lists_remember_history() {
     let layout = [(0, 2402, 2), (1, 1040, 2), (2, 2400, 2), (3, 1400, 2)];
@@ -212,7 +214,7 @@ fn e7_best_available_length() {
 }
 
 /// E9: how often the file-system-wide lock is taken for three frees of one transaction, the last
-/// bridging the others.
+/// bridging the others, with and without the commit.
 #[test]
 fn e9_holds_of_the_md_lock_when_freeing() {
     let holds = |policy: &str, with_commit: bool| {
@@ -237,8 +239,8 @@ fn e9_holds_of_the_md_lock_when_freeing() {
     assert_eq!((holds("yard", false), holds("yard", true)), (0, 0));
 }
 
-/// How often shared locks are taken by one stream allocation that searches, by switch: shows which
-/// patch removes which.
+/// How often shared locks are taken by one stream allocation that searches. The switches show which
+/// patch removes which lock.
 #[test]
 fn the_lock_census_of_one_allocation() {
     let layout: Vec<_> = (0..8).map(|group| (group, 32768, 1)).collect();
@@ -254,7 +256,7 @@ fn the_lock_census_of_one_allocation() {
             after.shared[1..].iter().zip(&before[1..]).map(|(lock, old)| lock.1.acquisitions - old).sum();
         (md, lists)
     };
-    // The goal read and written; the average list changed (unlinked, appended).
+    // The md lock is taken twice: the stream goal is read and written.
     assert_eq!(holds(OLD).0, 2);
     assert_eq!(holds("linux-6.16:scan=optimized:slot_lock=none").0, 0);
     assert_eq!(holds("linux-6.16:scan=optimized:full_groups=drop:order_index=by-group"), (2, 0));

@@ -1,6 +1,6 @@
 //! The allocator's protocols under a systematic scheduler: every lock and every atomic access is a
-//! point where another thread may run. Bounded by iterations: half of them in random order, half by
-//! priorities that change a few times.
+//! point where another thread may run. The number of schedules is bounded: half of them are random,
+//! half follow priorities that change a few times.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
 

@@ -13,7 +13,7 @@ const CPUS: u32 = 16;
 const REQUESTS: u32 = 60;
 
 /// Every CPU appends 64-block pieces to its own stream. One constant stands for all other costs of
-/// a write.
+/// a write. Returns the report, and how often shared locks were acquired.
 fn append(policy: &str) -> (Report, u64) {
     let geometry = MemoryBitmaps::plain_geometry(64, 4);
     let disk = MemoryBitmaps::new(geometry, 100);

@@ -7,7 +7,7 @@ use blockyard::disk::GroupNr;
 use blockyard::inspect::reader::Reader;
 use std::sync::Arc;
 
-/// Prints what a check found, and what it could not look at.
+/// Prints what a check found, and whether it could look behind the superblock.
 fn tell(report: &Report) {
     for finding in &report.findings {
         println!("{} {}: {}: {}", finding.code, finding.site, finding.code.text(), finding.detail);

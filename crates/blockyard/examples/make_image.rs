@@ -1,4 +1,4 @@
-//! Makes an image from code, with the same bytes each time, as a reproducible build needs it.
+//! Makes an image from code, with the same bytes each time, as a reproducible build needs.
 
 use blockyard::{
     AclEntry, AclKind, Clock, Context, FileType, ImageOptions, Result, Subject, Timestamp, mkfs,
@@ -27,7 +27,7 @@ fn make(image: &std::path::Path) -> Result<()> {
     fs.close()
 }
 
-/// Makes the image twice and compares.
+/// Makes the image twice and compares the two.
 ///
 /// # Errors
 /// Those of the library, and of files of the host.

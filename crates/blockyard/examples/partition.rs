@@ -4,7 +4,8 @@ use blockyard::device::{BlockDevice, FileDevice, PartitionTable};
 use blockyard::{FileType, ImageOptions, Result};
 use std::path::Path;
 
-/// Lists every file of every partition that holds an ext file system.
+/// Lists the regular files of every partition, and returns how many there are. Fails where a
+/// partition holds no ext file system.
 fn list(disk: &Path) -> Result<usize> {
     let device = FileDevice::open_read_only(disk).expect("the disk image can be opened");
     let table = PartitionTable::read(&device, None).expect("its table can be read").expect("it has one");

@@ -9,7 +9,8 @@ use blockyard::{
     DeviceNumber, FileType, ImageOptions, InodeId, RenameMode, SetAttributes, XattrMode, engine::NewInode,
 };
 
-/// A number that is given again after the image was closed and opened is another inode.
+/// An inode number that is given again after the image was closed and opened gets another
+/// generation.
 #[test]
 fn a_number_of_an_earlier_instance_is_stale() {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 20));
@@ -27,7 +28,7 @@ fn a_number_of_an_earlier_instance_is_stale() {
     assert_ne!(one.generation, other.generation);
 }
 
-/// Only devices have a device number: elsewhere it would overwrite where the blocks are.
+/// The device number of a regular file is ignored: it would overwrite the map of the file's blocks.
 #[test]
 fn a_file_has_no_device_number() {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 20));
@@ -85,7 +86,7 @@ fn a_number_that_was_given_anew_is_stale() {
     assert_eq!(fs.metadata("b").unwrap().mode(), 0o600);
 }
 
-/// A held inode can be used without a name, and is freed with the last hold.
+/// A held inode can be used without a name, and is freed with the last hold or open file.
 #[test]
 fn a_hold_keeps_an_inode_without_names() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();

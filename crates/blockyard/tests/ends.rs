@@ -26,7 +26,8 @@ fn assert_clean(device: &MemoryDevice) {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
-/// An invalid size once emptied the file before it was refused.
+/// An invalid size or feature leaves the host's file as it was, or makes none. An invalid size once
+/// emptied the file before it was refused.
 #[test]
 fn a_file_system_that_cannot_be_made_costs_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -60,7 +61,7 @@ fn a_dropped_instance_loses_nothing() {
     assert_eq!(open(&memory).read("late").unwrap(), b"late");
 }
 
-/// An instance is dropped while its thread unwinds from a panic elsewhere.
+/// An instance keeps its data when a panic elsewhere drops it.
 #[test]
 fn a_panic_outside_loses_nothing() {
     let memory = make(32 << 20);
@@ -135,12 +136,12 @@ fn operations_beside_a_close_are_done_or_refused() {
     }
 }
 
-/// A device that panics at the n-th read after it is set.
+/// A device that panics at the n-th read after `reads` was set to n.
 struct Trap {
     below: Arc<MemoryDevice>,
     /// Reads left before the panic; the trap is off at 0.
     reads: AtomicU64,
-    /// How long it waits before the panic.
+    /// How long the read waits before the panic.
     delay: Duration,
 }
 
@@ -229,7 +230,8 @@ fn a_panic_inside_an_operation_leaves_what_was_committed() {
     assert!(panics >= 3, "only {panics} of the trials panicked");
 }
 
-/// A commit waits for the operation that will panic, and must not write what the panic leaves.
+/// A commit waits for the operation that will panic, and must not write what that operation left
+/// half done.
 #[test]
 fn a_commit_that_waits_for_an_operation_that_panics_writes_nothing() {
     let mut panics = 0;
@@ -295,7 +297,7 @@ fn the_thread_in_the_background_commits() {
     assert_clean(&memory);
 }
 
-/// When much data is waiting, the thread does not wait for it to be old.
+/// When much data is dirty, the thread writes it back before it is old.
 #[test]
 fn the_thread_in_the_background_writes_back_what_is_much() {
     let memory = make(64 << 20);

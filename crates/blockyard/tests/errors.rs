@@ -21,8 +21,8 @@ fn lead_elsewhere(device: &MemoryDevice, name: &[u8], inode: u32) {
     }
 }
 
-/// A name of an inode that is not in use was once "not found", as if there were no such name. The
-/// removal of its directory never ended.
+/// A name of an inode that is not in use is damage. It was once "not found", as if there were no
+/// such name, and the removal of its directory never ended.
 #[test]
 fn a_name_without_an_inode_is_damage() {
     let memory = Arc::new(MemoryDevice::new(16 << 20));
@@ -69,7 +69,8 @@ fn a_file_without_a_file_system_is_told() {
     }
 }
 
-/// An attribute that is too large was "no space left", or "result too large for the buffer".
+/// The error for an attribute that is too large names the limit. It was once only "no space left",
+/// or "result too large for the buffer".
 #[test]
 fn an_attribute_that_is_too_large_is_told_with_its_limit() {
     let fs =
@@ -89,8 +90,8 @@ fn an_attribute_that_is_too_large_is_told_with_its_limit() {
     assert!(fs.xattr_names("file").unwrap().is_empty());
 }
 
-/// Options that contradict each other were all "contradict each other". A file in an image that is
-/// open read-only could be opened for writing, and only the first write failed.
+/// The error says which options contradict each other or are missing. In an image that is open
+/// read-only, opening a file for writing fails; once only the first write failed.
 #[test]
 fn options_that_cannot_be_met_are_named() {
     let memory = Arc::new(MemoryDevice::new(16 << 20));

@@ -16,7 +16,7 @@ fn another_process_is_named() {
     let image = folder.path().join("image");
     FileSystem::make_image(&image, 16 << 20).unwrap().close().unwrap();
     let holder = |kind: &str| {
-        // It prints a line once it has the lock, and keeps the lock until its input ends.
+        // The child prints a line once it has the lock, and keeps the lock until its input ends.
         let mut child = Command::new("flock")
             .args([kind, image.to_str().unwrap(), "sh", "-c", "echo; exec cat"])
             .stdin(Stdio::piped())
@@ -60,7 +60,7 @@ fn what_the_kernel_uses_is_not_written() {
     let device = LoopDevice::new(&image);
     let error = FileSystem::open_image(&image).unwrap_err();
     assert!(error.is_busy() && error.to_string().contains(device.path()), "{error}");
-    // It is not mounted, so it can be read.
+    // The loop device is not mounted, so the image can be read.
     ImageOptions::new().read_only(true).open(&image).unwrap();
     let mount = LoopMount::of_device(&device, "rw").unwrap();
     for path in [image.as_path(), device.path().as_ref()] {

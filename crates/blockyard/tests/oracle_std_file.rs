@@ -255,8 +255,8 @@ fn time(seconds: u32) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds.into())
 }
 
-/// Attributes folded into one number. Times that the clock set are left out, as the two sides
-/// differ there.
+/// Attributes folded into one number. Times that the clock set, in `1_700_000_000..=4_000_000_000`,
+/// are left out, as the two sides differ there.
 fn facts(len: u64, mode: u32, links: u64, seconds: i64) -> u64 {
     let is_set = !(1_700_000_000..=4_000_000_000).contains(&seconds);
     let seconds = if is_set { seconds as u64 } else { 0 };

@@ -2,8 +2,8 @@
 //! thread ever meets a file other than the one it opened, nothing is left over, and e2fsck finds
 //! nothing.
 //!
-//! `STEPS=n` sets the operations per thread (400). `SECONDS_LONG=n` runs for a time instead (600 in
-//! full). `SEED` sets the seed.
+//! `STEPS=n` sets the operations per thread (400). `SECONDS_LONG=n` runs for n seconds instead (600
+//! in full). `SEED` sets the seed.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -40,8 +40,8 @@ impl Stress<'_> {
         format!("d{}/f{}", self.random.random_range(0..DIRECTORIES), self.random.random_range(0..NAMES))
     }
 
-    /// Passes a result on. Errors that follow from what other threads do with the names are no
-    /// fault.
+    /// Counts a success and returns its value. `None` for an error that follows from what other
+    /// threads do with the names.
     fn note<T>(&mut self, what: &str, result: blockyard::Result<T>) -> Option<T> {
         match result {
             Ok(value) => {
@@ -205,7 +205,7 @@ fn sixteen_threads_on_the_same_names() {
     e2fsck_clean(&image);
 }
 
-/// Tells the other threads when its own panics.
+/// Tells the other threads when its own thread panics.
 struct Told<'a>(&'a AtomicBool);
 
 impl Drop for Told<'_> {

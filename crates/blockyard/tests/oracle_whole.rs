@@ -89,7 +89,8 @@ impl Ahead for blockyard::FileExtent {
     }
 }
 
-/// Which combinations of options are refused, and how, as in the standard library.
+/// Every combination of options is refused with the same kind of error as in the standard library,
+/// or leaves the same content.
 #[test]
 fn options_of_opening_mean_what_they_mean_in_std() {
     let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
@@ -178,7 +179,7 @@ fn errors_of_paths_are_those_of_the_kernel() {
     fn theirs<T>(result: std::io::Result<T>) -> i32 {
         result.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |_| 0)
     }
-    // On these paths none of them changes anything unless there is a bug.
+    // On these paths no call leaves a change behind unless there is a bug.
     let calls: [Call; 9] = [
         ("open", |fs, path| ours(fs.open(path)), |path| theirs(std::fs::File::open(path))),
         ("metadata", |fs, path| ours(fs.metadata(path)), |path| theirs(std::fs::metadata(path))),

@@ -1,4 +1,5 @@
-//! Makes an image from a tar archive, with a file added, and compares the two.
+//! Makes an image from a tar archive, with a file added, and prints how the image differs from the
+//! archive.
 //!
 //! `cargo run -p blockyard-build --example image_of_archive -- rootfs.tar rootfs.img`
 

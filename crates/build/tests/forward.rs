@@ -1,6 +1,6 @@
-//! The goals of placement, measured on an image of a whole tree: hardly more extents than
-//! necessary, directories in one piece, and a reader that walks the tree in order touches no block
-//! twice and never goes back. `TREE` names another tree, such as /usr.
+//! The goals of placement, measured on an image of a whole tree. It has hardly more extents than
+//! necessary, and directories in one piece. A reader that walks the tree in order never goes back,
+//! among the content or among the directories. `TREE` names another tree, such as /usr.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,7 @@ const EXTENT_MAX: u64 = 32_768;
 struct Counts {
     files: u64,
     extents: u64,
-    /// Extents if every range of data were in one piece.
+    /// How many extents there would be if every range of data were in one piece.
     least: u64,
     /// Directories whose blocks are not consecutive.
     parted_directories: u64,
@@ -37,7 +37,7 @@ struct Walk<'a> {
     reader: &'a Reader,
     seen: HashSet<InodeNr>,
     counts: Counts,
-    /// The end of the last read of content, and of directories.
+    /// The block after the last read of content, and after the last read of a directory.
     ends: [u64; 2],
 }
 
@@ -78,7 +78,7 @@ impl Walk<'_> {
             ranges.iter().map(|range| (range.end - range.start).div_ceil(EXTENT_MAX)).sum::<u64>();
     }
 
-    /// All names of a directory, then each directory in it with everything below.
+    /// Reads all names of a directory, then each directory in it with everything below.
     fn all(&mut self) {
         let mut waiting = vec![InodeNr::ROOT];
         while let Some(number) = waiting.pop() {

@@ -1,4 +1,5 @@
-//! Malicious archives: each is refused with the entry's name, and nothing is made.
+//! Malicious and damaged archives: each is refused, with the entry's name if one is known, and
+//! leaves no file in the spool's folder.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +31,7 @@ fn file(name: &str, content: &[u8]) -> Vec<u8> {
     entry(EntryType::Regular, name, "", content)
 }
 
-/// A file whose header claims more content than there is.
+/// A file whose header claims `size` bytes of content, but which has six.
 fn claiming(name: &str, size: u64) -> Vec<u8> {
     let mut header = Header::from_byte_slice(&file(name, b"")).clone();
     header.set_size(size);
@@ -109,7 +110,7 @@ fn truncated_and_corrupt_archives_are_refused_where_they_break() {
     let archive =
         [file("first", b"text"), file("second", &content), file("third", b"text"), vec![0; 1024]].concat();
     assert!(refused(&archive[..600_000]).contains("second"));
-    // Cut off within a header, and with a damaged header.
+    // The archive cut off within a header, and the archive with a damaged header.
     let third = archive.len() - 1024 - 1024;
     assert!(refused(&archive[..third + 100]).contains("second: behind this entry"));
     let mut damaged = archive.clone();
@@ -132,7 +133,7 @@ fn truncated_and_corrupt_archives_are_refused_where_they_break() {
     }
 }
 
-/// An endless stream of zeroes, compressed on demand.
+/// A file that decompresses to more than a GiB of zeroes is refused as a bomb.
 #[test]
 fn bombs_are_refused_before_they_fill_the_disk() {
     let mut header = Header::from_byte_slice(&file("bomb", b"")).clone();

@@ -75,7 +75,8 @@ fn an_archive_gives_the_image_of_its_directory() {
         let archive = tar(folder.path(), "archive", options);
         assert!(image(of_archive(&archive).unwrap()) == expected, "{options:?}: another image");
     }
-    // GNU's own format has whole seconds and no attributes, but names and content are there.
+    // GNU's own format has whole seconds and no attributes, so that only the number of names is
+    // compared.
     let archive = tar(folder.path(), "archive", &["--format=gnu", "--no-xattrs", "--no-acls"]);
     let gnu = of_archive(&archive).unwrap();
     assert_eq!(gnu.names(), Tree::read(&tree, 2).unwrap().names());
@@ -111,8 +112,8 @@ fn modes_follow_access_lists_as_when_they_are_extracted() {
     assert!(image(of_archive(&archive).unwrap()) == image(Tree::read(&tree, 1).unwrap()));
 }
 
-/// Names that Linux refuses are left out, as tar does. Under `system.data` small files have their
-/// content.
+/// Attributes whose names Linux refuses are left out, as tar does, and counted. `system.data` among
+/// them is where inline data lies. Reading an image leaves them out too.
 #[test]
 fn attributes_that_no_file_has_are_left_out() {
     use tar::EntryType::{Directory, Regular, XHeader};
@@ -157,7 +158,7 @@ fn attributes_that_no_file_has_are_left_out() {
     let device = FileDevice::create(&path, plan.bytes()).unwrap();
     plan.write(&device).unwrap();
     e2fsck_clean(&path);
-    // From an image that was given such an attribute by hand.
+    // An image that debugfs has given such an attribute.
     let mut debugfs = Command::new("debugfs");
     debugfs.args(["-w", "-R", "ea_set /file system.other x"]).arg(&path);
     assert!(debugfs.status().unwrap().success());

@@ -20,7 +20,7 @@ fn set(path: &Path, name: &str, value: &[u8]) {
     rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
 }
 
-/// The output of getfattr for all files, by path.
+/// The output of getfattr for all files, sorted by path.
 fn attributes_of(root: &Path) -> String {
     let told = Command::new("getfattr")
         .args(["-R", "-h", "-d", "-m", "-", "-e", "hex", "."])
@@ -160,14 +160,14 @@ fn large_values_have_inodes_of_their_own() {
         let block_size = options.block_size;
         let image = made(&source, options.features("ea_inode")).unwrap();
         let (_, values) = counted(&image);
-        // The two values of 40,000 bytes share one inode. A value that fits in a block has none: of
-        // two of 3,000 bytes, one does.
+        // The two values of 40,000 bytes share one inode. A block of 4 KiB holds one of the two
+        // values of 3,000 bytes, so the other needs an inode. A block of 1 KiB holds neither.
         assert_eq!(values, if block_size == Some(1024) { 6 } else { 5 }, "{block_size:?}");
         assert_mounted(&image, &source);
     }
 }
 
-/// The file is below a path that is too long for a system call.
+/// The attribute of a file is read even if its path is too long for a system call.
 #[test]
 fn attributes_at_the_end_of_long_paths_are_read() {
     if !require(&["setfattr"]) {

@@ -14,7 +14,7 @@ use blockyard_testkit::{e2fsck_clean, require};
 use layout::{Layout, image, sh};
 use sha2::{Digest, Sha256};
 
-/// Scripts that make the layers, each with the changes it makes to the tree below.
+/// Scripts that make the layers, each with a script that changes the tree below as the layer does.
 const LAYERS: [(&str, &str); 6] = [
     (
         "mkdir -p usr/lib etc/conf.d var/cache/deep/er; ln -s usr/lib lib; echo one >usr/lib/one; echo base >etc/base
@@ -22,13 +22,13 @@ const LAYERS: [(&str, &str); 6] = [
          mknod null c 1 3; chmod 4755 etc/base; chown 7:8 usr/lib/one; setfattr -n user.note -v x etc/base",
         "",
     ),
-    // Removed, replaced, and added through a link in the layer below.
+    // Names are removed and added, and a directory replaces a link.
     (
         "mkdir -p etc/conf.d lib; echo new >etc/conf.d/c; touch etc/conf.d/.wh.a .wh.link1; echo two >lib/two; rmdir lib 2>/dev/null || :
          mkdir -p usr/lib; echo three >usr/lib/three",
         "rm etc/conf.d/a link1; echo new >etc/conf.d/c; rm lib; mkdir lib; echo two >lib/two; echo three >usr/lib/three",
     ),
-    // Hidden completely, with something new inside.
+    // The directory below is hidden completely, with something new inside.
     (
         "mkdir -p var/cache/deep; touch var/cache/deep/.wh..wh..opq; echo fresh >var/cache/deep/fresh; mkdir .wh..wh.plnk; echo note >.wh..wh.plnk/1.2",
         "rm -r var/cache/deep/er; echo fresh >var/cache/deep/fresh",
@@ -189,7 +189,7 @@ fn what_is_damaged_or_leads_out_is_refused() {
     for blob in fs::read_dir(layout.root.join("blobs/sha256")).unwrap() {
         let path = blob.unwrap().path();
         let before = fs::read(&path).unwrap();
-        // The last byte of a layer is after everything that is used of the archive.
+        // The last byte of a layer is after everything that an unpacker uses of it.
         for at in [before.len() / 2, before.len() - 1] {
             let mut damaged = before.clone();
             damaged[at] ^= 1;

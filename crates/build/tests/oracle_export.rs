@@ -69,7 +69,7 @@ end' old; touch -d '1969-12-31 23:59:59.25 UTC' old; setfattr -n 'user.a=b%c' -v
     path
 }
 
-/// Clears the immutable flags, which would prevent removal.
+/// Clears the append-only and immutable flags, which would prevent removal.
 fn without_flags(path: &Path) {
     let mount = LoopMount::new(path, "").unwrap();
     sh(mount.path(), "chattr -ai flags/append flags/fixed");
@@ -142,17 +142,19 @@ fn gnu_tar_extracts_what_the_image_holds() {
     let found = differences(&original, &Tree::read(mount.path(), 2).unwrap());
     let other: Vec<&Difference> = found
         .iter()
-        // tar knows neither sockets nor the flags.
+        // tar extracts neither sockets nor flags.
         .filter(|found| !matches!(found.what, What::Flags(..)) && found.path != b"socket")
         .collect();
     assert!(other.is_empty(), "{other:?}");
-    // Only a part of it, and a single file.
+    // Exports of a directory and of a single file.
     for (below, names) in [(&b"/tiny"[..], 6), (b"four-bytes", 1)] {
         assert_eq!(of_archive(&archive(&of_image(&path, below).unwrap())).names(), names);
     }
 }
 
-/// Names in the directories of a damaged image, without checksums that would show the damage.
+/// Reading a damaged image refuses names that no file can have, and a name that occurs twice. The
+/// image has no checksums that would show the damage. Writing a layer refuses a name that would
+/// remove another one.
 #[test]
 fn names_that_no_file_has_are_refused() {
     if !require(&["root", "mount"]) {
@@ -190,7 +192,7 @@ fn names_that_no_file_has_are_refused() {
         let error = of_image(&path, b"/").map(|tree| tree.names()).unwrap_err().to_string();
         assert!(error.contains(told), "{}: {error}", hostile.escape_ascii());
     }
-    // A name that would remove another one in a layer.
+    // In a layer, this name would remove another one.
     fs::write(top.join("inner/.wh.z"), "").unwrap();
     let layout = folder.path().join("layout");
     fs::create_dir(&layout).unwrap();

@@ -1,5 +1,5 @@
 //! Small content in inodes (`-O inline_data`). Linux reads what the tree has, e2fsck and our
-//! checker find nothing, and everything that mke2fs stores inline is stored inline here too.
+//! checker find nothing, and files without attributes are inline exactly where mke2fs's are.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,8 +17,8 @@ use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, mke2fs, require, r
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Files and link targets with lengths around the limits of an inode, directories with few and many
-/// names, attributes that leave room and attributes that do not.
+/// Makes files and link targets with lengths around the limits of an inode, directories with few
+/// and many names, and attributes that leave room for inline data or none.
 fn grow(top: &Path, random: &mut ChaCha8Rng) {
     let mut content = [0; 1200];
     random.fill(&mut content[..]);
@@ -112,7 +112,7 @@ fn check(source: &Path, inode_size: u32, options: &Options, with_mke2fs: &[&str]
     Tree::compare(&tree, &image, &mut tell).unwrap();
     assert!(differences.is_empty(), "{what}: {differences:?}");
 
-    // Linux writes to it, which moves content out of inodes.
+    // Linux writes to the image, which moves content out of inodes.
     {
         let mounted = LoopMount::new(&path, "").unwrap();
         let script = "cd \"$0\" && for f in near/file* far/file*; do echo more >>$f; done && \
@@ -127,8 +127,8 @@ fn check(source: &Path, inode_size: u32, options: &Options, with_mke2fs: &[&str]
     let theirs: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_read_only(&theirs).unwrap());
     let kinds = [FileType::Regular, FileType::Symlink];
     let (ours, theirs) = (inline(device.clone(), &kinds), inline(theirs, &kinds));
-    // mke2fs may store a file with attributes either way; ours is inline only if both fit. So those
-    // files are not compared.
+    // mke2fs may store a file with attributes either way; ours is inline only if both fit. So the
+    // folder with such files is not compared.
     let plain = |path: &Vec<u8>| !path.starts_with(b"/tree");
     let of =
         |set: &BTreeSet<Vec<u8>>| set.iter().filter(|path| plain(path)).cloned().collect::<BTreeSet<_>>();

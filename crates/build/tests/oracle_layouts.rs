@@ -68,7 +68,7 @@ const WHITEOUTS: &[&str] = &[
     "mkdir d; chmod 700 d; echo d >d/only; touch .wh.top",
 ];
 
-/// Directories that hide everything that lower layers have in them, at several depths.
+/// Opaque directories, which hide everything that lower layers have in them, at several depths.
 const OPAQUE: &[&str] = &[
     "mkdir -p one/two/three other/deep/er; for n in $(seq 1 50); do echo $n >one/two/three/f$n; echo $n >other/f$n; done; echo r >root",
     "mkdir -p one/two/three; touch one/two/three/.wh..wh..opq; echo new >one/two/three/new",
@@ -94,7 +94,8 @@ fn hundred_layers() -> Vec<String> {
     (0..100).map(layer).collect()
 }
 
-/// Builds an image from a layout and one from its extraction.
+/// Builds an image from a layout of these layers and one from their extraction, and compares both
+/// trees and images.
 fn compare(name: &str, scripts: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let layers: Vec<PathBuf> =

@@ -24,7 +24,7 @@ fn sh(folder: &Path, script: &str) {
     assert!(status.success(), "{script}");
 }
 
-/// A tree in `source`, and a copy that `change` was applied to.
+/// A tree in `source`, and in `changed` a copy to which `change` was applied.
 fn with(change: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     sh(
@@ -65,7 +65,7 @@ fn names_are_left_out_as_tar_does() {
     for patterns in
         [&["*.o"][..], &["deep"], &["./src/deep"], &["src/*"], &["/src/a.c", "pi?e"], &["[a-c].c"]]
     {
-        // What tar excludes is what its archive lacks.
+        // The expected tree goes through an archive that tar makes with these exclusions.
         let anchored = |pattern: &&str| match pattern.strip_prefix('/') {
             Some(whole) => format!("--anchored --exclude='./{whole}' --no-anchored"),
             None => format!("--exclude='{}'", pattern.trim_start_matches("./")),

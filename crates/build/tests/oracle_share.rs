@@ -54,7 +54,7 @@ impl BlockDevice for Counting {
     }
 }
 
-/// Shareable whole blocks in the test's files, at least, in MiB.
+/// MiB of whole blocks in the test's files that can be shared at least.
 const LARGE: u64 = 9 + 5 + 2;
 
 fn make_tree(top: &Path) {
@@ -108,7 +108,7 @@ fn check(make: &[&str], kind: &str) {
         let path = sharing.path().join("image");
         let (found, shared) = image(tree(), &path, 0, options());
         assert!(found == expected, "{kind}, blocks of {block}: other bytes");
-        // Small blocks need not be at positions that the file system can share.
+        // Blocks of 1 KiB need not lie where the file system can share them.
         assert!(shared >> 20 >= LARGE || block < 4096, "{kind}: {shared} bytes are shared");
         e2fsck_clean(&path);
         let (found, shared) = image(tree(), &sharing.path().join("parted"), 512, options());

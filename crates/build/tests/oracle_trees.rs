@@ -1,6 +1,6 @@
 //! Random trees give the same bytes from a directory and from archives of it, with any number of
-//! threads, in the smallest image. e2fsck finds it clean, and Linux shows the tree. Usually runs a
-//! few; all with `BLOCKYARD_FULL`. `SEED` repeats one.
+//! threads. The smallest image has little free space, e2fsck finds it clean, and Linux shows the
+//! tree. A test tries a few trees, or many with `BLOCKYARD_FULL`. `SEED` is that of the first.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,8 +19,7 @@ use sha2::{Digest, Sha256};
 
 const MIB: u64 = 1 << 20;
 
-/// Fills a folder: nested directories, files of all sizes, holes, links, attributes, modes, owners,
-/// times.
+/// Fills a folder: nested directories, files of all sizes, holes, links, attributes, modes, owners.
 fn grow(top: &Path, random: &mut ChaCha8Rng) {
     let mut folders = vec![top.to_owned()];
     for number in 0..random.random_range(0..40) {

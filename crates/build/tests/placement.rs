@@ -87,8 +87,10 @@ fn what_is_listed_comes_first_and_the_rest_in_order() {
     }
 }
 
-/// Without a node for its extents, a group's metadata would split the data, so it needs one. After
-/// the node the data is not split, so it would need none.
+/// Whether a file needs an extent node can depend on where the node lies. Without a node, a group's
+/// metadata splits the data, so that the inode cannot hold all extents. Behind the node the data is
+/// not split, so that no node is needed. The layout then keeps the node and cuts an extent in two.
+/// The image is clean, and the content right.
 #[test]
 fn files_that_need_a_node_only_where_it_does_not_lie_are_laid_out() {
     if !require(&["e2fsck"]) {
@@ -141,7 +143,8 @@ fn content_lies_in_the_order_that_is_chosen() {
     let folder = tempfile::tempdir().unwrap();
     let paths = tree(folder.path());
     let mut sorted: Vec<&str> = paths.iter().map(String::as_str).collect();
-    // In the order of the numbering: the names of a directory, then those of its directories.
+    // In the order in which inodes are numbered: the names of a directory, then those of its
+    // directories.
     sorted.sort_by_key(|path| (path.rsplit_once('/').map_or("", |(place, _)| place), *path));
     let size = |path: &str| fs::metadata(folder.path().join(path)).unwrap().len();
     let (small, large): (Vec<&str>, Vec<&str>) = sorted.iter().partition(|path| size(path) <= 64 << 10);

@@ -1,5 +1,4 @@
-//! Backups of the superblock and of descriptors that a repair rewrites: e2fsck can use them
-//! afterwards.
+//! A lost backup of the superblock, which a repair rewrites: e2fsck can use it afterwards.
 
 #![allow(clippy::unwrap_used)]
 

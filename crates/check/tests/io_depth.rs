@@ -71,8 +71,8 @@ impl BlockDevice for Slow {
     }
 }
 
-/// Directories whose blocks lie apart, one of them large, in more than thirty groups. Some counts
-/// of free blocks are wrong.
+/// Directories whose blocks lie apart, one of them large, in 64 groups. Some counts of free blocks
+/// are wrong.
 fn made(folder: &Path) -> std::path::PathBuf {
     let tree = folder.join("tree");
     for n in 0..200 {
@@ -113,7 +113,8 @@ fn reads_are_in_flight_side_by_side() {
     let (many, most, _) = measured(Some(32));
     assert_eq!(one, many);
     assert!((16..=32).contains(&most), "{most} reads in flight");
-    // 201 directories, the large one of some 190 blocks; tables and bitmaps of 64 groups.
+    // The check reads 201 directories, the large one of some 190 blocks, and the tables and bitmaps
+    // of 64 groups.
     assert!(reads < 450, "{reads} reads");
 }
 

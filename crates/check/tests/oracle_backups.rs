@@ -1,4 +1,5 @@
-//! Destroyed superblocks and descriptors: the verdict is that of `e2fsck -fn`, by the same backup.
+//! Destroyed superblocks and descriptors: the verdict is that of `e2fsck -fn`, and a backup is used
+//! where e2fsck uses one.
 //!
 //! Two kinds of images by default, five with `BLOCKYARD_FULL=1`.
 

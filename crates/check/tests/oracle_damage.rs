@@ -1,8 +1,8 @@
 //! Damage of whole blocks and files: verdict and exit code are those of `e2fsck -fn`, also for some
 //! images that `e2fsck -fy` has repaired.
 //!
-//! Also images of a kernel that stopped in the middle of its work: the verdict is that of e2fsck
-//! after Linux has mounted them.
+//! Images of a kernel that stopped in the middle of its work are judged, too: the verdict is that
+//! of e2fsck after Linux has mounted them.
 //!
 //! 60 damages of six images by default, 2,000 of all with `BLOCKYARD_FULL=1`; `DAMAGES=n` sets
 //! another number and `PROFILE=name` restricts the images.
@@ -33,17 +33,17 @@ fn examine(image: &Path) -> (i32, Vec<Finding>) {
     }
 }
 
-/// Whether both say the same of an image. If not, prints what differs and keeps the image.
+/// Whether both checkers say the same of an image. If not, prints what differs and keeps the image.
 fn agree(profile: &Profile, what: &str, image: &Path, theirs: &Verdict) -> bool {
     let (ours, findings) = examine(image);
-    // For e2fsck -n, a truncated image is clean while no metadata is missing, and cannot be checked
-    // otherwise. Nor can one without a place for an inode table. Here both are damaged, and are
-    // checked.
+    // `e2fsck -n` calls a truncated image clean while no metadata is missing, and cannot check it
+    // otherwise. Nor can it check an image without a place for an inode table. Our check calls both
+    // damaged, and goes on.
     let found = |code: Code| findings.iter().any(|finding| finding.code == code);
     let (is_cut, no_table) = (found(Code::DEVICE_SHORT), found(Code::INODE_TABLE_PLACE));
     let same = match (theirs.code, ours) {
         (Some(theirs), ours) if theirs == ours => true,
-        // e2fsck found errors and gave up in the middle, where this goes on.
+        // e2fsck found errors and gave up in the middle, where our check goes on.
         (Some(12), 4 | 8) => true,
         (Some(0), 4) => is_cut,
         (Some(8), 4) => is_cut || no_table,
@@ -71,8 +71,8 @@ fn wanted() -> usize {
     asked.unwrap_or(if full_matrix() { 2000 } else { 60 })
 }
 
-/// All profiles in a full run, the one that is asked for, or a few: filling an image takes longer
-/// than checking many.
+/// The profile that is asked for, all of them in a full run, or a few: filling one image takes
+/// longer than checking many.
 fn profiles(random: &mut ChaCha8Rng) -> Vec<&'static Profile> {
     if let Ok(only) = std::env::var("PROFILE") {
         return vec![profile_named(&only)];
@@ -170,6 +170,7 @@ fn crash_images_are_judged_as_after_a_mount() {
 }
 
 /// Linux frees the blocks of a deleted directory in one transaction and its inode in the next.
+/// Between the two, the directory is a pending orphan and no damage.
 #[test]
 fn a_directory_whose_deletion_was_half_done_is_to_be_finished() {
     if !require(&["root", "mke2fs", "debugfs", "e2fsck", "timeout", "prlimit"]) {

@@ -5,8 +5,9 @@
 //! does.
 //!
 //! debugfs writes the log from blocks that the kernel changed: three transactions. 16 damages of
-//! each kind by default, 500 with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another number, `KIND=name`
-//! one kind, `ONLY=n` one damage of each kind, `KEEP=folder` where failing images are kept.
+//! each of three kinds by default, 500 of each of five with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets
+//! another number, `KIND=name` one kind, `ONLY=n` one damage of each kind, `KEEP=folder` where
+//! failing images are kept.
 
 #![allow(clippy::unwrap_used)]
 
@@ -138,7 +139,8 @@ impl Dirty {
             step(&whole, nth);
             let after = fs::read(&whole).unwrap();
             let mut changed = differing(&before, &after);
-            // The superblock stays out of the log, as it mostly does; the kernel's log is not ours.
+            // The superblock stays out of the log, as it mostly does. So do the kernel's own log
+            // blocks.
             changed.retain(|block| *block > 1 && !journal.contains(block));
             let data: Vec<u8> = changed
                 .iter()
@@ -162,14 +164,14 @@ impl Dirty {
         Self { image, whole, journal, log }
     }
 
-    /// A base for judges: the files are those of `whole`, and each needs the log.
+    /// A base for judges: the files are those of `whole`, and each depends on the log.
     fn base(&self, kind: &'static Kind) -> Base {
         let device = MemoryDevice::load(&self.image).unwrap();
         let mut base = Base::of(&kind.profile, device, &self.whole);
         base.inventory = Inventory::read(&self.image);
         let range = |block: usize| u64_from_usize(block * BLOCK)..u64_from_usize((block + 1) * BLOCK);
         let mut needed: Vec<Range<u64>> = self.journal.iter().copied().map(range).collect();
-        // What says that there is a log, and where.
+        // The superblock says that there is a log, and the journal's inode where it lies.
         needed.push(range(1));
         let own = base.inventory.structures.iter();
         let own = own.filter(|one| one.owner.inode == Some(InodeNr::JOURNAL.raw()));
@@ -236,7 +238,7 @@ fn number(name: &str) -> Option<usize> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Undamaged, the log is replayed as a whole.
+/// Asserts that the undamaged log is replayed as a whole.
 fn is_replayed_whole(base: &Base, whole: &Path) {
     assert!(is_clean_once_replayed(&base.device, None), "{}", base.profile.name);
     let report = check(&base.device, &Options::default()).unwrap();
@@ -275,7 +277,7 @@ fn dirty_images_are_repaired_as_e2fsck_repairs_them() {
             let outcome = judge(&base, &drawn, &bench, Preen::Judged);
             all += 1;
             let mut wrong = if outcome.beyond_e2fsck { Vec::new() } else { outcome.faults };
-            // For other damages `oracle_repair.rs` counts these.
+            // For other damages `oracle_repair.rs` counts the differences of `-p`.
             wrong.extend(outcome.preened.filter(|_| drawn.class.starts_with("log")));
             if !wrong.is_empty() {
                 faults += 1;

@@ -156,7 +156,8 @@ fn a_repair_replays_a_journal_device_and_can_be_taken_back() {
     }
     let directory = tempfile::tempdir().unwrap();
     let undo_files = ["undo", "undo.journal"].map(|name| directory.path().join(name));
-    // A dirty journal, one that the superblock does not ask for, and one with other damage.
+    // A dirty journal; one whose replay the superblock does not ask for; and one beside other
+    // damage.
     let changes = ["", "feature ^needs_recovery", "set_inode_field / links_count 99"];
     for (change, block_size) in changes.into_iter().zip(["1024", "4096", "1024"]) {
         // A new name each time: the kernel may hold the one before for a moment.
@@ -195,8 +196,8 @@ fn nothing_is_repaired_without_the_journal_device() {
     assert_eq!((plan.ending().exit_code(), applied.blocks), (0, 0));
 }
 
-/// The fields of the two superblocks of a journal device: name, byte offset, bytes, and whether it
-/// is in the first one.
+/// The fields of the two superblocks of a journal device: name, byte offset, size in bytes, and
+/// whether the field is in the first superblock.
 fn fields(pair: &Pair) -> Vec<(&'static str, u64, usize, bool)> {
     let journal_superblock = if pair.block_size == 1024 { 2048 } else { pair.block_size };
     let small = |size: usize| size <= 16;

@@ -15,7 +15,8 @@ use blockyard_testkit::{LoopMount, e2fsck_bounded, full_matrix, mke2fs, require,
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Offsets of the entries in a root and in a node: the limits first, then key and block in turn.
+/// Byte offsets of the entries in a root and in a node. An entry is a key and a block; the first
+/// has the limits in the place of its key.
 const ROOT_ENTRIES: usize = 32;
 const NODE_ENTRIES: usize = 8;
 
@@ -54,7 +55,7 @@ impl Directory {
         (0..count).map(|n| (at + 8 * n, self.blocks[self.word(at + 8 * n + 4) as usize])).collect()
     }
 
-    /// Other keys of the root: a little lower, a little higher, as low as the one before.
+    /// Other keys of the root: a little lower, a little higher, a little above the one before.
     fn keys(&self) -> Vec<(usize, Vec<u8>)> {
         let root = self.entries(self.blocks[0] + ROOT_ENTRIES);
         let keys = root.windows(2).flat_map(|pair| {

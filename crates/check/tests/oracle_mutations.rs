@@ -1,9 +1,10 @@
-//! Seeded single-field corruptions: the verdict equals that of `e2fsck -fn`, and the damaged
-//! structure is named.
+//! Seeded single-field corruptions: the verdict equals that of `e2fsck -fn`, and at least 95 % of
+//! the damaged structures are named.
 //!
 //! 400 corruptions by default, 2,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n` sets another number,
 //! `PROFILE=name` restricts the images, `KIND=Superblock` the structures. About half of the
-//! corruptions are harmless: of 100, three that nobody can name would be 5 % of the rest by chance.
+//! corruptions are harmless, so with only 100 of them, three unnamed structures by chance would be
+//! too many.
 
 #![allow(clippy::unwrap_used)]
 

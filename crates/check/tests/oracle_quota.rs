@@ -1,6 +1,5 @@
-//! Quota files compared with e2fsck, the only other program here that knows them inside ext4:
-//! verdicts on what kernel and tools made, on single wrong fields, and what a repair keeps of
-//! limits.
+//! Quota files compared with e2fsck: verdicts on what kernel and tools made, and on single wrong
+//! fields. Repairs keep the limits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -127,7 +126,8 @@ fn small(folder: &Path) -> PathBuf {
     image
 }
 
-/// The first record in the first block of records, which is block 5 if the tree has one path.
+/// Byte offset of the first record in a quota file. The first block of records is block 5 if the
+/// tree has one path.
 const RECORD: u64 = 5 * 1024 + 16;
 
 #[test]
@@ -201,7 +201,7 @@ fn limits_are_kept_and_lost_files_made_anew() {
     };
     assert_eq!(row("0")[6], "100", "limit of inodes");
     assert_eq!(row("4711")[1..4], ["0", "0", "2048"], "nothing used, a limit of 2 MiB");
-    // Now the inode itself is damaged.
+    // Now the inodes of the quota files are damaged.
     for request in ["clri <4>", "set_inode_field <3> mode 0040600", "set_inode_field <3> links_count 0"] {
         debugfs(&image, request);
         let sound = e2fsck_bounded(&image).code == Some(0);
@@ -213,7 +213,7 @@ fn limits_are_kept_and_lost_files_made_anew() {
     assert!(debugfs(&image, "list_quota user").contains("2048"), "the limit is still there");
 }
 
-/// The root is examined whatever its link count is.
+/// The root is examined whatever its link count is, so a count of 0 is repaired.
 #[test]
 fn a_root_without_links_is_repaired() {
     if !require(&["root", "mke2fs", "debugfs", "e2fsck"]) {

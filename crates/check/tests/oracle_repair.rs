@@ -1,6 +1,6 @@
 //! Repairs of seeded damages in memory. They are judged by a second check, by `e2fsck -fn`, by the
-//! files that the damage did not touch, and by what `e2fsck -fy` keeps of a copy. Every fourth also
-//! compares `-p` with `e2fsck -fp`.
+//! files that the damage did not touch, and by what `e2fsck -fy` keeps of a copy. Every fourth
+//! repair also compares `-p` with `e2fsck -fp`.
 //!
 //! 64 damages of four images by default, 20,000 of all with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets
 //! another number, `PROFILE=name,name` the images, `ONLY=image:number,number` single damages, and

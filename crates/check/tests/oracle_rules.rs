@@ -1,5 +1,5 @@
-//! Rules found by comparing verdicts with `e2fsck -fn` 1.47. Each test is a table of changes made
-//! by debugfs, with both verdicts.
+//! Rules found by comparing verdicts with `e2fsck -fn` 1.47. Each test is a table of changes, most
+//! of them made by debugfs. Both verdicts on each change are equal.
 
 #![allow(clippy::unwrap_used)]
 
@@ -113,7 +113,7 @@ fn deletion_times_of_reserved_inodes() {
 }
 
 /// The blocks that the resize inode maps are in use because the superblock reserves them, not
-/// because it maps them.
+/// because the inode maps them.
 #[test]
 fn descriptor_blocks_that_are_no_longer_reserved() {
     let Some(image) = Image::new() else { return };
@@ -185,7 +185,7 @@ fn fields_of_reserved_inodes() {
     }
 }
 
-/// Without the attribute that encryption keeps, the flag is an error.
+/// The encryption flag is an error without the attribute that holds the encryption context.
 #[test]
 fn encryption_without_its_attribute() {
     let Some(image) = Image::new() else { return };
@@ -200,7 +200,8 @@ fn encryption_without_its_attribute() {
     }
 }
 
-/// Old descriptors with 64bit, BLOCK_UNINIT in the last group, and file systems of the Hurd.
+/// Descriptors of 32 bytes with the feature 64bit, BLOCK_UNINIT in the last group, and file systems
+/// of the Hurd.
 #[test]
 fn odd_file_systems() {
     let Some(image) = Image::new() else { return };
@@ -227,7 +228,7 @@ fn odd_file_systems() {
     image.make("-t ext4 -b 1024", "16M");
     image.debugfs(&write);
     assert!(image.judge_all(&["sif file version 5000", "ssv creator_os 1"]));
-    // The list of bad blocks: only the low half of its attribute block counts.
+    // The list of bad blocks: only the low half of its attribute block's number counts.
     assert!(!image.judge("sif <1> file_acl 5"));
     assert!(image.judge("sif <1> file_acl 1099511627776"));
 }
@@ -251,7 +252,8 @@ fn sizes_of_the_boot_loader() {
     }
 }
 
-/// Only encrypted directories with case folding may have SipHash.
+/// An index that names another hash than that of its entries is an error. So is SipHash in an
+/// encrypted directory without case folding.
 #[test]
 fn hashes_of_indexes() {
     let Some(image) = Image::new() else { return };
@@ -285,8 +287,8 @@ fn short_links_in_blocks() {
     }
 }
 
-/// Reserved inodes, too, have only one kind of map; without extents and inline data this is not
-/// checked.
+/// Reserved inodes, too, have only one kind of map. In a file system that has neither extents nor
+/// inline data, this is not checked.
 #[test]
 fn reserved_inodes_with_both_maps() {
     let Some(image) = Image::new() else { return };
@@ -299,8 +301,9 @@ fn reserved_inodes_with_both_maps() {
     }
 }
 
-/// Without extents, a reserved inode's flag counts only if it has a link (and always for the lists
-/// of bad blocks and the journal). Its map is not checked, nor that of inline data.
+/// In a file system without extents, the extents flag of a reserved inode is an error only if the
+/// inode has a link. A map with that flag is not checked there. An inode with the flag of inline
+/// data has no map to check.
 #[test]
 fn reserved_inodes_with_flags_of_maps_that_nobody_has() {
     let Some(image) = Image::new() else { return };
@@ -321,8 +324,8 @@ fn reserved_inodes_with_flags_of_maps_that_nobody_has() {
     }
 }
 
-/// The size of the boot loader's file is checked against its map, even if a flag says that the map
-/// is not read. Without extents that is always a block map.
+/// The size of the boot loader's file must be one that its kind of map can hold, even if a flag
+/// says that the map is not read. Without extents, that kind is always the block map.
 #[test]
 fn sizes_of_reserved_inodes_without_a_map() {
     let Some(image) = Image::new() else { return };
@@ -341,8 +344,8 @@ fn sizes_of_reserved_inodes_without_a_map() {
     }
 }
 
-/// A link in the boot loader's inode, with attributes and the flag of inline data: e2fsck stops
-/// there.
+/// A link in the boot loader's inode with the flag of inline data is an error if it has attributes
+/// and a size.
 #[test]
 fn inline_links_of_reserved_inodes_with_attributes() {
     let Some(image) = Image::new() else { return };
@@ -351,7 +354,7 @@ fn inline_links_of_reserved_inodes_with_attributes() {
     assert!(!image.judge_all(&[&link[..], &["sif <5> size 70"]].concat()));
     assert!(image.judge_all(&[&link[..], &["sif <5> size 0"]].concat()));
     assert!(image.judge_all(&[&link[..2], &["sif <5> size 70"]].concat()));
-    // Without that flag its map is read, but only if it has attributes.
+    // Without that flag the link's map is read, but only if the link has attributes.
     for options in ["-t ext2", "-t ext4"] {
         image.make(options, "16M");
         let link = ["sif <5> mode 0120777", "sif <5> size 70", "sif <5> block[0] 99999999"];
@@ -383,7 +386,7 @@ fn checksums_of_bitmaps_that_are_in_doubt() {
     }
 }
 
-/// Without the feature, attributes may still refer to inodes with the flag.
+/// Without the feature `ea_inode`, attributes may still refer to value inodes.
 #[test]
 fn values_in_inodes_without_the_feature() {
     let Some(image) = Image::new().filter(|_| require(&["root", "mount"])) else { return };
@@ -394,7 +397,7 @@ fn values_in_inodes_without_the_feature() {
     assert!(image.judge("feature -ea_inode"));
 }
 
-/// Fast commits must leave 1024 blocks to full ones; an area larger than the journal goes
+/// Fast commits must leave 1024 blocks to full commits; an area larger than the journal goes
 /// unnoticed.
 #[test]
 fn areas_for_fast_commits() {

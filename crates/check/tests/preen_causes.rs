@@ -28,7 +28,8 @@ fn made(folder: &Path, options: &[&str]) -> PathBuf {
     image
 }
 
-/// Exit codes of our -p and of e2fsck's, which adds 4 to 8 if it had found something.
+/// Exit codes of our `-p` and of e2fsck's. e2fsck adds 4 to 8 if it found errors before it gave up;
+/// here that is 8.
 fn exits(image: &Path) -> (u8, Option<i32>) {
     let device = FileDevice::open_read_only(image).unwrap();
     let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
@@ -51,7 +52,7 @@ const EXT4: &[&str] = &["-t", "ext4"];
 const PLAIN: &[&str] = &["-t", "ext4", "-O", "^metadata_csum"];
 const UNINIT: &[&str] = &["-t", "ext4", "-O", "^metadata_csum,uninit_bg"];
 
-/// Damaged images on one theme, with both exit codes of each.
+/// Damaged images on one theme, with both exit codes of each. Its drop asserts that they are equal.
 struct Judged {
     folder: tempfile::TempDir,
     all: Vec<(String, (u8, Option<i32>))>,
@@ -152,7 +153,7 @@ fn numbers_in_the_superblock() {
     }
 }
 
-/// An orphan list whose head is not an inode.
+/// An orphan list whose head cannot be an orphan.
 #[test]
 fn heads_of_the_orphan_list() {
     let Some(mut judged) = Judged::start() else { return };

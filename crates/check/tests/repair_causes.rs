@@ -74,8 +74,8 @@ fn an_access_list_goes_or_stays_alone() {
     }
 }
 
-/// An empty file without a name, whose attributes could not be kept. It had something, so it gets a
-/// name.
+/// An empty file without a name, whose attributes could not be kept. It had something to keep, so
+/// it gets a name in lost+found.
 #[test]
 fn a_file_that_lost_its_attributes_is_not_empty() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -154,7 +154,8 @@ fn an_inline_directory_without_a_mode_stays() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// The key of one extent in the middle is far too high: the extents after it are not lost.
+/// The key of one extent in the middle is far too high: only that extent is lost, and not those
+/// after it.
 #[test]
 fn an_extent_out_of_order_goes_alone() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -182,7 +183,8 @@ fn an_extent_out_of_order_goes_alone() {
     assert!(std::fs::read(copy).unwrap() == expected, "one piece is missing");
 }
 
-/// An impossible size of a value in an inode of its own: that inode says how long it is.
+/// An entry gives an impossible size for a value in an inode of its own: the size of that inode
+/// counts.
 #[test]
 fn the_size_of_a_value_comes_from_its_inode() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -207,8 +209,8 @@ fn the_size_of_a_value_comes_from_its_inode() {
 }
 
 /// Names in lost+found. A directory that only leads to itself keeps the name that it had there. The
-/// name of another says which directory `..` names, that of a file what it begins with. A name that
-/// is taken gets a number. The names that were removed are listed.
+/// name of another directory says which directory `..` names. The suffix of a file says what kind
+/// its first bytes are. A name that is taken gets a number. The names that were removed are listed.
 #[test]
 fn names_in_lost_found_say_where_files_came_from() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -248,8 +250,9 @@ fn names_in_lost_found_say_where_files_came_from() {
     assert_eq!(gone, [b"back"], "{:?}", plan.actions);
 }
 
-/// The extent of a directory begins a block too early, on the device or in the directory, which no
-/// cluster does. It moves to where its first block lies, and to the first logical block.
+/// The extent of a directory begins a block too early on the device, or a block too late in the
+/// directory. No cluster begins there. The extent moves to where its first block lies, and to the
+/// first logical block.
 #[test]
 fn a_directory_beside_its_cluster_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -321,8 +324,9 @@ fn attributes_that_go_are_named() {
     }
 }
 
-/// Nothing in two equal names tells which one to keep: it is the one that e2fsck keeps, wherever it
-/// is in the directory. A name that looks like the new one does not change.
+/// Of two equal names, the one with the greater inode number stays, as for e2fsck, wherever it is
+/// in the directory. The other gets a new name. A third name that looks like the new one does not
+/// change.
 #[test]
 fn of_equal_names_the_one_of_the_greatest_inode_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -358,7 +362,8 @@ fn of_equal_names_the_one_of_the_greatest_inode_stays() {
 }
 
 /// An entry of the attribute block whose value is in an inode, but with an offset. e2fsck then
-/// finds no attribute of the file, not even the one that inline data needs.
+/// finds no attribute of the file, not even the one that inline data needs. Our repair keeps the
+/// inline data and the value.
 #[test]
 fn an_offset_in_the_attribute_block_hides_no_inline_data() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -423,7 +428,7 @@ fn a_value_in_the_block_has_no_inode() {
     }
 }
 
-/// An empty file whose extent tree has a depth that Linux does not read.
+/// An empty file whose extent tree has a depth that Linux refuses: the depth becomes 0.
 #[test]
 fn an_empty_tree_has_no_depth() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -443,7 +448,7 @@ fn an_empty_tree_has_no_depth() {
 }
 
 /// An index node over a leaf, in a directory without checksums. It looks like an empty leaf, but
-/// e2fsck takes it for the node it was.
+/// both checkers find the error.
 #[test]
 fn an_index_node_in_the_place_of_a_leaf_is_found() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -482,7 +487,7 @@ fn an_index_node_in_the_place_of_a_leaf_is_found() {
     repair(&image);
 }
 
-/// All flags are set on a file with a block map: the map says what it is.
+/// All flags are set on a file with a block map: the map says what it is, and the content stays.
 #[test]
 fn a_file_with_a_block_map_has_no_inline_data() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

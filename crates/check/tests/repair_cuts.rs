@@ -24,7 +24,7 @@ use rand_chacha::ChaCha8Rng;
 use support::draw::damage;
 use support::kept::{Files, files_on};
 
-/// The time that repairs get.
+/// The present time for repairs, in seconds since 1970.
 const NOW: u64 = 1_700_000_000;
 /// Most cuts that are tried for one repair.
 const CUTS_MAX: usize = 24;
@@ -88,7 +88,8 @@ fn same(one: &dyn BlockDevice, other: &dyn BlockDevice) -> bool {
     })
 }
 
-/// Cuts a repair at sampled places; returns what went wrong.
+/// Cuts a repair at sampled places; returns what went wrong. Nothing is cut if the whole repair
+/// does not end clean.
 fn cut(damaged: &MemoryDevice, random: &mut ChaCha8Rng) -> Vec<String> {
     let recorder = RecorderDevice::new(damaged.duplicate());
     if !repair(&recorder) {

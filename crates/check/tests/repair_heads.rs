@@ -35,7 +35,7 @@ fn fields_without_a_meaning_do_not_keep_an_image_shut() {
     assert_eq!(reader.superblock().raw().s_mount_opts, [0; 64]);
 }
 
-/// e2fsck makes the new journal as long as mke2fs would.
+/// A new journal is as long as mke2fs would make it, as with e2fsck.
 #[test]
 fn a_new_journal_is_as_long_as_by_mke2fs() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -54,8 +54,8 @@ fn a_new_journal_is_as_long_as_by_mke2fs() {
     }
 }
 
-/// The first descriptor names an impossible block, so a backup is looked at. That one has another
-/// UUID: under its seed each checksum would be wrong, and each inode lost.
+/// The first descriptor names an impossible block, so a backup is looked at. The backup has another
+/// UUID: with its seed every checksum would be wrong, and every inode lost.
 #[test]
 fn a_backup_with_another_seed_takes_no_file_along() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -119,7 +119,7 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
     }
 }
 
-/// The repair says what of an inferred superblock is not the lost one's.
+/// The repair says which parts of an inferred superblock are new, guessed or lost.
 #[test]
 fn an_inferred_superblock_is_told_with_what_is_new_or_guessed() {
     if !require(&["mke2fs", "debugfs"]) {
@@ -139,7 +139,8 @@ fn an_inferred_superblock_is_told_with_what_is_new_or_guessed() {
     }
 }
 
-/// Flags that only garbage has, in a table whose superblock is lost, say nothing about features.
+/// The superblock is lost. Flags in the inode table that only garbage has say nothing about
+/// features.
 #[test]
 fn garbage_in_a_table_infers_no_feature() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -195,7 +196,8 @@ fn a_copy_in_the_log_is_no_table() {
     device.write_at(table << 10, &[8; 1024]).unwrap();
     drop(device);
     repair(&image);
-    // Named by number: the root was lost, but `one`, which has the name `two`, was not.
+    // The directories have their numbers as names: the root was lost. `one`, which holds the name
+    // `two`, was not.
     let found = debugfs(&image, "ls -p lost+found");
     let names = found.split('/').filter(|name| name.starts_with('#')).count();
     assert!(names >= 2, "the directories one and three: {found}");
@@ -276,7 +278,7 @@ fn a_sealed_descriptor_speaks_for_the_superblock() {
 }
 
 /// Revision 0 in the superblock of a file system with inodes of 256 bytes: nothing can be read with
-/// it.
+/// that revision, so it is corrected.
 #[test]
 fn a_lost_revision_comes_back() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -341,7 +343,7 @@ fn garbage_is_no_list_of_bad_blocks() {
 }
 
 /// Fields of the superblock that make sound files look reserved: an inode number without its
-/// feature, and a first ordinary inode that no backup has.
+/// feature, and a first ordinary inode that no backup has. The files stay.
 #[test]
 fn files_that_the_superblock_takes_for_its_own_stay() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -387,7 +389,8 @@ fn a_size_that_only_the_superblock_says_is_wrong() {
     assert_eq!(claimed_bytes(&FileDevice::open(&image).unwrap()), Some(32 << 20));
 }
 
-/// A superblock that was tried for garbage and rejected was a block that the plan would change.
+/// A plan for garbage changes no block. Once, a superblock that was tried and rejected was in the
+/// plan.
 #[test]
 fn a_plan_for_what_is_no_file_system_changes_nothing() {
     let device = MemoryDevice::from_bytes(&b"no file system\n".repeat(20_000));
@@ -416,7 +419,8 @@ fn a_backup_with_an_impossible_first_inode_is_taken_all_the_same() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode"]);
-    // All copies get it; only the primary then loses its checksum.
+    // Both backups get this superblock, with its correct checksum. Then the primary one gets an
+    // impossible block size.
     debugfs(&image, "set_super_value first_ino 262155");
     let device = FileDevice::open(&image).unwrap();
     let mut head = vec![0; 1024];
@@ -475,7 +479,8 @@ fn a_journal_that_claims_to_be_encrypted_or_inline_is_made_again() {
     }
 }
 
-/// The superblock names a file as the journal, but the reserved inode holds the log.
+/// The superblock names a file as the journal, but the reserved inode holds the log. The file
+/// stays, and the superblock names the reserved inode again.
 #[test]
 fn a_file_that_is_named_as_the_journal_stays() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -498,7 +503,8 @@ fn a_file_that_is_named_as_the_journal_stays() {
     }
 }
 
-/// A file that claims the block with the list of the resize inode gets a copy of it.
+/// A file claims the block with the list of the resize inode. The list stays where it is, and the
+/// file no longer has that block.
 #[test]
 fn the_resize_inode_keeps_its_list() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -520,8 +526,8 @@ fn the_resize_inode_keeps_its_list() {
     assert_eq!(std::fs::read(kept).unwrap().len(), 3072);
 }
 
-/// The only descriptor and the first block of the table are lost: the numbers in the checksums of
-/// the other inodes say where the table was.
+/// The only descriptor and the first block of the table are lost: the checksums of the other inodes
+/// cover their numbers, and so say where the table was.
 #[test]
 fn a_table_is_found_by_its_second_block() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -552,7 +558,8 @@ fn a_table_is_found_by_its_second_block() {
     }
 }
 
-/// The journal's inode is at another number, too, and no checksum tells: the log is not content.
+/// A copy of the journal's inode is in the slot of a file, and no checksum tells: the log does not
+/// become the file's content.
 #[test]
 fn a_copy_of_the_journal_inode_is_no_file() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -594,8 +601,8 @@ fn a_head_of_the_orphan_list_that_is_no_inode_goes() {
     }
 }
 
-/// The superblock is lost, and so are the descriptors after its backup. Those in their own place
-/// are sound and stay.
+/// The superblock is lost, and so are the descriptors after its backup. The primary descriptors are
+/// sound and stay.
 #[test]
 fn a_backup_without_descriptors_leaves_those_that_are_used() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -58,7 +58,8 @@ fn list(entries: [Entry<'_>; 2]) -> Vec<u8> {
 }
 
 /// An empty attribute whose value would lie outside of the inode hides the one of inline data, and
-/// the one of encryption: e2fsck asks to truncate the file, and to remove the flag.
+/// the one of encryption: e2fsck asks to truncate the file, and to remove the flag. Our check finds
+/// the same; our repair keeps the content and the flag.
 #[test]
 fn an_attribute_outside_hides_the_others() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -101,8 +102,8 @@ fn an_attribute_outside_hides_the_others() {
     }
 }
 
-/// The number of a journal without the feature, in a file system too small for one, and a bitmap
-/// with wrong padding: no journal is made, but the rest is still checked.
+/// The superblock names a journal without the feature, in a file system too small for one, and a
+/// bitmap has wrong padding. No journal is made, but the padding is still mended.
 #[test]
 fn what_follows_a_journal_that_is_not_made_is_mended() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -119,7 +120,7 @@ fn what_follows_a_journal_that_is_not_made_is_mended() {
     repair(&image);
 }
 
-/// The list of bad blocks has a block of inodes that have names.
+/// The list of bad blocks names a block of the inode table. The inodes in it keep their names.
 #[test]
 fn a_table_on_the_list_of_bad_blocks_keeps_its_inodes() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -153,7 +154,8 @@ fn a_map_that_leads_outside_is_no_list_of_bad_blocks() {
     assert!(debugfs(&image, "testb 30000").contains("not in use"));
 }
 
-/// lost+found must be made, but every inode in the used part of a table has a file.
+/// lost+found must be made, but every inode in the used part of a table is taken. The old
+/// lost+found gets a name in the new one.
 #[test]
 fn lost_found_takes_an_inode_that_was_never_used() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -166,8 +168,8 @@ fn lost_found_takes_an_inode_that_was_never_used() {
     assert!(debugfs(&image, "ls -p lost+found").contains("/#11"), "{}", debugfs(&image, "ls -p lost+found"));
 }
 
-/// The first block of the first table, with all reserved inodes, was swapped with another one. What
-/// follows it was not, and stays.
+/// The first block of the first table, with all reserved inodes, was swapped with another one. The
+/// rest of the table was not, and stays.
 #[test]
 fn a_block_with_the_root_elsewhere_is_no_table() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -192,8 +194,8 @@ fn a_block_with_the_root_elsewhere_is_no_table() {
     assert!(names >= 160, "directories behind the block: {found}");
 }
 
-/// The first ordinary inode is after the first files, and there is no backup: a superblock with a
-/// correct checksum takes these files for reserved ones.
+/// A superblock without a backup says that the first ordinary inode comes after the first files.
+/// Its checksum, if it has one, is correct. The files stay.
 #[test]
 fn files_below_the_first_inode_stay() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -209,7 +211,7 @@ fn files_below_the_first_inode_stay() {
 }
 
 /// More blocks are reserved for descriptors than there are before the first table, in a superblock
-/// with a correct checksum: the table stays where it is.
+/// whose checksum, if it has one, is correct: the table stays where it is.
 #[test]
 fn a_table_is_not_among_reserved_descriptors() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -225,7 +227,7 @@ fn a_table_is_not_among_reserved_descriptors() {
 }
 
 /// The total of inodes and their number in a group contradict each other behind a correct checksum,
-/// and no backup is left: the bitmaps tell which is right.
+/// and no backup helps: the bitmaps tell which is right.
 #[test]
 fn inodes_are_as_many_as_their_bitmaps_have() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -256,7 +258,7 @@ fn inodes_are_as_many_as_their_bitmaps_have() {
 }
 
 /// The superblock is garbage, and backups are not where they are looked for first. The unknown
-/// features that it names do not end the search.
+/// features in the garbage do not end the search.
 #[test]
 fn garbage_in_the_superblock_does_not_end_the_search() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

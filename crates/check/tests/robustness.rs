@@ -1,5 +1,5 @@
-//! Random byte flips and truncations: no panic, no hang, bounded memory, and the same findings for
-//! any thread count.
+//! Random bytes and truncations: no panic, no hang, bounded memory, and the same findings with one
+//! thread and with two.
 //!
 //! 300 damaged images by default, 10,000 with `BLOCKYARD_FULL=1`; `FLIPS=n` sets another number.
 
@@ -20,7 +20,7 @@ use rand_chacha::ChaCha8Rng;
 /// No damaged image of 64 MiB may take longer than this, on a busy machine and without
 /// optimisation.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// Resident memory that the whole run may reach: four images of 64 MiB and the checker.
+/// Resident memory that the whole run may reach: up to five images of 64 MiB, and the checker.
 const MEMORY_MAX_KIB: u64 = 1 << 20;
 
 /// A device that ends early.
@@ -63,7 +63,7 @@ impl BlockDevice for Truncated<'_> {
     }
 }
 
-/// Flips 1 to 64 bytes, mostly inside metadata, mostly close together.
+/// Overwrites at most 48 bytes at random, in up to three areas, mostly inside metadata.
 fn damage(device: &OverlayDevice<&MemoryDevice>, areas: &[(u64, u64)], random: &mut ChaCha8Rng) {
     let size = device.size();
     for _ in 0..random.random_range(1..4) {
@@ -97,8 +97,8 @@ fn dirty_base(directory: &Path) -> Base {
     let image = MemoryDevice::load(&path).unwrap();
     drop(mount);
     std::fs::remove_file(&path).unwrap();
-    // The journal's superblock, which is the last structure of an empty image, and the first blocks
-    // of the log.
+    // The superblock, and the first blocks of the log from the journal's superblock on, which is
+    // the last structure of an empty image.
     let areas =
         (0..400).map(|block| (journal.0 + 1024 * block, 1024)).chain([(1024, 1024), journal]).collect();
     ("dirty".into(), image, areas)

@@ -1,5 +1,5 @@
 //! Swapped blocks of inodes go home, and copies over other blocks do not become files. Tables stay
-//! where they are if only the first copy of a descriptor says otherwise.
+//! where they are if only the primary descriptor says otherwise.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -68,7 +68,8 @@ fn blocks_of_inodes_go_home() {
     put(&device, first, &there);
     let left = files_on(Arc::new(repaired(device)));
     assert_eq!(missing(&base.files, &left), Vec::<Vec<u8>>::new(), "{first:#x} and {unused:#x}");
-    // A copy over another block: its inodes keep what they have, and nothing is there twice.
+    // A copy over another block: the copied inodes stay in their own places, and nothing is there
+    // twice.
     let device = base.device.duplicate();
     let mut bytes = vec![0; 4096];
     device.read_at(blocks[4], &mut bytes).unwrap();

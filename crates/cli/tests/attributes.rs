@@ -31,7 +31,7 @@ fn fails(arguments: &[&str], code: i32) -> String {
     errors
 }
 
-/// An image with a small tree, its path as text.
+/// Makes an image with a small tree. Returns its path.
 fn image(folder: &Path) -> String {
     let path = folder.join("image").to_str().unwrap().to_owned();
     done(&["mkfs", "-q", "-b", "1024", &path, "16M"]);

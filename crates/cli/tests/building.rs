@@ -1,5 +1,5 @@
-//! `blockyard build` on the command line: what it prints and what it refuses. It never leaves a
-//! half-made image.
+//! `blockyard build` on the command line: what it prints and what it refuses. It leaves a half-made
+//! image only on request.
 
 #![allow(clippy::unwrap_used)]
 
@@ -158,7 +158,7 @@ fn an_archive_is_taken_from_a_file_and_from_a_stream() {
     assert!(command.output().unwrap().status.success());
     let image = |name: &str| fs::read(folder.path().join(name)).unwrap();
     assert!(image("tree.img") == image("file.img") && image("file.img") == image("stream.img"));
-    // A named pipe, as the shell makes for <(...).
+    // A pipe with a path, as the shell makes for <(...).
     let script = format!("exec '{}' build <(cat tree.tgz) pipe.img", env!("CARGO_BIN_EXE_blockyard"));
     let mut command = Command::new("bash");
     command.args(["-c", &script]).current_dir(folder.path()).env_remove("SOURCE_DATE_EPOCH");
@@ -195,7 +195,7 @@ fn attributes_that_are_left_out_are_told() {
     assert_eq!(told.lines().count(), 1, "{told}");
 }
 
-/// A bad archive is refused at once, whether or not its writer continues.
+/// A bad archive is refused at once, although its writer still holds the pipe open.
 #[test]
 fn a_refusal_does_not_wait_for_the_writer() {
     if !blockyard_testkit::require(&["tar", "gzip", "zstd", "xz"]) {
@@ -293,7 +293,7 @@ fn mkfs_copies_a_tree_by_its_old_option() {
     assert_eq!(seeded.status.code(), Some(2));
 }
 
-/// mke2fs's option for images without the attributes of the sources.
+/// With `-E no_copy_xattrs`, as in mke2fs, an image has no attributes of its sources.
 #[test]
 fn attributes_can_be_left_out() {
     if !blockyard_testkit::require(&["setfattr"]) {
@@ -368,7 +368,8 @@ fn local_files_are_added_and_the_image_itself_is_not() {
     assert!(made.status.success(), "{}", text(&made.stderr));
     assert!(text(&made.stderr).contains("nowhere"), "{}", text(&made.stderr));
     let first = fs::read(at.join("tree/own.img")).unwrap();
-    // The image is inside its own source. Making it again gives the same bytes.
+    // The image is inside its own source. Made again, it is as long as before: it does not contain
+    // itself.
     let again = make("tree/own.img", &["-F", "--time", "1"]);
     assert!(again.status.success(), "{}", text(&again.stderr));
     assert!(text(&again.stderr).contains("left out"), "{}", text(&again.stderr));
@@ -409,7 +410,7 @@ fn an_interrupted_stream_ends_and_leaves_nothing() {
             // After the first byte, more is still to come than a pipe holds.
             stream.read_exact(&mut [0]).unwrap();
         } else {
-            // The temporary file next to the requested one.
+            // Wait for the temporary file next to the requested one.
             while fs::read_dir(folder.path()).unwrap().count() < 2 && child.try_wait().unwrap().is_none() {
                 std::thread::yield_now();
             }

@@ -107,7 +107,7 @@ fn names_do_not_break_messages() {
     }
 }
 
-/// Runs with a standard output (or error) whose reader closes after one byte, or at once.
+/// Runs with a standard output (or error) whose reader closes after this many bytes.
 fn with_closed_reader(arguments: &[&str], bytes: usize, is_error: bool) -> Output {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut command = Command::new(BLOCKYARD);
@@ -159,7 +159,7 @@ fn a_reader_that_goes_away_stops_nothing() {
         let output = with_closed_reader(arguments, 0, false);
         assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()), "{arguments:?}");
     }
-    // Nor does a reader that ignores errors.
+    // Nor does a reader of standard error that goes away.
     let missing: Vec<String> = (0..300).map(|number| format!("/none{number}")).collect();
     let mut arguments = vec!["rm", "-r", image];
     arguments.extend(missing.iter().map(String::as_str));
@@ -169,7 +169,7 @@ fn a_reader_that_goes_away_stops_nothing() {
     assert!(blockyard(&["check", "-n", image]).status.success());
 }
 
-/// A full disk behind standard output is a separate error.
+/// A full disk behind standard output is reported as such, with exit code 8.
 #[test]
 fn output_that_cannot_be_written_is_told() {
     let folder = tempfile::tempdir().unwrap();

@@ -91,7 +91,7 @@ fn the_same_tree_gives_the_same_bytes() {
     let [tree, copy] = ["tree", "copy"].map(|name| folder.path().join(name));
     small_tree(&tree);
     let first = filled(folder.path(), &tree, None);
-    // Read since, in another order, with other access times.
+    // The copy's names are made in another order, one file has holes, and one was read since.
     std::fs::create_dir(&copy).unwrap();
     for name in ["link", "mixed", "d"] {
         let options: &[&str] = if name == "mixed" { &["-a", "--sparse=always"] } else { &["-a"] };
@@ -113,7 +113,8 @@ fn the_same_tree_gives_the_same_bytes() {
     assert_eq!(stat("/d/3")["accessed"], stat("/d/3")["modified"]);
 }
 
-/// Without a fixed time, access times are those of the copy, unless they are asked for.
+/// Without a fixed time, the access time is the time of copying, unless that of the source is asked
+/// for.
 #[test]
 fn times_of_access_are_copied_when_asked_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -171,7 +172,7 @@ fn operands_are_followed_as_cp_does() {
     shell("/dev/null /empty");
     let listed = done(&["ls", "-l", &image]);
     let kinds: String = listed.lines().map(|line| &line[..1]).collect();
-    // empty, followed, kept, kept2, lost+found, pipe, x
+    // In order: empty, followed, kept, kept2, lost+found, pipe, x.
     assert_eq!(kinds, "--lldp-", "{listed}");
     assert_eq!(done(&["cat", &image, "/followed"]), "content");
     assert!(fails(&["put", &image, text(&path("dangling")), "/d"], 1).contains("dangling"));
@@ -192,7 +193,7 @@ fn operands_are_followed_as_cp_does() {
     e2fsck_clean(Path::new(&image));
 }
 
-/// A slash after a destination means a directory. No other file is made under that name.
+/// A slash after a name means a directory. No other file is made, moved or changed under that name.
 #[test]
 fn a_slash_at_the_end_means_a_directory() {
     let folder = tempfile::tempdir().unwrap();
@@ -257,7 +258,7 @@ fn set_id_bits_go_when_the_owner_cannot_be_given() {
     assert_eq!((kept.uid(), kept.mode() & 0o7777), (65534, 0o6755));
 }
 
-/// Unexpected names in a folder.
+/// The names in a folder, except `wanted`.
 fn strange_names(folder: &Path, wanted: &str) -> Vec<String> {
     let names =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -295,7 +296,7 @@ fn an_interrupted_get_leaves_nothing() {
         assert_eq!(child.wait().unwrap().code(), Some(code));
         assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0);
     }
-    // A killed one can leave its file, which is in nobody's way.
+    // A killed `get` can leave its temporary file, which does not disturb the next one.
     let to = folder.path().join("KILL");
     std::fs::create_dir(&to).unwrap();
     let mut child = command(&["get", text(&image), "/big", text(&to)]).spawn().unwrap();
@@ -306,7 +307,7 @@ fn an_interrupted_get_leaves_nothing() {
     assert_eq!(to.join("big").metadata().unwrap().len(), 200 << 20);
 }
 
-/// An interrupted `put` leaves a clean image with everything that was complete.
+/// An interrupted `put` leaves a clean image without the file that was not complete.
 #[test]
 fn an_interrupted_put_leaves_an_image_in_order() {
     if !require(&["e2fsck"]) {
@@ -331,7 +332,8 @@ fn an_interrupted_put_leaves_an_image_in_order() {
     e2fsck_clean(Path::new(&image));
 }
 
-/// Of two sources with the same name, one once silently replaced the other.
+/// A directory of a damaged image can hold a name twice. `get` once let the second file silently
+/// replace the first.
 #[test]
 fn a_name_that_is_there_twice_is_told() {
     if !require(&["mke2fs"]) {
@@ -356,7 +358,7 @@ fn a_name_that_is_there_twice_is_told() {
     assert_eq!(std::fs::read(to.join("name-one")).unwrap(), b"name-one");
 }
 
-/// lost+found belongs to the image. It is copied only if it is not empty.
+/// lost+found belongs to the image, so `get` copies it only if it is not empty.
 #[test]
 fn an_empty_lost_and_found_stays() {
     let folder = tempfile::tempdir().unwrap();
@@ -462,7 +464,7 @@ fn a_full_image_ends_the_copy_with_one_summary() {
     assert!(said.contains("more inodes are needed"), "{said}");
 }
 
-/// So was a full host.
+/// A full host was once reported for each name too.
 #[test]
 fn a_full_host_ends_the_copy_with_one_summary() {
     if !require(&["root", "mount", "mke2fs"]) {

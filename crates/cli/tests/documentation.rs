@@ -51,8 +51,8 @@ fn every_command_has_a_page_and_help() {
     }
 }
 
-/// Runs the examples of the help, one after the other in an empty directory. They need no other
-/// program than a shell.
+/// Runs the examples of the help, one after the other, in a directory with a text file and a small
+/// tree. Besides a shell they need only standard programs such as tar.
 #[test]
 fn the_examples_work() {
     let folder = tempfile::tempdir().unwrap();
@@ -119,7 +119,7 @@ fn the_documents_name_what_exists() {
     }
     for document in documents {
         let text = std::fs::read_to_string(&document).unwrap();
-        // A command in code: it starts with the program's name, or is a README shorthand.
+        // A command is code that starts with the program's name.
         for code in text.split('`').skip(1).step_by(2).filter(|code| code.starts_with("blockyard ")) {
             let mut words = code.split_whitespace().skip(1);
             let command = words.next().unwrap();

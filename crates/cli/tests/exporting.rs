@@ -113,8 +113,8 @@ fn what_is_there_stays() {
     assert_eq!(fs::read_dir(at).unwrap().count(), 3, "nothing else is left");
 }
 
-/// Every image has a lost+found of its own. One with content can be compared, and is built from no
-/// source: two entries of one name would be in the root.
+/// Every image has its own lost+found. A source whose lost+found has content can be compared, but
+/// is not built without `--exclude`: the root would have two entries of that name.
 #[test]
 fn a_lost_found_with_content_is_not_built() {
     let folder = image();

@@ -1,4 +1,4 @@
-//! `blockyard lab run` and `lab report` as commands: the keys of rows, every option, and the
+//! `blockyard lab run` and `lab report` as commands: the keys of rows, what options change, and the
 //! answers to bad input.
 //!
 //! A refusal has its exit code, and one line that says what is wrong, where, and what to do. It
@@ -310,7 +310,8 @@ fn without_permission_nothing_runs() {
     let program = folder.path().join("blockyard");
     std::fs::copy(env!("CARGO_BIN_EXE_blockyard"), &program).unwrap();
     mode(&program, 0o755);
-    // It needs a folder for temporary files, too. This machine's own may be closed to it.
+    // The program also needs a folder for temporary files. The machine's own may be closed to that
+    // user.
     let temporary = folder.path().join("temporary");
     std::fs::create_dir(&temporary).unwrap();
     mode(&temporary, 0o1777);

@@ -1,5 +1,5 @@
-//! The folder of a run while it runs: rows are written as they are measured, an interrupted run can
-//! continue, and some things are never overwritten.
+//! The folder of a run: rows are written as they are measured, an interrupted run can continue, and
+//! a folder that holds a run is replaced only by `--force`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -55,7 +55,7 @@ fn a_run_that_was_interrupted_goes_on_with_what_is_missing() {
     }
     assert!(Command::new("kill").args(["-KILL", &child.id().to_string()]).status().unwrap().success());
     child.wait().unwrap();
-    // The worker process ends soon after it, but not at once.
+    // The process that works is its child, and ends soon after it, but not at once.
     std::thread::sleep(Duration::from_millis(500));
     let before = lines(&out, "rows.jsonl");
     assert!((2..12).contains(&before.len()));

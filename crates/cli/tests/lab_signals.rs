@@ -44,7 +44,7 @@ fn kill(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().unwrap().success());
 }
 
-/// Names of the lab's trace instances that have no note any more.
+/// Names of the lab's trace instances whose note in `/run/blockyard` is gone.
 fn orphaned_instances() -> Vec<PathBuf> {
     let folder = tempfile::tempdir().unwrap();
     let on =
@@ -60,7 +60,7 @@ fn orphaned_instances() -> Vec<PathBuf> {
     orphaned
 }
 
-/// The settings while no comparison changes them.
+/// The write-back settings. The lock waits until no comparison changes them.
 fn settings() -> Vec<String> {
     let folder = File::open("/proc/sys/vm").unwrap();
     flock(&folder, FlockOperation::LockExclusive).unwrap();

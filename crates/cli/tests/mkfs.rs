@@ -41,7 +41,7 @@ fn a_missing_file_is_made_and_a_known_one_kept() {
     assert_ne!(std::fs::read(&image).unwrap(), before);
 }
 
-/// A repair can save it, as its superblock has a backup.
+/// Such an image is kept because a repair can save it: the superblock has a backup.
 #[test]
 fn an_image_with_a_damaged_superblock_is_kept() {
     let directory = tempfile::tempdir().unwrap();
@@ -58,7 +58,8 @@ fn an_image_with_a_damaged_superblock_is_kept() {
     assert!(mkfs(&["-F"], &image).status.success());
 }
 
-/// Valid for a target of another size: no size is given, or the file system does not fit.
+/// Arguments, joined, that are right for a target of another size: no size is given, or the file
+/// system does not fit. They give exit code 8, wrong usage gives 2.
 const TOO_LARGE: [&str; 4] = ["", "0", "17T-b1024-O^64bit", "64M-N4294967295"];
 
 #[test]
@@ -106,7 +107,6 @@ fn a_refusal_makes_no_file() {
         &["64M", "-e", "nosuch"],
     ] {
         let refused = mkfs(arguments, &image);
-        // A file system that does not fit is not wrong usage.
         let code = if TOO_LARGE.contains(&arguments.concat().as_str()) { 8 } else { 2 };
         assert_eq!(refused.status.code(), Some(code), "{arguments:?}");
         error_line(&refused);

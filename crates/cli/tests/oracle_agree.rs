@@ -70,7 +70,7 @@ fn tables_fit_the_line_and_markdown_is_asked_for() {
         let marked = text(&format!("{line} --markdown"));
         assert!(marked.contains("|---") && !marked.contains('│'), "{marked}");
     }
-    // A share of nothing is not printed.
+    // A share of zero blocks is not printed.
     let made = text("--make untar --ops 20 --mib 64 --markdown");
     assert!(made.contains("| tree blocks | 0 | 0 | - |"), "{made}");
 }

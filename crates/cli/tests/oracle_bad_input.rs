@@ -25,7 +25,7 @@ fn refused(output: &Output, code: i32, what: &str, of: &str) {
     assert!(errors.starts_with("blockyard: ") && errors.contains(what), "{of}: {errors}");
 }
 
-/// Every command that takes an existing image, applied to `image`.
+/// Commands that read or change an existing image, applied to `image`.
 fn commands(image: &str) -> Vec<Vec<&str>> {
     let mut all = vec![
         vec!["stat", image],
@@ -44,7 +44,7 @@ fn commands(image: &str) -> Vec<Vec<&str>> {
     all
 }
 
-/// The commands that write, and `get`, which takes a name on the host.
+/// Those of [`commands`] that change the image, except `recover`.
 fn changing(image: &str) -> Vec<Vec<&str>> {
     vec![
         vec!["mkdir", image, "/x"],
@@ -63,7 +63,7 @@ fn image(folder: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// Files that are not sound images, each with a word from the message about it.
+/// Files that are not sound images, each with a part of the message about it.
 fn unsound(folder: &Path) -> Vec<(PathBuf, &'static str)> {
     let at = |name: &str| folder.join(name);
     std::fs::create_dir(at("directory")).unwrap();
@@ -103,7 +103,7 @@ fn what_is_no_image_is_named_and_left_alone() {
         let content = || path.is_file().then(|| std::fs::read(&path).unwrap());
         let before = content();
         for command in commands(path.to_str().unwrap()) {
-            // Recovery checks less than the other commands: it may have nothing to say about later
+            // `recover` checks less than the other commands, so it may not report these two
             // problems.
             if command[0] == "recover" && ["cut short", "FEATURE_I31"].contains(&what) {
                 continue;
@@ -158,7 +158,7 @@ fn paths_that_lead_nowhere_are_named() {
     assert!(blockyard(&["check", "-n", image]).status.success());
 }
 
-/// While one process changes an image, others are refused, and the first one's work is complete.
+/// While one process changes an image, another is refused, and the first completes its work.
 #[test]
 fn two_processes_do_not_change_one_image() {
     let folder = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ fn an_interrupted_copy_leaves_a_sound_image() {
     }
 }
 
-/// No command writes to a mounted image.
+/// The commands that write refuse a mounted image.
 #[test]
 fn mounted_images_are_left_alone() {
     if !require(&["root", "mount", "mke2fs"]) {

@@ -18,7 +18,8 @@ fn command(scratch: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// In lockstep both sides make the same decisions on the same image, so the layouts are equal.
+/// In lockstep both sides make the same decisions on the same image, so append64 leaves equal
+/// layouts.
 #[test]
 fn in_lockstep_the_kernel_leaves_the_same_extents() {
     if !blockyard_testkit::require(&NEEDS) {
@@ -111,7 +112,8 @@ fn the_caveat_is_printed_and_impossible_plans_are_refused() {
         assert_eq!(output.status.code(), Some(8), "{text}");
         assert!(text.contains(part) && text.trim_end().lines().count() == 1, "{text}");
     }
-    // An operation does not fit into the image: an error in the middle of a cell.
+    // Our engine refuses to write an image with MMP, so the run ends with an error in its first
+    // cell.
     let output = command(
         scratch.path(),
         &["append64", "--scale", "0.01", "--workers", "1", "--memory", "64M", "--mkfs", "-O mmp"],

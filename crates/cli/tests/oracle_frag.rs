@@ -58,7 +58,7 @@ fn age(root: &Path, rng: &mut ChaCha8Rng, budget: u64) {
     }
 }
 
-/// Any error means that the file system is full.
+/// Gives a file content in one of five random ways. Any error means that the file system is full.
 fn shape(file: &File, rng: &mut ChaCha8Rng, size: u64) -> std::io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     let bytes = vec![7u8; usize::try_from(size).unwrap()];
@@ -115,7 +115,7 @@ fn compare(image: &Path, what: &str) {
     let mine = all.split_once("\n\n").map_or("", |_| &all[all.find("<Fragmented").unwrap_or(0)..]);
     assert_eq!(words(mine, name), words(&defrag, root), "{what}: e4defrag prints\n{defrag}\nand we\n{all}");
     drop(mounted);
-    // A fresh mount, so that its records are those of a first look.
+    // A fresh mount, because Linux joins extents that it remembers of an earlier look.
     let mounted = LoopMount::new(image, "ro").unwrap();
     let listed = ours(&["--json", "--files", name]);
     let paths: Vec<String> = listed
@@ -142,7 +142,8 @@ fn compare(image: &Path, what: &str) {
     }
 }
 
-/// In the map of the image, each group has as many used clusters as dumpe2fs does not list as free.
+/// In the map of an image, the clusters of each group that are not used are as many as dumpe2fs
+/// lists as free.
 #[test]
 fn the_map_shows_the_used_clusters() {
     if !require(&["mke2fs", "dumpe2fs"]) {

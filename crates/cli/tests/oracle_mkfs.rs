@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 const HASH_SEED: &str = "hash_seed=fedcba98-7654-3210-fedc-ba9876543210";
 const TIME: &str = "1600000000";
-/// Larger images are made only in memory-backed storage, and never in the default sample.
+/// The default sample has no larger images.
 const SAMPLE_BYTES_MAX: u64 = 4 << 30;
 
 /// One set of parameters: the size of the image and mke2fs's options.
@@ -62,7 +62,7 @@ impl Case {
     }
 }
 
-/// The two images of a case, and what made them.
+/// The paths of a case's two images.
 struct Pair {
     ours: PathBuf,
     theirs: PathBuf,
@@ -155,7 +155,7 @@ fn block_difference(number: u64, a: &[u8], b: &[u8]) -> Option<String> {
     Some(format!("KiB {number}, byte {at:#x}: {:#04x}, the other {:#04x}", a[at], b[at]))
 }
 
-/// The output of dumpe2fs without the lines that [`mask_superblock`] explains.
+/// The output of dumpe2fs without the lines that [`mask_superblock`] and [`mask_mmp`] explain.
 fn dump(image: &Path) -> Vec<String> {
     let output = run("dumpe2fs", &[image.to_str().unwrap()]);
     assert!(output.status.success(), "dumpe2fs {}: {output:?}", image.display());
@@ -165,7 +165,7 @@ fn dump(image: &Path) -> Vec<String> {
     text.lines().filter(|line| !differs(line) && !differs_mmp(line)).map(str::to_owned).collect()
 }
 
-/// Judges one case; `Ok(false)` when both tools refuse it.
+/// Judges one case; `Ok(false)` when both tools refuse it, `Err` with the first fault.
 fn judge(case: &Case, pair: &Pair, mount: bool) -> Result<bool, String> {
     let (ours, theirs) = pair.make(case);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().replace('\n', " ");
@@ -182,8 +182,8 @@ fn judge(case: &Case, pair: &Pair, mount: bool) -> Result<bool, String> {
         (true, false) => return Err(format!("mke2fs refuses: {}", text(&theirs.stderr))),
         (false, true) => return Err(format!("blockyard refuses: {}", text(&ours.stderr))),
     }
-    // In this case mke2fs packs tables beyond the area that it looks at, says so, and continues.
-    // There is nothing to compare with.
+    // In this case mke2fs searches beyond its bitmap, says so, and continues. There is nothing to
+    // compare with.
     let lost_its_way =
         text(&theirs.stderr).contains("Illegal block number passed to ext2fs_test_block_bitmap");
     if lost_its_way {
@@ -224,8 +224,8 @@ fn mount_and_write(case: &Case, pair: &Pair) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this kernel can mount images of the case quickly: pages of 4 KiB, and no MMP, which
-/// delays a mount.
+/// Whether this kernel can mount images of the case quickly: blocks of at most a page (4 KiB), no
+/// MMP, which delays a mount, no `test_fs`, and at most 1 TiB.
 fn is_mountable(case: &Case, pair: &Pair) -> bool {
     let mut block_size = [0; 4];
     let device = FileDevice::open_read_only(&pair.ours).unwrap();

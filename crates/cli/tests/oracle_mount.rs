@@ -40,7 +40,7 @@ impl Place {
         line_of(&self.directory()).is_some()
     }
 
-    /// The serving process, which holds the image's lock.
+    /// The id of the server, the process that has the image open.
     fn server(&self) -> u32 {
         let image = self.image();
         let mut processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
@@ -57,7 +57,7 @@ impl Place {
     }
 
     fn wait_for_end(&self) {
-        // For an image in a file, the kernel does not wait for the server.
+        // If the image is a file, umount does not wait for the server.
         wait_until("the image is free", || {
             let output = Command::new(BLOCKYARD).arg("recover").arg(self.image()).output().unwrap();
             output.status.success()
@@ -137,8 +137,8 @@ fn wrong_usage_is_told_before_anything_is_mounted() {
     assert_eq!(nowhere.status.code(), Some(8));
 }
 
-/// While a file is open the kernel refuses to unmount. The mount is detached, and written data is
-/// kept.
+/// While a file is open the kernel refuses to unmount. Then the mount is detached, and written data
+/// is kept all the same.
 #[test]
 fn a_signal_ends_it_in_order_also_while_it_is_used() {
     if !can_mount() {
@@ -270,8 +270,8 @@ fn fill(directory: &Path) -> i32 {
     panic!("a thousand files fit");
 }
 
-/// A sparse image whose host is full: fsync reports it, the mount can be taken down, and what was
-/// synced before is there.
+/// A sparse image whose host is full: a writer gets an error, the mount can be taken down, and what
+/// was synced before is there.
 #[test]
 fn a_full_host_is_an_error_and_no_hang() {
     if !can_mount() {
@@ -313,8 +313,8 @@ impl Drop for Unmounted {
     }
 }
 
-/// An image whose file was unlinked keeps working. If the file is truncated to nothing, everything
-/// that is not in memory is an error. Neither hangs.
+/// An image whose file was unlinked keeps working. If the file is truncated to nothing, operations
+/// may fail, but a file in memory can be read. Neither hangs.
 #[test]
 fn an_image_that_goes_away_hangs_nobody() {
     if !can_mount() {

@@ -54,7 +54,7 @@ impl Drop for Server {
     }
 }
 
-/// A promise of durability: a file and its first bytes.
+/// A promise of durability: the first `len` bytes of a file.
 #[derive(Clone, Debug)]
 struct Fact {
     name: String,
@@ -75,8 +75,8 @@ fn note(facts: &Facts, name: &str, len: usize) {
     facts.push(Fact { name: name.to_owned(), len });
 }
 
-/// Makes files, appends to them, replaces some, and records what each fsync promised. Ends at the
-/// first error, or when told to.
+/// Makes files, writes each of them again at a greater length, replaces some, and records what each
+/// fsync promised. Ends at the first error, or when told to.
 fn write_until_it_ends(directory: &Path, writer: usize, facts: &Facts, is_over: &AtomicBool) {
     for number in 0.. {
         let name = format!("w{writer}-{number}");
@@ -104,7 +104,7 @@ fn replace(aside: &Path, name: &Path, bytes: &[u8]) -> std::io::Result<()> {
     fs::rename(aside, name)
 }
 
-/// Starts the writers.
+/// Starts [`WRITERS`] writers.
 fn writers(directory: &Path, facts: &Facts, is_over: &Arc<AtomicBool>) -> Vec<JoinHandle<()>> {
     let writer = |writer| {
         let (directory, facts, is_over) = (directory.to_owned(), Arc::clone(facts), Arc::clone(is_over));
@@ -142,7 +142,8 @@ fn check(directory: &Path, facts: &[Fact], who: &str) {
     }
 }
 
-/// An image of 64 MiB with a small journal, and mount points.
+/// A folder with an image of 64 MiB with a small journal, and with the mount points `mnt` and
+/// `other`. Returns the folder, the image and `mnt`.
 fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let (image, directory) = (folder.path().join("image"), folder.path().join("mnt"));
@@ -174,7 +175,7 @@ fn what_fsync_promised_outlives_the_server() {
     }
 }
 
-/// The content of the device at any moment is what a crash then would leave.
+/// What the image holds while the server is stopped is what a crash at that moment would leave.
 #[test]
 fn a_copy_of_the_image_of_a_stopped_server_recovers() {
     if !can_mount() {
@@ -186,7 +187,7 @@ fn a_copy_of_the_image_of_a_stopped_server_recovers() {
     }
 }
 
-/// Five copies of the image of one running server.
+/// Copies the image of one running server five times, and recovers each copy.
 fn copies_of_one_server(rng: &mut ChaCha8Rng) {
     let (folder, image, directory) = place();
     let mut server = Server::start(&image, &directory);

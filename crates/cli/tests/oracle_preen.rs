@@ -112,7 +112,7 @@ fn the_mark_of_being_clean_does_not_hide_broken_descriptors() {
     }
 }
 
-/// It once printed that the file system was clean, and ended with 8.
+/// `check -p` once printed that such a file system was clean, and ended with 8.
 #[test]
 fn without_its_superblock_a_file_system_is_not_called_clean() {
     if !require(&["mke2fs"]) {

@@ -17,7 +17,8 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Asserts that two texts are equal, and shows the first lines that differ.
+/// Asserts that two texts have equal lines, apart from white space at line ends. Shows the first
+/// line that differs.
 fn assert_same_lines(ours: &str, theirs: &str, what: &str) {
     for (number, (mine, other)) in ours.lines().zip(theirs.lines()).enumerate() {
         assert_eq!(mine.trim_end(), other.trim_end(), "{what}, line {number}: ours left");
@@ -157,7 +158,7 @@ fn images_that_the_kernel_filled_read_the_same_as_with_debugfs() {
     }
 }
 
-/// The physical blocks of a file in logical order, as `map` prints them.
+/// The physical blocks of a file, ascending, from the extents that `map` prints.
 fn mapped_blocks(image: &str, path: &str) -> Vec<u64> {
     let output = text(&blockyard(&["map", "--json", image, path]));
     let mut blocks = Vec::new();
@@ -173,7 +174,7 @@ fn mapped_blocks(image: &str, path: &str) -> Vec<u64> {
     blocks
 }
 
-/// The same from debugfs. Asking for data blocks only leaves out the mapping blocks.
+/// The same from debugfs. Mapping blocks, whose labels have capitals (`ETB0`, `IND`), are left out.
 fn blocks_of_debugfs(image: &str, path: &str) -> Vec<u64> {
     let output = text(&run("debugfs", &["-R", &format!("stat {path}"), image]));
     let (_, list) =

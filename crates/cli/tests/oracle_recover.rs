@@ -86,7 +86,7 @@ fn a_journal_on_its_own_device_must_be_given_and_be_the_right_one() {
         "nothing is written"
     );
 
-    // It works through block devices too.
+    // `recover` works through block devices too.
     let (image, journal) = (LoopDevice::new(&file("image")), LoopDevice::new(&file("journal")));
     let output = recover(&["-j", journal.path(), image.path()]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

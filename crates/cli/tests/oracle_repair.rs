@@ -55,7 +55,7 @@ fn a_plan_writes_nothing_and_a_repair_can_be_taken_back() {
     assert_eq!(undone.status.code(), Some(0));
     assert!(String::from_utf8(undone.stdout).unwrap().contains("image.undo is no longer needed"));
     assert!(std::fs::read(&image).unwrap() == before, "the image is not what it was");
-    // Half an undo file is invalid, and nothing is written.
+    // An undo file that was cut short is invalid, and nothing is written.
     let half = std::fs::read(&undo).unwrap();
     std::fs::write(&undo, &half[..half.len() - 1]).unwrap();
     assert_eq!(code(&["undo", name, undo.to_str().unwrap()]), 8);
@@ -70,7 +70,7 @@ fn preening_mends_what_is_safe_and_stops_at_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let image = wrong_links(folder.path());
     let name = image.to_str().unwrap();
-    // It is marked clean, so nothing is checked without -f.
+    // The image is marked clean, so nothing is checked without -f.
     assert_eq!(code(&["check", "-p", name]), 0);
     assert_eq!(code(&["check", "-n", name]), 4);
     assert_eq!(code(&["check", "-p", "-f", name]), 1);
@@ -98,7 +98,7 @@ fn modes_exclude_each_other() {
     }
 }
 
-/// Free space is discarded whether or not there is something to repair, and nothing else is.
+/// `-E discard` discards the free space of an image that needs no repair, and nothing else.
 #[test]
 fn free_space_is_discarded_of_a_clean_image_too() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -1,4 +1,5 @@
-//! `blockyard check -v` and `-t`: the counts equal those of `e2fsck -v`, line for line.
+//! `blockyard check -v`, whose counts equal those of `e2fsck -v` line for line, and `-t`, which
+//! prints what each pass read.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! `IMAGE?offset=BYTES`: file systems in partitioned disks, for every command that takes an image.
+//! `IMAGE?offset=BYTES`: file systems in partitioned disks, for commands that take an image.
 //!
 //! This test writes the tables by hand; partx is the reference for their meaning.
 
@@ -64,12 +64,12 @@ fn boot_sector(entries: &[(usize, u8, u64, u64)]) -> [u8; 512] {
     sector
 }
 
-/// A disk with a GPT, with both headers. Its size is in MiB.
+/// Makes a disk of `mib` MiB with a GPT: both headers and both arrays of entries.
 fn gpt_disk(path: &Path, mib: u64, parts: &[Part<[u8; 16]>]) {
     gpt_disk_in(SECTOR, path, mib, parts);
 }
 
-/// The same with another sector size in bytes.
+/// The same with sectors of another size, in bytes.
 fn gpt_disk_in(sector_bytes: u64, path: &Path, mib: u64, parts: &[Part<[u8; 16]>]) {
     let file = File::create(path).unwrap();
     file.set_len(mib * MIB).unwrap();
@@ -108,7 +108,8 @@ fn gpt_disk_in(sector_bytes: u64, path: &Path, mib: u64, parts: &[Part<[u8; 16]>
     file.write_all_at(&header(last, 1, second), last * sector_bytes).unwrap();
 }
 
-/// A disk of 64 MiB with primary partitions 1, 2 and 4 and logical ones 5, 6 and 7 in partition 3.
+/// Makes a disk of 64 MiB with primary partitions 1, 2 and 4, and logical ones 5, 6 and 7 in
+/// partition 3.
 fn mbr_disk(path: &Path) {
     let file = File::create(path).unwrap();
     file.set_len(64 * MIB).unwrap();
@@ -124,7 +125,7 @@ fn mbr_disk(path: &Path) {
     }
 }
 
-/// The start and length in bytes of each partition, as partx reports them, without extended ones.
+/// The start and length in bytes of each partition that partx reports, except extended ones.
 fn scan_of_partx(disk: &Path) -> BTreeMap<u32, (u64, u64)> {
     let output = run("partx", &["-s", "-g", "-o", "NR,START,SECTORS,TYPE", disk.to_str().unwrap()]);
     assert!(output.status.success(), "{output:?}");
@@ -169,8 +170,8 @@ fn partitions_are_those_of_partx() {
     assert_eq!(our_scan(&disk).1.len(), 3);
 }
 
-/// Disks with sectors of 4,096 bytes: all positions in their table are eight times further. partx
-/// reads the table from a loop device with such sectors.
+/// A partition table counts in sectors of its disk, here of 4,096 bytes. partx reads the table from
+/// a loop device with such sectors.
 #[test]
 fn disks_with_sectors_of_4096_bytes_have_the_partitions_that_partx_sees() {
     if !require(&["root", "losetup", "partx", "e2fsck"]) {
@@ -183,7 +184,7 @@ fn disks_with_sectors_of_4096_bytes_have_the_partitions_that_partx_sees() {
     let theirs = partitions_of_a_loop_device(&disk);
     assert_eq!(theirs.len(), 3, "{theirs:?}");
     assert_eq!(our_scan(&disk), (TableKind::Gpt, theirs.clone()));
-    // By the header at the end too.
+    // The header at the end of the disk gives the same.
     File::options().write(true).open(&disk).unwrap().write_all_at(&[0; 512], 4096).unwrap();
     assert_eq!(partitions_of_a_loop_device(&disk), theirs);
     assert_eq!(our_scan(&disk), (TableKind::Gpt, theirs));
@@ -204,7 +205,7 @@ fn disks_with_sectors_of_4096_bytes_have_the_partitions_that_partx_sees() {
 }
 
 /// The start and length in bytes of each partition that partx finds on a loop device with sectors
-/// of 4,096 bytes. It asks the device for them.
+/// of 4,096 bytes. partx takes the sector size from the device.
 fn partitions_of_a_loop_device(disk: &Path) -> BTreeMap<u32, (u64, u64)> {
     let path = disk.to_str().unwrap();
     let output = run("losetup", &["-f", "--show", "-P", "-b", "4096", path]);
@@ -218,7 +219,7 @@ fn partitions_of_a_loop_device(disk: &Path) -> BTreeMap<u32, (u64, u64)> {
     found
 }
 
-/// A disk was once "no ext file system", and there was no way to name a partition of it.
+/// A disk was once reported as "no ext file system", and there was no way to name a partition.
 #[test]
 fn a_partition_is_worked_on_as_an_image_is() {
     if !require(&["e2fsck", "dumpe2fs"]) {
@@ -292,7 +293,8 @@ fn works_there(folder: &Path, image: &str) {
     done(&["check", "-n", image]);
 }
 
-/// If a file of this name exists, the name is not split. Anything but a number is wrong usage.
+/// If a file of the whole name exists, the name is not split. An offset that is not a number is
+/// wrong usage, and one beyond the end of the file is an error.
 #[test]
 fn a_file_that_is_called_so_wins() {
     let folder = tempfile::tempdir().unwrap();

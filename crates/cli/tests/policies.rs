@@ -17,8 +17,8 @@ fn blockyard(line: &str) -> (bool, String, String) {
     (output.status.success(), text(output.stdout), text(output.stderr))
 }
 
-/// Lines once had up to 142 characters, with `[`crate::Tunable`]` in them, and fillings by name
-/// alone.
+/// Lines once had up to 142 characters and contained Rust paths in brackets, and fillings had names
+/// without explanations.
 #[test]
 fn every_slot_and_filling_has_a_line_of_explanation() {
     let (_, list, _) = blockyard("policy list");
@@ -63,7 +63,7 @@ fn every_slot_and_filling_has_a_line_of_explanation() {
     }
 }
 
-/// Tunables were once out of reach of an arm: `linux-6.18:mb_max_to_scan=50` was not a slot.
+/// An arm could once override slots only, so `linux-6.18:mb_max_to_scan=50` was refused.
 #[test]
 fn tunables_are_overrides_that_change_decisions() {
     let run = |policy: &str| {
@@ -76,8 +76,8 @@ fn tunables_are_overrides_that_change_decisions() {
         assert!(is_done, "{policy}: {errors}");
         serde_json::from_str(text.lines().next().unwrap()).unwrap()
     };
-    // 8 KiB is a power of two, so its criterion serves it, unless that is reserved for longer
-    // requests.
+    // A request of 8 KiB is two blocks, so the criterion for powers of two serves it, unless that
+    // criterion is reserved for longer requests.
     let (with, without) = (row("linux-6.18"), row("linux-6.18:mb_order2_req=20"));
     assert!(with["hits"]["p2_aligned"].as_u64() > Some(100), "{with}");
     assert_eq!(without["hits"]["p2_aligned"], 0, "{without}");

@@ -145,7 +145,7 @@ fn rows_of(text: &[u8]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The bytes of a name: from the second key, if there is one.
+/// The bytes of a name: from the key `..._bytes` if there is one, otherwise those of the text.
 fn bytes_at(row: &Value, key: &str) -> Option<Vec<u8>> {
     let text = row[key].as_str()?;
     let Some(hex) = row[format!("{key}_bytes")].as_str() else { return Some(text.as_bytes().to_vec()) };
@@ -305,7 +305,7 @@ fn progress_of_what_is_counted_says_of_how_many() {
         tree.as_os_str(),
         OsStr::new("/"),
     ]);
-    // Stopped once it has printed anything, until a line must have been drawn.
+    // Stopped after 50 ms, for longer than the second after which progress appears.
     let stopped = |words: &str| {
         format!("$B {words} & p=$!; sleep 0.05; kill -STOP $p; sleep 1.3; kill -CONT $p; wait $p")
     };
@@ -346,7 +346,7 @@ fn summaries_are_for_people() {
     );
 }
 
-/// Reading a mounted image once gave no warning, although half of its state may not be on disk yet.
+/// Reading a mounted image once gave no warning, although part of its state may not be on disk yet.
 #[test]
 fn whoever_reads_a_mounted_image_is_told() {
     if !require(&["root", "mount", "umount"]) {

@@ -56,9 +56,9 @@ fn runs(image: &str) -> usize {
     1 + blocks.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count()
 }
 
-/// With seek times the search begins with a linear pass over groups, which packs directories. Once
-/// there was no option for that. Also, each file beyond the dirty data limit had one other file
-/// written, so that single directories stood between files.
+/// With seek times the search begins with a linear pass over groups, which packs directories. There
+/// was once no option for it. Also, beyond the limit of dirty data each new file had one other file
+/// written back, so that single directories came to lie between files.
 #[test]
 fn directories_are_packed_where_the_device_has_seek_times() {
     let folder = tempfile::tempdir().unwrap();
@@ -69,8 +69,8 @@ fn directories_are_packed_where_the_device_has_seek_times() {
     assert!(disk <= 3 && (4..=30).contains(&ssd), "{ssd} runs without seek times, {disk} with");
 }
 
-/// The help once did not mention that a fixed time decides this, so that the same input gives the
-/// same bytes on every machine.
+/// The help once did not mention that `auto` means off with a fixed time, so that the same input
+/// gives the same bytes on every machine.
 #[test]
 fn help_says_what_decides_when_nobody_does() {
     for command in [&["put"][..], &["lab", "run"]] {

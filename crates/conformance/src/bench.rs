@@ -16,7 +16,7 @@ use crate::shapes::{CPUS, OVERHEAD, Shape};
 /// Files of a run.
 pub(crate) const FILES: usize = 6;
 
-/// The kernel's flag of requests that share a locality preallocation, as events print it.
+/// Linux's flag for requests that use a locality group's preallocations, as events carry it.
 const GROUP_ALLOC: u16 = 0x80;
 
 /// State of a cluster. A cluster without an entry is free.
@@ -44,7 +44,7 @@ pub(crate) struct Ask {
     pub(crate) cpu: u32,
     /// Selects a goal when the file has no neighbour to follow.
     pub(crate) goal: u64,
-    /// Whether to leave a gap in the file before it.
+    /// Whether to leave a gap in the file before the requested range.
     pub(crate) gap: bool,
 }
 
@@ -55,11 +55,11 @@ pub(crate) enum Kind {
     Append,
     /// Data of a file without an open writer.
     AppendClosed,
-    /// Exactly this length.
+    /// Data of a request that must not be normalised.
     Exact,
-    /// A block of a directory.
+    /// Blocks of a directory.
     Directory,
-    /// One metadata block.
+    /// Metadata blocks.
     Metadata,
     /// Data of a file with indirect blocks.
     Indirect,
@@ -68,7 +68,7 @@ pub(crate) enum Kind {
 #[derive(Debug, Default)]
 struct File {
     alloc: InodeAlloc,
-    /// Clusters by logical position, in clusters.
+    /// Extents by their first logical cluster.
     mapped: BTreeMap<u32, FreedExtent>,
     end: u32,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Bench<'a> {
     discarded: u64,
     files: Vec<File>,
     open: Vec<(Claim<'a>, usize, u32)>,
-    /// The running transaction, and the one before it that is not durable yet.
+    /// The running transaction, and below it the one before, while that is not durable yet.
     txn: u32,
     committing: Option<u32>,
     /// Every answer, for comparing runs.
@@ -115,7 +115,7 @@ pub(crate) fn with_bench<R>(shape: &Shape, policy: Policy, body: impl FnOnce(&mu
 }
 
 impl Bench<'_> {
-    /// Asks for clusters. Those allocated stay in an open claim. Returns how many there are.
+    /// Asks for clusters. Those allocated stay in an open claim. Returns how many were allocated.
     pub(crate) fn ask(&mut self, ask: &Ask) -> u32 {
         let request = self.request(ask);
         let answer = self.allocator.allocate(&request, &self.files[ask.file].alloc);
@@ -163,7 +163,7 @@ impl Bench<'_> {
         let blocks = self.geometry.blocks_count().raw();
         BlockRequest {
             mapping: if ask.kind == Kind::Indirect { Mapping::Indirect } else { Mapping::Extents },
-            // Some goals lie beyond the end: they mean the first data block.
+            // Some goals lie beyond the end. The allocator takes the first data block instead.
             goal: left.map_or(BlockNr::new(ask.goal % (blocks + blocks / 8)), |left| left.physical),
             left,
             file_size: u64::from(file.end + ask.clusters) << (ratio_bits + self.geometry.block_bits()),
@@ -196,7 +196,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Records what a search found beyond what it served.
+    /// Records as preallocated what a search took beyond the clusters that it served.
     fn note_prealloc(&mut self, event: &AllocEvent, served: FreedExtent, ask: &Ask) {
         assert_eq!(event.inode, 12 + ask.file as u32);
         if event.kind == EventKind::Prealloc {
@@ -215,7 +215,8 @@ impl Bench<'_> {
         }
     }
 
-    /// Once preallocations are discarded, we cannot tell which: from then on none counts as kept.
+    /// When the allocator has discarded preallocations, the model cannot tell which, and forgets
+    /// all of them.
     fn forget_discarded(&mut self) {
         let discarded = self.allocator.stats().discarded[0];
         if discarded != self.discarded {
@@ -336,12 +337,13 @@ impl Bench<'_> {
         self.allocator.evict_all(CpuSlot::ZERO);
     }
 
-    /// Switches the indexes on or off.
+    /// Switches between linear and optimised scans.
     pub(crate) fn toggle_scan(&mut self) {
         self.allocator.set_optimize_scan(!self.allocator.optimize_scan());
     }
 
-    /// The free counts equal the model's. Preallocations count as free.
+    /// Asserts that the free and pending counts equal the model's. Preallocated and pending
+    /// clusters count as free.
     pub(crate) fn check_counts(&self) {
         let usable: u64 = self
             .geometry
@@ -354,14 +356,14 @@ impl Bench<'_> {
         assert_eq!(self.allocator.pending_clusters(), pending);
     }
 
-    /// The groups, without the lower bound of the first free cluster: it depends on the history.
+    /// The groups, without the lower bound of the first free cluster, which depends on the history.
     fn group_lines(&self) -> Vec<GroupLine> {
         let lines = self.allocator.groups().unwrap();
         lines.into_iter().map(|line| GroupLine { first_free: 0, ..line }).collect()
     }
 
-    /// Ends all claims, allocates the last cluster, frees everything, and checks that the file
-    /// system is as it was.
+    /// Ends all claims, allocates until no cluster is free, frees everything, and checks that each
+    /// group is one free run again. Evicted groups must read back as they were.
     pub(crate) fn settle(&mut self) {
         while !self.open.is_empty() {
             self.end_claim(0, true);

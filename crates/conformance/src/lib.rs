@@ -2,8 +2,8 @@
 //! reported, the same requests get the same answers, reserves are kept, and the counters balance.
 //!
 //! The author of a policy calls [`keeps_to_all`] in a test. Each property is also a function of its
-//! own. A property that does not hold panics with the policy and the smallest failing sequence of
-//! operations.
+//! own, which panics when the property does not hold. The first two try random operations. They
+//! panic with the policy and with a failing sequence of operations, made as short as possible.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::as_conversions, clippy::panic, reason = "support for tests")]

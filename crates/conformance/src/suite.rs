@@ -83,8 +83,8 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new_with_rng(config, random)
 }
 
-/// Checks random requests, claims, frees and commits against the model. At the end, allocates the
-/// last cluster and frees everything.
+/// Checks random requests, claims, frees and commits against the model. At the end, allocates every
+/// cluster and frees everything.
 ///
 /// # Panics
 /// When the property does not hold.
@@ -148,7 +148,9 @@ pub fn reserves_are_kept(policy: Policy) {
     }
 }
 
-/// When one cluster is free, any kind of request finds it, from any goal.
+/// When one cluster is free, requests for data, metadata and directory blocks find it, near or far,
+/// and the next ones get "no space". Each request is for eight clusters of an inode in group 0,
+/// without a goal.
 ///
 /// # Panics
 /// When the property does not hold.

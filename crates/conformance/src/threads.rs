@@ -1,5 +1,5 @@
-//! Checks on several threads that no cluster has two owners. Every cluster has an owner mark that
-//! only its owner may set and clear.
+//! Checks on several threads that no cluster has two owners. Every cluster has an owner mark: a
+//! thread that gets the cluster must find the mark clear, and sets it until it frees the cluster.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -141,7 +141,7 @@ impl Arena<'_> {
         self.allocator.free_with(first, blocks.raw(), context, write).unwrap();
     }
 
-    /// Commits the running transaction. Only now are the marks of what it freed cleared.
+    /// Commits the running transaction. Only now are the marks of the clusters it freed cleared.
     fn commit(&self) {
         let mut txn = self.txn.write().unwrap();
         let committed = *txn;

@@ -68,7 +68,7 @@ proptest! {
     }
 }
 
-/// One sector each: A; flush; B, C durable, D; end.
+/// Writes of one sector each: A; a flush; B, C (durable), D; no flush at the end.
 #[test]
 fn subsets_respect_flushes_and_durable_writes() {
     let base = MemoryDevice::new(SIZE as u64);

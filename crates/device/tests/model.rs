@@ -1,4 +1,5 @@
-//! Every device against a vector of bytes: random operations, then equal content.
+//! Devices in memory, overlays and files against a vector of bytes: random operations, then equal
+//! content.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 

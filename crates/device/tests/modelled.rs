@@ -75,7 +75,7 @@ fn streams_of_the_disk_come_out() {
     println!("two streams: {rate:.1} MB/s");
 }
 
-/// The SSD: about 11,000 random reads a second one at a time, near 400 MB/s from 16 on.
+/// The SSD: about 11,000 random reads a second one at a time, near 400 MB/s from a depth of 16 on.
 #[test]
 fn random_reads_of_the_ssd_come_out() {
     let requests = random_reads(SSD, 40_000, KIB4);
@@ -103,13 +103,14 @@ fn the_network_disk_is_its_time_and_depth() {
     assert!(is_near(rate, 250.0) && rate < 250.01, "{rate}");
 }
 
-/// Little's law; and more requests in flight are never slower in total nor faster for one.
+/// Little's law: no more requests are in flight than the depth allows. A greater depth is never
+/// slower in total.
 #[test]
 fn queues_obey_their_laws() {
     for (name, _) in MODELS {
         let bytes = 8 << 30;
         let mut requests = random_reads(bytes, 1500, KIB4);
-        // Flash serves programs beside reads.
+        // Every fifth request is a write, so that flash has programs beside reads.
         requests.iter_mut().step_by(5).for_each(|request| request.kind = RequestKind::Write);
         let mut before: Option<Figures> = None;
         for depth in [1, 2, 4, 8, 16, 32] {
@@ -160,9 +161,9 @@ fn operation() -> impl Strategy<Value = Request> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Content is that of a device without a model; times repeat; the recorded trace is what was
-    /// requested; and played one at a time on its own model it ends at the same time if nothing
-    /// else is waited for.
+    /// The content is that of a device without a model. Figures and times repeat. The recorded
+    /// trace is what was requested; played again on the same model, it has as many requests and
+    /// bytes.
     #[test]
     fn content_is_the_devices_and_times_repeat(operations in prop::collection::vec(operation(), 1..60)) {
         for (name, _) in MODELS {
@@ -196,8 +197,8 @@ proptest! {
     }
 
     /// The flash against a simple map: a page holds what was written last; a block is erased before
-    /// it is programmed again, and then holds nothing; the emptiest block is collected; and wear
-    /// sums to programs.
+    /// it is programmed again, and then holds nothing; pages are copied from the block that is
+    /// erased next; and the counts of programs and pages in use are right.
     #[test]
     fn the_translation_layer_never_loses_a_page(
         spare in 2_u32..6,
@@ -281,8 +282,8 @@ fn the_emptiest_block_is_collected() {
         });
         let Some(block) = erased else { continue };
         collected += 1;
-        // As the write found them: its old page is already garbage. Blocks without a program since
-        // are full or free.
+        // Pages in use before the write, whose old page is already garbage. A block without a
+        // program since its last erasure is free, and left out.
         let used = |index: usize| before[index] - u32::from(was == Some(index));
         let full = (0..19).filter(|index| {
             open_before[*index] > ftl.erases()[*index] * 16 - 16 * u64::from(*index == block)
@@ -334,8 +335,8 @@ fn write_amplification_follows_the_spare_flash() {
     println!("{random:.2?}, a quarter trimmed {trimmed:.2}");
 }
 
-/// A trace recorded on one model is played on another; and a disk reports that it rotates, which
-/// sets Linux's defaults.
+/// A trace takes as long when it is played again on its own model, and can be played on another. A
+/// disk reports that it rotates, an SSD that it does not.
 #[test]
 fn a_trace_moves_to_another_model() {
     let disk =

@@ -1,5 +1,6 @@
-//! Each check of superblock, group descriptor, bitmap, inode, extent node, block map, orphan file
-//! and MMP block: a valid structure with one thing wrong gives exactly the kind documented for it.
+//! A valid structure with one thing wrong gives exactly the kind of corruption that is documented
+//! for it. Every check of superblock, group descriptor, bitmap, inode, extent node, block map,
+//! orphan file and MMP block is tried, and some of directories, attributes and inline data.
 
 #![allow(clippy::unwrap_used)]
 
@@ -117,7 +118,7 @@ fn without_extents_but_bigalloc(raw: &mut RawSuperblock) {
     raw.set_incompat(Incompat::FILETYPE);
 }
 
-/// Asserts that found and expected are equal, and returns them.
+/// Asserts that in each pair the found kind is the expected one. Returns the kinds.
 fn agree(pairs: &[(Kind, Kind)]) -> Vec<Kind> {
     for (number, (found, expected)) in pairs.iter().enumerate() {
         assert_eq!(found, expected, "case {number}");
@@ -223,7 +224,7 @@ fn inode_kinds() -> Vec<Kind> {
     ])
 }
 
-/// A node: header and entries, in a buffer of `length` bytes.
+/// A node of an extent tree: header and entries, in a buffer of `length` bytes.
 fn node(length: usize, depth: u16, max: u16, entries: &[[u8; 12]]) -> Vec<u8> {
     let count = u16::try_from(entries.len()).unwrap();
     let mut bytes: Vec<u8> =
@@ -254,7 +255,7 @@ fn extent_kinds() -> Vec<Kind> {
         bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
         kind(ExtentNode::parse_root(geometry, bytes[..].try_into().unwrap()))
     };
-    // A root with two children: the first may hold logical blocks 10 to 19.
+    // The first of the root's two children may hold logical blocks 10 to 19.
     let parent = node(60, 1, 4, &[index(10, 300), index(20, 301)]);
     let parent: &[u8; 60] = parent[..].try_into().unwrap();
     let bounds = ExtentNode::parse_root(geometry, parent).unwrap().child(0).unwrap().bounds;

@@ -1,5 +1,6 @@
-//! Every field of superblock, group descriptor and inode against debugfs: debugfs sets a field by
-//! its name, and exactly the bytes of our field with that name change, to that value.
+//! Fields of superblock, group descriptor and inode against debugfs, as far as it can set them.
+//! debugfs sets a field by its name, and exactly the bytes of our field with that name change, to
+//! that value.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +21,7 @@ enum Kind {
     Text,
     Uuid,
     Time,
-    /// An array: the element to set, and bytes of an element.
+    /// An array: the index of the element to set, and the size of an element in bytes.
     Element(usize, usize),
 }
 
@@ -37,7 +38,7 @@ struct Subject {
     pristine: Vec<u8>,
     at: usize,
     length: usize,
-    /// debugfs's command with `{}` for name and value.
+    /// debugfs's command, with `{}` for name and value.
     command: &'static str,
     /// Fields that debugfs changes by itself when it writes the structure.
     own: &'static [&'static str],
@@ -82,7 +83,8 @@ fn element_offset(kind: Kind) -> usize {
     }
 }
 
-/// A value that no other field has, as text and as bytes.
+/// A value for a field, as text and as bytes. Numbers and UUIDs depend on the field's offset, so
+/// that a value in a wrong place is noticed.
 fn value_for(case: &Case) -> (String, Vec<u8>) {
     let salt = u8::try_from(case.place.offset % 97).unwrap() + 0x11;
     match case.kind {
@@ -91,7 +93,7 @@ fn value_for(case: &Case) -> (String, Vec<u8>) {
                 Kind::Element(_, size) => size,
                 _ => case.place.size,
             };
-            // The top bit stays clear: some fields are signed for debugfs.
+            // The top bits stay clear, because debugfs takes some fields as signed.
             let bytes: Vec<u8> = (0..size).map(|n| (salt + u8::try_from(n).unwrap()) & 0x7F).collect();
             let mut wide = [0; 8];
             wide[..size].copy_from_slice(&bytes);
@@ -115,7 +117,8 @@ fn value_for(case: &Case) -> (String, Vec<u8>) {
     }
 }
 
-/// Cases for all fields that debugfs can set; asserts that the others are exactly `unset`.
+/// Cases for all fields but those that debugfs cannot set (`unset`). Asserts that each of these is
+/// a field.
 fn cases(
     fields: &[FieldPlace],
     prefix: &str,
@@ -191,8 +194,7 @@ fn superblock_fields_are_where_debugfs_sets_them() {
         ("s_encrypt_algos", Kind::Element(2, 1)),
     ]);
     let names = [("s_mmp_update_interval", "mmp_interval")];
-    // Fields that debugfs has no name for. The high bytes of times and the error codes are compared
-    // through dumpe2fs.
+    // Fields that debugfs has no name for, or (s_encoding) no type.
     let unset = [
         "s_magic",
         "s_reserved_pad",
@@ -207,14 +209,15 @@ fn superblock_fields_are_where_debugfs_sets_them() {
         "s_encoding",
         "s_encoding_flags",
         "s_reserved",
-        // Set by debugfs itself on every write: compared through dumpe2fs.
+        // debugfs sets these itself when it writes. `crates/cli/tests/oracle_read_commands.rs`
+        // compares them through dumpe2fs.
         "s_wtime",
         "s_kbytes_written",
         // debugfs writes 0 into the primary, whatever the value.
         "s_block_group_nr",
         // Takes names, not numbers.
         "s_def_hash_version",
-        // debugfs refuses to write under these.
+        // debugfs computes this itself when metadata_csum is set, as one of the cases does.
         "s_checksum",
     ];
     for case in cases(RawSuperblock::FIELDS, "s_", &kinds, &names, &unset) {
@@ -255,7 +258,7 @@ fn inode_fields_are_where_debugfs_sets_them() {
     let table = GroupDescriptor::parse(&sb, GroupNr::new(0), desc).unwrap().inode_table();
     let (_, index) = sb.geometry().locate_inode(InodeNr::new(12));
     let at = usize::try_from(table.raw() * 1024 + u64::from(index) * 256).unwrap();
-    // An inode with all extra fields.
+    // A regular file whose inode has all extra fields.
     pristine[at..at + 2].copy_from_slice(&0o100_644u16.to_le_bytes());
     pristine[at + 128..at + 130].copy_from_slice(&32u16.to_le_bytes());
     let extra: Vec<FieldPlace> = RawInodeExtra::FIELDS

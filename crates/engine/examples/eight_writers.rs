@@ -1,4 +1,5 @@
-//! Makes an image in memory, writes files from eight threads, and saves it: `eight_writers IMAGE`.
+//! Makes an image in memory, writes files from eight threads, and saves the image:
+//! `eight_writers IMAGE`.
 //!
 //! Check the result with `e2fsck -fn IMAGE`, or mount it.
 
@@ -35,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// One thread: its own directory, with files of 1 to 100 KiB.
+/// The work of one thread: files of about 1 to 100 KiB in a directory of its own.
 fn write_files(fs: &FileSystem, number: u32) -> Result<(), &'static str> {
     let ctx = OpContext::system().on(CpuSlot::new(number));
     let directory = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };

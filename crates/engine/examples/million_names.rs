@@ -1,23 +1,27 @@
 //! A directory that grows large: `million_names [NAMING] [NAMES] [BLOCK-SIZE] [CACHE-MIB]
 //! [IMAGE-GIB] [JOURNAL] [BESIDE]`.
 //!
-//! NAMING is how names are made: `counted` (file0000001, in order), `scattered` (eight hexadecimal
-//! digits in no order), `any` (sixteen of them), or `long` (46 bytes, in order). JOURNAL is
-//! `ignored` (the default) or `used`.
+//! NAMING is how names are made: `counted` (file0000001, in order), `scattered` (`name-` and eight
+//! hexadecimal digits, in no order), `any` (sixteen hexadecimal digits, in no order), or `long` (48
+//! bytes, in order). JOURNAL is `ignored` (the default) or `used`.
 //!
 //! Creates files in one directory of a memory image, one after the other. Prints how many names
-//! were created and looked up per second of CPU time: among 10,000 names, and at the end of a
-//! directory of NAMES (1,000,000), and the ratio of the two. Creates are counted over 200,000 each
-//! time, with the commits that fall into them (one in 60,000 to 200,000): those of twenty
-//! directories from 10,000 names to 20,000, and the last fifth of the large one. Lookups are the
-//! median of 20 rounds over all the names. Times are CPU time of this thread, so that other work on
-//! the machine counts little.
+//! were created and looked up per second of CPU time: in small directories, at the end of a
+//! directory of NAMES (1,000,000), and the ratio of the two.
+//!
+//! Both rates of creates are of 200,000 names if NAMES is 1,000,000. Twenty small directories grow
+//! from 10,000 names to 20,000; of the large directory, the last fifth of its names is measured.
+//! The commits that fall into this time are included (one in 60,000 to 200,000 creates). A rate of
+//! lookups is the median of 20 rounds, with names from all over a directory: a small one with
+//! 20,000 names, then the large one. Times are CPU time of this thread, so that other work on the
+//! machine counts little.
 //!
 //! BESIDE is a directory of a mounted file system. The same is then done there by system calls
-//! (mknod and stat), and our rates are printed as multiples of its rates.
+//! (mknodat and statat), with one small directory, and our rates are printed as multiples of its
+//! rates.
 //!
-//! Also prints the rates of a `HashMap` in memory with the same names: this shows how much of the
-//! ratio is due to the machine's caches.
+//! Also prints the rates of lookups in a `HashMap` in memory with the same names. These show how
+//! much of the ratio is due to the machine's caches.
 
 use blockyard_device::MemoryDevice;
 use blockyard_disk::InodeNr;
@@ -30,16 +34,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names in a small directory when measuring begins, and names created for one figure.
+/// Names in a small directory when measuring begins, and names then created in it.
 const SAMPLE: u32 = 10_000;
-/// Small directories.
+/// How many small directories there are.
 const DIRECTORIES: u32 = 20;
-/// Lookups for one figure; repeated in a small directory.
+/// Lookups for one figure. In a small directory names repeat.
 const LOOKUPS: u32 = 200_000;
 /// Rounds of which the median is taken.
 const ROUNDS: u32 = 20;
 
-/// How names are made of numbers.
+/// How names are made from numbers.
 #[derive(Clone, Copy)]
 enum Naming {
     Counted,
@@ -120,8 +124,8 @@ fn main() -> Answer<()> {
 /// Creates and lookups per second of CPU time.
 type Rates = (f64, f64);
 
-/// The rates of a mounted file system with the same names: from [`SAMPLE`] to twice as many, and at
-/// `names`.
+/// The rates of a mounted file system with the same names: in one small directory, and at the end
+/// of one of `names`.
 fn beside_rates(root: &Path, naming: Naming, names: u32) -> Answer<(Rates, Rates)> {
     let at = |what: &str, held: u32, counted: u32| -> Answer<Rates> {
         let directory = root.join(what);
@@ -171,7 +175,7 @@ impl Naming {
     }
 }
 
-/// Creates files. Returns the seconds of CPU time.
+/// Creates files. Returns how many seconds of CPU time they took.
 fn make(fs: &FileSystem, naming: Naming, dir: InodeNr, numbers: std::ops::Range<u32>) -> Answer<f64> {
     let ctx = OpContext::system();
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
@@ -182,18 +186,18 @@ fn make(fs: &FileSystem, naming: Naming, dir: InodeNr, numbers: std::ops::Range<
     Ok(cpu_seconds() - begin)
 }
 
-/// Lookups per second among the `held` names of a directory.
+/// Lookups per second of CPU time among the `held` names of a directory.
 fn lookups(fs: &FileSystem, naming: Naming, dir: InodeNr, held: u32) -> Answer<f64> {
     median_lookups(naming, held, |name| fs.lookup(dir, name.as_bytes()).is_ok())
 }
 
-/// Lookups per second in a map of `held` names.
+/// Lookups per second of CPU time in a map of `held` names.
 fn map_lookups(naming: Naming, held: u32) -> Answer<f64> {
     let map: HashMap<String, u32> = (0..held).map(|number| (naming.name(number), number)).collect();
     median_lookups(naming, held, |name| map.contains_key(name))
 }
 
-/// Lookups per second of CPU time, over all the `held` names: the median of the rounds.
+/// Lookups per second of CPU time, of names spread over the `held` ones: the median of the rounds.
 fn median_lookups(naming: Naming, held: u32, find: impl Fn(&str) -> bool) -> Answer<f64> {
     let mut rates = Vec::new();
     for round in 0..ROUNDS {
@@ -208,7 +212,7 @@ fn median_lookups(naming: Naming, held: u32, find: impl Fn(&str) -> bool) -> Ans
     Ok(rates[rates.len() / 2])
 }
 
-/// CPU time of this thread so far.
+/// Seconds of CPU time that this thread has used so far.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0)).as_secs_f64()

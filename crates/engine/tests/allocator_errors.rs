@@ -1,8 +1,8 @@
-//! What the allocators refuse, and the errno for callers of the engine: an allocator produces every
-//! variant.
+//! What the allocators refuse, and the errno that callers of the engine see. Every variant of
+//! `AllocError` and `InodeError` is produced by an allocator, not built by hand.
 //!
-//! A double free, and a group whose bitmap contradicts its descriptor, once were invalid arguments
-//! (EINVAL).
+//! A double free, and a group whose bitmap contradicts its descriptor, were once reported as
+//! invalid arguments (EINVAL).
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ fn errno(error: AllocError) -> i32 {
     Error::from(error).errno()
 }
 
-/// Two groups of 32,768 free blocks; their descriptors say `free` each.
+/// Two groups of 32,768 free blocks each. Each descriptor says that `free` blocks are free.
 fn allocator(free: u32) -> Allocator {
     let geometry = MemoryBitmaps::plain_geometry(2, 0);
     let config = AllocConfig { reserved: Some(0), ..AllocConfig::new(geometry) };
@@ -96,7 +96,8 @@ fn no_space_and_a_device_that_fails_stay_what_they_are() {
     assert_eq!(errno(failed), EIO);
 }
 
-/// A source whose device fails, or whose bitmaps are damaged.
+/// A source whose device fails for every block bitmap and for the first group's inode bitmap. The
+/// other inode bitmaps are damaged.
 #[derive(Debug)]
 struct Broken;
 
@@ -116,7 +117,8 @@ impl InodeSource for Broken {
     }
 }
 
-/// Two groups of which no bitmap can be read, and a third that was never written.
+/// Three groups: the first one's bitmap cannot be read, the second one's is damaged, and the third
+/// one's was never written.
 fn inodes(free: u32) -> InodeAllocator {
     let geometry: Geometry = MemoryBitmaps::plain_geometry(3, 0);
     let used = InodeGroupFacts { free_inodes: free, ..InodeGroupFacts::default() };

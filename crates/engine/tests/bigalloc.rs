@@ -1,4 +1,5 @@
-//! bigalloc's worked examples: space in whole clusters, whatever part of them is mapped.
+//! Worked examples of bigalloc: space is counted in whole clusters, whatever part of them is
+//! mapped.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +30,7 @@ fn file(fs: &FileSystem, name: &str) -> InodeNr {
     fs.create(&context(), InodeNr::ROOT, name.as_bytes(), &new).unwrap()
 }
 
-/// Allocated (and reserved) space in blocks.
+/// Allocated and reserved space of a file, in blocks.
 fn blocks(fs: &FileSystem, inode: InodeNr) -> u64 {
     fs.attributes(inode).unwrap().sectors * 512 / BLOCK
 }

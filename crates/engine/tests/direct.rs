@@ -1,4 +1,5 @@
-//! Direct writes: their requests, what happens to dirty data, and that content and image are right.
+//! Direct writes: their requests, what happens to dirty data, and the content and image that
+//! result.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +17,8 @@ use support::{ROOT, context, file, open_with};
 
 const BLOCK: u64 = 4096;
 
-/// First logical block and blocks of each request for data; the number of those for the mapping.
+/// The first logical block and the length in blocks of each request for data, and the number of
+/// requests for the mapping.
 #[derive(Default)]
 struct Requests(Mutex<Vec<(u32, u32)>>, Mutex<u32>);
 
@@ -52,7 +54,8 @@ impl World {
         Self { device, fs, requests, inode }
     }
 
-    /// Returns the requests.
+    /// Writes blocks directly, filled with `byte`. Returns the requests for data, by first logical
+    /// block and length in blocks.
     fn direct(&self, block: u64, blocks: u64, byte: u8) -> Vec<(u32, u32)> {
         self.requests.0.lock().unwrap().clear();
         let bytes = vec![byte; usize::try_from(blocks * BLOCK).unwrap()];
@@ -68,8 +71,8 @@ impl World {
     }
 }
 
-/// The requests of 6.18 for the same writes (tracepoints). Preallocated blocks are found without a
-/// search.
+/// The requests are those of Linux 6.18 for the same writes, by its tracepoints. A request that a
+/// preallocation serves counts, too. The content is the last one written, and the size follows.
 #[test]
 fn what_lies_in_a_hole_is_asked_for_at_once_and_what_has_a_place_not() {
     let world = World::new();
@@ -111,8 +114,8 @@ fn the_folios_of_the_range_are_written_before_and_others_go_on_waiting() {
     }
 }
 
-/// Seen on 6.18: each piece is converted separately. So a write over two holes and the blocks
-/// between them may need a tree block that is freed again at once.
+/// Observed on Linux 6.18: each piece is converted separately. So a write over two holes and the
+/// blocks between them may need a tree block, which is freed again at once.
 #[test]
 fn pieces_are_entries_of_their_own_until_they_are_converted() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Inodes are encoded and leave memory before the transaction that created them is committed:
+//! Inodes that are encoded and leave memory before the transaction that created them commits:
 //! nothing of them may be lost.
 
 #![allow(clippy::unwrap_used)]
@@ -23,9 +23,9 @@ fn open(device: &Arc<MemoryDevice>) -> FileSystem {
         .unwrap()
 }
 
-/// Threads on one CPU slot create files, each in its own directory, in table blocks that they share
-/// and begin. After opening again each name leads to a file with one link. `unnamed` files, which
-/// are on the orphan list, are created between them.
+/// Threads on one CPU slot create files, each thread in its own directory. They share blocks of the
+/// inode table, also new ones. With `unnamed`, files on the orphan list are created between them.
+/// After opening again, each name leads to a file with one link.
 fn make_on_many_threads(unnamed: bool) {
     const FILES: u32 = 3000;
     let ctx = OpContext::system();
@@ -67,8 +67,8 @@ fn files_made_beside_unnamed_ones_are_there() {
     make_on_many_threads(true);
 }
 
-/// A file is created, and then so many others that it leaves memory before a commit. fsync still
-/// makes it durable.
+/// A file is created, and then up to 6,000 others, so that its inode leaves memory before a commit.
+/// fsync still makes it durable by one commit, and a second fsync commits nothing.
 #[test]
 fn fsync_of_an_inode_that_left_memory_commits_it() {
     let ctx = OpContext::system();
@@ -92,7 +92,7 @@ fn fsync_of_an_inode_that_left_memory_commits_it() {
     }
 }
 
-/// Nothing is written for a file that nobody changed, whatever happened to others.
+/// fsync and fdatasync of a file that nobody changed commit nothing, whatever happened to others.
 #[test]
 fn fsync_of_a_clean_file_commits_nothing() {
     let ctx = OpContext::system();
@@ -104,7 +104,7 @@ fn fsync_of_a_clean_file_commits_nothing() {
         };
         let fs = reopen();
         let clean = fs.create(&ctx, InodeNr::ROOT, b"clean", &FILE).unwrap();
-        // In other table blocks than that of the file.
+        // The last of them lies in another block of the inode table than the file.
         let others = (0..100).map(|number| format!("other{number}"));
         let others: Vec<InodeNr> =
             others.map(|name| fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &FILE).unwrap()).collect();

@@ -31,7 +31,7 @@ fn open(options: &mkfs::Options, size: u64) -> (Arc<MemoryDevice>, FileSystem) {
     (device, FileSystem::open(shared, OpenOptions::default(), &context()).unwrap())
 }
 
-/// Closes and lets e2fsck judge.
+/// Closes the file system. e2fsck must find nothing.
 fn judge(fs: FileSystem, device: &MemoryDevice) {
     fs.close(&context()).unwrap();
     if require(&["e2fsck"]) {
@@ -68,8 +68,8 @@ fn flags_are_for_files_and_directories() {
     fs.set_flags(&ctx, file, IMMUTABLE).unwrap();
 }
 
-/// Flags that nobody may set were ignored, as if they had been set. Flags that an inode has anyway
-/// may be passed.
+/// Setting flags that nobody may set succeeded without effect. Flags that an inode already has may
+/// be passed.
 #[test]
 fn flags_that_nobody_may_set_are_refused() {
     const PROJECTS: u32 = 0x2000_0000;
@@ -89,7 +89,7 @@ fn flags_that_nobody_may_set_are_refused() {
     assert_eq!(fs.attributes(file).unwrap().flags, before, "the map's flag is not the user's");
 }
 
-/// Any system name could be set, which Linux does not show.
+/// Any name that begins with `system.` could be set, and Linux did not show the attribute.
 #[test]
 fn names_of_attributes_are_those_that_linux_serves() {
     let fs = plain();
@@ -140,8 +140,8 @@ fn append_only_files_take_the_present_as_their_times() {
     assert!(matches!(fs.set_attributes(&ctx, file, &touch), Err(Error::NotPermitted)));
 }
 
-/// Inodes of creations that were undone for lack of space had no deletion time; deletions early in
-/// 1970 had one that e2fsck takes for a link of the orphan list.
+/// Inodes of creations that were undone for lack of space had no deletion time. Deletions early in
+/// 1970 had a time that e2fsck takes for a link of the orphan list.
 #[test]
 fn what_is_deleted_has_a_deletion_time() {
     let (device, fs) = open(&mkfs::Options::ext4().block_size(1024).features("^has_journal"), 2 << 20);
@@ -159,8 +159,8 @@ fn what_is_deleted_has_a_deletion_time() {
     judge(fs, &device);
 }
 
-/// The reasons for refusals came in another order than Linux's, append-only directories lost names,
-/// and allocating inside a file left its modification time.
+/// Refusals were checked in another order than Linux's, append-only directories lost names, and
+/// allocating inside a file did not change its modification time.
 #[test]
 fn refusals_come_in_the_order_of_linux() {
     let fs = plain();
@@ -198,7 +198,7 @@ fn space_for_the_mapping_is_promised_with_the_data() {
     for features in ["^has_journal,^extents,^64bit", "^has_journal"] {
         let (device, fs) = open(&mkfs::Options::ext4().block_size(1024).features(features), 1 << 20);
         let ctx = context();
-        // The directory keeps the blocks that it grew by.
+        // The directory does not give back the blocks by which it grew.
         let spare = || fs.statistics().blocks_free + fs.attributes(ROOT).unwrap().sectors / 2;
         let free = spare();
         let mut made = 0;
@@ -208,7 +208,7 @@ fn space_for_the_mapping_is_promised_with_the_data() {
                 made = number;
                 break;
             };
-            // Blocks below as many indirect blocks.
+            // Each block lies below an indirect block of its own.
             for block in (12..2000u64).step_by(256) {
                 if fs.write(&ctx, file, block * 1024, &[1; 1024]).is_err() {
                     made = number + 1;
@@ -239,9 +239,9 @@ fn what_a_refused_zero_range_dropped_is_given_back() {
     judge(fs, &device);
 }
 
-/// A read behind the end of a file that lies in its inode panicked instead of reading nothing. And
-/// its content was taken for the root of an extent tree when space was promised for leaving the
-/// inode.
+/// A read behind the end of a file with inline data panicked instead of reading nothing. When space
+/// was reserved for moving the data out of the inode, the data was taken for the root of an extent
+/// tree.
 #[test]
 fn content_in_the_inode_ends_and_is_no_tree() {
     if !require(&["mke2fs", "mount", "root"]) {
@@ -295,7 +295,8 @@ fn running_out_of_inodes_is_told_apart_from_running_out_of_blocks() {
     fs.close(&ctx).unwrap();
 }
 
-/// A slash behind the name of a file was ignored, and one behind a symbolic link did not follow it.
+/// A slash behind the name of a file was ignored, and a symbolic link with a slash behind it was
+/// not followed.
 #[test]
 fn a_slash_at_the_end_of_a_path_means_a_directory() {
     let (device, fs) = open(&mkfs::Options::ext4().block_size(4096), 32 << 20);

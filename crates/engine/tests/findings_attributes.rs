@@ -23,7 +23,7 @@ use trial::{FILE, debugged, ext4, formatted, fresh, full, judge, open_on};
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
-/// A list in the form of system calls. Entries are a tag, permissions and an id.
+/// An access control list as system calls take it. An entry is a tag, permissions and an id.
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut value = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
@@ -43,14 +43,15 @@ fn list_of(users: u32, [owner, group, mask, others]: [u16; 4]) -> Vec<u8> {
     list(&entries)
 }
 
-/// The device as a file.
+/// Saves the device to an image file. Returns its path.
 fn saved(device: &MemoryDevice, scratch: &Path) -> std::path::PathBuf {
     let image = scratch.join("image");
     device.save(&image).unwrap();
     image
 }
 
-/// What the names of a directory have: mode and both lists.
+/// For each name in a directory: the permissions, the access list and the default list. `None`: it
+/// has no such list.
 type Seen = Vec<(String, u16, Option<Vec<u8>>, Option<Vec<u8>>)>;
 
 fn seen(fs: &FileSystem, dir: &str) -> Seen {
@@ -82,7 +83,8 @@ const KINDS: [FileType; 7] = [
 
 const MODES: [u16; 4] = [0o666, 0o777, 0o640, 0o4755];
 
-/// One of each kind with each mode, created by us.
+/// Creates one inode of each kind with each mode through the engine, and unnamed files that get a
+/// name afterwards.
 fn make_ours(fs: &FileSystem, dir: InodeNr) {
     for (number, kind) in KINDS.into_iter().enumerate() {
         for permissions in MODES {
@@ -106,7 +108,7 @@ fn make_ours(fs: &FileSystem, dir: InodeNr) {
     }
 }
 
-/// The same, created by the kernel.
+/// Creates the same through the kernel.
 fn make_kernels(dir: &Path) {
     use rustix::fs::{AtFlags, CWD, mkdirat, mknodat};
     let mode = |permissions: u16| Mode::from_raw_mode(permissions.into());
@@ -133,8 +135,9 @@ fn make_kernels(dir: &Path) {
     }
 }
 
-/// New inodes inherited nothing from their directory's default list. Tries each kind on each size
-/// of inode, with lists of all sizes.
+/// New inodes inherited nothing from their directory's default list. Creates each kind of inode in
+/// directories with default lists of all sizes, on images with two inode sizes: modes and lists are
+/// those that the kernel gives.
 #[test]
 fn default_lists_are_inherited_as_by_linux() {
     if !require(&["root", "e2fsck"]) {
@@ -186,7 +189,7 @@ fn default_lists_are_inherited_as_by_linux() {
                 assert_eq!(ours, theirs, "{features} {size} {dir}");
             }
         }
-        // Each list goes with its inode.
+        // Deleting an inode frees its lists.
         for dir in &dirs {
             let parent = fs.lookup(ROOT, dir.as_bytes()).unwrap();
             for (name, ..) in seen(&fs, dir) {
@@ -247,11 +250,11 @@ fn values_for_lists() -> Vec<Vec<u8>> {
     values
 }
 
-/// The result of a call on an inode: its answer, the mode, both lists, and whether the change time
-/// changed.
+/// The result of a call on an inode: 0 or its errno, the permissions, both lists, and whether the
+/// change time changed.
 type Left = (i32, u16, [Option<Vec<u8>>; 2], bool);
 
-/// Sets an attribute through the kernel.
+/// Sets an attribute through the kernel; `None` removes it.
 fn set_by_kernel(path: &Path, name: &str, value: Option<&[u8]>) -> Left {
     use std::os::unix::fs::MetadataExt;
     let before = path.symlink_metadata().unwrap();
@@ -291,8 +294,8 @@ fn set_by_us(fs: &FileSystem, inode: InodeNr, name: &str, value: Option<&[u8]>) 
     (answer, now.permissions, [ACCESS, DEFAULT].map(read), now.changed != before)
 }
 
-/// Lists that say no more than the mode were stored, although Linux puts them into the mode; and so
-/// were lists that it refuses.
+/// Lists that say no more than the mode were stored, although Linux puts them into the mode. Lists
+/// that Linux refuses were stored, too.
 #[test]
 fn lists_are_set_and_refused_as_by_linux() {
     if !require(&["root", "e2fsck"]) {
@@ -316,7 +319,8 @@ fn lists_are_set_and_refused_as_by_linux() {
     for (name, inode) in names.into_iter().zip([file, dir, link]) {
         for attribute in [ACCESS, DEFAULT] {
             for value in values_for_lists() {
-                // Without a list first, then with one, then as before.
+                // The value on an inode without a list, the full list twice, the value over the
+                // full list, and two removals.
                 both(name, inode, attribute, Some(&value));
                 both(name, inode, attribute, Some(&full));
                 both(name, inode, attribute, Some(&full));
@@ -363,7 +367,7 @@ fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
     }
 }
 
-/// Modes did not change if the access list lies in an inode of its own; Linux changes both.
+/// A mode did not change if the access list lay in an inode of its own; Linux changes both.
 #[test]
 fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
     if !require(&["root", "e2fsck"]) {
@@ -395,8 +399,8 @@ fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
     }
 }
 
-/// A short link of Linux whose attribute lies in an inode of its own was taken for one whose target
-/// lies in a block.
+/// A short symbolic link that Linux made, with an attribute value in an inode of its own, was taken
+/// for a link whose target lies in a block.
 #[test]
 fn a_short_link_with_a_value_in_an_inode_is_read() {
     if !require(&["root", "mke2fs"]) {
@@ -441,7 +445,7 @@ const DAMAGES: [(&[&str], bool); 7] = [
     (&["set_inode_field <N> size 8999"], false),
     (&["set_inode_field <N> size 10000"], false),
     (&["set_inode_field <N> atime 0x12345678"], false),
-    // A value from before hashes were kept: it names its owner.
+    // A value from before hashes were kept names its owner instead.
     (
         &[
             "set_inode_field <N> atime 0x12345678",
@@ -460,8 +464,8 @@ const DAMAGES: [(&[&str], bool); 7] = [
     ),
 ];
 
-/// An attribute with a damaged entry returned the content of any file, and one with a damaged value
-/// returned that.
+/// An attribute with a damaged entry returned the content of any file, and an attribute with a
+/// damaged value returned that value.
 #[test]
 fn a_value_comes_from_an_inode_of_values_only_and_is_the_one_that_was_set() {
     if !require(&["root", "debugfs", "e2fsck"]) {
@@ -500,14 +504,15 @@ fn a_value_comes_from_an_inode_of_values_only_and_is_the_one_that_was_set() {
     }
 }
 
-/// Offset of some bytes.
+/// The offset on the device where some bytes first occur.
 fn place_of(device: &MemoryDevice, bytes: &[u8]) -> u64 {
     let mut all = vec![0; 32 << 20];
     device.read_at(0, &mut all).unwrap();
     u64::try_from(all.windows(bytes.len()).position(|found| found == bytes).unwrap()).unwrap()
 }
 
-/// Asserts that the kernel and we both return the value of `user.large`, or both refuse it.
+/// Asserts that the kernel, the reader and the engine all return the value of `user.large` if
+/// `is_given`, and that all refuse it otherwise.
 fn assert_value(device: &MemoryDevice, is_given: bool, what: &str) {
     let scratch = tempfile::tempdir().unwrap();
     let image = saved(device, scratch.path());
@@ -540,8 +545,8 @@ fn assert_value(device: &MemoryDevice, is_given: bool, what: &str) {
     }
 }
 
-/// If an attribute said that the rest of an inode's content lay in another inode, the content was
-/// shown cut off, and made longer. Linux refuses it.
+/// If an attribute said that the rest of inline data lay in another inode, the data was shown cut
+/// off, and a write could extend it. Linux refuses such an inode.
 #[test]
 fn the_rest_of_inline_content_lies_in_no_other_inode() {
     if !require(&["root", "mke2fs"]) {

@@ -20,8 +20,8 @@ use trial::{
     with_each_read_failing,
 };
 
-/// A write past the end whose last step failed left dirty blocks behind the size, which write-back
-/// mapped.
+/// A write past the end whose last step failed left dirty blocks behind the size, and write-back
+/// mapped them.
 #[test]
 fn a_write_that_fails_leaves_nothing_behind_the_size() {
     let device = Arc::new(FaultyDevice::new(formatted(&ext4(1024).journal_mib(4), 64 << 20)));
@@ -51,8 +51,8 @@ fn a_write_that_fails_leaves_nothing_behind_the_size() {
     judge_image(device.below());
 }
 
-/// A direct write into blocks allocated behind the end made them written in one transaction and
-/// raised the size in the next.
+/// A direct write into blocks allocated behind the end converted them in one transaction and raised
+/// the size in the next.
 #[test]
 fn a_direct_write_and_its_size_are_one_transaction() {
     let (device, fs) = fresh(&ext4(4096), 64 << 20);
@@ -61,7 +61,8 @@ fn a_direct_write_and_its_size_are_one_transaction() {
     fs.fallocate(&context(), inode, Fallocate::AllocateKeepSize, 0, 1 << 20).unwrap();
     fs.close(&context()).unwrap();
     let direct = |fs: &FileSystem| {
-        // Behind the end, in a hole behind that, over the end, and past the allocated blocks.
+        // Behind the end, at the new end, into the gap left before, across the last allocated
+        // block, behind a hole, and across the end.
         for (block, blocks) in [(4, 2), (6, 1), (2, 3), (255, 4), (300, 2), (298, 8)] {
             let bytes = vec![9; blocks * 4096];
             assert_eq!(fs.write_direct(&context(), inode, block * 4096, &bytes).unwrap(), bytes.len());
@@ -82,7 +83,8 @@ fn a_truncation_that_fails_is_finished_before_the_file_grows_and_at_close() {
         let (inode, model) = comb(&fs, 400, 3);
         fs.close(&context()).unwrap();
         let cut = |fs: &FileSystem| {
-            // In memory only: a truncation that fails before it begins must not drop it.
+            // This block is only in memory. A truncation that fails before it begins must not drop
+            // it.
             fs.write(&context(), inode, 700 * 1024, &[4; 1024])?;
             fs.truncate(&context(), inode, 2500)
         };
@@ -105,8 +107,8 @@ fn a_truncation_that_fails_is_finished_before_the_file_grows_and_at_close() {
     }
 }
 
-/// A truncation that failed midway left dirty bytes behind the new end in its block, and a write
-/// behind it showed them.
+/// A truncation that failed midway left dirty bytes behind the new end in the last block, and a
+/// write behind the end showed them.
 #[test]
 fn a_truncation_that_fails_cuts_the_block_that_waits() {
     let (device, fs) = fresh(&ext4(1024), 32 << 20);
@@ -124,8 +126,8 @@ fn a_truncation_that_fails_cuts_the_block_that_waits() {
     });
 }
 
-/// A deletion that failed midway left an inode without links in use if there was no journal in
-/// which to record it.
+/// Without a journal to record it, a deletion that failed midway left an inode without links in
+/// use.
 #[test]
 fn a_deletion_that_fails_is_finished_at_close() {
     for features in ["^has_journal", "has_journal"] {
@@ -138,8 +140,8 @@ fn a_deletion_that_fails_is_finished_at_close() {
 }
 
 /// A read failed while the values of an inode's attributes lost their references. Some values then
-/// had no references but were still referred to, and nothing could be done with that inode any
-/// more, not even delete it.
+/// had a reference count of 0 but were still referred to. No operation on that inode worked any
+/// more, not even deleting it.
 #[test]
 fn references_to_values_go_all_or_none() {
     type Change = fn(&FileSystem, InodeNr) -> Result<(), Error>;
@@ -153,7 +155,7 @@ fn references_to_values_go_all_or_none() {
     for number in 0..10 {
         let name = format!("user.{number}");
         fs.set_xattr(&context(), inode, name.as_bytes(), &vec![number; 5000], XattrMode::Set).unwrap();
-        // In a table block of its own.
+        // So the next value's inode lies in another block of the inode table.
         for other in 0..8 {
             file(&fs, ROOT, format!("{number}.{other}"));
         }
@@ -166,7 +168,7 @@ fn references_to_values_go_all_or_none() {
 }
 
 /// If the last block was dirty, only the dirty copy was zeroed, and the larger size was committed
-/// before it.
+/// before that copy was written.
 #[test]
 fn what_lies_behind_the_end_does_not_show_after_a_crash() {
     for data in [DataMode::Ordered, DataMode::Journal] {
@@ -212,8 +214,8 @@ fn a_tail_that_can_not_be_read_is_not_moved() {
     });
 }
 
-/// Content that had to leave its inode was only in memory while a transaction committed that the
-/// inode had lost it.
+/// Inline data on its way to a block was only in memory when a transaction committed its removal
+/// from the inode.
 #[test]
 fn content_of_an_inode_is_not_lost_on_its_way_to_a_block() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -241,7 +243,7 @@ fn content_of_an_inode_is_not_lost_on_its_way_to_a_block() {
     }
 }
 
-/// A crash during the deletion of a long symbolic link on an image without extents left one that
+/// A crash during the deletion of a long symbolic link on an image without extents left a link that
 /// looked short: the image could not be opened any more.
 #[test]
 fn a_crash_amid_the_deletion_of_a_long_link_leaves_an_image_that_opens() {
@@ -298,7 +300,7 @@ fn the_log_of_an_older_file_system_is_not_replayed() {
         }
         fs.sync(&context()).unwrap();
     };
-    // Neither is closed: a power cut.
+    // Neither instance is closed, as in a power cut.
     fill(0..50);
     mkfs::format(&*device, &ext4(1024).identity(1, 1)).unwrap();
     fill(0..1);
@@ -330,8 +332,8 @@ fn who_looks_at_an_inode_without_links_deletes_nothing() {
     judge_image(&with_links(&device, 1));
 }
 
-/// A write-back that met one read error after it had written the data forgot the end of the file
-/// when its inode left memory: the next fsync was content with the old end.
+/// After a read error late in a write-back, the file's new size was forgotten when the inode left
+/// memory. The next fsync succeeded with the old size on disk.
 #[test]
 fn the_end_of_a_file_whose_write_back_failed_is_not_forgotten() {
     let device = Arc::new(FaultyDevice::new(formatted(&ext4(1024), 64 << 20)));
@@ -342,8 +344,8 @@ fn the_end_of_a_file_whose_write_back_failed_is_not_forgotten() {
     fs.write(&context(), inode, 0, &[3; 500]).unwrap();
     fs.sync(&context()).unwrap();
     let look_at_others = || others.iter().rev().for_each(|&other| assert!(fs.attributes(other).is_ok()));
-    // It grows inside its block, so that only its end must reach the disk. Its block of the inode
-    // table is not in memory.
+    // The file grows inside its block, so write-back has only the data and the new size to write.
+    // Looking at the other inodes drives its block of the inode table out of memory.
     fs.write(&context(), inode, 500, &[3; 500]).unwrap();
     fs.commit(&context()).unwrap();
     look_at_others();
@@ -370,7 +372,7 @@ fn a_writer_under_the_limit_is_not_told_of_others() {
     let fs = open_on(&device, options);
     let [refused, writer] = [b"refused".as_slice(), b"writer"].map(|name| file(&fs, ROOT, name));
     fs.fallocate(&context(), refused, Fallocate::Allocate, 0, 900 << 10).unwrap();
-    // Its position is found by its content.
+    // The file's position on the device is found by its content.
     fs.write(&context(), refused, 0, &[0xA7; 4096]).unwrap();
     fs.sync(&context()).unwrap();
     let mut block = vec![0; 4096];
@@ -381,7 +383,8 @@ fn a_writer_under_the_limit_is_not_told_of_others() {
     let when = When::Touching(place.unwrap());
     device.add(Fault { operation: Operation::Write, when, effect: Effect::Nothing });
     fs.write(&context(), refused, 0, &vec![1; 800 << 10]).unwrap();
-    // Beside it the rest of the limit. Each time it is reached, the writer's own data makes room.
+    // The writer has the rest of the limit. Each time the limit is reached, its own data is written
+    // back to make room.
     for number in 0..100 {
         fs.write(&context(), writer, number * (100 << 10), &vec![2; 100 << 10]).unwrap();
     }
@@ -400,7 +403,7 @@ fn a_torn_superblock_is_refused_by_name() {
         let device = Arc::new(base.duplicate());
         let mut bytes = [0; 512];
         device.read_at(1024 + sector * 512, &mut bytes).unwrap();
-        // From another time: the time of the last write, or a field behind the first sector.
+        // One bit differs: in the time of the last write, or in a field of the second sector.
         let field = if sector == 0 { 0x30 } else { 0x60 };
         bytes[field] ^= 1;
         device.write_at(1024 + sector * 512, &bytes).unwrap();

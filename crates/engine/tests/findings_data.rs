@@ -1,6 +1,5 @@
 //! Bugs that adversarial testing found in files' content, each in its smallest form, with one line
 //! of story.
-//! story.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +18,7 @@ use trial::{
     open_on, part,
 };
 
-/// A range that began on a block boundary and ended inside that block was left as it was.
+/// A range that began on a block boundary and ended inside that block was not zeroed.
 #[test]
 fn a_range_inside_a_block_is_zeroed_wherever_it_begins() {
     for (what, flushed) in [Fallocate::PunchHole, Fallocate::ZeroRange]
@@ -44,7 +43,7 @@ fn a_range_inside_a_block_is_zeroed_wherever_it_begins() {
     }
 }
 
-/// With the page cache followed and blocks above 4 KiB, older dirty data was written over a direct
+/// With the page cache imitated and blocks above 4 KiB, older dirty data was written over a direct
 /// write.
 #[test]
 fn a_direct_write_comes_after_the_data_that_waited() {
@@ -68,8 +67,8 @@ fn a_direct_write_comes_after_the_data_that_waited() {
     }
 }
 
-/// When space was short and the page cache was followed, the rest of a block of a block map showed
-/// old content of the device.
+/// When space was short and the page cache was imitated, the rest of a partly written block showed
+/// old content of the device, in a file with a block map.
 #[test]
 fn a_block_that_is_placed_at_once_is_zeroes_but_for_what_was_written() {
     let device = Arc::new(formatted(&mkfs::Options::ext3().block_size(4096), 64 << 20));
@@ -84,7 +83,7 @@ fn a_block_that_is_placed_at_once_is_zeroes_but_for_what_was_written() {
     fs.sync(&context()).unwrap();
     fs.unlink(&context(), ROOT, b"old").unwrap();
     fs.sync(&context()).unwrap();
-    // All but about 32 blocks.
+    // All but a little more than 192 KiB.
     for at in (0..at - (192 << 10)).step_by(64 << 10) {
         fs.write(&context(), filler, at, &[1; 64 << 10]).unwrap();
     }
@@ -98,8 +97,8 @@ fn a_block_that_is_placed_at_once_is_zeroes_but_for_what_was_written() {
     judge(fs, &device);
 }
 
-/// What another system, or a crash, had left in the last block behind the end showed when the file
-/// grew.
+/// Bytes that another system or a crash had left behind the end, in the last block, showed when the
+/// file grew.
 #[test]
 fn what_lies_behind_the_end_never_shows() {
     for data in [DataMode::Ordered, DataMode::Journal] {
@@ -113,8 +112,8 @@ fn what_lies_behind_the_end_never_shows() {
     }
 }
 
-/// Each freed block of logged data takes a revoke record: those of a large file exceeded the log. A
-/// part may end inside a cluster.
+/// Each freed block of journaled data takes a revoke record, and those of a large file exceeded the
+/// log. So the file is freed in parts, which may end inside a cluster.
 #[test]
 fn a_large_file_of_logged_data_is_deleted_in_parts() {
     let image = ext4(1024).journal_mib(1);
@@ -150,7 +149,7 @@ fn a_refused_insertion_keeps_the_size() {
     fs.truncate(&context(), inode, 10_000).unwrap();
     let refused = fs.fallocate(&context(), inode, Fallocate::InsertRange, 0, 8192);
     assert!(matches!(refused, Err(Error::FileTooLarge)), "{refused:?}");
-    // The file leaves memory.
+    // These files drive the inode of the first one out of memory.
     for n in 0..2000 {
         file(&fs, ROOT, format!("{n}"));
     }
@@ -160,8 +159,8 @@ fn a_refused_insertion_keeps_the_size() {
     judge(fs, &device);
 }
 
-/// Transactions of the smallest size have no room for the frees of a collapse beside its move. They
-/// do not need any.
+/// A collapse asked for room for its frees beside its move, which the smallest transactions do not
+/// have. There the frees take handles of their own.
 #[test]
 fn a_tail_is_moved_in_the_smallest_transactions() {
     let device = Arc::new(formatted(&ext4(1024), 64 << 20));
@@ -179,7 +178,8 @@ fn a_tail_is_moved_in_the_smallest_transactions() {
     judge(fs, &device);
 }
 
-/// On a full image a write to a file in its inode returned "no space", and the content was gone.
+/// On a full image a write to a file with inline data returned "no space", and the content was
+/// gone.
 #[test]
 fn a_write_that_finds_no_room_leaves_the_content_of_an_inode() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -215,9 +215,9 @@ fn a_write_that_finds_no_room_leaves_the_content_of_an_inode() {
     judge(fs, &device);
 }
 
-/// Direct writes put entries between dirty ones, which had been promised room behind all others.
-/// With the remaining space filled, data that `write` had accepted could not be written back, and
-/// was lost at close.
+/// Direct writes put extents between dirty blocks, whose extents had been reserved room behind all
+/// others. When the remaining space was filled, data that `write` had accepted could not be written
+/// back, and was lost at close.
 #[test]
 fn direct_writes_leave_room_for_what_waits_beside_them() {
     let (block, cluster) = (1024_u64, 16_u64 << 10);
@@ -246,8 +246,8 @@ fn direct_writes_leave_room_for_what_waits_beside_them() {
     judge(fs, &device);
 }
 
-/// Linux puts equal values of one file into one inode: when one of two attributes was removed, both
-/// references stayed.
+/// Linux puts equal values of one file into one inode. When one of two such attributes was removed,
+/// the inode still counted both references.
 #[test]
 fn a_value_that_two_attributes_share_loses_one_reference() {
     if !blockyard_testkit::require(&["e2fsck", "mke2fs", "root"]) {

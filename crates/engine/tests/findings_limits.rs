@@ -23,7 +23,8 @@ use trial::{
     part,
 };
 
-/// At the end of the largest files sums exceeded 32 and 64 bits: a punch that reached it panicked.
+/// At the end of the largest files sums exceeded 32 and 64 bits: a punch that reached that end
+/// panicked.
 #[test]
 fn everything_works_at_the_end_of_the_largest_files() {
     for bits in [10, 11, 12, 16] {
@@ -81,7 +82,8 @@ fn an_insertion_that_is_too_large_changes_the_times() {
     assert_eq!(times(), [true; 2]);
 }
 
-/// The last cluster of the largest file ends behind the last block: a sum exceeded 32 bits.
+/// The last cluster of the largest file ends behind the file's last possible block: a sum exceeded
+/// 32 bits.
 #[test]
 fn the_last_cluster_of_the_largest_file_is_shared() {
     let (device, fs) = fresh(&ext4(2048).features("bigalloc").cluster_size(32 << 10), 256 << 20);
@@ -94,7 +96,7 @@ fn the_last_cluster_of_the_largest_file_is_shared() {
     judge(fs, &device);
 }
 
-/// Without huge_file the sectors of a file have 32 bits: larger sizes were accepted.
+/// Without huge_file the sector count of a file has 32 bits, but larger files were accepted.
 #[test]
 fn without_huge_file_files_end_where_their_sectors_can_be_counted() {
     for (features, least, most) in
@@ -114,7 +116,8 @@ fn without_huge_file_files_end_where_their_sectors_can_be_counted() {
     }
 }
 
-/// A file in its inode accepted sizes that its later block map could not hold: its data was lost.
+/// A file with inline data accepted sizes that its later block map could not hold: its data was
+/// lost.
 #[test]
 fn a_file_in_its_inode_ends_where_its_block_map_will() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -132,7 +135,8 @@ fn a_file_in_its_inode_ends_where_its_block_map_will() {
     judge(fs, &device);
 }
 
-/// Names beyond what the kernel's calls accept were stored, and nobody could list or remove them.
+/// Attribute names longer than the kernel's calls accept were stored, and nobody could list or
+/// remove them.
 #[test]
 fn names_of_attributes_end_where_the_kernels_do() {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
@@ -146,7 +150,7 @@ fn names_of_attributes_end_where_the_kernels_do() {
     judge(fs, &device);
 }
 
-/// Nanoseconds of a second or more became other seconds.
+/// A nanosecond field of a second or more changed the seconds.
 #[test]
 fn nanoseconds_of_a_second_are_refused() {
     let (_, fs) = fresh(&ext4(4096), 32 << 20);
@@ -192,7 +196,7 @@ fn encrypted_directories_take_no_names() {
     assert!(matches!(fs.create(&context(), dir, b"x", &support::regular()), Err(Error::NotPermitted)));
     assert!(matches!(fs.link(&context(), inode, dir, b"x"), Err(Error::NotPermitted)));
     assert!(matches!(fs.symlink(&context(), dir, b"x", b"y"), Err(Error::NotPermitted)));
-    // An existing name accepted a plain file.
+    // Renaming to or exchanging with an existing name was allowed.
     let (plain, secret) = ((ROOT, FILE), (dir, &b"secret"[..]));
     for (from, to, mode) in [
         (plain, secret, RenameMode::Replace),
@@ -203,8 +207,8 @@ fn encrypted_directories_take_no_names() {
     }
 }
 
-/// A directory kept its INDEX flag when it changed without `dir_index`, and a name lay where its
-/// index was.
+/// A directory that changed without `dir_index` kept its INDEX flag, although a name lay where its
+/// index had been.
 #[test]
 fn a_directory_that_changes_without_dir_index_has_no_index() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -236,7 +240,7 @@ fn a_directory_that_changes_without_dir_index_has_no_index() {
     judge(fs, &device);
 }
 
-/// A device number with too many bits was a different one after the image was opened again.
+/// A device number with too many bits was another number after the image was opened again.
 #[test]
 fn device_numbers_end_where_the_format_does() {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
@@ -252,8 +256,8 @@ fn device_numbers_end_where_the_format_does() {
     judge(fs, &device);
 }
 
-/// The walk to the root followed a loop of `..` as often as there are inodes: minutes on a large
-/// image.
+/// In a loop of `..` the walk to the root took as many steps as there are inodes: minutes on a
+/// large image.
 #[test]
 fn a_loop_of_directories_ends_the_walk_to_the_root_at_once() {
     const DEEP: usize = 300;
@@ -283,7 +287,8 @@ fn a_loop_of_directories_ends_the_walk_to_the_root_at_once() {
     assert_eq!(fs.lookup(ROOT, b"moved").unwrap(), moved);
 }
 
-/// An empty direct write panicked, and one to an append-only file went to the given offset.
+/// An empty direct write panicked, and a direct write to an append-only file was allowed at any
+/// offset.
 #[test]
 fn direct_writes_respect_append_only_files_and_may_be_empty() {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
@@ -355,7 +360,7 @@ fn garbage_under_mkfs_does_no_harm() {
     }
 }
 
-/// The earliest time there is made the timer's subtraction overflow.
+/// The earliest possible time made the timer's subtraction overflow.
 #[test]
 fn the_timer_takes_any_time() {
     let (_, fs) = fresh(&ext4(4096), 32 << 20);
@@ -366,8 +371,8 @@ fn the_timer_takes_any_time() {
     }
 }
 
-/// Half of all values in inodes had a hash that was cut at 0x7fffffff: Linux and e2fsck took them
-/// for damaged.
+/// Half of all values in inodes of their own had a hash that was clamped to 0x7fffffff: Linux and
+/// e2fsck took them for damaged.
 #[test]
 fn hashes_of_values_have_all_their_bits() {
     for inode_size in [128, 256] {
@@ -382,8 +387,8 @@ fn hashes_of_values_have_all_their_bits() {
     }
 }
 
-/// The first attribute block on an image without ext_attr left the feature off: e2fsck removed the
-/// attribute.
+/// The first attribute block on an image without ext_attr did not set that feature: e2fsck removed
+/// the attribute.
 #[test]
 fn the_first_attribute_block_brings_its_feature() {
     for features in ["", "^has_journal"] {
@@ -406,7 +411,7 @@ fn the_first_attribute_block_brings_its_feature() {
     }
 }
 
-/// The first file of 2 GiB on an image without large_file left the feature off, which e2fsck
+/// The first file of 2 GiB on an image without large_file did not set that feature, which e2fsck
 /// reports as an error.
 #[test]
 fn the_first_large_file_brings_its_feature() {
@@ -437,8 +442,8 @@ fn the_first_large_file_brings_its_feature() {
     }
 }
 
-/// A disabled index was overwritten by the first name, and the directory still said that it had
-/// one.
+/// After dir_index was switched off, the first new name overwrote a directory's index, and the
+/// directory was still marked as indexed.
 #[test]
 fn a_change_takes_the_mark_of_an_index_that_is_switched_off() {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -479,7 +484,8 @@ fn a_change_takes_the_mark_of_an_index_that_is_switched_off() {
     }
 }
 
-/// New files and directories had no project, and names crossed project borders.
+/// New files and directories did not inherit a project, and links and renames crossed project
+/// borders.
 #[test]
 fn projects_are_inherited_and_keep_their_names() {
     let Some(base) = changed(
@@ -513,7 +519,7 @@ fn projects_are_inherited_and_keep_their_names() {
     crossing((dir, b"ours"), (ROOT, FILE), RenameMode::Exchange);
     fs.link(&context(), ours, sub, b"l").unwrap();
     fs.rename(&context(), (dir, b"ours"), (sub, b"m"), RenameMode::Replace).unwrap();
-    // A name may leave a project if nothing is inherited where it goes.
+    // A name may leave its project for a directory that passes no project on.
     fs.rename(&context(), (sub, b"m"), (plain_dir, b"m"), RenameMode::Replace).unwrap();
     judge(fs, &device);
     let reader = blockyard_inspect::reader::Reader::open(device).unwrap();
@@ -522,7 +528,7 @@ fn projects_are_inherited_and_keep_their_names() {
     }
 }
 
-/// A mode and the access control list disagreed: a change of one left the other as it was.
+/// A mode and the access control list disagreed: a change of one did not change the other.
 #[test]
 fn a_mode_and_its_access_control_list_agree() {
     const NAME: &[u8] = b"system.posix_acl_access";
@@ -556,7 +562,7 @@ fn a_mode_and_its_access_control_list_agree() {
     }
 }
 
-/// A write that may be short was refused if it crossed the largest size; Linux writes what fits.
+/// A write that may be short was refused if it crossed the largest size. Linux writes what fits.
 #[test]
 fn a_write_that_crosses_the_largest_size_is_short() {
     for bits in [10, 12] {
@@ -576,8 +582,8 @@ fn a_write_that_crosses_the_largest_size_is_short() {
     }
 }
 
-/// On an instance opened read-only, fsync failed because it may not write; on Linux there is
-/// nothing to do.
+/// On an instance opened read-only, fsync failed because it may not write. On Linux it has nothing
+/// to do and succeeds.
 #[test]
 fn an_instance_that_is_only_read_is_always_durable() {
     let (device, fs) = fresh(&ext4(1024), 32 << 20);

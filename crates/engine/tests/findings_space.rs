@@ -1,5 +1,5 @@
-//! Bugs that adversarial testing found on full images and in directories that lie in their inodes,
-//! each in its smallest form, with one line of story.
+//! Bugs that adversarial testing found on full images and in inline directories, which lie in their
+//! inodes. Each is in its smallest form, with one line of story.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use support::{ROOT, context, directory, file};
 use trial::{FILE, changed, content, ext4, fill, formatted, fresh, full, judge, open_on, part};
 
-/// On a full image writes into preallocated space found no space: their reservation had to come
-/// from the ordinary pool.
+/// On a full image, writes into blocks that fallocate had allocated found no space: their
+/// reservation had to come from the ordinary pool.
 #[test]
 fn space_allocated_ahead_takes_writes_on_a_full_image() {
     let (device, fs) = fresh(&full(), 8 << 20);
@@ -33,8 +33,8 @@ fn space_allocated_ahead_takes_writes_on_a_full_image() {
     judge(fs, &device);
 }
 
-/// On a full image an insertion and a zeroed range found no node for the split, although the file
-/// system's own reserve is for that.
+/// On a full image, an insertion and a zeroed range found no block for the tree node of a split,
+/// although the file system's own reserve is for that.
 #[test]
 fn ranges_of_a_full_image_find_a_node() {
     for what in [Fallocate::InsertRange, Fallocate::ZeroRange, Fallocate::CollapseRange, Fallocate::PunchHole]
@@ -73,8 +73,8 @@ fn a_write_that_does_not_fit_leaves_the_file_as_it_was() {
     judge(fs, &device);
 }
 
-/// On a full image no name could be removed from a directory in its inode, and a move that did not
-/// find the block for that ended the instance.
+/// Every change moved an inline directory into a block first. On a full image no name of such a
+/// directory could be removed, and a rename that found no block ended the instance.
 #[test]
 fn directories_in_inodes_change_without_a_block() {
     for features in ["inline_data", "inline_data,^has_journal"] {
@@ -110,8 +110,8 @@ fn directories_in_inodes_change_without_a_block() {
     }
 }
 
-/// Names for which a directory in its inode has no room take a block; others take none. All stay
-/// through both.
+/// The first three names in an inline directory take no block, and twelve names take one or more.
+/// All names remain.
 #[test]
 fn a_directory_leaves_its_inode_when_it_is_full() {
     let Some(base) = changed(&ext4(1024).inode_size(256).features("inline_data"), &["mkdir d"]) else {
@@ -134,8 +134,8 @@ fn a_directory_leaves_its_inode_when_it_is_full() {
     judge(fs, &device);
 }
 
-/// On a full image a punched block could not be written again: its node had to come from the
-/// ordinary pool.
+/// On a full image a punched block could not be written again: the block for its tree node had to
+/// come from the ordinary pool.
 #[test]
 fn a_punched_block_of_a_full_image_is_written_again() {
     let (base, fs) = fresh(&full(), 8 << 20);
@@ -146,7 +146,7 @@ fn a_punched_block_of_a_full_image_is_written_again() {
     fs.close(&context()).unwrap();
     let free =
         open_on(&base, OpenOptions { read_only: true, ..OpenOptions::default() }).statistics().blocks_free;
-    // Each by itself, then all at once.
+    // Each block is punched and written again by itself, then all are punched at once.
     let device = Arc::new(base.duplicate());
     let fs = open_on(&device, OpenOptions::default());
     for number in 0..300 {
@@ -168,7 +168,7 @@ fn a_punched_block_of_a_full_image_is_written_again() {
             Err(error) => panic!("{error}"),
         })
         .count();
-    // All except the file system's own reserve.
+    // All but the file system's own reserve is used.
     assert_eq!(fs.statistics().blocks_free, free);
     judge(fs, &device);
     if !blockyard_testkit::require(&["root"]) {
@@ -179,11 +179,12 @@ fn a_punched_block_of_a_full_image_is_written_again() {
     base.save(&image).unwrap();
     let mount = blockyard_testkit::LoopMount::new(&image, "").unwrap();
     let kernels = punch_and_write(&mount.path().join("file"));
-    // The rest are nodes; the two trees may differ by a few.
+    // The other blocks became tree nodes. The two trees may differ by a few of them.
     assert!(written + 8 >= kernels, "{written} of 300, by Linux {kernels}");
 }
 
 /// How many of 300 punched blocks of a full image Linux writes again, if all were punched first.
+/// Before that it punches and writes each by itself.
 fn punch_and_write(path: &std::path::Path) -> usize {
     use rustix::fs::{FallocateFlags, fallocate, fsync};
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -203,8 +204,8 @@ fn punch_and_write(path: &std::path::Path) -> usize {
     (0..300).take_while(|&number| write(number).is_ok()).count()
 }
 
-/// A directory in its inode that was about as large as a block left it on any change; Linux keeps
-/// it.
+/// An inline directory about as large as a block left its inode on any change. Linux keeps it
+/// there.
 #[test]
 fn a_directory_in_a_large_inode_changes_there() {
     if !blockyard_testkit::require(&["root", "mke2fs", "e2fsck"]) {

@@ -1,8 +1,8 @@
 //! One file under random operations against plain bytes, in the manner of fsx: reads return what
 //! was written, through write-back, commits and reopening. At the end e2fsck finds nothing.
 //!
-//! Every operation takes its range from `blockyard_ranges`, because random offsets never met the
-//! edges of blocks, clusters, folios and maps.
+//! Every operation takes its range from `blockyard_ranges`, because evenly drawn offsets never met
+//! the edges of blocks, clusters, folios and maps.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -30,10 +30,11 @@ const EINVAL: i32 = 22;
 const EFBIG: i32 = 27;
 const EOPNOTSUPP: i32 = 95;
 
-/// Bytes from the start of a device that are poison: unwritten bytes must not be read.
+/// Bytes at the start of the device that are filled with 0xEE before mkfs. A read that shows what
+/// the device held there is wrong.
 const POISON: u64 = 32 << 20;
 
-/// Operations that a failure prints.
+/// How many of the last operations a failure prints.
 const SHOWN: usize = 12;
 
 const MODES: [Fallocate; 9] = [
@@ -56,11 +57,11 @@ struct World {
     kind: Kind,
     device: Arc<MemoryDevice>,
     fs: Option<Watched>,
-    /// What worked before the image was opened again.
+    /// What worked on the instances closed so far, by the names of docs/testing.md.
     worked: BTreeSet<&'static str>,
     inode: InodeNr,
     bytes: SparseBytes,
-    /// No block is mapped at or behind this byte.
+    /// No block is mapped behind this byte, rounded up to a cluster.
     mapped_end: u64,
     rng: ChaCha8Rng,
     ranges: Ranges,
@@ -105,7 +106,8 @@ impl World {
         self.done.drain(..old);
     }
 
-    /// Checks the answer: an errno if it must be refused.
+    /// Asserts that an operation was refused with the errno `refused`, or succeeded if that is
+    /// `None`. Returns the value of a success.
     fn answers<T>(&self, got: Result<T, Error>, refused: Option<i32>) -> Option<T> {
         let errno = got.as_ref().err().map(Error::errno);
         let text = got.as_ref().err().map_or_else(|| "Ok".to_owned(), ToString::to_string);
@@ -117,7 +119,8 @@ impl World {
         (end > self.kind.edges.largest()).then_some(EFBIG)
     }
 
-    /// Starts over when space gets short, so that no operation runs out of it.
+    /// Empties the file when less than half of the space is left, so that no operation runs out of
+    /// it.
     fn make_room(&mut self) {
         let seen = self.fs().statistics();
         if seen.blocks_available < seen.blocks / 2 {
@@ -160,7 +163,7 @@ impl World {
         let _ = self.answers(odd, Some(EINVAL));
     }
 
-    /// Bytes of a write: only a few are as large as the largest folio.
+    /// The most bytes of a write. Only one write in 24 may be longer than the largest folio.
     fn longest(&mut self) -> u64 {
         let block = self.kind.edges.block();
         if self.rng.random_range(0..24) == 0 { (2 << 20) + 2 * block } else { (8 * block).max(32 << 10) }
@@ -250,7 +253,8 @@ impl World {
         } else {
             self.ranges.range(&mut self.rng, size, longest)
         };
-        // Beyond the usual range only as far as the largest file.
+        // An insertion that grows the file beyond the usual range is tried only if the file gets
+        // too large, so that it must be refused.
         let len = range.end - range.start;
         if what == Fallocate::InsertRange
             && size + len > self.kind.edges.reach()
@@ -271,7 +275,8 @@ impl World {
         }
     }
 
-    /// The reason to refuse a range, in Linux's order of checks.
+    /// The errno with which a range must be refused, in Linux's order of checks. `None`: it is
+    /// allowed.
     fn refused(&self, what: Fallocate, range: &Range<u64>) -> Option<i32> {
         let (size, unit) = (self.bytes.len(), self.kind.edges.cluster());
         let whole = range.start.is_multiple_of(unit) && range.end.is_multiple_of(unit);
@@ -313,7 +318,7 @@ impl World {
         self.compare_around(range);
     }
 
-    /// Writes data out, in one of the possible ways.
+    /// Writes data out in one of several ways, or drops what is remembered of clean data.
     fn settle(&mut self) {
         let ctx = context();
         let (fs, inode) = (self.fs(), self.inode);
@@ -328,7 +333,8 @@ impl World {
                 ("drop_caches", Ok(()))
             }
         };
-        // Drawn from a copy, so that the engine could be borrowed.
+        // The draw above was from a copy, because the engine is borrowed from `self`. This one
+        // moves the generator on.
         let _: u32 = self.rng.random();
         self.note(&what, &(0..0));
         let _ = self.answers(got, None);
@@ -341,7 +347,7 @@ impl World {
         self.compare_all();
     }
 
-    /// Compares both ends of a range, and its content if that is small.
+    /// Compares a range and the bytes beside it. Of a large range only both ends are compared.
     fn compare_around(&self, range: Range<u64>) {
         let beside = 2 * self.kind.edges.block().max(4096);
         let (first, last) = (range.start.saturating_sub(beside), range.end + beside);
@@ -352,7 +358,8 @@ impl World {
         self.compare(range.end.saturating_sub(beside)..last);
     }
 
-    /// Compares everything that was written, and a little beside it; all of a small file.
+    /// Compares the whole of a small file; of a large one everything that was written, a block
+    /// beside it, and the end.
     fn compare_all(&self) {
         let (size, block) = (self.bytes.len(), self.kind.edges.block());
         if size <= 8 << 20 {
@@ -399,7 +406,7 @@ fn open(kind: &Kind, device: &Arc<MemoryDevice>) -> Watched {
     Watched::new(FileSystem::open(shared, options, &context()).unwrap())
 }
 
-/// Returns what worked.
+/// Runs random operations on one image. Returns the names of those that worked.
 fn run(kind: &Kind, steps: u32) -> BTreeSet<&'static str> {
     let first = seed(20_261_121);
     let rng = ChaCha8Rng::seed_from_u64(first ^ kind.edges.block());
@@ -432,7 +439,7 @@ fn run_all(kind: fn(u64) -> Kind, sample: u32) {
         coverage::assert_done_within("fsx", &[kind.label()], here.iter().copied());
         worked.extend(here);
     }
-    // A short run covers only some of it.
+    // A shorter run covers only some of the operations.
     if steps >= sample {
         coverage::assert_done("fsx", &[kind(kinds::BLOCKS[0]).label()], worked);
     }
@@ -450,8 +457,8 @@ fn the_page_cache_followed() {
     run_all(kinds::page_cache, 1_000);
 }
 
-/// A cache of clean data between the file and the device, both so small that dirty and kept data
-/// come and go.
+/// With a cache of clean data between the file and the device. The limits are so small that dirty
+/// and clean data come and go.
 #[test]
 fn clean_data_is_kept() {
     run_all(kinds::clean_data, 1_000);
@@ -477,7 +484,7 @@ fn indirect_blocks() {
     run_all(kinds::indirect, 800);
 }
 
-/// Sparse files up to the largest that the map allows: a punch that reached the end of one
+/// Sparse files up to the largest that the map allows: a punch that reached the end of such a file
 /// panicked.
 #[test]
 fn largest_files() {

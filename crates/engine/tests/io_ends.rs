@@ -1,5 +1,5 @@
-//! Conversions that wait for the reported end of their I/O: the effect on the tree, and that no
-//! content is lost or hidden meanwhile.
+//! Conversions of unwritten extents that wait for the reported end of their I/O: their effect on
+//! the tree, and that no content is lost or hidden meanwhile.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use support::{ROOT, context, file, open_with};
 
-/// Blocks of the longest request: a file of n such pieces takes n requests and, in the end, one
+/// Blocks of the longest request. A file of n such pieces takes n requests and ends with one
 /// extent.
 const PIECE: u32 = 2048;
 const BLOCK: u64 = 4096;
@@ -33,9 +33,10 @@ struct Watched {
     /// Of each request: whether it is for data, was reserved, and may use the file system's own
     /// reserve.
     asked: Vec<(bool, bool, bool)>,
-    /// Clusters of preallocations that had been given back after each piece that write-back mapped.
+    /// For each piece that write-back mapped: how many clusters of preallocations had been given
+    /// back by then.
     given_back: Vec<u64>,
-    /// After this many requests for data: inode and blocks.
+    /// I/O to end: after how many requests for data, its inode, and its logical blocks.
     ends: Vec<(usize, InodeNr, Range<u32>)>,
 }
 
@@ -112,8 +113,8 @@ fn a_tree_grows_or_not_with_the_time_at_which_io_ends() {
     }
 }
 
-/// Without an observer, the device has the data when a write returns: all pieces are converted when
-/// the last is mapped.
+/// Without an observer, the device has the data when a write returns. All pieces are converted when
+/// the last one is mapped, so the tree grows for five of them.
 #[test]
 fn without_being_told_the_pieces_are_converted_together() {
     let (_, fs, watch) = world(false);
@@ -125,8 +126,8 @@ fn without_being_told_the_pieces_are_converted_together() {
     assert_eq!((watched.data, watched.mapping), (5, 1));
 }
 
-/// A write-back whose I/O has not ended: its data is read, changed in part, zeroed, cut off and
-/// moved like any other, and is there after fsync and closing.
+/// Data whose I/O has not ended can be read, changed in part, punched, zeroed, cut off and moved
+/// like any other data. It is there after fsync and closing.
 #[test]
 fn what_waits_for_the_end_of_its_io_is_content_all_the_same() {
     let (device, fs, _watch) = world(true);
@@ -166,8 +167,8 @@ fn what_waits_for_the_end_of_its_io_is_content_all_the_same() {
     }
 }
 
-/// Nobody may write the file any more, and its last reserved cluster is allocated. The remaining
-/// preallocation is given back at once, so that the tree block for a later piece may use it.
+/// If nobody has the file open for writing and its last reserved cluster is allocated, the
+/// remaining preallocation is given back at once. The tree block for a later piece may use it.
 #[test]
 fn preallocations_go_back_in_the_middle_of_a_write_back() {
     let (_, fs, watch) = world(true);
@@ -189,8 +190,9 @@ fn preallocations_go_back_in_the_middle_of_a_write_back() {
     assert!(before < after[0] && after[0] == after[1], "{before} {after:?}");
 }
 
-/// As in Linux: preallocating where data is delayed takes its reservation and nothing else. A split
-/// by a conversion takes from the file system's own reserve, and was reserved by nobody.
+/// As in Linux, fallocate over delayed blocks asks for reserved clusters only for these blocks. The
+/// tree block for a split at conversion was reserved by nobody, and may come from the file system's
+/// own reserve.
 #[test]
 fn whose_clusters_are_asked_for_follows_from_what_waits() {
     let (_, fs, watch) = world(true);
@@ -199,7 +201,7 @@ fn whose_clusters_are_asked_for_follows_from_what_waits() {
     fs.fallocate(&context(), inode, Fallocate::Allocate, 0, 40 * BLOCK).unwrap();
     let data = |is_reserved| (true, is_reserved, false);
     assert_eq!(std::mem::take(&mut watch.0.lock().unwrap().asked), [false, true, false].map(data));
-    // Each of them splits off two more extents: the root is full at the second.
+    // The conversion of each splits off two more extents. Those of the second do not fit the root.
     for block in [20, 30] {
         fs.write(&context(), inode, block * BLOCK, &[7; 4096]).unwrap();
     }

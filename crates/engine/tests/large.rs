@@ -1,5 +1,5 @@
-//! A file system of 16 TiB. Opening it takes little time and memory, and writing in every group
-//! takes little memory.
+//! A file system of 16 TiB. Opening it takes little time and memory, and writing all over it takes
+//! little memory.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -48,7 +48,8 @@ fn opening_sixteen_tebibytes_is_cheap() {
 }
 
 /// Writes blocks that are a group apart in their file: 131,071 in full, otherwise every 64th of
-/// them. In full they must lie in more than 65,000 groups.
+/// them. In full they must lie in more than 65,000 groups, otherwise in a 64th as many. Memory
+/// beside what the image holds must stay below 300 MiB.
 #[test]
 fn writing_in_every_group_takes_little_memory() {
     let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,8 +65,8 @@ fn writing_in_every_group_takes_little_memory() {
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
     let inode = fs.create(&ctx, InodeNr::ROOT, b"file", &new).unwrap();
     let mut peak = 0;
-    // A block's goal is as far behind the nearest extent before it on the device as in the file. So
-    // each goal lies in another group.
+    // A block's goal lies as far behind the nearest extent before it on the device as the block
+    // does in the file. So each goal lies in another group.
     for number in (0..131_071u32).step_by(step as usize) {
         fs.write(&ctx, inode, u64::from(number) << 27, b"here").unwrap();
         fs.write_back_file(&ctx, inode).unwrap();

@@ -1,5 +1,5 @@
-//! Directories of hundreds of blocks with caches that hold only a few: names, listings, the
-//! resulting image, and that mere reading changes no decision.
+//! Directories of hundreds of blocks, with caches that hold only a few of them. Names, listings and
+//! the resulting image must be right, and mere reading must change no decision.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -18,16 +18,16 @@ use std::sync::Arc;
 const FIFO: NewInode = NewInode { kind: FileType::Fifo, permissions: 0o644, device: None };
 const DIRECTORY: NewInode = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
 const THREADS: u32 = 4;
-/// Directories used by all threads. Each thread also has its own.
+/// Number of directories that all threads use. Each thread also has one of its own.
 const SHARED: usize = 3;
-/// Names that a thread may have in one directory.
+/// How many names a thread may have in one directory.
 const NAMES: u32 = 1700;
 
 fn context(slot: u32) -> OpContext {
     OpContext::root_at(Timestamp::from_seconds(1_700_000_000)).on(CpuSlot::new(slot))
 }
 
-/// Fifteen of them fill a block of 1 KiB.
+/// A name of 59 bytes. Fourteen of them fill a block of 1 KiB.
 fn name(thread: u32, number: u32) -> Vec<u8> {
     format!("{thread}-{number:0>57}").into_bytes()
 }
@@ -59,8 +59,8 @@ impl Made {
     }
 }
 
-/// Creates, removes, looks up and lists names. The thread's own directory is removed now and then,
-/// and created again under the same name.
+/// Creates, removes, looks up and lists names. Every other thread removes its own directory now and
+/// then, and creates it again under the same name.
 fn work(fs: &FileSystem, shared: &[InodeNr], thread: u32, steps: u32, seed: u64) -> Made {
     let ctx = context(thread);
     let mut rng = ChaCha8Rng::seed_from_u64(seed * 100 + u64::from(thread));
@@ -177,7 +177,8 @@ fn threads_agree_without_a_journal() {
     stress(OpenOptions { cache_bytes: 300_000, journal, ..OpenOptions::default() }, seed(4));
 }
 
-/// The number of commits, and the image, after the same changes in small directories.
+/// The number of commits, and the image, after the same changes in small directories. With `look`,
+/// a large directory is listed before them and searched between them.
 fn changes_beside(look: bool, name_cache_bytes: usize) -> (u64, Vec<u8>) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let format = mkfs::Options::ext4().block_size(1024).journal_mib(8).identity(7, 1_700_000_000);
@@ -228,8 +229,8 @@ fn changes_beside(look: bool, name_cache_bytes: usize) -> (u64, Vec<u8>) {
     (commits, image)
 }
 
-/// The number of commits, and the image, after changes in a large directory and a small one,
-/// between which `reads` push inodes out of memory.
+/// The number of commits, and the image, after changes in a large directory and a small one. With
+/// `reads`, reads between the changes push inodes out of memory.
 fn changes_between(reads: bool, journal_mib: u32) -> (u64, Vec<u8>) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let format = mkfs::Options::ext4().block_size(1024).journal_mib(journal_mib).identity(7, 1_700_000_000);
@@ -275,8 +276,8 @@ fn reads_that_push_a_large_directory_out_of_memory_decide_nothing() {
     }
 }
 
-/// Reads leave things in memory. The ends of transactions, and so the disk content, do not depend
-/// on them.
+/// Reads leave blocks and names in memory. The ends of transactions, and so the content of the
+/// disk, do not depend on what is there.
 #[test]
 fn who_looks_into_a_large_directory_decides_nothing() {
     let (commits, image) = changes_beside(false, 64 << 20);

@@ -1,6 +1,6 @@
-//! What decides which blocks are requested, when, and in which pieces. Each mechanism that was
-//! found by comparing operations with Linux 6.18 (docs/behaviour/page-cache.md), separately and
-//! without a kernel.
+//! What decides which blocks are requested, when, and in which pieces. Each test shows one
+//! mechanism that was found by comparing operations with Linux 6.18 (docs/behaviour/page-cache.md),
+//! and needs no kernel.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,8 @@ use support::{ROOT, context, file, open_with};
 
 const BLOCK: u64 = 4096;
 
-/// A request for data: inode, first logical block, blocks. Requests for the mapping have no blocks.
+/// A request: inode, first logical block, number of blocks. Both numbers are 0 in requests for the
+/// mapping.
 type Request = (u32, u32, u32);
 
 #[derive(Default)]
@@ -54,7 +55,7 @@ impl World {
         Self { fs: open_with(&device, options), requests }
     }
 
-    /// A file that a user has open for writing.
+    /// Creates a file and opens it for writing. Requests made so far are forgotten.
     fn open(&self, name: &str) -> InodeNr {
         let inode = file(&self.fs, ROOT, name);
         self.fs.open_inode(inode, true).unwrap();
@@ -76,7 +77,8 @@ impl World {
         std::mem::take(&mut self.requests.0.lock().unwrap())
     }
 
-    /// The inodes for which a sync requested data, each once, in order.
+    /// Syncs. Returns the inodes for which the sync made requests, in order. Several requests in a
+    /// row for one inode count once.
     fn synced(&self) -> Vec<u32> {
         self.taken();
         self.fs.sync(&context()).unwrap();
@@ -106,7 +108,7 @@ fn fsync_leaves_a_file_its_place_in_the_order() {
     world.fs.fsync(&context(), b).unwrap();
     world.write(b, 4, 1);
     assert_eq!(world.synced(), [b, a].map(InodeNr::raw));
-    // Writing back everything removes it.
+    // The sync, unlike fsync, has taken both files off the list.
     world.write(a, 8, 1);
     world.write(b, 8, 1);
     assert_eq!(world.synced(), [a, b].map(InodeNr::raw));
@@ -168,7 +170,8 @@ fn a_file_that_was_cut_to_nothing_is_written_back_when_it_is_closed() {
     assert_eq!(close(), 0, "it was not cut to nothing");
 }
 
-/// At most 2048 blocks are requested. The rest of the folio in which they end comes alone.
+/// One request has at most 2048 blocks. The rest of the folio in which it ends is requested
+/// separately.
 #[test]
 fn a_run_that_ends_inside_a_folio_goes_on_with_the_rest_of_it() {
     let world = World::new();
@@ -181,8 +184,8 @@ fn a_run_that_ends_inside_a_folio_goes_on_with_the_rest_of_it() {
 }
 
 /// Zero range loads the page of a partly touched block, even behind the end of the file, and even
-/// if no whole block is zeroed. The write behind it makes its folios from the next page on, and
-/// requests them at once.
+/// if no whole block is zeroed. A write from that block on makes new folios only from the next page
+/// on, and one request asks for all of them.
 #[test]
 fn zeroing_a_part_of_a_block_brings_its_page_in() {
     let world = World::new();
@@ -195,7 +198,7 @@ fn zeroing_a_part_of_a_block_brings_its_page_in() {
 }
 
 /// Five pieces of a write-back are five entries until all are converted: a root of four grows,
-/// although one entry is left.
+/// although one entry is left at the end.
 #[test]
 fn pieces_of_a_write_back_are_entries_of_their_own_until_all_are_mapped() {
     for (blocks, grows) in [(4 * 2048, false), (5 * 2048, true)] {
@@ -218,7 +221,7 @@ fn fallocate_asks_for_delayed_blocks_alone() {
     assert_eq!(world.taken(), [(number, 0, 4), (number, 4, 2), (number, 6, 4)]);
 }
 
-/// Seen on 6.18: the times change before the range is checked, and fsync has something to commit.
+/// Observed on Linux 6.18: the times change before the range is checked.
 #[test]
 fn a_refused_range_changes_the_times() {
     let world = World::new();
@@ -232,8 +235,8 @@ fn a_refused_range_changes_the_times() {
     }
 }
 
-/// Whether fdatasync and fsync of a file commit frees elsewhere, after `change` of it at a later
-/// time.
+/// Applies `change` to a file at a later time. Returns whether fdatasync, and whether fsync, then
+/// commits: a commit frees pending clusters of another file.
 fn commits(change: impl Fn(&World, &OpContext, InodeNr)) -> [bool; 2] {
     [true, false].map(|data_only| {
         let world = World::new();
@@ -250,7 +253,7 @@ fn commits(change: impl Fn(&World, &OpContext, InodeNr)) -> [bool; 2] {
     })
 }
 
-/// As seen on 6.18 with the tracepoints of the journal.
+/// As observed on Linux 6.18 with the tracepoints of the journal.
 #[test]
 fn fdatasync_commits_changes_of_content_and_fsync_those_of_times_too() {
     let allocates = |what, from, len| {
@@ -290,8 +293,8 @@ fn fdatasync_commits_changes_of_content_and_fsync_those_of_times_too() {
     assert_eq!(commits(|world, _, f| overwrite(world, &context(), f)), [false, false], "at the same time");
 }
 
-/// Seen on 6.18: a write inside the last block raises the size on disk, so write-back has nothing
-/// to commit.
+/// Observed on Linux 6.18: a write inside the last block raises the size on disk at once, so
+/// write-back has nothing to commit.
 #[test]
 fn a_write_inside_the_last_block_raises_the_size_on_disk_at_once() {
     let appends = |len: usize| {
@@ -308,8 +311,8 @@ fn a_write_inside_the_last_block_raises_the_size_on_disk_at_once() {
     assert_eq!(appends(2000), [true, true], "another block");
 }
 
-/// Truncation to the same size forgets what lies behind, so the punched hole is remembered
-/// separately.
+/// Truncation to the same size forgets the hole behind the end. So a punched hole before the end is
+/// remembered by itself, and a request ends with it.
 #[test]
 fn fallocate_asks_up_to_where_a_punched_hole_ends() {
     for (punches, pieces) in [(true, vec![(6, 10), (16, 6)]), (false, vec![(16, 6)])] {
@@ -328,8 +331,8 @@ fn fallocate_asks_up_to_where_a_punched_hole_ends() {
     }
 }
 
-/// Reading the mapping for a block elsewhere also learns the hole at block 1. The part cut off
-/// behind it is not known.
+/// Reading the mapping for a block elsewhere also remembers the hole at block 1. What was cut off
+/// behind that block is not remembered.
 #[test]
 fn fallocate_asks_up_to_where_a_hole_ended_that_was_read_with_its_extents() {
     for (reads, pieces) in [(true, vec![(1, 1), (2, 4)]), (false, vec![(1, 5)])] {
@@ -338,7 +341,7 @@ fn fallocate_asks_up_to_where_a_hole_ended_that_was_read_with_its_extents() {
         world.write(inode, 0, 4);
         world.fs.fsync(&context(), inode).unwrap();
         world.allocate(inode, Fallocate::InsertRange, BLOCK, 2 * BLOCK);
-        // Zero range does not keep what it reads.
+        // Zero range does not remember the holes that it reads.
         let what = if reads { Fallocate::Allocate } else { Fallocate::ZeroRange };
         world.allocate(inode, what, 10 * BLOCK, 11 * BLOCK);
         world.fs.truncate(&context(), inode, 2 * BLOCK).unwrap();
@@ -362,8 +365,8 @@ fn collapsing_writes_back_the_folio_of_its_start_and_what_lies_behind_it() {
     assert_eq!(world.taken(), [(number, 0, 4)]);
 }
 
-/// A file of four written blocks with holes between: its root is full. It is large, so its requests
-/// follow the file's layout.
+/// A file of four written blocks with holes between them: its root is full. The file is large (1
+/// MiB), so its requests follow its layout.
 fn four_pieces(world: &World) -> InodeNr {
     let inode = world.open("f");
     world.fs.truncate(&context(), inode, 1 << 20).unwrap();
@@ -376,7 +379,7 @@ fn four_pieces(world: &World) -> InodeNr {
 }
 
 /// Extent by extent, the new block joins the converted one before it. If everything is allocated
-/// first, it cannot.
+/// first, it cannot join.
 #[test]
 fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
     for (from, grows) in [(0, false), (100, true)] {
@@ -405,7 +408,7 @@ fn a_tree_may_be_pulled_in_and_grow_again_while_a_range_is_converted() {
     assert_eq!(grew, 2);
 }
 
-/// Removing leaves a tree that would fit the inode. Only a conversion pulls it in.
+/// Removing extents leaves a tree that would fit the inode. Only a conversion pulls it in.
 #[test]
 fn a_tree_stays_when_what_is_to_be_converted_is_so_already() {
     let world = World::new();
@@ -420,8 +423,8 @@ fn a_tree_stays_when_what_is_to_be_converted_is_so_already() {
     assert_eq!(blocks(), 1 + 4);
 }
 
-/// Seen on 6.18 in a trace: the block with the end of the file is freed, although the hole ends
-/// inside it.
+/// Observed on Linux 6.18: if a hole reaches the end of the file, the block with that end is freed,
+/// although the hole ends inside it.
 #[test]
 fn a_hole_that_reaches_the_end_of_the_file_takes_its_last_block() {
     for (end, freed) in [(22_451, true), (22_388, false)] {
@@ -436,8 +439,8 @@ fn a_hole_that_reaches_the_end_of_the_file_takes_its_last_block() {
     }
 }
 
-/// The end of a hole splits the extent there before its head is removed: for a moment there are
-/// five.
+/// The extent at the end of a hole is split before its head is removed: for a moment there are five
+/// extents.
 #[test]
 fn punching_splits_the_extent_at_the_end_of_the_hole() {
     let world = World::new();
@@ -457,7 +460,8 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
     let inode = world.open("f");
     world.fs.truncate(&context(), inode, 100 * BLOCK).unwrap();
     world.allocate(inode, Fallocate::Allocate, 50 * BLOCK, 60 * BLOCK);
-    // Looks up block 17, then remembers the hole up to block 60.
+    // The lookup of block 17 remembers the hole from there on. With the second hole it ends at
+    // block 60.
     world.allocate(inode, Fallocate::PunchHole, 17 * BLOCK + 100, 19 * BLOCK);
     world.allocate(inode, Fallocate::PunchHole, 50 * BLOCK, 60 * BLOCK);
     world.taken();
@@ -493,11 +497,11 @@ fn the_edges_of_a_zeroed_range_are_looked_at_behind_all_requests() {
     world.fs.truncate(&context(), inode, 100 * BLOCK).unwrap();
     world.allocate(inode, Fallocate::Allocate, 5 * BLOCK, 10 * BLOCK);
     world.allocate(inode, Fallocate::Allocate, 50 * BLOCK, 60 * BLOCK);
-    // Of the hole from 10 to 60 only the part before block 30 is remembered then.
+    // After this, only the part before block 30 of the hole from 10 to 60 is remembered.
     world.allocate(inode, Fallocate::InsertRange, 30 * BLOCK, 40 * BLOCK);
     world.taken();
     world.allocate(inode, Fallocate::ZeroRange, 20 * BLOCK + 100, 40 * BLOCK + 100);
-    // A lookup of block 40 would make one hole of it all.
+    // A lookup of block 40 before the requests would make one hole of both parts.
     assert_eq!(world.taken(), [(inode.raw(), 20, 10), (inode.raw(), 30, 11)]);
 }
 

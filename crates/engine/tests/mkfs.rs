@@ -284,8 +284,8 @@ fn sizes_that_cannot_be_are_refused() {
     let error = mkfs::plan(0, &Options::ext4()).unwrap_err();
     assert_eq!(error.to_string(), "0 blocks are too few for a file system; ask for more");
     for kib in 0..300 {
-        // A size that is too small is an error, never a crash. An accepted one has its root
-        // directory.
+        // A size that is too small is an error, never a crash. An accepted size has at least 11
+        // inodes, and no more blocks than the device.
         let device = MemoryDevice::new(kib << 10);
         if let Ok(summary) = mkfs::format(&device, &Options::ext4()) {
             assert!(summary.inodes >= 11 && summary.blocks <= kib, "{kib} KiB: {summary:?}");

@@ -1,8 +1,11 @@
-//! Power cuts: every prefix of the writes of a workload, and samples of what a volatile cache may
-//! leave of the last epoch. We, e2fsck and the kernel must recover the same content.
+//! Power cuts during a workload: after each of its writes, and with samples of what a volatile
+//! cache may leave of the last epoch. We, e2fsck and the kernel must recover the same content. Most
+//! tests recover a sample of these states, and compare a part of the sample with e2fsck and the
+//! kernel.
 //!
-//! A *fact* is a mark in the log of writes, put there when an fsync or a sync returned. From then
-//! on any cut must preserve what it says.
+//! A *fact* is a mark in the log of writes. It says what a path may hold after any later cut, until
+//! the next fact about this path. After an fsync only one content is allowed; before a change, the
+//! new content is allowed too.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -32,7 +35,7 @@ fn regular() -> NewInode {
     NewInode { kind: FileType::Regular, permissions: 0o644, device: None }
 }
 
-/// A file system on a recording device, and the facts it promised.
+/// A file system on a recording device. The device's log also takes the facts.
 struct Stage {
     fs: Watched,
     device: Arc<Recorder>,
@@ -60,7 +63,7 @@ impl Stage {
         self.allow(path, &[Some(content)]);
     }
 
-    /// From here on a path holds one of these, or (`None`) does not exist.
+    /// From here on a path holds one of these contents; `None` means that it does not exist.
     fn allow(&self, path: &str, contents: &[Option<&[u8]>]) {
         let words: Vec<String> = contents.iter().map(|content| content.map_or(0, hash).to_string()).collect();
         self.device.mark(&format!("{path} {}", words.join(" ")));
@@ -78,13 +81,13 @@ fn hash(bytes: &[u8]) -> u64 {
     hash.finish()
 }
 
-/// The image before the workload, and what was written then.
+/// The image before the workload, and the log of what the workload wrote.
 struct Recording {
     base: MemoryDevice,
     log: WriteLog,
 }
 
-/// Runs `work` on a new image; `name` is its name in docs/testing.md.
+/// Runs `work` on a new image; `name` is the image's name in docs/testing.md.
 fn record(
     name: &str,
     size: u64,
@@ -155,7 +158,7 @@ impl Recording {
         facts
     }
 
-    /// Recovers with our code and checks structure and facts. Returns the content.
+    /// Recovers with our code and checks structure and facts. Returns the content or an error.
     fn recover(&self, state: &CrashState) -> Result<Tree, String> {
         let device = Arc::new(self.image(state));
         let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
@@ -176,7 +179,7 @@ impl Recording {
         Ok(tree)
     }
 
-    /// Recovers with e2fsck and with the kernel.
+    /// Recovers with e2fsck and with the kernel. Both must find the content that we found.
     fn compare(&self, state: &CrashState, ours: &Tree, directory: &Path) {
         let image = directory.join("image");
         let text = image.to_str().unwrap();
@@ -195,9 +198,9 @@ impl Recording {
         assert_eq!(&after(text), ours, "{state}: kernel");
     }
 
-    /// The superblock spans two sectors and is written directly at open and close. If it is torn,
-    /// its checksum is wrong and only a backup helps, with Linux as well. A checkpoint may write it
-    /// together with what lies behind it.
+    /// Whether the cut tears the superblock, which spans two sectors. Opening and closing write it
+    /// directly; a checkpoint may write it together with the blocks behind it. The checksum of a
+    /// torn superblock is wrong, and only a backup helps, with Linux as well.
     fn tears_superblock(&self, state: &CrashState) -> bool {
         state.steps.iter().any(|step| {
             let Event::Write { offset, .. } = &self.log.events()[step.event] else { return false };
@@ -226,6 +229,7 @@ impl Recording {
     }
 
     /// One in `ours` states, and all that end at a durable write: commits and moves of the tail.
+    /// States that tear the superblock are left out.
     fn sample<'a>(&'a self, plan: &'a CrashPlan, ours: usize) -> impl Iterator<Item = CrashState> + 'a {
         let is_kept = move |(number, state): &(usize, CrashState)| {
             let last = state.point.checked_sub(1).map(|at| &self.log.events()[at]);
@@ -250,8 +254,8 @@ fn long_name(n: u32) -> String {
 }
 
 /// Blocks go from directories to file data and back, files are replaced, truncated and deleted, and
-/// the log wraps around. If data is `logged`, the block in which a file ended comes in a separate
-/// handle, which raises the size to its end.
+/// the log wraps around. If data is `logged`, an appended file's old last block comes in a separate
+/// handle, which raises the size to the end of this block.
 fn recycle(stage: &Stage, logged: bool) {
     let ctx = context();
     let fs = &stage.fs;
@@ -281,7 +285,7 @@ fn recycle(stage: &Stage, logged: bool) {
         fs.write(&ctx, steady, 2000, &tail).unwrap();
         let other = stage.file("other", &[round; 100]);
         stage.promise(other, "/other", &[round; 100]);
-        // Deleted: complete or gone, whatever takes its place.
+        // A deleted file is complete or gone, whatever takes the place of its blocks.
         stage.allow("/doomed", &[Some(&old), None]);
         fs.unlink(&ctx, InodeNr::ROOT, b"doomed").unwrap();
         for n in 0..40 {
@@ -309,8 +313,8 @@ fn recycle(stage: &Stage, logged: bool) {
     }
 }
 
-/// Handles between two commits: never, and often enough that operations with more than one handle
-/// are cut in two.
+/// Handles between two commit points: no limit, and so few that operations with more than one
+/// handle are cut in two.
 const HANDLES: [u64; 2] = [u64::MAX, 23];
 
 fn recycled(broken_rule: Option<BrokenRule>, commit_point_handles: u64) -> Recording {
@@ -358,7 +362,7 @@ fn recycled_blocks_keep_their_owners() {
     }
 }
 
-/// One of several threads: its own files in its own directory, and names in the root.
+/// The work of one of several threads: files in its own directory, and names in the root.
 fn race(stage: &Stage, number: u32, rounds: u32) {
     let ctx = context().on(CpuSlot::new(number));
     let fs = &stage.fs;
@@ -392,7 +396,7 @@ fn race(stage: &Stage, number: u32, rounds: u32) {
     }
 }
 
-/// What every kind of image supports: no fallocate, so block maps are included.
+/// Work that every kind of image supports: no fallocate, so images with block maps are included.
 fn plain(stage: &Stage) {
     let ctx = context();
     for round in 0..3u8 {
@@ -414,8 +418,8 @@ fn plain(stage: &Stage) {
     }
 }
 
-/// A file that is about to be truncated at `size`: the rest of the last block (of any size) is
-/// zeroed in place first.
+/// The content of a file that is about to be truncated to `size`: the rest of its last block of 1
+/// KiB is zeroed in place first.
 fn cut(content: &[u8], size: usize) -> Vec<u8> {
     let mut cut = content.to_vec();
     cut[size..size.next_multiple_of(1024)].fill(0);
@@ -442,8 +446,8 @@ fn every_log_format_recovers() {
     }
 }
 
-/// Data in the log: blocks go from it to plain use and back, some begin like a record, and all of
-/// it survives cuts.
+/// With data in the log, all content survives cuts: also data that begins like a record of the log,
+/// and data in blocks that held directories before.
 #[test]
 fn logged_data_recovers() {
     if !require(&["root", "e2fsck"]) {
@@ -452,7 +456,7 @@ fn logged_data_recovers() {
     let options = OpenOptions { data: DataMode::Journal, commit_point_handles: 23, ..OpenOptions::default() };
     let (ours, others) = if full_matrix() { (1, 10) } else { (17, 40) };
     record("logged", 16 << 20, &small(), options.clone(), |stage| {
-        // Every block looks like a block of the log.
+        // Every block begins with the magic number of the log's own blocks.
         let escaped = [0xC0, 0x3B, 0x39, 0x98].repeat(256 * 5);
         let file = stage.file("escaped", &escaped);
         stage.promise(file, "/escaped", &escaped);
@@ -486,8 +490,8 @@ fn writeback_keeps_the_structure() {
     }
 }
 
-/// If memory holds few images and the log is large, an emptied log starts over long before its end,
-/// and its earlier content is never replayed.
+/// With a small cache and a large log, an emptied log starts over long before its end. Its earlier
+/// content is never replayed.
 #[test]
 fn a_log_that_begins_anew_recovers() {
     if !require(&["root", "e2fsck"]) {
@@ -518,8 +522,8 @@ fn a_log_that_begins_anew_recovers() {
             _ => None,
         })
         .collect();
-    // Each move of the tail says that nothing is needed before the first block, where the next
-    // transaction will be.
+    // A log that starts over has its tail at the first block. The tail was there once at the
+    // beginning, too.
     let again = begins.iter().filter(|&&start| start == first).count() - 1;
     assert!(again >= 3, "the log did not begin anew: {begins:?}");
     assert!(begins.iter().all(|&start| start < 1500), "{begins:?}");
@@ -528,7 +532,7 @@ fn a_log_that_begins_anew_recovers() {
 }
 
 /// Directories of hundreds of blocks are created, filled and removed with a small cache:
-/// transactions grow and shrink, and the blocks they free become files.
+/// transactions grow and shrink, and the blocks of removed directories become file data.
 #[test]
 fn transactions_that_grow_with_a_directory_recover() {
     if !require(&["root", "e2fsck"]) {
@@ -578,7 +582,7 @@ fn transaction_numbers_wrap() {
     assert!(end.raw() < 0x8000_0000, "{end}: the numbers did not wrap");
 }
 
-/// Makes the journal look as if it had seen many transactions.
+/// Sets the number of the journal's next transaction, as if it had seen many transactions.
 fn set_next_transaction(device: &MemoryDevice, tid: TxnId) {
     let place = blockyard_recovery::Session::open(device).unwrap().into_journal().unwrap();
     let mut raw = *place.superblock().raw();

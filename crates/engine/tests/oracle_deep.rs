@@ -1,5 +1,5 @@
-//! Extent trees deeper than files can grow during a test, made by hand; and directories with more
-//! subdirectories than can be counted.
+//! Extent trees deeper than a file's tree grows in a test, made by hand; and directories with more
+//! subdirectories than a link count can express.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use support::{ROOT, context, directory, file, make, open, open_device};
 
 const BLOCK: usize = 1024;
-/// Distance of the file's pieces in blocks.
+/// Distance between the starts of the file's pieces, in blocks.
 const STEP: u32 = 3;
 const PIECES: u32 = 20;
 
@@ -45,8 +45,8 @@ fn index_node(depth: u16, max: u16, child: u64) -> Vec<u8> {
     node
 }
 
-/// Puts index nodes with one entry each between the root and the only leaf of a tree of depth 1, in
-/// the blocks of its last extent, which is removed.
+/// Puts `levels` index nodes with one entry each between the root and the only leaf of a tree of
+/// depth 1. They take the blocks of the file's last extent, which is removed.
 fn deepen(image: &Path, inode: InodeNr, levels: u16) {
     let device = MemoryDevice::load(image).unwrap();
     let place = inode_offset(image, inode);
@@ -113,7 +113,7 @@ fn trees_of_depth_four_and_five_are_read_written_and_truncated() {
             read
         };
         assert!(read(&fs, content.len()) == content);
-        // Into holes, over data, and in so many pieces that leaves and the nodes above them split.
+        // Write into holes, over data, and in so many pieces that leaves and the nodes above split.
         content.resize(4000 * BLOCK, 0);
         for n in (0..2000).map(|n| n * 7 % 2000 * 2) {
             let bytes = &mut content[n * BLOCK..(n + 1) * BLOCK];
@@ -145,7 +145,8 @@ fn trees_of_depth_four_and_five_are_read_written_and_truncated() {
     }
 }
 
-/// In full: 65,100 subdirectories, and the limit where they must be counted.
+/// Only with `BLOCKYARD_FULL=1`: with dir_nlink 65,100 subdirectories fit and the link count stays
+/// at 1; without, a directory with 65,000 links takes no more.
 #[test]
 fn a_directory_takes_more_subdirectories_than_links_can_count() {
     if !full_matrix() || !require(&["mke2fs", "e2fsck"]) {

@@ -1,13 +1,14 @@
-//! Each call to the device fails in turn, once or from then on: during every kind of operation, on
-//! every kind of image, in one thread and beside seven others.
+//! One call to the device fails, alone or with all later ones: during every kind of operation, on
+//! every kind of image, in one thread and in eight. In full, one thread meets the failure of each
+//! call in turn; otherwise, and with eight threads, the calls are drawn.
 //!
 //! After an error the answer, the names, sizes and contents are judged: each file has its content
 //! from before or after the operation, byte by byte, and nothing behind its end. The closed image
-//! passes `e2fsck -fn`. If the instance ended, the image after our recovery does.
+//! passes `e2fsck -fn`. If the instance failed, the image passes after our recovery.
 //!
-//! A failing write once left blocks behind the size, which write-back mapped without anybody
-//! noticing. Tests that fail one call in a long run, and ask only whether the image can be
-//! repaired, did not see it.
+//! A failing write once left blocks behind a file's size, and write-back mapped them unnoticed.
+//! Tests that fail one call in a long run, and ask only whether the image can be repaired, did not
+//! see this.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -35,7 +36,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use trial::{Base, Moments, WORKERS, alone, fault_at, together};
 
-/// The calls that can fail, and the number of each.
+/// The kinds of call that can fail, and how many of each there were.
 fn counts(of: &OperationCounts) -> [(Operation, u64); 5] {
     [
         (Operation::Read, of.reads),
@@ -52,7 +53,8 @@ fn calls_between(first: &OperationCounts, last: &OperationCounts) -> Vec<(Operat
     pairs.flat_map(|((kind, from), (_, to))| (from + 1..=to).map(move |nth| (kind, nth))).collect()
 }
 
-/// Picks one call to fail: mostly one of the operation itself, and a read, if there are any.
+/// Picks one call to fail: mostly one during the operation itself, and mostly a read if there are
+/// any.
 fn draw(moments: &Moments, random: &mut ChaCha8Rng) -> Option<Fault> {
     let during = calls_between(&moments.begun, &moments.done);
     let later = calls_between(&moments.seen, &moments.closed);
@@ -63,17 +65,17 @@ fn draw(moments: &Moments, random: &mut ChaCha8Rng) -> Option<Fault> {
     let reads = kinds.first().filter(|_| random.random()).copied();
     let kind = reads.or_else(|| kinds.choose(random).copied())?;
     let calls: Vec<u64> = from.iter().filter(|call| call.0 == kind).map(|call| call.1).collect();
-    // The last ones come after the first changes.
+    // A late call is likely to come after the first changes.
     let last = calls.last().filter(|_| random.random()).copied();
     Some(fault_at(kind, last.or_else(|| calls.choose(random).copied())?, random))
 }
 
-/// How many trials in the sample; `TRIALS=n` sets it.
+/// How many trials a sample has: `TRIALS=n`, or the usual number.
 fn trials(usual: usize) -> usize {
     std::env::var("TRIALS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// Collects what was found.
+/// Counts the trials and collects what went wrong.
 #[derive(Default)]
 struct Findings {
     tried: usize,

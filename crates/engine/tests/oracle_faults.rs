@@ -2,8 +2,8 @@
 //! can be repaired.
 //!
 //! After a failed read the instance continues, and the image it closes is clean. After a failed
-//! write of metadata the instance is read-only, and the device recovers from the journal, by us and
-//! by e2fsck. It has every file that an fsync made durable and nobody touched since.
+//! write of metadata the instance is read-only, and we and e2fsck can recover the image from its
+//! journal. It then has every file that an fsync made durable and nobody touched since.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::{context, new, regular};
 
-/// Operations of a run.
+/// How many operations a run has.
 fn operations() -> u32 {
     if full_matrix() { 2_000 } else { 400 }
 }
@@ -37,7 +37,7 @@ fn little_memory() -> OpenOptions {
     OpenOptions { cache_bytes: 64 << 10, dirty_data_bytes: 1 << 20, inodes_max: 64, ..OpenOptions::default() }
 }
 
-/// An image with a directory of files of several extents, so that there is something to read.
+/// An image with files of several extents in its root, so that there is something to read.
 fn image() -> MemoryDevice {
     let device = Arc::new(MemoryDevice::new(48 << 20));
     mkfs::format(&*device, &mkfs::Options::ext4().block_size(1024).identity(1, 1)).unwrap();
@@ -53,7 +53,8 @@ fn image() -> MemoryDevice {
     device.duplicate()
 }
 
-/// What is known about the files. A name whose last operation failed is unknown.
+/// A run of operations, and what is known about the files. A name whose last operation failed is
+/// unknown.
 struct Script<'a> {
     fs: &'a Watched,
     rng: ChaCha8Rng,
@@ -211,7 +212,7 @@ struct Left {
     durable: BTreeMap<String, Vec<u8>>,
 }
 
-/// Runs the script with a fault.
+/// Runs the script on a copy of the image, with a fault if one is given.
 fn trial(image: &MemoryDevice, fault: Option<Fault>) -> Left {
     let device = Arc::new(FaultyDevice::new(image.duplicate()));
     let shared: Arc<dyn BlockDevice> = Arc::<Faulty>::clone(&device);
@@ -233,8 +234,8 @@ fn trial(image: &MemoryDevice, fault: Option<Fault>) -> Left {
     Left { device, closed, failed, durable }
 }
 
-/// Runs our own recovery of the device, in memory: every durable file is there. (Writing to an
-/// image that records errors needs a check first.)
+/// Recovers the image with our code, in memory: every durable file must be there. The image is
+/// opened read-only, because one that records errors must be checked before it is written.
 fn recover(left: &Left, nth: u64) {
     let device: Arc<dyn BlockDevice> = Arc::new(left.device.below().duplicate());
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
@@ -250,7 +251,7 @@ fn recover(left: &Left, nth: u64) {
     }
 }
 
-/// e2fsck repairs only what any recovery repairs, except if the superblock itself was cut in two.
+/// Asserts that e2fsck repairs only what any recovery repairs, unless the superblock is torn.
 fn mend(device: &Faulty, nth: u64) {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("image");
@@ -262,7 +263,7 @@ fn mend(device: &Faulty, nth: u64) {
     e2fsck_clean(&path);
 }
 
-/// Whether the superblock can be read: half a superblock needs a backup.
+/// Whether the superblock can be read. A torn one needs a backup.
 fn is_whole(device: &Faulty) -> bool {
     let mut bytes = [0; 1024];
     device.below().read_at(1024, &mut bytes).unwrap();
@@ -276,8 +277,8 @@ fn clean(device: &Faulty) {
     e2fsck_clean(&path);
 }
 
-/// Which operations to fail: all of them in full, a seeded sample otherwise; `FAULTS=n` sets its
-/// size.
+/// Which of `total` calls to fail: all of them in full, otherwise a seeded sample of 8. `FAULTS=n`
+/// asks for a sample of `n` in either case.
 fn sample(total: u64, rng: &mut ChaCha8Rng) -> Vec<u64> {
     let count: Option<usize> = std::env::var("FAULTS").ok().and_then(|count| count.parse().ok());
     match count {

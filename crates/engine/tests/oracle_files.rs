@@ -1,5 +1,5 @@
-//! Files on images of mke2fs: after each scenario e2fsck finds nothing and the kernel reads what we
-//! wrote.
+//! Files on images that mke2fs made: after each scenario e2fsck finds nothing, and the kernel reads
+//! what we wrote.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -38,7 +38,8 @@ fn pattern(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|n| ((n * 31 + n / 255 + salt) % 251) as u8).collect()
 }
 
-/// Everything that can happen to a file. Returns the names and the content that must be read back.
+/// Writes small, large and sparse files and truncates some. Returns the paths and the content that
+/// must be read back.
 fn exercise(fs: &FileSystem) -> Vec<(String, Vec<u8>)> {
     let ctx = context();
     let mut expected = Vec::new();
@@ -140,7 +141,7 @@ fn the_kernel_and_e2fsck_agree_with_what_was_written() {
                 assert!(read == *content, "{path}: the kernel reads something else");
             }
         }
-        // And again: everything is removed.
+        // Open the image again, and remove everything.
         let (device, fs) = open(&image);
         for (path, content) in &expected {
             assert!(&read_path(&fs, path) == content, "{path} after the image was opened again");

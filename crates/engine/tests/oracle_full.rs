@@ -1,8 +1,8 @@
-//! Eight threads on a nearly full image of each kind: writes may be refused, but write-back never,
-//! and e2fsck finds nothing.
+//! Eight threads on a nearly full image of each kind: writes may be refused, but write-back never
+//! fails, and e2fsck finds nothing.
 //!
-//! `RUNS=n` sets the runs of each kind (2, in full 40), `STEPS=n` the operations of a thread. Seeds
-//! are `SEED` and those after it.
+//! `RUNS=n` sets the runs of each kind (2, in full 40), `STEPS=n` the operations of a thread (250,
+//! in full 1,500). The seeds are `SEED` and the numbers after it.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -43,7 +43,8 @@ fn context(slot: u32, privileged: bool) -> OpContext {
     OpContext { privileged, ..OpContext::root_at(Timestamp::from_seconds(1)).on(CpuSlot::new(slot)) }
 }
 
-/// A file with holes everywhere takes most of the space.
+/// Creates the small files, and a large one that takes the space except for about `left` clusters.
+/// Half of these are holes in the large file. `unit` is the size of a cluster in bytes.
 fn fill(fs: &FileSystem, unit: u64, left: u64) {
     let ctx = context(0, true);
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
@@ -128,7 +129,8 @@ impl Worker<'_> {
     }
 }
 
-/// Little memory for dirty data, no delay, everything by default.
+/// The options of a run, in turns: defaults, little memory for dirty data, defaults, no delayed
+/// allocation.
 fn options_of(run: u64) -> OpenOptions {
     let options = OpenOptions { cpus: THREADS, seed: run, ..OpenOptions::default() };
     match run % 4 {

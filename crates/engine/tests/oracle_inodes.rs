@@ -1,5 +1,5 @@
-//! Which inodes are used and the effect on groups, compared with the kernel: uninitialised bitmaps,
-//! recent deletions.
+//! Which inodes are allocated, compared with the kernel: what this does to groups with
+//! uninitialised bitmaps, and how long a deleted number is passed over.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -15,7 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 use support::{ROOT, context, directory, file, like_the_kernel, make, open, open_with};
 
-/// Of every group: flags, free blocks and inodes, directories and never-used inodes.
+/// Two lines for every group: its flags; its free blocks and inodes, its directories and its
+/// never-used inodes.
 fn groups(image: &Path) -> Vec<String> {
     let output = run("dumpe2fs", &[image.to_str().unwrap()]);
     String::from_utf8_lossy(&output.stdout)
@@ -46,7 +47,7 @@ fn inodes_initialise_the_same_groups_as_the_kernels() {
         let scratch = tempfile::tempdir().unwrap();
         let image = scratch.path().join("image");
         let kernels = scratch.path().join("kernel");
-        // No journal, so that nothing but these inodes touches a group.
+        // Without a journal, only these inodes touch a group.
         make(&[options, &["-O", "^has_journal"]].concat(), "256M", &image);
         std::fs::copy(&image, &kernels).unwrap();
 
@@ -81,8 +82,8 @@ fn inodes_initialise_the_same_groups_as_the_kernels() {
     }
 }
 
-/// Deletes one of three files, waits, and creates another. Returns the numbers of the three and of
-/// the new one.
+/// Deletes one of three files and creates another `wait` seconds later, by the clock of the calls.
+/// Returns the numbers of the three and of the new one.
 fn replace_one(fs: &FileSystem, wait: i64) -> (Vec<u32>, u32) {
     let at = |seconds| OpContext::root_at(Timestamp::from_seconds(1_700_000_000 + seconds));
     let old: Vec<u32> = ["a", "b", "c"].iter().map(|name| file(fs, ROOT, name).raw()).collect();
@@ -108,7 +109,7 @@ fn replace_one_on_the_kernel(image: &Path, scratch: &Path) -> (Vec<u32>, u32) {
         number(name)
     });
     std::fs::remove_file(mount.path().join("b")).unwrap();
-    // The rule wants a deletion in an earlier second.
+    // Only a deletion in an earlier second counts as recent.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     std::fs::write(mount.path().join("d"), b"").unwrap();
     (old.to_vec(), number("d"))
@@ -124,8 +125,8 @@ fn a_number_just_deleted_is_passed_over_without_a_journal() {
         let scratch = tempfile::tempdir().unwrap();
         let image = scratch.path().join("image");
         make(options, "64M", &image);
-        // The kernel looks at the old inode only while its block is in memory. A machine that
-        // writes everything and drops its caches meanwhile spoils an attempt.
+        // The kernel looks at the old inode only while its block is in memory. If the machine
+        // writes everything and drops its caches meanwhile, the attempt is spoilt.
         let mut by_kernel = replace_one_on_the_kernel(&image, scratch.path());
         for _ in 0..4 {
             if (by_kernel.1 != by_kernel.0[1]) == passed_over {

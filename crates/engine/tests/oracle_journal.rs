@@ -1,5 +1,5 @@
-//! The journal without failures: operations larger than a transaction, shared commits, and a
-//! journal on a separate device.
+//! The journal at work: operations larger than a transaction, shared commits, what fdatasync and
+//! age commit, and a journal on a separate device.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -31,8 +31,8 @@ fn clean(device: &MemoryDevice) {
     }
 }
 
-/// A file with more extents than the smallest journal has blocks, changed over its whole length in
-/// every way.
+/// A file with more extents than the smallest journal has blocks is changed over its whole length
+/// in every way.
 #[test]
 fn operations_larger_than_a_transaction_go_in_steps() {
     const BLOCKS: u64 = 16_000;
@@ -76,7 +76,7 @@ fn a_shift_that_no_transaction_holds_is_refused_before_it_begins() {
     let make = mkfs::Options::ext4().block_size(1024).features("^flex_bg").identity(1, 1);
     mkfs::format(&*device, &make).unwrap();
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
-    // A transaction holds 256 blocks, that is 21,000 extents of leaves.
+    // A transaction holds 256 blocks, and as many leaves hold 21,000 extents.
     let options = OpenOptions { cache_bytes: 64 << 10, ..OpenOptions::default() };
     let fs = FileSystem::open(shared, options, &context()).unwrap();
     let ctx = context();
@@ -145,7 +145,7 @@ fn threads_that_sync_share_commits() {
     });
     let commits = fs.commits();
     assert!(commits * 4 <= u64::from(THREADS * FILES), "{commits} commits for {} fsyncs", THREADS * FILES);
-    // Nothing has changed since: no commit for it.
+    // Nothing has changed since, so nothing is committed.
     let file = fs.lookup(InodeNr::ROOT, b"0-0").unwrap();
     fs.fsync(&context(), file).unwrap();
     fs.sync(&context()).unwrap();
@@ -178,7 +178,7 @@ fn fdatasync_leaves_times_behind() {
     assert_eq!(fs.commits(), commits + 2, "the size changed");
 }
 
-/// By the callers' clock a transaction is committed when it is five seconds old.
+/// A transaction is committed when it is five seconds old by the callers' clock.
 #[test]
 fn age_commits() {
     let device = Arc::new(MemoryDevice::new(16 << 20));

@@ -1,9 +1,11 @@
-//! The kernel stopped under load. The image after our recovery equals that of Linux and of e2fsck:
-//! block for block if no orphans have to be finished, and in any case as trees with every time and
-//! attribute.
+//! The kernel is stopped under load. The image after our recovery equals that of Linux and of
+//! e2fsck: block for block, except for the superblock and the journal, if no orphans have to be
+//! finished; and in any case as a tree with every attribute. When regular files were changed counts
+//! only without orphans.
 //!
-//! Sampled: a few kinds of image. With `BLOCKYARD_FULL=1` every kind, each stopped in every way.
-//! `CASE=name` picks one. A failure keeps its dirty image in the directory for temporary files.
+//! A normal run takes a few kinds of image. With `BLOCKYARD_FULL=1` every kind is stopped in every
+//! way; `CASE=name` does this for one kind. A failure keeps its dirty image in the directory for
+//! temporary files.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -24,8 +26,8 @@ struct Case {
     mke2fs: &'static [&'static str],
     mount: &'static str,
     is_external: bool,
-    /// Whether our engine finishes the orphans. It deletes a file's attribute values in separate
-    /// inodes with the file.
+    /// Whether our engine finishes the orphans after our replay; otherwise only the kernel does.
+    /// The engine deletes a file's value inodes together with the file.
     by_engine: bool,
 }
 
@@ -33,7 +35,7 @@ const fn case(name: &'static str, mke2fs: &'static [&'static str], mount: &'stat
     Case { name, mke2fs, mount, is_external: false, by_engine: true }
 }
 
-/// The first ones are the sample.
+/// The first [`SAMPLE`] are those of a normal run.
 const CASES: &[Case] = &[
     case("ext4", &["-b", "4096", "-J", "size=4"], ""),
     case("1k-journal-data", &["-b", "1024", "-J", "size=1"], "data=journal"),
@@ -61,12 +63,12 @@ const CASES: &[Case] = &[
     case("fast-commit-1k", &["-b", "1024", "-O", "fast_commit"], ""),
 ];
 
-/// Cases of the sampled run.
+/// How many cases a normal run takes.
 const SAMPLE: usize = 4;
 
 const UUID: &str = "6a6a6a6a-1111-2222-3333-444444444444";
 
-/// A dirty file system with everything that belongs to it.
+/// A dirty image, and its journal if that is external.
 struct Dirty {
     image: PathBuf,
     journal: Option<PathBuf>,
@@ -129,7 +131,8 @@ impl Dirty {
         }
     }
 
-    /// Mounts read-only, which replays and finishes orphans. Returns what the kernel shows.
+    /// Mounts read-only, which replays the journal and finishes orphans. Returns what the kernel
+    /// shows.
     fn mounted(&self) -> BTreeMap<Vec<u8>, Node> {
         let device = LoopDevice::new(&self.image);
         let journal = self.journal.as_deref().map(LoopDevice::new);
@@ -152,8 +155,8 @@ impl Dirty {
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Checks that it is clean, except for the two totals in the superblock, which nobody logs, the
-    /// number of a loop device, and trees that could be smaller.
+    /// Asserts that e2fsck finds nothing but the two totals in the superblock, which nobody logs,
+    /// the number of a loop device, and trees that could be smaller.
     fn assert_clean(&self, what: &str) {
         let (_, text) = self.e2fsck(&["-fn"]);
         let is_harmless = |line: &str| {
@@ -172,7 +175,7 @@ impl Dirty {
         text.contains("First orphan inode") || text.contains("orphan_present")
     }
 
-    /// Numbers of the 1 KiB pieces that belong to the superblock or the journal.
+    /// Numbers of the 1 KiB pieces that belong to the superblock or to an internal journal.
     fn own_pieces(&self) -> BTreeSet<usize> {
         let mut own = BTreeSet::from([1]);
         if self.journal.is_none() {
@@ -189,7 +192,7 @@ impl Dirty {
         own
     }
 
-    /// 1 KiB pieces outside superblock and journal in which two images differ.
+    /// Numbers of the 1 KiB pieces outside superblock and journal in which two images differ.
     fn differences(&self, other: &Self) -> Vec<usize> {
         let (own, a, b) =
             (self.own_pieces(), fs::read(&self.image).unwrap(), fs::read(&other.image).unwrap());
@@ -199,7 +202,7 @@ impl Dirty {
     }
 }
 
-/// The tree after our engine has opened and closed the image: it finishes the orphans.
+/// Opens and closes the image with our engine, which finishes the orphans.
 fn finish_orphans(dirty: &Dirty) {
     let open = |path: &Path| -> Arc<dyn BlockDevice> { Arc::new(FileDevice::open(path).unwrap()) };
     let context = OpContext::root_at(blockyard_disk::Timestamp::from_seconds(1_700_000_000));
@@ -214,8 +217,8 @@ fn finish_orphans(dirty: &Dirty) {
     fs.close(&context).unwrap();
 }
 
-/// Finishing a truncation sets the times of the file to the present, and directories are read at
-/// different times.
+/// The tree as it is compared. Without `with_times` it leaves out when regular files were changed:
+/// finishing a truncation sets these times to the present.
 fn comparable(mut tree: BTreeMap<Vec<u8>, Node>, with_times: bool) -> BTreeMap<Vec<u8>, Node> {
     for node in tree.values_mut() {
         if !with_times && matches!(node.content, Content::Hash(_)) {
@@ -231,8 +234,8 @@ fn truncated_by_e2fsck(text: &str) -> BTreeSet<u64> {
     lines.map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect()
 }
 
-/// When e2fsck 1.47.0 finishes a truncation, it also frees the file's attribute block, and so loses
-/// its content. Restores exactly that: the missing attributes, and the one block.
+/// Restores what e2fsck 1.47.0 loses: when it finishes a truncation, it also frees the file's
+/// attribute block. Only the missing attributes and this one block are restored.
 fn restore_attributes(
     tree: &mut BTreeMap<Vec<u8>, Node>,
     kernel: &BTreeMap<Vec<u8>, Node>,
@@ -257,7 +260,7 @@ fn assert_same_tree(ours: &BTreeMap<Vec<u8>, Node>, theirs: &BTreeMap<Vec<u8>, N
     }
 }
 
-/// The result for an image.
+/// What came out for one image.
 struct Outcome {
     report: Option<Report>,
     has_orphans: bool,
@@ -281,16 +284,15 @@ fn judge(case: &Case, dirty: &Dirty) -> Outcome {
         assert_eq!(ours.differences(&kernel), [], "pieces in which the kernel's replay differs");
         ours.assert_clean("ours");
     }
-    // e2fsck 1.47.0 gives up on journals with a fast-commit area ("Invalid argument"), and moves
-    // the inodes with attribute values of orphans to lost+found, where Linux cannot list them. Of
-    // an orphan truncated to nothing it keeps all but the first block of a cluster, and drops the
-    // attributes.
+    // e2fsck 1.47.0 gives up on journals with a fast-commit area ("Invalid argument"). It moves the
+    // value inodes of orphans to lost+found, where Linux cannot list them. Of an orphan truncated
+    // to nothing it keeps all but the first block of a cluster, and drops the attributes.
     let beyond_e2fsck =
         case.name.starts_with("fast-commit") || matches!(case.name, "ea-inode" | "bigalloc") && has_orphans;
     if !beyond_e2fsck {
         let (code, text) = checker.e2fsck(&["-y", "-E", "journal_only"]);
         assert!(code <= 1, "{code} {text}");
-        // With meta_bg it also refreshes the copies of the descriptors.
+        // With meta_bg, e2fsck also refreshes the copies of the descriptors.
         if !has_orphans && !case.mke2fs.iter().any(|option| option.contains("meta_bg")) {
             assert_eq!(ours.differences(&checker), [], "pieces in which e2fsck's replay differs");
         }
@@ -365,8 +367,8 @@ fn a_stopped_kernel_leaves_what_all_recover_alike() {
     assert!(transactions > 0 && replayed >= selected.len() - selected.len() / 4);
 }
 
-/// fsync of plain files after a full commit makes fast commits. They are refused, the image stays
-/// as it was, and the kernel finds what was synced.
+/// fsync of plain files after a full commit makes fast commits. An image with them is refused and
+/// stays as it was, and the kernel finds what was synced.
 #[test]
 fn fast_commits_are_refused_by_name() {
     if !require(&["root", "mke2fs", "losetup", "perl"]) {
@@ -406,7 +408,7 @@ fn fast_commits_are_refused_by_name() {
 }
 
 /// docs/testing.md must list the images and what the kernel does on them. Without an explicit block
-/// size they have 1 KiB, as images below 512 MiB do.
+/// size their blocks have 1 KiB, as on all images below 512 MiB.
 #[test]
 fn the_cases_are_told() {
     let block = |case: &Case| {

@@ -1,10 +1,10 @@
-//! Parameter sets of mke2fs x random runs of eight threads over every operation, judged by all who
-//! can read the result: e2fsck, our checker, our reader, ext4-view and the kernel. Each run goes
-//! through several lives of the image, opened each time with other options. And the reverse: images
-//! filled by the kernel are read, changed and judged.
+//! Random runs of eight threads over every operation, on images of many parameter sets of mke2fs.
+//! All who can read the result judge it: e2fsck, our checker, our reader, ext4-view and the kernel.
+//! In each run the image has several lives, opened with other options each time. In the other
+//! direction, images that the kernel filled are read, changed and judged.
 //!
 //! `cargo test -p blockyard-engine --test oracle_matrix` takes a sample that changes with the seed;
-//! `BLOCKYARD_FULL=1` runs every set at 20,000 operations. `SET=name` picks one set, `THREADS=1`
+//! `BLOCKYARD_FULL=1` runs every set with 20,000 operations. `SET=name` picks one set, `THREADS=1`
 //! makes a run repeatable, `OPERATIONS=n` sets the size.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
@@ -29,7 +29,7 @@ use std::path::Path;
 use std::sync::Arc;
 use work::{Answers, Plan, Worker};
 
-/// A kind of image, and who can judge it.
+/// A kind of image, and whether the kernel and ext4-view can judge it.
 #[derive(Clone, Copy)]
 struct Set {
     name: &'static str,
@@ -43,13 +43,13 @@ const fn set(name: &'static str, mib: u64, options: &'static [&'static str]) -> 
     Set { name, options, mib, kernel: true, view: true }
 }
 
-/// ext4-view 0.9 cannot read clusters, data or values in inodes, small inodes, meta groups, large
-/// directories, or directories that record no types.
+/// A set that ext4-view 0.9 cannot read: with clusters, with data or attribute values in inodes,
+/// with small inodes, meta_bg or large_dir, or with directories that record no types.
 const fn unseen(set: Set) -> Set {
     Set { view: false, ..set }
 }
 
-/// The kernel mounts only blocks up to the page size.
+/// A set that the kernel cannot mount: its blocks are larger than a page.
 const fn unmounted(set: Set) -> Set {
     Set { kernel: false, ..set }
 }
@@ -96,7 +96,7 @@ const SETS: &[Set] = &[
     set("few-inodes", 64, &["-b", "1024", "-N", "300"]),
 ];
 
-/// Lives of the image in one run.
+/// How many lives an image has in one run.
 const LIVES: u32 = 4;
 
 fn context() -> OpContext {
@@ -107,7 +107,8 @@ fn number(variable: &str) -> Option<u32> {
     std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
-/// The sets of this run: all in full, otherwise `sampled` of them, chosen by the seed.
+/// The sets of this run: the one that `SET` names, all in full, otherwise `sampled` of them, chosen
+/// by the seed.
 fn chosen(seed: u64, sampled: usize) -> Vec<Set> {
     if let Ok(name) = std::env::var("SET") {
         return SETS.iter().filter(|set| set.name == name).copied().collect();
@@ -135,7 +136,8 @@ fn open(device: &Arc<MemoryDevice>, options: OpenOptions) -> FileSystem {
     FileSystem::open(shared, options, &context()).unwrap()
 }
 
-/// Other options in each life: little memory, no delay, everything by default.
+/// The options of a life: defaults in the first and the last one, little memory in the second, no
+/// delayed allocation in the third.
 fn options_of(life: u32) -> OpenOptions {
     let options = OpenOptions { cpus: 8, seed: u64::from(life), ..OpenOptions::default() };
     match life % LIVES {
@@ -151,14 +153,15 @@ fn options_of(life: u32) -> OpenOptions {
     }
 }
 
-/// The sum of all lives.
+/// What all lives together answered and did.
 #[derive(Default)]
 struct Sum {
     answers: Answers,
     done: BTreeSet<&'static str>,
 }
 
-/// One life: all threads work, everything is synced and checked, and the image is closed.
+/// One life: all threads work, everything is synced, and the image is closed. Returns the tree as
+/// the instance showed it.
 fn live(device: &Arc<MemoryDevice>, life: u32, seed: u64, sum: &mut Sum) -> Tree {
     let threads = number("THREADS").unwrap_or(8);
     let fs = Watched::new(open(device, options_of(life)));
@@ -205,7 +208,7 @@ fn judge(set: &Set, device: &Arc<MemoryDevice>, image: &Path, expected: &Tree) {
     }
 }
 
-/// Returns what worked.
+/// Takes an image through its lives and judges it after each. Returns the operations that worked.
 fn run(set: &Set, device: &Arc<MemoryDevice>, image: &Path, seed: u64) -> BTreeSet<&'static str> {
     let mut sum = Sum::default();
     for life in 0..LIVES {
@@ -235,14 +238,15 @@ fn random_runs_leave_what_everybody_reads_the_same() {
         let device = Arc::new(MemoryDevice::load(&image).unwrap());
         done.extend(run(set, &device, &image, seed));
     }
-    // One set, or few operations, cover only some of it.
+    // One set, or few operations, cover only some of what is listed for this test.
     if ["SET", "OPERATIONS"].iter().all(|variable| std::env::var_os(variable).is_none()) {
         let names: Vec<&str> = sets.iter().map(|set| set.name).collect();
         coverage::assert_done("oracle_matrix", &names, done);
     }
 }
 
-/// Everything that the kernel can create on this kind of image, within its size.
+/// Has the kernel create all it can on this kind of image, within the image's size. Returns the
+/// tree that the kernel then shows.
 fn fill_by_the_kernel(set: &Set, image: &Path) -> Tree {
     let mount = LoopMount::new(image, "").unwrap();
     let root = mount.path();
@@ -286,8 +290,8 @@ fn what_the_kernel_filled_is_read_and_changed() {
     }
 }
 
-/// docs/testing.md must list the images. Without an explicit block size they have 1 KiB, as images
-/// below 512 MiB do.
+/// docs/testing.md must list the images. Without an explicit block size their blocks have 1 KiB, as
+/// on all images below 512 MiB.
 #[test]
 fn the_sets_are_told() {
     let block = |set: &Set| {

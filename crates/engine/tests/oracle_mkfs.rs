@@ -1,5 +1,5 @@
-//! Images made by the library, judged by e2fsck: the defaults of each profile, straight from
-//! memory.
+//! Images that the library makes in memory: e2fsck finds nothing in the defaults of each profile,
+//! and the same inputs give the same bytes.
 
 use blockyard_device::MemoryDevice;
 use blockyard_engine::mkfs::{self, Options};

@@ -1,11 +1,12 @@
-//! Sequences of operations against a model of Linux's answers: every return value, and at the end
-//! the whole tree, as the engine shows it before and after the image is closed; then e2fsck.
-//! proptest shrinks a failing sequence.
+//! Sequences of operations against a model of Linux's answers. Compared are every return value and,
+//! at the end, the whole tree, as the engine shows it before and after the image is closed. Our
+//! checker then judges the image, and e2fsck judges every tenth. proptest shrinks a failing
+//! sequence.
 //!
 //! Arguments are small numbers that become inodes and names when the operation runs, so that a
-//! shorter sequence still means something. Ranges are drawn then too, from a number of their own:
-//! they meet the edges of blocks, clusters and maps, and the end of the file that the operation
-//! finds.
+//! shorter sequence still means something. Ranges, too, are drawn only then, each from a seed of
+//! its own: they meet the edges of blocks, clusters and maps, and the end of the file as it then
+//! is.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -35,10 +36,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use tree::{APPEND, Answer, Body, ENOSPC, IMMUTABLE, Id, Limits, Model, ROOT, Who};
 
-/// Something that exists, chosen when the operation runs.
+/// Picks one of the inodes that exist when the operation runs.
 type Pick = u16;
 
-/// What a range is drawn with, when the operation runs.
+/// The seed from which a range is drawn when the operation runs.
 type Draw = u32;
 
 #[derive(Clone, Debug)]
@@ -100,7 +101,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Ordinary names of several lengths, then names that are refused.
+/// Ordinary names of several lengths (0 to 9), names that are refused (10 to 14), and the longest
+/// name that is not (15).
 fn name_of(number: u8) -> Vec<u8> {
     match number {
         10 => vec![b'x'; 256],
@@ -128,7 +130,7 @@ struct World {
     kind: Kind,
     device: Arc<MemoryDevice>,
     fs: Option<Watched>,
-    /// What worked before the image was opened again.
+    /// The operations that worked, up to the last close.
     done: BTreeSet<&'static str>,
     model: Model,
     numbers: BTreeMap<Id, InodeNr>,
@@ -136,7 +138,7 @@ struct World {
     now: i64,
     near: Ranges,
     far: Ranges,
-    /// The range that the operation drew.
+    /// The range that was drawn last.
     drawn: Range<u64>,
 }
 
@@ -157,7 +159,7 @@ impl World {
         };
         let mut model = Model::new(limits);
         let fs = open(kind, &device);
-        // No sequence can name the directory that every image has.
+        // Every image has this directory; no sequence can draw its name.
         let who = Who { now: 0, uid: 0, gid: 0 };
         let body = Body::Directory { entries: BTreeMap::new(), parent: ROOT };
         let found = model.create(who, ROOT, LOST_AND_FOUND, body, 0o700).unwrap();
@@ -175,7 +177,7 @@ impl World {
         self.fs.as_ref().unwrap()
     }
 
-    /// Closes the image, and keeps the list of what worked on it.
+    /// Closes the image, and keeps the list of operations that worked.
     fn close(&mut self, ctx: &OpContext) {
         let fs = self.fs.take().unwrap();
         self.done.extend(fs.done());
@@ -189,7 +191,8 @@ impl World {
         (Who { now: self.now, uid, gid }, ctx)
     }
 
-    /// Any inode. With the highest bit set, probably one of the wanted type.
+    /// One of the `likely` inodes, or of all inodes for one in eight picks; the root if there is
+    /// none.
     fn pick(&self, pick: Pick, likely: impl Fn(&tree::Node) -> bool) -> Id {
         let wanted: Vec<Id> = self
             .model
@@ -217,8 +220,8 @@ impl World {
         blockyard_testkit::fill::pattern(self.now.cast_unsigned(), length as usize)
     }
 
-    /// A range of a file, in whole units if a unit is given. One in eight is anywhere up to the
-    /// largest file.
+    /// A range of a file, in whole units if a unit is given. One in eight lies anywhere up to the
+    /// largest size of a file.
     fn range(&mut self, draw: Draw, id: Id, longest: u64, unit: Option<u64>) -> Range<u64> {
         let mut rng = ChaCha8Rng::seed_from_u64(draw.into());
         let size = self.model.size(id);
@@ -230,13 +233,13 @@ impl World {
         self.drawn.clone()
     }
 
-    /// Most bytes of a write.
+    /// The most bytes that a write has.
     fn longest(&self) -> u64 {
         (3 * self.kind.block).max(20_000)
     }
 
-    /// Compares an answer with the model's, which has already been changed. If space ran out, the
-    /// change is undone.
+    /// Compares an answer with the model's, which has already been changed. If space ran out on a
+    /// full image, the change of the model is undone.
     fn agree<T>(&mut self, op: &Op, got: Result<T, Error>, expected: Answer, before: Model) -> Outcome {
         let got = got.map(drop);
         if let Err(Error::NoSpace | Error::NoInodes | Error::AttributeRoom { .. }) = got
@@ -442,7 +445,7 @@ impl World {
         }
     }
 
-    /// A direct write returns how much of it fitted.
+    /// On a full image, a direct write may write only its beginning. The model then does the same.
     fn write_direct(
         &mut self,
         op: &Op,
@@ -556,7 +559,7 @@ impl World {
                 number
             );
             let times = (seen.modified.seconds, seen.changed.seconds);
-            // Those of mkfs differ by kind of image.
+            // The times that mkfs sets differ by kind of image.
             if node.changed >= 1_700_000_000 && node.modified >= 1_700_000_000 {
                 prop_assert_eq!(times, (node.modified, node.changed), "times of inode {}", number);
             }
@@ -601,7 +604,8 @@ impl World {
         Ok(())
     }
 
-    /// Returns what worked.
+    /// Compares once more before and after a close, and checks the image. Returns the operations
+    /// that worked.
     fn finish(mut self) -> Result<BTreeSet<&'static str>, TestCaseError> {
         self.compare()?;
         self.reopen()?;
@@ -655,8 +659,8 @@ fn every_answer_is_the_models() {
             let device = Arc::clone(&world.device);
             done.borrow_mut().extend(world.finish()?);
             sampled.set(sampled.get() + 1);
-            // One process per case would cost more than the case: our checker sees all, e2fsck
-            // every tenth.
+            // A process for each case would cost more than the case: our checker sees all cases,
+            // e2fsck every tenth.
             if sampled.get() % 10 == 1 && have_tool("e2fsck") {
                 let scratch = tempfile::tempdir().unwrap();
                 let image = scratch.path().join("image");
@@ -677,7 +681,7 @@ fn every_answer_is_the_models() {
             coverage::assert_done("oracle_model", &[name], done.iter().copied());
         }
     }
-    // A handful of cases covers only some of it, and less on full images.
+    // A handful of cases covers only some operations, and fewer on full images.
     if cases.is_none_or(|cases| cases >= 16) {
         let names: Vec<&str> = done_on.keys().copied().collect();
         coverage::assert_done("oracle_model", &names, done_on.into_values().flatten());

@@ -1,8 +1,8 @@
-//! Large directories, which remember names and inodes beside their blocks. Names are created,
+//! Large directories, whose names the dentry cache keeps beside their blocks. Names are created,
 //! linked, removed, renamed and exchanged, also in a directory that was removed and created again.
-//! A lookup always agrees with a map: with caches that hold the directory and with smaller ones, by
-//! the instance that changed it and by a fresh one. Debug builds check every answer from memory by
-//! a search of the blocks.
+//! A lookup always agrees with a map: with caches that hold the directory and with smaller ones, in
+//! the instance that changed the directory and in a fresh one. Debug builds check every answer from
+//! memory by a search of the blocks.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -33,10 +33,10 @@ fn format(block_size: u32, features: &str) -> Arc<MemoryDevice> {
     device
 }
 
-/// `memory` is for blocks and for names.
+/// Opens with caches of these sizes in bytes: for metadata blocks, and for names.
 fn open(device: &Arc<MemoryDevice>, (cache_bytes, name_cache_bytes): (usize, usize)) -> FileSystem {
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
-    // Few inodes, so that directories come and go with what they remember.
+    // Few inodes in memory, so that directories come and go with their names.
     let options = OpenOptions { cache_bytes, name_cache_bytes, inodes_max: 512, ..OpenOptions::default() };
     FileSystem::open(shared, options, &context()).unwrap()
 }
@@ -46,7 +46,7 @@ fn name(number: u32) -> Vec<u8> {
     format!("{number:0>width$}", width = [4, 13, 60][number as usize % 3]).into_bytes()
 }
 
-/// Names that follow no rule, of all lengths and with any bytes.
+/// A name that follows no rule: its number, and up to 69 bytes in all, of `0` and above.
 fn odd_name(number: u32) -> Vec<u8> {
     let mut rng = ChaCha8Rng::seed_from_u64(u64::from(number));
     let mut name = format!("{number}").into_bytes();
@@ -91,7 +91,7 @@ fn step(fs: &FileSystem, dirs: [InodeNr; 2], model: &mut Model, spelling: Spelli
         (8, Some(inode)) => {
             let (from, to) = ((dir, &here[..]), (dirs[other], &there[..]));
             match model[other].get(&there).copied() {
-                // Two names of one inode stay.
+                // Two names of one inode both stay.
                 Some(target) if target == inode => {
                     fs.rename(&ctx, from, to, RenameMode::Replace).unwrap();
                 }
@@ -120,7 +120,7 @@ fn step(fs: &FileSystem, dirs: [InodeNr; 2], model: &mut Model, spelling: Spelli
     }
 }
 
-/// Empties a directory, removes it and creates it again: nothing known about it may come back.
+/// Empties a directory, removes it and creates it again: no name of the old one may come back.
 fn renew(fs: &FileSystem, dirs: &mut [InodeNr; 2], model: &mut Model, which: usize) {
     for name in std::mem::take(&mut model[which]).into_keys() {
         fs.unlink(&context(), dirs[which], &name).unwrap();

@@ -1,5 +1,5 @@
-//! Names on images of mke2fs: large directories, links, renames. After each scenario e2fsck finds
-//! nothing and the kernel lists what we created.
+//! Names on images that mke2fs made: large directories, links, renames. After each scenario e2fsck
+//! finds nothing, and the kernel lists what we created.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -88,7 +88,7 @@ fn walk_kernel(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
     all
 }
 
-/// Closes, lets e2fsck judge, and compares with what the kernel lists.
+/// Closes the image. e2fsck must find nothing, and the kernel must list what we list.
 fn judge(device: &MemoryDevice, fs: FileSystem, image: &Path, what: &str) {
     let ours = walk_ours(&fs);
     fs.close(&context()).unwrap();
@@ -202,13 +202,13 @@ fn rename_in_every_case() {
     assert_eq!(fs.lookup(b, b"eins").unwrap(), two);
     assert!(matches!(fs.attributes(one), Err(Error::StaleInode(_))), "the replaced file is gone");
 
-    // Two names of one inode stay as they are.
+    // Renaming one name of an inode over another name of it changes nothing.
     fs.link(&ctx, two, a, b"same").unwrap();
     rename((a, b"same"), (b, b"eins"), RenameMode::Replace).unwrap();
     assert_eq!(fs.lookup(a, b"same").unwrap(), two);
 
-    // Directories: into another parent, over an empty one, not over a full one, not into
-    // themselves.
+    // A directory moves into another parent and over an empty directory, but not into itself or
+    // over a directory that is not empty.
     let sub = directory(&fs, a, b"sub");
     let deep = directory(&fs, sub, b"deep");
     rename((a, b"sub"), (b, b"sub"), RenameMode::Replace).unwrap();
@@ -231,8 +231,8 @@ fn rename_in_every_case() {
     judge(&device, fs, &image, "rename");
 }
 
-/// A random run of every operation by name, on eight threads in parallel, each in its own part and
-/// all in a shared one.
+/// Random operations on names, on eight threads in parallel. Each thread has a directory of its
+/// own, and all share another.
 #[test]
 fn random_runs_from_eight_threads() {
     if !require(&["root", "mke2fs", "e2fsck"]) {

@@ -1,5 +1,6 @@
-//! Images with blocks and inodes placed as by ext3 and the first ext4: e2fsck finds nothing, the
-//! kernel reads what was written and continues writing, and the layouts are those of the time.
+//! Images on which blocks and inodes are placed as ext3 and the first ext4 did: e2fsck finds
+//! nothing, the kernel reads what was written and writes more, and the layouts are those of the
+//! era.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -19,7 +20,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use support::{ROOT, context, directory, file, make, open_with};
 
-/// An image of a time, and the policies that serve it.
+/// For each kind of image of an era: the options of mke2fs, and the policies that serve it.
 const TIMES: &[(&[&str], &[&str])] = &[
     (&["-t", "ext3"], &["ext3", "ext3:inode=oldalloc", "ext3:when=write-back:debt=on"]),
     (&["-t", "ext3", "-b", "1024", "-g", "2048", "-O", "^dir_index"], &["ext3", "ext4-2008"]),
@@ -45,7 +46,8 @@ fn options(policy: &str) -> OpenOptions {
 /// Inode and content of each file, by path.
 type Files = BTreeMap<String, (InodeNr, Vec<u8>)>;
 
-/// Files that grow in turns, are truncated and removed, in directories that are created meanwhile.
+/// Creates directories, and in them files that grow in turns, are truncated and removed. Returns
+/// the files that are left.
 fn churn(fs: &FileSystem, run: &str, random: &mut ChaCha8Rng) -> Files {
     let mut folders = vec![(String::new(), ROOT)];
     let mut files = Files::new();
@@ -141,7 +143,7 @@ fn e2fsck_and_the_kernel_accept_what_was_placed_as_of_old() {
 }
 
 /// What debugfs says about the blocks of a file: `(0-11):1545-1556, (IND):1557, ...`, as pairs of
-/// kind and first block.
+/// what stands in parentheses and the first block.
 fn blocks(image: &Path, path: &str) -> Vec<(String, u64)> {
     let output = run("debugfs", &["-R", &format!("stat {path}"), image.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -154,8 +156,8 @@ fn blocks(image: &Path, path: &str) -> Vec<(String, u64)> {
     line.split(", ").map(pair).collect()
 }
 
-/// A file written in order: 12 blocks, an indirect block, the blocks it maps, and so on, in one
-/// run.
+/// A file written in order lies in one run: 12 blocks, an indirect block, the blocks that it maps,
+/// and so on. Two files that grow in turns have at most two runs each.
 #[test]
 fn under_ext3_indirect_blocks_lie_where_the_file_goes_on() {
     if !require(&["mke2fs", "debugfs"]) {
@@ -170,7 +172,7 @@ fn under_ext3_indirect_blocks_lie_where_the_file_goes_on() {
     let folder = directory(&fs, ROOT, "folder");
     let long = file(&fs, folder, "long");
     fs.write(&ctx, long, 0, &vec![1; 2100 << 12]).unwrap();
-    // Two that grow in turns.
+    // Two files that grow in turns.
     let pair = ["one", "two"].map(|name| file(&fs, folder, name));
     for inode in pair {
         fs.open_inode(inode, true).unwrap();
@@ -186,7 +188,7 @@ fn under_ext3_indirect_blocks_lie_where_the_file_goes_on() {
     saved(&device, fs, &image);
     let found = blocks(&image, "folder/long");
     let start = found[0].1;
-    // A sixteenth of the group for each colour.
+    // A colour is worth a sixteenth of the group: 2048 blocks.
     assert_eq!(start, 3 * 2048, "the inode is in group 0");
     let expected = [
         ("0-11", 0),
@@ -221,7 +223,7 @@ fn images_of_a_later_time_are_refused_by_name() {
     }
 }
 
-/// The flag of a directory whose subdirectories are spread. Until 2.6.28 these inherited it.
+/// The flag of a top directory. Until Linux 2.6.28 new subdirectories inherited it.
 #[test]
 fn the_flag_of_a_top_is_inherited_where_it_was() {
     use blockyard_disk::inode::InodeFlags;

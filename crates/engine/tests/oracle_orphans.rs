@@ -1,5 +1,5 @@
-//! Orphans made by the kernel, by debugfs and by us: the resulting image is the same whoever
-//! finishes them.
+//! Orphans made by the kernel, by debugfs and by us: whoever finishes them, the same space is free
+//! afterwards, and e2fsck finds nothing.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use support::{ROOT, context, directory, file, make, open, open_device};
 
-/// Images with a list, with an orphan file, with indirect maps, with clusters, without a journal.
+/// Images with an orphan list, with an orphan file, with block maps, with clusters, without a
+/// journal.
 const PROFILES: &[&[&str]] = &[
     &[],
     &["-O", "orphan_file", "-b", "1024"],
@@ -35,7 +36,7 @@ fn free_space(image: &Path) -> Vec<String> {
         .lines()
         .map(str::trim)
         .filter(|line| line.to_lowercase().contains("free"))
-        // Implementations differ in whether they raise the number of never-used inodes again.
+        // Not the number of never-used inodes: only some implementations raise it again.
         .map(|line| line.split(" directories,").next().unwrap_or(line).to_owned())
         .collect()
 }
@@ -52,8 +53,8 @@ fn copy(from: &Path, name: &str) -> PathBuf {
     to
 }
 
-/// An image cut off under the kernel with unlinked files still open: fragmented, with attributes,
-/// and a directory.
+/// An image copied while the kernel has it mounted, with unlinked files and a removed directory
+/// still open. The files are fragmented and have attributes.
 fn kernel_orphans(options: &[&str], directory: &Path) -> PathBuf {
     let live = directory.join("live");
     make(options, "64M", &live);
@@ -89,7 +90,7 @@ fn assert_equal(ours: &[String], theirs: &[String]) {
     assert!(differences.is_empty() && ours.len() == theirs.len(), "ours, theirs: {differences:#?}");
 }
 
-/// The image after the kernel has mounted and unmounted it.
+/// The free space after the kernel has mounted and unmounted a copy of the image.
 fn finished_by_kernel(image: &Path) -> Vec<String> {
     let path = copy(image, "kernel");
     drop(LoopMount::new(&path, "").unwrap());
@@ -97,7 +98,7 @@ fn finished_by_kernel(image: &Path) -> Vec<String> {
     free_space(&path)
 }
 
-/// The image after we opened and closed it.
+/// The free space after we have opened and closed the image. No orphan is left then.
 fn finished_by_us(image: &Path) -> Vec<String> {
     let path = image.with_file_name("ours");
     let (device, fs) = open(image);
@@ -142,7 +143,8 @@ fn a_list_made_by_hand_is_finished_as_the_kernel_and_e2fsck_do() {
         let image = scratch.path().join("image");
         make(options, "32M", &image);
         let (device, fs) = open(&image);
-        // One deleted, two longer than their size says, one of these not at a block's end.
+        // One file will be deleted. Two will be longer than their sizes say, and one of these sizes
+        // is inside a block.
         let numbers: Vec<u32> = (0..3)
             .map(|n| {
                 let inode = file(&fs, ROOT, format!("file-{n}"));
@@ -204,7 +206,7 @@ fn a_damaged_list_is_refused_before_anything_is_written() {
     }
 }
 
-/// After a crash, e2fsck, the kernel and we come to the same image.
+/// Asserts that e2fsck, the kernel and we come to the same free space after a crash.
 fn assert_finished_alike(image: &Path) {
     let ours = finished_by_us(image);
     assert_equal(&ours, &finished_by_kernel(image));
@@ -250,7 +252,7 @@ fn an_unlinked_open_file_stays_readable_and_is_noted() {
         let empty = directory(&fs, ROOT, "empty");
         fs.open_inode(empty, false).unwrap();
         fs.rmdir(&context(), ROOT, b"empty").unwrap();
-        // One leaves the middle of the list.
+        // One file leaves the middle of the orphan list.
         fs.release_inode(&context(), held.remove(2), false).unwrap();
         fs.sync(&context()).unwrap();
 
@@ -281,8 +283,8 @@ fn an_unlinked_open_file_stays_readable_and_is_noted() {
     }
 }
 
-/// A truncation that stops midway at an unreadable block is recorded, and finished by the next
-/// opener.
+/// A truncation that stops midway at an unreadable block is recorded. Whoever opens the image next,
+/// we or e2fsck, finishes it, and both come to the same free space.
 #[test]
 fn a_truncation_that_stops_half_way_is_noted() {
     if !require(&["mke2fs", "e2fsck", "dumpe2fs"]) {
@@ -320,7 +322,7 @@ fn a_truncation_that_stops_half_way_is_noted() {
             e2fsck_clean(&image);
             assert_equal(&ours, &free_space(&image));
         }
-        // Indirect maps of this size go in one handle.
+        // A block map of this size is truncated in one handle.
         assert!(
             noted > 0 || options.contains(&"ext3"),
             "only {noted} truncations stopped after their first handle"

@@ -1,6 +1,6 @@
-//! The same operations on a kernel mount and by us: the same inode numbers, extents, extent tree
-//! blocks and indirect blocks. One thread, pinned to one CPU; data is written back where the script
-//! says.
+//! The same operations on a kernel mount and by us give the same inode numbers, extents, extent
+//! tree blocks and indirect blocks. There is one thread, pinned to one CPU. Data is written back
+//! where the script says.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 use support::{ROOT, context, directory, file, like_the_kernel, make, open_with};
 
-/// One step on the file of that number.
+/// One step of a script. The first number is that of the file; ranges are bytes: start and length.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Write(usize, u64, u64),
@@ -30,7 +30,7 @@ enum Step {
     Allocate(usize, Fallocate, u64, u64),
 }
 
-/// Most files that a script uses.
+/// How many files there are for a script.
 const FILES: usize = 4;
 
 struct Kernel {
@@ -86,8 +86,8 @@ impl Ours<'_> {
     }
 }
 
-/// What debugfs says about each file: every extent with its tree block, or every block and indirect
-/// block.
+/// What debugfs says about the inode of each file, and where its content lies: every extent and its
+/// tree block, or every block and indirect block.
 fn layout(image: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     for n in 0..FILES {
@@ -112,11 +112,11 @@ fn layout(image: &Path) -> Vec<String> {
     lines
 }
 
-/// Plays a script on both sides and asserts that the layouts are equal. Names the first step that
-/// makes a difference.
+/// Plays a script on both sides and asserts that the layouts are equal. On failure, names the first
+/// step that makes a difference.
 ///
 /// The kernel is not alone: a commit caused by another process's sync frees blocks earlier, and on
-/// a slow machine the flusher runs. So a difference counts only if it occurs each time.
+/// a slow machine the flusher runs. So a difference counts only if it occurs each of four times.
 fn compare(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) {
     let mut tries = (0..3).map(|_| play(name, mkfs, size, mount, script));
     let Err(all) = tries.find(Result::is_ok).unwrap_or_else(|| play(name, mkfs, size, mount, script)) else {
@@ -134,7 +134,7 @@ fn compare(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) 
     panic!("{name} {mkfs:?}{mount}, step {}: {:?}\n{shown}", bad - 1, &script[bad.saturating_sub(8)..bad]);
 }
 
-/// Plays a script on both sides. Returns the lines that differ.
+/// Plays a script on both sides. The error is the lines in which the layouts differ.
 fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> Result<(), String> {
     stay_on_one_cpu();
     let scratch = tempfile::tempdir().unwrap();
@@ -163,7 +163,7 @@ fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> 
     files.iter().for_each(|inode| fs.open_inode(*inode, true).unwrap());
     let mut ours = Ours { fs: &fs, ctx, files };
     for (number, step) in script.iter().enumerate() {
-        // A clock that advances: a change of nothing but times must give fsync something to commit.
+        // The clock advances, so that fsync has something to commit where only times change.
         ours.ctx.now.nanoseconds += 1;
         assert_eq!(ours.step(*step), accepted[number], "{name}, step {number}: {step:?}");
     }
@@ -184,8 +184,8 @@ fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> 
 
 const KIB: u64 = 1024;
 
-/// Appends in pieces, two files in turns, everything synced at once: many short extents, split at
-/// the end.
+/// Two files grow in turns by 8 KiB behind a hole, and each write is synced at once: many short
+/// extents, in leaves that split at the end.
 fn appends() -> Vec<Step> {
     let mut script = Vec::new();
     for n in 0..if full_matrix() { 800 } else { 250 } {
@@ -197,7 +197,7 @@ fn appends() -> Vec<Step> {
     script
 }
 
-/// Blocks from the last to the first.
+/// Pieces of 4 KiB with holes between them, from the last to the first, each synced.
 fn backwards() -> Vec<Step> {
     (0..if full_matrix() { 600 } else { 200 })
         .rev()
@@ -205,7 +205,7 @@ fn backwards() -> Vec<Step> {
         .collect()
 }
 
-/// Single blocks at random places, each synced: leaves split in the middle and fill from their
+/// Pieces of 4 KiB at random places, each synced: leaves split in the middle and fill from their
 /// neighbours.
 fn scattered(seed: u64) -> Vec<Step> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -217,7 +217,7 @@ fn scattered(seed: u64) -> Vec<Step> {
         .collect()
 }
 
-/// Everything on all files.
+/// Random steps on all files. Without `extents`, fallocate only punches holes.
 fn mixed(seed: u64, steps: usize, extents: bool) -> Vec<Step> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut script = Vec::new();
@@ -245,7 +245,7 @@ fn mixed(seed: u64, steps: usize, extents: bool) -> Vec<Step> {
     script
 }
 
-/// All files grow in turns. Everything is written back at once, now and then.
+/// All files grow in turns. At the end of each round everything is written back together.
 fn together(seed: u64) -> Vec<Step> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut script = Vec::new();
@@ -287,8 +287,8 @@ fn scattered_writes_grow_the_same_trees() {
     }
 }
 
-/// One seed: if a write-back begins inside a large folio, Linux writes the whole folio
-/// (docs/behaviour/page-cache.md).
+/// The seed is fixed: with others, a write-back may begin inside a large folio, and Linux then
+/// writes the whole folio (docs/behaviour/page-cache.md).
 #[test]
 fn mixed_operations_leave_the_same_extents() {
     if ready() {

@@ -1,4 +1,5 @@
-//! Images cut off under the kernel: the journal is replayed at open, or the image is refused.
+//! Images that the kernel wrote. If one is cut off, its journal is replayed at open, or the image
+//! is refused. One that was unmounted is read and changed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +16,7 @@ fn context() -> OpContext {
     OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
 }
 
-/// An image as after a power cut: copied while the kernel has it mounted, after a sync.
+/// An image as a power cut leaves it: copied after a sync, while the kernel has it mounted.
 fn cut_off(directory: &Path) -> MemoryDevice {
     let (live, copy) = (directory.join("live"), directory.join("copy"));
     let path = live.to_str().unwrap();
@@ -57,7 +58,7 @@ fn a_journal_is_replayed_or_refused() {
         Err(Error::Refused(Refusal::NeedsRecovery))
     ));
 
-    // Read-only: recovered in memory, with the device unchanged.
+    // Opened read-only, the image is recovered in memory and the device stays unchanged.
     let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
     let fs = FileSystem::open(shared(), read_only, &context()).unwrap();
     check_content(&fs);

@@ -1,5 +1,5 @@
 //! Eight threads at once on one image: everything written is there, e2fsck finds nothing, and the
-//! kernel reads the same.
+//! kernel reads the same content.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -25,7 +25,8 @@ fn context(slot: u32) -> OpContext {
 
 type Files = BTreeMap<String, (InodeNr, Vec<u8>)>;
 
-/// One thread's share: its own files in its own directory, and short-lived names in a shared one.
+/// The work of one thread: its own files in its own directory, and short-lived names in a shared
+/// one.
 struct Worker<'a> {
     fs: &'a Watched,
     ctx: OpContext,
@@ -110,7 +111,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Creates and removes a name where all threads do, and lists all names.
+    /// Creates a name in the shared directory, lists the directory, and removes the name.
     fn visit_shared(&mut self) -> Result<()> {
         self.made += 1;
         let name = format!("shared-{}-{}", self.number, self.made);

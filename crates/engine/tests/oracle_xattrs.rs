@@ -1,5 +1,5 @@
-//! Extended attributes both ways: the kernel reads ours, we read and change the kernel's, e2fsck
-//! judges.
+//! Extended attributes in both directions: the kernel reads ours, we read and change the kernel's,
+//! and e2fsck finds nothing.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -48,7 +48,7 @@ fn attributes_cross_over_both_ways() {
         let ctx = context();
         let find = |name: &str| fs.lookup(InodeNr::ROOT, name.as_bytes()).unwrap();
         assert_eq!(fs.xattr(find("one"), b"user.shared").unwrap(), value(500, 3));
-        // Change one, delete one, keep one.
+        // Of the three files, change one, delete one, and keep one.
         fs.set_xattr(&ctx, find("one"), b"user.shared", &value(300, 9), XattrMode::Replace).unwrap();
         fs.unlink(&ctx, InodeNr::ROOT, b"two").unwrap();
         let ours = file(&fs, InodeNr::ROOT, "ours");
@@ -93,8 +93,8 @@ fn attributes_cross_over_both_ways() {
     }
 }
 
-/// Four files with equal attributes, created by the kernel: large values are in inodes that they
-/// share.
+/// Has the kernel create four files with equal attributes. The large values are in value inodes
+/// that the files share.
 fn have_kernel_share(image: &Path, big: &[u8], other: &[u8]) {
     let mount = LoopMount::new(image, "").unwrap();
     for name in ["one", "two", "three", "four"] {
@@ -106,8 +106,9 @@ fn have_kernel_share(image: &Path, big: &[u8], other: &[u8]) {
     }
 }
 
-/// Values in inodes: those that the kernel made and shares lose references, ours are made, and
-/// everybody counts them.
+/// Value inodes: those that the kernel made and shared lose references one by one, and we make and
+/// release others. Our checker and e2fsck find the counts right, and the kernel reads and releases
+/// what is left.
 #[test]
 fn values_in_inodes_are_made_shared_and_released() {
     if !require(&["root", "mke2fs", "e2fsck"]) {
@@ -130,7 +131,7 @@ fn values_in_inodes_are_made_shared_and_released() {
             let report = blockyard_check::check(&*device, &blockyard_check::Options::default()).unwrap();
             assert!(report.is_clean(), "{options:?}: {:?}", report.findings);
         };
-        // One reference less each time; the value goes with the last ones.
+        // Each step takes references away; a value inode goes with its last one.
         fs.unlink(&ctx, InodeNr::ROOT, b"one").unwrap();
         judge(&fs);
         fs.remove_xattr(&ctx, find("two"), b"user.big").unwrap();
@@ -139,13 +140,13 @@ fn values_in_inodes_are_made_shared_and_released() {
         judge(&fs);
         fs.unlink(&ctx, InodeNr::ROOT, b"four").unwrap();
         judge(&fs);
-        // Ours.
+        // Value inodes that we make.
         let ours = file(&fs, InodeNr::ROOT, "ours");
         for (name, length) in [("user.a", 65_536), ("user.b", 3000), ("user.c", 5000)] {
             fs.set_xattr(&ctx, ours, name.as_bytes(), &value(length, 8), XattrMode::Create).unwrap();
             assert_eq!(fs.xattr(ours, name.as_bytes()).unwrap(), value(length, 8));
         }
-        // Refused because it exists: what was written for it is gone again.
+        // The name exists, so this is refused, and the value written for it is gone again.
         let refused = fs.set_xattr(&ctx, ours, b"user.a", &value(50_000, 9), XattrMode::Create);
         assert!(matches!(refused, Err(Error::Exists)));
         fs.remove_xattr(&ctx, ours, b"user.b").unwrap();
@@ -164,7 +165,7 @@ fn values_in_inodes_are_made_shared_and_released() {
             assert_eq!(kernel_value(&at("three"), "user.other"), value(20_000, 7));
             assert_eq!(kernel_value(&at("ours"), "user.a"), value(65_536, 8));
             assert_eq!(kernel_value(&at("ours"), "user.c"), value(5000, 8));
-            // The kernel can release what we made.
+            // The kernel can release the value inodes that we made.
             std::fs::remove_file(at("ours")).unwrap();
             std::fs::remove_file(at("three")).unwrap();
         }

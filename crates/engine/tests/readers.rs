@@ -1,4 +1,5 @@
-//! A reader of a file does not wait for a writer elsewhere in it, and sees its bytes whole.
+//! Readers of a file do not wait for a writer of the same file, and see only the file's own bytes.
+//! What is read in order is read ahead.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -11,14 +12,14 @@ use std::sync::{Arc, Condvar, Mutex};
 
 const FILE: NewInode = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
 
-/// A device whose writes of data do not return while it is shut. Data begins with 0xDA.
+/// A device whose writes of data do not return while it is shut. A write of data begins with 0xDA.
 struct Gated {
     device: MemoryDevice,
     shut: Mutex<bool>,
     opened: Condvar,
-    /// A write waits.
+    /// A write has waited.
     waits: AtomicBool,
-    /// Read calls, and their bytes.
+    /// Number of read calls, and of the bytes that they read.
     reads: [AtomicU64; 2],
 }
 
@@ -77,8 +78,8 @@ fn made() -> Arc<Gated> {
     Arc::new(Gated::new(device))
 }
 
-/// A write-back holds the content lock during device I/O: readers of the same file used to wait for
-/// that.
+/// Write-back holds the content lock during device I/O. Readers of the same file once waited for
+/// this lock; now they read clean data and data that is being written.
 #[test]
 fn a_device_that_does_not_answer_a_writer_holds_up_no_reader() {
     let device = made();
@@ -97,7 +98,7 @@ fn a_device_that_does_not_answer_a_writer_holds_up_no_reader() {
         let mut clean = [0; 5000];
         assert_eq!(fs.read(&ctx, file, 30_000, &mut clean).unwrap(), 5000);
         assert!(clean.iter().all(|&byte| byte == 1));
-        // Data on its way is read from memory.
+        // Data that is being written is read from memory.
         let mut written = [0; 6000];
         assert_eq!(fs.read(&ctx, file, 42_000, &mut written).unwrap(), 6000);
         assert!(written.iter().all(|&byte| byte == 0xDA));
@@ -107,14 +108,14 @@ fn a_device_that_does_not_answer_a_writer_holds_up_no_reader() {
     fs.close(&ctx).unwrap();
 }
 
-/// Writers append, overwrite and truncate, others write back, and freed blocks go to another file
-/// at once. Readers see only bytes of their file, and no zeroes where there was data.
+/// One thread appends to a file, collapses it, truncates it and writes it back, and freed blocks go
+/// to another file at once. Readers see only bytes of their file, and no zeroes.
 #[test]
 fn readers_see_their_file_whatever_others_do() {
     read_beside_changes(0);
 }
 
-/// As above. What is kept of a block must not outlive it.
+/// The same with clean data kept in memory, which must not outlive its block.
 #[test]
 fn readers_of_kept_data_see_their_file_whatever_others_do() {
     read_beside_changes(256 << 10);
@@ -167,7 +168,8 @@ fn read_beside_changes(clean_data_bytes: usize) {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
-/// A file read in order in small steps is read from the device in large ones, once.
+/// A file read in order in small steps is read from the device in large ones, once. Direct reads go
+/// to the device; direct writes are seen by later reads.
 #[test]
 fn what_is_read_in_order_is_read_ahead_and_kept() {
     let device = made();
@@ -191,12 +193,12 @@ fn what_is_read_in_order_is_read_ahead_and_kept() {
     let [reads, read] = read_all(&fs, &mut buf);
     assert!(reads < 20 && read < 9 << 20, "{reads} reads of {read} bytes");
     assert_eq!(read_all(&fs, &mut buf), [0, 0]);
-    // Bypasses what is kept.
+    // A direct read bypasses what is kept.
     let mut block = [0; 4096];
     let before = device.reads[0].load(Ordering::Relaxed);
     assert_eq!(fs.read_direct(&ctx, file, 4096, &mut block).unwrap(), 4096);
     assert_eq!(device.reads[0].load(Ordering::Relaxed) - before, 1);
-    // Written data is kept too, and a direct write is seen.
+    // Written data is kept too, and what a direct write wrote is seen.
     fs.write(&ctx, file, 10_000, &[3; 5000]).unwrap();
     fs.fsync(&ctx, file).unwrap();
     fs.write_direct(&ctx, file, 4096, &[4; 4096]).unwrap();

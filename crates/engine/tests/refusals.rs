@@ -1,4 +1,4 @@
-//! Sound images that cannot be opened as requested: each is refused by its kind.
+//! Devices and images that cannot be opened as requested: each is refused with its own reason.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use support::{ROOT, context, file};
 use trial::{FILE, ext4, formatted, open_on};
 
 const SIZE: u64 = 16 << 20;
-/// Fields of the superblock: offset on the device, and a bit.
+/// Flags of the superblock: offset on the device in bytes, and the bit in that byte.
 const STATE_ERROR: (u64, u8) = (1024 + 0x3A, 2);
 const QUOTA: (u64, u8) = (1024 + 0x65, 1);
 const RECOVER: (u64, u8) = (1024 + 0x60, 4);
@@ -49,7 +49,7 @@ fn refusal(device: MemoryDevice, recovery: Recovery) -> Refusal {
     }
 }
 
-/// An empty device, one too short for a superblock, and one without.
+/// An empty device, two too short for a superblock, and one that holds none.
 #[test]
 fn what_is_no_image_is_told_as_the_commands_tell_it() {
     let why = refusal(MemoryDevice::new(0), Recovery::default());

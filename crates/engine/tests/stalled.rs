@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Threads that wait for the device.
+/// How many threads call fsync on a file of their own: half of them with data to write.
 const WAITING: u32 = 40;
 const ROOT: InodeNr = InodeNr::ROOT;
 
@@ -29,7 +29,7 @@ fn fresh(options: OpenOptions) -> (Device, Arc<FileSystem>) {
     (device, Arc::new(FileSystem::open(shared, options, &at(0)).unwrap()))
 }
 
-/// A durable file: other operations there find its group's bitmaps in memory.
+/// Makes a durable file. The bitmaps of its group are then in memory for other operations.
 fn known(fs: &FileSystem) -> InodeNr {
     let known = file(fs, "known");
     fs.write(&at(0), known, 0, &[5; 5000]).unwrap();
@@ -42,8 +42,8 @@ fn file(fs: &FileSystem, name: &str) -> InodeNr {
     fs.create(&at(0), ROOT, name.as_bytes(), &new).unwrap()
 }
 
-/// Silences the device. Then a thread writes directly into a hole, and others fsync: half of them
-/// wait with their data, half for a commit.
+/// Silences the device. Then a thread writes directly into a hole, and others call fsync: half of
+/// them wait with their data, half for a commit.
 fn waiting(device: &Device, fs: &Arc<FileSystem>, files: &[InodeNr]) -> Vec<JoinHandle<()>> {
     for (number, inode) in files.iter().enumerate() {
         if number % 2 == 0 {
@@ -59,7 +59,7 @@ fn waiting(device: &Device, fs: &Arc<FileSystem>, files: &[InodeNr]) -> Vec<Join
         let fs = Arc::clone(fs);
         thread::spawn(move || assert_eq!(fs.write_direct(&at(1), direct, 0, &[3; 8192]).unwrap(), 8192))
     }];
-    // Before any thread commits.
+    // The direct write waits before any thread commits.
     wait_until("it waits", || device.waiting() == 1);
     let sync = |inode: &InodeNr| {
         let (fs, inode) = (Arc::clone(fs), *inode);
@@ -69,7 +69,7 @@ fn waiting(device: &Device, fs: &Arc<FileSystem>, files: &[InodeNr]) -> Vec<Join
     threads
 }
 
-/// Every kind of operation that needs nothing from the device, while the transaction is old.
+/// Operations that need nothing from the device, at a time when the transaction is old.
 fn others(fs: &FileSystem, files: &[InodeNr], known: InodeNr) {
     let now = at(100);
     for (number, inode) in files.iter().enumerate() {
@@ -93,7 +93,7 @@ fn others(fs: &FileSystem, files: &[InodeNr], known: InodeNr) {
         fs.create(&now, ROOT, name.as_bytes(), &directory).unwrap();
         fs.rmdir(&now, ROOT, name.as_bytes()).unwrap();
     }
-    // Whole blocks: of a partial one the rest would have to be read.
+    // Whole blocks only: the rest of a partial one would have to be read.
     fs.write(&now, known, 0, &[9; 8192]).unwrap();
     assert!(fs.statistics().blocks_free > 0);
     // None of the hanging operations has ended.
@@ -105,8 +105,8 @@ fn trial(options: OpenOptions, someone_commits: bool) {
     let files: Vec<InodeNr> = (0..WAITING).map(|number| file(&fs, &format!("{number}"))).collect();
     let known = known(&fs);
     let mut threads = waiting(&device, &fs, &files);
-    // Waiting for the device: the threads with data, the direct writer, and the one of the others
-    // whose turn it is to commit.
+    // These wait for the device: the threads with data, the direct writer, and of the other threads
+    // the one that commits.
     let asking = usize::try_from(WAITING / 2).unwrap() + 2;
     wait_until("all wait", || device.waiting() == asking);
     if someone_commits {
@@ -142,7 +142,7 @@ fn operations_go_on_beside_a_timer_that_waits_for_such_a_commit() {
     trial(OpenOptions { has_timer: true, ..OpenOptions::default() }, true);
 }
 
-/// Nobody commits, and the transaction is old: with a timer, operations do not commit either.
+/// The transaction is old and no timer has committed it yet: operations do not commit it either.
 #[test]
 fn where_a_timer_commits_no_operation_does() {
     let (device, fs) = fresh(OpenOptions { has_timer: true, ..OpenOptions::default() });

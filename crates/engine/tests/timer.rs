@@ -1,4 +1,4 @@
-//! The timer of a mount, with the test's own clock: what is on the device after each tick.
+//! The timer of a mount, by the test's own clock: what is on the device after each tick.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,8 @@ fn at(seconds: i64) -> OpContext {
     OpContext::root_at(Timestamp::from_seconds(1_700_000_000 + seconds))
 }
 
-/// What a crash now would leave: the sizes of the files found, and whether they hold `with`.
+/// What a crash now would leave of each file: its size, and whether all its bytes are `with`;
+/// `None` if there is no such file.
 fn after_a_crash(device: &MemoryDevice, names: &[&str], with: u8) -> Vec<Option<(u64, bool)>> {
     let copy: Arc<dyn BlockDevice> = Arc::new(device.duplicate());
     let fs =
@@ -47,7 +48,7 @@ fn data_goes_at_thirty_seconds_and_metadata_at_five() {
     );
     let second = fs.create(&at(20), InodeNr::ROOT, b"second", &new).unwrap();
     fs.write(&at(20), second, 0, &[7; 3000]).unwrap();
-    // Written again: the file stays as old as its first dirty block.
+    // The file is written again, and stays as old as its first dirty block.
     fs.write(&at(25), first, 4096, &[7; 4096]).unwrap();
     fs.tick(&at(30)).unwrap();
     assert_eq!(after_a_crash(&device, &names, 7), [Some((0, true)), Some((0, true))], "29 seconds old");
@@ -64,7 +65,7 @@ fn data_goes_at_thirty_seconds_and_metadata_at_five() {
     fs.close(&at(60)).unwrap();
 }
 
-/// Files are written back in the order in which they became dirty, not by number.
+/// Files are written back in the order in which they became dirty, not by inode number.
 #[test]
 fn the_file_that_became_dirty_first_gets_the_first_blocks() {
     let device = Arc::new(MemoryDevice::new(64 << 20));

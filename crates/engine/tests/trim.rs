@@ -14,7 +14,7 @@ use support::{ROOT, context, file};
 
 const BLOCK: u64 = 4096;
 
-/// Discarded bytes read as garbage.
+/// A device on which discarded bytes read as garbage. It counts them and lists the discarded runs.
 struct Shredder {
     below: MemoryDevice,
     discarded: AtomicU64,
@@ -114,8 +114,8 @@ fn runs_are_cut_to_the_range_and_short_ones_left_out() {
     assert!(matches!(fs.trim(&context(), 0..u64::MAX, 0), Err(Error::ReadOnly)));
 }
 
-/// Small blocks, where the first one is separate, and clusters, where the end of the file system
-/// cuts the last one off.
+/// Small blocks, where block 0 belongs to no group; clusters, where the end of the file system cuts
+/// the last one off; and large blocks.
 #[test]
 fn blocks_of_every_geometry() {
     let kinds = [
@@ -132,7 +132,7 @@ fn blocks_of_every_geometry() {
         fs.write(&context(), inode, 0, &content(7, 3)).unwrap();
         file(&fs, ROOT, "g");
         fs.sync(&context()).unwrap();
-        // In parts, as nothing was freed.
+        // Nothing was freed since, so neither half has anything to trim.
         let half = device.size() / 2;
         let parts = [0..half, half..u64::MAX].map(|part| fs.trim(&context(), part, 2 * block).unwrap());
         assert_eq!(parts, [0, 0]);
@@ -144,7 +144,7 @@ fn blocks_of_every_geometry() {
     }
 }
 
-/// Counts one writer less, even after a panic.
+/// Counts one writer less when dropped, also by a panic.
 struct Done<'a>(&'a AtomicU64);
 
 impl Drop for Done<'_> {
@@ -153,8 +153,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Four writers fill and empty files while a fifth trims endlessly: each file holds what was
-/// written to it.
+/// Four writers create and remove files while a fifth thread trims all the time: each file holds
+/// what was written to it.
 #[test]
 fn files_survive_trimming_beside_them() {
     let (device, fs) = world(&mkfs::Options::ext4().block_size(4096).identity(1, 1), 64 << 20);

@@ -1,4 +1,5 @@
-//! Answers to programs in corner cases: the same questions to our mount and to the kernel's.
+//! Answers to programs in corner cases: our mount and the kernel's get the same questions and give
+//! the same answers.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -18,7 +19,7 @@ use rustix::io::Errno;
 /// A user who is not root.
 const USER: u32 = 1001;
 
-/// Asks both mounts, and compares the answers one by one.
+/// Asks both mounts, and asserts that the answers are equal.
 fn compare(ask: impl Fn(&Path) -> Vec<String>) {
     if !require(&["root", "mke2fs", "mount"]) {
         return;
@@ -75,8 +76,8 @@ fn flags_of_files_and_directories() {
         std::fs::write(&file, "text").unwrap();
         std::fs::create_dir(&directory).unwrap();
         let mut answers = Vec::new();
-        // Without the flag for journaled file data, which is not supported here, and the flag by
-        // which Linux marks blocks beyond the end of a file.
+        // Without the flags for journaled file data, which is not supported here, for blocks beyond
+        // the end of a file, which Linux sets itself, and for DAX.
         for bit in (0..32).filter(|bit| ![14, 22, 25].contains(bit)) {
             for path in [&file, &directory] {
                 let opened = File::open(path).unwrap();

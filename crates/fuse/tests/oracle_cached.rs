@@ -1,5 +1,5 @@
-//! What the kernel caches of a mount, and when it must ask: for bytes that it has not written back,
-//! and for blocks that it does not know of.
+//! What the kernel caches of a mount. The server must ask the kernel for bytes that are not written
+//! back, and tell it when a file gets blocks.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,7 +33,8 @@ fn data_of(file: &File) -> Vec<(u64, u64)> {
     found
 }
 
-/// Programs copy files this way, so data that is taken for a hole is lost.
+/// Seeking finds data that is not written back. Programs copy files this way, so data that is taken
+/// for a hole is lost.
 #[test]
 fn data_that_was_just_written_is_found() {
     if !can_mount() {
@@ -46,7 +47,7 @@ fn data_that_was_just_written_is_found() {
     assert_eq!(data_of(&file), [(0, 10_000)]);
     file.write_all_at(&[1; 4096], 1 << 20).unwrap();
     assert_eq!(data_of(&file), [(0, 12_288), (1 << 20, (1 << 20) + 4096)]);
-    // Another open file finds it too.
+    // Another descriptor finds the data, too.
     let reader = File::open(place.directory.join("a")).unwrap();
     file.write_all_at(&[1; 1], 1 << 21).unwrap();
     assert_eq!(data_of(&reader).last(), Some(&(1 << 21, (1 << 21) + 1)));
@@ -100,7 +101,7 @@ fn a_file_shows_the_blocks_that_it_got() {
     file.write_all_at(&[1; 40_000], 0).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), 40_000, "the kernel has the attributes now");
     file.sync_all().unwrap();
-    // The kernel is told after the answer.
+    // The server notifies the kernel only after it has answered the write.
     wait_until("it shows its blocks", || fs::metadata(&path).unwrap().blocks() == 80);
     fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 81_920).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().blocks(), 160);
@@ -109,8 +110,8 @@ fn a_file_shows_the_blocks_that_it_got() {
     e2fsck_clean(&place.image);
 }
 
-/// The kernel ignores a short count from a write. An fsync once succeeded on a full image, and the
-/// end of the file was lost.
+/// On a full image, each file whose fsync succeeded is whole. The kernel ignores a short count from
+/// a write-back, so an fsync once succeeded and the end of the file was lost.
 #[test]
 fn what_fsync_kept_of_a_full_image_is_there() {
     if !can_mount() {

@@ -1,6 +1,6 @@
 //! Power cuts under the mount. The kernel writes through the mount to a device that records writes
 //! and flushes. States that a cut could have left, with any part of the unflushed writes, are
-//! recovered by us, by Linux and by e2fsck. Every fsync must hold.
+//! recovered by us, by Linux or by e2fsck, in turn. Every fsync must hold.
 
 #![allow(clippy::unwrap_used)]
 
@@ -101,8 +101,8 @@ fn sample(log: &WriteLog, count: usize, rng: &mut ChaCha8Rng) -> Vec<CrashState>
     sample
 }
 
-/// The superblock spans two sectors. If it is torn, its checksum is wrong and only a backup helps,
-/// on Linux too.
+/// Whether a state tears the superblock, which spans two sectors. Its checksum is wrong then and
+/// only a backup helps, on Linux too.
 fn tears_superblock(log: &WriteLog, state: &CrashState) -> bool {
     state.steps.iter().any(|step| {
         let (Some(sectors), Event::Write { offset, .. }) = (&step.sectors, &log.events()[step.event]) else {

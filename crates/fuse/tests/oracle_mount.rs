@@ -128,8 +128,8 @@ fn names_come_and_go_and_open_files_outlive_them() {
 }
 
 /// Data that a program had written before the file became immutable is kept, as on the kernel's
-/// ext4, and later opens are refused. Later writes through an open descriptor succeed, unlike on
-/// Linux; docs/mount.md says so.
+/// ext4, and later opens are refused. Later writes through an open descriptor are not tried: they
+/// succeed, unlike on Linux (docs/mount.md).
 #[test]
 fn bytes_written_before_a_file_became_immutable_are_kept() {
     if !can_mount() {
@@ -226,7 +226,7 @@ fn the_kernel_and_we_mount_in_turns() {
     assert!(line.ends_with(&format!(" {turns}")), "{line}");
 }
 
-/// Without space somebody gets an error, at the latest from fsync. Space freed after that can be
+/// Without space a program gets an error, at the latest from fsync. Space freed after that can be
 /// used again.
 #[test]
 fn a_full_image_says_so_and_goes_on() {
@@ -252,7 +252,7 @@ fn a_full_image_says_so_and_goes_on() {
     e2fsck_clean(&place.image);
 }
 
-/// A program that only writes, and never asks, stops: `dd` once went on for ever.
+/// A program that only writes, and never syncs, gets an error: `dd` once went on for ever.
 #[test]
 fn a_write_to_a_full_image_fails_before_long() {
     if !can_mount() {
@@ -272,7 +272,8 @@ fn a_write_to_a_full_image_fails_before_long() {
     e2fsck_clean(&place.image);
 }
 
-/// The superblock's error behaviour, and the option that overrides it.
+/// On damage the mount becomes read-only or goes on, as the superblock says or the option that
+/// overrides it.
 #[test]
 fn damage_is_met_as_asked() {
     if !can_mount() || !require(&["debugfs", "dumpe2fs"]) {

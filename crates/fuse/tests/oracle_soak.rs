@@ -18,7 +18,7 @@ const WORKERS: u64 = 4;
 /// Names per thread.
 const NAMES: u64 = 200;
 
-/// Runs one operation after another until the time is over.
+/// Runs one operation after another until the time is over, and returns their number.
 fn work(directory: &Path, seed: u64, until: Instant) -> std::io::Result<u64> {
     let mut state = seed | 1;
     let mut draw = |below: u64| {

@@ -20,7 +20,7 @@ mod mounted;
 /// Threads that wait in fsync; more than there are receiving threads.
 const WAITING: usize = 40;
 
-/// Operations that need nothing from the device, for as long as several commits take to be due.
+/// Runs operations that need nothing from the device, until several commits are due.
 fn others(directory: &Path) {
     let began = Instant::now();
     for number in 0.. {
@@ -79,7 +79,7 @@ fn a_silent_device_holds_up_nobody_else() {
         })
     };
     let went_on = ended.recv_timeout(Duration::from_secs(25));
-    // Supervision of the mount goes on too.
+    // The mount can still be asked for its report.
     let report = mounted.handle.report();
     device.answer();
     waiting.into_iter().for_each(|thread| thread.join().unwrap());

@@ -36,7 +36,8 @@ fn patch(image: &Path, offset: u64, bytes: &[u8]) {
     file.write_all_at(bytes, offset).unwrap();
 }
 
-/// A program that copies files out would follow such a name to another directory.
+/// Reading a directory with such a name fails. A program that copies files out would follow it to
+/// another directory.
 #[test]
 fn a_name_with_a_slash_is_damage_in_an_inline_directory_too() {
     if !require(&["mke2fs"]) {
@@ -137,7 +138,8 @@ fn orphan_file_blocks_verify() {
     }
 }
 
-/// A block-mapped image of 1 KiB blocks with a file of two blocks, and the number of the first.
+/// Makes a block-mapped image of 1 KiB blocks with a file of two blocks. Returns the number of the
+/// first.
 fn block_mapped(image: &Path) -> u64 {
     mke2fs(image, &["-t", "ext2", "-b", "1024"], "4M");
     let content = image.with_extension("content");

@@ -1,6 +1,7 @@
 //! Allocate/free pairs in memory: 64 GiB (512 groups), events on, under two kernel presets and
-//! `yard`, with 1 to 64 threads. The figure is time per pair over all threads, so a flat line is
-//! perfect scaling by CPU. `blockyard lab pairs` also prints CPU time and lock waits.
+//! `yard`, with 1 to 64 threads. The figure is wall time divided by the pairs of all threads: with
+//! perfect scaling it halves when threads double, up to the number of CPUs, and is flat from there.
+//! `blockyard lab pairs` also prints CPU time and lock waits.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::as_conversions, clippy::cast_precision_loss)]
 
@@ -11,8 +12,8 @@ use blockyard_alloc::{Allocator, Policy};
 use blockyard_lab::pairs::worker::{PairWorker, open};
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 
-/// Pairs that each thread makes before the clock starts. They find its goal and its group, and
-/// bring its lines into the cache.
+/// Pairs that each thread makes before the clock starts. They find the thread's goal and group, and
+/// bring its cache lines into the cache.
 const WARM_UP: u64 = 2000;
 
 /// Minimum number of pairs in one measurement. They take some 100 ms, so that the time to wake the

@@ -1,6 +1,5 @@
-//! A custom policy in the lab, compared with `linux-6.18`. Two groups are drawn from the inode's
-//! number; a file goes to the emptier one as long as either has room. Nothing in blockyard changes
-//! for it.
+//! A custom policy in the lab, compared with `linux-6.18`. It draws two groups from the inode's
+//! number, and searches the emptier one first. blockyard itself is not changed for it.
 //!
 //! `cargo run --release -p blockyard-lab --example own_policy`
 

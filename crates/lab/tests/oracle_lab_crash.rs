@@ -1,13 +1,13 @@
-//! `lab crash`: no workload loses anything at any cut, and the same sample detects each broken rule
-//! of durability.
+//! `lab crash` on a seeded sample of crash states: no workload loses anything, and each broken rule
+//! of durability is noticed.
 
 #![allow(clippy::unwrap_used)]
 
 use blockyard_lab::crash::{self, Plan};
 use blockyard_testkit::{coverage, full_matrix, require, seed};
 
-/// States in the sample of every run: a dozen of each workload, some of them with a cut recovery.
-/// Each takes four runs of e2fsck and a mount.
+/// States in the sample of every run, over all workloads. Each takes four runs of e2fsck and a
+/// mount (on blocks of 64 KiB three runs, and no mount).
 const SAMPLE: usize = 320;
 
 /// States in the sample of one workload on blocks of 64 KiB, whose images are large.
@@ -40,8 +40,8 @@ fn plan(states: usize, mutant: Option<String>) -> Plan {
     }
 }
 
-/// With the full matrix, all workloads on all block sizes; otherwise each on one size, which
-/// depends on the seed.
+/// With the full matrix, all workloads on all block sizes; otherwise each workload on one size,
+/// which depends on the seed.
 fn plans() -> Vec<Plan> {
     if full_matrix() {
         return vec![Plan { block_sizes: BLOCKS.to_vec(), ..plan(30_000, None) }];
@@ -54,7 +54,7 @@ fn plans() -> Vec<Plan> {
     let of_large = SAMPLE_OF_LARGE * large.len();
     let each = [(one, SAMPLE / 2), (four, SAMPLE / 2 - of_large), (large, of_large)];
     let plan = |(size, (workloads, states))| {
-        // In every workload some recoveries are cut.
+        // The recovery of one in this many states is cut, more often where there are few states.
         let recovery_cuts = if size == BLOCKS[2] { 3 } else { 8 };
         Plan { workloads, block_sizes: vec![size], recovery_cuts, ..plan(states, None) }
     };
@@ -90,8 +90,8 @@ fn every_state_is_recovered_by_all_to_the_same() {
 fn each_broken_rule_is_noticed() {
     let mut unnoticed = Vec::new();
     for mutant in crash::mutants() {
-        // Our own judges detect each rule and start no process. With the full matrix the others
-        // judge too.
+        // Our own judges notice each broken rule, and start no process. With the full matrix the
+        // other judges look too.
         let plan = Plan { ours_only: !full_matrix(), ..plan(SAMPLE_OF_RULES, Some(mutant.clone())) };
         let (rows, _) = crash::run(&plan, |_, _| (), |_| ()).unwrap();
         let states: usize = rows.iter().map(|row| row.distinct).sum();
@@ -106,7 +106,7 @@ fn each_broken_rule_is_noticed() {
     assert!(unnoticed.is_empty(), "not noticed within {SAMPLE_OF_RULES} states: {unnoticed:?}");
 }
 
-/// docs/testing.md lists the workloads.
+/// The table in docs/testing.md names these workloads and block sizes.
 #[test]
 fn the_workloads_are_told() {
     let each = crash::names().flat_map(|(name, _)| BLOCKS.map(|block| (name, u64::from(block))));

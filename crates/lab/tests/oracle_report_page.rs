@@ -173,7 +173,7 @@ fn a_browser_lays_the_page_out_and_paints_it() {
 /// Every table is there, its rows are visible, and its figures are in the text that a reader sees.
 fn tables(whole: &Run, seen: &[Value]) {
     let expected = whole.tables();
-    // Each of the two workloads also has a table of differences from the first policy.
+    // The workload also has a table of differences from the first policy for each interleave.
     assert_eq!(seen.len(), expected.len() + 2);
     for differences in &seen[expected.len()..] {
         let text = differences["text"].as_str().unwrap();
@@ -236,7 +236,7 @@ fn texts_are_apart(picture: &Value) {
     }
 }
 
-/// Each policy is a line of some length, painted in its colour, with its name next to it.
+/// Each policy is a line of some length, painted in its colour, and its name is in the chart.
 fn charts(pictures: &[Value]) {
     for chart in pictures {
         let names: Vec<&str> =
@@ -257,7 +257,7 @@ fn charts(pictures: &[Value]) {
     }
 }
 
-/// The number of pixels in a picture's rectangles, except paper and free space.
+/// The number of pixels in a picture's rectangles for files and metadata.
 fn coloured_area(svg: &str) -> u64 {
     let rects = svg.split("<rect ").skip(1).map(|rect| rect.split('>').next().unwrap());
     let value = |rect: &str, name: &str| -> String {
@@ -275,7 +275,7 @@ fn coloured_area(svg: &str) -> u64 {
         .sum()
 }
 
-/// A map is painted exactly as it is drawn.
+/// A map has as many coloured pixels as its SVG asks for; a timeline has colours and labels.
 fn maps(whole: &Run, pictures: &[Value]) {
     for named in &whole.maps {
         let picture = pictures.iter().find(|picture| picture["title"] == named.title.as_str());

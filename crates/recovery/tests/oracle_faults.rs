@@ -1,5 +1,5 @@
-//! Recovery on a device that fails: whichever operation it is, the image can be recovered
-//! afterwards, by a second run and by e2fsck.
+//! Recovery on a device that fails: whichever operation fails, a second run or e2fsck can recover
+//! the image afterwards.
 
 #![allow(clippy::unwrap_used)]
 

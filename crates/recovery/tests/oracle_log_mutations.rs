@@ -1,5 +1,6 @@
 //! Dirty journals of the kernel with one field of the log changed, mostly with corrected checksums.
-//! Our recovery leaves the same file system as e2fsck, byte for byte.
+//! Our recovery leaves the same file system as e2fsck, byte for byte but for the differences that
+//! `agree` knows.
 //!
 //! 60 changes of three journals by default, 3,000 of all with `BLOCKYARD_FULL=1`; `MUTATIONS=n`
 //! sets another number, `CASE=name` one journal.
@@ -321,7 +322,7 @@ impl Base {
         }
     }
 
-    /// Whether a target of the log lies in the log.
+    /// Whether a target that was reported as damage lies in the journal or on the superblock.
     fn hits_journal(&self, report: &Report) -> bool {
         let pieces = self.format.block_size() / 1024;
         let targets = report.damage.iter().filter_map(|damage| damage.target);
@@ -363,15 +364,16 @@ fn theirs(bytes: &Bytes, directory: &Path) -> (Option<i32>, String, Vec<u8>) {
     if ["orphan", "trying backup", "Corrupt group descriptor"].iter().any(|more| text.contains(more))
         && bytes.journal.is_none()
     {
-        // e2fsck did more than replay: the replay stopped early, in the middle of deletions, and
-        // e2fsck finished them, or it took other descriptors than those replayed. debugfs only
-        // replays. It reads the bitmaps first, which may not match their checksums then (-n).
+        // e2fsck did more than replay. Either the replay stopped early, in the middle of deletions
+        // that e2fsck then finished, or e2fsck took other descriptors than those replayed. debugfs
+        // only replays. It reads the bitmaps first, which may not match their checksums then; `-n`
+        // lets that pass.
         fs::write(&image, &bytes.image).unwrap();
         output = run("timeout", &["60", "debugfs", "-n", "-w", "-R", "jr", image.to_str().unwrap()]);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!errors.contains("Filesystem not open"), "{errors}");
     }
-    // It also writes to targets past the end of the image.
+    // The file may be longer now, by targets past the end of the image.
     let mut after = vec![0; bytes.image.len()];
     fs::File::open(image).unwrap().read_exact(&mut after).unwrap();
     (output.status.code(), text, after)
@@ -412,13 +414,13 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
             true
         }
         // A transaction with a bad checksum or an impossible revoke block: e2fsck then replays
-        // nothing, ours what was committed before.
+        // nothing. Our recovery replays what was committed before.
         Ok(report) if ends_the_log(report) => !has_written,
         Ok(_) => false,
         // e2fsck writes a new journal superblock and continues with the file system as it is, where
-        // ours refuses.
+        // our recovery refuses.
         Err(Error::Disk(_)) => text.contains("Journal superblock is corrupt"),
-        // It replays the superblock, too, and then cannot use the file system.
+        // e2fsck replays the superblock, too, and then cannot use the file system.
         Err(Error::LoggedSuperblock(_)) => code.is_some_and(|code| code & 8 != 0),
         Err(_) => false,
     };

@@ -100,7 +100,7 @@ fn the_log_wraps_and_so_do_transaction_ids() {
 #[test]
 fn revokes_reach_their_own_transaction_and_earlier_ones() {
     for features in [NONE, v3(), incompat(JournalIncompat::BIT64)] {
-        // Without the feature bit, too.
+        // Revokes count without their feature bit, too.
         let mut image = Image::new(features, 1, 0xFFFF_FFFF);
         image.transaction(&[(2000, 1), (2001, 1), (2002, 1)]);
         image.revoke(&[2000, 2001]);
@@ -195,7 +195,8 @@ fn a_damaged_descriptor_with_a_commit_is_damage() {
 
 #[test]
 fn leftovers_of_an_older_life_are_no_damage() {
-    // The same with a commit time before that of the preceding transaction.
+    // The damage of the tests above, but the commit time is before that of the preceding
+    // transaction.
     for offset in [900usize, 0x12] {
         let mut image = Image::new(v3(), 1, 7);
         image.transaction(&[(2000, 1)]);
@@ -285,7 +286,7 @@ fn a_file_system_that_shrank_in_the_superblock_keeps_its_bounds() {
     let mut sb = superblock();
     sb.set_blocks_count(BlockCount::new(4000));
     image.write_superblock(&sb);
-    // The log makes it 5000 blocks: then 4999 is a target, and 5000 is not.
+    // The log makes the file system 5000 blocks long: then 4999 is a target, and 5000 is not.
     sb.set_blocks_count(BlockCount::new(5000));
     let (_, crc) =
         image.blocks(&[(1, sb.as_bytes().to_vec()), (4999, vec![1; BLOCK]), (5000, vec![2; BLOCK])], !0);
@@ -358,7 +359,7 @@ fn external_journals_and_fast_commits_are_refused_by_name() {
     image.device.write_at((JOURNAL + u64::from(ring)) * BLOCK as u64, &block).unwrap();
     let result = replay_to_device(&image.device, &Options::default());
     assert!(matches!(result, Err(Error::FastCommits { tid }) if tid.raw() == 8), "{result:?}");
-    // Records of an older transaction do not count, and the bit goes with the log.
+    // Records of an older transaction do not count, and the feature bit goes with the log.
     block[8] = 7;
     image.device.write_at((JOURNAL + u64::from(ring)) * BLOCK as u64, &block).unwrap();
     replay(&image, &Options::default());
@@ -384,7 +385,8 @@ fn the_copy_of_the_map_in_the_superblock_stands_in() {
     assert_eq!(byte(&image.device, 2000), 1);
 }
 
-/// What the log brings home counts, not what it replaces.
+/// A wrong descriptor, which puts a bitmap into the journal, does not stop a replay that brings the
+/// right one home.
 #[test]
 fn a_log_with_the_right_descriptor_is_replayed() {
     let mut image = Image::new(v3(), 1, 7);
@@ -434,7 +436,8 @@ fn a_journal_on_metadata_is_refused() {
     assert_eq!(refused(&image), CorruptionKind::JournalMapping);
 }
 
-/// Every state that a cut during recovery can leave recovers to the same image.
+/// Each state that a cut during recovery leaves recovers to the same image, or is refused if a
+/// superblock is torn.
 #[test]
 fn a_cut_during_recovery_is_harmless() {
     for errno in [0, 5] {
@@ -474,7 +477,7 @@ fn a_cut_during_recovery_is_harmless() {
 }
 
 /// Seeded damage anywhere in journal, superblock, descriptor and inode: recovery always ends with
-/// an answer, and writes nothing outside the bounds.
+/// an answer, and sometimes with a replay.
 #[test]
 fn mutated_journals_never_panic_or_hang() {
     let mut seed = blockyard_testkit::seed(0x7EC0);
@@ -498,7 +501,7 @@ fn mutated_journals_never_panic_or_hang() {
                 first * BLOCK as u64 + random() % if first == JOURNAL { 96 } else { count * BLOCK as u64 };
             image.device.write_at(place, &[random() as u8]).unwrap();
         }
-        // Damaged checksums of the superblock would end most rounds early.
+        // A wrong checksum of the journal's superblock would end most rounds early.
         let mut journal = read_journal_superblock(&image.device);
         journal.seal();
         image.device.write_at(JOURNAL * BLOCK as u64, journal.as_bytes()).unwrap();

@@ -1,4 +1,5 @@
-//! Debug builds check ranks at run time, for every kind of lock and backend.
+//! Debug builds check the ranks of locks at run time: of mutexes and reader-writer locks, and while
+//! a condition variable waits. Also the counters of a lock class.
 
 #![cfg(debug_assertions)]
 

@@ -1,5 +1,5 @@
-//! Virtual time: lock hand-overs and line moves are counted as stated, and runs repeat to the
-//! nanosecond.
+//! Virtual time: lock hand-overs and line moves are counted and cost what is stated. Runs repeat to
+//! the nanosecond.
 
 #![cfg(feature = "virtual")]
 
@@ -67,18 +67,19 @@ fn a_contended_lock_is_handed_over_in_order_at_the_stated_cost() {
     assert_eq!(*lock.lock(), [0, 1, 2]);
     let total = report.total();
     assert_eq!(total.lock_waits, 2);
-    // CPU 0: line 100, access 1, work 1000, and the line back from the last waiter for the release.
-    // Each hand-over then costs 60. Each holder works 1000 and releases with the line already
-    // there.
+    // CPU 0 loads the line (100), accesses it (1) and works 1000. For the release it takes the line
+    // back from the last waiter (50 + 1). Each hand-over then costs 60, and the next holder works
+    // 1000 and releases (1) with the line already in its cache.
     assert_eq!(report.cpus[0].finished_ns, 100 + 1 + 1000 + 50 + 1);
     assert_eq!(report.cpus[1].finished_ns, 1152 + 60 + 1000 + 1);
     assert_eq!(report.cpus[2].finished_ns, 2213 + 60 + 1000 + 1);
-    // The second CPU had asked at 251, the third at 451.
+    // CPU 1 had asked at 251, CPU 2 at 451.
     assert_eq!(total.lock_wait_ns, (1212 - 251) + (2273 - 451));
 }
 
-/// Eight CPUs want a line all the time. Each draw takes another one, and a CPU that keeps the line
-/// makes two changes with one move.
+/// Eight CPUs want a line all the time. Which one gets it next is drawn: not in turn, and the same
+/// in every run. If a CPU keeps the line for a while, it makes two changes for one move. If
+/// neighbours come first, the run takes less than half the time.
 #[test]
 fn a_contended_line_goes_to_any_of_those_that_wait() {
     let costs = Costs { levels: vec![Level { cpus: 2, move_ns: 5 }], ..COSTS };
@@ -127,13 +128,13 @@ fn one_shared_counter_serialises_and_a_sharded_one_does_not() {
     assert_eq!(sharded.sum(), 800);
     assert_eq!(apart.total().lines_moved, 0);
     assert_eq!(apart.elapsed_ns(), 100 + 100 + 100 * 20);
-    // An addition has to move the line, except where a CPU comes to be the only one left.
+    // Each addition has to move the line, until only one CPU is left.
     assert!((700..800).contains(&together.total().lines_moved), "{together:?}");
     assert!(together.elapsed_ns() >= 700 * 50, "{}", together.elapsed_ns());
 }
 
-/// CPUs 0 and 1 share a cluster, 2 is elsewhere: a move costs by distance, and data on a line by
-/// the line's name.
+/// CPUs 0 and 1 share a cluster, and CPU 2 is in another. A move costs by distance, a critical
+/// section what is stated for the name of its lock's line, and a clock tick what is stated for it.
 #[test]
 fn distance_sections_and_ticks_cost_what_they_say() {
     let costs = Costs {
@@ -152,8 +153,8 @@ fn distance_sections_and_ticks_cost_what_they_say() {
     };
     let report = simulate(&costs, vec![program(10_000), program(20_000), program(30_000)]);
     let ns: Vec<u64> = report.cpus.iter().map(|cpu| cpu.finished_ns).collect();
-    // From memory: the line and two more. From the neighbour at 20, from the other cluster at 50.
-    // The first CPU's clock ticks at 0, the others' not yet.
+    // The lock's line and two more come from memory (100 each), then from the neighbour (20), then
+    // from the other cluster (50). The clock of CPU 0 ticks at 0, those of the others not yet.
     assert_eq!(ns, [10_000 + 5000 + 3 * 100 + 300 + 2, 20_000 + 3 * 20 + 300 + 2, 30_000 + 3 * 50 + 300 + 2]);
     let table = report.lines.iter().find(|line| line.name == "table").unwrap();
     assert_eq!((table.taken, table.waits, table.moved), (3, 0, 2));
@@ -186,7 +187,7 @@ fn readers_share_a_line_until_somebody_writes() {
             assert_eq!(value.load(Ordering::Acquire), 1);
         }
     });
-    // Three readers fetch it from the first, the writer takes it back, three fetch it again.
+    // Three readers fetch the line from the first, the writer takes it back, three fetch it again.
     assert_eq!(report.total().lines_moved, 3 + 1 + 3);
 }
 

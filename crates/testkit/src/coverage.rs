@@ -1,8 +1,8 @@
 //! What has been tried: operations x features x block sizes x ways, and by which test.
 //!
 //! Each test in [`TRIED`] asserts that its entry says what its own tables say ([`assert_images`],
-//! [`assert_operations`]), or what worked when it ran ([`assert_done`]). A part of docs/testing.md
-//! is made from it ([`page`]) and names what nobody has tried.
+//! [`assert_operations`]), or what worked when it ran ([`assert_done`]). [`page`] makes a part of
+//! docs/testing.md from the entries, and names what nobody has tried.
 
 mod page;
 mod tried;
@@ -125,11 +125,11 @@ fn said_of(test: &str) -> impl Iterator<Item = &'static Tried> {
     TRIED.iter().filter(move |tried| tried.test.split(':').next() == Some(test))
 }
 
-/// Asserts that [`TRIED`] says the same of a test as its own tables do: names of images with their
-/// block sizes in bytes.
+/// Asserts that [`TRIED`] and a test's own tables have the same images: names, with block sizes in
+/// bytes.
 ///
 /// # Panics
-/// When it does not.
+/// When they differ.
 pub fn assert_images<'a>(test: &str, images: impl IntoIterator<Item = (&'a str, u64)>) {
     let each =
         |Image(name, blocks, _): &'static Image| blocks.iter().map(|kib| (*name, u64::from(*kib) << 10));
@@ -149,7 +149,7 @@ pub fn assert_operations<'a>(test: &str, operations: impl IntoIterator<Item = &'
     assert_eq!(said, has, "coverage/tried.rs against the operations of {test}");
 }
 
-/// What [`TRIED`] says of a test's images by name: the operations that are possible on one of them.
+/// The operations that [`TRIED`] has of a test and that are possible on one of the named images.
 fn said_of_images(test: &str, images: &[&str]) -> BTreeSet<&'static str> {
     let mut said = BTreeSet::new();
     for tried in said_of(test) {
@@ -163,7 +163,7 @@ fn said_of_images(test: &str, images: &[&str]) -> BTreeSet<&'static str> {
 /// Asserts that what worked when a test ran on some of its images is what [`TRIED`] says of them.
 ///
 /// # Panics
-/// When it is more or less.
+/// When more or less worked.
 pub fn assert_done<'a>(test: &str, images: &[&str], done: impl IntoIterator<Item = &'a str>) {
     let done: BTreeSet<&str> = done.into_iter().collect();
     let said = said_of_images(test, images);
@@ -198,7 +198,8 @@ impl Image {
     }
 }
 
-/// Whether an operation is possible on images with a feature.
+/// Whether an operation is possible on images with a feature. `set large xattr` counts under
+/// `ea_inode` and `inodes 128` alone.
 #[must_use]
 pub fn is_possible(operation: &str, feature: &str) -> bool {
     let needs_extents = ["allocate", "allocate keep", "zero", "zero keep", "collapse", "insert"];

@@ -23,7 +23,7 @@ pub enum Stop {
     Cut,
     /// The shutdown call while all threads work, committing the running transaction first.
     CutAfterCommit,
-    /// The threads pause, the file system is synced, and the image copied while it is mounted.
+    /// The threads pause, the file system is synced, and the image is copied while it is mounted.
     Copy,
 }
 
@@ -32,7 +32,7 @@ pub enum Stop {
 pub struct CrashImage<'a> {
     /// The image file; it holds a clean file system.
     pub image: &'a Path,
-    /// A clean external journal.
+    /// A clean external journal; `None` for a journal inside the image, or none at all.
     pub journal: Option<&'a Path>,
     /// Mount options.
     pub options: &'a str,
@@ -42,7 +42,7 @@ pub struct CrashImage<'a> {
     pub operations: u64,
     /// How to stop.
     pub stop: Stop,
-    /// Whether files are unlinked while they are open, and stay open: orphans.
+    /// Whether files that are unlinked while they are open stay open, as orphans.
     pub orphans: bool,
 }
 
@@ -84,7 +84,8 @@ impl CrashImage<'_> {
         }
     }
 
-    /// Stops the kernel; returns the copies that replace the files once they are unmounted.
+    /// Stops the kernel. Returns each copy that must replace a file after the unmount, with that
+    /// file.
     fn stop_kernel(&self, load: &Load, root: &Path) -> Vec<(PathBuf, PathBuf)> {
         match self.stop {
             Stop::Cut | Stop::CutAfterCommit => shutdown(root, self.stop),
@@ -111,8 +112,8 @@ fn sync(root: &Path) {
     rustix::fs::syncfs(&root).expect("the file system is synced");
 }
 
-/// Makes the call that stops ext4 at once ([`Stop::Copy`] makes none). Perl makes it, because there
-/// is no safe interface to it.
+/// Makes the ioctl that stops ext4 at once (for [`Stop::Copy`], nothing). Perl makes it, because
+/// Rust has no safe interface for it.
 ///
 /// # Panics
 /// When the call fails.
@@ -129,7 +130,8 @@ pub fn shutdown(root: &Path, stop: Stop) {
     assert!(output.status.success(), "shutdown: {output:?}");
 }
 
-/// What the threads and their master tell each other. It synchronises nothing else.
+/// What the workers and the thread that started them tell each other. Relaxed accesses are enough:
+/// they publish no other data.
 struct Load {
     done: AtomicU64,
     paused: AtomicBool,
@@ -209,7 +211,8 @@ struct Worker {
     shared: PathBuf,
     thread: u64,
     orphans: bool,
-    /// Files that stay open, most of them unlinked: orphans after the stop.
+    /// Files that stay open after a name of theirs was removed. Those without another name are
+    /// orphans after the stop.
     held: Vec<File>,
 }
 
@@ -236,7 +239,7 @@ impl Worker {
         }
     }
 
-    /// A name in the worker's directory, or now and then in the one that all use.
+    /// A name in the worker's own directory, or now and then in the shared one.
     fn name(&mut self) -> PathBuf {
         let directory = if self.draw.below(6) == 0 { &self.shared } else { &self.directory };
         let number = self.draw.below(40);
@@ -244,7 +247,8 @@ impl Worker {
         directory.join(format!("name-{number}{padding}"))
     }
 
-    /// Content, which now and then begins with the journal's magic.
+    /// Fewer than `limit` bytes of content. Now and then each KiB begins with the journal's magic,
+    /// which the journal must escape.
     fn content(&mut self, limit: u64) -> Vec<u8> {
         let length = self.draw.length(limit);
         let mut bytes = pattern(self.draw.next(), length);
@@ -334,7 +338,7 @@ impl Worker {
         Ok(setxattr(&path, name, &value, XattrFlags::empty())?)
     }
 
-    /// Makes a directory with files, or removes it again: freed metadata blocks leave revoke
+    /// Makes a directory with files, or removes it again. The freed metadata blocks leave revoke
     /// records.
     fn subtree(&mut self) -> std::io::Result<()> {
         let path = self.directory.join(format!("subtree-{}", self.draw.below(3)));
@@ -348,7 +352,7 @@ impl Worker {
         sync_directory(&path)
     }
 
-    /// Enough names that the directory is split.
+    /// Creates long names in the shared directory, enough to split its blocks.
     fn many_names(&mut self) -> std::io::Result<()> {
         let first = self.draw.below(1000);
         for n in first..first + 25 {

@@ -1,8 +1,7 @@
 //! Filling a mounted file system with one of everything, the same on every run.
 //!
-//! Each function makes one kind of thing below a directory of its own, so that a test picks what
-//! the image's features and size allow. All of them need root (owners, devices, trusted
-//! attributes).
+//! Each function makes one kind of thing, so that a test picks what the image's features and size
+//! allow. Most make it in a directory of its own. Owners, devices and trusted attributes need root.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -47,8 +46,8 @@ pub fn sizes(root: &Path, block_size: usize) {
     }
 }
 
-/// Files with holes: at the front, inside, at the end, everywhere; and space that is allocated but
-/// not written.
+/// Files of `size` bytes with holes (inside, at the end, everywhere), and smaller ones with space
+/// that is allocated but not written, also beyond the end.
 pub fn sparse(root: &Path, size: u64) {
     let at = folder(root, "sparse");
     let create = |name: &str| std::fs::File::create(at.join(name)).expect("a file is created");
@@ -66,7 +65,7 @@ pub fn sparse(root: &Path, size: u64) {
     fallocate_or_fill(&file, FallocateFlags::KEEP_SIZE, 0, 200_000);
 }
 
-/// Block-mapped files cannot hold unwritten space: zeroes are written instead.
+/// Block-mapped files cannot hold unwritten space. They get zeroes instead, but not beyond the end.
 fn fallocate_or_fill(file: &std::fs::File, flags: FallocateFlags, offset: u64, length: u64) {
     if fallocate(file, flags, offset, length).is_err() && flags.is_empty() {
         let zeroes = vec![0; usize::try_from(length).expect("small")];
@@ -83,8 +82,8 @@ pub fn fragmented(root: &Path, name: &str, block_size: usize, extents: u64) {
     }
 }
 
-/// Blocks around the start of each level of a block map: direct, single, double, and triple where
-/// the size allows.
+/// A file with blocks around the start of each level of a block map: direct, single, double and
+/// triple indirect.
 pub fn indirect_levels(root: &Path, block_size: u64) {
     let file = std::fs::File::create(root.join("levels")).expect("a file is created");
     let pointers = block_size / 4;
@@ -97,7 +96,7 @@ pub fn indirect_levels(root: &Path, block_size: u64) {
     }
 }
 
-/// Symbolic links of the given target lengths.
+/// Symbolic links whose targets have the given lengths in bytes.
 pub fn symlinks(root: &Path, lengths: impl IntoIterator<Item = usize>) {
     let at = folder(root, "symlinks");
     for length in lengths {
@@ -124,7 +123,7 @@ pub fn specials(root: &Path) {
     mknodat(CWD, at.join("socket"), FileType::Socket, mode, 0).expect("a socket is made");
 }
 
-/// Owners and permissions beyond 16 bits, and all permission bits.
+/// Owners beyond 16 bits, all permission bits, and a file with six names.
 pub fn owners(root: &Path) {
     let at = folder(root, "owners");
     for (name, uid, gid, mode) in [
@@ -145,9 +144,9 @@ pub fn owners(root: &Path) {
     }
 }
 
-/// Times at every edge of the extended range that the file system can keep. The first and the last
-/// second are whole: Linux stores no more of them, and a FUSE mount shows times of content as they
-/// were asked for.
+/// Times at every edge of the range that inodes can keep: with extra fields if `wide`, otherwise
+/// without. The first and the last time have no nanoseconds: Linux clears them there, and a FUSE
+/// mount would still show the modification time that was asked for.
 pub fn times(root: &Path, wide: bool) {
     let at = folder(root, "times");
     let narrow = [-(1i64 << 31), -1, 0, 1, 1_000_000_000, (1 << 31) - 1];
@@ -163,8 +162,8 @@ pub fn times(root: &Path, wide: bool) {
     }
 }
 
-/// Attributes of each namespace: small (in the inode), many (an attribute block), and of `largest`
-/// bytes.
+/// Attributes in the namespaces `user`, `trusted` and `security`: small ones (in the inode), many
+/// (an attribute block), one of `largest` bytes, one that three files share, and one of a link.
 pub fn attributes(root: &Path, largest: usize) {
     let at = folder(root, "attributes");
     let set = |path: &Path, name: &str, value: &[u8]| {
@@ -231,7 +230,7 @@ pub fn access_lists(root: &Path) {
     write(&at.join("inherits"), b"inherits");
 }
 
-/// Names of every length, in several scripts.
+/// Names of every length, in several scripts, and one that is not UTF-8.
 pub fn names(root: &Path) {
     let at = folder(root, "names");
     for length in 1..=255 {
@@ -245,7 +244,8 @@ pub fn names(root: &Path) {
     write(&at.join(std::ffi::OsStr::from_bytes(b"not-\xFF-utf8")), b"");
 }
 
-/// A directory of `count` links to one file, with names of `length` bytes.
+/// A directory of `count` links with names of `length` bytes, at least 8. One file has up to 60,000
+/// of them.
 pub fn many_names(root: &Path, folder_name: &str, count: usize, length: usize) {
     let at = folder(root, folder_name);
     let mut first: Option<PathBuf> = None;

@@ -24,9 +24,9 @@ pub struct Profile {
     pub options: &'static [&'static str],
     /// Size in MiB.
     pub size_mib: u64,
-    /// Shell commands that change the image before it is filled; `IMAGE` stands for it.
+    /// Shell commands that change the image before it is filled; `IMAGE` stands for its path.
     pub first: &'static [&'static str],
-    /// Shell commands that change the image afterwards.
+    /// Shell commands that change the image after it is filled.
     pub last: &'static [&'static str],
     /// Whether it also gets deep maps and indexes, which takes seconds.
     pub is_deep: bool,
@@ -48,7 +48,7 @@ const fn profile(name: &'static str, options: &'static [&'static str]) -> Profil
     Profile { name, options, size_mib: 64, first: &[], last: &[], is_deep: false }
 }
 
-/// Every profile that the kernel can mount.
+/// The common profiles. The kernel can mount them all.
 pub const PROFILES: &[Profile] = &[
     profile("ext4", &["-t", "ext4", "-b", "4096"]),
     profile("ext4-1k", &["-t", "ext4", "-b", "1024"]),
@@ -149,10 +149,11 @@ fn make_with(profile: &Profile, directory: &Path, more: &[&str]) -> PathBuf {
     path
 }
 
-/// Makes an image and has the kernel fill it with one of everything.
+/// Makes an image and has the kernel fill it with one of everything. If blocks are larger than a
+/// page, mke2fs fills it.
 ///
 /// # Panics
-/// When mke2fs, the mount or an operation fails.
+/// When mke2fs, the mount, an operation or a command of the profile fails.
 #[must_use]
 pub fn make_filled(profile: &Profile, directory: &Path) -> PathBuf {
     if profile.is_beyond_a_page() {
@@ -160,7 +161,7 @@ pub fn make_filled(profile: &Profile, directory: &Path) -> PathBuf {
     }
     let path = make(profile, directory);
     change(&path, profile.first);
-    // Everything that the kernel makes is then encrypted, if it supports that.
+    // Under this mount option everything is encrypted. A kernel without it gets a plain mount.
     let encrypted = profile.has("encrypt");
     let dummy = if encrypted { LoopMount::new(&path, "test_dummy_encryption=v2").ok() } else { None };
     let plain = || LoopMount::new(&path, "").unwrap_or_else(|error| panic!("{}: {error}", profile.name));
@@ -174,7 +175,7 @@ pub fn make_filled(profile: &Profile, directory: &Path) -> PathBuf {
     path
 }
 
-/// Runs shell commands on an image; each leaves it clean.
+/// Runs shell commands on an image. Each must exit with 0, or with 1 as e2fsck does after a repair.
 fn change(image: &Path, commands: &[&str]) {
     let image = image.to_str().expect("test paths are UTF-8");
     for command in commands {
@@ -197,7 +198,7 @@ fn make_from_tree(profile: &Profile, directory: &Path) -> PathBuf {
 /// Fills a mounted file system: an indexed directory, deep and many directories, sparse,
 /// fragmented, unwritten and linked files, symbolic links of all lengths, special files, attributes
 /// in inodes, in shared blocks and (`values`) in inodes of their own, small files and directories,
-/// times beyond 32 bits, and holes left by deletions.
+/// a time beyond 2038, and directory blocks with gaps.
 ///
 /// # Panics
 /// When an operation fails.
@@ -228,7 +229,7 @@ fn fill_directories(root: &Path) {
         fs::write(tiny.join(name), b"").expect("write");
     }
     fs::create_dir(root.join("L".repeat(255))).expect("mkdir");
-    // Long names of one file: with 1 KiB blocks an index of three levels.
+    // Long names of one file: with 1 KiB blocks an index of two levels.
     let long = root.join("long-names");
     fs::create_dir(&long).expect("mkdir");
     fs::write(long.join("one"), b"").expect("write");

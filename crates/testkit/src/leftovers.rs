@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-/// Mounts below a folder, loop devices of files in it, and the files.
+/// Mounts below a folder, backing files of loop devices in it, and its entries. Empty when nothing
+/// is left.
 ///
 /// # Panics
 /// When the folder, the mounts or the devices cannot be listed.

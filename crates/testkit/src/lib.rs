@@ -1,7 +1,7 @@
-//! Support for oracle tests: whether external tools are present, running them, loop mounts with
-//! clean-up, seeds.
+//! Support for tests: external programs and the running kernel as oracles; images that are made,
+//! filled, damaged, or left dirty by the kernel; seeds; and the table of what each test has tried.
 //!
-//! A missing oracle prints one line `SKIPPED-ORACLE: why`, and the test returns. With
+//! Where an oracle is missing, a test prints the line `SKIPPED-ORACLE: why` and returns. With
 //! `BLOCKYARD_REQUIRE_ORACLE=1` (set in CI) it panics instead, so that a skip is a failure there.
 //! `BLOCKYARD_FULL=1` asks for full matrices instead of samples.
 

@@ -1,5 +1,6 @@
-//! Single-field corruptions of a valid image: pick a structure, pick a field, write another value.
-//! The checksum is mostly corrected, so that the structural check behind it must notice.
+//! Corruptions of a valid image in a single field. Each picks a structure and a field of it, and
+//! writes another value. Mostly it also corrects the checksum, so that the structural check behind
+//! the checksum must notice.
 //!
 //! [`Inventory`] lists the structures of a valid image. [`Inventory::mutate`] draws one corruption
 //! from a generator; the same seed gives the same corruption. A [`Mutation`] is a list of byte
@@ -22,7 +23,8 @@ use rand::seq::IndexedRandom;
 pub use damage::Damage;
 pub use inventory::{Inventory, Kind, Structure};
 
-/// What a structure belongs to: a checker should name at least one of these.
+/// What a structure belongs to; `None` where there is nothing of the kind. A checker should name at
+/// least one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// Inode.
@@ -38,13 +40,13 @@ pub struct Owner {
 pub struct Mutation {
     /// What was changed: structure, field, old and new value.
     pub description: String,
-    /// The structure.
+    /// The kind of the structure.
     pub kind: Kind,
     /// What the structure belongs to.
     pub owner: Owner,
-    /// Whether checksums were corrected.
+    /// Whether checksums were corrected, where the structure has one.
     pub resealed: bool,
-    /// Byte offset, old and new bytes.
+    /// For each edit, the byte offset, and the old and the new bytes.
     pub edits: Vec<(u64, Vec<u8>, Vec<u8>)>,
 }
 
@@ -77,10 +79,12 @@ impl Mutation {
 type Field = (&'static str, usize, usize);
 
 impl Inventory {
-    /// Draws one corruption that changes at least one byte.
+    /// Draws one corruption that gives a field another value. If the field is a checksum that is
+    /// then corrected, the image stays as it was.
     pub fn mutate(&self, random: &mut impl Rng) -> Mutation {
         loop {
-            // A kind first, so that the few superblocks are hit as often as the many inodes.
+            // The kind is drawn first, so that the few superblocks are hit as often as the many
+            // inodes.
             let kinds = self.kinds();
             let kind = *kinds.choose(random).expect("an image has structures");
             let of_kind: Vec<&Structure> = self.structures.iter().filter(|one| one.kind == kind).collect();
@@ -138,7 +142,7 @@ impl Inventory {
     }
 }
 
-/// Bytes of the image with edits. Resealing sees the edits before it.
+/// The bytes of the image with edits. What is read includes the edits made before.
 pub(crate) struct Overlay<'a> {
     base: &'a [u8],
     edits: Vec<(usize, Vec<u8>)>,
@@ -163,8 +167,8 @@ impl Overlay<'_> {
     }
 }
 
-/// Another value for a field: a bit flipped, an edge, a neighbour, or anything. It may be the old
-/// one.
+/// Another value for a field: one bit flipped, all bits zero, all bits one, one more or less, or
+/// anything. It may equal the old one.
 pub fn other_value(old: &[u8], random: &mut impl Rng) -> Vec<u8> {
     let mut new = old.to_vec();
     match random.random_range(0..6) {

@@ -1,4 +1,4 @@
-//! External programs and the running kernel as judges.
+//! External programs and the running kernel as oracles.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -24,8 +24,8 @@ pub fn is_root() -> bool {
 
 /// Keeps the calling thread on the first CPU it may use.
 ///
-/// The kernel's allocators read per-CPU state (counters that lag, locality groups), so decisions
-/// are repeatable only then.
+/// The kernel's allocators read per-CPU state (counters that lag, locality groups), so only on one
+/// CPU can their decisions be repeated.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -37,11 +37,11 @@ pub fn stay_on_one_cpu() {
     rustix::thread::sched_setaffinity(None, &one).expect("a CPU out of the own mask");
 }
 
-/// True when every named need is met. A need is a program name, or `root`.
+/// True when every named need is met. A need is a program name, or `root`. If one is missing, this
+/// prints `SKIPPED-ORACLE: ...` and returns false.
 ///
 /// # Panics
-/// When one is missing and `BLOCKYARD_REQUIRE_ORACLE=1`; otherwise prints `SKIPPED-ORACLE: ...` and
-/// returns false.
+/// When one is missing and `BLOCKYARD_REQUIRE_ORACLE=1`.
 #[must_use]
 pub fn require(needs: &[&str]) -> bool {
     let missing: Vec<&str> = needs
@@ -107,9 +107,9 @@ pub fn e2fsck_clean(image: &Path) {
 /// What `e2fsck -fn` says of an image.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// Exit code; `None` when a signal ended it.
+    /// Exit code; `None` when a signal ended e2fsck.
     pub code: Option<i32>,
-    /// What it printed.
+    /// What e2fsck printed on standard output.
     pub text: String,
 }
 
@@ -123,11 +123,11 @@ impl Verdict {
 }
 
 /// Runs `e2fsck -fn` on a damaged image with at most 60 seconds and 4 GiB of address space: damaged
-/// directories of `large_dir` have made it ask for 20 GB. A run that ends at a limit had found the
-/// image damaged before, so its code, which is not 0, is the verdict.
+/// directories of `large_dir` have made it ask for 20 GB. Only a damaged image brings e2fsck to a
+/// limit. The exit code is then not 0, which is the right verdict.
 ///
 /// # Panics
-/// When it cannot be started.
+/// When e2fsck cannot be started.
 #[must_use]
 pub fn e2fsck_bounded(image: &Path) -> Verdict {
     e2fsck_bounded_with(image, &[])
@@ -136,7 +136,7 @@ pub fn e2fsck_bounded(image: &Path) -> Verdict {
 /// As [`e2fsck_bounded`], with more arguments.
 ///
 /// # Panics
-/// When it cannot be started.
+/// When e2fsck cannot be started.
 #[must_use]
 pub fn e2fsck_bounded_with(image: &Path, more: &[&str]) -> Verdict {
     let image = image.to_str().expect("test images have UTF-8 names");
@@ -147,7 +147,8 @@ pub fn e2fsck_bounded_with(image: &Path, more: &[&str]) -> Verdict {
 
 /// A loop device that shows an image for reading and writing; detached when dropped.
 ///
-/// A mount with `ro` through it still replays the journal, which `mount -o loop,ro` cannot.
+/// A mount of it with `ro` still replays the journal. `mount -o loop,ro` cannot: its loop device is
+/// read-only.
 #[derive(Debug)]
 pub struct LoopDevice {
     path: String,
@@ -250,8 +251,8 @@ fn is_shown(image: &Path) -> bool {
     })
 }
 
-/// Waits up to 5 s: the kernel detaches a loop device when the last process that has it open (a
-/// scan of all devices, say) closes it.
+/// Waits up to 5 s for a loop device to be detached. The kernel detaches it when the last process
+/// that has it open, such as a scan of all devices, closes it.
 fn wait_while(is_attached: impl Fn() -> bool) {
     for _ in 0..250 {
         if !is_attached() {

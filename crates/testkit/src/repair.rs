@@ -7,18 +7,19 @@ use std::process::Command;
 /// What a repair did.
 #[derive(Clone, Debug)]
 pub struct Repair {
-    /// Exit code: 0 for nothing to do, 1 for everything corrected.
+    /// Exit code: 0 for nothing to do, 1 for everything corrected; `None` when a signal ended
+    /// e2fsck.
     pub exit: Option<i32>,
     /// Codes of the problems, as `0x05000f`.
     pub codes: BTreeSet<String>,
-    /// What e2fsck printed.
+    /// What e2fsck printed on standard output.
     pub output: String,
 }
 
 impl Repair {
-    /// Whether it did no more than recovery does: replay the journal, finish orphans, add up the
-    /// two totals in the superblock, which nobody keeps exact, and clear the mark of an empty
-    /// orphan file. Linux leaves all of these.
+    /// Whether e2fsck did only what Linux also leaves to the next recovery: replay the journal,
+    /// finish orphans, add up the two totals in the superblock, which nobody keeps exact, and clear
+    /// the mark of an empty orphan file.
     #[must_use]
     pub fn is_recovery_only(&self) -> bool {
         let harmless = ["0x05000f", "0x05000d", "0x000020", "0x06000d"];
@@ -26,7 +27,8 @@ impl Repair {
     }
 }
 
-/// Repairs an image; `journal` is its external journal. Replays the journal first, as e2fsck does.
+/// Repairs an image with e2fsck, which replays the journal first. `journal` is the external journal
+/// if there is one.
 ///
 /// # Panics
 /// When e2fsck cannot be run.
@@ -37,7 +39,8 @@ pub fn repair(image: &Path, journal: Option<&Path>) -> Repair {
     let text = format!("[options]\nproblem_log_filename = {}\n", log.display());
     std::fs::write(&config, text).expect("the scratch directory is writable");
     let mut command = Command::new("e2fsck");
-    // Linux leaves extent trees that could be lower, and so do we: lowering them is not a repair.
+    // Linux leaves extent trees deeper than they need be, and so do we. Flattening them is no
+    // repair.
     command.args(["-fy", "-E", "no_optimize_extents"]);
     if let Some(journal) = journal {
         command.arg("-j").arg(journal);

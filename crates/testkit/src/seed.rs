@@ -1,4 +1,4 @@
-//! The one seed of a test, whether to run in full, and ranges for tests of files.
+//! The seed of a test, whether to run it in full, and random ranges for tests of files.
 
 use blockyard_ranges::{Edges, Ranges};
 use rand::Rng;
@@ -18,9 +18,9 @@ pub fn full_matrix() -> bool {
     std::env::var_os("BLOCKYARD_FULL").is_some_and(|value| value == "1")
 }
 
-/// A range of bytes for an operation on a file of `size` bytes: its start and its length. It is
-/// among the first 200 units (blocks, say), at most twelve units long, and mostly at an edge of a
-/// unit or of the file.
+/// A range for an operation on a file of `size` bytes: its start and its length in bytes. `unit` is
+/// the size of a block, say. The range has at most twelve units and lies in the first 200, or ends
+/// one byte beyond them. Most ranges begin or end at or beside an edge of a unit or of the file.
 pub fn byte_range(random: &mut impl Rng, unit: u64, size: u64) -> (u64, u64) {
     let mut ranges = Ranges::new(Edges::extents(unit).up_to(200 * unit));
     let longest = if random.random_range(0..4) == 0 { 12 * unit } else { 2 * unit };

@@ -16,7 +16,7 @@ pub struct SparseBytes {
     pieces: BTreeMap<u64, Piece>,
 }
 
-/// A part of the bytes that one write brought.
+/// Bytes of one write, or a part of them.
 #[derive(Clone, Debug)]
 struct Piece {
     bytes: Arc<[u8]>,
@@ -82,7 +82,7 @@ impl SparseBytes {
         self.len = self.len.max(len);
     }
 
-    /// Zeroes a range, as far as it exists.
+    /// Zeroes a range, without growing: bytes past the end stay absent.
     pub fn zero(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -119,7 +119,7 @@ impl SparseBytes {
         self.len += len;
     }
 
-    /// The bytes of a range; fewer at the end.
+    /// The bytes of a range; fewer if it extends past the last byte.
     #[must_use]
     pub fn read(&self, range: Range<u64>) -> Vec<u8> {
         let end = range.end.min(self.len);

@@ -24,13 +24,13 @@ pub struct Node {
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
-    /// Links.
+    /// Number of hard links.
     pub links: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Allocated space in units of 512 bytes.
     pub sectors: u64,
-    /// Device number of a device node.
+    /// Major and minor number of a device node; otherwise 0.
     pub device: (u32, u32),
     /// Last access.
     pub accessed: Time,
@@ -38,7 +38,7 @@ pub struct Node {
     pub modified: Time,
     /// Last change of the inode.
     pub changed: Time,
-    /// Creation, where it is recorded.
+    /// Creation; `None` where it is not recorded.
     pub created: Option<Time>,
     /// What it holds.
     pub content: Content,
@@ -92,7 +92,7 @@ impl ContentHash {
     }
 }
 
-/// Everything below a directory, by path relative to it; the directory itself under the empty path.
+/// Everything below a directory, by path relative to it. The directory itself has the empty path.
 ///
 /// # Panics
 /// When something cannot be read.
@@ -122,7 +122,7 @@ pub fn read_tree(root: &Path) -> Tree {
 /// One node of a mounted tree.
 ///
 /// # Panics
-/// When it cannot be read.
+/// When the node cannot be read.
 #[must_use]
 pub fn read_node(path: &Path) -> Node {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;

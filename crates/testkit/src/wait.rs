@@ -8,10 +8,10 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Time between two checks.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Waits until something holds.
+/// Waits until `holds` returns true.
 ///
 /// # Panics
-/// With `what` when it does not within half a minute.
+/// With `what` when that takes more than half a minute.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {

@@ -1,4 +1,4 @@
-//! docs/testing.md says what was tried, as the tables of the tests do. `BLESS=1` rewrites it.
+//! docs/testing.md says what was tried, as the tables of the tests do. `BLESS=1` rewrites this.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use std::path::Path;
 const BEGIN: &str = "<!-- coverage: begin (BLESS=1 cargo test -p blockyard-testkit --test coverage) -->\n";
 const END: &str = "<!-- coverage: end -->\n";
 
-/// A page that nobody regenerates describes the past.
+/// The part of docs/testing.md between the marks is what [`page`] makes of the tables now.
 #[test]
 fn the_page_says_what_the_tables_say() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/testing.md");
@@ -26,7 +26,8 @@ fn the_page_says_what_the_tables_say() {
     );
 }
 
-/// A misspelt name would be an empty cell.
+/// Every operation, block size and feature in the tables is a known one, and each image has a
+/// feature. A misspelt name would show as an empty cell.
 #[test]
 fn tables_use_known_names() {
     for tried in TRIED {

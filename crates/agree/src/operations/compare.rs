@@ -1,7 +1,7 @@
 //! Compares two layouts: which shares of them are equal.
 //!
-//! What was on the image before the trace and is unchanged on both sides is left out: it would only
-//! raise the shares.
+//! A file that was on the image before the trace and is unchanged on both sides is left out: it
+//! would only raise the shares. The bitmaps of all groups count.
 
 use std::collections::BTreeSet;
 
@@ -210,7 +210,8 @@ mod tests {
         assert_eq!((Share { equal: 1, of: 4 }.percent(), Share::default().percent()), (25.0, 100.0));
     }
 
-    /// A directory, a file with an attribute block, and bitmaps that differ only in inodes.
+    /// The directory's extent, one of the file's three tree blocks, and the inode bitmap differ.
+    /// Each share counts its own.
     #[test]
     fn directories_trees_and_bitmaps_are_counted_apart() {
         let piece = |physical| Piece { logical: 0, physical, length: 2, unwritten: false };

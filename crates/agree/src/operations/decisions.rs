@@ -18,7 +18,7 @@ use super::conversions::{Again, Conversion};
 use crate::recording::Spot;
 use crate::trace_text::{Record, criterion};
 
-/// One served request of the block allocator.
+/// The block allocator's answer to one request. A search that found nothing has an empty result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Line of the trace, from 0.
@@ -76,7 +76,7 @@ impl fmt::Display for Decision {
 pub struct Commit {
     /// The line in which the transaction was closed: later frees belong to the next one.
     pub closed: u32,
-    /// The line from whose start its freed clusters could be allocated.
+    /// The first line at whose start the clusters that it freed could be allocated.
     pub ended: u32,
 }
 
@@ -301,7 +301,7 @@ impl EventSink for Collector {
 /// How well decisions agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DecisionShares {
-    /// Decisions with equal results.
+    /// Decisions with equal results, both by a search or both from a preallocation.
     pub placements: Share,
     /// Searches that ended by the same criterion.
     pub criteria: Share,

@@ -1,11 +1,12 @@
 //! Tells the engine when the kernel's I/O ended.
 //!
 //! Linux maps what it writes back as unwritten. A separate thread converts the extents once the
-//! device has the data, while others go on mapping. How far behind this thread is depends on the
-//! block layer (its throttling of write-back, the 64 requests that it collects) and on the
+//! device has the data, while other threads go on mapping. How far behind this thread is depends on
+//! the block layer (its throttling of write-back, the 64 requests that it collects) and on the
 //! scheduler. So the moment of a conversion is an input like the time, not a decision. Each
-//! conversion is recorded with its CPU and with how many of the kernel's decisions, ranges and
-//! retries came before it. The engine gets the conversion at the same point among its own.
+//! conversion is recorded with its CPU and with how many of the kernel's decisions, mapped ranges,
+//! allocated blocks and retries came before it in its line. The engine gets the conversion at the
+//! same point among its own.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -68,8 +69,8 @@ impl IoEndSource for Schedule {
         let (line, decisions) = self.ours.place();
         let mut inside = self.inside();
         let Done { pieces, allocated, again } = *inside.done_in(line);
-        // Where the kernel did the same in another way, the counts differ; then the next decision
-        // shows that the conversion came before it.
+        // Where the kernel did the same in another way, the counts differ. Then the conversion is
+        // due after the engine's next decision.
         let has_come = |next: &&Conversion| {
             let is_told = next.pieces <= pieces && next.allocated <= allocated;
             let is_tried = next.again.commits <= again.commits && next.again.walks <= again.walks;
@@ -139,8 +140,9 @@ mod tests {
         assert_eq!((next(), next(), next()), (Some((12, 4)), Some((12, 6)), None));
     }
 
-    /// Most such blocks lie in a cluster that is already allocated, so no decision tells which of
-    /// them came before the conversion.
+    /// A conversion is due when the engine has allocated as many blocks immediately as the kernel
+    /// had, or after its next decision. Most such blocks lie in a cluster that is already
+    /// allocated, so no decision tells which of them came before the conversion.
     #[test]
     fn what_ended_between_blocks_placed_at_once_is_given_between_them() {
         let ours = Arc::new(Collector::default());

@@ -242,7 +242,8 @@ mod tests {
         assert!(!is_used(&layout, 32_767), "the last block of an image that is nearly empty");
     }
 
-    /// The inode maps 12 blocks, the indirect block 256, and the doubly indirect block one.
+    /// The inode maps 12 blocks, and its indirect block 256. One more needs the double indirect
+    /// block and an indirect block below it.
     #[test]
     fn a_block_map_has_its_indirect_blocks() {
         let layout = layout(mkfs::Options::ext3(), |fs, ctx| {

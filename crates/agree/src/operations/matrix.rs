@@ -1,6 +1,7 @@
 //! The whole measurement of level 2: kinds of traces by images by mount options, as a table.
 //!
-//! A cell is summed up over the seeds. Aged images are made once for each kind of image and seed.
+//! A cell is summed up over the seeds. An aged image is made once for each kind of image and seed,
+//! under the mount options of its first cell. For `near-full` it is made for each cell.
 
 mod table;
 
@@ -31,8 +32,8 @@ pub struct ImageKind {
     full: &'static str,
 }
 
-/// Default, no flex groups, small blocks, clusters. Block sizes are given because mke2fs would
-/// choose small blocks for small images.
+/// The default, no flex groups, small blocks, clusters. `full` names the block size, because mke2fs
+/// would choose small blocks for a small image.
 pub const IMAGES: [ImageKind; 4] = [
     ImageKind { name: "default", mke2fs: "", mib: 4096, full: "-b 4096" },
     ImageKind { name: "no-flex", mke2fs: "-O ^flex_bg", mib: 4096, full: "-b 4096 -O ^flex_bg" },
@@ -59,7 +60,8 @@ pub const FULL_MIB: u64 = 256;
 /// MiB of file space that a trace may fill on other images.
 const SPACE_MIB: u64 = 256;
 
-/// MiB of file space that ageing may fill, at most a quarter of the image.
+/// Most MiB of file space that ageing may fill. The limit is a quarter of the image if that is
+/// less, and the whole image for `near-full`.
 const AGED_MIB: u64 = 1024;
 
 /// What to measure.
@@ -79,7 +81,7 @@ pub struct Matrix {
     pub aged: u64,
     /// How to age the images in the engine instead.
     pub lived: Option<Ageing>,
-    /// Takes only every n-th cell.
+    /// Takes only every n-th cell; 0 and 1 take all.
     pub every: usize,
     /// Whether the ceiling of each cell is measured, too.
     pub ceiling: bool,
@@ -287,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Takes the first cell and then each third one.
+    /// The first cell is taken, and then each third one. 0 takes all cells, as 1 does.
     #[test]
     fn only_each_nth_cell_is_taken() {
         let [all, third] = [1, 3].map(|every| matrix(&[], &["1k", "default"], every));

@@ -27,7 +27,7 @@ const COMMON: &str = "no_prefetch_block_bitmaps,noinit_itable,noatime";
 /// Seconds between periodic commits.
 const COMMIT_SECONDS: u32 = 86_400;
 
-/// Recorded events. Those of mapped blocks only if write-back asked for the blocks (0x400).
+/// Recorded events. Mapped blocks are recorded only if write-back asked for them (flag 0x400).
 const EVENTS: [&str; 8] = [
     "ext4/ext4_mballoc_alloc",
     "ext4/ext4_mballoc_prealloc",
@@ -39,9 +39,9 @@ const EVENTS: [&str; 8] = [
     "jbd2/jbd2_end_commit",
 ];
 
-/// With delayed allocation this replaces the event of [`EVENTS`]: it adds blocks that a write
-/// allocates immediately (flags 3). Without delayed allocation every block would match and fill the
-/// buffer.
+/// With delayed allocation this replaces the event of the same name in [`EVENTS`]. It adds blocks
+/// that a write allocates immediately (flags 3). Without delayed allocation every block would match
+/// and fill the buffer.
 const MAPPED_DELAYED: &str = "ext4/ext4_ext_map_blocks_exit && (flags & 0x400 || flags == 3 && len == 1)";
 
 /// KiB of trace buffer for each CPU.

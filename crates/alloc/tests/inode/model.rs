@@ -21,7 +21,7 @@ const PER_GROUP: u32 = 24;
 
 #[derive(Clone, Debug)]
 enum Operation {
-    /// Claim a child of the directory at an index of those in use.
+    /// Claim a child of a directory in use, which `parent` chooses.
     Claim { parent: usize, directory: bool, top: bool, goal: Option<u32>, slot: u32 },
     /// Commit an open claim.
     Commit(usize),
@@ -47,8 +47,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Inodes in use by number, with whether each is a directory; and the highest index ever used in
-/// each group.
+/// Inodes in use by number, with whether each is a directory; and for each group one more than the
+/// highest index ever used.
 struct Model {
     used: BTreeMap<u32, bool>,
     prefix: Vec<u32>,

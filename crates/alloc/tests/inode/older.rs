@@ -63,7 +63,7 @@ fn group_of(inode: u32) -> u32 {
 /// out of inodes.
 #[test]
 fn the_first_ext4_says_no_inodes_while_there_are() {
-    // The parent is the last inode that flex group 2 hands out before the others are full.
+    // Group 8, in flex group 2, has the only free inodes: one for the parent and 100 more.
     let scene = |nr: u32| match nr {
         8 => Group { free_inodes: 101, free_blocks: 8192 * 4 / 10 },
         9..12 => Group { free_inodes: 0, free_blocks: 0 },
@@ -115,8 +115,8 @@ fn the_first_ext4_packs_everything_into_flex_groups_from_the_front() {
 
 #[test]
 fn the_first_ext4_leaves_a_flex_group_that_is_nine_tenths_full_for_the_one_before_or_the_lowest() {
-    // Flex group 2 has exactly a tenth, flex groups 1 and 0 have the arguments, flex group 3 has
-    // all.
+    // Free blocks of a group: a tenth in flex group 2, the arguments in flex groups 0 and 1, and
+    // nearly all in flex group 3.
     let place = |first: u32, second: u32| {
         let scene = move |nr: u32| Group {
             free_inodes: PER_GROUP,
@@ -136,7 +136,7 @@ fn the_first_ext4_leaves_a_flex_group_that_is_nine_tenths_full_for_the_one_befor
     assert_eq!(place(8000, 8000), 1, "the one before");
     assert_eq!(place(8000, 100), 0, "the lowest that has room");
     assert_eq!(place(100, 100), 3, "the only one");
-    // 11 of 100 is enough.
+    // 11 per cent is enough.
     assert_eq!(place(100, BLOCKS * 11 / 100 + 1), 1);
 }
 
@@ -159,8 +159,8 @@ fn ext3_spreads_directories_of_the_root_and_keeps_the_others_with_their_parent()
     let home = group_of(parent);
     let children: Vec<u32> =
         (0..12).map(|n| group_of(replica.create(parent, &format!("{n}"), true).unwrap())).collect();
-    // Below the average (3 / 16 = 0) and 128 / 16 = 8: the parent and seven more, then the next
-    // group.
+    // A group takes fewer directories than the average (3 / 16 = 0) and 128 / 16 = 8 together
+    // allow: the parent and seven more, then the next group.
     assert_eq!(children, [vec![home; 7], vec![(home + 1) % GROUPS; 5]].concat());
     let files: Vec<u32> =
         (0..5).map(|n| group_of(replica.create(parent, &format!("f{n}"), false).unwrap())).collect();
@@ -176,7 +176,8 @@ fn files_that_have_no_room_beside_their_directory_go_to_one_other_group() {
     replica.allocator.set_goal(None);
     let files: BTreeSet<u32> =
         (0..9).map(|n| group_of(replica.create(parent, &format!("{n}"), false).unwrap())).collect();
-    // As many groups after the parent's as its number says, and one more.
+    // The probe starts as many groups after the parent's as the parent's inode number says. Its
+    // first step is one group.
     assert_eq!(files, BTreeSet::from([(5 + parent + 1) % GROUPS]));
 }
 
@@ -216,13 +217,14 @@ fn a_debt_of_directories_is_paid_by_files() {
         let grandchild = replica.create(parent, "second", true).unwrap();
         [child, grandchild].map(|inode| (group_of(inode) + GROUPS - home) % GROUPS)
     };
-    // 128 / 64: at two directories more than files a group is passed over.
+    // The bound is 128 / 64: with two directories more than files a group is passed over.
     assert_eq!(place(true, 0), [0, 1], "parent and child");
     assert_eq!(place(true, 1), [0, 0], "a file has paid for one");
     assert_eq!(place(false, 0), [0, 0]);
 }
 
-/// The first flex group Orlov counted directories in the wrong place: flex groups never had any.
+/// The first Orlov allocator for flex groups counted directories in the wrong place, so no flex
+/// group ever seemed to have any.
 #[test]
 fn with_the_fault_of_2009_directories_are_not_counted() {
     let spread = |used_dirs_fault| {

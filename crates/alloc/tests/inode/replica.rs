@@ -1,5 +1,5 @@
-//! A file system of names only, placed by the inode allocator: the tests compare it with numbers
-//! from elsewhere.
+//! A file system of names only, whose inodes the allocator places. The tests compare its inode
+//! numbers with numbers from elsewhere.
 //!
 //! Bitmaps and descriptors "on disk" are kept as an engine would keep them: they change only
 //! through the updates that commits and frees report, and the allocator reads them back after an
@@ -95,7 +95,7 @@ struct Directory {
     blocks: Vec<GroupNr>,
 }
 
-/// All of it.
+/// The file system of names.
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) allocator: InodeAllocator,
@@ -104,7 +104,7 @@ pub(crate) struct Replica {
     directories: HashMap<u32, Directory>,
     seed: HashSeed,
     operations: u32,
-    /// Seconds since the epoch; read only without a journal.
+    /// Seconds since the epoch. Without a journal, deletion times are compared with it.
     pub(crate) now: u32,
 }
 
@@ -135,7 +135,8 @@ impl Replica {
         }
     }
 
-    /// Creates an inode. The caller charges the blocks of a directory.
+    /// Creates an inode. The caller charges the blocks of a directory. Every 97th call also evicts
+    /// the new inode's group.
     pub(crate) fn create(&mut self, parent: u32, name: &str, directory: bool) -> Result<u32, InodeError> {
         self.operations += 1;
         let entry = self.directories.get_mut(&parent).expect("a parent that exists");

@@ -53,7 +53,7 @@ pub(crate) struct Stream {
     without_journal: bool,
     /// The file of the tunable `inode_goal`, if it is used.
     goal: Option<PathBuf>,
-    /// Directories with a block of extents, and where that is assumed to lie.
+    /// Directories whose extents need a block, and the group where that block is assumed to lie.
     guessed: BTreeMap<u32, GroupNr>,
 }
 
@@ -280,8 +280,8 @@ impl Stream {
         }
     }
 
-    /// Descriptors after the unmount: the counts our updates wrote, and free clusters by flex
-    /// group.
+    /// Compares the descriptors after the unmount with the counts that our updates wrote, and the
+    /// free clusters by flex group.
     fn compare(&self, after: &Descriptors, image: &Path) {
         for (group, &facts) in (0..).zip(&after.inodes) {
             assert_eq!(self.replica.disk.group(group).facts, facts, "descriptor of group {group}");
@@ -333,7 +333,7 @@ fn node_group(geometry: &Geometry, image: &Path, inode: u32) -> GroupNr {
     geometry.group_of(BlockNr::new(block))
 }
 
-/// The file of the tunable for a mount point.
+/// The file of the tunable `inode_goal` for a mount point.
 fn goal_file(mount: &Path) -> PathBuf {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let device = mounts

@@ -64,7 +64,7 @@ fn directories_before_moving(config: InodeConfig) -> usize {
 fn directories_may_be_a_sixteenth_of_the_flex_group_or_of_the_group() {
     let now = directories_before_moving(InodeConfig::default());
     let before = directories_before_moving(with(Switches { max_dirs_by_group: true, ..Switches::default() }));
-    // 64 * 8 / 16 = 32 and 64 / 16 = 4, and the average, which grows meanwhile.
+    // The bound is 64 * 8 / 16 = 32 or 64 / 16 = 4, plus the average, which grows meanwhile.
     assert!((31..45).contains(&now), "{now}");
     assert!((3..8).contains(&before), "{before}");
 }

@@ -1,4 +1,4 @@
-//! Claims, skipped groups, preallocations, pending frees, evictions.
+//! Claims, skipped groups, preallocations, pending frees, evictions and trims.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,7 @@ struct Yard {
 }
 
 impl Yard {
-    /// `groups` groups of which all but the first `free` data clusters are used.
+    /// `groups` groups, each with only its first `free` data clusters free.
     fn new(policy: &str, groups: u32, free: u32) -> Arc<Self> {
         let geometry = Geometry::new(GeometryFields {
             block_bits: 10,
@@ -133,7 +133,8 @@ impl Yard {
         self.owners.lock().unwrap().len()
     }
 
-    /// After all threads: the counts, the bits on disk, and the groups after reading them again.
+    /// Checks the counts, the bits on disk, and the groups after reading them again. All threads
+    /// have ended.
     fn check(&self, free_at_start: u32) {
         let geometry = self.allocator.geometry();
         let data = OVERHEAD..OVERHEAD + free_at_start / geometry.groups();
@@ -213,8 +214,8 @@ fn released_claims_and_evictions() {
     });
 }
 
-/// A bitmap that was read before an eviction is stale after it: allocations in between are not in
-/// it.
+/// A bitmap that was read before an eviction is not installed after it: it lacks the allocations in
+/// between.
 #[test]
 fn stale_bitmaps_are_not_installed() {
     explore(1000, || {
@@ -230,7 +231,8 @@ fn stale_bitmaps_are_not_installed() {
     });
 }
 
-/// Small files of one CPU slot and a stream make preallocations while a third drops them.
+/// A small file and a stream make preallocations, while a third thread drops those of the stream
+/// and evicts groups.
 #[test]
 fn preallocations_are_taken_and_dropped() {
     explore(400, || {
@@ -337,7 +339,7 @@ fn trimmed_clusters_are_nobodys() {
             };
             let trimmer: Body = Box::new(move |yard| _ = trim(yard));
             let user: Body = Box::new(|yard| {
-                // Even while the device has all of it.
+                // The request succeeds even while the device has every free cluster.
                 let extent = yard.ask(1, 0, 3, EXACT).unwrap();
                 yard.disown(extent);
                 yard.free(extent, None, 1);

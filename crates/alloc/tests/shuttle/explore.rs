@@ -5,7 +5,7 @@ use std::sync::Arc;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
-/// Changes of priority in the second half of the schedules.
+/// One more than the most changes of priority in a schedule of the second half.
 const DEPTH: usize = 4;
 
 /// Runs `scenario` over `schedules` schedules, or twenty times as many when asked for full runs.

@@ -146,7 +146,7 @@ fn the_last_inodes() {
     });
 }
 
-/// A dropped claim is available to the other thread, and pins its group until then.
+/// An open claim pins its group. Once the claim is released, its number can be claimed again.
 #[test]
 fn dropped_claims() {
     explore(1500, || {

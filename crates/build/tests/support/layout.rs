@@ -1,4 +1,4 @@
-//! OCI layouts made by hand with GNU tar, each layer with another compression.
+//! OCI layouts made by hand with GNU tar. The layers take the compressions in turn.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl Layout {
         Self { root }
     }
 
-    /// Stores an object by its digest. Returns its descriptor.
+    /// Stores an object by its digest. Returns its descriptor without the closing brace.
     pub(crate) fn blob(&self, kind: &str, bytes: &[u8]) -> String {
         let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         fs::write(self.root.join("blobs/sha256").join(&digest), bytes).unwrap();
@@ -48,7 +48,8 @@ impl Layout {
         )
     }
 
-    /// Makes an image from layers, which are folders. Returns its descriptor without the end.
+    /// Makes an image from layers, which are folders. Returns its descriptor without the closing
+    /// brace.
     pub(crate) fn image(&self, layers: &[PathBuf], architecture: &str) -> String {
         let mut descriptors = Vec::new();
         for (number, layer) in layers.iter().enumerate() {

@@ -58,8 +58,8 @@ impl Base {
         self.bytes_of.values_mut().for_each(|ranges| ranges.extend_from_slice(bytes));
     }
 
-    /// The files that a damage does not touch: neither inode, blocks and map, nor those of the
-    /// directories above.
+    /// The files that a damage does not touch: neither their inodes, maps and blocks, nor those of
+    /// the directories above.
     pub(crate) fn untouched(&self, damage: &Drawn) -> Files {
         let edits: Ranges =
             damage.edits.iter().map(|(at, bytes)| *at..at + u64_from_usize(bytes.len())).collect();

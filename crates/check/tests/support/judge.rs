@@ -13,7 +13,7 @@ use super::base::Base;
 use super::draw::Drawn;
 use super::kept::{Files, Worse, compare, files, files_on, missing};
 
-/// The time that repairs get.
+/// The present time for repairs, in seconds since 1970.
 const NOW: u64 = 1_700_000_000;
 /// Most actions that are listed with a fault.
 const ACTIONS_TOLD: usize = 40;
@@ -21,11 +21,11 @@ const ACTIONS_TOLD: usize = 40;
 /// The result of one repair.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// What is wrong with it.
+    /// What is wrong with the repair.
     pub(crate) faults: Vec<String>,
     /// Whether we keep a file better than e2fsck does, if that was compared.
     pub(crate) better: bool,
-    /// Whether e2fsck leaves it unclean, too.
+    /// Whether e2fsck leaves its copy unclean, too.
     pub(crate) beyond_e2fsck: bool,
     /// Files that e2fsck keeps better, all of them listed as lost.
     pub(crate) named_losses: usize,
@@ -138,7 +138,7 @@ fn second_check(repaired: &MemoryDevice, outcome: &mut Outcome) {
     }
 }
 
-/// What `e2fsck -fy` keeps of a copy must be there, or be listed as lost.
+/// What `e2fsck -fy` keeps of a copy must be there. A loss is a fault even if the repair lists it.
 fn beside_e2fsck(
     base: &Base,
     damaged: &MemoryDevice,
@@ -153,7 +153,7 @@ fn beside_e2fsck(
     let (mut worse, better) = compare(&base.files, left, &files(&bench.theirs));
     worse.retain(|file| !is_lost_found(&file.path));
     if ended.status.code().is_some_and(|code| code & GAVE_UP != 0) {
-        // It has not looked at the files yet, so it has not decided to keep any.
+        // e2fsck has not looked at the files yet, so it has not decided to keep any.
         worse.clear();
     }
     outcome.better = better > 0;
@@ -187,7 +187,8 @@ fn is_named(file: &Worse, actions: &[Action]) -> bool {
     })
 }
 
-/// Compares `-p` with `e2fsck -fp`: the exit code, and what e2fsck -fn says afterwards.
+/// Compares `-p` with `e2fsck -fp`: the exit code, and what `e2fsck -fn` says afterwards. `None` if
+/// both agree.
 fn preened(
     damaged: &MemoryDevice,
     plan: Option<&Plan<'_>>,

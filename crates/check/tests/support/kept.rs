@@ -118,7 +118,8 @@ impl<'f> Left<'f> {
 pub(crate) struct Worse {
     pub(crate) path: Vec<u8>,
     pub(crate) inode: u32,
-    /// How much of it is left here and there: 2 for all, 1 for all at another path, 0 for nothing.
+    /// How much of it is left by our repair and by the other: 2 for all, 1 for all at another path,
+    /// 0 for nothing.
     pub(crate) left: (u8, u8),
 }
 

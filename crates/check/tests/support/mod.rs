@@ -1,4 +1,4 @@
-//! Trees of images, and what a repair keeps of them.
+//! Images, damages of them, and the judges of their repairs.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 

@@ -1,4 +1,4 @@
-//! The initial state when the device fails, and the operation in progress.
+//! The files that exist when the device fails, and the operations during which it fails.
 
 use super::images::Image;
 use super::operations::{Op, Path};
@@ -66,7 +66,8 @@ pub(crate) fn scene(image: &Image) -> Vec<Op> {
         ops.push(set_xattr("values", "value", 2000, 4));
     }
     ops.push(first("unwritten", 3 * block, block));
-    // Each piece is mapped before the next one comes, so they are not contiguous.
+    // Each piece is mapped before the next one comes. The holes between them keep their extents
+    // apart.
     for piece in 0..9 {
         ops.extend([first("many", piece * 2 * block, block), Op::Fsync("many")]);
     }

@@ -21,8 +21,8 @@ pub(crate) struct Node {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// `moved`: how often its whole content was moved. Bytes from before and after such a move do
-    /// not mix.
+    /// `moved`: how often a collapse or an insertion moved the content. Bytes from before and after
+    /// such a move do not mix.
     File {
         bytes: Vec<u8>,
         moved: u32,
@@ -32,7 +32,8 @@ pub(crate) enum Body {
     Fifo,
 }
 
-/// What a directory holds: paths, and the nodes that they name.
+/// What a directory holds: paths, and the nodes that they name. Methods return `None` if something
+/// that they need is not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) names: BTreeMap<String, u32>,
@@ -54,7 +55,7 @@ impl State {
         }
     }
 
-    /// Adds a node under a path that must be free.
+    /// Adds a node under a path. `None` if the path is taken.
     pub(crate) fn add(&mut self, path: &str, body: Body) -> Option<()> {
         if self.names.contains_key(path) {
             return None;
@@ -65,7 +66,7 @@ impl State {
         Some(())
     }
 
-    /// Checks that the directory of a path exists.
+    /// Checks that the directory of a path exists and is a directory.
     pub(crate) fn check_parent(&self, path: &str) -> Option<()> {
         let Some((parent, _)) = path.split_once('/') else { return Some(()) };
         self.is_directory(parent)?.then_some(())
@@ -128,18 +129,18 @@ pub(crate) enum Loss {
 pub(crate) struct Expected {
     /// The possible present states.
     now: Vec<State>,
-    /// All states since the last sync.
+    /// All states since the last sync, with the one that it made durable.
     since_sync: Vec<State>,
-    /// Data could not be written.
+    /// Whether data could not be written.
     lost_data: bool,
     /// Nodes whose size may lie between those of the states: their operations go piece by piece,
     /// and stopped on the way.
     between: BTreeSet<u32>,
     /// Operations so far.
     noted: u32,
-    /// Writes go folio by folio.
+    /// Whether writes go folio by folio.
     by_folio: bool,
-    /// Blocks that a file no longer has may belong to another file before that is durable.
+    /// Whether blocks that a file gave up may belong to another file before that change is durable.
     reuses_at_once: bool,
 }
 
@@ -196,7 +197,8 @@ impl Expected {
         assert!(!self.now.is_empty(), "{op:?} can not have succeeded");
     }
 
-    /// As [`Self::note`], beside other threads: errors of their syncs are not reported to this one.
+    /// As [`Self::note`], beside other threads. A sync of this thread does not report errors of
+    /// their syncs, so earlier states stay possible.
     pub(crate) fn note_beside_others(&mut self, op: &Op, happened: bool) {
         let since_sync = self.since_sync.clone();
         self.note(op, happened);
@@ -215,7 +217,7 @@ impl Expected {
         self.lost_data = true;
     }
 
-    /// Checks that a directory is one of the possible ones.
+    /// Checks that a directory is in one of the possible states.
     pub(crate) fn judge(&self, view: &View, loss: Loss) -> Result<(), String> {
         let names: Vec<&State> = match loss {
             Loss::None | Loss::Data => self.now.iter().collect(),
@@ -269,7 +271,7 @@ fn lengths(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<(String, usize)> {
     xattrs.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.len())).collect()
 }
 
-/// Checks names, kinds, and which names are one file.
+/// Checks the names, and which of them are one file.
 fn fits(state: &State, view: &View) -> Result<(), String> {
     let (wanted, found): (Vec<_>, Vec<_>) = (state.names.keys().collect(), view.keys().collect());
     if wanted != found {
@@ -293,11 +295,12 @@ fn fits(state: &State, view: &View) -> Result<(), String> {
 struct Bounds {
     /// Data that was not synced may be missing.
     is_loose: bool,
-    /// Its size may lie between those of the versions.
+    /// The size may lie between those of the versions.
     is_between: bool,
-    /// It may have been removed and its blocks reused by another file: it may hold anything.
+    /// The file may have been removed and its blocks reused by another file: it may hold anything.
     is_reused: bool,
-    /// The same for the blocks that one of its versions does not have.
+    /// The blocks that one of the versions does not have may have been reused: they may hold
+    /// anything.
     may_be_reused: bool,
 }
 
@@ -332,7 +335,7 @@ fn content_fits(versions: &[&Node], found: &Body, bounds: Bounds) -> Result<(), 
     Err(why.join(", or "))
 }
 
-/// Each byte is the one that some version has there; zeroes behind their ends.
+/// Checks that each byte is one that some version has there. Behind its end a version has zeroes.
 fn mix_fits(versions: &[&[u8]], found: &[u8], bounds: Bounds) -> Result<(), String> {
     let sizes: BTreeSet<usize> = versions.iter().map(|bytes| bytes.len()).collect();
     let (least, most) = (sizes.first().copied().unwrap_or(0), sizes.last().copied().unwrap_or(0));

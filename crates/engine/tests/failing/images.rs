@@ -18,7 +18,7 @@ pub(crate) struct Image {
     delayed: bool,
 }
 
-/// With blocks of 1 KiB: these make the deepest maps for the smallest files.
+/// An image with blocks of 1 KiB, which make the deepest maps for the smallest files.
 const SMALL: Image = Image {
     name: "1k",
     block: 1024,
@@ -65,8 +65,9 @@ impl Image {
         device
     }
 
-    /// The options to open it with. `eager`: every handle commits earlier changes. Transactions may
-    /// be as large as the log allows, so that a checkpoint, which reads the log, is often due.
+    /// The options with which to open the image. `eager`: every handle commits earlier changes.
+    /// Transactions may be as large as the log allows, so that a checkpoint, which reads the log,
+    /// is often due.
     pub(crate) fn open_options(&self, eager: bool) -> OpenOptions {
         OpenOptions {
             data: self.data,
@@ -92,7 +93,7 @@ impl Image {
         self.folios
     }
 
-    /// Whether blocks that a file no longer has may belong to another file before that is durable,
+    /// Whether blocks that a file gave up may belong to another file before that change is durable,
     /// as in Linux.
     pub(crate) fn reuses_at_once(&self) -> bool {
         self.data == DataMode::Writeback
@@ -106,7 +107,7 @@ impl Image {
         self.features.split(',').any(|one| one == feature)
     }
 
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub(crate) fn block(&self) -> u64 {
         self.block.into()
     }

@@ -54,7 +54,7 @@ fn look(fs: &FileSystem, inode: InodeNr) -> Result<Seen> {
         let value = fs.xattr(inode, &name)?;
         xattrs.insert(name, value);
     }
-    // The rest of a small file's content in its inode is no attribute of its user.
+    // `system.data` holds the rest of inline data, and is no attribute of the user.
     xattrs.remove(&b"system.data"[..]);
     Ok(Seen { inode: inode.raw(), body, xattrs })
 }
@@ -68,7 +68,7 @@ impl Bench {
         Self(builder().tempdir_in("/dev/shm").or_else(|_| builder().tempdir()).unwrap())
     }
 
-    /// What e2fsck finds in an image.
+    /// Checks an image with e2fsck, if there is one. The error is the output of e2fsck.
     pub(crate) fn e2fsck(&self, device: &MemoryDevice) -> std::result::Result<(), String> {
         if !have_tool("e2fsck") {
             return Ok(());
@@ -91,8 +91,9 @@ pub(crate) fn is_whole(device: &MemoryDevice) -> bool {
     Superblock::parse(&bytes).is_ok()
 }
 
-/// What our recovery makes of an image whose instance ended. The mark that it must be checked is
-/// removed first: everybody who sees it clears the orphan list instead of finishing it.
+/// What our recovery makes of an image whose instance ended. After the replay the mark that the
+/// image must be checked is removed: who opens an image with that mark clears the orphan list
+/// instead of processing it.
 pub(crate) fn recovered(device: &MemoryDevice) -> std::result::Result<Arc<MemoryDevice>, String> {
     let device = Arc::new(device.duplicate());
     blockyard_recovery::replay_to_device(&*device, &blockyard_recovery::Options::default())
@@ -115,7 +116,7 @@ fn clear_mark(device: &MemoryDevice) {
     device.write_at(PRIMARY_OFFSET, raw.as_bytes()).unwrap();
 }
 
-/// Checks that zeroes lie behind the end of a file: growing shows them.
+/// Checks that zeroes lie behind the end of each file in a directory. Growing the file shows them.
 pub(crate) fn nothing_behind_the_end(fs: &FileSystem, dir: InodeNr) -> std::result::Result<(), String> {
     let view = view(fs, dir).map_err(|error| error.to_string())?;
     for (path, seen) in &view {

@@ -60,7 +60,7 @@ pub(crate) enum Op {
         name: Path,
     },
     Unlink(Path),
-    /// The file is open meanwhile.
+    /// Unlinks a file while it is open.
     UnlinkOpen(Path),
     /// A file that gets its name after its content.
     Unnamed {
@@ -100,7 +100,7 @@ pub(crate) fn stamp(version: u8, at: u64, len: u64) -> Vec<u8> {
     (at..at + len).map(|byte| 1 + (version % 15) + 16 * ((byte / 128 % 15) as u8)).collect()
 }
 
-/// A value of an attribute.
+/// The value of an attribute, by its version.
 fn value(len: usize, version: u8) -> Vec<u8> {
     (0..len).map(|at| version.wrapping_mul(37) ^ (at / 7) as u8).collect()
 }
@@ -119,7 +119,7 @@ fn find(fs: &FileSystem, dir: InodeNr, path: &str) -> Result<InodeNr> {
 }
 
 impl Op {
-    /// Does the operation, in a directory.
+    /// Does the operation in the directory of a worker.
     pub(crate) fn run(&self, fs: &FileSystem, ctx: &OpContext, dir: InodeNr) -> Result<()> {
         let find = |path: &str| find(fs, dir, path);
         let place = |path: Path| place(fs, dir, path);
@@ -227,7 +227,8 @@ impl Op {
         Some(after)
     }
 
-    /// The file that it changes; the first one if it names two.
+    /// The file that the operation changes; the first one if it names two, empty for
+    /// [`Self::Sync`].
     pub(crate) fn path(&self) -> Path {
         match *self {
             Self::Write { file, .. }
@@ -256,7 +257,7 @@ impl Op {
         }
     }
 
-    /// Its name in docs/testing.md.
+    /// The name of the operation in docs/testing.md.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Write { .. } => "write",
@@ -297,12 +298,12 @@ impl Op {
         }
     }
 
-    /// Everything is durable after it.
+    /// Whether everything is durable after the operation.
     pub(crate) fn is_sync(&self) -> bool {
         *self == Self::Sync
     }
 
-    /// Whether it goes piece by piece, each of which raises the size, as in Linux.
+    /// Whether the operation goes piece by piece, and each piece raises the size, as in Linux.
     pub(crate) fn goes_in_pieces(&self, by_folio: bool) -> bool {
         match self {
             Self::Write { .. } | Self::Append { .. } => by_folio,
@@ -312,7 +313,7 @@ impl Op {
         }
     }
 
-    /// Whether it writes earlier data to the device.
+    /// Whether the operation writes earlier data to the device.
     pub(crate) fn stores_data(&self) -> bool {
         match self {
             Self::WriteDirect { .. }
@@ -329,7 +330,7 @@ impl Op {
     }
 }
 
-/// No operation here needs more space than there is.
+/// A short write is an error here, because no operation needs more space than there is.
 fn whole(done: usize, len: u64) -> Result<()> {
     if done as u64 == len { Ok(()) } else { Err(Error::NoSpace) }
 }
@@ -410,7 +411,7 @@ fn rename(state: &mut State, from: &str, to: &str, mode: RenameMode) -> Option<(
     exchange_inside(state, from, to)
 }
 
-/// The content of directories moves with them.
+/// The names in renamed directories move with them.
 fn exchange_inside(state: &mut State, one: &str, other: &str) -> Option<()> {
     let (one, other) = (format!("{one}/"), format!("{other}/"));
     let moved = |path: &str| match (path.strip_prefix(&one), path.strip_prefix(&other)) {

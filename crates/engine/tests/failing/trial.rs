@@ -1,4 +1,5 @@
-//! One run on a device that fails one call: what is done, what is answered, and what is left.
+//! One run on a device that fails a call, or all calls from one on: what is done, what is answered,
+//! and what is left.
 
 use super::cases::{Case, cases, scene};
 use super::expected::{Expected, Loss};
@@ -19,7 +20,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 
-/// What was found wrong.
+/// The result of a check. The error says what was found wrong.
 pub(crate) type Verdict<T = ()> = Result<T, String>;
 
 type Faulty = FaultyDevice<MemoryDevice>;
@@ -39,16 +40,16 @@ pub(crate) struct Manner {
     pub(crate) syncs: bool,
 }
 
-/// Numbers of calls at some moments of a run.
+/// How many calls the device had received at some moments of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moments {
-    /// The operation begins.
+    /// When the operation begins.
     pub(crate) begun: OperationCounts,
-    /// It has ended.
+    /// When it has ended.
     pub(crate) done: OperationCounts,
-    /// The visible state was checked.
+    /// When the visible state was checked.
     pub(crate) seen: OperationCounts,
-    /// The instance is closed.
+    /// When the instance is closed.
     pub(crate) closed: OperationCounts,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct Base {
     pub(crate) cases: Vec<Case>,
     device: MemoryDevice,
     expected: Expected,
-    /// Commits until a checkpoint comes; lazy and eager.
+    /// Commits until a checkpoint comes, in a lazy and in an eager instance; 0 without a journal.
     pub(crate) checkpoint: [u32; 2],
 }
 
@@ -70,11 +71,11 @@ fn directory_of(fs: &FileSystem, worker: u16) -> blockyard_engine::Result<InodeN
     fs.lookup(InodeNr::ROOT, format!("worker-{worker}").as_bytes())
 }
 
-/// Directories for the commits that only fill the log. Each commit has a block that no later one
-/// has, so a checkpoint must read it.
+/// Directories for the commits that only fill the log. Each commit has a block that the following
+/// ones do not have, so a checkpoint must read it.
 const FILLED: u32 = 64;
 
-/// Something to commit, and a commit.
+/// Creates a fifo, and commits it by a sync.
 fn commit_something(fs: &FileSystem, number: u32) {
     let dir = fs.lookup(InodeNr::ROOT, format!("filled-{}", number % FILLED).as_bytes()).unwrap();
     fs.create(&context(), dir, number.to_string().as_bytes(), &new(FileType::Fifo)).unwrap();
@@ -126,7 +127,7 @@ impl Base {
             commit_something(&fs, number);
             device.counts().flushes - before
         };
-        // A checkpoint has one more.
+        // A commit with a checkpoint has one more.
         let usual = flushes(0);
         let first = (1..100).find(|number| flushes(*number) > usual);
         fs.close(&context()).unwrap();
@@ -144,7 +145,8 @@ impl Base {
     }
 }
 
-/// Checks the answer of an operation after a call of the device failed.
+/// Checks that the error of an operation follows from failed calls of the device (`strikes`), or
+/// from an instance that has failed.
 fn check_answer(op: &Op, error: &Error, strikes: u64, has_failed: bool) -> Verdict {
     let fits = match error {
         Error::Device(_) | Error::LostData(_) => strikes > 0,
@@ -154,7 +156,8 @@ fn check_answer(op: &Op, error: &Error, strikes: u64, has_failed: bool) -> Verdi
     if fits { Ok(()) } else { Err(format!("{op:?} answers {error:?} after {strikes} failed calls")) }
 }
 
-/// A run of one thread; `fault` strikes from the operation on. Returns the calls.
+/// A run of one thread. The device has `fault` from the beginning of the operation on. Returns the
+/// numbers of calls.
 pub(crate) fn alone(
     bench: &Bench,
     base: &Base,
@@ -214,10 +217,10 @@ fn do_one(
     Ok(())
 }
 
-/// Checks that an instance that continues shows what it answered.
+/// Checks that an instance shows a state that its answers allow, unless it has failed.
 fn look_at(fs: &FileSystem, device: &Faulty, expected: &Expected, dir: InodeNr) -> Verdict {
     match view(fs, dir) {
-        // Memory may be ahead then.
+        // The memory of a failed instance may be ahead of its answers.
         _ if fs.has_failed() => Ok(()),
         Ok(view) => expected.judge(&view, Loss::None).map_err(|why| format!("open: {why}")),
         Err(_) if device.strikes() > 0 => Ok(()),
@@ -225,7 +228,7 @@ fn look_at(fs: &FileSystem, device: &Faulty, expected: &Expected, dir: InodeNr) 
     }
 }
 
-/// Ends an instance.
+/// Closes an instance, after a sync if `syncs`, and checks both answers.
 fn end(
     device: &Arc<Faulty>,
     fs: FileSystem,
@@ -256,7 +259,7 @@ fn end(
     Ok(Left { device: Arc::clone(device), is_closed: closed.is_ok(), expected })
 }
 
-/// What a run left.
+/// What a run left: the device, and what may be on it.
 struct Left {
     device: Arc<Faulty>,
     is_closed: bool,
@@ -264,8 +267,9 @@ struct Left {
 }
 
 impl Left {
-    /// Checks that an image marked clean is clean, and any other one after recovery, and that it
-    /// holds what was promised.
+    /// Checks that an image marked clean is clean, that any other image is clean after recovery,
+    /// and that it holds what was promised. Nothing is checked if the superblock is torn, or if
+    /// there was no journal and the image is not marked clean.
     fn judge(&self, bench: &Bench, image: &Image) -> Verdict {
         let device = self.device.below();
         if !is_whole(device) {
@@ -307,14 +311,14 @@ fn says_clean(device: &MemoryDevice) -> bool {
         && !sb.features().incompat.contains(Incompat::RECOVER)
 }
 
-/// Workers of a run of many threads.
+/// How many threads work in a run of many threads.
 pub(crate) const WORKERS: u16 = 8;
 
-/// Operations of one worker.
+/// How many cases one worker draws. A case is one operation or more.
 const STEPS: usize = 6;
 
-/// A run of eight threads, each in its own directory; `fault` strikes from the moment they start.
-/// Returns the calls.
+/// A run of eight threads, each in its own directory. The device has `fault` from the moment they
+/// start. Returns the numbers of calls.
 pub(crate) fn together(bench: &Bench, base: &Base, seed: u64, fault: Option<Fault>) -> Verdict<Moments> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let manner = base.manner(&mut random);
@@ -357,7 +361,7 @@ pub(crate) fn together(bench: &Bench, base: &Base, seed: u64, fault: Option<Faul
     Ok(Moments { begun, done, seen, closed })
 }
 
-/// One thread: operations on its own files, until two ended with errors.
+/// The work of one thread: operations on its own files, until two have ended with errors.
 fn work(fs: &FileSystem, device: &Faulty, base: &Base, worker: u16, seed: u64) -> Verdict<Expected> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(1 + u64::from(worker));
@@ -382,7 +386,7 @@ fn work(fs: &FileSystem, device: &Faulty, base: &Base, worker: u16, seed: u64) -
     Ok(expected)
 }
 
-/// A fault of one call, and its effect.
+/// A fault that strikes call number `nth`, or all calls from it on, with a random effect.
 pub(crate) fn fault_at(operation: Operation, nth: u64, random: &mut ChaCha8Rng) -> Fault {
     let when = if random.random() { When::Nth(nth) } else { When::From(nth) };
     let effect = match random.random_range(0..6) {

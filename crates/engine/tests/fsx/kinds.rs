@@ -1,14 +1,15 @@
-//! The images on which a file is tried, by block size.
+//! The kinds of image on which one file is tried, each by block size.
 
 use blockyard_engine::mkfs;
 use blockyard_ranges::Edges;
 
 pub(crate) const BLOCKS: [u64; 5] = [1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10];
 
-/// Size of a file that is small enough to be compared as a whole: over two of the largest folios.
+/// Bytes to which draws are limited on most images: more than two of the largest folios, and few
+/// enough to compare the whole file.
 const SMALL: u64 = 5 << 20;
 
-/// An image, and its parameters.
+/// An image, and how its file is used.
 #[derive(Clone)]
 pub(crate) struct Kind {
     pub(crate) name: String,
@@ -18,7 +19,7 @@ pub(crate) struct Kind {
     pub(crate) edges: Edges,
     pub(crate) extents: bool,
     pub(crate) follow_page_cache: bool,
-    /// Most bytes preallocated at once.
+    /// The most bytes of one allocation or zeroed range.
     pub(crate) ahead: u64,
     /// Bytes of data that may be dirty.
     pub(crate) dirty: usize,
@@ -27,7 +28,7 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// Its name without the block size.
+    /// The name without the block size.
     pub(crate) fn label(&self) -> &str {
         self.name.split(", blocks").next().unwrap()
     }
@@ -58,7 +59,7 @@ pub(crate) fn page_cache(block: u64) -> Kind {
     Kind { follow_page_cache: true, ..kind("page cache followed", block, "", edges) }
 }
 
-/// So little is kept that much of it must be evicted.
+/// So little dirty and clean data may stay in memory that much of it must be evicted.
 pub(crate) fn clean_data(block: u64) -> Kind {
     let edges = Edges::extents(block).up_to(SMALL);
     Kind { dirty: 1 << 20, clean: 1 << 20, ..kind("clean data kept", block, "", edges) }
@@ -88,7 +89,8 @@ pub(crate) fn indirect(block: u64) -> Kind {
     Kind { extents: false, ..kind("indirect blocks", block, "^extents,^64bit", edges) }
 }
 
-/// Room for an extent of the largest length, twice.
+/// One allocation may be a block longer than the longest extent. The image has room for four of
+/// them.
 pub(crate) fn largest(block: u64) -> Kind {
     let ahead = 32_769 * block;
     let kind = kind("largest file", block, "", Edges::extents(block));

@@ -2,7 +2,8 @@
 //!
 //! Threads share one tree: whatever an operation finds may be gone, or changed, a moment later. So
 //! any answer that POSIX allows is accepted here. Never allowed are corruption, a failure of the
-//! device, or a file system that became read-only. The result of the run is judged afterwards.
+//! device, a file system that became read-only, or lack of space in write-back. The result of the
+//! run is judged afterwards.
 
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;
@@ -22,7 +23,7 @@ use std::ops::Range;
 /// directory).
 const FLAGS: [u32; 5] = [0x20, 0x10, 0x40, 0x80, 0x2_0000];
 
-/// 2310-04-04: e2fsck takes later times for times before 1970.
+/// A time on 2310-04-04. e2fsck takes later times for times before 1970.
 const LATEST: i64 = 10_737_418_239;
 
 /// What the threads of a run share.
@@ -32,7 +33,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) seed: u64,
     /// Bytes of an allocation unit: collapsed or inserted ranges are multiples of it.
     pub(crate) unit: u64,
-    /// Names in one directory.
+    /// How many names are possible in one directory.
     pub(crate) names: u32,
     /// Operations of one thread.
     pub(crate) steps: u32,
@@ -80,7 +81,7 @@ impl<'a> Worker<'a> {
                     | Error::ReadOnly
                     | Error::Refused(_)),
                 ) => panic!("thread {} step {step}: {name}: {error}", self.slot),
-                // The writer was told that there is space.
+                // The writer of the data was told that there is space.
                 Err(error @ Error::NoSpace) if matches!(name, "sync" | "write_back") => {
                     panic!("thread {} step {step}: {name}: {error}", self.slot)
                 }
@@ -136,7 +137,7 @@ impl<'a> Worker<'a> {
         (self.dir(), self.name())
     }
 
-    /// Something that exists, if a few attempts find it.
+    /// An entry that exists: directory, name, inode. `NotFound` if a few attempts find none.
     fn existing(&mut self) -> Result<(InodeNr, Vec<u8>, InodeNr)> {
         if self.chance(3) {
             return self.listed();
@@ -169,7 +170,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// A regular file, likely.
+    /// Most likely a regular file. `NotFound` if a few attempts find none.
     fn file(&mut self) -> Result<InodeNr> {
         if let Some(&(inode, _)) = self.held.choose(&mut self.rng)
             && self.chance(4)
@@ -192,7 +193,7 @@ impl<'a> Worker<'a> {
         ranges.range(&mut self.rng, size, longest)
     }
 
-    /// The most bytes that a write or an allocation gets.
+    /// The most bytes of one write or fallocate.
     fn longest(&mut self) -> u64 {
         match self.rng.random_range(0..10) {
             0..4 => 200,
@@ -281,7 +282,7 @@ impl<'a> Worker<'a> {
         self.plan.fs.link(&ctx, inode, dir, &name)
     }
 
-    /// Sometimes with the file open, so that it lives on without a name.
+    /// Sometimes opens the file first, so that it lives on without a name.
     fn unlink(&mut self) -> Result<()> {
         let (dir, name, inode) = self.existing()?;
         if self.chance(4) && self.held.len() < 20 {
@@ -325,7 +326,7 @@ impl<'a> Worker<'a> {
         self.plan.fs.write(&ctx, inode, range.start, &bytes)
     }
 
-    /// Whole blocks, past the dirty data.
+    /// Writes whole blocks directly to the device.
     fn write_direct(&mut self) -> Result<()> {
         let (inode, longest) = (self.file()?, self.longest());
         let block = self.plan.fs.geometry().block_size() as u64;
@@ -431,7 +432,7 @@ impl<'a> Worker<'a> {
         self.plan.fs.set_attributes(&ctx, inode, &changes)
     }
 
-    /// Mostly none: immutable files get in everybody's way.
+    /// Mostly clears all flags: immutable files get in everybody's way.
     fn set_flags(&mut self) -> Result<()> {
         let (_, _, inode) = self.existing()?;
         let flags = if self.chance(3) { *FLAGS.choose(&mut self.rng).unwrap() } else { 0 };

@@ -19,7 +19,7 @@ pub(crate) struct Kind {
     pub(crate) extents: bool,
     pub(crate) delayed: bool,
     pub(crate) follow_page_cache: bool,
-    /// So small that space runs out.
+    /// The image is so small that space runs out.
     pub(crate) full: bool,
 }
 
@@ -66,13 +66,13 @@ impl Kind {
         if self.features.contains("inline_data") { edges.inline_data(256) } else { edges }
     }
 
-    /// As [`Kind::edges`], in the first clusters of a file.
+    /// As [`Kind::edges`], near the start of a file.
     pub(crate) fn near_edges(&self) -> Edges {
         self.edges().up_to(NEAR.max(12 * self.cluster))
     }
 }
 
-/// Every way of storing content on every block size, and other settings that change how a write
+/// Every way of storing content with every block size, and other settings that change how a write
 /// goes.
 pub(crate) fn kinds() -> Vec<Kind> {
     let each = BLOCKS.into_iter().flat_map(|block| {

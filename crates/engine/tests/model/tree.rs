@@ -1,5 +1,5 @@
-//! What a file system should be: a tree in memory with Linux's answers, and Linux's order of
-//! reasons to refuse. Errors are errno numbers. Nothing here knows how anything is stored.
+//! What a file system should be: a tree in memory with Linux's answers. Refusals are checked in
+//! Linux's order. Errors are errno numbers. Nothing here knows how anything is stored.
 
 use blockyard_engine::{Fallocate, RenameMode, XattrMode};
 use blockyard_testkit::SparseBytes;
@@ -50,11 +50,11 @@ pub(crate) struct Node {
     pub(crate) modified: i64,
     pub(crate) changed: i64,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Nothing of a file is allocated at or behind this byte.
+    /// No block of a file is allocated at or behind this byte.
     pub(crate) placed_end: u64,
 }
 
-/// Who calls, and when.
+/// Who calls, and when, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who {
     pub(crate) now: i64,
@@ -62,7 +62,7 @@ pub(crate) struct Who {
     pub(crate) gid: u32,
 }
 
-/// What the image supports.
+/// What the image supports. Sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) extents: bool,
@@ -155,7 +155,7 @@ impl Model {
         self.entries(dir)?.get(name).copied().ok_or(ENOENT)
     }
 
-    /// Checks that a name, which a directory does not have, may be created in it.
+    /// Checks that a name that does not exist may be created in a directory.
     fn may_create(&self, dir: Id) -> Answer {
         check(self.node(dir).links > 0, ENOENT)?;
         check(!self.node(dir).has(IMMUTABLE), EPERM)
@@ -263,7 +263,7 @@ impl Model {
         }
     }
 
-    /// The directories from one up to the root.
+    /// A directory and all directories above it, up to the root.
     fn above(&self, mut dir: Id) -> BTreeSet<Id> {
         let mut all = BTreeSet::from([dir]);
         while let Body::Directory { parent, .. } = self.node(dir).body
@@ -352,7 +352,7 @@ impl Model {
         self.node_mut(to.0).touch(who);
     }
 
-    /// A regular file that may be changed.
+    /// Checks that an inode is a regular file that may be changed.
     fn writable(&self, id: Id) -> Answer {
         match self.node(id).body {
             Body::File(_) => check(!self.node(id).has(IMMUTABLE), EPERM),
@@ -368,7 +368,7 @@ impl Model {
         }
     }
 
-    /// Bytes of a file; 0 for anything else.
+    /// Size of a file in bytes; 0 for anything else.
     pub(crate) fn size(&self, id: Id) -> u64 {
         match &self.node(id).body {
             Body::File(content) => content.len(),
@@ -391,7 +391,7 @@ impl Model {
         Ok(())
     }
 
-    /// A write past the cache: whole blocks.
+    /// A direct write, which must cover whole blocks.
     pub(crate) fn write_direct(&mut self, who: Who, id: Id, at: u64, bytes: &[u8]) -> Answer {
         let block = self.limits.block;
         check(at.is_multiple_of(block) && (bytes.len() as u64).is_multiple_of(block), EINVAL)?;
@@ -452,7 +452,8 @@ impl Model {
         Ok(())
     }
 
-    /// Checks that a moved range begins and ends with clusters and lies inside the file.
+    /// Checks that a range to be collapsed or inserted begins and ends on cluster boundaries, and
+    /// that its place in the file is allowed.
     fn check_place(&self, id: Id, what: Fallocate, range: &Range<u64>) -> Answer {
         let (cluster, size) = (self.limits.cluster, self.size(id));
         let aligned = range.start.is_multiple_of(cluster) && range.end.is_multiple_of(cluster);
@@ -466,7 +467,7 @@ impl Model {
         }
     }
 
-    /// Whether attributes may be changed.
+    /// Checks that attributes may be changed.
     fn changeable(&self, id: Id) -> Answer {
         check(!self.node(id).has(IMMUTABLE | APPEND), EPERM)
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub(crate) const ROOT: InodeNr = InodeNr::ROOT;
 
-/// Root at a fixed time.
+/// The context of root's operations, at a fixed time.
 pub(crate) fn context() -> OpContext {
     OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
 }
@@ -28,8 +28,8 @@ pub(crate) fn make(options: &[&str], size: &str, path: &Path) {
     blockyard_testkit::mke2fs(path, &all, size);
 }
 
-/// Options under which decisions equal the kernel's. Asks the kernel whether its device has seek
-/// times.
+/// Options under which allocation decides as the kernel does at `mount`. sysfs says whether the
+/// device below has seek times.
 pub(crate) fn like_the_kernel(mount: &Path) -> OpenOptions {
     let device = rustix::fs::stat(mount).unwrap().st_dev;
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
@@ -38,7 +38,7 @@ pub(crate) fn like_the_kernel(mount: &Path) -> OpenOptions {
     OpenOptions { rotational, instruments: Instruments::page_cache(), ..OpenOptions::default() }
 }
 
-/// The image in memory, opened for writing.
+/// Loads an image file into memory and opens it for writing with default options.
 pub(crate) fn open(path: &Path) -> (Arc<MemoryDevice>, FileSystem) {
     let device = Arc::new(MemoryDevice::load(path).unwrap());
     let fs = open_device(&device);
@@ -50,13 +50,13 @@ pub(crate) fn open_device(device: &Arc<MemoryDevice>) -> FileSystem {
     open_with(device, OpenOptions::default())
 }
 
-/// Opens a device.
+/// Opens a device with these options.
 pub(crate) fn open_with(device: &Arc<MemoryDevice>, options: OpenOptions) -> FileSystem {
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
     FileSystem::open(shared, options, &context()).unwrap()
 }
 
-/// A new inode of a kind without a device number.
+/// A new inode of any kind that has no device number.
 pub(crate) fn new(kind: FileType) -> NewInode {
     NewInode { kind, permissions: 0o755, device: None }
 }

@@ -1,5 +1,5 @@
-//! Shared by the tests of findings: fresh images, a device that fails at each read, the images that
-//! a power cut leaves, and the judges.
+//! Shared by the tests of findings and refusals: fresh images, runs in which each read fails in
+//! turn, the images that a power cut leaves, and the judges.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -36,15 +36,16 @@ pub(crate) fn fresh(options: &mkfs::Options, size: u64) -> (Arc<MemoryDevice>, F
     (device, fs)
 }
 
-/// An image on which root, too, may use all but the file system's own reserve.
+/// Options of an image without blocks reserved for root. Only the file system's own reserve is kept
+/// back.
 pub(crate) fn full() -> mkfs::Options {
     let mut options = ext4(1024);
     options.reserved_percent = Some(0.0);
     options
 }
 
-/// Writes files until nothing is left of the ordinary space. The last blocks go to files that need
-/// none for their mapping.
+/// Writes files until no ordinary space is left. The last blocks go to files that need no block for
+/// their mapping.
 pub(crate) fn fill(fs: &FileSystem) {
     let fillers = (0..7).map(|number| file(fs, ROOT, format!("filler{number}")));
     for (filler, len) in fillers.collect::<Vec<_>>().into_iter().zip([64 << 10].into_iter().chain([1024; 6]))
@@ -57,7 +58,7 @@ pub(crate) fn fill(fs: &FileSystem) {
     }
 }
 
-/// Every operation finds the transaction too old, so each is committed separately.
+/// Options under which every operation finds the running transaction too old and commits it.
 pub(crate) fn committing() -> OpenOptions {
     OpenOptions { commit_interval_seconds: 0, ..OpenOptions::default() }
 }
@@ -67,7 +68,7 @@ pub(crate) fn assert_sound(device: &dyn BlockDevice) {
     assert!(report.is_clean(), "{:?}", report.findings);
 }
 
-/// Closes. Our check and e2fsck must find nothing.
+/// Closes the file system. Our checker and e2fsck must find nothing.
 pub(crate) fn judge(fs: FileSystem, device: &MemoryDevice) {
     fs.close(&context()).unwrap();
     judge_image(device);
@@ -97,8 +98,9 @@ pub(crate) fn part(fs: &FileSystem, inode: InodeNr, at: u64, len: usize) -> Vec<
     bytes
 }
 
-/// Runs `work` on a copy of an image, then opens the image that each prefix of its writes leaves
-/// after a power cut, and shows it to `look`. Each must be sound when it is closed.
+/// Runs `work` on a copy of an image. Then takes each prefix of the writes of this run, closing
+/// included, as the image that a power cut leaves: opens it, shows it to `look` and closes it. Our
+/// checker must find nothing in any of them.
 pub(crate) fn after_each_write(
     base: &MemoryDevice,
     options: &OpenOptions,
@@ -122,8 +124,9 @@ pub(crate) fn after_each_write(
     }
 }
 
-/// Fails each read of `work` in turn, once, on a cold copy of an image. Shows each outcome to
-/// `look`; the closed image must be sound.
+/// Fails each read of `work` in turn, once, on a freshly opened copy of an image. Shows each
+/// outcome to `look`, with whether `work` succeeded. The instance must not have failed, and our
+/// checker must find nothing in the closed image.
 pub(crate) fn with_each_read_failing(
     base: &MemoryDevice,
     options: &OpenOptions,
@@ -152,7 +155,8 @@ pub(crate) fn with_each_read_failing(
     assert!(failed > 0, "nothing failed");
 }
 
-/// A file whose extents fill several leaves: every other block of twice as many.
+/// Makes a durable file of `extents` extents of one block each, with holes of one block between
+/// them. Returns its inode and its content.
 pub(crate) fn comb(fs: &FileSystem, extents: usize, byte: u8) -> (InodeNr, Vec<u8>) {
     let block = usize_from_u64(u64::from(fs.statistics().block_size));
     let inode = file(fs, ROOT, FILE);
@@ -165,7 +169,7 @@ pub(crate) fn comb(fs: &FileSystem, extents: usize, byte: u8) -> (InodeNr, Vec<u
     (inode, model)
 }
 
-/// Runs debugfs on an image that is saved for it and loaded again.
+/// Saves the image, runs debugfs commands on it, and loads the result.
 pub(crate) fn debugged(device: &MemoryDevice, scratch: &Path, commands: &[String]) -> MemoryDevice {
     let image = scratch.join("image");
     device.save(&image).unwrap();
@@ -175,7 +179,7 @@ pub(crate) fn debugged(device: &MemoryDevice, scratch: &Path, commands: &[String
     MemoryDevice::load(&image).unwrap()
 }
 
-/// Ways to grow a file of a few bytes beyond its first block, with zeroes.
+/// Ways to grow a file of a few bytes beyond its first block, with zeroes only.
 pub(crate) type Grow = fn(&FileSystem, InodeNr) -> Result<(), Error>;
 pub(crate) const GROWTHS: [(&str, Grow); 6] = [
     ("truncate", |fs, inode| fs.truncate(&context(), inode, 9000)),
@@ -186,7 +190,7 @@ pub(crate) const GROWTHS: [(&str, Grow); 6] = [
     ("direct", |fs, inode| fs.write_direct(&context(), inode, 8192, &[0; 4096]).map(drop)),
 ];
 
-/// A file of 26 bytes, with other bytes behind them in its block.
+/// An image with a file of 26 bytes. The rest of its block holds bytes other than zero.
 pub(crate) fn file_with_more_behind_its_end() -> (Arc<MemoryDevice>, InodeNr) {
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
     let inode = file(&fs, ROOT, FILE);
@@ -201,7 +205,7 @@ pub(crate) fn file_with_more_behind_its_end() -> (Arc<MemoryDevice>, InodeNr) {
     (device, inode)
 }
 
-/// An image changed by debugfs; `None` without debugfs.
+/// A fresh image of 16 MiB, changed by debugfs commands; `None` without debugfs.
 pub(crate) fn changed(options: &mkfs::Options, commands: &[&str]) -> Option<MemoryDevice> {
     if !blockyard_testkit::require(&["debugfs"]) {
         return None;

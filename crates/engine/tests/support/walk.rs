@@ -7,7 +7,7 @@ use blockyard_engine::{FileSystem, OpContext};
 use blockyard_testkit::tree::{Content, Node, Tree, hash_of, join, time};
 use std::collections::BTreeMap;
 
-/// What an open file system shows. Allocated space includes reservations.
+/// The tree that an open file system shows. Allocated space includes reservations.
 pub(crate) fn of_engine(fs: &FileSystem) -> Tree {
     let mut tree = Tree::new();
     // A file with many names is read once.

@@ -20,7 +20,7 @@ use zerocopy::little_endian::{U16, U32};
 pub const BLOCK: usize = 1024;
 /// Blocks of the file system.
 pub const BLOCKS: u64 = 8192;
-/// First block of the journal, and its length.
+/// First block of the journal, and its length in blocks.
 pub const JOURNAL: u64 = 100;
 pub const JOURNAL_BLOCKS: u32 = 1024;
 
@@ -44,8 +44,10 @@ pub struct Image {
     pub journal: RawJournalSuperblock,
     pub format: LogFormat,
     ring: Ring,
+    /// The next log block.
     pub at: u32,
     pub tid: TxnId,
+    /// Seconds of the next commit.
     pub time: u64,
 }
 
@@ -127,6 +129,7 @@ impl Image {
         at
     }
 
+    /// Writes a revoke block of the current transaction. Returns its log block.
     pub fn revoke(&mut self, blocks: &[u64]) -> u32 {
         let mut builder = RevokeBuilder::new(self.format, self.tid);
         for &block in blocks {
@@ -135,8 +138,8 @@ impl Image {
         self.put(&builder.finish())
     }
 
-    /// One descriptor and its blocks, with their content. Returns the descriptor's log block and
-    /// the crc of checksum v1 so far.
+    /// Writes one descriptor and the copies of its blocks, given with their content. Returns the
+    /// descriptor's log block and the crc of checksum v1 so far.
     pub fn blocks(&mut self, blocks: &[(u64, Vec<u8>)], crc: u32) -> (u32, u32) {
         let mut builder = DescriptorBuilder::new(self.format, self.tid);
         let mut logged = Vec::new();
@@ -156,6 +159,7 @@ impl Image {
         (at, crc)
     }
 
+    /// Writes the commit block, and begins the next transaction. Returns the commit's log block.
     pub fn commit(&mut self, crc: u32) -> u32 {
         let time = CommitTime { seconds: self.time, nanoseconds: 0 };
         let block = self.format.commit_block(self.tid, time, crc);
@@ -164,8 +168,8 @@ impl Image {
         self.put(&block)
     }
 
-    /// A whole transaction that fills blocks with bytes; returns the log blocks of its descriptor
-    /// and its commit.
+    /// Writes a whole transaction that fills blocks with bytes. Returns the log blocks of its
+    /// descriptor and its commit.
     pub fn transaction(&mut self, blocks: &[(u64, u8)]) -> (u32, u32) {
         let blocks: Vec<_> = blocks.iter().map(|&(target, byte)| (target, vec![byte; BLOCK])).collect();
         let (descriptor, crc) = self.blocks(&blocks, !0);

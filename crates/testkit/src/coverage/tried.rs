@@ -95,7 +95,7 @@ const MATRIX: &[&str] = &[
     "write back",
 ];
 
-/// Operations in which each call fails.
+/// Operations during which one call to the device fails, in each trial another one.
 const FAILING: &[&str] = &[
     "create",
     "mkdir",
@@ -187,7 +187,7 @@ const VALUES_IMAGES: &[Image] = &[
 /// What the workloads with large attributes do.
 const VALUES: &[&str] = &["create", "unlink", "set xattr", "set large xattr", "remove xattr", "sync"];
 
-/// What one thread at a time does while one call fails in a long run.
+/// What one thread does in a long run while one call to the device fails.
 const LONG_RUN: &[&str] = &[
     "create",
     "mkdir",

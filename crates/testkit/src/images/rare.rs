@@ -12,7 +12,7 @@ const fn rare(name: &'static str, options: &'static [&'static str]) -> Profile {
     profile(name, options)
 }
 
-/// Combinations that are in neither list of the common profiles.
+/// Combinations that are in neither of the other two lists.
 pub const RARE_PROFILES: &[Profile] = &[
     Profile {
         is_deep: true,

@@ -11,7 +11,7 @@ use rand::seq::IndexedRandom;
 
 use super::inventory::{Inventory, Kind, Structure};
 
-/// Bytes of a sector: what a disk writes whole.
+/// Bytes of a sector, the unit that a disk writes whole.
 const SECTOR: usize = 512;
 
 /// One damage.
@@ -19,9 +19,9 @@ const SECTOR: usize = 512;
 pub struct Damage {
     /// What was done, and where.
     pub description: String,
-    /// Byte offset and new bytes.
+    /// For each edit, the byte offset and the new bytes.
     pub(super) edits: Vec<(usize, Vec<u8>)>,
-    /// New length of the file.
+    /// New length of the file in bytes; `None` if it keeps its length.
     pub(super) length: Option<usize>,
 }
 
@@ -32,7 +32,7 @@ impl Damage {
         self.length.is_some()
     }
 
-    /// What is written: byte offset and new bytes.
+    /// What is written: for each edit, the byte offset and the new bytes.
     pub fn edits(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.edits.iter().map(|(at, bytes)| (*at as u64, &bytes[..]))
     }
@@ -90,7 +90,7 @@ impl Inventory {
         }
     }
 
-    /// A structure, drawn by its kind first, and the block that holds it (or begins with it).
+    /// A structure, drawn by its kind first, and the byte offset of the block in which it begins.
     fn pick(&self, random: &mut impl Rng) -> (Structure, usize) {
         let kinds = self.kinds();
         let kind = *kinds.choose(random).expect("an image has structures");
@@ -123,7 +123,7 @@ impl Inventory {
         Damage { description: format!("garbage at {at:#x}"), edits: vec![(at, garbage)], length: None }
     }
 
-    /// Two blocks of a kind swapped, or one written over another of any kind.
+    /// Two blocks of one kind swapped, or a block overwritten by another of any kind.
     fn swap_or_misdirect(&self, random: &mut impl Rng) -> Damage {
         let (structure, at) = self.pick(random);
         let block = |at: usize| self.bytes[at..at + self.block_size()].to_vec();

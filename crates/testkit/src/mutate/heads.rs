@@ -1,5 +1,5 @@
-//! Damage of what describes the whole file system: superblocks and descriptors, one copy of them or
-//! several at once.
+//! Damage of what describes the whole file system: the superblock and its copies, and the primary
+//! table of group descriptors, in part or as a whole.
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -8,7 +8,7 @@ use super::damage::Damage;
 use super::inventory::{Inventory, Kind};
 
 impl Inventory {
-    /// Draws a damage of superblocks and descriptors.
+    /// Draws a damage of superblocks, descriptors or both.
     pub fn damage_heads(&self, random: &mut impl Rng) -> Damage {
         let (superblocks, descriptors) = (self.superblocks(), self.descriptors());
         let (what, mut places) = match random.random_range(0..6) {
@@ -50,7 +50,7 @@ impl Inventory {
         self.structures.iter().filter(|one| is_one(one.kind)).map(|one| one.at).collect()
     }
 
-    /// The blocks of the primary descriptors.
+    /// Byte offsets of the blocks of the primary descriptors.
     fn descriptors(&self) -> Vec<usize> {
         let size = self.block_size();
         let all = self.structures.iter().filter(|one| one.kind == Kind::GroupDesc);

@@ -33,7 +33,7 @@ pub enum Kind {
     Indirect,
     /// A linear directory block or a leaf.
     DirBlock,
-    /// An index root or node.
+    /// A root or node of a directory's index.
     HtreeBlock,
     /// An attribute block.
     XattrBlock,
@@ -49,7 +49,7 @@ pub enum Kind {
     ResizeMap,
     /// A backup of the superblock.
     BackupSuperblock,
-    /// A backup of a block of descriptors: its first one.
+    /// The first descriptor of a backup table.
     BackupDesc,
     /// The target of a long symbolic link.
     SymlinkTarget,
@@ -167,7 +167,8 @@ impl Inventory {
         }
     }
 
-    /// Lists backups of the superblock and the descriptors: where a group begins with the magic.
+    /// Lists backups of the superblock and the descriptors. A group has them if its first block
+    /// holds the superblock's magic.
     fn list_backups(&mut self) {
         let per_group = self.sb.s_blocks_per_group.get() as usize;
         for group in 1..self.groups() {
@@ -318,7 +319,8 @@ impl Inventory {
                 } else {
                     let extent = RawExtent::read_from_bytes(entry).expect("12 bytes");
                     let (logical, start) = (u64::from(extent.ee_block.get()), extent.start().raw());
-                    // Only blocks of small files are used, such as directories and the orphan file.
+                    // The start of an extent is enough: only the blocks of small files are used,
+                    // such as directories and the orphan file.
                     data.extend((0..u64::from(extent.length()).min(512)).map(|n| (logical + n, start + n)));
                 }
             }
@@ -432,7 +434,7 @@ impl Inventory {
     }
 }
 
-/// Fields of blocks of a quota file: words of the header, and words in use.
+/// Fields of a block of a quota file: its first eight words, and up to 64 words in use of each KiB.
 fn quota_fields(bytes: &[u8]) -> Vec<Field> {
     let mut fields: Vec<Field> = (0..32).step_by(4).map(|at| ("quota header", at, 4)).collect();
     for block in (0..bytes.len()).step_by(1024) {
@@ -442,7 +444,7 @@ fn quota_fields(bytes: &[u8]) -> Vec<Field> {
     fields
 }
 
-/// The pointers that are set, and the first `zeroes` that are not.
+/// The pointers that are not zero, and the first `zeroes` that are.
 fn pointer_fields(bytes: &[u8], mut zeroes: usize) -> Vec<Field> {
     let mut fields = Vec::new();
     for (at, word) in (0..).step_by(4).zip(bytes.chunks_exact(4)) {

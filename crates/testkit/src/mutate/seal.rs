@@ -43,7 +43,7 @@ impl Inventory {
             Kind::Indirect | Kind::ResizeMap | Kind::SymlinkTarget | Kind::Value | Kind::Quota => {}
             Kind::JournalSuperblock => {
                 let mut zeroed = bytes;
-                // Features are big-endian; only journals with checksums v2 or v3 keep one.
+                // Features are big-endian. Only journals with checksums v2 or v3 have this one.
                 if zeroed[0x2B] & 0x18 != 0 {
                     zeroed[0xFC..0x100].fill(0);
                     let sum = checksum::crc32c_raw(!0, &zeroed);

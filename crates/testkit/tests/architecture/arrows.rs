@@ -1,4 +1,4 @@
-//! Arrows between crates: what the manifests say, and the table of docs/architecture.md.
+//! Dependencies between crates: those of the manifests, and the table of docs/architecture.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -31,7 +31,8 @@ pub(crate) fn allowed(workspace: &Path) -> BTreeMap<String, BTreeSet<String>> {
     table(&fs::read_to_string(workspace.join("docs/architecture.md")).unwrap())
 }
 
-/// The indented lines `name -> a, b   what it is` of a text; `all` means all names above.
+/// The indented lines `name -> a, b   what it is` of a text; `all` means the names of all lines
+/// above.
 fn table(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut table: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut everything: Vec<String> = Vec::new();

@@ -1,16 +1,17 @@
-//! What crates/ may look like: no circle of modules in any crate, and no arrow between crates that
-//! docs/architecture.md does not have.
+//! What crates/ may look like: no cycle of modules in any crate, and no dependency between crates
+//! that docs/architecture.md does not have.
 //!
-//! An arrow between modules is a path that begins with `crate::` or `super::`, outside tests, from
-//! the module it stands in to the module that defines what it names; `use` trees are taken apart,
-//! and names that a module re-exports or imports are followed to where they are defined. Methods
-//! and trait implementations leave no path and no arrow.
+//! A dependency is called an arrow here. An arrow between modules is a path that begins with
+//! `crate::` or `super::`, outside tests. It leads from the module that contains the path to the
+//! module that defines what the path names. A `use` tree counts as several paths, and names that a
+//! module re-exports or imports are followed to where they are defined. Methods and trait
+//! implementations leave no path and no arrow.
 //!
-//! Circles are counted like this: the modules of one folder are compared with each other, folder by
-//! folder, from the crate's root down. A child stands for everything below it, so an arrow counts
-//! once, where the two ends part. A parent and what is below it are one part and never make a
-//! circle: the parent says what its children share (types, constants) and calls them. Children that
-//! use each other through the parent's imports do count.
+//! Cycles are searched for among the modules of one folder, folder by folder, from the crate's root
+//! down. A child stands for everything below it, so an arrow counts once, in the folder where the
+//! paths of its two ends part. A parent never makes a cycle with what is below it: it says what its
+//! children share (types, constants) and calls them. Children that use each other through the
+//! parent's imports do count.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

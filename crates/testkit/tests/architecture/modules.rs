@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::source::{self, Named, Source};
 
-/// Most imports that one path may pass.
+/// Most imports that are followed for one path.
 const IMPORTS_MAX: usize = 16;
 
 /// A module and what is below it.
@@ -70,8 +70,8 @@ impl Module {
         all
     }
 
-    /// The module that defines what a path in the module `from` names; none when another crate
-    /// does. `self` is the crate's root.
+    /// The module that defines what a path in the module `from` names; `None` when another crate
+    /// defines it. `self` is the crate's root.
     pub(crate) fn definition(&self, from: &[String], path: &[String]) -> Option<Vec<String>> {
         self.follow(from, path, IMPORTS_MAX)
     }
@@ -91,7 +91,8 @@ impl Module {
         Some(at)
     }
 
-    /// The module at which a path begins, and what is left of the path.
+    /// The module at which a path begins, and the rest of the path; `None` when the path begins in
+    /// another crate.
     fn beginning<'p>(&self, from: &[String], path: &'p [String]) -> Option<(Vec<String>, &'p [String])> {
         match path[0].as_str() {
             "crate" => Some((Vec::new(), &path[1..])),

@@ -1,4 +1,4 @@
-//! Circles among the modules of one folder.
+//! Cycles among the modules of one folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::modules::Module;
 
-/// Most places of one arrow that are printed.
+/// How many places of one arrow are printed.
 const PLACES_SHOWN: usize = 4;
 
 /// Where an arrow occurs.
@@ -14,22 +14,22 @@ type Places = BTreeSet<(PathBuf, usize)>;
 /// Arrows between the modules of one folder.
 type Arrows = BTreeMap<(String, String), Places>;
 
-/// Modules of one folder that use each other in a circle.
+/// Modules of one folder that use each other in a cycle.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    /// The module whose children they are; empty for the crate's root.
+    /// The path of the module whose children they are; empty for the crate's root.
     folder: Vec<String>,
     pub(crate) modules: Vec<String>,
     arrows: Arrows,
 }
 
-/// The circles of a crate.
+/// The cycles of a crate.
 pub(crate) fn rings(root: &Module) -> Vec<Ring> {
     let folders = arrows(root).into_iter();
     folders.flat_map(|(folder, arrows)| rings_of(&folder, &arrows)).collect()
 }
 
-/// All arrows, by the folder in which their two ends part.
+/// All arrows, by the folder in which the paths of their two ends part.
 fn arrows(root: &Module) -> BTreeMap<Vec<String>, Arrows> {
     let mut arrows: BTreeMap<Vec<String>, Arrows> = BTreeMap::new();
     for (from, module) in root.all() {
@@ -45,7 +45,7 @@ fn arrows(root: &Module) -> BTreeMap<Vec<String>, Arrows> {
     arrows
 }
 
-/// The circles of one folder: the largest sets of modules that reach each other.
+/// The cycles of one folder: the largest sets of modules that all reach each other.
 fn rings_of(folder: &[String], arrows: &Arrows) -> Vec<Ring> {
     let names: BTreeSet<&String> = arrows.keys().flat_map(|(from, to)| [from, to]).collect();
     let reached: BTreeMap<&String, BTreeSet<&String>> =
@@ -83,7 +83,7 @@ fn reached_from<'a>(name: &'a String, arrows: &'a Arrows) -> BTreeSet<&'a String
 }
 
 impl Ring {
-    /// The circle, and each of its arrows with the places where it occurs.
+    /// The cycle, and each of its arrows with the places where it occurs.
     pub(crate) fn text(&self, workspace: &Path) -> String {
         let folder = if self.folder.is_empty() { "root".to_owned() } else { self.folder.join("::") };
         let mut text = format!("{} in {folder}\n", self.modules.join(", "));

@@ -13,9 +13,9 @@ pub(crate) struct Named {
 /// A module as one file, or one block of a file, shows it.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
-    /// Modules in files of their own, with a file name that was given by attribute.
+    /// Modules in files of their own, with the file name if a `path` attribute gives one.
     pub(crate) declared: Vec<(String, Option<String>)>,
-    /// Modules written out here.
+    /// Modules whose body stands in this file.
     pub(crate) inline: Vec<(String, Source)>,
     /// Names that `use` brings into the module, with the path they stand for.
     pub(crate) imports: Vec<(String, Vec<String>)>,
@@ -51,8 +51,8 @@ pub(crate) fn read(text: &str) -> Result<Source, proc_macro2::LexError> {
 }
 
 impl Source {
-    /// Goes through a list of tokens and the groups in it. Imports inside blocks are not names of
-    /// the module.
+    /// Goes through a list of tokens and the groups in it. An import inside a block (`is_module` is
+    /// false) adds no name to the module.
     fn items(&mut self, tokens: &[TokenTree], is_module: bool) {
         let (mut at, mut file) = (0, None);
         while at < tokens.len() {
@@ -105,7 +105,8 @@ impl Source {
         end + 1
     }
 
-    /// A path in an expression or a type, where `::` follows the first word.
+    /// Notes a path in an expression or a type if `::` follows its first word. Returns the index
+    /// after the path.
     fn path(&mut self, tokens: &[TokenTree], at: usize) -> usize {
         let mut path: Vec<String> = word(tokens.get(at)).into_iter().collect();
         let mut end = at + 1;
@@ -113,7 +114,7 @@ impl Source {
             path.push(next);
             end += 3;
         }
-        // `pub(in crate::a)` names who may see, not what is used.
+        // `pub(in crate::a)` says who may see an item, not what the module uses.
         let is_visibility = at == 1 && word(tokens.first()).as_deref() == Some("in");
         if path.len() > 1 && !is_visibility {
             self.named.push(Named { path, line: line(&tokens[at]) });
@@ -133,7 +134,7 @@ fn use_tree(prefix: &[String], tokens: &[TokenTree], leaves: &mut Vec<(String, N
                 let name = word(tokens.get(at + 1)).unwrap_or_default();
                 return leaves.push((name, Named { path, line: line(&tokens[at]) }));
             }
-            // In braces, `self` is what comes before them.
+            // In braces, `self` stands for the path before them.
             TokenTree::Ident(ident) if *ident == "self" && !prefix.is_empty() => {}
             TokenTree::Ident(ident) => path.push(ident.to_string()),
             TokenTree::Group(group) => {

@@ -1,4 +1,4 @@
-//! The search for cycles of modules, tried on small crates. It finds a cycle, and nothing else.
+//! The search for cycles of modules, tried on small crates: it finds each cycle, and nothing else.
 
 use std::fs;
 use std::path::Path;

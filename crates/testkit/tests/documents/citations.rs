@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// Pages that the program writes.
+/// Pages that blockyard writes, which are not in the repository.
 const WRITTEN: &[&str] = &["report.md"];
 
 /// Links of a page to a page, file or heading that does not exist.
@@ -53,8 +53,8 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Files below crates/, ci/ and docs/ that a text cites and that do not exist, and pages that are
-/// cited by name alone.
+/// What a text cites that does not exist: files below crates/, ci/ and docs/, and pages cited by
+/// their name alone. Of a source, only the comments count.
 pub(crate) fn dangling(root: &Path, page: &str, text: &str) -> Vec<String> {
     let lines = text.lines().enumerate().filter(|(_, line)| page.ends_with(".md") || is_comment(line));
     let mut dangling = Vec::new();
@@ -93,8 +93,8 @@ fn braces(word: &str) -> Vec<String> {
     choices.split(',').flat_map(|choice| braces(&format!("{before}{choice}{after}"))).collect()
 }
 
-/// Whether a file exists: at its path, with `*` for any name, or as a page of docs/ by its name
-/// alone.
+/// Whether a file exists at its path, in which `*` stands for any text. A name alone is that of a
+/// page, at the root or below docs/.
 fn exists(root: &Path, cited: &str) -> bool {
     if !cited.contains('/') {
         if WRITTEN.contains(&cited) {
@@ -110,7 +110,7 @@ fn exists(root: &Path, cited: &str) -> bool {
     !paths.is_empty()
 }
 
-/// The paths that a part of a path leads to from a folder.
+/// The paths in a folder that match one part of a path.
 fn step(folder: &Path, part: &str) -> Vec<PathBuf> {
     let Some((before, after)) = part.split_once('*') else {
         let path = folder.join(part);

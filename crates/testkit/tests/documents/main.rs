@@ -1,7 +1,7 @@
 //! The pages and comments themselves: lines that fit, links and citations that lead somewhere, and
 //! terms in order.
 //!
-//! Prose has at most 100 columns. Tables, code, headings and lines that are one address are exempt.
+//! Prose has at most 100 columns. Tables, code, headings and lines of one long word are exempt.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,7 +15,7 @@ use workspace::{pages, root, sources};
 /// Columns of a line of prose.
 const COLUMNS: usize = 100;
 
-/// Terms that readers look up first.
+/// Terms that the glossary must have: readers look these up first.
 const WANTED_TERMS: &[&str] = &[
     "admission",
     "claim",
@@ -76,7 +76,7 @@ fn the_index_names_every_page() {
     assert!(missing.is_empty(), "docs/README.md does not name {missing:?}");
 }
 
-/// The picture of the README is drawn from a table.
+/// The README's picture is what `ci/picture` draws from the table now.
 #[test]
 fn the_picture_shows_the_table() {
     let drawn = std::process::Command::new(root().join("ci/picture")).arg("--check").output().unwrap();

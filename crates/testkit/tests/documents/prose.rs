@@ -1,6 +1,6 @@
 //! Which lines are prose.
 
-/// The numbered lines of a page that are prose: no tables, code, headings or marks.
+/// The numbered lines of a page that are prose: no tables, code, headings or HTML.
 pub(crate) fn of_page(text: &str) -> Vec<(usize, &str)> {
     let mut prose = Vec::new();
     let mut fenced = false;
@@ -22,7 +22,7 @@ pub(crate) fn of_page(text: &str) -> Vec<(usize, &str)> {
     prose
 }
 
-/// The numbered lines of a source that are comments: no tables, no code in fences.
+/// The numbered lines of a source that are comments, without tables and fenced code in them.
 pub(crate) fn of_source(text: &str) -> Vec<(usize, &str)> {
     let mut comments = Vec::new();
     let mut fenced = false;
@@ -41,7 +41,7 @@ pub(crate) fn of_source(text: &str) -> Vec<(usize, &str)> {
     comments
 }
 
-/// Whether a line has more columns than allowed. A single word may have any length.
+/// Whether a line has more columns than allowed. A line of a single word may have any length.
 pub(crate) fn is_too_long(line: &str, columns: usize) -> bool {
     let words = line.trim_start_matches(['/', '!', '-', '*', ' ']).split_whitespace().count();
     line.chars().count() > columns && words > 1

@@ -7,7 +7,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The pages, by their paths from the root: those at the root and all of docs/.
+/// The pages, by their paths from the root: three at the root, and all of docs/.
 pub(crate) fn pages() -> Vec<String> {
     let mut pages: Vec<String> =
         ["CHANGELOG.md", "CONTRIBUTING.md", "README.md"].iter().map(|&name| name.to_owned()).collect();
@@ -25,7 +25,7 @@ pub(crate) fn sources() -> Vec<String> {
     sources
 }
 
-/// Files with an extension below a folder, in order, without the folders that builds write.
+/// Files with an extension below a folder, in order, without folders that builds and fuzzing write.
 fn gather(folder: &str, extension: &str, found: &mut Vec<String>) {
     let mut entries: Vec<_> =
         std::fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap()).collect();

@@ -47,7 +47,8 @@ impl Rows {
         format!("{}{rule}|\n", line(heads))
     }
 
-    /// Takes the next cell. Returns the row that it completes.
+    /// Takes the next cell. Returns the row that it completes, or the unfinished row before it if
+    /// it begins another one.
     pub fn add(&mut self, cell: Cell) -> Option<Vec<String>> {
         let before = if self.waiting.first().is_some_and(|first| first.words() != cell.words()) {
             self.rest()
@@ -58,7 +59,7 @@ impl Rows {
         if self.waiting.len() == SCAN_MODES { self.rest() } else { before }
     }
 
-    /// The unfinished row, when no more cells come.
+    /// The unfinished row, for when no more cells come; `None` if there is none.
     pub fn rest(&mut self) -> Option<Vec<String>> {
         let cells = std::mem::take(&mut self.waiting);
         let figures: Vec<Figures> =
