@@ -134,8 +134,7 @@ impl Driver {
                 self.mark(&format!("ba open {ino}\n"))?;
                 Ok(Some(Open { file, ino }))
             }
-            Err(error) if error.kind() == ErrorKind::StorageFull => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => space(Err(error)).map(|_| None),
         }
     }
 

@@ -12,7 +12,7 @@ use blockyard::{
 /// An inode number that is given again after the image was closed and opened gets another
 /// generation.
 #[test]
-fn a_number_of_an_earlier_instance_is_stale() {
+fn a_number_that_is_given_again_has_another_generation() {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 20));
     drop(ImageOptions::new().make_on(Arc::clone(&device)).unwrap());
     let made = || {

@@ -153,7 +153,7 @@ fn repaired_images_are_clean_and_hold_what_e2fsck_keeps() {
         println!("{class}: {} of {all}", all - bad);
     }
     println!(
-        "{} damages: {} pass, {} fail, {} neither repairs; {} keep more than e2fsck, {} less and say so",
+        "{} damages: {} pass, {} fail, {} neither repairs; {} keep more than e2fsck, {} less, listed as lost",
         totals.all,
         totals.all - totals.failed - totals.beyond,
         totals.failed,

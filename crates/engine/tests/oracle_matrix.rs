@@ -251,14 +251,13 @@ fn fill_by_the_kernel(set: &Set, image: &Path) -> Tree {
     let mount = LoopMount::new(image, "").unwrap();
     let root = mount.path();
     let block_size = rustix::fs::statvfs(root).unwrap().f_bsize;
-    let narrow = set.options.contains(&"128") || set.options.contains(&"no-extra");
     fill::sizes(root, block_size as usize);
     fill::sparse(root, 3_000_000);
     fill::fragmented(root, "fragmented", block_size as usize, 600);
     fill::symlinks(root, [1, 58, 59, 60, 61, 200, 1000]);
     fill::specials(root);
     fill::owners(root);
-    fill::times(root, !narrow && !set.options.contains(&"ext3"));
+    fill::times(root, !set.options.contains(&"128") && !set.options.contains(&"ext3"));
     fill::attributes(root, if set.options.contains(&"ea_inode") { 40_000 } else { 500 });
     fill::access_lists(root);
     fill::names(root);

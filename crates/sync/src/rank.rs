@@ -85,13 +85,13 @@ ranks! {
     PREALLOC_LOCALITY = 610;
     /// Free clusters that are held while the device is told to discard them.
     TRIM = 630;
-    /// A stream goal or cursor, where a policy locks it.
+    /// The cursor of the file system, where a policy locks it.
     GOAL = 640;
     /// Inodes of one block group: bitmap, counts.
     GROUP_INODES = 680;
     /// One block group: bitmap, buddy, counts; several in ascending group number (the order key).
     GROUP = 700;
-    /// Lists or trees that index groups, where a policy keeps them under a lock.
+    /// Lists that index groups, where a policy keeps them under a lock.
     GROUP_INDEX = 720;
     /// The windows of files being written, if a policy has them.
     WINDOWS = 730;

@@ -24,7 +24,7 @@ pub struct NotServed {
 fn advice(era: Era) -> &'static str {
     match era {
         Era::Any => "it serves all",
-        Era::Ext3 => "make one with --profile ext3",
+        Era::Ext3 => "make one with mkfs -t ext3",
         Era::Ext4Of2008 => {
             "make one with -O ^metadata_csum,^64bit,^orphan_file,uninit_bg, and without clusters"
         }

@@ -16,7 +16,7 @@
 //! Directories lie among data. Every block costs a request.
 //!
 //! **Parameters.** No numbers. Slots: `search=windows`, `inode=oldalloc`, `debt=on` (ext2),
-//! `when=write-back`. The image has block maps (`--profile ext3`); later features are refused by
+//! `when=write-back`. The image has block maps (`mkfs -t ext3`); later features are refused by
 //! name.
 
 use super::composition::Policy;

@@ -120,7 +120,7 @@ const SLOTS: &[SlotText] = &[
     slot_text!("normalise", Normalise, normalise),
     number_text!("window", window, "Clusters of a window under normalise=window."),
     slot_text!("slots", Slots, slots),
-    number_text!("stream_goals", stream_goals, "Goals under slots=hashed; 0: min(CPUs, groups / 4)."),
+    number_text!("stream_goals", stream_goals, "Goals under slots=hashed; 0: min(CPUs, ceil(groups / 4))."),
     slot_text!("slot_lock", SlotLock, slot_lock),
     slot_text!("slot_start", SlotStart, slot_start),
     slot_text!("lanes", Lanes, lanes),

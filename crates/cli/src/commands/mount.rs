@@ -40,7 +40,7 @@ const HELPER: &str = "mount.fuse.blockyard";
                        nodelalloc, mb_optimize_scan=0|1, data=ordered|writeback|journal, errors=continue|remount-ro, allow_other, \
                        offset=BYTES, remount (ro, rw), nodev, nosuid, noexec. Options of ext4 that this mount \
                        lacks are refused by name.\n\n\
-                       TERM and INT unmount; USR1 logs how many requests came and how long they took.\n\n\
+                       TERM, INT and HUP unmount; USR1 logs how many requests came and how long they took.\n\n\
                        Examples:\n  blockyard mount disk.img mnt\n  blockyard mount -o ro,noatime disk.img?offset=1048576 mnt\n  \
                        umount mnt\n\n\
                        Exit codes: 0 mounted (with --foreground: unmounted, and the image closed), 2 wrong usage, 8 the image cannot \
