@@ -505,3 +505,23 @@ fn a_file_with_a_block_map_has_no_inline_data() {
     debugfs(&image, &format!("dump file {}", kept.display()));
     assert!(std::fs::read(kept).unwrap() == [b'c'; 30_000]);
 }
+
+/// Of two names of a directory in the same parent, e2fsck keeps the first.
+#[test]
+fn a_directory_with_two_names_in_one_parent_keeps_the_first() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "inline_data"], &["-t", "ext2"]] {
+        let image = made(folder.path(), options);
+        for request in ["mkdir both", "mkdir both/kept", "mkdir both/kept/below"] {
+            debugfs(&image, request);
+        }
+        debugfs(&image, "ln both/kept both/second");
+        repair(&image);
+        let names = debugfs(&image, "ls -p both");
+        assert!(names.contains("/kept/") && !names.contains("/second/"), "{options:?}: {names}");
+        assert!(debugfs(&image, "ls -p both/kept").contains("/below/"), "{options:?}");
+    }
+}

@@ -53,6 +53,8 @@ pub(crate) struct Rules {
     pub(crate) place: Pool,
     /// Whose clusters a split of allocated blocks takes.
     pub(crate) convert: Pool,
+    /// Whose clusters a split takes when a part of written blocks becomes unwritten.
+    pub(crate) zero: Pool,
     /// Whose clusters preallocation takes where data is delayed.
     pub(crate) ahead_of_data: Pool,
     /// Attempts of write-back to find space.
@@ -79,6 +81,7 @@ impl Rules {
             reserves: Reserves::DataAndMapping,
             place: Pool::Reserved,
             convert: Pool::Reserved,
+            zero: Pool::Reserve,
             ahead_of_data: Pool::Ordinary,
             patience: PATIENCE,
             retries_with_room: false,

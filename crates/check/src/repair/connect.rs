@@ -93,7 +93,8 @@ fn carry_out(ed: &mut Editor<'_, '_>, at: &Connected<'_>, changes: Changes) -> R
     Ok(())
 }
 
-/// Keeps the name in the directory that `..` names, or else the first.
+/// Keeps the name in the directory that `..` names, or else the first. In that directory, too, the
+/// first is kept.
 fn drop_second_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut: &mut BTreeSet<u32>) {
     let parents: Vec<u32> =
         at.tree.children.iter().filter(|name| name.child == child).map(|name| name.parent).collect();
@@ -103,11 +104,10 @@ fn drop_second_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut:
     for &parent in parents.iter().filter(|parent| Some(**parent) != keeper) {
         changes.of(parent, Code::SECOND_LINK).less.insert(child);
     }
-    // Two names in the same directory: both go, and the next round reconnects the child.
     if parents.iter().filter(|parent| Some(**parent) == keeper).count() > 1
         && let Some(keeper) = keeper
     {
-        changes.of(keeper, Code::SECOND_LINK).less.insert(child);
+        changes.of(keeper, Code::SECOND_LINK).once.insert(child);
     }
     cut.insert(child);
 }

@@ -41,6 +41,8 @@ pub(crate) struct Change {
     pub(crate) more: Vec<Name>,
     /// Inodes whose names are removed.
     pub(crate) less: BTreeSet<u32>,
+    /// Inodes that keep the first of their names only.
+    pub(crate) once: BTreeSet<u32>,
 }
 
 /// How the names of a directory are written.

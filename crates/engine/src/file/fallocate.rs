@@ -192,7 +192,7 @@ impl LockedFile<'_> {
         let pool = if waits { self.files.volume.rules.ahead_of_data } else { Pool::Ordinary };
         let how = How { pool, ..how };
         // Mapped blocks only change their state: that takes one node at most.
-        handle.set_pool(if here.found.is_some() { Pool::Reserve } else { pool });
+        handle.set_pool(if here.found.is_some() { self.files.volume.rules.zero } else { pool });
         if !zero {
             self.data.pages.note_gaps(core.extent_root());
         }

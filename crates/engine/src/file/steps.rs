@@ -6,7 +6,6 @@ use crate::extents::{self, HeldNodes};
 use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
 use crate::mapping::ExtentStore;
-use crate::pool::Pool;
 use crate::{Error, OpContext, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +33,7 @@ impl Files {
         let mut at = range.start;
         while at < range.end {
             let handle = self.volume.begin(ctx, RUN_CREDITS)?;
-            handle.set_pool(Pool::Reserve);
+            handle.set_pool(self.volume.rules.zero);
             let mut core = inode.core_mut();
             self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             let mut end = at;

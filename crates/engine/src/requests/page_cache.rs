@@ -26,6 +26,8 @@ pub(super) fn rules(options: &OpenOptions) -> Rules {
         // Linux requests them like any others, with the file system's own reserve (observed on
         // 6.18). This affects how far its counters lag.
         convert: Pool::Reserve,
+        // Without that reserve, also observed.
+        zero: Pool::Ordinary,
         ahead_of_data: Pool::Delayed,
         patience: if delays { RETRIES_MAX } else { 0 },
         retries_with_room: true,

@@ -104,11 +104,15 @@ pub(super) fn judge(ed: &Editor<'_, '_>, at: &Mending<'_>, change: &Change, read
     let cost = if read.broken { Cost::Doubtful } else { Cost::Nothing };
     let mut judged = Judged { cost, changes: Vec::new(), gone: Vec::new() };
     let mut seen: BTreeMap<Vec<u8>, BTreeSet<u32>> = BTreeMap::new();
+    let mut named = BTreeSet::new();
     for names in read.blocks.values_mut() {
         names.retain_mut(|name| {
             let known = seen.entry(name.bytes.clone()).or_default();
             let old = name.clone();
-            let stays = !change.less.contains(&name.inode) && stays(ed, at, name) && known.insert(name.inode);
+            let stays = !change.less.contains(&name.inode)
+                && stays(ed, at, name)
+                && known.insert(name.inode)
+                && (!change.once.contains(&name.inode) || named.insert(name.inode));
             if !stays {
                 let what = format!("name of inode {} removed", old.inode);
                 judged.changes.push(NameChange { name: old.bytes.clone(), what, cost: Cost::Removed });
