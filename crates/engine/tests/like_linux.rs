@@ -469,6 +469,26 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
     assert_eq!(world.taken(), [(inode.raw(), 5, 75)], "nothing is known of block 5");
 }
 
+/// Punching or zeroing a part of a block splits a clean folio, as any range does that ends inside
+/// one. So the folio of block 48 no longer has the dirty blocks, and collapsing there requests none.
+#[test]
+fn a_range_inside_a_block_splits_a_clean_folio() {
+    for what in [Fallocate::PunchHole, Fallocate::ZeroRange] {
+        let world = World::new();
+        let inode = world.open("file");
+        world.write(inode, 0, 128);
+        world.fs.truncate(&context(), inode, 2 * BLOCK).unwrap();
+        world.fs.fsync(&context(), inode).unwrap();
+        world.write(inode, 872, 2);
+        world.allocate(inode, what, 5 * BLOCK + 1, 5 * BLOCK + 375);
+        world.write(inode, 3, 16);
+        world.taken();
+        world.allocate(inode, Fallocate::CollapseRange, 48 * BLOCK, 64 * BLOCK);
+        let data: Vec<Request> = world.taken().into_iter().filter(|(_, _, len)| *len > 0).collect();
+        assert_eq!(data, [(inode.raw(), 872, 2)], "{what:?}");
+    }
+}
+
 /// A truncation forgets holes behind the new end. So a direct write from the block of that end on is
 /// two requests if anything had looked at the hole before, and one otherwise.
 #[test]

@@ -113,11 +113,6 @@ impl Files {
         (u32_from_u64(bytes.start >> bits), u32_from_u64(bytes.end.div_ceil(1 << bits)))
     }
 
-    fn bytes_of(&self, blocks: &Range<u32>) -> Range<u64> {
-        let bits = self.volume.geometry().block_bits();
-        u64::from(blocks.start) << bits..u64::from(blocks.end) << bits
-    }
-
     /// The blocks that lie wholly inside a range of bytes.
     fn whole_blocks(&self, bytes: &Range<u64>) -> Range<u32> {
         let bits = self.volume.geometry().block_bits();
@@ -269,8 +264,8 @@ impl LockedFile<'_> {
         }
         self.zero_edges(&bytes)?;
         let whole = self.files.whole_blocks(&bytes);
+        self.forget_pages(bytes);
         if !whole.is_empty() {
-            self.forget_pages(self.files.bytes_of(&whole));
             self.free_range(whole.clone(), Why::Hole)?;
             self.data.pages.remember_hole(whole);
         }
@@ -302,11 +297,11 @@ impl LockedFile<'_> {
                 // The order matters: while a block is dirty, nobody reads it from the device.
                 self.inode.waiting_mut().unconverted.take(&whole);
                 self.forget_dirty(whole.clone());
-                self.forget_pages(self.files.bytes_of(&whole));
             }
             self.settle_reservations(&whole);
         }
         allocated?;
+        self.forget_pages(all.clone());
         // This comes last, as in Linux: what it learns about holes must not change the requests.
         self.zero_edges(&all)?;
         self.touch_times(Touched::Content)
