@@ -470,7 +470,8 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
 }
 
 /// Punching or zeroing a part of a block splits a clean folio, as any range does that ends inside
-/// one. So the folio of block 48 no longer has the dirty blocks, and collapsing there requests none.
+/// one. So the folio of block 48 no longer has the dirty blocks, and collapsing there requests
+/// none.
 #[test]
 fn a_range_inside_a_block_splits_a_clean_folio() {
     for what in [Fallocate::PunchHole, Fallocate::ZeroRange] {
@@ -489,8 +490,8 @@ fn a_range_inside_a_block_splits_a_clean_folio() {
     }
 }
 
-/// A truncation forgets holes behind the new end. So a direct write from the block of that end on is
-/// two requests if anything had looked at the hole before, and one otherwise.
+/// A truncation forgets holes behind the new end. So a direct write from the block of that end on
+/// is two requests if anything had looked at the hole before, and one otherwise.
 #[test]
 fn a_direct_write_asks_for_as_much_of_a_hole_as_is_remembered() {
     let world = World::new();
