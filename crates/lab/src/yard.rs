@@ -5,6 +5,8 @@
 //! mark if yard loses. Figures of repeated cells are medians. For extents per file with threads,
 //! the table also counts the repetitions in which yard has at most the best other's median.
 
+mod rates;
+
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 
 use crate::age::Ageing;
@@ -163,7 +165,7 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     table.note(
         "extents, runs and reading times are those of the whole image: on an aged one also of the files of its life.",
     );
-    vec![table]
+    std::iter::once(table).chain(rates::table(rows)).collect()
 }
 
 /// A row of the table.

@@ -1,0 +1,204 @@
+//! The rates of all policies over all cells with threads, and what chance alone would give.
+//!
+//! A rate in one cell varies by a fifth and more from repetition to repetition, and the fastest of
+//! nine is fast by luck, too. So one table has each policy's rate over the fastest other's, as a
+//! geometric mean over the cells, and a note says what equal policies would have.
+
+use blockyard_disk::num::{count_as_f64, u64_from_usize};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{OURS, RATE_KEPT};
+use crate::figures::row::{Interleave, Row};
+use crate::figures::states::is_fresh;
+use crate::figures::{Table, summary, table};
+
+/// Draws of a cell of equal policies.
+const DRAWS: usize = 1000;
+/// Fewest repetitions whose scatter says something.
+const REPETITIONS_MIN: usize = 3;
+
+/// One cell: the rates of every policy, a repetition each.
+struct Cell<'a> {
+    rates: Vec<(&'a str, Vec<f64>)>,
+}
+
+/// Rates over the fastest other's: a row for each policy. `None` without cells in which policies
+/// are compared.
+pub(super) fn table(rows: &[Row]) -> Option<Table> {
+    let cells = cells(rows);
+    let policies: Vec<&str> = cells.first()?.rates.iter().map(|(policy, _)| *policy).collect();
+    let heads = ["policy", "mean", "least", &format!("cells at {RATE_KEPT}"), "cells first"];
+    let title = "rates with threads over the fastest other's, all cells";
+    let mut table = Table::new(title, heads.map(str::to_owned)).with_keys(1);
+    for policy in policies {
+        let ratios: Vec<f64> = cells.iter().filter_map(|cell| cell.ratio(policy)).collect();
+        if ratios.is_empty() {
+            continue;
+        }
+        let count = |least: f64| ratios.iter().filter(|ratio| **ratio >= least).count().to_string();
+        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        table.push([
+            policy.to_owned(),
+            table::figure(geometric_mean(&ratios)),
+            table::figure(least),
+            count(RATE_KEPT),
+            count(1.0),
+        ]);
+    }
+    table.note(format!("{} cells; mean: geometric, of medians of repetitions.", cells.len()));
+    if let Some(chance) = Chance::of(&cells) {
+        table.note(format!(
+            "if all policies were equal and scattered as {OURS} does, one of them would have {} of the fastest other's rate in \
+             half of the cells, and less than {} in a tenth; all cells at {RATE_KEPT}: {} of {DRAWS} draws.",
+            table::figure(chance.median),
+            table::figure(chance.tenth),
+            chance.all_kept,
+        ));
+    }
+    Some(table)
+}
+
+/// The cells in which at least two policies ran.
+fn cells(rows: &[Row]) -> Vec<Cell<'_>> {
+    let mut cells = Vec::new();
+    let with_threads = |row: &&Row| row.interleave == Interleave::Threads && is_fresh(&row.state);
+    for (_, part) in summary::by_workload(rows) {
+        let part: Vec<&Row> = part.into_iter().filter(with_threads).collect();
+        let mut workers: Vec<u32> = part.iter().map(|row| row.workers).collect();
+        workers.sort_unstable();
+        workers.dedup();
+        for count in workers {
+            let of = |policy: &str| {
+                let these = part.iter().filter(|row| row.policy == policy && row.workers == count);
+                these.map(|row| row.ops_per_s).collect::<Vec<f64>>()
+            };
+            let rates: Vec<(&str, Vec<f64>)> = summary::policies(&part)
+                .into_iter()
+                .map(|policy| (policy, of(policy)))
+                .filter(|(_, rates)| !rates.is_empty())
+                .collect();
+            if rates.len() > 1 {
+                cells.push(Cell { rates });
+            }
+        }
+    }
+    cells
+}
+
+impl Cell<'_> {
+    /// A policy's median rate over the greatest median of the others.
+    fn ratio(&self, policy: &str) -> Option<f64> {
+        let ours = self.rates.iter().find(|(name, _)| *name == policy)?;
+        let others = self.rates.iter().filter(|(name, _)| *name != policy);
+        let best = others.map(|(_, rates)| median(rates)).fold(f64::NAN, f64::max);
+        Some(median(&ours.1) / best)
+    }
+}
+
+/// What one of several equal policies would have of the fastest other's rate.
+struct Chance {
+    /// In half of the cells at least this.
+    median: f64,
+    /// In a tenth of the cells less than this.
+    tenth: f64,
+    /// Draws in which all cells have at least [`RATE_KEPT`].
+    all_kept: usize,
+}
+
+impl Chance {
+    /// Draws the repetitions of every policy from yard's, again and again. `None` with too few
+    /// repetitions.
+    fn of(cells: &[Cell<'_>]) -> Option<Self> {
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        let mut ratios = Vec::new();
+        let mut all_kept = 0;
+        for _ in 0..DRAWS {
+            let mut is_kept = true;
+            for cell in cells {
+                let (_, rates) = cell.rates.iter().find(|(policy, _)| *policy == OURS)?;
+                if rates.len() < REPETITIONS_MIN {
+                    return None;
+                }
+                let ours = redrawn(rates, &mut random);
+                let others = (1..cell.rates.len()).map(|_| redrawn(rates, &mut random));
+                let ratio = ours / others.fold(f64::NAN, f64::max);
+                is_kept &= ratio >= RATE_KEPT;
+                ratios.push(ratio);
+            }
+            all_kept += usize::from(is_kept);
+        }
+        ratios.sort_by(f64::total_cmp);
+        Some(Self {
+            median: *ratios.get(ratios.len() / 2)?,
+            tenth: *ratios.get(ratios.len() / 10)?,
+            all_kept,
+        })
+    }
+}
+
+/// The median of as many rates, drawn with replacement.
+fn redrawn(rates: &[f64], random: &mut impl Rng) -> f64 {
+    let drawn: Vec<f64> = rates.iter().filter_map(|_| rates.choose(random).copied()).collect();
+    median(&drawn)
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[half - 1], sorted[half]) } else { sorted[half] }
+}
+
+fn geometric_mean(values: &[f64]) -> f64 {
+    let logs: f64 = values.iter().map(|value| value.ln()).sum();
+    (logs / count_as_f64(u64_from_usize(values.len()))).exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::summary::tests::row;
+
+    #[test]
+    fn each_policy_stands_beside_the_fastest_other() {
+        let mut rows = Vec::new();
+        for (policy, two, eight) in
+            [("yard", 90.0, 200.0), ("rralloc", 100.0, 50.0), ("best-fit", 10.0, 100.0)]
+        {
+            rows.push(row(policy, 2, two));
+            rows.push(row(policy, 8, eight));
+        }
+        // Not with threads, and not fresh: neither counts.
+        rows.push(Row { interleave: Interleave::Overlap, ..row("yard", 2, 1.0) });
+        rows.push(Row { state: "mail".into(), ..row("yard", 2, 1.0) });
+        let table = table(&rows).unwrap();
+        // 0.9 and 2: the root of 1.8. 100 / 90 and 0.25. 0.1 and 0.5.
+        let expected = [
+            ["yard", "1.34", "0.9000", "1", "1"],
+            ["rralloc", "0.5270", "0.2500", "1", "1"],
+            ["best-fit", "0.2236", "0.1000", "0", "0"],
+        ];
+        assert_eq!(table.rows, expected.map(|row| row.map(str::to_owned).to_vec()));
+        assert_eq!(table.notes, ["2 cells; mean: geometric, of medians of repetitions."]);
+        assert!(super::table(&rows[..1]).is_none(), "one policy is not compared");
+    }
+
+    /// Without scatter, equal policies have the same rate. With it, the fastest of nine is faster
+    /// than any of them.
+    #[test]
+    fn equal_policies_are_not_all_the_fastest() {
+        let cell = |rates: [f64; 4]| {
+            let names = ["yard", "a", "b", "c", "d", "e", "f", "g", "h", "i"];
+            Cell { rates: names.map(|name| (name, rates.to_vec())).to_vec() }
+        };
+        let still = Chance::of(&[cell([5.0; 4])]).unwrap();
+        assert_eq!((still.median, still.tenth, still.all_kept), (1.0, 1.0, DRAWS));
+        let fifteen: Vec<Cell<'_>> = (0..15).map(|_| cell([80.0, 100.0, 110.0, 120.0])).collect();
+        let chance = Chance::of(&fifteen).unwrap();
+        assert!(chance.tenth < chance.median && chance.median < 0.97, "{}, {}", chance.tenth, chance.median);
+        assert!(chance.all_kept < DRAWS / 100, "{}", chance.all_kept);
+        assert!(Chance::of(&[Cell { rates: vec![("yard", vec![1.0]), ("a", vec![1.0])] }]).is_none());
+    }
+}
