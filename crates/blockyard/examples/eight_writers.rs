@@ -2,6 +2,7 @@
 //! file.
 
 use blockyard::{FileSystem, Result};
+use std::os::unix::fs::FileExt;
 use std::thread;
 
 const BLOCK: u64 = 4096;
@@ -12,8 +13,8 @@ fn write(fs: &FileSystem, common: &blockyard::File, thread: u8) -> Result<()> {
     let own = fs.create(format!("own/{thread}"))?;
     let block = [thread; 4096];
     for number in 0..BLOCKS {
-        own.write_at(&block, number * BLOCK)?;
-        common.write_at(&block, (number * 8 + u64::from(thread)) * BLOCK)?;
+        own.write_all_at(&block, number * BLOCK)?;
+        common.write_all_at(&block, (number * 8 + u64::from(thread)) * BLOCK)?;
     }
     own.sync_all()
 }

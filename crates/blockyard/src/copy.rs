@@ -19,12 +19,16 @@ impl FileSystem {
     /// entries copied.
     ///
     /// - `dest` is the path of the copy itself, not of the directory that gets it.
-    /// - A directory that exists keeps its other entries. A file that exists gets the new content,
-    ///   also if a link leads to it. Anything else in the way is an error.
+    /// - A directory that exists keeps its other entries. It gets the permissions, owner, times and
+    ///   extended attributes of the source, also if it is the root.
+    /// - A file that exists gets the new content, also if a link leads to it. Anything else in the
+    ///   way is an error.
     /// - Symbolic links are copied as links, `source` included. Two names of one file remain two
     ///   names of one file if both are below `source`.
     /// - Flags of chattr are not copied, nor is the host's time of creation; see
     ///   [`FileSystem::set_flags`].
+    /// - It shows no progress. A program that wants it reads the host's files itself, and writes
+    ///   them with [`File::write_at`](crate::File::write_at).
     ///
     /// # Errors
     /// The first error on either side ends the copy. What was copied by then stays. An attribute
@@ -50,6 +54,11 @@ impl FileSystem {
     /// direction. Owners, devices, and the attributes `trusted.` and `security.` need privilege.
     /// Without it, owners are left out and the others are an error. A file replaces an existing
     /// link, and does not follow it.
+    ///
+    /// It shows no progress. A program that wants it reads in a loop with
+    /// [`File::read_at`](crate::File::read_at), and skips holes with
+    /// [`File::seek_data`](crate::File::seek_data) and
+    /// [`File::seek_hole`](crate::File::seek_hole).
     ///
     /// # Errors
     /// As [`FileSystem::copy_in`].

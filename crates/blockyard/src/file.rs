@@ -133,8 +133,11 @@ impl File {
     }
 
     /// Writes at byte `offset` and returns the number of bytes written, which is short only when
-    /// space runs out. The position does not change. A file opened for appending appends, as on
-    /// Linux.
+    /// space runs out or the file reaches the largest size that it may have. The position does not
+    /// change. A file opened for appending appends, as on Linux.
+    ///
+    /// To write all or get an error, use `write_all_at` of [`std::os::unix::fs::FileExt`], which
+    /// `File` implements.
     ///
     /// # Errors
     /// The file was not opened for writing, there is no space, the file would be too large, or the

@@ -82,7 +82,8 @@ impl FileSystem {
     }
 
     /// Writes everything, marks the image clean and closes it for everyone, open files included.
-    /// Data that cannot be written is an error here; a drop only logs it.
+    /// Waits for operations that are running. To an image that was opened read-only, nothing is
+    /// written. Data that cannot be written is an error here; a drop only logs it.
     ///
     /// # Errors
     /// A device error; the instance became read-only after a failed operation; or it was closed

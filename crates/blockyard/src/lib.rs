@@ -32,6 +32,8 @@
 //! - [`Context`] says on whose behalf an operation runs, and at what time. The default is root,
 //!   now.
 //! - [`Error`] names the path or inode, and converts to [`std::io::Error`] with its kind and errno.
+//!   Of other errors, `?` turns only [`std::io::Error`] into [`Error`]. Functions that also call
+//!   [`device`] or [`check`] return `Box<dyn std::error::Error>`.
 //!
 //! **Durability.** Once an instance is closed or dropped, everything it wrote is in the image.
 //! Before that, [`File::sync_all`] makes one file durable and [`FileSystem::sync`] makes everything

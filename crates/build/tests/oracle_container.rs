@@ -14,7 +14,8 @@ use blockyard_testkit::{e2fsck_clean, require};
 use layout::{Layout, image, sh};
 use sha2::{Digest, Sha256};
 
-/// Scripts that make the layers, each with a script that changes the tree below as the layer does.
+/// Scripts that make the layers, each with a script that makes the same change directly in the tree
+/// of the layers before it. (The first layer is copied.)
 const LAYERS: [(&str, &str); 6] = [
     (
         "mkdir -p usr/lib etc/conf.d var/cache/deep/er; ln -s usr/lib lib; echo one >usr/lib/one; echo base >etc/base
@@ -28,7 +29,7 @@ const LAYERS: [(&str, &str); 6] = [
          mkdir -p usr/lib; echo three >usr/lib/three",
         "rm etc/conf.d/a link1; echo new >etc/conf.d/c; rm lib; mkdir lib; echo two >lib/two; echo three >usr/lib/three",
     ),
-    // The directory below is hidden completely, with something new inside.
+    // An opaque directory hides all that lower layers have in it, and holds a new file.
     (
         "mkdir -p var/cache/deep; touch var/cache/deep/.wh..wh..opq; echo fresh >var/cache/deep/fresh; mkdir .wh..wh.plnk; echo note >.wh..wh.plnk/1.2",
         "rm -r var/cache/deep/er; echo fresh >var/cache/deep/fresh",

@@ -129,15 +129,16 @@ fn descriptor_blocks_that_are_no_longer_reserved() {
     }
 }
 
-/// Kinds of images whose reserved inodes differ: with every special file, with clusters, with small
-/// inodes, and with hardly any special file.
+/// Images that differ in their reserved inodes: one with journal, resize inode and orphan file; one
+/// with clusters; one with small inodes; and one with neither journal nor resize inode.
 const RESERVED: [&str; 4] = [
     "-t ext4 -b 1024 -O orphan_file",
     "-t ext4 -b 4096 -O bigalloc -C 16384",
     "-t ext2 -b 1024 -I 128",
     "-t ext4 -b 1024 -O ^resize_inode,^has_journal,inline_data",
 ];
-/// Fields of inodes as debugfs names them, with values that matter somewhere.
+/// Inode fields by their debugfs names, with values to set. Most of the values change the verdict
+/// for at least one inode.
 const FIELDS: [(&str, &[&str]); 22] = [
     ("mode", &["0800", "0100644", "040755", "010644", "0120777", "0"]),
     ("blocks", &["8", "0xffffffff", "0"]),
@@ -163,8 +164,8 @@ const FIELDS: [(&str, &[&str]); 22] = [
     ("checksum", &["7"]),
 ];
 
-/// Inodes 1 to 13, used or not, with one field changed: a sample, or all of them with
-/// `BLOCKYARD_FULL=1`.
+/// Changes one field of one inode at a time, for inodes 1 to 13, used or not. Tries a sample of
+/// these changes, or all of them with `BLOCKYARD_FULL=1`.
 #[test]
 fn fields_of_reserved_inodes() {
     let Some(image) = Image::new() else { return };
@@ -206,7 +207,8 @@ fn encryption_without_its_attribute() {
 fn odd_file_systems() {
     let Some(image) = Image::new() else { return };
     let write = image.write("file");
-    // Of several descriptors, only the first is still where it was.
+    // Read as 32 bytes each, only the first descriptor is found at its place. So the small image,
+    // with one group, stays clean.
     for (size, clean) in [("16M", true), ("400M", false)] {
         image.make("-t ext4 -b 4096", size);
         assert_eq!(image.judge("ssv desc_size 32"), clean, "{size}");
@@ -228,12 +230,13 @@ fn odd_file_systems() {
     image.make("-t ext4 -b 1024", "16M");
     image.debugfs(&write);
     assert!(image.judge_all(&["sif file version 5000", "ssv creator_os 1"]));
-    // The list of bad blocks: only the low half of its attribute block's number counts.
+    // The list of bad blocks: only the low 32 bits of its attribute block's number count.
     assert!(!image.judge("sif <1> file_acl 5"));
     assert!(image.judge("sif <1> file_acl 1099511627776"));
 }
 
-/// The boot loader's inode: unless it is a link, its size must be one that a map can have.
+/// The boot loader's inode: unless it is a symbolic link, its size must be one that a block map can
+/// hold. (For a FIFO, only the verdicts are compared.)
 #[test]
 fn sizes_of_the_boot_loader() {
     let Some(image) = Image::new() else { return };
@@ -252,7 +255,7 @@ fn sizes_of_the_boot_loader() {
     }
 }
 
-/// An index that names another hash than that of its entries is an error.
+/// An index whose hash version is not that of its entries is an error.
 #[test]
 fn hashes_of_indexes() {
     let Some(image) = Image::new() else { return };
@@ -265,13 +268,13 @@ fn hashes_of_indexes() {
     run("e2fsck", &["-fyD", image.path.to_str().unwrap()]);
     let root: u64 = image.debugfs("bmap names 0").trim().parse().unwrap();
     let file = std::fs::File::options().write(true).open(&image.path).unwrap();
-    for version in [0, 1, 2, 3, 5, 6, 7] {
+    for version in 0..=7 {
         file.write_all_at(&[version], root * 1024 + 28).unwrap();
         assert_eq!(image.judge_all(&[]), version == 1, "version {version}");
     }
 }
 
-/// A target that fits in the inode must not be in a block.
+/// A symbolic link's target that fits in the inode must not be in a block.
 #[test]
 fn short_links_in_blocks() {
     let Some(image) = Image::new() else { return };
@@ -284,8 +287,8 @@ fn short_links_in_blocks() {
     }
 }
 
-/// Reserved inodes, too, have only one kind of map. In a file system that has neither extents nor
-/// inline data, this is not checked.
+/// Reserved inodes, too, must not have both the extents flag and the inline-data flag. In a file
+/// system that has neither feature, this is not checked.
 #[test]
 fn reserved_inodes_with_both_maps() {
     let Some(image) = Image::new() else { return };
@@ -298,9 +301,9 @@ fn reserved_inodes_with_both_maps() {
     }
 }
 
-/// In a file system without extents, the extents flag of a reserved inode is an error only if the
-/// inode has a link. A map with that flag is not checked there. An inode with the flag of inline
-/// data has no map to check.
+/// In a file system without extents, the extents flag of a reserved inode (here 5, 6, 9 and 10) is
+/// an error only if its link count is not zero. In such a file system, the map of an inode with
+/// that flag is not checked. An inode with the inline-data flag has no map to check.
 #[test]
 fn reserved_inodes_with_flags_of_maps_that_nobody_has() {
     let Some(image) = Image::new() else { return };
@@ -321,19 +324,19 @@ fn reserved_inodes_with_flags_of_maps_that_nobody_has() {
     }
 }
 
-/// The size of the boot loader's file must be one that its kind of map can hold, even if a flag
-/// says that the map is not read. Without extents, that kind is always the block map.
+/// The size of the boot loader's file must be one that its kind of map can hold, even if the
+/// inline-data flag says that it has no map. Without extents, that kind is always the block map.
 #[test]
 fn sizes_of_reserved_inodes_without_a_map() {
     let Some(image) = Image::new() else { return };
     for (options, extents) in [("-t ext2 -b 1024", false), ("-t ext4 -b 1024", true)] {
         image.make(options, "16M");
         for (flags, limit) in [("0x10000000", 1 << 35), ("0", 1 << 35), ("0x10080000", 1 << 42)] {
-            // Nothing has both maps: with extents the flags are an error themselves.
             let clean = |size: u64| size < if extents { limit } else { 1 << 35 };
             for size in [1, 1 << 33, 1 << 40, 1 << 43] {
                 let (flags, size_set) = (format!("sif <5> flags {flags}"), format!("sif <5> size {size}"));
                 let requests = ["sif <5> mode 0100644", &flags, &size_set];
+                // With extents, both flags together are an error, whatever the size.
                 let both = extents && flags.ends_with("0x10080000");
                 assert_eq!(image.judge_all(&requests), clean(size) && !both, "{options}, {flags}, {size}");
             }
@@ -341,8 +344,8 @@ fn sizes_of_reserved_inodes_without_a_map() {
     }
 }
 
-/// A link in the boot loader's inode with the flag of inline data is an error if it has attributes
-/// and a size.
+/// If the boot loader's inode is a symbolic link and has the inline-data flag, it is an error for
+/// it to have both an attribute block and a size other than 0.
 #[test]
 fn inline_links_of_reserved_inodes_with_attributes() {
     let Some(image) = Image::new() else { return };
@@ -351,7 +354,7 @@ fn inline_links_of_reserved_inodes_with_attributes() {
     assert!(!image.judge_all(&[&link[..], &["sif <5> size 70"]].concat()));
     assert!(image.judge_all(&[&link[..], &["sif <5> size 0"]].concat()));
     assert!(image.judge_all(&[&link[..2], &["sif <5> size 70"]].concat()));
-    // Without that flag the link's map is read, but only if the link has attributes.
+    // Without that flag the link's map is read, but only if the link has an attribute block.
     for options in ["-t ext2", "-t ext4"] {
         image.make(options, "16M");
         let link = ["sif <5> mode 0120777", "sif <5> size 70", "sif <5> block[0] 99999999"];

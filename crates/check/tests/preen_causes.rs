@@ -194,3 +194,25 @@ fn names_of_inodes_that_are_none() {
         });
     }
 }
+
+/// e2fsck removes a journal whose inode is unusable before the first pass, and corrects the size of
+/// a directory in it. Neither is looked at again.
+#[test]
+fn a_lost_journal_inode_and_a_high_size_are_mended() {
+    let Some(mut judged) = Judged::start() else { return };
+    for options in [EXT4, PLAIN] {
+        judged.judge("no journal inode", options, |image| drop(debugfs(image, "clri <8>")));
+        judged.judge("no mode of the journal inode", options, |image| drop(debugfs(image, "sif <8> mode 0")));
+        judged.judge("encrypted journal", options, |image| drop(debugfs(image, "sif <8> flags 0x80800")));
+        for size in [1_u64 << 32 | 1024, 64 << 32 | 1024] {
+            judged.judge(format!("directory of {size} bytes"), options, |image| {
+                debugfs(image, &format!("sif one size {size}"));
+            });
+        }
+    }
+    for version in [3, 4, 5, 7] {
+        judged.judge(format!("hash {version}"), PLAIN, |image| {
+            write(image, place_of(image, "many") + 28, &[version]);
+        });
+    }
+}

@@ -18,7 +18,7 @@ pub use crate::defects::HtreeDefect;
 
 use crate::checksum::object;
 use crate::dirblock::{self, DirLayout, Entries, Packer};
-use crate::dirhash::DirHasher;
+use crate::dirhash::{DirHasher, HashVersion};
 
 /// Bytes of one (hash, block) entry.
 const ENTRY_LEN: usize = 8;
@@ -118,7 +118,8 @@ impl RootInfo {
         if info.reserved != 0 {
             return Err(HtreeDefect::Reserved);
         }
-        if info.hash_version > 6 {
+        // 3 to 5, the unsigned forms, are chosen by a flag of the superblock and never stored.
+        if !matches!(info.hash_version, 0..=2 | HashVersion::SIPHASH_RAW) {
             return Err(HtreeDefect::HashVersion(info.hash_version));
         }
         if info.info_length != INFO_LEN {

@@ -2,8 +2,8 @@
 //! `blockyard-device` does the reading.
 //!
 //! Two forms: the four entries of the boot sector (MBR) with their chain of logical partitions, and
-//! the table of UEFI (GPT). Here a table is checked for being possible; the reader of the disk
-//! checks whether it fits the disk.
+//! the table of UEFI (GPT). This module checks a table only for consistency in itself;
+//! `blockyard-device` checks it against the size of the disk.
 
 mod gpt;
 mod mbr;

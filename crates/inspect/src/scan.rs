@@ -1,5 +1,5 @@
-//! One scan of an image: free space, the extents of every file, and what the instruments make of
-//! them.
+//! One scan of an image: free space, the extents of every file, allocation maps, and the figures
+//! that e2freefrag and e4defrag would give.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::reader::{Error, Reader, Result};
 pub struct ImageScan {
     /// Free extents in blocks.
     pub free: FreeSpace,
-    /// Totals of `e4defrag -c`, with a name for each directory entry.
+    /// Totals of `e4defrag -c`, which counts a file once for each of its names.
     pub defrag: DefragTotals,
     /// Contiguous runs of all regular files with blocks.
     pub runs: u64,
@@ -176,8 +176,8 @@ impl ImageScan {
         Ok(())
     }
 
-    /// Marks the clusters of a record in the files' map. `marked` is where the cluster ends that
-    /// was marked last: the next record of the file may lie in it, too.
+    /// Marks the clusters of a record in the files' map. `marked` is the end of the cluster that
+    /// was marked last; the file's next record may begin in that cluster.
     fn add_file_run(&mut self, geometry: &Geometry, record: &Record, marked: &mut Option<u64>) {
         let end = record.physical + record.length;
         let ratio = u64::from(geometry.cluster_ratio());
@@ -297,7 +297,7 @@ pub fn each_file<E: From<Error>>(
     Ok(())
 }
 
-/// Whether e4defrag skips a path of the image: it lies in lost+found, or its name begins like that.
+/// Whether e4defrag skips a path of the image: any that begins with `/lost+found`.
 fn is_left_out(path: &[u8]) -> bool {
     path.starts_with(b"/lost+found")
 }
@@ -330,7 +330,8 @@ impl Looked {
     }
 }
 
-/// Whether the instruments look at an inode: a regular file whose content has a place.
+/// Whether e4defrag looks at an inode: a regular file that is not empty and has blocks or inline
+/// data.
 #[must_use]
 pub fn has_content(inode: &Inode) -> bool {
     inode.file_type() == FileType::Regular
@@ -338,10 +339,11 @@ pub fn has_content(inode: &Inode) -> bool {
         && (inode.sectors() > 0 || inode.map() == InodeMap::Inline)
 }
 
-/// The records that FIEMAP returns when a file is first looked at after a mount. Linux then maps
-/// extent by extent. With the first extent of a tree node, Linux remembers the others of the node,
-/// joined where they are contiguous and alike. (Later looks find more joined.) Block maps are cut
-/// at the reach of each indirect block. Content in the inode is one record without blocks.
+/// The records that FIEMAP returns when a file is first looked at after a mount. When Linux reads a
+/// tree node for its first extent, it remembers the node's other extents too, joined where they are
+/// contiguous and alike. The first is not joined. (At later looks, more extents are joined: see
+/// [`Looked`].) Runs of a block map are cut where the part ends that the inode or one indirect
+/// block maps. Content in the inode is one record without blocks.
 ///
 /// # Errors
 /// Errors of the device, and for structures that fail a check.

@@ -2,12 +2,12 @@
 //! each copy.
 //!
 //! The published experiment copied 182,515 files, 27 GiB in all, three times. Here one process
-//! copies a tree of the same shape ([`tree`]). The first copy creates directories and
-//! files. Each further one truncates and rewrites every file in place, as `cp -r` does over an
-//! existing tree. Space freed by truncation can be reused only after the next commit, which is why
-//! the files move. Write-back runs as under Linux: by amount of dirty data, and at close for a file
-//! that was truncated to zero. A commit follows each [`COMMIT_BYTES`] of data. Nothing depends on a
-//! clock: the same seed gives the same image.
+//! copies a tree of the same shape ([`tree`]). The first copy creates directories and files. Each
+//! further one truncates and rewrites every file in place, as `cp -r` does over an existing tree.
+//! Space freed by truncation can be reused only after the next commit, which is why the files move.
+//! Write-back runs as under Linux: by amount of dirty data, and at close for a file that was
+//! truncated to zero. A commit follows each [`COMMIT_BYTES`] of data, scaled with the tree, and the
+//! end of each copy. Nothing depends on a clock: the same seed gives the same image.
 
 mod copier;
 mod devices;
@@ -45,7 +45,8 @@ pub use timeline::Timeline;
 pub use tree::{Tree, TreeFile};
 pub use watched::{Discard, Told};
 
-/// Data written between two commits at full scale: the five seconds of a mount at 256 MiB/s.
+/// Data written between two commits at full scale: what 256 MiB/s writes in a mount's default
+/// commit interval, five seconds.
 pub const COMMIT_BYTES: u64 = 1280 * MIB;
 /// A free run of this many bytes or more is a long one.
 pub const LONG_RUN: u64 = 8 * MIB;
@@ -107,10 +108,11 @@ pub struct CopyRow {
     pub overlap_previous: Option<f64>,
     /// Share (0..=1) of the free blocks that are in runs of at least [`LONG_RUN`].
     pub free_share_long_runs: f64,
-    /// Median over returns to a group of the MiB allocated elsewhere since it was last used; `None`
-    /// without returns.
+    /// MiB allocated elsewhere between two uses of a group: the median over all returns to a group;
+    /// `None` without returns.
     pub reuse_interval_mib_p50: Option<f64>,
-    /// Mean over the reused groups of each group's mean interval in MiB; `None` without returns.
+    /// The same as a mean: of each group's returns first, then of the groups; `None` without
+    /// returns.
     pub reuse_interval_mib_group_mean: Option<f64>,
     /// Returns to a group.
     pub reuses: u64,
@@ -127,13 +129,15 @@ pub struct CopyRow {
     /// Mean number of groups that a transaction allocated data in; `None` without transactions.
     #[serde(default)]
     pub groups_per_transaction: Option<f64>,
-    /// Entropy of the bytes written to each MiB since the copies began, as a share of its maximum.
+    /// How evenly the bytes written since the copies began are spread over the MiB of the device:
+    /// their entropy, as a share of its maximum.
     #[serde(default)]
     pub write_entropy: f64,
-    /// Gini coefficient of the same bytes: 0 is even.
+    /// The same as a Gini coefficient: 0 is even.
     #[serde(default)]
     pub write_gini: f64,
-    /// Three devices: told of free space never, after each commit, and after each copy.
+    /// Figures of three simulated devices: one is never told of free space, one after each commit,
+    /// one after each copy.
     #[serde(default)]
     pub discard: Vec<Told>,
     /// Reading files back, walking the tree, and checking, on modelled devices.
@@ -160,7 +164,7 @@ pub struct CopyOutcome {
     pub verdict: Verdict,
     /// Maps before the first copy and after each.
     pub maps: Vec<NamedMap>,
-    /// Used shares over time, one for each arm.
+    /// One timeline for each arm: the used share of every group.
     pub timelines: Vec<Timeline>,
 }
 
@@ -232,14 +236,15 @@ impl CopyPlan {
         ensure!((1..=100).contains(&self.copies), "--copies: give a number from 1 to 100");
         ensure!((1..=4096).contains(&self.cpus), "--cpus: give a number from 1 to 4096");
         ensure!(!self.image.is_in_place(), "--in-place: copy keeps no image; leave it out");
-        // A copy's freed space returns only after a commit. So the image needs room for that much
-        // in addition to the tree, in whole blocks.
+        // Space that a copy frees returns only after a commit. So the image needs room for the
+        // tree, each file rounded up to whole blocks, and for what waits for commits.
         self.image.check(1, self.room())?;
         self.check_ageings()
     }
 
-    /// Refuses an ageing to a share that leaves no room for the copies. It would fill less than it
-    /// says, and so leave the same image as another one.
+    /// Refuses an ageing to a share that leaves no room for the copies. Such an ageing would stop
+    /// where the copies' room begins, so two of them with different shares would leave the same
+    /// image.
     fn check_ageings(&self) -> Result<()> {
         let Some(bytes) = self.image.memory_bytes() else { return Ok(()) };
         let needed = count_as_f64(self.room()) / count_as_f64(bytes);
@@ -357,7 +362,7 @@ fn run_arm(
         let who =
             Circumstances { rotational: plan.rotational, room, ..Circumstances::new(arm.policy, plan.seed) };
         age(Arc::clone(&shared), ageing, &who)?;
-        // Both devices that are told of free space know it when the copies begin.
+        // When the copies begin, both devices that are told of free space know of all of it.
         let free = free_space(&shared)?;
         watched.discard_online(&free);
         watched.discard_periodic(&free);
@@ -469,7 +474,7 @@ mod tests {
         CopyPlan::published(policies, Tree::synthetic(scale, 1), 1)
     }
 
-    /// Two ageings that both end where the copies need the rest would leave the same image.
+    /// Two ageings that must both stop to leave room for the copies would leave the same image.
     #[test]
     fn an_ageing_leaves_room_for_the_copies() {
         let aged = |life: &str| CopyPlan { aged: vec![life.parse().unwrap()], ..plan(0.05) };
@@ -532,7 +537,7 @@ mod tests {
         refused(CopyPlan { image: ImageSource::memory(32 * MIB, 1), ..plan(0.004) }, "too small");
     }
 
-    /// The tree is one file with the published 27 GiB.
+    /// The tree is one file: of the published 27 GiB, then of a hundredth of a GiB.
     #[test]
     fn the_image_grows_with_the_tree() {
         let tree = |bytes| Tree { directories: Vec::new(), files: vec![TreeFile { directory: None, bytes }] };
@@ -593,11 +598,11 @@ mod tests {
         let timeline = serde_json::to_value(&outcome.timelines[0]).unwrap();
         let samples = timeline["samples"].as_array().unwrap();
         let gib: Vec<f64> = samples.iter().map(|sample| sample[0].as_f64().unwrap()).collect();
-        // Before the copies, after the one file, and at the end of each copy.
+        // Three samples of each copy: before it, after its one file, and at its end.
         assert_eq!(gib, [0.0, 0.0625, 0.0625, 0.0625, 0.125, 0.125]);
         assert_eq!(samples[0][1].as_array().unwrap().len(), 8);
         assert_eq!(samples[0][1][2], 0);
-        // 16,384 blocks of 32,768.
+        // 64 MiB are 16,384 of a group's 32,768 blocks, so the shares rise by 500 per mille in all.
         let used = |sample: usize| -> u64 {
             samples[sample][1].as_array().unwrap().iter().map(|share| share.as_u64().unwrap()).sum()
         };

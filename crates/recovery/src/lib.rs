@@ -6,9 +6,10 @@
 //! alone.
 //!
 //! Key decisions:
-//! * The log is walked once, and committed transactions are collected. Every copy is verified
-//!   before anything is written. Of each block only the last good copy is written, in ascending
-//!   order. What is collected is bounded by the blocks of the log that really hold records.
+//! * The log is walked once, and committed transactions are collected. Every copy that will be
+//!   written is verified before the first write. Of each block only the last good copy is written,
+//!   in ascending order. What is collected is bounded by the blocks of the log that really hold
+//!   records.
 //! * Order of writes: the blocks at home, and the superblock with its record of errors; flush; the
 //!   journal superblock, durable; the superblock without RECOVER, durable. After a power cut at any
 //!   point the log is still in place or no longer needed, so recovery can simply run again.

@@ -43,7 +43,7 @@ struct Entry {
 pub(crate) struct Stream {
     random: ChaCha8Rng,
     replica: Replica,
-    /// Everything created, by inode number.
+    /// What exists now, by inode number.
     entries: BTreeMap<u32, Entry>,
     names: u64,
     sectors_per_cluster: u64,
@@ -199,8 +199,8 @@ impl Stream {
         self.charge_growth(parent);
     }
 
-    /// Charges a directory's growth where it lies: not always in the goal's group, which may be
-    /// full, busy, or waiting for a commit.
+    /// Charges the growth of an inode to the groups where its clusters lie. That need not be the
+    /// goal's group, which may be full, busy, or waiting for a commit.
     fn charge_growth(&mut self, inode: u32) {
         let entry = self.entries.get_mut(&inode).unwrap();
         let sectors = fs::symlink_metadata(&entry.path).unwrap().blocks();
@@ -211,8 +211,9 @@ impl Stream {
         }
     }
 
-    /// Group of every cluster of a directory. A cluster that no extent names holds extents. It was
-    /// requested beside the last one, and is assumed to lie there until the image can be asked.
+    /// Group of every cluster of a directory. A cluster that belongs to no extent holds the extent
+    /// tree's block. It was requested next to the last data cluster, and is assumed to lie in the
+    /// same group until the unmounted image can be read.
     fn cluster_groups(&mut self, inode: u32) -> Vec<GroupNr> {
         let entry = &self.entries[&inode];
         let mut groups = data_groups(self.replica.allocator.geometry(), &entry.path);
@@ -239,7 +240,8 @@ impl Stream {
         self.replica.remove(inode);
     }
 
-    /// Makes a directory a top: its later children are spread.
+    /// In one call of ten, makes a directory (but not the root) a top directory: its later
+    /// subdirectories are spread.
     fn toggle_top(&mut self) {
         if self.random.random_bool(0.9) {
             return;

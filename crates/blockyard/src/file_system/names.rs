@@ -38,7 +38,7 @@ impl FileSystem {
         self.make(path.as_ref(), NewInode { kind: FileType::Directory, permissions: 0o755, device: None })
     }
 
-    /// Creates a directory and any missing parents.
+    /// Creates a directory and any missing parents, each with permissions 0o755.
     ///
     /// # Errors
     /// Something on the way is not a directory.

@@ -24,8 +24,9 @@ pub(crate) const ROOT_OF_AN_INDEX: &str = "it is the root of an index";
 /// Bytes of the shortest encrypted name: one block of the cipher.
 const ENCRYPTED_NAME_MIN: usize = 16;
 
-/// What is known of the names of a directory over all its blocks. Without an index these are the
-/// names, to find repetitions. With one these are the hashes below each node.
+/// What is remembered of a directory's names from block to block. Without an index: a hash of each
+/// name, to find repeated ones (not with casefold, nor in a single block). With an index: the
+/// lowest and highest hash below each node.
 pub(super) struct Names {
     hasher: DirHasher,
     seen: Option<HashSet<u64>>,
@@ -34,7 +35,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Number of names after which repetitions are no longer looked for.
+    /// Number of names after which repeated ones are no longer looked for.
     const LIMIT: usize = 4 << 20;
 
     pub(super) fn new(wanted: bool) -> Self {
@@ -67,7 +68,7 @@ pub(super) fn check(
     match role {
         Role::Node => return,
         Role::Unreferenced => sink.add(Code::HTREE_UNREFERENCED, site, ""),
-        // Where leaves have checksums, the missing one is reported instead.
+        // Where leaves have checksums, the missing checksum is reported instead.
         Role::Leaf(..) if !visit.layout.tail && looks_like_node(visit, bytes) => {
             sink.add(Code::HTREE_LEAF_DEPTH, site, "an index node in the place of a leaf");
         }
@@ -105,14 +106,14 @@ pub(super) fn check(
     check_names(visit, &entries, role, site, names, told, sink);
 }
 
-/// Whether a block has what an index root has after `..`: four zeroes, a hash version, and its own
-/// length of 8.
+/// Whether a block has what an index root has after `..`: four zero bytes, a hash version (any),
+/// and the length of this information, 8.
 fn looks_like_root(bytes: &[u8]) -> bool {
     bytes[24..28] == [0; 4] && bytes[29] == 8
 }
 
-/// Whether a block is an index node: e2fsck takes it for one wherever it lies. An empty leaf is not
-/// one: it has no limit and no count.
+/// Whether a block has the form of an index node. e2fsck takes such a block for a node wherever it
+/// lies. An empty leaf does not have that form: it has no limit and no count.
 fn looks_like_node(visit: &Visit<'_, '_>, bytes: &[u8]) -> bool {
     bytes[..4] == [0; 4] && Index::checked(bytes, IndexKind::Node, &visit.layout).is_ok()
 }

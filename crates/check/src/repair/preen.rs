@@ -208,6 +208,10 @@ struct Beside {
     unsealed_roots: BTreeSet<InodeNr>,
     /// Inodes whose attributes it drops because of where a value is.
     without_values: BTreeSet<InodeNr>,
+    /// Inodes whose size the first pass corrects.
+    resized: BTreeSet<InodeNr>,
+    /// Whether it removes the journal, because the journal's inode is unusable.
+    journal_goes: bool,
     /// Whether metadata has checksums.
     checksums: bool,
     /// Directories that name an inode which was never looked at and turns out to be unused.
@@ -226,7 +230,10 @@ impl Beside {
         let unsealed = findings.iter().filter(|finding| finding.code == Code::HTREE_ROOT_CHECKSUM);
         let values = findings.iter().filter(|finding| finding.code == Code::EA_INODE_BAD);
         let hashes = findings.iter().filter(|finding| finding.code == Code::XATTR_HASH);
+        let sizes = findings.iter().filter(|finding| finding.code == Code::SIZE_WRONG);
         Self {
+            resized: sizes.filter_map(|finding| finding.site.inode).collect(),
+            journal_goes: findings.iter().any(|finding| finding.code == Code::JOURNAL_INODE),
             hollow: hollow(plan),
             left: left(plan),
             gone: gone(plan),
@@ -249,6 +256,10 @@ impl Beside {
             return true;
         }
         match finding.code {
+            // The journal is removed before the first pass, so nobody looks at its inode.
+            _ if self.journal_goes && finding.site.inode == Some(InodeNr::JOURNAL) => true,
+            // The first pass corrects such a size as a whole.
+            Code::DIR_SIZE_HIGH => finding.site.inode.is_some_and(|inode| self.resized.contains(&inode)),
             // It stops at the type of such a name: an unused inode has none.
             code if restarts(code) => finding.site.inode.is_none_or(|inode| !self.hollow.contains(&inode)),
             // Descriptors from a backup, a log without the recovery flag, what it asks about the

@@ -1,8 +1,8 @@
 //! The parameters of a model, as text: `key = value` lines of TOML (numbers and strings); `#`
 //! begins a comment.
 //!
-//! A value with a unit has it in its key, as a suffix. Every key is required, so a model has no
-//! value that nobody wrote down.
+//! A value with a unit has it in its key, as a suffix. Every key is required, so every value of
+//! a model is written in its text; there are no defaults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub enum BadModel {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// The model cannot be of that size.
+    /// The model cannot stand for a device of that size.
     #[error("a device of {bytes} bytes is none that the model can have: {what}")]
     Size {
         /// The size.
@@ -70,7 +70,7 @@ impl ModelParameters {
     /// The parameters of a model that comes with the library.
     ///
     /// # Errors
-    /// [`BadModel::Unknown`] with the names that are known.
+    /// [`BadModel::Unknown`]; its message lists the known names.
     pub fn named(name: &str) -> Result<Self, BadModel> {
         Self::named_with(name, &[])
     }
@@ -115,7 +115,7 @@ impl ModelParameters {
         Ok(Self(kind))
     }
 
-    /// A model for a device of this many bytes, at rest.
+    /// A model for a device of this many bytes. It starts idle.
     ///
     /// # Errors
     /// [`BadModel::Size`].
@@ -266,7 +266,7 @@ impl Keys {
     }
 }
 
-/// `32.5` megabytes, in bytes.
+/// Converts a decimal number of megabytes, such as `32.5`, to bytes.
 fn bytes_of_megabytes(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

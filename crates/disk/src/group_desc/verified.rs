@@ -1,5 +1,5 @@
-//! The verified group descriptor: its checksum is right, and its bitmaps and table lie where they
-//! may.
+//! The verified group descriptor: its checksum is right, and its bitmaps and its inode table lie
+//! where they are allowed to.
 
 use super::{GroupFlags, RawGroupDesc};
 use crate::error::{Corruption, CorruptionKind};
@@ -21,8 +21,9 @@ impl GroupDescriptor {
     /// them.
     ///
     /// # Errors
-    /// A `GroupDesc*` kind, with the group: checksum, or an address outside the file system, in the
-    /// head of group 0, or (without flex_bg) outside its group.
+    /// A `GroupDesc*` kind, with the group: the checksum is wrong, or a bitmap or the inode table
+    /// lies where it is not allowed to. None of them may reach outside the file system or into the
+    /// head of group 0; without flex_bg, none may reach outside its group either.
     ///
     /// # Panics
     /// When `bytes` is too short.

@@ -238,7 +238,9 @@ fn each_defect_of_a_root_is_named() {
     assert_eq!(head(4, 16), HtreeDefect::RootDots);
     assert_eq!(head(16, 0), HtreeDefect::RootDots);
     assert_eq!(head(24, 1), HtreeDefect::Reserved);
-    assert_eq!(head(28, 7), HtreeDefect::HashVersion(7));
+    for version in [3, 4, 5, 7] {
+        assert_eq!(head(28, version), HtreeDefect::HashVersion(version));
+    }
     assert_eq!(head(29, 12), HtreeDefect::InfoLength(12));
     assert_eq!(head(30, 2), HtreeDefect::Levels(2));
     assert_eq!(head(31, 1), HtreeDefect::Flags(1));

@@ -79,8 +79,8 @@ impl SuperBlock {
         field[..len].copy_from_slice(&place[..len]);
     }
 
-    /// Marks the image as in use, durably, before anything else is written: needing recovery with a
-    /// journal, not clean without.
+    /// Marks the image as in use, durably, before any transaction: if its journal is used, as
+    /// needing recovery; if not, or if it has none, as not clean.
     pub(super) fn write_opened(
         &mut self,
         device: &dyn BlockDevice,

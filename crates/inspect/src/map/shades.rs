@@ -1,5 +1,5 @@
-//! How full a square is, as a character and as a strength of colour. Text and pictures have the
-//! same extremes.
+//! How full a square is, as a character and as a strength of colour. In both, only an empty square
+//! looks empty, and only a full one looks full.
 
 /// The colour of what is used. Readers with colour vision deficiencies can tell it from the other
 /// colours of a picture (Okabe and Ito).

@@ -61,7 +61,7 @@ impl Reader {
         if target.contains(&0) { Err(bad()) } else { Ok(target) }
     }
 
-    /// The content of an inode with inline data, as long as its size.
+    /// The content of an inode with inline data: exactly as many bytes as the inode's size.
     fn inline_content(&self, inode: &Inode) -> Result<Vec<u8>> {
         let size = usize_from_u64(inode.size());
         let content = self.inline_data(inode)?.content(size);

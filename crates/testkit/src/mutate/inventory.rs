@@ -236,7 +236,8 @@ impl Inventory {
                         structure.kind = Kind::ResizeMap;
                     }
                 }
-                // The data of the resize inode and of the journal is listed under other kinds.
+                // The resize inode's map and the journal's superblock were listed above, under
+                // kinds of their own.
                 if nr != 7 && nr != self.sb.s_journal_inum.get() {
                     self.list_map(nr, &slot);
                 }

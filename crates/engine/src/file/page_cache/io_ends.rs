@@ -1,4 +1,5 @@
-//! Conversions at the end of I/O, as observed on a kernel.
+//! Converts unwritten extents when their I/O has ended. An observer of a kernel reports when that
+//! is.
 
 use super::PageCache;
 use crate::file::{Files, LockedFile};
@@ -6,7 +7,8 @@ use crate::instruments::IoEnd;
 use crate::{OpContext, Result};
 
 impl PageCache {
-    /// Converts pieces whose I/O has ended by now, in files that nobody has locked.
+    /// Converts the pieces of write-back (runs of unwritten blocks) whose I/O has ended by now, in
+    /// files that nobody has locked.
     pub(super) fn convert_ended(&self, files: &Files, ctx: &OpContext) -> Result<()> {
         while let Some(ended) = self.next_ended() {
             convert_other(files, ctx, &ended)?;
