@@ -58,15 +58,17 @@ impl HashVersion {
         }
     }
 
-    /// The same function over unsigned characters when the file system says so; what a root stores
-    /// stays 0..=2.
+    /// The same function over the characters that the file system says: unsigned or signed ones.
+    /// What a root stores stays 0..=2.
     #[must_use]
     pub const fn with_unsigned_chars(self, unsigned: bool) -> Self {
         match (self, unsigned) {
-            (Self::Legacy, true) => Self::LegacyUnsigned,
-            (Self::HalfMd4, true) => Self::HalfMd4Unsigned,
-            (Self::Tea, true) => Self::TeaUnsigned,
-            (version, _) => version,
+            (Self::Legacy | Self::LegacyUnsigned, false) => Self::Legacy,
+            (Self::HalfMd4 | Self::HalfMd4Unsigned, false) => Self::HalfMd4,
+            (Self::Tea | Self::TeaUnsigned, false) => Self::Tea,
+            (Self::Legacy | Self::LegacyUnsigned, true) => Self::LegacyUnsigned,
+            (Self::HalfMd4 | Self::HalfMd4Unsigned, true) => Self::HalfMd4Unsigned,
+            (Self::Tea | Self::TeaUnsigned, true) => Self::TeaUnsigned,
         }
     }
 
@@ -338,6 +340,8 @@ mod tests {
             let version = HashVersion::from_raw(raw).unwrap();
             assert_eq!(version.to_raw(), raw);
             assert_eq!(version.with_unsigned_chars(true).stored(), raw % 3);
+            // A superblock may name an unsigned form without the flag: the flag decides.
+            assert_eq!(version.with_unsigned_chars(false).to_raw(), raw % 3);
         }
         assert_eq!(HashVersion::from_raw(HashVersion::SIPHASH_RAW), None);
     }

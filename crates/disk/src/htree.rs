@@ -95,7 +95,7 @@ impl RootInfo {
     }
 
     /// Reads and checks the head of a root block: the two entries and every info field. The hash
-    /// version may be any of 0..=6: the caller decides whether it can be computed.
+    /// version may be 0..=2 or 6: the caller decides whether it can be computed.
     ///
     /// # Errors
     /// [`HtreeDefect`] for the first field that is wrong.

@@ -45,7 +45,8 @@ impl FileData {
         let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
         let gone = block(bytes.start.next_multiple_of(1 << block_bits))..block(bytes.end);
         self.pages.forget(bytes, |folio| {
-            let (start, end) = (block(folio.start), block(folio.end));
+            // A block may be larger than a folio.
+            let (start, end) = (block(folio.start), block(folio.end.next_multiple_of(1 << block_bits)));
             dirty.first_in(start..end.min(gone.start).max(start)).is_some()
                 || dirty.first_in(start.max(gone.end).min(end)..end).is_some()
         });

@@ -233,7 +233,9 @@ impl Beside {
         let sizes = findings.iter().filter(|finding| finding.code == Code::SIZE_WRONG);
         Self {
             resized: sizes.filter_map(|finding| finding.site.inode).collect(),
-            journal_goes: findings.iter().any(|finding| finding.code == Code::JOURNAL_INODE),
+            journal_goes: findings.iter().any(|finding| finding.code == Code::JOURNAL_INODE)
+                && sound_superblock(plan.overlay.below())
+                    .is_some_and(|sb| sb.s_journal_inum.get() == InodeNr::JOURNAL.raw()),
             hollow: hollow(plan),
             left: left(plan),
             gone: gone(plan),

@@ -287,24 +287,31 @@ impl LockedFile<'_> {
         if allocated.is_ok() {
             edges.into_iter().for_each(|edge| self.data.pages.note_edge(edge, bits));
         }
-        if !whole.is_empty() {
-            if allocated.is_ok() {
-                if !aligned {
-                    let entries = 2 + 2 * self.inode.waiting().dirty.runs_in(whole.clone()).len();
-                    self.reserve_for_change(entries)?;
-                    self.files.mark_unwritten(self.ctx, self.inode, whole.clone())?;
-                }
-                // The order matters: while a block is dirty, nobody reads it from the device.
-                self.inode.waiting_mut().unconverted.take(&whole);
-                self.forget_dirty(whole.clone());
-            }
+        if whole.is_empty() {
+            allocated?;
+        } else {
+            let zeroed = allocated.and_then(|()| self.zero_blocks(&whole, aligned));
             self.settle_reservations(&whole);
+            zeroed?;
         }
-        allocated?;
         self.forget_pages(all.clone());
         // This comes last, as in Linux: what it learns about holes must not change the requests.
         self.zero_edges(&all)?;
         self.touch_times(Touched::Content)
+    }
+
+    /// Makes allocated blocks unwritten, unless they are so already, and forgets their dirty
+    /// content.
+    fn zero_blocks(&mut self, blocks: &Range<u32>, are_unwritten: bool) -> Result<()> {
+        if !are_unwritten {
+            let entries = 2 + 2 * self.inode.waiting().dirty.runs_in(blocks.clone()).len();
+            self.reserve_for_change(entries)?;
+            self.files.mark_unwritten(self.ctx, self.inode, blocks.clone())?;
+        }
+        // The order matters: while a block is dirty, nobody reads it from the device.
+        self.inode.waiting_mut().unconverted.take(blocks);
+        self.forget_dirty(blocks.clone());
+        Ok(())
     }
 
     fn collapse(&mut self, bytes: Range<u64>) -> Result<()> {

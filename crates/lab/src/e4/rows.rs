@@ -127,6 +127,7 @@ pub fn csv(rows: &[PassRow]) -> String {
         "runs",
         "modelled_s",
         "modelled_mb_s",
+        "is_calibrated",
     ];
     let mut table = Table::new("rows", heads);
     for row in rows.iter().flat_map(PassRow::flat) {
@@ -150,6 +151,7 @@ pub fn csv(rows: &[PassRow]) -> String {
             text(disk.runs),
             text(disk.modelled_s),
             text(disk.modelled_mb_s),
+            text(disk.is_calibrated),
         ]);
     }
     table.csv()
@@ -236,12 +238,15 @@ mod tests {
         assert_eq!((&first["pass"], &first["modelled_s"]), (&json!(1), &Value::Null));
         let csv = csv(&[row(Vec::new())]);
         assert_eq!(csv.lines().count(), 2 + PASSES);
-        assert_eq!(csv.lines().last().unwrap(), "e4,yard,fresh,ext3,1,0.5,total,15,0.5,0.25,7,3.5,,,,,,");
+        assert_eq!(csv.lines().last().unwrap(), "e4,yard,fresh,ext3,1,0.5,total,15,0.5,0.25,7,3.5,,,,,,,");
     }
 
     #[test]
     fn csv_has_the_figures_of_json() {
         let csv = csv(&[row(disk())]);
-        assert_eq!(csv.lines().nth(2).unwrap(), "e4,yard,fresh,ext3,1,0.5,2,2,0.5,0.25,7,3.5,2,2,1,1,2,1");
+        assert_eq!(
+            csv.lines().nth(2).unwrap(),
+            "e4,yard,fresh,ext3,1,0.5,2,2,0.5,0.25,7,3.5,2,2,1,1,2,1,false"
+        );
     }
 }

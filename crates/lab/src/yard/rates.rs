@@ -11,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{OURS, RATE_KEPT};
 use crate::figures::row::{Interleave, Row};
+use crate::figures::spread::Spread;
 use crate::figures::states::is_fresh;
 use crate::figures::{Table, summary, table};
 
@@ -28,15 +29,20 @@ struct Cell<'a> {
 /// are compared.
 pub(super) fn table(rows: &[Row]) -> Option<Table> {
     let cells = cells(rows);
-    let policies: Vec<&str> = cells.first()?.rates.iter().map(|(policy, _)| *policy).collect();
+    let mut policies: Vec<&str> = Vec::new();
+    for (policy, _) in cells.iter().flat_map(|cell| &cell.rates) {
+        if !policies.contains(policy) {
+            policies.push(policy);
+        }
+    }
+    if policies.is_empty() {
+        return None;
+    }
     let heads = ["policy", "mean", "least", &format!("cells at {RATE_KEPT}"), "cells first"];
     let title = "rates with threads over the fastest other's, all cells";
     let mut table = Table::new(title, heads.map(str::to_owned)).with_keys(1);
     for policy in policies {
         let ratios: Vec<f64> = cells.iter().filter_map(|cell| cell.ratio(policy)).collect();
-        if ratios.is_empty() {
-            continue;
-        }
         let count = |least: f64| ratios.iter().filter(|ratio| **ratio >= least).count().to_string();
         let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         table.push([
@@ -145,10 +151,7 @@ fn redrawn(rates: &[f64], random: &mut impl Rng) -> f64 {
 }
 
 fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[half - 1], sorted[half]) } else { sorted[half] }
+    Spread::of(values).map_or(f64::NAN, |spread| spread.median)
 }
 
 fn geometric_mean(values: &[f64]) -> f64 {
