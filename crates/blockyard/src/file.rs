@@ -174,6 +174,15 @@ impl File {
         self.run(|engine, ctx, id| engine.append(ctx, id, buf))
     }
 
+    /// A write to a given offset is none that appends.
+    pub(crate) const fn check_not_appending(&self) -> Bare<()> {
+        if self.abilities.append {
+            Err(Reason::Invalid("an offset in a file opened for appending"))
+        } else {
+            Ok(())
+        }
+    }
+
     const fn check_written(&self) -> Bare<()> {
         if self.abilities.write { Ok(()) } else { Err(Reason::NotOpenForThis) }
     }

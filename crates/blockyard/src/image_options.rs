@@ -543,8 +543,10 @@ impl ImageOptions {
     fn make_bare(mut self, device: Arc<dyn BlockDevice>) -> Bare<FileSystem> {
         let options = self.mkfs.take().unwrap_or_else(fresh);
         // No one else may have the device open while the image is made.
-        drop(blockyard_device::Claim::write(&device)?);
+        let claim = blockyard_device::Claim::write(&device)?;
         mkfs::format(&*device, &options).map_err(|error| with_smallest(error, device.size(), &options))?;
+        // Opening takes a claim of its own.
+        drop(claim);
         self.open_bare(device)
     }
 

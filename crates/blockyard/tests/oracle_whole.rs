@@ -58,6 +58,8 @@ fn a_file_reads_writes_and_seeks() {
     assert_eq!(append.write(&[]).unwrap(), 0);
     assert_eq!(append.stream_position().unwrap(), 2, "a write of nothing moves nothing");
     assert_eq!(append.read(&mut [0]).unwrap_err().raw_os_error(), Some(9));
+    let error = std::io::Error::from(append.write_direct_at(&[1; 4096], 0).unwrap_err());
+    assert_eq!(error.raw_os_error(), Some(22));
     assert_eq!(fs.read("file").unwrap(), b"hello, world!");
     let clone = file.try_clone().unwrap();
     file.seek(SeekFrom::Start(2)).unwrap();

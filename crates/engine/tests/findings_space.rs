@@ -8,8 +8,9 @@ mod support;
 #[path = "support/trial.rs"]
 mod trial;
 
+use blockyard_alloc::Policy;
 use blockyard_device::MemoryDevice;
-use blockyard_engine::{Error, Fallocate, OpenOptions, RenameMode};
+use blockyard_engine::{Error, Fallocate, OpenOptions, RenameMode, mkfs};
 use std::sync::Arc;
 use support::{ROOT, context, directory, file};
 use trial::{FILE, changed, content, ext4, fill, formatted, fresh, full, judge, open_on, part};
@@ -136,6 +137,27 @@ fn a_directory_leaves_its_inode_when_it_is_full() {
     for number in 0..12 {
         fs.lookup(dir, format!("n{number}").as_bytes()).unwrap();
     }
+    judge(fs, &device);
+}
+
+/// With large blocks one array of pointers maps a run of more blocks than one handle frees. A hole
+/// far before the end of such a run was never finished.
+#[test]
+fn a_hole_in_a_long_run_of_a_block_map_is_punched() {
+    let block = 32_768;
+    let device = Arc::new(formatted(&mkfs::Options::ext3().block_size(block), 1 << 30));
+    let policy = Policy::parse("ext3").unwrap();
+    let fs = open_on(&device, OpenOptions { policy, ..OpenOptions::default() });
+    let inode = file(&fs, ROOT, FILE);
+    let zeroes = vec![0; 100 * 32_768];
+    for part in 0..80 {
+        fs.write(&context(), inode, part * 100 * u64::from(block), &zeroes).unwrap();
+    }
+    fs.sync(&context()).unwrap();
+    let before = fs.attributes(inode).unwrap().sectors;
+    let hole = 2200 * u64::from(block);
+    fs.fallocate(&context(), inode, Fallocate::PunchHole, hole, 3 * u64::from(block)).unwrap();
+    assert_eq!(before - fs.attributes(inode).unwrap().sectors, 3 * u64::from(block) / 512);
     judge(fs, &device);
 }
 

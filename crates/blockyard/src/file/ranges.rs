@@ -38,7 +38,7 @@ impl File {
     /// block mapping is durable only after [`File::sync_data`].
     ///
     /// # Errors
-    /// As [`File::write_at`]; `EINVAL` for partial blocks.
+    /// As [`File::write_at`]; `EINVAL` for partial blocks, and for a file opened for appending.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -52,6 +52,7 @@ impl File {
     pub fn write_direct_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         let written = check_offset(offset)
             .and_then(|()| self.check_written())
+            .and_then(|()| self.check_not_appending())
             .and_then(|()| self.run(|engine, ctx, id| engine.write_direct(ctx, id, offset, buf)));
         self.named(written)
     }

@@ -257,7 +257,8 @@ impl Mapping {
             let start = range.start.max(end.saturating_sub(WINDOW));
             let mapped = self.mapped_runs(core, start..end)?;
             if let Some(last) = mapped.last() {
-                let start = start.max(last.end().saturating_sub(REMOVAL_MAX));
+                // The last run may go on behind the range.
+                let start = start.max(last.end().min(end).saturating_sub(REMOVAL_MAX));
                 for run in mapped.iter().filter(|run| run.end() > start) {
                     self.volume.groups.reserve_bitmaps(
                         handle,
