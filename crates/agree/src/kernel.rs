@@ -125,8 +125,8 @@ impl Session {
     /// # Errors
     /// When a file of `/proc/fs/ext4` is missing or does not look as documented.
     pub fn end(&self) -> anyhow::Result<End> {
-        // Reading `mb_groups` initialises the remaining groups, on which the other files report
-        // too.
+        // Read `mb_groups` first: that initialises the remaining groups, and the other files report
+        // on these too.
         let groups = self.groups()?;
         let summary = self.proc_file("mb_structs_summary")?;
         Ok(End {
@@ -205,7 +205,8 @@ impl Session {
     }
 }
 
-/// The numbers of each line of `mb_groups`: free, fragments, first, then free chunks by order.
+/// The numbers of each line of `mb_groups`: free clusters, free runs, first free cluster, then free
+/// chunks by order.
 fn groups_of(text: &str) -> anyhow::Result<Vec<Vec<u32>>> {
     text.lines()
         .skip(1)

@@ -121,8 +121,8 @@ pub struct Agreement {
     pub own_commits: usize,
     /// Counters of `mb_stats`: the kernel's, ours.
     pub stats: BTreeMap<String, (u64, u64)>,
-    /// The first difference explained: in what was chosen; else in an outcome or a file; else in
-    /// how a choice was found.
+    /// The first difference, explained. One in what was chosen takes precedence, then one in an
+    /// outcome or a file, then one in how a choice was found.
     pub first: Option<String>,
     /// The first files that differ.
     pub files: Vec<String>,
@@ -138,8 +138,8 @@ impl Agreement {
         self.stats.iter().filter(differs).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Adds the numbers of another comparison. Takes its first difference if there is none yet, and
-    /// leaves `files` alone.
+    /// Adds the numbers of another comparison. Takes over the other's first difference if this one
+    /// has none, and leaves `files` alone.
     pub fn add(&mut self, other: &Self) {
         self.lines += other.lines;
         self.outcomes_differ += other.outcomes_differ;
@@ -164,14 +164,14 @@ impl Agreement {
     }
 }
 
-/// Bytes that ageing leaves free.
+/// Bytes that ageing leaves free, or half of the image if that is less.
 const LIVED_ROOM: u64 = 512 << 20;
 
 /// Largest number of differing files that are named.
 const NAMED_MAX: usize = 12;
 
-/// The most times that the kernel plays a trace, until a run is undisturbed. Where space is short,
-/// the kernel writes back on its own, which looks the same as a disturbance.
+/// The kernel plays a trace at most this many times, until a run is undisturbed. Where space is
+/// short, the kernel writes back on its own, which looks the same as a disturbance.
 const DISTURBED_MAX: u32 = 3;
 
 /// What the engine is told about the kernel's run because no rule determines it.

@@ -231,7 +231,7 @@ pub struct Free {
     pub start: u32,
     /// Clusters.
     pub len: u32,
-    /// The transaction whose commit lets them be reused; `None` if they may be at once.
+    /// The transaction whose commit makes them reusable; `None` if they can be reused at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tid: Option<u32>,
 }

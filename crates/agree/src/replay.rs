@@ -2,9 +2,9 @@
 //!
 //! The allocator is opened on the recorded bitmaps with `linux-6.18` and the recorded tunables.
 //! Every group is loaded, unless the recording began right after a mount. The recorded events are
-//! applied in order, but each request with our own outcome, so a first difference can cause later
-//! ones. Requests ran as root, so the blocks reserved for root are not held back. Counts that the
-//! tracepoint keeps in 16 bits are compared modulo 65,536.
+//! applied in order. Each request takes effect with our own outcome, not the recorded one, so a
+//! first difference can cause later ones. Requests ran as root, so the blocks reserved for root are
+//! not held back. Counts that the tracepoint keeps in 16 bits are compared modulo 65,536.
 
 use std::collections::HashMap;
 use std::sync::Arc;

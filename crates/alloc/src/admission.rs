@@ -5,9 +5,10 @@
 //! Preallocated and pending clusters count as free here, as in `statfs`.
 //!
 //! Invariant: free >= reserved by delayed allocation. A request takes its clusters from the free
-//! count when it is admitted, before the search. Each caller counts its request before it looks for
-//! the last time, and takes it back when it does not fit. So two concurrent requests are never both
-//! promised the last cluster. Near the limit, callers look one after the other.
+//! count when it is admitted, before the search. Each caller counts its request before its last
+//! look at the counters, and takes the count back when the request does not fit. So two concurrent
+//! requests are never both promised the last cluster. Near the limit, callers look one after the
+//! other.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_sync::{Atomic, Backend, CpuSlot, Errs, LaggedCounter, Mutex, Ordering, rank};
@@ -35,7 +36,7 @@ pub struct Room {
     pub free: u64,
     /// Reserved by delayed allocation.
     pub delayed: u64,
-    /// Twice the largest error of the sum of both, caused by the lag of the counters.
+    /// Twice the largest error that the lag can cause in the sum of both counters.
     pub watermark: u64,
 }
 
@@ -101,8 +102,8 @@ impl<B: Backend> Admission<B> {
     fn fits(&self, n: u64, flags: RequestFlags) -> bool {
         let (root, reserved) = self.reserves();
         // The reserved count is read first, since write-back takes free clusters before it ends
-        // their reservation. The free count may be below zero while requests that will not fit have
-        // taken theirs ahead.
+        // their reservation. The free count may be below zero for a moment: requests that will not
+        // fit have already taken their clusters from it.
         let wanted = n + self.dirty.sum().max(0).unsigned_abs();
         let free = self.free.sum();
         let suffice_for = |wanted: u64| u64::try_from(free).is_ok_and(|free| free >= wanted);
@@ -148,7 +149,8 @@ impl<B: Backend> Admission<B> {
     }
 
     /// The length that may be claimed: `clusters`, halved until it fits. `None` when not even one
-    /// cluster fits. The length counts as taken until [`Self::end_admission`].
+    /// cluster fits. The length counts as taken until [`Self::end_admission`]. A request whose
+    /// clusters are reserved already gets all of them, and takes nothing here.
     pub(crate) fn admit(&self, clusters: u32, flags: RequestFlags, cpu: CpuSlot) -> Option<u32> {
         if flags.contains(RequestFlags::DELALLOC_RESERVED) {
             return Some(clusters);
@@ -165,7 +167,7 @@ impl<B: Backend> Admission<B> {
         None
     }
 
-    /// Ends an admission to `admitted` clusters of which `taken` were used. Between admission and
+    /// Ends the admission of `admitted` clusters, of which `taken` were used. Between admission and
     /// end, Linux counts the clusters as reserved. That changes how far the counter of reserved
     /// clusters lags.
     pub(crate) fn end_admission(&self, admitted: u32, taken: u32, flags: RequestFlags, cpu: CpuSlot) {
@@ -230,8 +232,8 @@ mod room_tests {
         Admission::new(&AllocConfig { reserved: Some(0), ..AllocConfig::new(geometry) }, free)
     }
 
-    /// What was reserved cluster by cluster shows only after an unreserved claim: Linux counts the
-    /// claim as reserved meanwhile.
+    /// The lagging counter shows clusters that were reserved one by one only after a claim without
+    /// a reservation: Linux counts such a claim as reserved while it runs.
     #[test]
     fn a_claim_takes_along_what_the_counter_of_reserved_clusters_lags_behind() {
         let (none, cpu) = (RequestFlags::empty(), CpuSlot::ZERO);

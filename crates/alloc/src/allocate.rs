@@ -29,8 +29,8 @@ const RETRIES: u32 = 2;
 /// How many passes may drop preallocations. Another pass follows only if some were in use.
 const DISCARD_PASSES: u32 = 3;
 
-/// The locked locality group of the caller. A request for a small file holds it from the look into
-/// the locality group until the request has been served.
+/// The locked locality group of the caller. A request for a small file holds the lock from its look
+/// into the locality group until it has been served.
 type Locality<'a, B> = Option<MutexGuard<'a, LocalityGroup<B>, B>>;
 
 /// A served request: the clusters, and the extent that they were cut from.
@@ -44,9 +44,10 @@ impl<B: Backend> Allocator<B> {
     /// Allocates clusters for one inode. The claim may be shorter than asked; it is never empty.
     ///
     /// # Errors
-    /// [`AllocError::NoSpace`] when nothing was found although preallocations were dropped and the
-    /// search was repeated. [`AllocError::Load`] when nothing was found and a group could not be
-    /// read. [`AllocError::BadRequest`] when the request is for no clusters.
+    /// [`AllocError::NoSpace`] when too few clusters are free for this request, or when nothing was
+    /// found although preallocations were dropped and the search was repeated. [`AllocError::Load`]
+    /// when nothing was found and a group could not be read, or when the group of a preallocation
+    /// could not be read. [`AllocError::BadRequest`] when the request is for no clusters.
     pub fn allocate(&self, request: &BlockRequest, inode: &InodeAlloc<B>) -> Result<Claim<'_, B>> {
         if request.clusters == 0 {
             return Err(AllocError::BadRequest("no clusters asked for"));
@@ -60,7 +61,7 @@ impl<B: Backend> Allocator<B> {
         claimed?.ok_or_else(|| self.no_space(request))
     }
 
-    /// Serves a request that was admitted to `clusters`. `None` when no space was found.
+    /// Serves a request that was admitted for `clusters` clusters. `None` when no space was found.
     fn claim_some(
         &self,
         request: &BlockRequest,
@@ -207,9 +208,9 @@ impl<B: Backend> Allocator<B> {
     /// Searches. If that finds nothing, drops preallocations or looks again with strict checks, at
     /// most twice.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
-        // Read only after a search has failed: a request that finds space must not read every CPU's
-        // count. So the first strict search runs in any case, and the second one only after a
-        // change.
+        // The count of changes is read only after a search has failed: a request that finds space
+        // must not read every CPU's count. So the first strict search always runs, and the second
+        // one runs only after a change.
         let mut changes = None;
         for retry in 0..=RETRIES {
             match self.policy.search {
@@ -311,8 +312,8 @@ impl<B: Backend> Allocator<B> {
 
     /// Gives the clusters left in a deleted preallocation back to its group.
     fn return_prealloc(&self, prealloc: &Prealloc<B>, cpu: CpuSlot) {
-        // If the group cannot be loaded, its clusters stay used until the next open. Nothing is
-        // lost on disk.
+        // If the group cannot be loaded, the preallocation's clusters stay used in core until the
+        // next open. Nothing is lost on disk.
         if let Ok(mut guard) = self.table.lock_loaded(prealloc.group, cpu, &*self.source) {
             let returned = guard.release_prealloc(prealloc);
             drop(guard);

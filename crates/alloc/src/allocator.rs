@@ -31,10 +31,10 @@ use crate::stats::{GroupLine, LockCensus, MbStats, Stats, StructsSummary, format
 use crate::trims::Trims;
 use crate::tunables::{Tunable, Tunables};
 
-/// File systems with fewer groups are not scanned by index unless the policy says so.
+/// With `scan=auto`, a file system with fewer groups than this is opened with the linear scan.
 const AUTO_SCAN_GROUPS: u32 = 16;
 
-/// The locality group of one CPU slot under its mutex.
+/// The locality group of one CPU slot, with its mutex.
 pub(crate) type LocalitySlot<B> = CachePadded<Mutex<LocalityGroup<B>, B>>;
 
 /// Block allocation of one file system. Shared by threads; every method takes `&self`.
@@ -69,7 +69,7 @@ impl<B: Backend> Allocator<B> {
     ///
     /// # Errors
     /// [`AllocError::BadConfig`]; [`AllocError::BadTunable`] when the policy sets a tunable out of
-    /// range; [`AllocError::Load`] when all groups are to be loaded and one cannot be.
+    /// range; [`AllocError::Load`] when groups are loaded at open and one of them cannot be read.
     pub fn open(config: &AllocConfig, source: Arc<dyn GroupSource>, facts: &[GroupFacts]) -> Result<Self> {
         let groups = config.geometry.groups();
         if facts.len() != usize_from_u32(groups) {
@@ -167,9 +167,9 @@ impl<B: Backend> Allocator<B> {
         &self.policy
     }
 
-    /// Notes that the bitmap of a `BLOCK_UNINIT` group was written although none of its blocks was
-    /// claimed or freed: an inode was created in it. From now on, loading the group needs I/O, so
-    /// the cheap criteria pass it over until it is loaded.
+    /// Notes that the bitmap of a `BLOCK_UNINIT` group was written because an inode was created in
+    /// the group. None of its blocks was claimed or freed. From now on, loading the group needs
+    /// I/O, so the cheap criteria pass it over until it is loaded.
     pub fn note_bitmap_written(&self, group: GroupNr) {
         self.table.group(group).clear_block_uninit();
     }
@@ -215,7 +215,7 @@ impl<B: Backend> Allocator<B> {
     /// Reserves clusters for data that is written now and allocated later.
     ///
     /// # Errors
-    /// [`AllocError::NoSpace`] when that many clusters are not free.
+    /// [`AllocError::NoSpace`] when the request may not have that many clusters.
     pub fn reserve_delayed(&self, clusters: u64, flags: RequestFlags, cpu: CpuSlot) -> Result<()> {
         if !self.admission.reserve(clusters, flags, cpu) {
             return Err(AllocError::NoSpace(NoSpace {
@@ -288,8 +288,9 @@ impl<B: Backend> Allocator<B> {
         self.table.lock_of(group)
     }
 
-    /// Runs `f` while the group is locked. Linux marks a claim in the on-disk bitmap under that
-    /// lock, and models of the engine around the allocator do so with this. `f` must take no lock.
+    /// Runs `f` while the group is locked. `f` must take no lock. Linux marks a claim in the
+    /// on-disk bitmap under the group's lock. Models of the engine around the allocator call this
+    /// to do the same.
     #[doc(hidden)]
     pub fn with_group_locked(&self, group: GroupNr, cpu: CpuSlot, f: impl FnOnce()) {
         let guard = self.table.lock(group, cpu);
@@ -329,7 +330,8 @@ impl<B: Backend> Allocator<B> {
         format::mb_stats(&self.stats(), form)
     }
 
-    /// One line of `mb_groups` for each group. Loads every group, as reading that file does.
+    /// One line of `mb_groups` for each group. Loads every group, as Linux does when the file is
+    /// read.
     ///
     /// # Errors
     /// [`AllocError::Load`].

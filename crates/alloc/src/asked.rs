@@ -18,7 +18,7 @@ use crate::tunables::{Tunable, Tunables};
 pub(crate) const SEARCH_FLAGS: RequestFlags =
     RequestFlags::TRY_GOAL.union(RequestFlags::FIRST).union(RequestFlags::STRICT_CHECK);
 
-/// What a request is judged by besides its own fields.
+/// What [`Asked::new`] looks at besides the request.
 pub(crate) struct Rules<'a, B: Backend> {
     pub(crate) table: &'a GroupTable<B>,
     pub(crate) tunables: &'a Tunables<B>,
@@ -34,7 +34,7 @@ pub(crate) struct Asked<'a, B: Backend> {
     pub(crate) kind: RequestFlags,
     /// What is asked for, clamped.
     pub(crate) extent: Extent,
-    /// Groups that this inode may use.
+    /// The inode may use groups below this number.
     pub(crate) groups: u32,
 }
 
@@ -135,7 +135,7 @@ fn data_kind(
     }
 }
 
-/// Groups that an inode of this mapping can address.
+/// The number of groups, from the first on, that an inode of this mapping can address.
 fn usable_groups(geometry: &Geometry, mapping: Mapping) -> u32 {
     match mapping {
         Mapping::Extents => geometry.groups(),

@@ -19,10 +19,10 @@ use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 /// Orders of the biggest supported block (64 KiB): `log2(block size) + 2`.
 pub(crate) const ORDERS_MAX: usize = 18;
 
-/// Words of padding behind the last level: two cache lines.
+/// Words of padding after the last level: two cache lines.
 const PADDING: usize = 16;
 
-/// A range to be freed that is free already.
+/// A range to be freed has clusters that are free already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlreadyFree {
     /// First cluster of the range that is already free.
@@ -119,8 +119,8 @@ impl Buddy {
         self.fragments
     }
 
-    /// A position below which nothing is free; it may itself be used. If nothing was free when the
-    /// buddy was built, it is the size of a full group.
+    /// A position below which nothing is free. The cluster at this position may be used. If nothing
+    /// was free when the buddy was built, it is the size of a full group.
     #[inline]
     #[must_use]
     pub(crate) const fn first_free(&self) -> u32 {

@@ -1,11 +1,11 @@
 //! The cursor search (`search=cursor`): round robin by group, in its published forms and in our
 //! own.
 //!
-//! A cursor is the group where a search begins. The inode's own cursor, where it last found space,
-//! goes before that of the CPU or of the file system. The slot `accept` decides what a search takes
-//! from there on: any run; a run of a minimum length, for a bounded number of groups; or what the
-//! ladder finds. The last lap waits for busy groups and takes any run. So a search fails for want
-//! of space exactly when the ladder would.
+//! A cursor is the group where a search begins. The inode's own cursor is the group where the inode
+//! last found space. It comes before the cursor of the CPU or of the file system. The slot `accept`
+//! decides what a search takes from there on: any run; a run of a minimum length, for a bounded
+//! number of groups; or what the ladder finds. The last lap waits for busy groups and takes any
+//! run. So a search fails for want of space exactly when the ladder would.
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::u64_from_u32;
@@ -106,8 +106,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// The next group of `[from, end)` that is not known to be full. Only an index by group knows
-    /// full ones, and only while optimised scanning is on.
+    /// The next group of `[from, end)` that is not known to be full. Only the index by group knows
+    /// which groups are full, and only while optimised scanning is on.
     fn next_with_space(&self, from: u32, end: u32) -> Option<GroupNr> {
         let Sets::ByGroup(sets) = &self.table.indexes.average else { return linear_next(from, end) };
         if !self.table.indexes.optimised() {

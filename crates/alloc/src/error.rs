@@ -16,7 +16,7 @@ pub struct NoSpace {
     /// transaction and to ask again, outside the journal handle and at most three times.
     pub pending_clusters: u64,
     /// Whether one cluster could be claimed right now. If nothing is pending, a retry makes sense
-    /// only then.
+    /// only when this is true.
     pub claimable: bool,
 }
 
@@ -56,7 +56,7 @@ pub enum AllocError {
 }
 
 impl AllocError {
-    /// A cluster was freed that is free already or waits for a commit.
+    /// The cluster to be freed is free already, or waits for a commit.
     pub(crate) fn freed_twice(group: GroupNr, block: BlockNr) -> Self {
         Corruption::new(CorruptionKind::BlockBitmapContradiction).in_group(group).in_block(block).into()
     }
@@ -66,7 +66,7 @@ impl AllocError {
         Corruption::new(CorruptionKind::BlockBitmapContradiction).in_group(group).into()
     }
 
-    /// Blocks were freed that are not all in the file system.
+    /// The blocks to be freed are not all inside the file system.
     pub(crate) fn freed_outside(first: BlockNr) -> Self {
         Corruption::new(CorruptionKind::FreedOutside).in_block(first).into()
     }

@@ -30,7 +30,7 @@ pub enum EventKind {
     /// A search found an extent, whatever the `search` slot is.
     #[default]
     Search,
-    /// An inode or locality preallocation served it.
+    /// An inode or locality preallocation served the request.
     Prealloc,
     /// Nothing was found.
     NoSpace,
@@ -56,10 +56,10 @@ pub struct AllocEvent {
     pub scanned: u16,
     /// Final request flags, low 16 bits.
     pub flags: u16,
-    /// Criterion at the end: 0 to 4 by the ladder, 5 for the best candidate after all criteria, 0
-    /// for exact goals.
+    /// Criterion at the end: 0 to 4 by the ladder, 5 when all criteria were exhausted
+    /// (`visit=scan`), 0 for exact goals.
     pub criterion: u8,
-    /// How it ended.
+    /// How the request ended.
     pub kind: EventKind,
     /// CPU slot of the caller, low 16 bits.
     pub cpu: u16,

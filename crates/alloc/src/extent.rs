@@ -7,7 +7,7 @@ use crate::events::EventExtent;
 /// The start of a goal that is only a group.
 pub(crate) const NO_OFFSET: u32 = u32::MAX;
 
-/// A run of clusters in a group, and the logical block its first one stands for.
+/// A run of clusters in a group, and the logical block that its first cluster stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Extent {
     pub(crate) group: GroupNr,

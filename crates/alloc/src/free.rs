@@ -45,9 +45,9 @@ impl<B: Backend> Allocator<B> {
     /// Frees `blocks` blocks from `first`. Returns the number of clusters freed.
     ///
     /// The bits of the on-disk bitmap must still be set while this runs. With a transaction, the
-    /// caller clears them afterwards in that transaction, and the group stays pinned until it
-    /// commits. Without one, the clusters may be handed out again before this returns. A caller
-    /// that still has to clear their bits then uses [`Self::free_with`].
+    /// caller clears them afterwards in that transaction, and the group stays pinned until the
+    /// transaction commits. Without one, the clusters may be handed out again before this returns.
+    /// A caller that still has to clear their bits then uses [`Self::free_with`].
     ///
     /// # Errors
     /// [`AllocError::Corrupt`] if blocks are outside the file system or free already, or their
@@ -66,9 +66,9 @@ impl<B: Backend> Allocator<B> {
         Ok(freed)
     }
 
-    /// As [`Self::free`], with a call of `clear` for the part in each group, before that part can
-    /// be handed out again. `clear` clears the bits of the on-disk bitmap. No lock is held
-    /// meanwhile; the group is loaded and pinned.
+    /// As [`Self::free`], but calls `clear` for the part in each group before that part can be
+    /// handed out again. `clear` clears the bits of the on-disk bitmap. No lock is held meanwhile;
+    /// the group is loaded and pinned.
     ///
     /// # Errors
     /// As [`Self::free`], and errors of `clear`. The part that `clear` failed for is neither freed

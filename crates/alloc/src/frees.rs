@@ -28,11 +28,11 @@ pub struct FreeContext {
     pub txn: Option<TxnId>,
     /// The logical CPU the caller acts on.
     pub cpu: CpuSlot,
-    /// Whether the first cluster is shared with blocks that stay. Then it is left alone when the
-    /// range starts inside it.
+    /// Whether the first cluster is shared with blocks that stay. If so, that cluster is not freed
+    /// when the range starts inside it.
     pub keep_partial_first: bool,
-    /// Whether the last cluster is shared with blocks that stay. Then it is left alone when the
-    /// range ends inside it.
+    /// Whether the last cluster is shared with blocks that stay. If so, that cluster is not freed
+    /// when the range ends inside it.
     pub keep_partial_last: bool,
     /// Whether the clusters become reserved again, because they still have delayed blocks. Then
     /// both the free and the reserved count rise.
@@ -129,7 +129,7 @@ impl<B: Backend> Frees<B> {
         self.groups.as_ref()
     }
 
-    /// Takes off the lists the records that a commit of `txn` releases.
+    /// Removes from the lists the records that a commit of `txn` releases.
     pub(crate) fn detach(&self, txn: TxnId) -> Vec<Arc<Record<B>>> {
         self.md.detach(txn)
     }

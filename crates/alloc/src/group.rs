@@ -1,11 +1,11 @@
 //! Block groups in core. Each has a small summary that is always in memory, and a bitmap with buddy
 //! chunks while it is loaded.
 //!
-//! Key decisions: a search reads the summary before it locks the group, so the summary consists of
-//! atomics: free clusters, fragments, stored orders and flags. They change only under the group's
+//! Key decisions: a search reads the summary before it locks the group. So the summary consists of
+//! atomics (free clusters, fragments, stored orders and flags). They change only under the group's
 //! lock, except for three flags: `BLOCK_UNINIT`, `PREFETCHED` and `TRIMMED`. Bitmap and buddy are
-//! loaded on demand, and no group is locked while the bitmap is read. They may be evicted unless
-//! the group is pinned.
+//! loaded on demand, and no group is locked while the bitmap is read. Bitmap and buddy may be
+//! evicted unless the group is pinned.
 //!
 //! Invariant: the used clusters of the in-core bitmap are those of the on-disk bitmap, and in
 //! addition those that are

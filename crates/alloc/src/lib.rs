@@ -1,14 +1,14 @@
 //! Block and inode allocation of ext4: the mechanism, the search, and the policies that steer it.
-//! No files, no journal, no I/O of its own.
+//! The crate knows no files and no journal, and does no I/O of its own.
 //!
-//! The way of one allocation: [`BlockRequest`] → preallocation → normalise → goal → ladder of
-//! criteria over groups → choose an extent in a group → claim it under that group's lock → remember
-//! goals → [`AllocEvent`] → [`Claim`]. `allocate.rs` has these steps from top to bottom. A
-//! [`Policy`] names what fills each slot of this path.
+//! The steps of one allocation: [`BlockRequest`] → admission → preallocation → normalise → goal →
+//! ladder of criteria over groups → choose an extent in a group → claim it under that group's lock
+//! → remember goals → [`AllocEvent`] → [`Claim`]. `allocate.rs` has these steps from top to bottom.
+//! A [`Policy`] names what fills each slot of this path.
 //!
 //! All counts are in clusters. Bitmaps come from a [`GroupSource`]. With [`Claim::commit`] the
-//! caller says that claimed clusters are in the on-disk bitmap. With [`Allocator::commit`] it says
-//! that the clusters that a transaction freed may be used again.
+//! caller says that claimed clusters are in the on-disk bitmap. With [`Allocator::commit`] the
+//! caller says that the clusters freed by a transaction may be used again.
 
 #![forbid(unsafe_code)]
 

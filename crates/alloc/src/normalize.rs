@@ -2,9 +2,9 @@
 //! a preallocation.
 //!
 //! Pure arithmetic in blocks and bytes; only the result is in clusters. The window depends on the
-//! predicted size of the file (the larger of its size and the end of the request). Blocks that are
-//! mapped or preallocated already cut the window. If the window touches a mapped neighbour, the
-//! block next to that neighbour becomes the goal.
+//! predicted size of the file (the larger of its size and the end of the request). The window ends
+//! where blocks are mapped or preallocated already. If it touches a mapped neighbour, the block
+//! next to that neighbour becomes the goal.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Geometry};
@@ -102,8 +102,8 @@ fn by_size(size: u64, at: u64, asked: u64, block: u64) -> (u64, u64) {
     }
 }
 
-/// The block next to a neighbour that the window touches; the left neighbour goes first. `None` if
-/// the window touches neither, or that block lies outside the file system.
+/// The block next to a neighbour that the window touches; the left neighbour is tried first. `None`
+/// if the window touches neither, or that block lies outside the file system.
 fn contiguous_goal(geometry: &Geometry, request: &BlockRequest, start: u64, blocks: u64) -> Option<BlockNr> {
     let after_left = request.left.and_then(|left| {
         let next = left.physical.raw() + 1;

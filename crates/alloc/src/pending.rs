@@ -3,10 +3,10 @@
 //!
 //! Rules of merging (both only within one transaction and group):
 //! - *after*: the new record is inserted, then swallows the neighbour on each side that it touches;
-//! - *before*: only the neighbour that was linked later (where a walk down the kernel's tree ends)
-//!   is looked at. If the new range touches it, it is extended in place and then joins the record
-//!   on its other side. Otherwise a new record is made. A record on the side that was not looked at
-//!   stays apart.
+//! - *before*: only one neighbour is looked at: the one that was linked later (where a walk down
+//!   the kernel's tree ends). If the new range touches this neighbour, the neighbour grows in
+//!   place. It is then merged into the record on its other side, if the two touch now. Otherwise a
+//!   new record is made, and a record on the side that was not looked at stays apart.
 //!
 //! A record keeps its position in its transaction's list for its whole life. A swallowed one has
 //! count 0.

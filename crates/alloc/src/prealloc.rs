@@ -77,9 +77,9 @@ pub(crate) struct Prealloc<B: Backend> {
     pub(crate) start: u32,
     pub(crate) len: u32,
     word: B::AtomicU64,
-    /// One bit per cluster that was taken; empty for locality preallocations, which are taken from
-    /// the front. Relaxed: a user writes them, and they are read when there are no users. The state
-    /// word orders the two.
+    /// One bit per cluster: whether it was taken. Empty for locality preallocations, which are
+    /// taken from the front. Relaxed: a user writes them, and they are read when there are no
+    /// users. The state word orders the two.
     taken: Box<[B::AtomicU64]>,
     /// Index in the group's list. Relaxed: guarded by the group's lock.
     place: B::AtomicU32,

@@ -1,8 +1,9 @@
 //! One request for blocks: every input of the decision that is not allocator state.
 //!
 //! Lengths are in clusters, logical addresses in blocks. The caller has already done what needs the
-//! file's mapping. It has used the clusters that bigalloc implies, found the neighbours, computed
-//! the goal with `goals`, and cut the length before the next allocated cluster.
+//! file's mapping. It has mapped the blocks whose cluster the file already owns (bigalloc), found
+//! the neighbours, computed the goal with `goals`, and cut the length before the next allocated
+//! cluster.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 use blockyard_sync::CpuSlot;
@@ -56,7 +57,7 @@ pub enum Mapping {
 pub struct Neighbour {
     /// On the left, the last logical block of the nearest extent; on the right, the first one.
     pub logical: LogicalBlock,
-    /// Where that block is.
+    /// The physical block that it is mapped to.
     pub physical: BlockNr,
 }
 
@@ -93,8 +94,8 @@ pub struct BlockRequest {
 }
 
 impl BlockRequest {
-    /// A request for file data with no neighbours, an open writer, and CPU slot 0: a start for
-    /// struct update syntax.
+    /// A request for file data with no neighbours, an open writer, and CPU slot 0. Meant as the
+    /// base of struct update syntax.
     #[must_use]
     pub fn data(inode: InodeNr, inode_group: GroupNr, logical: LogicalBlock, clusters: u32) -> Self {
         Self {

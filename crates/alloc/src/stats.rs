@@ -96,7 +96,7 @@ counters! {
     preallocated[1],
     /// Clusters given back by dropped preallocations.
     discarded[1],
-    /// Entries of group indexes visited (not counted by the kernel).
+    /// Entries of group indexes looked at (not counted by the kernel).
     index_entries[1],
     /// Groups passed over because their lock was held (not counted by the kernel).
     busy_skips[1],

@@ -6,10 +6,10 @@
 //! blocks, even those in windows of other files. Windows are in clusters of the file system,
 //! counted from its first data block.
 //!
-//! A request for data, or for a block of the block map, takes the file's [`Reservation`] out of the
-//! inode and puts it back at the end. Meanwhile a second request for data of the same inode has a
-//! reservation of its own. The one that is put back last stays, and the window of the other is
-//! given up.
+//! A request takes the file's [`Reservation`] out of the inode and puts it back at the end. Only
+//! requests for data and for blocks of the block map use it. If a second request for data of the
+//! same inode runs meanwhile, it makes a reservation of its own. The reservation that is put back
+//! last stays, and the window of the other one is given up.
 
 mod choose;
 
@@ -78,7 +78,8 @@ impl<B: Backend> Allocator<B> {
             _ => (GroupNr::ZERO, None),
         };
         let free = self.table.group(first).free();
-        // If the goal's group has too little space for a window, a file that has none does without.
+        // If the goal's group has too little space for a window, a file that has no window yet
+        // searches without one.
         known = known.filter(|known| known.window.is_some() || free == 0 || free >= known.size());
         let exact = context.asked.kind.contains(RequestFlags::GOAL_ONLY);
         if free > 0 {
@@ -230,7 +231,7 @@ fn is_usable(window: Window, goal: Option<u64>, group: Window) -> bool {
     goal.map_or_else(|| window.meets(group), |goal| window.contains(goal))
 }
 
-/// Points the goal right behind the last allocated block, if the request continues there.
+/// Points the goal right after the last allocated block, if the request continues there.
 fn point_behind_last<B: Backend>(geometry: &Geometry, context: &mut Context<'_, B>, known: &Reservation) {
     let Some(last) = known.last else { return };
     let per_group = u64_from_u32(geometry.clusters_per_group());

@@ -1,6 +1,6 @@
 //! POSIX access control lists, in the form of the `system.posix_acl_*` attributes.
 
-/// The version of that form.
+/// The version of the attributes' form.
 const VERSION: u32 = 2;
 /// The id of an entry that names no user or group.
 const NO_ID: u32 = u32::MAX;
@@ -105,8 +105,9 @@ impl Acl {
         &self.0
     }
 
-    /// Sets what a subject may do, replacing its earlier entry. After an entry for a user or group,
-    /// the mask becomes the union of what all users, groups and the owning group are granted.
+    /// Sets what a subject may do, replacing its earlier entry. If the entry is for a
+    /// [`User`](Subject::User) or [`Group`](Subject::Group), the mask becomes the union of all
+    /// permissions of `User`, `OwningGroup` and `Group` entries.
     ///
     /// ```
     /// use blockyard::{Acl, AclEntry, Subject};
@@ -132,7 +133,7 @@ impl Acl {
         }
     }
 
-    /// Decodes the value of an attribute; `None` if the value does not have that form.
+    /// Decodes the value of an attribute; `None` if the value is not an access control list.
     ///
     /// ```
     /// use blockyard::Acl;

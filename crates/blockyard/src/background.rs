@@ -1,6 +1,6 @@
-//! The threads that do the timed work of a mount. One writes back data that is old or exceeds the
-//! limit. The other commits old transactions: in a thread of its own, so that a long write-back
-//! does not delay a commit.
+//! The two threads that do the timed work of a mount. One writes back dirty data that is old or
+//! exceeds the limit. The other commits old transactions. They are separate, so that a long
+//! write-back does not delay a commit.
 
 use std::io;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ pub(crate) struct Background {
 
 /// Wakes the threads early.
 pub(crate) struct Alarm {
-    /// Whether too much data waits for write-back. It changes outside the lock, so that writers
-    /// that find it set do not queue for the lock. Relaxed: the lock taken after each change orders
-    /// it.
+    /// Whether too much data waits for write-back. It is read and changed without the lock, so that
+    /// a writer that finds it set does not wait for the lock. Relaxed: the lock taken after each
+    /// change orders it.
     is_too_much: AtomicBool,
     is_stopped: Mutex<bool>,
     rung: Condvar,
@@ -43,7 +43,7 @@ impl Alarm {
         })
     }
 
-    /// What the engine calls when much data is dirty.
+    /// The function that the engine calls when too much data is dirty.
     pub(crate) fn notice(self: &Arc<Self>) -> DataNotice {
         let alarm = Arc::clone(self);
         DataNotice(Arc::new(move || {

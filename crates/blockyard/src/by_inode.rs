@@ -125,8 +125,8 @@ impl<'a> ByInode<'a> {
         self.on(number, |engine, _| Ok(engine.identify(number)?.inode))
     }
 
-    /// Looks up a name in a directory; `.` and `..` are names too. Also returns the attributes,
-    /// which a look-up needs anyway.
+    /// Looks up a name in a directory; `.` and `..` are names too. Returns the attributes of the
+    /// inode that it finds; [`Metadata::id`] is its [`InodeId`].
     ///
     /// # Errors
     /// There is no such name, or `parent` is not a directory.
@@ -374,7 +374,7 @@ impl<'a> ByInode<'a> {
         Ok((id, File::new(reference, path.as_ref(), abilities)))
     }
 
-    /// Creates a directory, a pipe, a socket or a device node, and holds it.
+    /// Creates an inode of any type except a symbolic link, and holds it.
     ///
     /// # Errors
     /// As [`FileSystem::create_dir`].
@@ -520,10 +520,10 @@ impl<'a> ByInode<'a> {
     }
 
     /// The next entries of a directory from position `from` (0 at first), without `.` and `..`.
-    /// Returns `most` entries if that many are left, and a few more whose positions equal the last.
-    /// Each carries the position after it ([`DirEntry::next`](blockyard_engine::DirEntry)). The
-    /// second value is the position to continue from, or `None` at the end. Positions stay valid
-    /// when entries are added or removed.
+    /// Returns `most` entries if that many are left, and a few more if they have the same position
+    /// as the last one. Each entry carries the position after it
+    /// ([`DirEntry::next`](blockyard_engine::DirEntry)). The second value is the position to
+    /// continue from, or `None` at the end. Positions stay valid when entries are added or removed.
     ///
     /// # Errors
     /// As [`FileSystem::read_dir`].

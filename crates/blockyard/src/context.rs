@@ -14,7 +14,7 @@ pub enum Clock {
     /// The system's clock.
     #[default]
     System,
-    /// Always this time, for images that come out the same each time.
+    /// Always this time, so that every run makes the same image.
     Fixed(Timestamp),
     /// Whatever the function returns.
     Custom(Arc<dyn Fn() -> Timestamp + Send + Sync>),
@@ -120,8 +120,8 @@ impl Context {
     }
 
     /// Whether the caller caches writes, as a kernel does. Writes then leave the times of a file to
-    /// the caller. They also succeed on a file that has become immutable since, because the data
-    /// was accepted before.
+    /// the caller. They also succeed on an immutable file, because the caller may have accepted the
+    /// data before the file became immutable.
     ///
     /// ```
     /// use blockyard::Context;

@@ -20,15 +20,15 @@ impl FileSystem {
     ///
     /// - `dest` is the path of the copy itself, not of the directory that gets it.
     /// - A directory that exists keeps its other entries. It gets the permissions, owner, times and
-    ///   extended attributes of the source, also if it is the root.
-    /// - A file that exists gets the new content, also if a link leads to it. Anything else in the
-    ///   way is an error.
+    ///   extended attributes of the source, even if it is the root.
+    /// - A file that exists gets the new content, even if a symbolic link leads to it. Anything
+    ///   else that is in the way is an error.
     /// - Symbolic links are copied as links, `source` included. Two names of one file remain two
     ///   names of one file if both are below `source`.
     /// - Flags of chattr are not copied, nor is the host's time of creation; see
     ///   [`FileSystem::set_flags`].
-    /// - It shows no progress. A program that wants it reads the host's files itself, and writes
-    ///   them with [`File::write_at`](crate::File::write_at).
+    /// - The copy reports no progress. A program that wants to show progress reads the host's files
+    ///   itself, and writes them with [`File::write_at`](crate::File::write_at).
     ///
     /// # Errors
     /// The first error on either side ends the copy. What was copied by then stays. An attribute
@@ -52,10 +52,10 @@ impl FileSystem {
 
     /// Copies a file, link or tree of the image to the host: [`FileSystem::copy_in`] in the other
     /// direction. Owners, devices, and the attributes `trusted.` and `security.` need privilege.
-    /// Without it, owners are left out and the others are an error. A file replaces an existing
-    /// link, and does not follow it.
+    /// Without it, owners are left out; devices and these attributes are an error. A file replaces
+    /// an existing symbolic link instead of following it.
     ///
-    /// It shows no progress. A program that wants it reads in a loop with
+    /// The copy reports no progress. A program that wants to show progress reads in a loop with
     /// [`File::read_at`](crate::File::read_at), and skips holes with
     /// [`File::seek_data`](crate::File::seek_data) and
     /// [`File::seek_hole`](crate::File::seek_hole).

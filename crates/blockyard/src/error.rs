@@ -21,13 +21,13 @@ pub enum Reason {
     Make(mkfs::Error),
     /// The image's device could not be opened, made or claimed.
     Device(DeviceError),
-    /// An I/O error of the standard library: from a file outside the image in a copy, from its I/O
-    /// traits, or for text that is not UTF-8.
+    /// An I/O error of the standard library: a copy failed on a file outside the image, a call
+    /// through an I/O trait failed, or text is not UTF-8.
     Host(io::Error),
     /// The path passes more symbolic links than Linux follows, or ends in one that must not be
     /// followed ([`OpenOptions::follow`](crate::OpenOptions::follow)).
     Loop,
-    /// The file was not opened for reading, or not for writing, as the operation needs it.
+    /// The operation needs a file that was opened for reading (or for writing). This one was not.
     NotOpenForThis,
     /// The file system has been closed.
     Closed,
@@ -80,8 +80,9 @@ impl Error {
         &self.reason
     }
 
-    /// The path that was passed to the operation, or the path of the image; `None` if the error is
-    /// about neither.
+    /// The path that was passed to the operation, the path of the open file
+    /// ([`File::path`](crate::File::path)), or the path of the image; `None` if the error is about
+    /// none of them.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -267,7 +268,7 @@ impl From<Error> for io::Error {
 }
 
 impl From<io::Error> for Error {
-    /// Lets `?` work on the standard library's I/O traits beside the rest.
+    /// Lets a function that returns [`Error`] use `?` on calls through the I/O traits.
     fn from(error: io::Error) -> Self {
         Self::whole(error)
     }

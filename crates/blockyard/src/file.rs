@@ -35,7 +35,8 @@ pub(crate) struct Abilities {
 /// [`File::write_at`], or all with one position through [`Read`](std::io::Read),
 /// [`Write`](std::io::Write) and [`Seek`](std::io::Seek). The content stays while the file is open,
 /// even after its last name is removed. Dropping a `File` loses nothing: the data is durable after
-/// [`File::sync_all`], or once the image is closed. After that all operations on the file fail.
+/// [`File::sync_all`], or once the image is closed. All operations on a file of a closed image
+/// fail.
 ///
 /// ```
 /// use std::io::{Read, Seek, SeekFrom, Write};
@@ -89,7 +90,8 @@ impl File {
         self.reference.id()
     }
 
-    /// The path it was opened by. The file may have other names by now, or none.
+    /// The path that the file was opened by, or `inode N` if [`ByInode`](crate::ByInode) opened it.
+    /// The file may have other names by now, or none.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -274,6 +276,7 @@ impl File {
     }
 
     /// The first byte at or after `offset` that is not in a hole; `None` if only holes follow.
+    /// Allocated blocks that were never written count as holes.
     ///
     /// # Errors
     /// The image is damaged or the device fails.
@@ -291,8 +294,8 @@ impl File {
         self.named(self.run(|engine, _, id| engine.seek(id, offset, Seek::Data)))
     }
 
-    /// The first byte at or after `offset` that is in a hole, or the end of the file; `None` beyond
-    /// the end.
+    /// The first byte at or after `offset` that is in a hole. The end of the file counts as a hole.
+    /// `None` if `offset` is not inside the file.
     ///
     /// # Errors
     /// As [`File::seek_data`].
@@ -351,8 +354,8 @@ impl File {
         self.named(self.run(|engine, ctx, id| engine.fsync(ctx, id)))
     }
 
-    /// As [`File::sync_all`], but without what is not needed to read the content: the times on the
-    /// device may be older.
+    /// As [`File::sync_all`], but only for the content and what is needed to read it. The times on
+    /// the device may stay older.
     ///
     /// # Errors
     /// As [`File::sync_all`].

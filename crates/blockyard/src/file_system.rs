@@ -82,12 +82,12 @@ impl FileSystem {
     }
 
     /// Writes everything, marks the image clean and closes it for everyone, open files included.
-    /// Waits for operations that are running. To an image that was opened read-only, nothing is
-    /// written. Data that cannot be written is an error here; a drop only logs it.
+    /// Waits for operations that are running. Nothing is written to an image that was opened
+    /// read-only. Data that cannot be written is an error here; a drop only logs it.
     ///
     /// # Errors
-    /// A device error; the instance became read-only after a failed operation; or it was closed
-    /// before.
+    /// A device error; the instance became read-only after a failed operation; or it is already
+    /// closed.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -240,8 +240,8 @@ impl FileSystem {
         Reference::to_opened(&self.instance, &self.context, id, access)
     }
 
-    /// Retries an operation that first looks up names, until no inode is deleted between the
-    /// look-up and its use. `None` asks for another attempt.
+    /// Runs an operation that first looks up names. Repeats it if an inode is deleted between its
+    /// look-up and its use, or if the operation returns `None`. Gives up after [`TRIES`] attempts.
     pub(crate) fn again_while_stale<T>(&self, mut attempt: impl FnMut() -> Bare<Option<T>>) -> Bare<T> {
         for _ in 0..TRIES {
             match attempt() {
@@ -266,7 +266,7 @@ impl FileSystem {
         })
     }
 
-    /// Runs an operation on the place a path leads to.
+    /// Runs an operation on the [`Place`] that a path leads to.
     pub(crate) fn on_place<T>(
         &self,
         path: &Path,

@@ -68,7 +68,7 @@ impl ImageOptions {
         Self::default()
     }
 
-    /// Writes nothing. A journal that needs recovery is replayed in memory.
+    /// Opens the image without writing to it. A journal that needs recovery is replayed in memory.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -87,8 +87,8 @@ impl ImageOptions {
         self
     }
 
-    /// With [`ImageOptions::read_only`]: opens the image even while someone writes to it. What is
-    /// read may then be inconsistent.
+    /// Opens the image even while someone writes to it. What is read may then be inconsistent. Has
+    /// an effect only with [`ImageOptions::read_only`].
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -107,8 +107,8 @@ impl ImageOptions {
         self
     }
 
-    /// The byte of the file or device where the image begins. A partition of a disk image ends
-    /// where the partition table says.
+    /// The byte of the file or device where the image begins. If a partition begins there, the
+    /// image ends with the partition.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -127,9 +127,9 @@ impl ImageOptions {
         self
     }
 
-    /// Starts threads that write back data that is old or exceeds the limit, and that commit, as a
-    /// mount does. Without them, data is written only when space or memory runs short, or when a
-    /// caller asks for it.
+    /// Starts threads that do the background work of a mount: they commit, and write back dirty
+    /// data that is old or exceeds the limit. Without them, data is written only when space or
+    /// memory runs short, or when a caller asks for it.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -423,8 +423,8 @@ impl ImageOptions {
         self.open_bare(Arc::new(device))
     }
 
-    /// Opens an image in a file that is already open. A file that cannot be written is opened
-    /// read-only.
+    /// Opens an image in a file that is already open. If the file is not open for both reading and
+    /// writing, the image is open read-only.
     ///
     /// # Errors
     /// As [`FileSystem::open_image`].
@@ -542,7 +542,7 @@ impl ImageOptions {
 
     fn make_bare(mut self, device: Arc<dyn BlockDevice>) -> Bare<FileSystem> {
         let options = self.mkfs.take().unwrap_or_else(fresh);
-        // No one else may have the device open while the image is made.
+        // Fails if this process has the device open.
         let claim = blockyard_device::Claim::write(&device)?;
         mkfs::format(&*device, &options).map_err(|error| with_smallest(error, device.size(), &options))?;
         // Opening takes a claim of its own.
@@ -570,9 +570,8 @@ impl FileSystem {
     /// needs recovery is replayed. [`ImageOptions`] has all other options.
     ///
     /// # Errors
-    /// There is no such file; it holds no file system; the file system is damaged or has
-    /// unsupported features; or the image is open elsewhere or mounted by the kernel
-    /// ([`Error::is_busy`]).
+    /// The file is missing or holds no file system; the file system is damaged or has unsupported
+    /// features; or the image is open elsewhere or mounted by the kernel ([`Error::is_busy`]).
     ///
     /// ```no_run
     /// # fn main() -> blockyard::Result<()> {
@@ -607,7 +606,7 @@ impl FileSystem {
     }
 }
 
-/// Adds the smallest possible size to the error about one that is too small.
+/// Adds the smallest possible size to an error about a size that is too small.
 fn with_smallest(error: mkfs::Error, bytes: u64, options: &mkfs::Options) -> mkfs::Error {
     let mkfs::Error::Size(problem) = error else { return error };
     match mkfs::smallest(options) {

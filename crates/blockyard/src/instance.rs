@@ -56,8 +56,8 @@ impl Instance {
 }
 
 impl Drop for Instance {
-    /// Stops the threads first. They held the other references to the engine, so it is dropped with
-    /// this instance, and closes itself.
+    /// Stops the threads, which hold the other references to the engine. The engine is then dropped
+    /// with this instance, and closes itself.
     fn drop(&mut self) {
         self.stop_background();
     }

@@ -32,14 +32,15 @@
 //! - [`Context`] says on whose behalf an operation runs, and at what time. The default is root,
 //!   now.
 //! - [`Error`] names the path or inode, and converts to [`std::io::Error`] with its kind and errno.
-//!   Of other errors, `?` turns only [`std::io::Error`] into [`Error`]. Functions that also call
-//!   [`device`] or [`check`] return `Box<dyn std::error::Error>`.
+//!   In a function that returns [`Result`], `?` also accepts [`std::io::Error`], but no other
+//!   error. A function that also calls [`device`] or [`check`] can return
+//!   `Box<dyn std::error::Error>`.
 //!
 //! **Durability.** Once an instance is closed or dropped, everything it wrote is in the image.
 //! Before that, [`File::sync_all`] makes one file durable and [`FileSystem::sync`] makes everything
-//! durable. After a crash the image holds what the journal last committed; opening the image
-//! recovers it. An open image has one writer: a second one is refused, in this process and in
-//! others.
+//! durable. After a crash, an image with a journal holds what was last committed, and opening the
+//! image recovers that. Only one instance can have an image open for writing: a second one is
+//! refused, in this process and in others.
 //!
 //! The crates that this one builds on are re-exported: [`device`], [`check`], [`recovery`],
 //! [`inspect`], [`alloc`], [`engine`] with its [`mkfs`], and [`disk`].

@@ -91,8 +91,8 @@ impl OpenOptions {
         self
     }
 
-    /// Whether a symbolic link at the end of the path is followed; yes by default. Otherwise a link
-    /// there is an error (`ELOOP`).
+    /// Whether a symbolic link at the end of the path is followed; yes by default. If not, a
+    /// symbolic link there is an error (`ELOOP`).
     #[must_use]
     pub const fn follow(mut self, yes: bool) -> Self {
         self.follow = yes;

@@ -47,7 +47,7 @@ impl Place {
         self.0.directory.inode
     }
 
-    /// The last name; empty for the root, `.` and `..`.
+    /// The last name that is not `.`; empty for the root. It can be `..`.
     pub(crate) fn name(&self) -> &[u8] {
         &self.0.name
     }

@@ -190,7 +190,7 @@ impl DirEntry {
     /// The type; a symbolic link is not followed.
     ///
     /// # Errors
-    /// As [`DirEntry::metadata`], but only where directories do not record types.
+    /// As [`DirEntry::metadata`], but only on images whose directories do not record types.
     ///
     /// ```
     /// use blockyard::FileType;

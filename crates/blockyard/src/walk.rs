@@ -12,9 +12,10 @@ use crate::read_dir::{DirEntry, ReadDir};
 /// Everything below a directory, each directory before its entries. See [`FileSystem::walk`].
 pub struct Walk {
     fs: FileSystem,
-    /// The directories on the path down, each with its inode number.
+    /// The directories that are being read, from the top down, each with its inode number.
     open: Vec<(ReadDir, InodeNr)>,
-    /// The inode numbers in `open`. A damaged tree can lead back into itself.
+    /// The inode numbers in `open`, which are not entered again. A damaged tree can lead back into
+    /// itself.
     above: HashSet<InodeNr>,
     /// The directory that was returned last, to be entered next.
     entered: Option<DirEntry>,
@@ -86,7 +87,7 @@ impl Iterator for Walk {
                 Ok(entries) => self.open.push((entries, directory.ino())),
                 Err(error) => {
                     self.above.remove(&directory.ino());
-                    // The directory was removed after its entry was read.
+                    // A directory that was removed after its entry was read is not an error.
                     if !error.is_missing() {
                         return Some(Err(error));
                     }

@@ -13,7 +13,7 @@ const VERSION: u32 = 2;
 /// The id of an entry that names no user or group.
 const NOBODY: u32 = u32::MAX;
 
-/// Whether an attribute is an access control list, by its system call name.
+/// Whether an attribute is an access control list. `name` is its name in system calls.
 pub(crate) fn is_list(name: &[u8]) -> bool {
     name == ACCESS || name == DEFAULT
 }
@@ -150,7 +150,8 @@ fn entry(line: &str) -> Result<(u16, u32, u16), String> {
     Ok((tag, id, permissions & 7))
 }
 
-/// The id of a user or group of this machine. GNU tar writes names where it can, without numbers.
+/// Looks up the id of a user or group by its name on this machine. Where GNU tar can write a name,
+/// it writes no number.
 fn known(tag: &str, name: &str) -> Option<u32> {
     let list = if tag.starts_with('u') { "/etc/passwd" } else { "/etc/group" };
     let text = std::fs::read_to_string(list).ok()?;

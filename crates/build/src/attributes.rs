@@ -1,9 +1,10 @@
-//! Where the attributes of inodes are stored: in the inode, in a block that equal lists share, and
-//! with `ea_inode` also as large values in inodes of their own, which equal values share.
+//! Decides where the attributes of each inode are stored: in the inode itself or in a block. Inodes
+//! with equal lists share a block. With `ea_inode`, a large value can have an inode of its own,
+//! which equal values share.
 //!
-//! [`Homes`] does not list inodes that hold all their attributes themselves. Value inodes are
-//! numbered after all others. Until then, [`Value::Inode`] holds the value's index in the list, and
-//! no hash, because that depends on the UUID.
+//! [`Homes`] lists only inodes with attributes outside the inode. Value inodes are numbered after
+//! all others. Until then, [`Value::Inode`] holds the value's index in `Homes::values`. It holds no
+//! hash yet, because the hash depends on the UUID.
 
 use crate::error::{Error, Result};
 use crate::numbering::Order;
@@ -39,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) list: AttributeList,
     /// The number of inodes that share it.
     pub(crate) users: u32,
-    /// The first of them, whose data follows the block; `None` is the root.
+    /// The first inode that uses it; `None` is the root. The data of this inode follows the block.
     pub(crate) owner: Option<NodeId>,
 }
 
@@ -111,8 +112,8 @@ impl Homes {
         self.block_of(id).is_some_and(|block| block.owner == id)
     }
 
-    /// A list in its final form, where the first value has inode number `first` and `hashes` are
-    /// the hashes of the values.
+    /// A list in its final form. `first` is the inode number of the first value, and `hashes` are
+    /// the hashes of all values.
     pub(crate) fn numbered(list: &AttributeList, first: u32, hashes: &[u32]) -> AttributeList {
         let mut numbered = AttributeList::default();
         for attribute in list.iter() {

@@ -13,8 +13,8 @@ use std::ops::Range;
 /// Words of `i_block`.
 const WORDS: usize = 15;
 
-/// The number of indirect blocks for data in these ranges, which are ascending and count in blocks
-/// of the file.
+/// The number of indirect blocks that a file with data in these ranges needs. The ranges are in
+/// logical blocks, ascending.
 pub(crate) fn nodes_for(ranges: &[Range<u64>], block_bits: u32) -> usize {
     let mut nodes = 0;
     let mut first = u64_from_usize(DIRECT);
@@ -67,7 +67,7 @@ impl BlockMap {
                 for index in std::iter::once(way.root).chain(way.indexes).take(way.levels) {
                     node = Some(map.below(node, index, pointers, &mut places));
                 }
-                // All blocks in the same array at once.
+                // Map all blocks in the same pointer array at once.
                 let (at, room) = match way.levels {
                     0 => (way.root, 1),
                     levels => (way.indexes[levels - 1], pointers - way.indexes[levels - 1]),
@@ -90,8 +90,8 @@ impl BlockMap {
         }
     }
 
-    /// The indirect block that a pointer in another one, or in the inode, leads to. Adds the block
-    /// if the pointer is empty.
+    /// The indirect block that pointer `index` leads to, in the indirect block `node` or, for
+    /// `None`, in the inode. Adds the block if the pointer is empty.
     fn below<'p>(
         &mut self,
         node: Option<usize>,

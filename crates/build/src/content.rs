@@ -79,8 +79,8 @@ impl<'t> Contents<'t> {
         }
     }
 
-    /// The open file that holds the content, and the position of `offset` in it; `None` if no host
-    /// file holds it unchanged.
+    /// The open host file that holds the content, and the position of `offset` in it. `None` if no
+    /// host file holds the content unchanged, or if that file is not the one read last.
     pub(crate) fn file_of(&self, id: NodeId, offset: u64) -> Option<(BorrowedFd<'_>, u64)> {
         let stored = self.tree.directory(id.directory).stored(id.child).unwrap_or(0);
         match &self.tree.origin {

@@ -53,8 +53,8 @@ pub enum What {
     /// The full name of an extended attribute, and its values; `None` if it is missing. Access
     /// control lists are in the on-disk form.
     Attribute(Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>),
-    /// The first name of the same file, if this is another one; `None` if this one is the first or
-    /// the only name.
+    /// The first name of the file, if the path is a further hard link to it; `None` if the path is
+    /// its first or only name.
     LinkedTo(Option<Vec<u8>>, Option<Vec<u8>>),
     /// The content of files, up to the end of the shorter one.
     Bytes(Differences),
@@ -129,7 +129,8 @@ impl<'t> Side<'t> {
         Self { tree, contents: Contents::new(tree), linked: HashMap::new(), buffer: Vec::new() }
     }
 
-    /// The first name of the same file, if it was another one.
+    /// The first name of the file, if `path` is a further hard link to it. Otherwise remembers
+    /// `path` as the first name.
     fn first_name(&mut self, id: NodeId, path: &[u8]) -> Option<Vec<u8>> {
         let inode = self.tree.directory(id.directory).linked(id.child)?;
         if let Some(first) = self.linked.get(&inode) {

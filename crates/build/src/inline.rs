@@ -3,7 +3,7 @@
 //!
 //! A file, directory or link target is inline if this value fits into the inode beside all its
 //! other attributes. So an inline inode has neither data nor attributes in blocks. Holes of an
-//! inline file are stored as zeroes. The root has a block, as mke2fs makes it.
+//! inline file are stored as zeroes. The root directory always has a block, as mke2fs makes it.
 
 use crate::shape::{self, Shape};
 use crate::tree::{NodeId, Tree};

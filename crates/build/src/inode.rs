@@ -13,7 +13,8 @@ use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::num::{low16, u64_from_usize};
 use blockyard_disk::xattr::AttributeList;
 
-/// The most links of an inode. The links of a directory with more are not counted.
+/// The most links of an inode. A directory with this many or more stores a link count of 1, which
+/// means that its links are not counted.
 pub(crate) const LINKS_MAX: u32 = 65_000;
 
 /// Bytes beyond the first 128 that inodes reserve (`i_extra_isize`).
@@ -31,7 +32,8 @@ pub(crate) struct Source<'a> {
     pub(crate) inline: Option<&'a Inline>,
     /// The block with the other attributes, which other inodes may share.
     pub(crate) attribute_block: Option<u64>,
-    /// Blocks of values in inodes of their own. They count for each inode that refers to them.
+    /// Blocks of this inode's attribute values that are stored in value inodes. They count in
+    /// `i_blocks` of every inode that refers to them.
     pub(crate) blocks_of_values: u64,
     pub(crate) flags: InodeFlags,
     pub(crate) blocks: &'a Blocks,

@@ -202,9 +202,9 @@ impl<'a> Content<'a> {
                 |runs: &[Run]| self.shape.mapping.nodes_for(logical, runs.len(), self.shape.block_size);
             let needed = nodes_for(&runs);
             if needed <= nodes {
-                // Behind so many nodes, the data may fall into fewer runs, which need fewer nodes.
-                // Behind fewer nodes, it would fall into more runs again. So split runs until they
-                // need all the nodes.
+                // With this many nodes before it, the data may fall into fewer runs, which need
+                // fewer nodes. With fewer nodes before it, it would fall into more runs again. So
+                // split runs until they need all the nodes.
                 while nodes_for(&runs) < nodes {
                     cut_longest(&mut runs, cluster);
                 }

@@ -60,7 +60,7 @@ impl Order {
             waiting[before..].reverse();
             match tree.directory(number).own {
                 Some(own) => tree.node_mut(own).links = 2 + directories,
-                // lost+found is also in the root.
+                // The root also holds lost+found.
                 None => tree.root.links = 3 + directories,
             }
         }

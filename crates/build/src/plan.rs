@@ -26,7 +26,8 @@ const LARGE_FILE: u64 = 1 << 31;
 /// The first size to try: a file system with its own files and little more.
 const BLOCKS_FIRST: u64 = 64;
 
-/// The most attempts to find a size. Each gets closer; no content takes nearly as many.
+/// The most attempts to find a size. Each attempt gets closer, and no content needs nearly this
+/// many.
 const STEPS_MAX: usize = 200;
 
 /// The most bytes by which an image may exceed the smallest size, if no attempt tells how much is
@@ -346,7 +347,8 @@ impl How<'_> {
             if have >= needed {
                 break (blank, homes);
             }
-            // The inodes of a group are rounded to a multiple of eight, which may give fewer.
+            // The inodes per group are rounded to a multiple of eight, so there may be fewer than
+            // asked for.
             asked = asked.saturating_add((needed - have).max(8));
         };
         if blank.first_inode() != order.first {
@@ -558,7 +560,7 @@ impl Plan {
         &self.missing
     }
 
-    /// The file system that will be made. Its UUID may still change.
+    /// A summary of the image that will be made. The UUID may still change.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let file_system = self.filled.summary();

@@ -9,9 +9,9 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// A pattern for names, as in tar: `*`, `?` and `[...]`, which also match a slash. It matches a
-/// path if it matches the whole of it, or the rest after any slash. A pattern with a leading slash
-/// matches only whole paths.
+/// A pattern for names, as in tar, with `*`, `?` and `[...]`. These wildcards also match a slash. A
+/// pattern matches a path if it matches the whole path, or everything after any one of its slashes.
+/// A pattern with a leading slash matches only whole paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(Pattern);
 
@@ -51,7 +51,8 @@ impl fmt::Display for Glob {
     }
 }
 
-/// A mapping of owners: `FROM:TO` or `FROM:TO:COUNT`, after `u:` or `g:` for users or groups only.
+/// A mapping of owners: `FROM:TO` or `FROM:TO:COUNT`. The prefix `u:` or `g:` limits it to users or
+/// groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerMap {
     users: bool,

@@ -1,7 +1,7 @@
 //! A tree of files, without their content.
 //!
-//! It is one list of directories, each with its names in a single buffer. In a tree of a million
-//! files, each takes about 80 bytes.
+//! A tree is one list of directories. Each directory keeps its names in a single buffer. In a tree
+//! of a million files, each file takes about 80 bytes.
 
 use crate::left_out::LeftOut;
 use blockyard_device::BlockDevice;
@@ -44,7 +44,7 @@ pub(crate) enum Origin {
     Spool(File),
     /// An image: files are found by their inodes.
     Image(Arc<dyn BlockDevice>),
-    /// Other trees, one of which has each file.
+    /// Other trees; the content of each file is in one of them.
     Trees(Vec<Tree>),
 }
 
@@ -80,8 +80,8 @@ pub(crate) struct Directory {
     pub(crate) data: Vec<(u32, Vec<Range<u64>>)>,
     /// Flags that `chattr` sets; by child, ascending.
     pub(crate) flags: Vec<(u32, InodeFlags)>,
-    /// Where the content of files is: the start in the spool in bytes, the inode of an image, or
-    /// the number of the file among the merged trees. By child, ascending.
+    /// Where the content of files is: its start in the spool in bytes, its inode in an image, or
+    /// its number among the merged trees. By child, ascending.
     pub(crate) stored: Vec<(u32, u64)>,
     /// Attributes of children that were left out.
     pub(crate) left_out: Option<Box<LeftOut>>,
@@ -117,7 +117,7 @@ pub(crate) struct Node {
     pub(crate) gid: u32,
     pub(crate) modified: Timestamp,
     /// Access time, for archives. A tree read from a directory of the host has the modification
-    /// time here, because reading the host changes the access time.
+    /// time here, because reading a file changes its access time.
     pub(crate) accessed: Timestamp,
     /// Bytes of a file or a link target; for a device, its number in the host's encoding.
     pub(crate) size: u64,

@@ -1,9 +1,10 @@
 //! The file system as a backup describes it, when the superblock or the descriptors are unusable.
 //!
 //! Like e2fsck, this takes the backup of group 1. If only the descriptors are bad, the superblock
-//! says where that backup is. Otherwise the place follows from groups of the usual size, for each
-//! block size in turn. What is found is laid over the device in memory: nothing is written. Needing
-//! a backup is a note, as in e2fsck, which then calls a file system clean if nothing else is wrong.
+//! says where that backup is. Otherwise it is looked for where group 1 begins if groups have their
+//! usual size, for each block size in turn. What is found is laid over the device in memory:
+//! nothing is written. Needing a backup is a note, as in e2fsck, which then calls a file system
+//! clean if nothing else is wrong.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
@@ -32,7 +33,7 @@ pub(crate) struct Backup {
     kind: Kind,
 }
 
-/// Where a copy of the superblock lies, which says what follows it.
+/// Where a copy of the superblock lies. This decides whether descriptors follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// Where a backup belongs: descriptors follow.
@@ -160,8 +161,8 @@ impl Backup {
     }
 
     /// Copies the descriptors after the backup, and the second copies in meta groups, over the
-    /// first ones. `volume` was read through `overlay`. What cannot be read is left as it is. Does
-    /// nothing for a copy that is not where a backup belongs.
+    /// primary descriptors. `volume` was read through `overlay`. A block that cannot be read is
+    /// left as it is. Does nothing for a copy that is not where a backup belongs.
     pub(crate) fn lay_descriptors(&self, volume: &Volume<'_>, overlay: &dyn BlockDevice) {
         if self.kind == Kind::Loose {
             return;

@@ -2,9 +2,9 @@
 //!
 //! e2fsck's codes are `0xPPNNNN`, with the pass (0 to 6) in the high byte. Ours are `0xF0PPNN`,
 //! again with the pass that they belong to. A code is an error when `e2fsck -n` calls a file system
-//! with it unclean, and a note otherwise. Notes are questions to which "no" is a fine answer, most
-//! of what e2fsck finds before its first pass (it forgets those by the end), and what it does not
-//! look at. The verdict depends on errors only.
+//! with it unclean, and a note otherwise. Three kinds of findings are notes: questions to which
+//! "no" is a fine answer, most of what e2fsck finds before its first pass (it has forgotten that by
+//! the end), and what e2fsck does not look at. The verdict depends on errors only.
 
 /// Whether a finding makes the file system unclean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,7 +13,7 @@ use crate::volume::{Group, Volume};
 
 /// Reads and checks all descriptors into [`Volume::groups`], which stays empty when some cannot be
 /// read at all. Returns false when e2fsck would look for a backup: when descriptors cannot be read,
-/// or when a bitmap or table lies where it may not or overlaps other metadata.
+/// or when a bitmap or table lies where it must not, or overlaps other metadata.
 pub(crate) fn load(volume: &mut Volume<'_>, sink: &mut Sink) -> bool {
     let per_block = volume.descs_per_block();
     let groups = volume.geometry.groups();

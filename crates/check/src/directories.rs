@@ -39,7 +39,8 @@ pub(crate) struct ChildRef {
 /// What the walk found out about the tree of directories.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    /// Every directory and the inode that its `..` names (0 when that is missing), ascending.
+    /// Every directory that was walked and the inode that its `..` names (0 when `..` is missing),
+    /// ascending.
     pub(crate) directories: Vec<(u32, u32)>,
     /// Names of directories in directories.
     pub(crate) children: Vec<ChildRef>,

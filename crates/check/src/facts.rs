@@ -158,12 +158,12 @@ pub(crate) struct ValueRef {
     pub(crate) size: u32,
     pub(crate) entry_hash: u32,
     pub(crate) name: Vec<u8>,
-    /// The attribute block that holds the reference, which counts once for all that share it;
-    /// `None` for an attribute in the inode.
+    /// The attribute block that holds the reference; `None` for an attribute in the inode. The
+    /// reference counts once, however many inodes share the block.
     pub(crate) in_block: Option<BlockNr>,
 }
 
-/// What an inode that holds attribute values says about itself.
+/// What a value inode says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ValueInode {
     pub(crate) inode: InodeNr,

@@ -149,8 +149,8 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
     facts.kinds[index] = examine_used(cx, &slot, role, facts).with_orphan(orphan);
 }
 
-/// Whether the superblock names an orphan file without having the feature, and this inode, which it
-/// names, holds something.
+/// Whether the superblock names this inode as the orphan file although the feature is off, and the
+/// inode has a mode. Never true of the bad-blocks inode and the journal.
 fn is_stale_orphan_file(cx: &Examination<'_, '_, '_>, raw: &RawInode, role: Role) -> bool {
     let volume = cx.scan.volume;
     !volume.compat.contains(Compat::ORPHAN_FILE)
@@ -176,8 +176,8 @@ fn check_unused(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     check_low_deletion_time(cx, raw);
 }
 
-/// An inode in use has no deletion time. In reserved inodes other than the root, only one that
-/// looks like a link of the orphan list is reported.
+/// An inode in use has no deletion time, unless it is on the orphan list. In reserved inodes other
+/// than the root, a deletion time is reported only if it looks like a link of the orphan list.
 fn check_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
     let ordinary = cx.inode.raw() >= cx.scan.volume.first_inode() && role != Role::OrphanFile;
     let is_asked = role == Role::Root || ordinary;
@@ -309,8 +309,8 @@ fn directory(cx: &Examination<'_, '_, '_>, raw: &RawInode, runs: Vec<Run>, attri
     }
 }
 
-/// What an inode that holds an attribute's value says about itself. The count of references is in
-/// the fields of the change time and the version, the hash is in that of the access time.
+/// What a value inode says about itself. Its reference count is in `i_ctime` (high half) and
+/// `i_version`, its hash is in `i_atime`.
 fn value_inode(inode: InodeNr, raw: &RawInode) -> ValueInode {
     let low = u64::from(raw.i_version.get());
     let refcount = u64::from(raw.i_ctime.get()) << 32 | low;

@@ -1,5 +1,5 @@
-//! The journal: that it is where the superblock says, is usable, and is empty when the file system
-//! is clean.
+//! Checks the journal: it must be where the superblock says, be usable, and be empty unless the
+//! recovery flag is set.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
@@ -53,7 +53,7 @@ pub(crate) fn check(volume: &Volume<'_>, external: Option<&dyn BlockDevice>, sin
 }
 
 /// Checks a journal on a device of its own. It must be the one that the superblock names, and be
-/// empty when the file system is clean.
+/// empty unless the recovery flag is set.
 fn check_external(volume: &Volume<'_>, journal: Option<&dyn BlockDevice>, recover: bool, sink: &mut Sink) {
     let Some(journal) = journal else {
         let detail = "give its device with --journal-device";
@@ -142,7 +142,8 @@ fn check_superblock(volume: &Volume<'_>, runs: &[Run], blocks: u64, recover: boo
     }
 }
 
-/// Fails with what makes a journal unusable.
+/// Verifies the superblock of a journal of `blocks` blocks. The error says what makes the journal
+/// unusable.
 fn verify(volume: &Volume<'_>, block: &[u8], blocks: u64) -> Result<(), String> {
     debug_assert_eq!(block.len(), volume.block_size(), "the journal's superblock is a block");
     let (raw, _) = RawJournalSuperblock::read_from_prefix(block).expect("a block has 1024 bytes");

@@ -81,7 +81,7 @@ impl Options {
     }
 }
 
-/// What is counted while an image is checked.
+/// A part of a check, named after what its progress counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Inodes that may be in use: pass 1.
@@ -92,8 +92,8 @@ pub enum Part {
     Groups,
 }
 
-/// Receives the progress of a check: a part, how many more of it are done, and how many there are.
-/// Called often, and from many threads at once. The default does nothing.
+/// Receives the progress of a check: a part, how many more of its items are done, and how many
+/// items it has. Called often, and from many threads at once. The default does nothing.
 #[derive(Clone, Default)]
 pub struct Watch(Option<Told>);
 
@@ -159,15 +159,16 @@ pub struct Report {
     pub errors: u64,
     /// Findings that were counted and not kept.
     pub suppressed: u64,
-    /// Whether the file system could be examined. If not, its superblock and the backups that were
-    /// tried are unusable, or its external journal is; e2fsck gives exit code 8 then.
+    /// Whether the file system could be examined. It could not if its superblock or descriptors,
+    /// and the backups that were tried, are unusable, or if its external journal is missing or
+    /// unusable. e2fsck gives exit code 8 then.
     pub examined: bool,
     /// What the file system holds; `None` when it could not be examined.
     pub vitals: Option<Vitals>,
 }
 
 impl Report {
-    /// Whether the file system is clean: nothing but notes.
+    /// Whether the file system is clean: all findings are notes.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.errors == 0
@@ -245,7 +246,7 @@ struct Devices<'a> {
     image: &'a dyn BlockDevice,
     /// The external journal.
     journal: Option<&'a dyn BlockDevice>,
-    /// Whether both show the state after a replay of the journal.
+    /// Whether both devices show the state after a replay of the journal.
     is_replayed: bool,
     watch: &'a Watch,
 }
@@ -280,7 +281,7 @@ fn run(devices: Devices<'_>, place: Option<Place>, passes: &mut Passes<'_>) -> R
     Ok(Report { findings, errors, suppressed, examined, vitals })
 }
 
-/// What grows while a check goes on.
+/// What a check collects on its way.
 struct Course<'a, 'm> {
     ledger: Ledger,
     passes: &'a mut Passes<'m>,
@@ -335,7 +336,8 @@ fn run_on_backup(
     examine(Some(&volume), devices.journal, std::mem::take(sink), course)
 }
 
-/// Examines a file system as far as it could be opened; false when that is not far enough.
+/// Examines what could be opened of a file system. False when its superblock or descriptors do not
+/// suffice.
 fn examine(
     volume: Option<&volume::Volume<'_>>,
     journal: Option<&dyn BlockDevice>,

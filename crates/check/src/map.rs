@@ -70,10 +70,12 @@ pub(crate) struct Walk<'a, 'v> {
     pub(crate) sink: &'a mut Sink,
     pub(crate) claims: &'a mut dyn Claims,
     pub(crate) budget: &'a mut Budget,
-    /// The resize inode maps static metadata on purpose: that is neither claimed nor a fault. Only
-    /// its double-indirect block is claimed; `check_resize_inode` checks where the others are.
+    /// Whether this is the resize inode. It maps static metadata on purpose: that is neither
+    /// claimed nor a fault. Only its double-indirect block is claimed; `check_resize_inode` checks
+    /// where the others are.
     pub(crate) owns_metadata: bool,
-    /// Whether data blocks that are static metadata are not claimed: a bad block may be one.
+    /// Whether runs of data that touch static metadata are left unclaimed: a bad block may lie in
+    /// metadata.
     pub(crate) skips_metadata: bool,
     /// Whether runs are kept.
     pub(crate) keep_runs: bool,
@@ -89,7 +91,7 @@ pub(crate) struct Walk<'a, 'v> {
     /// Whether the blocks are not contiguous in the file's order, blocks of an indirect map
     /// included.
     pub(crate) split: bool,
-    /// The last block in that order.
+    /// The last block so far in the file's order.
     last_block: Option<u64>,
     visited: HashSet<u64>,
     /// Logical and physical cluster that the last data run ended in.

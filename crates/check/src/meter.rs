@@ -15,7 +15,7 @@ pub struct PassCost {
     pub reads: u64,
     /// Bytes that these reads asked for.
     pub bytes: u64,
-    /// Reads that do not begin where the one before them ended, whichever thread made it.
+    /// Reads that do not begin where the previous read ended, by whichever thread.
     pub seeks: u64,
     /// Wall-clock time.
     pub real: Duration,

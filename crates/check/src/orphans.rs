@@ -32,9 +32,9 @@ pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
     orphans
 }
 
-/// Whether an inode on the list is in use; if so, it is excused from what would follow. One whose
-/// deletion or truncation has begun makes the file system unclean. One that was only put on the
-/// list does not.
+/// Whether an orphan is in use, and so is excused from the rules. An orphan whose deletion or
+/// truncation has begun makes the file system unclean, unless the journal was replayed. An orphan
+/// that was only put on the list does not.
 fn is_pending(volume: &Volume<'_>, inode: InodeNr, sink: &mut Sink) -> bool {
     let Ok(slot) = volume.inode(inode) else { return false };
     let raw = InodeSlot::new(&slot[..]);

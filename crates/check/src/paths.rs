@@ -1,7 +1,7 @@
 //! Paths of the inodes that findings are about, as e2fsck prints them.
 //!
-//! Names are not kept while directories are walked. Only when something was found are directories
-//! read again, for the inodes in question and the directories above them. The first name in the
+//! Names are not kept while directories are walked. Directories are read again only when something
+//! was found, for the inodes in question and the directories above them. The first name in the
 //! order of directories counts, so that the answer does not depend on threads.
 
 use std::collections::{BTreeMap, BTreeSet};

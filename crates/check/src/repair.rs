@@ -71,7 +71,7 @@ pub struct Plan<'a> {
     journal: Option<OverlayDevice<&'a dyn BlockDevice>>,
     /// What was found before the repair.
     pub before: Report,
-    /// What each pass of that check cost.
+    /// What each pass of the check before the repair cost.
     pub costs: Vec<PassCost>,
     /// What was decided, in order.
     pub actions: Vec<Action>,
@@ -150,7 +150,7 @@ pub struct RepairOptions {
     pub now: u64,
     /// Codes of findings that are not repaired.
     pub declined: BTreeSet<Code>,
-    /// What is done besides, at the user's wish.
+    /// What else is done because the user asked for it.
     pub wishes: BTreeSet<Wish>,
 }
 
@@ -177,7 +177,7 @@ pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
 /// [`claimed_bytes`].
 ///
 /// # Errors
-/// [`Error`] when the file system cannot be examined; damage is what the plan is for.
+/// [`Error`] when nothing can be decided. Damage is no error: the plan is for damage.
 pub fn plan<'a>(device: &'a dyn BlockDevice, options: &RepairOptions) -> Result<Plan<'a>, Error> {
     plan_with_journal(device, None, options)
 }

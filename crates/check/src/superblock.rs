@@ -25,9 +25,10 @@ const UNKNOWN_COMPAT: Compat = Compat::LAZY_BG.union(Compat::SNAPSHOT_BITMAP);
 pub(crate) enum Opened<'a> {
     /// The file system can be checked.
     Volume(Box<Volume<'a>>),
-    /// It cannot; the findings say why. A backup of the superblock may help.
+    /// The file system cannot be checked; the findings say why. A backup of the superblock may
+    /// help.
     Corrupt,
-    /// It cannot, and e2fsck does not look for a backup.
+    /// The file system cannot be checked, and e2fsck does not look for a backup.
     Unusable,
 }
 
@@ -78,8 +79,8 @@ pub(crate) fn open<'a>(device: &'a dyn BlockDevice, sink: &mut Sink) -> Result<O
     })))
 }
 
-/// Refuses unknown features among those that do not change where metadata is. As in e2fsck, this
-/// comes after the descriptors.
+/// Refuses unknown compat and ro_compat features, which do not change where metadata is. As in
+/// e2fsck, this is checked after the descriptors.
 fn check_features(volume: &Volume<'_>) -> Result<(), Error> {
     let ro_compat = volume.ro_compat.unnamed() | (volume.ro_compat & RoCompat::REPLICA);
     if !ro_compat.is_empty() {
@@ -123,8 +124,8 @@ fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<(Geometry, usi
     (sink.errors() == before).then_some((geometry, desc_size))
 }
 
-/// Bytes of a descriptor. Like e2fsck, this accepts the old 32 with 64bit, which needs 64: block
-/// numbers then have 32 bits.
+/// Bytes of a descriptor. Like e2fsck, this accepts 32 with 64bit, although that feature needs 64.
+/// Block numbers in descriptors then have 32 bits.
 fn desc_size(sb: &RawSuperblock, sink: &mut Sink) -> Option<usize> {
     if sb.incompat().contains(Incompat::BIT64) && sb.s_desc_size.get() == 32 {
         sink.add(Code::DESCRIPTORS_NARROW, Site::NOWHERE, "s_desc_size = 32");
@@ -229,7 +230,8 @@ fn check_fields(volume: &Volume<'_>, sink: &mut Sink) {
     }
 }
 
-/// Whether no directory may name an inode: reserved ones and hidden files.
+/// Whether no directory may name an inode: it is reserved (and not the root), the orphan file, or a
+/// quota file.
 pub(crate) fn is_hidden(volume: &Volume<'_>, inode: InodeNr) -> bool {
     let sb = &volume.sb;
     let nr = inode.raw();
@@ -238,13 +240,14 @@ pub(crate) fn is_hidden(volume: &Volume<'_>, inode: InodeNr) -> bool {
     (nr < volume.first_inode() && nr != InodeNr::ROOT.raw()) || orphan_file || quota
 }
 
-/// Whether e2fsck counts an inode as used because the superblock names it. That is the project
-/// quota file, feature or not: the numbers of the other quota files are checked first.
+/// Whether e2fsck counts an inode as used because the superblock names it. This holds only for the
+/// project quota file, with or without the feature: the numbers of the other quota files are
+/// checked first.
 pub(crate) fn is_used_by_name(sb: &RawSuperblock, inode: InodeNr) -> bool {
     sb.s_prj_quota_inum.get() == inode.raw()
 }
 
-/// The inodes that the superblock names as quota files, feature or not; 0 for none.
+/// The inodes that the superblock names as quota files, with or without the feature; 0 for none.
 pub(crate) fn quota_inodes(sb: &RawSuperblock) -> [u32; 3] {
     [sb.s_usr_quota_inum, sb.s_grp_quota_inum, sb.s_prj_quota_inum].map(|inode| inode.get())
 }

@@ -71,7 +71,7 @@ impl Parents {
         self.0.binary_search_by_key(&child, |name| name.child).ok()
     }
 
-    /// The directory with the first name of another.
+    /// The directory that has the first name of `child`.
     fn of(&self, child: u32) -> Option<u32> {
         self.find(child).map(|nth| self.0[nth].parent)
     }

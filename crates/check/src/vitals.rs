@@ -18,14 +18,14 @@ pub struct Vitals {
     pub inodes_used: u64,
     /// All inodes.
     pub inodes: u64,
-    /// Files, the journal included, whose blocks are not contiguous, if they have fewer blocks than
-    /// a group.
+    /// Files, the journal included, whose blocks are not contiguous. A file with as many blocks as
+    /// a group, or more, does not count.
     pub fragmented_files: u64,
-    /// Directories whose blocks are not contiguous, on the same condition.
+    /// Directories whose blocks are not contiguous, under the same condition.
     pub fragmented_directories: u64,
     /// Inodes with an indirect block, with a double-indirect and with a triple-indirect one.
     pub indirect: [u64; 3],
-    /// Inodes by the depth of their extent tree, which is the index.
+    /// Inodes by the depth of their extent tree. The depth is the index into the array.
     pub extent_depths: [u64; 6],
     /// Blocks in use.
     pub blocks_used: u64,
@@ -45,7 +45,7 @@ pub struct Vitals {
     pub block_devices: u64,
     /// Named pipes.
     pub fifos: u64,
-    /// Names of files beyond one for each.
+    /// Hard links: names beyond the first one of each file.
     pub links: u64,
     /// Symbolic links.
     pub symlinks: u64,
@@ -85,7 +85,7 @@ impl AddAssign<&Self> for Vitals {
     }
 }
 
-/// What the walk over an inode's map says to the vital statistics.
+/// What the walk over an inode's map contributes to the vital statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Laid {
     /// Whether there was a map to walk.
@@ -118,8 +118,8 @@ impl Vitals {
         }
     }
 
-    /// Counts whether the blocks of an inode lie apart. This is for every inode but the resize
-    /// inode, whose blocks have fixed places.
+    /// Counts an inode as fragmented if its blocks lie apart. Not called for the resize inode,
+    /// whose blocks have fixed places.
     pub(crate) fn note_pieces(&mut self, raw: &RawInode, laid: Laid, blocks_per_group: u64) {
         debug_assert!(!laid.split || laid.mapped, "blocks that lie apart without a map");
         // A file that fills a group cannot be contiguous everywhere.
@@ -160,8 +160,8 @@ impl Vitals {
         deepest.map_or(&[], |deepest| &self.extent_depths[..=deepest])
     }
 
-    /// All names: of regular files, directories, devices, pipes, symbolic links and sockets, and
-    /// the links beyond one for each. Inodes of attribute values have none.
+    /// All names: of regular files, directories, devices, pipes, symbolic links and sockets, with
+    /// the names beyond the first one of each file. Inodes of attribute values have none.
     #[must_use]
     pub fn files(&self) -> u64 {
         self.regular_files

@@ -40,26 +40,29 @@ pub(crate) struct Volume<'a> {
     pub(crate) groups: Vec<Group>,
 }
 
-/// One group as far as it could be trusted.
+/// The descriptor of one group, as far as it can be trusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
     pub(crate) desc: RawGroupDesc,
-    /// Checked flags: cleared where the descriptor's checksum is wrong or the feature is off.
+    /// Checked flags. BLOCK_UNINIT and INODE_UNINIT are cleared for a backup, where the
+    /// descriptor's checksum is wrong, and where the feature is off.
     pub(crate) flags: GroupFlags,
     /// Inodes at the head of the table that may be in use, and so are scanned.
     pub(crate) inodes_used: u32,
-    /// Inodes at the head of the table that may be in use as the descriptor says. They are fewer
-    /// than those scanned if the descriptor is in doubt. An inode in use beyond them is an error.
+    /// Inodes at the head of the table that may be in use according to the descriptor. If the
+    /// descriptor is in doubt, more than these are scanned. An inode in use beyond them is an
+    /// error.
     pub(crate) inodes_believed: u32,
-    /// Whether the bitmap or table lies where it may.
+    /// Whether each bitmap, and the table, lies where it may.
     pub(crate) block_bitmap_ok: bool,
     pub(crate) inode_bitmap_ok: bool,
     pub(crate) inode_table_ok: bool,
 }
 
 impl Group {
-    /// Whether a bitmap is read although the descriptor calls it uninitialised, because the
-    /// descriptor's checksum is wrong. The bitmap's own checksum is not verified then.
+    /// Whether a bitmap is read although the descriptor calls it uninitialised, because the flag
+    /// was cleared in [`Self::flags`]. Unless the descriptor is a backup, the bitmap's own checksum
+    /// is not verified then.
     pub(crate) fn is_read_in_doubt(&self, uninit: GroupFlags) -> bool {
         self.desc.flags().contains(uninit) && !self.flags.contains(uninit)
     }
@@ -235,8 +238,9 @@ impl Volume<'_> {
         BlockCount::new(if small { 2 } else { 1 })
     }
 
-    /// The blocks that the superblock and the descriptors, with those reserved, take in a group: as
-    /// runs of first block and count. The descriptor block of a meta group is a run of its own.
+    /// The blocks of a group that hold the superblock and descriptors or are reserved for
+    /// descriptors, as runs of first block and count. The descriptor block of a meta group is a run
+    /// of its own.
     pub(crate) fn backup_area(&self, group: GroupNr) -> Vec<(BlockNr, u64)> {
         let first = self.geometry.group_first_block(group);
         let with_super = self.has_superblock(group);

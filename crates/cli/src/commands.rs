@@ -44,11 +44,11 @@ mod volume;
 
 use std::process::ExitCode;
 
-/// Exit code of an operational error: the request was understood and could not be carried out.
+/// Exit code of an operational error: the request was understood, but could not be carried out.
 pub(crate) const EXIT_OPERATIONAL: u8 = 8;
 
-/// An error with its causes, in one line. A cause that begins with the text so far replaces it. A
-/// cause with which the text so far ends is left out.
+/// An error with its causes, in one line. If a cause begins with the text so far, it replaces the
+/// text. If the text so far already ends with a cause, that cause is left out.
 pub(crate) fn describe(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -93,8 +93,8 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Whether a command that only prints something prints nothing: with `--quiet` and without
-    /// `--json`.
+    /// Whether a command that only prints something must print nothing. That is so with `--quiet`,
+    /// unless `--json` is given too.
     pub(crate) const fn mutes_text(&self) -> bool {
         self.quiet && !self.json
     }

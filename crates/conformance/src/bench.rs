@@ -84,7 +84,7 @@ pub(crate) struct Bench<'a> {
     discarded: u64,
     files: Vec<File>,
     open: Vec<(Claim<'a>, usize, u32)>,
-    /// The running transaction, and below it the one before, while that is not durable yet.
+    /// The running transaction. `committing` is the one before it, while that is not durable yet.
     txn: u32,
     committing: Option<u32>,
     /// Every answer, for comparing runs.

@@ -1,5 +1,5 @@
-//! One writer per device. Users of a device are known to the whole process, whichever pointers lead
-//! to it.
+//! One writer per device. The whole process shares one list of the devices in use, so it does not
+//! matter which pointer leads to a device.
 //!
 //! A device that is open for writing has no other user; readers share a device. Between processes
 //! the lock of [`FileDevice`](crate::FileDevice) ensures the same. A pointer, a recorder or a fault

@@ -4,7 +4,8 @@
 //! A writer holds an exclusive `flock` while it lives, so two of our writers never meet. To open a
 //! block device, it also asks the kernel for exclusive use, which fails while the device is
 //! mounted. A file that backs a loop device is never written: the kernel caches what it has read of
-//! the file. A reader takes a shared lock if nobody may write meanwhile.
+//! the file. A reader takes a shared lock only if it asks for one
+//! ([`FileDevice::lock_for_reading`]).
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -150,7 +151,7 @@ impl FileDevice {
     /// otherwise to the end of the file. Offset 0 is the whole device.
     ///
     /// # Errors
-    /// As [`FileDevice::window`]; those of reading the partition table.
+    /// As [`FileDevice::window`]; errors of reading the partition table.
     pub fn part_at(self, offset: u64) -> Result<Self> {
         if offset == 0 {
             return Ok(self);

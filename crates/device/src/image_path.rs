@@ -4,8 +4,8 @@
 //! the name means that file. Every program that opens an image parses its operand here, so the form
 //! means the same everywhere.
 //!
-//! An image that begins where a partition begins ends where the partition ends. Any other ends with
-//! the file.
+//! If a partition begins at that byte, the image ends where the partition ends. Otherwise the image
+//! ends where the file ends.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -80,7 +80,7 @@ impl ImagePath {
     ///
     /// # Errors
     /// [`DeviceError::Open`](crate::DeviceError::Open), also when the file ends before the image
-    /// begins; those of reading the partition table.
+    /// begins; errors of reading the partition table.
     pub fn open_read_only(&self) -> Result<FileDevice> {
         self.narrow(FileDevice::open_read_only(&self.file)?)
     }
@@ -96,8 +96,8 @@ impl ImagePath {
     }
 
     /// Creates or empties the image, so that it has `size` bytes of holes, with the exclusive lock.
-    /// What precedes it stays. The file's content from there on is lost. A block device keeps its
-    /// content and its size, which must be sufficient.
+    /// What precedes the image in the file stays. Everything from the image's first byte on is
+    /// lost. A block device keeps its content and its size, which must be sufficient.
     ///
     /// # Errors
     /// As [`FileDevice::create`].

@@ -1,9 +1,10 @@
 //! Other users of an image: the kernel, which may have it mounted or attached to a loop device, and
 //! other processes that hold its lock.
 //!
-//! A block device counts as mounted if it, or one of its partitions, is in the list of mounts. It
-//! also does if exclusive use is refused, because mounts in other namespaces are not in our list. A
-//! file counts as mounted if a loop device that it backs is mounted.
+//! A block device counts as mounted if the list of mounts shows a writable mount of it or of one of
+//! its partitions. Read-only mounts in the list do not count. A device that the list does not show
+//! counts as mounted if the kernel refuses exclusive use of it, because mounts in other namespaces
+//! are not in our list. A file counts as mounted if a loop device that it backs is mounted.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -108,8 +109,8 @@ struct Mount<'l> {
     is_writable: bool,
 }
 
-/// Parses such a line: number, parent, device, root, mount point, options, tags, `-`, type, source,
-/// file system options.
+/// Parses one line of `/proc/self/mountinfo`. Its fields are number, parent, device, root, mount
+/// point, options, tags, `-`, type, source, and file system options.
 fn mount(line: &str) -> Option<Mount<'_>> {
     let mut fields = line.split(' ');
     let (device, place) = (fields.nth(2)?, fields.nth(1)?);
@@ -156,8 +157,8 @@ impl Lock<'_> {
     }
 }
 
-/// Parses a line: number, `FLOCK`, `ADVISORY`, `READ` or `WRITE`, process, place, first byte, last
-/// byte.
+/// Parses one line of `/proc/locks`. Its fields are number, `FLOCK`, `ADVISORY`, `READ` or `WRITE`,
+/// process, place, first byte, and last byte. `None` for a lock of another kind.
 fn lock(line: &str) -> Option<Lock<'_>> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let is_flock = fields.next()? == "FLOCK";

@@ -133,8 +133,8 @@ pub trait BlockDevice: Send + Sync {
     /// the range holds any mix of old and new sectors.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Writes `parts` one after the other, the first at byte `offset`. Each may be a separate
-    /// write, as in the default.
+    /// Writes `parts` one after the other, the first at byte `offset`. Each part may be a separate
+    /// write, as in the default implementation.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
@@ -157,9 +157,9 @@ pub trait BlockDevice: Send + Sync {
         self.flush()
     }
 
-    /// Makes a range hold the content of `file` from its byte `from` on, by storage that both share
-    /// until one is written to. Returns `false`, as the default does, if that is not possible; then
-    /// nothing has changed.
+    /// Makes a range hold the content of `file` from its byte `from` on, without a copy: the device
+    /// and the file share the storage until one of them is written to. Returns `false`, with
+    /// nothing changed, if that is not possible. The default always returns `false`.
     ///
     /// # Errors
     /// [`DeviceError::OutOfRange`], [`DeviceError::ReadOnly`].
@@ -188,7 +188,7 @@ pub trait BlockDevice: Send + Sync {
     fn flush(&self) -> Result<()>;
 
     /// What tells this device from others. A view that writes to the device below has the identity
-    /// of that device. The default is for a device of its own.
+    /// of that device. The default is right for a device that is no such view.
     fn identity(&self) -> DeviceId {
         DeviceId::of(self)
     }

@@ -2,10 +2,10 @@
 //! sleeps.
 //!
 //! The content is that of the device below, which changes at once. The cost of a request follows
-//! from earlier requests alone, so the same requests give the same times on every machine. Reads
-//! and durable writes wait until they have ended. Writes go into a queue, as into a drive's cache,
-//! until the queue is full. The model may serve them in another order. A flush waits for all of
-//! them.
+//! from earlier requests and from the time that [`Modelled::pass`] added. So the same calls give
+//! the same times on every machine. The caller of a read or a durable write waits until the request
+//! has ended. Other writes go into a queue, as into a drive's cache, until the queue is full. The
+//! model may serve them in another order. A flush waits for all of them.
 //!
 //! | model | what it models |
 //! |---|---|
@@ -40,7 +40,8 @@ pub use request::{BadTrace, Request, RequestKind, RequestTrace};
 
 /// Decides when requests end. Times are since the start of the model.
 pub trait Model: Send {
-    /// Submits a request at `now`, which is not before any earlier `now` nor any reported end.
+    /// Submits a request at `now`. The caller's `now` never goes back, and lies at or after every
+    /// end that was reported.
     fn submit(&mut self, id: u64, request: &Request, now: Duration);
 
     /// Takes the request that ends next, and its time; `None` if none is in flight.
@@ -64,7 +65,7 @@ pub trait Model: Send {
 pub struct ModelCounts {
     /// Requests for which the arm moved or the platter turned; `hdd` only.
     pub positionings: u64,
-    /// Requests served from the read-ahead buffer; `hdd` only.
+    /// Reads served from the read-ahead buffer, and discards; `hdd` only.
     pub buffer_hits: u64,
     /// Pages that the host wrote; `ftl` only, as all fields below.
     pub host_pages: u64,

@@ -99,7 +99,7 @@ impl<D: BlockDevice> OverlayDevice<D> {
         self.pages.clear();
     }
 
-    /// Copies the pages that a range covers only in part from below, so that writing the range
+    /// Copies from below the pages that a range covers only in part. Writing the range then
     /// completes them.
     fn copy_up_edges(&self, offset: u64, length: u64) -> Result<()> {
         let page = u64_from_usize(PAGE_SIZE);

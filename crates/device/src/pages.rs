@@ -6,7 +6,7 @@
 //! *zero*, or holds data.
 //!
 //! Invariant: a write to a whole page never needs its old content. For a partial write the page
-//! must be present, or the owner has said that absent pages read as zeroes.
+//! must be present, unless the owner's absent pages read as zeroes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -54,13 +54,13 @@ impl Hasher for StripeHasher {
 /// What happens to the whole pages of a zeroed range.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Zeroing {
-    /// They are dropped: absent pages read as zeroes here.
+    /// They become absent. This is for an owner whose absent pages read as zeroes.
     Drop,
-    /// They are remembered as zero: absent pages show something below.
+    /// They are marked as zero. This is for an owner whose absent pages show the device below.
     Remember,
 }
 
-/// A run of pages in the same state, as [`PageStore::for_each_present`] reports it.
+/// One page or one zero range, as [`PageStore::for_each_present`] reports it.
 pub(crate) enum Present<'a> {
     /// A range of bytes that reads as zeroes.
     Zero(Range<u64>),
@@ -73,8 +73,8 @@ pub(crate) struct PageStore {
     shards: Box<[RwLock<Shard>]>,
 }
 
-/// One page's part of a byte range: where the page starts, the bytes inside it, the bytes of the
-/// caller's buffer.
+/// One page's part of a byte range: the index of the page in its stripe, the bytes inside the page,
+/// and the same bytes in the caller's buffer.
 struct Piece {
     page: usize,
     inside: Range<usize>,

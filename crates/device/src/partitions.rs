@@ -10,7 +10,7 @@ use crate::{BlockDevice, Result};
 const SECTOR: u64 = 512;
 /// Possible sector sizes.
 const SECTORS: [u64; 2] = [SECTOR, 4096];
-/// Most links of a chain of logical partitions that are followed.
+/// Most sectors of a chain of logical partitions that are read.
 const LOGICAL_MAX: u32 = 128;
 
 /// The form of a partition table.
@@ -45,7 +45,7 @@ pub struct PartitionTable {
 impl PartitionTable {
     /// Reads the table of a disk, as Linux does: a GPT if the boot sector points to one and one of
     /// its two headers is intact, else the entries of the boot sector. `sector_bytes` is the sector
-    /// size, if known. Otherwise 512, and for a GPT also 4096, are tried. `None` if there is no
+    /// size. If that is not known, 512 is tried, and for a GPT also 4096. `Ok(None)` if there is no
     /// table.
     ///
     /// # Errors
@@ -127,8 +127,9 @@ fn mbr(device: &dyn BlockDevice, sector: &BootSector, sector_bytes: u64) -> Resu
     Ok(found)
 }
 
-/// The logical partitions of a chain that begins at sector `start`. The position of a partition
-/// counts from its link, that of a link from `start`.
+/// The logical partitions of a chain of boot sectors that begins at sector `start`. The position of
+/// a partition counts from the boot sector that lists it. The position of the next boot sector
+/// counts from `start`.
 fn logical(
     device: &dyn BlockDevice,
     start: u64,
@@ -170,8 +171,8 @@ mod tests {
         let device = MemoryDevice::new(1 << 20);
         let mut sector = [0; 512];
         sector[510..].copy_from_slice(&[0x55, 0xAA]);
-        // A partition of 8 sectors, and a chain that begins at sector 64. The link there leads to
-        // sector 128, and that one to itself.
+        // A partition of 8 sectors, and a chain that begins at sector 64. The boot sector there
+        // leads to sector 128, and the one at sector 128 leads to itself.
         sector[446 + 4] = 0x83;
         sector[446 + 8] = 16;
         sector[446 + 12] = 8;

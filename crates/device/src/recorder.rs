@@ -14,7 +14,7 @@ mod crash;
 
 pub use crash::{CrashPlan, CrashState, Piece, Step};
 
-/// One recorded change.
+/// One recorded event.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Event {
     /// A write.
@@ -86,8 +86,8 @@ impl<D: BlockDevice> std::fmt::Debug for RecorderDevice<D> {
 }
 
 impl<D: BlockDevice> RecorderDevice<D> {
-    /// A recorder with an empty log. To rebuild images later, keep the present content of `below`
-    /// (an [`OverlayDevice`](crate::OverlayDevice) over it, or a copy).
+    /// A recorder with an empty log. To rebuild images later, the caller keeps the present content:
+    /// in a copy, or by recording an [`OverlayDevice`](crate::OverlayDevice) over it.
     #[must_use]
     pub fn new(below: D) -> Self {
         Self { below, log: Mutex::new(rank::DEVICE_LOG, Vec::new()) }

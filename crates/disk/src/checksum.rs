@@ -1,11 +1,11 @@
 //! Checksums: the CRCs of the format, what each object's checksum covers, and comparing and storing
 //! them.
 //!
-//! [`crc32c_raw`] inverts neither its start nor its result: states chain, and the last state is
-//! stored. The functions of [`object`] compute the value of one object. [`Checksums`] knows how a
-//! file system is protected: its `verify_*` compare and its `seal_*` store. Both do nothing if the
-//! object has no checksum. Methods that need the fields of an object stand in the file of that
-//! object.
+//! [`crc32c_raw`] inverts neither its start nor its result, so states chain, and the last state is
+//! what a checksum field stores. The functions of [`object`] compute the value of one object.
+//! [`Checksums`] knows how a file system is protected: its `verify_*` compare and its `seal_*`
+//! store. Both do nothing if the object has no checksum. Methods that need the fields of an object
+//! stand in the file of that object.
 
 mod crc;
 pub mod object;

@@ -4,7 +4,8 @@
 /// What is wrong with a directory block. Offsets are bytes from the start of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum DirDefect {
-    /// The buffer is not as long as the layout says.
+    /// The buffer is not as long as the layout says. An edit also returns this when no entry starts
+    /// at the position that it was given, or when the entries do not fit the block.
     #[error("directory block has the wrong size")]
     BlockSize,
     /// `rec_len` is below 12 or not a multiple of 4: the walk could stop advancing or lose
@@ -80,7 +81,7 @@ pub enum HtreeDefect {
     /// More index levels than the features allow.
     #[error("index root: {0} indirect levels")]
     Levels(u8),
-    /// A node does not begin with a free slot over the whole block.
+    /// A node does not begin with an unused entry that spans the whole block.
     #[error("index node: not dressed as a free slot")]
     NodeHeader,
     /// `limit` is not what fits in the block.
@@ -89,7 +90,7 @@ pub enum HtreeDefect {
     /// `count` is 0 or above `limit`.
     #[error("index count {0} is zero or above the limit")]
     Count(u16),
-    /// The key of this entry is below that of the entry before.
+    /// The key of this entry is below the key of the previous entry.
     #[error("index entry {0}: keys descend")]
     Order(usize),
     /// The entry points to no block of the directory, or to the root.

@@ -336,8 +336,8 @@ fn write_entry(block: &mut [u8], layout: DirLayout, at: usize, rec_len: usize, e
 /// Writes an entry into a slot that [`slot_for`] found in this block, with no edit in between.
 ///
 /// # Panics
-/// When the name is empty, longer than 255 bytes or does not fit the slot: the caller searched for
-/// another name.
+/// When the name is empty, is longer than 255 bytes, or does not fit the slot: the caller found the
+/// slot for another name.
 pub fn insert_at(block: &mut [u8], layout: DirLayout, slot: Slot, entry: &NewEntry<'_>) {
     let length = entry.name.len();
     assert!((1..=NAME_LEN_MAX).contains(&length) && DirLayout::entry_len(length) <= slot.room());
@@ -361,8 +361,8 @@ pub fn insert(block: &mut [u8], layout: DirLayout, entry: &NewEntry<'_>) -> Resu
     Ok(slot.is_some())
 }
 
-/// Removes an entry: the one before it takes its space. The first entry of a block becomes a free
-/// slot.
+/// Removes an entry: the previous entry takes its space. The first entry of a block becomes a free
+/// slot instead.
 ///
 /// # Errors
 /// [`DirDefect::BlockSize`] when no entry starts where `found` says, or the first defect before it;
@@ -389,11 +389,11 @@ pub fn remove_at(block: &mut [u8], layout: DirLayout, found: &Found) -> Result<(
     Ok(())
 }
 
-/// Makes an existing entry name another inode (rename over a name, or a directory's `..`).
+/// Points an existing entry at another inode (rename over a name, or a directory's `..`).
 ///
 /// # Errors
 /// [`DirDefect::BlockSize`] when no entry can start at `at`: it is not aligned, or too near the
-/// end. The caller must know that one does start there.
+/// end. The caller must know that an entry does start there.
 pub fn set_inode(
     block: &mut [u8],
     layout: DirLayout,

@@ -58,8 +58,8 @@ impl HashVersion {
         }
     }
 
-    /// The same function over the characters that the file system says: unsigned or signed ones.
-    /// What a root stores stays 0..=2.
+    /// The same function over unsigned or signed characters, as the file system's flag says. The
+    /// byte that a root stores does not change.
     #[must_use]
     pub const fn with_unsigned_chars(self, unsigned: bool) -> Self {
         match (self, unsigned) {
@@ -176,8 +176,8 @@ fn widen(byte: u8, unsigned: bool) -> u32 {
     if unsigned { u32::from(byte) } else { i32::from(byte.cast_signed()).cast_unsigned() }
 }
 
-/// Up to `4 * N` bytes of what is left of the name as `N` words. The length of what is left pads
-/// them, repeated in each byte.
+/// Packs the next `4 * N` bytes of the name, or all that are left, into `N` words. The padding is
+/// the number of bytes left, repeated in each byte.
 #[inline]
 fn words<const N: usize>(rest: &[u8], unsigned: bool) -> [u32; N] {
     let length = u32::from_le_bytes(rest.len().to_le_bytes().first_chunk().copied().unwrap_or_default());
@@ -190,7 +190,8 @@ fn words<const N: usize>(rest: &[u8], unsigned: bool) -> [u32; N] {
     out
 }
 
-/// One step of a round: `a = rotl(a + f + x + k, s)`, then the roles rotate.
+/// The steps of one round. Each step computes `a = rotl(a + f(b, c, d) + x + k, s)`. Then the roles
+/// of `a` to `d` rotate.
 macro_rules! half_md4_steps {
     ($f:expr, $k:expr, $state:ident, $x:ident, [$($i:literal)*], [$($s:literal)*]) => {{
         let [mut a, mut b, mut c, mut d] = $state;

@@ -10,8 +10,8 @@ use core::fmt;
 use crate::defects::{DirDefect, HtreeDefect, XattrDefect};
 use crate::units::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 
-/// Where a corruption was found. Coordinates that do not apply are `None`; a place without any
-/// prints as the superblock.
+/// Where a corruption was found. Coordinates that do not apply are `None`. With no coordinate at
+/// all it prints as `superblock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Place {
     /// Block group (for a superblock copy: the group it stands in).
@@ -152,7 +152,7 @@ corruption_kinds! {
     SuperblockClusterSize "cluster size does not fit the block size",
     /// `s_blocks_count` is not above `s_first_data_block`, or is above 2^48.
     SuperblockBlocksCount "block count is impossible",
-    /// `s_first_data_block` is not what the block size requires.
+    /// `s_first_data_block` is not what the block size and bigalloc require.
     SuperblockFirstDataBlock "first data block does not fit the block size",
     /// `s_clusters_per_group` is zero, no multiple of 8, or does not fit one bitmap block.
     SuperblockClustersPerGroup "clusters per group do not fit one bitmap block",
@@ -211,7 +211,7 @@ corruption_kinds! {
     /// A bit of a block bitmap contradicts the owner of its cluster, or the descriptor's count is
     /// wrong.
     BlockBitmapContradiction "block bitmap contradicts the use of its clusters",
-    /// A map frees blocks that are not in the file system.
+    /// Blocks that are to be freed are not in the file system.
     FreedOutside "blocks to be freed leave the file system",
     /// A bit of an inode bitmap contradicts its inode, or the descriptor's count is wrong.
     InodeBitmapContradiction "inode bitmap contradicts the use of its inodes",
@@ -234,7 +234,8 @@ corruption_kinds! {
     InodeFlags "inode flags contradict each other or the features",
     /// The inode is not in use, but must be.
     InodeUnused "inode is not in use",
-    /// A symbolic link is empty, or longer than a block, or holds a NUL byte.
+    /// The target of a symbolic link is empty, is longer than a block, or holds a NUL byte. Or it
+    /// is too long for `i_block`, and the inode owns no data blocks.
     SymlinkTarget "symbolic link target is impossible",
 
     // ---- extents ----
@@ -242,7 +243,7 @@ corruption_kinds! {
     ExtentMagic "extent header magic is not 0xF30A",
     /// `eh_entries` is above `eh_max`.
     ExtentEntries "extent node has more entries than room",
-    /// `eh_max` is zero or above what fits the node (or not exactly that, outside the inode).
+    /// `eh_max` is zero or above what fits the node. In a block it must be exactly what fits.
     ExtentMax "extent node capacity does not fit its place",
     /// `eh_depth` is above 5.
     ExtentDepth "extent tree is deeper than 5",
@@ -306,7 +307,8 @@ corruption_kinds! {
     XattrAcl "access control list is damaged",
 
     // ---- inline data ----
-    /// An inode with inline data has no `system.data` attribute although its size needs one.
+    /// The `system.data` attribute of an inode with inline data is missing or too short for the
+    /// inode's size.
     InlineDataMissing "inline data is shorter than the inode's size",
     /// The `system.data` attribute of an inode with inline data has its value in another inode.
     InlineDataElsewhere "inline data lies in another inode",

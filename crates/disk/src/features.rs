@@ -1,9 +1,10 @@
 //! Feature flags of the superblock in their three classes, with the names that mke2fs and dumpe2fs
 //! use.
 //!
-//! What an implementation does about an unknown bit depends on the class: compat, ignore it;
-//! ro_compat, do not write; incompat, refuse. Bits without a name print as `FEATURE_C13`,
-//! `FEATURE_I20`, `FEATURE_R7`, as in dumpe2fs.
+//! The class of a bit decides what an implementation does when it does not know the bit. It ignores
+//! an unknown compat bit. It must not write an image with an unknown ro_compat bit. It refuses an
+//! image with an unknown incompat bit. Bits without a name print as `FEATURE_C13`, `FEATURE_I20`,
+//! `FEATURE_R7`, as in dumpe2fs.
 
 use core::fmt;
 
@@ -154,7 +155,7 @@ features! {
         0x8 HUGE_FILE "huge_file",
         /// Descriptors have crc16 checksums, and groups may be uninitialised.
         0x10 GDT_CSUM "uninit_bg",
-        /// Directories may exceed 65000 subdirectories.
+        /// Directories may have more than 65000 subdirectories.
         0x20 DIR_NLINK "dir_nlink",
         /// Inodes have guaranteed extra space.
         0x40 EXTRA_ISIZE "extra_isize",
@@ -219,8 +220,8 @@ pub struct FeatureSet {
 }
 
 impl FeatureSet {
-    /// Whether descriptors carry a checksum, of either kind. Only then the UNINIT flags have a
-    /// meaning.
+    /// Whether descriptors carry a checksum, of either kind. The UNINIT flags have no meaning
+    /// without one.
     #[must_use]
     pub const fn has_group_checksum(&self) -> bool {
         self.ro_compat.intersects(RoCompat::GDT_CSUM.union(RoCompat::METADATA_CSUM))

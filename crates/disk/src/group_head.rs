@@ -1,11 +1,12 @@
 //! Positions of superblock copies, descriptor blocks and their reserve: the head of each group.
 //!
-//! Classic: a group with a superblock copy has the whole descriptor table behind it, then the
-//! blocks reserved for more. meta_bg: descriptor block `i` belongs to meta group `i` (the groups it
-//! describes) and lies in the first, second and last group of it; only meta groups below
-//! `s_first_meta_bg` stay classic. Invariant: a head is contiguous from the first block of its
-//! group. Group 0 of a bigalloc file system with 1 KiB blocks begins with the boot block, which
-//! counts as part of the head.
+//! In the classic layout, each superblock copy is followed by the whole descriptor table, then by
+//! the blocks reserved for more descriptors. With meta_bg, descriptor block `i` belongs to meta
+//! group `i`: the groups that it describes. A copy of it lies in the first, second and last group
+//! of that meta group. Only the meta groups below `s_first_meta_bg` keep the classic layout.
+//!
+//! Invariant: a head is contiguous from the first block of its group. Group 0 of a bigalloc file
+//! system with 1 KiB blocks begins with the boot block, which counts as part of the head.
 
 use core::ops::Range;
 
@@ -150,7 +151,7 @@ impl HeadLayout {
         self.has_super(group).then(|| geometry.group_first_block(group) + boot)
     }
 
-    /// Where the primary copy of descriptor block `index` lies, which a mount reads.
+    /// Where the primary copy of descriptor block `index` lies: the copy that a mount reads.
     ///
     /// # Panics
     /// When the index is beyond the table.

@@ -9,7 +9,7 @@
 //!
 //! [`Index`] and [`IndexMut`] exist only over arrays whose bounds, order and block numbers were
 //! checked, now or when the block was read ([`Index::checked`]). Nothing here knows where blocks
-//! are: the caller walks, and this module handles one block.
+//! are: the caller walks the tree, and this module handles one block.
 //!
 //! Invariants of a checked array: `limit` is exactly what fits; `1 <= count <= limit`; keys never
 //! descend; every block number is in `1..blocks`.
@@ -26,7 +26,7 @@ const ENTRY_LEN: usize = 8;
 const INFO_AT: usize = 24;
 /// The only length of the info fields.
 const INFO_LEN: u8 = 8;
-/// The flag of a root that stands for a format that nobody has defined. The others are ignored.
+/// The root's flag for a format that nobody has defined. All other flags are ignored.
 const FLAG_INCOMPATIBLE: u8 = 1;
 /// Where entries start in a root and in a node.
 const ROOT_ENTRIES_AT: usize = 32;

@@ -1,6 +1,6 @@
 //! Block maps of ext2 and ext3: `i_block` holds 12 direct blocks, then the roots of a single, a
 //! double and a triple indirect tree. An indirect block contains only 32-bit block numbers. The
-//! number 0 is a hole: of one block, or of all that the subtree would map.
+//! number 0 is a hole: one block, or all the blocks that the subtree would map.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;

@@ -1,10 +1,10 @@
 //! The journal's records (jbd2). Outside the fast-commit area, everything is big-endian, and every
 //! metadata block begins with one magic number.
 //!
-//! One committed transaction is `[revoke block]* ([descriptor] [data blocks]*)* [commit]` with one
-//! transaction id, consecutive in a ring of log blocks. [`JournalSuperblock`] is the verified
-//! superblock and fixes the [`LogFormat`] by which all other blocks are read and built. Recovery
-//! itself is in `blockyard-recovery`.
+//! One committed transaction is `[revoke block]* ([descriptor] [data blocks]*)* [commit]`. Its
+//! blocks are consecutive in a ring of log blocks, and its metadata blocks carry its transaction
+//! id. [`JournalSuperblock`] is the verified superblock and fixes the [`LogFormat`] by which all
+//! other blocks are read and built. Recovery itself is in `blockyard-recovery`.
 
 use core::fmt;
 
@@ -205,7 +205,7 @@ impl LogFormat {
 }
 
 /// The default size of a journal by the size of its file system, both in blocks, as mke2fs has it.
-/// `None` for a file system below 2048 blocks, which gets none.
+/// `None` for a file system below 2048 blocks, which gets no journal.
 #[must_use]
 pub fn default_blocks(blocks: u64) -> Option<u64> {
     const KI: u64 = 1 << 10;

@@ -47,7 +47,7 @@ macro_rules! on_disk {
             /// Size on disk in bytes.
             pub const SIZE: usize = $size;
 
-            /// Every field with its place, in disk order.
+            /// Every field with its offset and size, in disk order.
             pub const FIELDS: &'static [$crate::layout::FieldPlace] = &[
                 $( $crate::layout::FieldPlace {
                     name: stringify!($field),

@@ -45,7 +45,7 @@ pub const fn u64_from_usize(n: usize) -> u64 {
 /// A 32-bit number from a length that the caller knows to be below 2^32.
 ///
 /// # Panics
-/// When the length is not.
+/// When the length is 2^32 or more.
 #[inline]
 #[must_use]
 pub const fn u32_from_usize(n: usize) -> u32 {
@@ -56,7 +56,7 @@ pub const fn u32_from_usize(n: usize) -> u32 {
 /// A 32-bit number from a 64-bit one that the caller knows to be below 2^32.
 ///
 /// # Panics
-/// When the number is not.
+/// When the number is 2^32 or more.
 #[inline]
 #[must_use]
 pub const fn u32_from_u64(n: u64) -> u32 {

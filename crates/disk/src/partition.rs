@@ -2,7 +2,7 @@
 //! `blockyard-device` does the reading.
 //!
 //! Two forms: the four entries of the boot sector (MBR) with their chain of logical partitions, and
-//! the table of UEFI (GPT). This module checks a table only for consistency in itself;
+//! the table of UEFI (GPT). This module checks only whether a table is consistent in itself;
 //! `blockyard-device` checks it against the size of the disk.
 
 mod gpt;

@@ -7,8 +7,8 @@
 //! level refers to blocks of records. A record of zeroes is free, and so is a reference of 0.
 //!
 //! Invariants of what [`QuotaFile::encode`] writes: each number has one record, its path of
-//! references ends in the block that holds the record, blocks of records with room are chained from
-//! `dqi_free_entry`, and no block is free.
+//! references ends in the block that holds the record, the blocks with room for a record are
+//! chained from `dqi_free_entry`, and no block is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ on_disk! {
 on_disk! {
     /// The head of a block of records.
     pub struct RawRecordsHead[16] {
-        /// The next block in the chain of those with room; 0 for none.
+        /// The next block in the chain of blocks with room for a record; 0 for none.
         0x00 dqdh_next_free: U32,
         /// The previous block in that chain; 0 for none.
         0x04 dqdh_prev_free: U32,
@@ -221,13 +221,13 @@ impl QuotaFile {
                     pending.push((level + 1, below));
                 }
             }
-            // `pop` takes from the end, so the lowest numbers come first.
+            // `pop` takes from the end. After the reversal the lowest numbers come first.
             pending[first..].reverse();
         }
     }
 
     /// The records of a repaired file: the counted usage, with the limits of this file. A number
-    /// without usage and limits has no record.
+    /// with neither usage nor limits has no record.
     #[must_use]
     pub fn corrected(&self, counted: &BTreeMap<u32, Usage>) -> Vec<RawRecord> {
         let mut records: BTreeMap<u32, RawRecord> = BTreeMap::new();
@@ -244,8 +244,9 @@ impl QuotaFile {
         records.into_values().collect()
     }
 
-    /// The bytes of a file with these records, in ascending order of their numbers, and the grace
-    /// periods of this one.
+    /// The bytes of a file with these records, which must be in ascending order of their numbers.
+    /// The new file keeps the grace periods of this one, or gets the default ones if `dqh_version`
+    /// is wrong.
     ///
     /// # Panics
     /// When the records are out of order.

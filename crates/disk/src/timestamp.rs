@@ -19,7 +19,7 @@ impl Timestamp {
     pub const SECONDS_MIN: i64 = -(1 << 31);
     /// Latest seconds that can be stored with an extra word.
     pub const SECONDS_MAX: i64 = (3 << 32) + (1 << 31) - 1;
-    /// Latest seconds that can be stored without one.
+    /// Latest seconds that can be stored without an extra word.
     pub const SECONDS_MAX_SHORT: i64 = (1 << 31) - 1;
 
     /// A time of whole seconds.
@@ -28,14 +28,14 @@ impl Timestamp {
         Self { seconds, nanoseconds: 0 }
     }
 
-    /// Joins the two words of an inode; without an extra word pass 0.
+    /// Joins the two words of a time. Pass 0 as `extra` if the inode has no extra word.
     #[must_use]
     pub fn from_disk(low: u32, extra: u32) -> Self {
         let seconds = i64::from(low.cast_signed()) + (i64::from(extra & 3) << 32);
         Self { seconds, nanoseconds: extra >> 2 }
     }
 
-    /// The two words of an inode, clamped to [`Self::SECONDS_MIN`] and [`Self::SECONDS_MAX`].
+    /// The two words of a time, clamped to [`Self::SECONDS_MIN`] and [`Self::SECONDS_MAX`].
     #[must_use]
     pub fn to_disk(self) -> (u32, u32) {
         let seconds = self.seconds.clamp(Self::SECONDS_MIN, Self::SECONDS_MAX);
@@ -45,7 +45,7 @@ impl Timestamp {
         (low, self.nanoseconds << 2 | epoch)
     }
 
-    /// The one word of an inode without extra words, clamped to 32 signed bits.
+    /// The only word of a time in an inode without extra words, clamped to 32 signed bits.
     #[must_use]
     pub fn to_disk_short(self) -> u32 {
         low32(self.seconds.clamp(Self::SECONDS_MIN, Self::SECONDS_MAX_SHORT).cast_unsigned())

@@ -1,7 +1,8 @@
-//! A whole directory: from the list of its names, all its blocks at once.
+//! Builds a whole directory: all its blocks at once, from the list of its names.
 //!
-//! If names fill more than one block and an index is wanted, they lie in full leaves in hash order:
-//! block 0 is the root, then the leaves, then the index nodes, the lowest level first.
+//! If the names need more than one block and an index is wanted, they lie in full leaves in hash
+//! order. Block 0 is then the root. The leaves follow it, and after them the index nodes, the
+//! lowest level first.
 
 use crate::checksum::{seal_dir_leaf, seal_htree};
 use crate::dirblock::{DirLayout, ENTRY_LEN_MIN, Packer};
@@ -37,7 +38,7 @@ pub struct WholeDirectory {
     layout: DirLayout,
     /// The names, in the order in which they are stored.
     order: Vec<u32>,
-    /// The part of `order` in each block of names.
+    /// For each block of names, the part of `order` that it holds.
     parts: Vec<Range<usize>>,
     /// The index, if there is one.
     index: Option<Index>,

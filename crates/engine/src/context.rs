@@ -22,7 +22,8 @@ pub struct OpContext {
     /// Whether blocks reserved for root may be used.
     pub privileged: bool,
     /// Whether the caller caches what programs write, as a kernel does. Such a caller sets the
-    /// times of files itself, and hands over bytes that it accepted before a file became immutable.
+    /// times of files itself. It may hand over bytes that it accepted before a file became
+    /// immutable.
     pub caches_writes: bool,
 }
 

@@ -27,7 +27,7 @@ use std::ops::{Deref, DerefMut, Range};
 /// What is remembered about one file's data, and what is reserved for it. Guarded by the inode's
 /// content lock.
 ///
-/// Few inodes in memory have reservations: these are allocated at the first change.
+/// Few inodes in memory have reservations, so memory for them is allocated at the first change.
 pub(crate) struct FileData {
     /// What is remembered about the file's pages and holes.
     pub(crate) pages: Pages,
@@ -112,8 +112,8 @@ pub(crate) struct Reservations {
     /// Entries that write-back may add between existing ones, or in excess of one per reserved
     /// cluster. Never counted too low, and 0 again when all data is written.
     inserts: usize,
-    /// The mapping changed while data was dirty: no reserved cluster is sure to come behind all
-    /// mapped ones.
+    /// Whether the mapping changed while data was dirty. Then a reserved cluster may lie before a
+    /// mapped one.
     amid: bool,
 }
 
@@ -181,8 +181,8 @@ impl Reservations {
         self.inserts += inserts;
     }
 
-    /// Takes the mapping's reservation if no cluster is reserved, since no data is dirty then.
-    /// Returns its clusters, which the caller gives back; 0 if a cluster is reserved.
+    /// Call when no data is dirty. Takes the mapping's reservation unless a cluster is still
+    /// reserved. Returns the number of clusters taken, which the caller gives back.
     pub(crate) fn take_mapping_reservation(&mut self) -> u64 {
         if !self.reserved.is_empty() {
             return 0;
@@ -206,7 +206,7 @@ impl Reservations {
         self.amid
     }
 
-    /// Reserved clusters, each of which takes at least one entry of the mapping.
+    /// The number of reserved clusters. Each is counted as one entry of the mapping.
     pub(crate) fn reserved_len(&self) -> usize {
         self.reserved_len
     }

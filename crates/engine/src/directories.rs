@@ -34,7 +34,8 @@ pub struct DirEntry {
     /// The name's bytes.
     pub name: Vec<u8>,
     /// Where to continue after this entry. Stays valid whatever is created or removed. Entries with
-    /// equal positions (their names have the same hash) are always returned together.
+    /// equal positions (their names have the same hash) are always returned together. A caller must
+    /// take all of them: continuing after one skips the others.
     pub next: u64,
 }
 
@@ -77,7 +78,7 @@ pub(crate) struct DirBlocks<'a> {
     inode: &'a Arc<Inode>,
     core: CoreAccess<'a>,
     change: Option<(&'a OpContext, &'a Handle<'a>)>,
-    /// The block that stands for a directory in its inode during a change.
+    /// The synthesised block of a directory that lies in its inode, during a change.
     in_inode: Option<Rc<RefCell<Vec<u8>>>>,
 }
 
@@ -178,8 +179,7 @@ impl Directories {
     pub(crate) fn dir_rules(&self) -> DirectoryRules {
         let (features, raw) = (self.volume.sb.features(), self.volume.sb.raw());
         let unsigned_hash = self.volume.sb.has_unsigned_hash();
-        // An unknown version is taken as half-MD4, which every file system made in this century
-        // names.
+        // An unknown version is taken as half-MD4, the usual one.
         let version = HashVersion::from_raw(raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4);
         DirectoryRules {
             layout: self.dir_layout(),
@@ -284,7 +284,7 @@ impl Directories {
         Ok(known)
     }
 
-    /// Whether the blocks, if they can be read, confirm what is known about a name.
+    /// Whether the blocks confirm what is known about a name. True if they cannot be read.
     pub(super) fn is_in_blocks(
         &self,
         inode: &Arc<Inode>,

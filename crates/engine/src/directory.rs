@@ -11,7 +11,8 @@
 //! with their inodes ([`dentries`]), so most lookups need none of its blocks.
 //!
 //! Failure discipline: blocks are read and appended before the first change of a name, and several
-//! blocks are appended all or none. So running out of space leaves the directory as it was.
+//! blocks are appended together or not at all. So running out of space leaves the directory as it
+//! was.
 
 mod dentries;
 mod linear;
@@ -258,7 +259,7 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         self.store.load(0, if self.indexed { Role::Index(IndexKind::Root) } else { Role::Leaf })
     }
 
-    /// The layout of block 0: the entries of an index root reach to the end of the block.
+    /// The layout of block 0. In an index root, the entry `..` reaches to the end of the block.
     fn first_layout(&self) -> DirLayout {
         DirLayout { tail: self.rules.layout.tail && !self.indexed, ..self.rules.layout }
     }

@@ -11,7 +11,7 @@
 pub(crate) struct Epoch(u32);
 
 impl Epoch {
-    /// Marks what is unchanged since it was last written.
+    /// Marks what has not changed since it was last written.
     pub(crate) const NONE: Self = Self(0);
 
     /// The mark as a number.

@@ -32,8 +32,8 @@ pub enum Error {
         /// What is wrong with it.
         why: OrphanDefect,
     },
-    /// The log must not be replayed: a committed transaction is damaged, or the superblock in it
-    /// is.
+    /// The log must not be replayed: a committed transaction is damaged, or it holds a damaged
+    /// superblock.
     #[error(transparent)]
     DamagedLog(blockyard_recovery::Error),
     /// The image uses features that this version cannot open.
@@ -115,7 +115,8 @@ pub enum Error {
         /// Bytes of a block.
         block: usize,
     },
-    /// A directory that passes its project on would get a name of an inode in another project.
+    /// A directory whose project is inherited (`chattr +P`) would get a name for an inode of
+    /// another project.
     #[error("cross-device link")]
     CrossDevice,
 }
@@ -126,7 +127,7 @@ pub enum OrphanDefect {
     /// Its number is reserved, the orphan file's own, or beyond the last inode.
     #[error("its number is not one of a file")]
     Number,
-    /// An earlier entry names it: the list may be a ring.
+    /// An earlier entry names it: the list may have a loop.
     #[error("twice")]
     Twice,
     /// Its bit in the inode bitmap is clear.
@@ -266,7 +267,7 @@ mod tests {
             assert_eq!(text, "bitmap of group 3: not there");
         }
         assert!(matches!(journal, Error::Refused(Refusal::Journal(blockyard_recovery::Error::Unflagged))));
-        // The error of the source is kept, not that a bitmap was being read.
+        // The source's own error is kept, without the fact that a bitmap was being read.
         let full = AllocError::Load { group, source: Box::new(Error::NoSpace) };
         assert!(matches!(Error::from(full), Error::NoSpace));
     }

@@ -190,8 +190,8 @@ impl<N> HeldNodes<N> {
     }
 }
 
-/// Holds the nodes from the leaf for the block before `logical` to the last leaf, but of no more
-/// than `most + 1` leaves.
+/// Holds the leaves from that of the block before `logical` to the last one, with the nodes above
+/// them. Stops after `most + 1` leaves.
 pub(crate) fn hold_from<S: TreeStore>(
     root: &[u8; ROOT_BYTES],
     store: &S,

@@ -29,15 +29,15 @@ use std::sync::Arc;
 /// An open file system. All operations take `&self`, from any thread; the [crate](crate)
 /// documentation has the order of locks.
 ///
-/// Close it with [`FileSystem::close`]. Dropping it does the same, but can report an error only to
-/// the log. An operation that panics makes the file system read-only: nothing of the unfinished
-/// transaction reaches the device.
+/// Close it with [`FileSystem::close`]. Dropping it does the same, but can report an error only
+/// through `tracing`. An operation that panics makes the file system read-only: nothing of the
+/// unfinished transaction reaches the device.
 pub struct FileSystem {
     pub(crate) volume: Arc<Volume>,
     pub(crate) files: Arc<Files>,
     pub(crate) xattrs: Arc<Xattrs>,
     pub(crate) namespace: Namespace,
-    /// Closed or abandoned: nothing is left to do.
+    /// Whether the instance was closed or abandoned. Dropping it then does nothing.
     has_ended: bool,
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct GroupState {
     raw: RawGroupDesc,
     /// The flags that mean something on this file system.
     flags: GroupFlags,
-    /// When `raw` changed; [`Epoch::NONE`] if not since it was encoded.
+    /// The epoch in which `raw` changed; [`Epoch::NONE`] if it was encoded since.
     epoch: Epoch,
     /// `raw` as it was before `epoch`.
     before: RawGroupDesc,

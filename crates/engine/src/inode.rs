@@ -1,10 +1,10 @@
 //! Inodes in memory.
 //!
-//! Two locks, two purposes. [`Inode::content`] is the lock of POSIX: readers share it, a writer has
-//! it alone. It is taken before a handle, and may be held while waiting for a handle, for data or
-//! for other inodes. [`Inode::core`] guards the raw inode and the mapping below it. It is taken
-//! inside a handle and never held while waiting for one. So a commit, which waits for handles only,
-//! can always encode every inode.
+//! An inode has two main locks. [`Inode::content`] is the lock that POSIX calls for: readers share
+//! it, a writer has it alone. It is taken before a handle, and may be held while waiting for a
+//! handle, for data or for other inodes. [`Inode::core`] guards the raw inode and the mapping below
+//! it. It is taken inside a handle and never held while waiting for one. So a commit, which waits
+//! for handles only, can always encode every inode.
 //!
 //! The raw inode (`slot`) is the truth, edited in place. Size, sectors and mapping kind are kept
 //! beside it because operations read them often. A changed inode is encoded into its table block by
@@ -217,8 +217,8 @@ impl Inode {
         self.shape.write_ordered(u64::from(self.number.raw()))
     }
 
-    /// The data that is not where the mapping says. The caller holds the content lock, or the
-    /// core's shared: data is mapped before it leaves here.
+    /// The data that is not where the mapping says. The caller holds the content lock, or the core
+    /// lock shared. The latter suffices because data is mapped before it is removed from here.
     pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, Waiting> {
         self.waiting.read()
     }
@@ -415,8 +415,8 @@ impl InodeCore {
         }
     }
 
-    /// Whether the core holds nothing that must still be done: an orphan record to remove, a
-    /// truncation to finish, a deletion, or a size that the disk does not know yet.
+    /// Whether nothing is left to do: no orphan record to remove, no truncation to finish, no
+    /// deletion, and no size that the disk does not know yet.
     fn owes_nothing(&self) -> bool {
         let is_told = self.size <= self.slot.raw().size();
         self.orphan.is_none() && !self.unfinished && (is_told && self.links() > 0 || self.deleted)
@@ -495,8 +495,8 @@ impl InodeCore {
         self.sectors = self.sectors.saturating_add_signed(sectors);
     }
 
-    /// Stores `i_blocks` in 512-byte units, or in blocks with the flag if that does not fit 48
-    /// bits.
+    /// Stores `i_blocks` in 512-byte units. If that does not fit 48 bits, stores it in blocks and
+    /// sets the flag that says so.
     fn store_sectors(&mut self, huge_file: bool, block_bits: u32) {
         let sectors = self.sectors;
         let raw = self.slot.raw_mut();

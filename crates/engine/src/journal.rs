@@ -5,10 +5,11 @@
 //! Its images are only in the log until a *checkpoint* brings them home. Their positions are kept
 //! in memory ([`Committed`]), and meanwhile a reader of a block gets the committed image
 //! ([`HomeView`]). A checkpoint reads the newest committed image of each block of the oldest
-//! transactions from the log, writes it home, flushes, and only then moves the tail: now the ring
-//! space before it may be overwritten.
+//! transactions from the log, writes it home, flushes, and only then moves the tail. After that the
+//! ring space before the tail may be overwritten.
 //!
-//! Order of writes, and what each order protects:
+//! Order of writes (what stands before a `|` is complete before the rest begins), and what each
+//! order protects:
 //! * file data, log blocks | flush | commit record, durable: a commit record implies everything it
 //!   covers.
 //! * commit record | home: nothing at home is ahead of the log.
@@ -16,9 +17,9 @@
 //! * log marked in use, durable | first commit record: no committed transaction is overlooked.
 //!
 //! Invariants: `used` is the sum of the blocks of the transactions in `logged`, and one ring block
-//! is always free. Every block of a logged transaction whose newest image is of that transaction,
-//! and that was not revoked since, is in [`Committed`] until it is home, and the log block of that
-//! image is not overwritten meanwhile.
+//! is always free. [`Committed`] holds the newest image of each block of the logged transactions
+//! until it is home, unless the block was revoked since. Until then the image's log block is not
+//! overwritten.
 
 mod blocks;
 mod committed;
@@ -64,7 +65,7 @@ pub(crate) struct LogJournal<B: Backend = Native> {
     ring: Mutex<RingState, B>,
 }
 
-/// Fewest blocks that a transaction may change: more than an operation that cannot be split needs.
+/// The least that `blocks_max` can be set to: more than an operation that cannot be split needs.
 const TRANSACTION_MIN: usize = 64;
 
 /// How far the log is written before it starts over, in units of the largest next transaction; at
@@ -76,7 +77,7 @@ const FAR: usize = 3;
 pub(crate) struct Limits {
     /// Blocks that may be dirty in memory.
     pub(crate) dirty_max: usize,
-    /// Blocks of a transaction, if the user sets them.
+    /// Most blocks of a transaction, if an instrument sets this.
     pub(crate) transaction: Option<usize>,
 }
 
@@ -91,7 +92,7 @@ struct RingState {
     head: u32,
     /// The next transaction to be written.
     next: TxnId,
-    /// Most blocks that transaction may change.
+    /// Most blocks that the next transaction may change.
     blocks: usize,
     last_time: CommitTime,
     /// The transaction being written.
@@ -143,8 +144,8 @@ impl<B: Backend> LogJournal<B> {
         let first = place.superblock().sequence();
         let log = Log::open(Arc::clone(committed.log()));
         let len = usize_from_u32(log.ring().len());
-        // As in Linux: until a third of the log is in use, clusters that a transaction freed cannot
-        // be reused.
+        // As in Linux, a transaction may change as many blocks as a third of the log has. Until it
+        // commits, the clusters that it freed cannot be reused.
         let in_log = limits.transaction.map_or(len / 3, |most| most.clamp(TRANSACTION_MIN, len / 4 * 3));
         let blocks_max = in_log.min(limits.dirty_max);
         assert!(0 < blocks_max && blocks_max < len, "transactions of {blocks_max} in a log of {len}");
@@ -170,9 +171,10 @@ impl<B: Backend> LogJournal<B> {
         })
     }
 
-    /// Makes sure that `needed` ring blocks are free: a checkpoint of the oldest transactions frees
-    /// half of the ring. When enough of a large log has been written, a checkpoint of all of them
-    /// makes it start over, so that it occupies no more of its device than a few transactions fill.
+    /// Makes sure that `needed` ring blocks are free. If they are not, a checkpoint of the oldest
+    /// transactions frees about half of the ring. When the head has gone far, a checkpoint of all
+    /// transactions makes the log start over, so that it occupies no more of its device than a few
+    /// transactions fill.
     fn make_room(&self, ring: &mut RingState, needed: u32) -> Result<Prepared> {
         let len = ring.log.ring().len();
         let has_gone_far = self.has_gone_far(ring);
@@ -208,8 +210,8 @@ impl<B: Backend> LogJournal<B> {
     }
 
     /// Brings the oldest `count` transactions home and forgets them in the log. If those were all
-    /// and the head has gone far, the log starts over: its earlier content there is older than what
-    /// recovery asks for.
+    /// and the head has gone far, the log starts over: the old content at the ring's start is older
+    /// than what recovery asks for.
     fn checkpoint(&self, ring: &mut RingState, count: usize) -> Result<Prepared> {
         let Some(last) = count.checked_sub(1).and_then(|at| ring.logged.get(at)).map(|logged| logged.tid)
         else {
@@ -289,7 +291,7 @@ impl<B: Backend> Journal for LogJournal<B> {
         let format = *ring.log.format();
         let revokes = records::revokes(format, tid, &self.revokes_to_log(ring, revoked));
         let revoke_blocks = revokes.len() / format.block_size();
-        // The last images may fill a piece only in part, and the commit record takes a block.
+        // The last descriptor may be full only in part, and the commit record takes a block.
         let descriptors = images_max / records::images_per_descriptor(&format) + 2;
         let room = u32_from_usize(revoke_blocks + descriptors + images_max + 1);
         self.make_room(ring, room)?.or_fail()?;
@@ -342,7 +344,7 @@ impl<B: Backend> Journal for LogJournal<B> {
     fn commit(&self, now: Timestamp) -> Result<()> {
         let ring = &mut *self.ring.lock();
         let time = CommitTime { seconds: now.seconds.max(0).unsigned_abs(), nanoseconds: now.nanoseconds };
-        // Recovery takes a commit older than the one before it for a leftover.
+        // Recovery takes a commit record for a leftover if its time is before the previous one's.
         ring.last_time = ring.last_time.max(time);
         let (tid, at) = (ring.open.tid, ring.open.at);
         let blocks = ring.log.blocks();

@@ -88,8 +88,8 @@ pub fn plan(device_bytes: u64, options: &Options) -> Result<Summary> {
     Ok(summary(&Layout::plan(options, device_bytes)?, options))
 }
 
-/// The size in bytes of the smallest device on which these options make a file system, whatever
-/// size they give; `None` if there is none up to 16 TiB.
+/// The size in bytes of the smallest device on which these options make a file system; `None` if
+/// there is none up to 16 TiB. The size in the options is ignored.
 #[must_use]
 pub fn smallest(options: &Options) -> Option<u64> {
     /// Device sizes are rounded down to this.

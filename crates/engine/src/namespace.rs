@@ -1,7 +1,7 @@
 //! Operations on names.
 //!
 //! [`links`] counts names. The operations in [`operations`], [`rename`], [`symlink`] and
-//! [`unnamed`] lock, check and compose.
+//! [`unnamed`] take the locks, check the rules, and combine the parts of the engine.
 
 mod links;
 mod operations;

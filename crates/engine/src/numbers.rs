@@ -12,7 +12,7 @@ pub(crate) const SHARDS: usize = 64;
 
 /// The shard of a number. Numbers a group apart go to different shards, and so do neighbours. The
 /// factor differs from that of [`NumberHash`]: a map takes its tags from the upper bits of that
-/// hash, which would otherwise be alike in a whole shard.
+/// hash, which would otherwise be alike in a shard.
 pub(crate) fn shard_of(number: u64) -> usize {
     usize_from_u64(number.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 58)
 }

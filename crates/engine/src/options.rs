@@ -46,12 +46,12 @@ pub enum DataMode {
 /// What happens when an operation finds that the image violates the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnDamage {
-    /// Only the caller is told.
+    /// Only the caller learns of it, by the error that it gets.
     #[default]
     Tell,
     /// As the superblock says (`s_errors`, set by tune2fs), as for a mount.
     AsSuperblock,
-    /// This, whatever the superblock says. Nothing here stops a machine: `Panic` makes the instance
+    /// This policy, whatever the superblock says. `Panic` stops no machine: it makes the instance
     /// read-only.
     Do(ErrorPolicy),
 }
@@ -70,7 +70,7 @@ pub struct OpenOptions {
     pub journal: JournalUse,
     /// How the journal treats file data.
     pub data: DataMode,
-    /// CPU slots: sizes shards and per-CPU state. At least 1.
+    /// Number of CPU slots; it sizes shards and per-CPU state. At least 1.
     pub cpus: u32,
     /// The allocation policy.
     pub policy: Policy,
@@ -103,7 +103,7 @@ pub struct OpenOptions {
     /// [`FileSystem::tick`] commits it. Without a journal, age causes no commit.
     pub commit_interval_seconds: i64,
     /// Whether the caller runs [`FileSystem::commit_aged`] in time. Then operations leave aged
-    /// transactions to it, and none of them waits for the device because it happened to come first.
+    /// transactions to that call, so none has to wait for the device because it came first.
     pub has_timer: bool,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,

@@ -7,11 +7,11 @@
 //! the superblock and runs through `i_dtime`. Opening for writing finishes the recorded orphans;
 //! read-only opens leave them.
 //!
-//! As in Linux, images without a journal keep no records: after a crash these could be wrong.
+//! As in Linux, images without a journal keep no records: after a crash the records could be wrong.
 //!
-//! A record names an inode in use: it is added after, and removed before, anything that could make
-//! that untrue, in the same handle. Adding and removing need no reading and no space, so they
-//! cannot fail.
+//! A record always names an inode in use. It is added after the inode is marked as used, and
+//! removed before the inode is freed, in the same handle. Adding and removing need no reading and
+//! no space, so they cannot fail.
 
 mod file;
 mod list;
@@ -34,7 +34,7 @@ pub(crate) struct Orphans {
 }
 
 /// An inode of the list. Inode and table block stay in memory while the inode is in the list:
-/// removing a neighbour changes the inode's link.
+/// if the next older inode leaves the list, this inode's `i_dtime` must name another.
 #[derive(Clone)]
 struct Listed {
     inode: Arc<Inode>,
@@ -104,7 +104,7 @@ impl Orphans {
         }
     }
 
-    /// Writes the links of the list into the inodes and returns its head. The gate is closed.
+    /// Stores the list's changed links in the inodes, and returns its head. The gate is closed.
     pub(crate) fn freeze_orphans(&self, inodes: &Inodes) -> Option<InodeNr> {
         let (head, relinked) = {
             let mut list = self.list.lock();

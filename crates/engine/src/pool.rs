@@ -5,9 +5,9 @@
 pub(crate) enum Pool {
     /// Clusters that are not reserved.
     Ordinary,
-    /// Also the file system's own reserve: for blocks needed to give space back.
+    /// Ordinary clusters and the file system's own reserve: for blocks needed to give space back.
     Reserve,
-    /// Clusters reserved when the data was written.
+    /// Clusters reserved when the data was written, and the file system's own reserve.
     Reserved,
     /// As [`Pool::Reserved`], but without the file system's own reserve: Linux preallocates like
     /// this where data is delayed (observed on 6.18).

@@ -31,7 +31,7 @@ pub(crate) enum Reserves {
     DataAndMapping,
     /// Clusters for its data, one by one.
     Data,
-    /// Nothing: it is allocated at once, or fails.
+    /// Nothing: the data gets its blocks at once, or the write fails.
     Nothing,
 }
 
@@ -51,16 +51,16 @@ pub(crate) struct Rules {
     pub(crate) reserves: Reserves,
     /// Whose clusters write-back takes for unallocated data.
     pub(crate) place: Pool,
-    /// Whose clusters a split of allocated blocks takes.
+    /// Whose clusters the mapping takes when an allocated extent is split.
     pub(crate) convert: Pool,
-    /// Whose clusters a split takes when a part of written blocks becomes unwritten.
+    /// Whose clusters the mapping takes when a part of a written extent becomes unwritten.
     pub(crate) zero: Pool,
     /// Whose clusters preallocation takes where data is delayed.
     pub(crate) ahead_of_data: Pool,
     /// Attempts of write-back to find space.
     pub(crate) patience: u32,
-    /// Whether a request that found no space is retried without a commit, while a cluster could be
-    /// claimed.
+    /// Whether a request that found no space is retried without a commit, as long as a cluster
+    /// could be claimed.
     pub(crate) retries_with_room: bool,
     /// What becomes of a claim for which the mapping has no room.
     pub(crate) failed_claim: FailedClaim,

@@ -1,5 +1,5 @@
-//! Blocks and inode numbers from the allocators into the journaled bitmaps and back. [`Space`] owns
-//! both allocators.
+//! Takes blocks and inode numbers from the allocators into the journaled bitmaps, and gives them
+//! back. [`Space`] owns both allocators.
 //!
 //! The allocator makes a claim in core. Then the claim is marked in the on-disk bitmap inside a
 //! handle ([`Space::take`]), or released by dropping it. Freed clusters become free in the on-disk
@@ -207,7 +207,7 @@ impl Space {
             };
             return self.blocks.free_with(first, blocks, context, clear).map(drop);
         }
-        // In core first: if the allocator has to load the group, it must see the clusters used.
+        // In core first: if the allocator has to load the group, it must see the clusters as used.
         let context = FreeContext { txn: Some(handle.tid()), ..context };
         self.blocks.free(first, blocks, context)?;
         self.groups.mark_free(handle, first, blocks)

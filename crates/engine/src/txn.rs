@@ -11,8 +11,9 @@
 //! or on demand. With a durable journal it is a commit. Without one the clock causes none, and a
 //! commit point writes nothing: it only releases the transaction's frees to the allocator.
 //!
-//! Order: inode lock, then handle, then mapping, group, buffer. Nobody waits for a commit inside a
-//! handle. Every operation is reserve, then apply: what can fail comes before the first change.
+//! Lock order: inode lock, then handle, then mapping, group, buffer. Nobody waits for a commit
+//! inside a handle. Every operation first reserves, then applies: what can fail comes before the
+//! first change.
 
 mod credits;
 mod flushes;
@@ -76,7 +77,7 @@ pub(crate) struct Taken<B: Backend = Native> {
 }
 
 impl<B: Backend> Transactions<B> {
-    /// The first transaction of `journal` running, nothing changed, for `slots` CPU slots.
+    /// Starts the first transaction of `journal`, for `slots` CPU slots.
     pub(crate) fn new(slots: usize, journal: &dyn Journal) -> Self {
         let list = || CachePadded::new(Mutex::new(rank::JOURNAL_STATE, Vec::new()));
         let budget = u64_from_usize(journal.blocks_max());
@@ -117,8 +118,8 @@ impl<B: Backend> Transactions<B> {
         self.now().1
     }
 
-    /// Starts the next transaction, and the next epoch if the old one is written. Returns the old
-    /// ones. The gate must be closed.
+    /// Starts the next transaction, and the next epoch too if the ended transaction is written.
+    /// Returns the ended transaction and its epoch. The gate must be closed.
     pub(crate) fn switch(&self, is_written: bool) -> (TxnId, Epoch) {
         let (tid, epoch) = self.now();
         let next = if is_written { epoch.next() } else { epoch };

@@ -61,14 +61,14 @@ pub(crate) struct Volume {
     /// An operation failed or panicked midway, or found damage: nothing is written any more.
     /// Relaxed: a late reader writes into memory only.
     failed: AtomicBool,
-    /// Nobody else writes to the devices. Released last.
+    /// Keep others from writing to the devices. Released last.
     _claims: Vec<Claim>,
-    /// Inodes created by this instance, counted from the number of mounts in the high half.
-    /// Relaxed: only the number matters.
+    /// Inodes created by this instance. The count starts with the number of mounts in its high
+    /// half. Relaxed: only the number matters.
     inodes_created: AtomicU64,
 }
 
-/// An operation in progress.
+/// The watch over an operation in progress: a panic while it lives makes the instance read-only.
 #[must_use = "it watches while it lives"]
 pub(crate) struct Operation<'a> {
     volume: &'a Volume,
@@ -124,7 +124,7 @@ impl Volume {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a rule is to be broken.
+    /// Whether a test wants this rule broken.
     pub(crate) fn breaks(&self, rule: BrokenRule) -> bool {
         self.options.instruments.broken_rule == Some(rule)
     }
@@ -143,8 +143,7 @@ impl Volume {
         if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Handles the result of an operation's apply part: returns it, and after an error the instance
-    /// is read-only.
+    /// Returns the result of an operation's apply part. An error makes the instance read-only.
     pub(crate) fn apply<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.fail();

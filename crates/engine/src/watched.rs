@@ -10,8 +10,8 @@ use blockyard_sync::{Mutex, rank};
 use std::collections::BTreeSet;
 use std::ops::Deref;
 
-/// Fewest bytes of an attribute block that are no value: its header, an entry without a name, and
-/// the end of the list.
+/// Bytes of an attribute block that a value cannot use, at least: its header, an entry without a
+/// name, and the end of the list.
 const BESIDE_A_VALUE: usize = 32 + 16 + 4;
 
 /// A file system with a record of what was done.
@@ -168,7 +168,7 @@ impl Watched {
         self.note(operation, self.fs.set_xattr(ctx, inode, name, value, mode))
     }
 
-    /// [`FileSystem::release_inode`]. An inode without names was unlinked while it was open.
+    /// [`FileSystem::release_inode`]. Recorded only if the inode was unlinked while it was open.
     ///
     /// # Errors
     /// Those of [`FileSystem::release_inode`].

@@ -51,7 +51,7 @@ const ACCESS_LIST: u8 = 2;
 /// The list that new inodes in a directory inherit.
 const DEFAULT_LIST: u8 = 3;
 
-/// A list that no released kernel supports.
+/// The prefix of rich access control lists, which no released kernel supports.
 const RICH_ACL: u8 = 8;
 /// The prefixes that any name may follow.
 const OPEN_PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];

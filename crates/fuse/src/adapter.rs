@@ -178,8 +178,8 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let caller = caller(request);
-        // Programs set times without naming an open file. The kernel names one for the writes it
-        // cached.
+        // When a program sets times, the request names no open file. When the kernel sends the
+        // times of cached writes, it does name one.
         let other = mode.is_some() || uid.is_some() || gid.is_some() || size.is_some() || accessed.is_some();
         let changes = Changes {
             of_cached_writes: file.is_some() && !other,
@@ -434,9 +434,9 @@ impl Filesystem for Adapter {
             // The notification must come after the answer. The kernel may be about to forget the
             // inode and wait for this write. Then the notification would wait for the kernel.
             //
-            // After a cached write that found no room, the kernel asks for the attributes at the
-            // next write and passes the error on. Otherwise a program that only writes would never
-            // stop.
+            // After a cached write that found no room, the notification makes the kernel ask for
+            // the attributes at the program's next write. That answer is the error. Otherwise a
+            // program that only writes would never stop.
             let has_no_room = how.is_cached && written == Err(Errno::NOSPC);
             if how.drops_privileges || has_no_room || written.is_ok_and(|written| written.allocates) {
                 shared.attributes_changed(inode);
@@ -456,8 +456,8 @@ impl Filesystem for Adapter {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Closing a file promises nothing more. By now the kernel has written its pages and
-        // reported errors.
+        // There is nothing left to do. The kernel has already written the file's pages and reported
+        // errors, and closing a file promises no more than that.
         reply.error(errno(Errno::NOSYS));
     }
 
@@ -665,8 +665,9 @@ impl Filesystem for Adapter {
         reply: ReplyLseek,
     ) {
         self.answer(Kind::Seek, move |shared, came| {
-            // The kernel seeks without writing back what it caches. The caller has the file open,
-            // so the notification waits only for the writes that it causes.
+            // The kernel does not write back what it caches before it asks to seek. The caller has
+            // the file open, so the notification waits only for the writes that the notification
+            // itself causes.
             if shared.server.may_be_cached(handle(file)).unwrap_or(false) {
                 shared.hand_over_cached(inode);
             }

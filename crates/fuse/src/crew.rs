@@ -1,9 +1,9 @@
 //! Threads for requests that block.
 //!
-//! Receiving threads answer requests themselves, which is fastest, as long as one of them stays
-//! free to receive. Further requests are handed to extra threads, which start on demand and end
-//! when idle. So a device that stops answering holds up only those that wait for it, and many
-//! requests can wait for one commit together.
+//! Receiving threads answer requests themselves, because that is fastest. But one of them must stay
+//! free to receive. So further requests are handed to extra threads, which start on demand and end
+//! when idle. A device that stops answering then holds up only the requests that wait for it, and
+//! many requests can wait for one commit together.
 //!
 //! The thread that became idle last is used first. So threads that only a burst needed stay idle,
 //! end, and give their memory back even while requests continue.
@@ -116,7 +116,7 @@ impl Crew {
                 waiting.threads -= 1;
                 waiting.threads == 0
             };
-            // No other thread would ever run the job.
+            // Without extra threads, nobody else would ever run the job.
             if is_alone && let Some(job) = self.next() {
                 run(job);
             }

@@ -186,7 +186,7 @@ impl Figures {
         counters.buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The kinds that occurred.
+    /// The figures of the kinds that occurred.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
         (0..Kind::NAMES.len()).filter_map(|kind| self.row(kind)).collect()

@@ -41,7 +41,7 @@ type Shard = RwLock<HashMap<u64, Opened>>;
 #[derive(Default)]
 struct Writing {
     count: u32,
-    /// A write of bytes that the kernel had cached found no room, and no writer knows it yet.
+    /// A cached write found no room, and no writer has been told yet.
     found_no_room: bool,
 }
 

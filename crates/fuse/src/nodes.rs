@@ -1,9 +1,9 @@
 //! The inodes that the kernel remembers.
 //!
 //! The kernel counts how often it was told of an inode. It may use the inode's number until it has
-//! forgotten the inode as often. This number is the one in the file system, except 1 for the root
-//! directory, as the protocol demands. Each remembered inode is held, so that its number is not
-//! reused:
+//! forgotten the inode equally often. The number is the inode's number in the file system. Only the
+//! root directory has another, 1, as the protocol demands. Each remembered inode is held, so that
+//! its number is not reused:
 //!
 //! a number is in the table <=> the kernel was told of it more often than it forgot it.
 
@@ -28,7 +28,7 @@ impl NodeNr {
         if inode == InodeNr::ROOT { Self::ROOT } else { Self(u64::from(inode.raw())) }
     }
 
-    /// The inode's number in the file system; `None` if it is too large for one.
+    /// The inode's number in the file system; `None` if the kernel's number is too large to be one.
     fn inode(self) -> Option<InodeNr> {
         match self {
             Self::ROOT => Some(InodeNr::ROOT),
@@ -131,7 +131,7 @@ impl Nodes {
         true
     }
 
-    /// Remembered inodes, without the root directory.
+    /// The number of remembered inodes, without the root directory.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }

@@ -180,8 +180,8 @@ const NO_CHANGE: &[&str] = &[
 ];
 
 impl Options {
-    /// Parses comma-separated lists, each continuing the one before. If options contradict each
-    /// other, the last one counts.
+    /// Parses comma-separated lists as if they were one list. If options contradict each other, the
+    /// last one counts.
     ///
     /// # Errors
     /// Names the option that is refused.

@@ -1,8 +1,8 @@
 //! Records the requests of a mount, as lines in the format of `blockyard-trace`.
 //!
 //! Answering threads only send events. One thread maps inodes to paths, using the names that the
-//! kernel was told, and writes the lines. An operation without a line of its own in the format
-//! becomes a note, which a replay skips.
+//! kernel was told, and writes the lines. An operation that the format has no line for becomes a
+//! note, which a replay skips.
 //!
 //! | part | what it is |
 //! |---|---|

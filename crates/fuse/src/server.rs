@@ -41,7 +41,7 @@ impl Caller {
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
     /// Whether the kernel would let the caller keep set-id bits and use the blocks reserved for
-    /// root. The protocol does not transmit capabilities.
+    /// root. The protocol does not transmit capabilities, so only root counts.
     const fn is_privileged(self) -> bool {
         self.uid == 0
     }

@@ -22,7 +22,7 @@ pub struct GroupRow {
     used: [u32; SQUARES_PER_GROUP],
 }
 
-/// The map of a whole image, or of one file's share of it.
+/// The map of a whole image, or of the part of it that files use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocationMap {
     clusters_per_square: u32,

@@ -68,9 +68,9 @@ pub struct Located<N> {
 /// What happens to a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastLink {
-    /// It is followed, as those in the middle are.
+    /// It is followed, like the links in the middle.
     Follow,
-    /// It is what the path names.
+    /// It is not followed: the path names the link itself.
     Keep,
 }
 
@@ -117,8 +117,8 @@ pub fn walk<'p, T: Tree>(
     Ok(found.node.expect("a name that is missing is an error here"))
 }
 
-/// The walk. `may_miss` says for which errors of the last look-up the result is a place without a
-/// node.
+/// Does the walk. If the look-up of the last name fails with an error that `may_miss` accepts, the
+/// result has no node.
 fn descend<'p, T: Tree>(
     tree: &T,
     names: impl Iterator<Item = &'p [u8]>,
@@ -175,8 +175,8 @@ pub fn last_name(path: &[u8]) -> Option<&[u8]> {
     components(path).next_back()
 }
 
-/// Whether the last component of a path is `.`. Such a path names a directory from inside, and what
-/// it names cannot be moved or removed by it.
+/// Whether the last component of a path is `.`. Such a path names a directory from inside, so the
+/// directory cannot be moved or removed by this path.
 #[must_use]
 pub fn ends_in_dot(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty()) == Some(b".")

@@ -43,7 +43,7 @@ pub struct ImageScan {
 pub struct ScanOptions {
     /// Also counts free aligned chunks of so many bytes (`e2freefrag -c`).
     pub chunk_bytes: Option<u64>,
-    /// Reads the bitmap of an image with clusters as e2freefrag 1.47 does. That divides by the
+    /// Reads the bitmap of a bigalloc image as e2freefrag 1.47 does. That program divides by the
     /// cluster size twice, and so reads only the first part of the bitmap.
     pub as_e2freefrag: bool,
 }
@@ -129,8 +129,7 @@ impl ImageScan {
                     self.map.add_used(usize_from_u32(group.raw()), at, start - at);
                 }
                 let end = bitmap::next_set(&bits, start..clusters).unwrap_or(clusters);
-                // When divided twice, a bit of the bitmap stands for as many clusters as a cluster
-                // has blocks.
+                // When divided twice, a bit of the bitmap stands for `cluster_ratio` clusters.
                 let bits = if divide_twice { 2 * ratio_bits } else { ratio_bits };
                 let before = u64::from(group.raw()) * u64::from(geometry.clusters_per_group());
                 let run = match divide_twice {
@@ -342,8 +341,8 @@ pub fn has_content(inode: &Inode) -> bool {
 /// The records that FIEMAP returns when a file is first looked at after a mount. When Linux reads a
 /// tree node for its first extent, it remembers the node's other extents too, joined where they are
 /// contiguous and alike. The first is not joined. (At later looks, more extents are joined: see
-/// [`Looked`].) Runs of a block map are cut where the part ends that the inode or one indirect
-/// block maps. Content in the inode is one record without blocks.
+/// [`Looked`].) A run of a block map is cut after the direct blocks, and wherever another indirect
+/// block begins to map it. Content in the inode is one record without blocks.
 ///
 /// # Errors
 /// Errors of the device, and for structures that fail a check.

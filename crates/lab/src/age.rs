@@ -42,7 +42,7 @@ pub struct Ageing {
     pub profile: Profile,
     /// How long to do it.
     pub length: Length,
-    /// Share (0..1) of the free space that files fill; `None`: that of the profile.
+    /// Share (0..1) of the free space that files fill; `None`: the share of the profile.
     pub utilisation: Option<f64>,
     /// The text that it was parsed from.
     text: String,
@@ -64,7 +64,7 @@ pub struct Circumstances {
 }
 
 impl Circumstances {
-    /// Circumstances with four CPUs, in which files may take all the space that the profile fills.
+    /// Circumstances with four CPUs and no space that must stay free.
     #[must_use]
     pub fn new(policy: Policy, seed: u64) -> Self {
         Self { policy, rotational: false, cpus: 4, seed, room: 0 }
@@ -82,7 +82,7 @@ impl Ageing {
         Self { profile, length, utilisation: None, text }
     }
 
-    /// The same, but up to another share of the free space.
+    /// The same ageing, except that files fill this share of the free space.
     ///
     /// # Errors
     /// When `utilisation` is not between 0 and 1.
@@ -130,7 +130,7 @@ impl fmt::Display for Ageing {
 /// Ages an image; returns what was done.
 ///
 /// # Errors
-/// Those of the file system, and when less space is free than has to stay free.
+/// Those of the file system, and when the image has no more free space than `who.room`.
 pub fn age(device: Arc<dyn BlockDevice>, ageing: &Ageing, who: &Circumstances) -> Result<Deeds> {
     let size = device.size();
     let options = OpenOptions {

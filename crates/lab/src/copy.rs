@@ -103,16 +103,16 @@ pub struct CopyRow {
     pub boundaries: u64,
     /// Groups without a used square.
     pub empty_groups: u64,
-    /// Jaccard index of the squares used by files after this copy and after the one before; `None`
-    /// for the first.
+    /// Jaccard index of the squares used by files after this copy and after the previous one;
+    /// `None` for the first.
     pub overlap_previous: Option<f64>,
     /// Share (0..=1) of the free blocks that are in runs of at least [`LONG_RUN`].
     pub free_share_long_runs: f64,
     /// MiB allocated elsewhere between two uses of a group: the median over all returns to a group;
     /// `None` without returns.
     pub reuse_interval_mib_p50: Option<f64>,
-    /// The same as a mean: of each group's returns first, then of the groups; `None` without
-    /// returns.
+    /// The same interval as a mean: first over the returns of each group, then over the groups;
+    /// `None` without returns.
     pub reuse_interval_mib_group_mean: Option<f64>,
     /// Returns to a group.
     pub reuses: u64,

@@ -9,7 +9,7 @@
 //! cut themselves, and recovered again.
 //!
 //! Key decision: a state is named by its number in a fixed enumeration, so workload, seed and
-//! number reproduce it. Each image is built from the one before it, and none is judged twice.
+//! number reproduce it. Each image is built from the previous one, and no content is judged twice.
 
 mod facts;
 mod image;
@@ -86,12 +86,12 @@ pub struct Row {
     pub tried: usize,
     /// Crash states judged; all have different contents.
     pub distinct: usize,
-    /// Those of them inside a commit or a checkpoint.
+    /// The judged ones whose cut is inside a commit or a checkpoint.
     pub in_windows: usize,
     /// Judged crash states of recoveries.
     pub in_recovery: usize,
-    /// States left out because they tear the write of the superblock itself: nobody recovers those
-    /// without a backup.
+    /// States left out because they tear the write of the superblock itself. Nobody recovers such a
+    /// state without a backup.
     pub left_out: usize,
     /// The failures.
     pub failures: Vec<Failure>,
@@ -274,7 +274,7 @@ impl Judging<'_> {
         })
     }
 
-    /// The work of one thread: takes states in turn, each built on the one before.
+    /// The work of one thread: takes states in turn, each built on the previous one.
     fn judge(
         &self,
         job: usize,

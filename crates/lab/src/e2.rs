@@ -34,7 +34,7 @@ const ARMS: [&str; 8] = [
     "rralloc-v3-regular",
     // V2; round robin in V3 is the same.
     "rralloc-v2",
-    // Round robin from separate parts.
+    // Round robin as we would ship it.
     "rralloc",
     // Ours.
     "yard",
@@ -74,8 +74,8 @@ fn plan(setup: &Setup, name: &str, arms: &[String], interleave: Interleave) -> P
     setup.plan(name, arms, &workers, interleave)
 }
 
-/// The plan on a device. Every file is written once and made durable within the measured time, on
-/// an image that shrinks with the files.
+/// The plan on a device. Every file is written once and made durable within the measured time. The
+/// size of the image scales with the files.
 fn on_device(setup: &Setup, plan: Plan, device: DeviceModel) -> Plan {
     let bytes = scaled(plan.workload.published_device(), setup.scale).max(2 * GIB);
     let image = setup.image.clone().unwrap_or_else(|| ImageSource::memory(bytes, setup.seed));

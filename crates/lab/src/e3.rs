@@ -2,11 +2,12 @@
 //! time clusters save.
 //!
 //! A file server keeps large preallocated files. Its memory is short, so the metadata that a call
-//! needs is seldom cached. Here such a server ([`server`]) works on a file system in memory. What
-//! each call has to fetch is counted ([`crate::metered`]), and a modelled disk shared by all calls
-//! says how long it takes ([`spindle`]). The amount of memory, how often it is lost, and the calls
-//! a second were chosen to reproduce the published column of 64 KiB ([`Memory::CALIBRATED`]). The
-//! other columns are predictions. Nothing depends on a clock: the same seed gives the same rows.
+//! needs is seldom cached. Here such a server ([`server`]) works on a file system in memory. The
+//! lab counts what each call has to fetch ([`crate::metered`]). A modelled disk that all calls
+//! share says how long that takes ([`spindle`]). Three parameters were chosen to reproduce the
+//! published column of 64 KiB ([`Memory::CALIBRATED`]): the amount of memory, how often its content
+//! is lost, and the calls a second. The other columns are predictions. Nothing depends on a clock:
+//! the same seed gives the same rows.
 
 mod published;
 mod server;
@@ -134,13 +135,13 @@ pub struct ClusterRow {
     pub mean_us: f64,
     /// Mean reads of bitmaps and maps.
     pub meta_reads_mean: f64,
-    /// Most such reads in one call.
+    /// Most reads of bitmaps and maps in one call.
     pub meta_reads_max: u64,
     /// Share (0..=1) of the calls that took 100 ms or more.
     pub share_over_100ms: f64,
-    /// All such reads by kind.
+    /// All reads of bitmaps and maps, by kind.
     pub meta_reads: MetadataReads,
-    /// Mean pieces of content in a call; 0 for calls without content.
+    /// Mean number of separate runs of content in a call; 0 for calls without content.
     pub pieces_mean: f64,
     /// Mean number of extents of a file of the file system.
     pub extents_per_file: f64,

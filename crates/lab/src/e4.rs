@@ -4,9 +4,10 @@
 //! A tree of the published shape (files, directories, symbolic and hard links, blocks and inodes
 //! used) is copied to a file system of each kind, directory by directory as rsync does. e2fsck then
 //! reports time and reads of each of its passes. A layout determines how much is read, and how far
-//! apart it is. The second shows only on a device with seeks, which is modelled ([`disk`]): strace
-//! sees e2fsck's reads, and a disk of the time says how long they take. Each published column has
-//! the policy of its time. The chosen policy stands next to them, with and without a linear prefix.
+//! apart the reads are. The distances matter only on a device with seeks, so such a device is
+//! modelled ([`disk`]): strace records e2fsck's reads, and a modelled disk of 2009 says how long
+//! they take. Each published column has the policy of its time. The chosen policy stands next to
+//! them, with and without a linear prefix.
 
 pub mod directories;
 pub mod disk;
@@ -87,8 +88,8 @@ pub struct PassPlan {
     pub scale: f64,
     /// Seed.
     pub seed: u64,
-    /// Whether the allocator assumes a device with seek times under the chosen policy; `None`: one
-    /// file system each way.
+    /// Whether the allocator assumes a device with seek times under the chosen policy; `None`: both
+    /// ways, each on a file system of its own.
     pub rotational: Option<bool>,
     /// Ageings to measure one after the other, in addition to fresh images.
     pub aged: Vec<Ageing>,

@@ -74,7 +74,8 @@ impl Experiment {
         }
     }
 
-    /// The tables, with states of images next to each other; `yard` has them in its rows.
+    /// The same tables, with the states of images next to each other. The tables of `yard` already
+    /// have the states in their rows.
     #[must_use]
     pub fn tables_by_state(self, rows: &[Row]) -> Vec<Table> {
         match self {
@@ -185,7 +186,7 @@ mod tests {
         // are not of four workers but of all CPUs.
         assert_eq!((tables[1].rows.len(), tables[1].heads.len()), (9, 13));
         assert!(tables[1].rows.iter().all(|row| row[2].parse::<f64>().is_ok() && row[11] != "-"));
-        // Patch 11 shows where scanning is switched.
+        // The table of patch 11, where scanning is switched.
         assert_eq!(tables[2].rows.len(), 4);
         assert!(!Experiment::Patches.charts(&rows)[0].series.is_empty());
     }

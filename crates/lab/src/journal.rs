@@ -3,7 +3,7 @@
 //! Three tables:
 //!
 //! - *Cost*: `fallocate2` with the journal off and on, alternating, by number of workers. Next to
-//!   the rate stands the CPU time of an operation, which can be trusted on a busy machine.
+//!   the rate stands the CPU time of an operation, which stays reliable on a busy machine.
 //! - *Locks*: how often one worker's operation takes each lock that others could want, counted by
 //!   the ranks that debug builds check.
 //! - *Sharing*: threads that each create a file, write 4 KiB and fsync, on a device whose flush
@@ -248,7 +248,7 @@ fn locks(plan: &Plan, policy: Policy) -> Result<Vec<LockRow>> {
     Ok(rows.filter(|row| row.off + row.on > 0.0).collect())
 }
 
-/// What a lock covers: it keeps out other users of that.
+/// What a lock covers: two threads wait for each other only if they use the same one.
 fn covers(lock: &str) -> &'static str {
     match lock {
         "INODE" | "INODE_SHAPE" | "MAPPING" | "WAITING_DATA" | "PREALLOC_INODE" => "one file",

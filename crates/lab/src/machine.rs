@@ -101,7 +101,7 @@ pub struct Machine {
     pub commit_every_ns: u64,
     /// Switching a CPU from one worker to another, in nanoseconds.
     pub switch_ns: u64,
-    /// How long a worker runs before another one of its CPU does, in nanoseconds.
+    /// How long a worker runs before its CPU switches to another one, in nanoseconds.
     pub quantum_ns: u64,
     /// Where workers run. This is not a property of the machine but of the run: `:spread` after the
     /// name.

@@ -3,9 +3,9 @@
 //!
 //! In a round every CPU appends once, in CPU order. Under [`Interleave::Overlap`] all operations of
 //! a round are in flight together. Each keeps the lock of the group it allocated in until the round
-//! ends, so a policy that skips busy groups goes elsewhere and one that waits comes afterwards.
-//! Under [`Interleave::Lockstep`] they run one after another. One thread does everything, so a run
-//! is repeatable to the block.
+//! ends, so a policy that skips busy groups goes elsewhere. A policy that waits gets the group
+//! afterwards. Under [`Interleave::Lockstep`] the operations run one after another. One thread does
+//! everything, so a run is repeatable to the block.
 //!
 //! The workload is the published `append64` as pure allocation: each CPU appends blocks to its own
 //! file with `fallocate`, without preallocating the whole file.
@@ -202,7 +202,8 @@ mod tests {
         }
     }
 
-    /// With overlap, the writers are parted by skipping busy groups with a goal for each slot.
+    /// With overlap, the writers spread apart if the policy skips busy groups and has a goal for
+    /// each slot.
     #[test]
     fn overlap_parts_the_writers_when_busy_groups_are_skipped() {
         assert!(extents("linux-6.16", Interleave::Overlap) > 39_000.0);

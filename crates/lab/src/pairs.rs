@@ -160,7 +160,7 @@ fn predict(
         pairs_per_s: 1e9 / each((end - start).max(1)),
         wall_ns: each(end - start),
         cpu_ns: Some(each(spans.iter().map(|span| span.1 - span.0).sum())),
-        // The warm-up makes as many pairs, and they are counted too.
+        // The counters include the warm-up, which makes as many pairs.
         waits: each(after.groups.waits - before.groups.waits) / 2.0,
         shared_locks: each(after.shared_acquisitions() - before.shared_acquisitions()) / 2.0,
     })

@@ -1,10 +1,10 @@
 //! How long it takes to read files as they are laid out: one reader of a cold image, on modelled
 //! disks.
 //!
-//! The requests to the disk follow from the layout alone: the block of the inode, the blocks of its
-//! map, then its blocks in order. A request is at most as long as the host's read-ahead, and the
+//! The layout alone determines the requests to the disk: the block of the inode, the blocks of its
+//! map, then its content in order. A request is at most as long as the host's read-ahead, and the
 //! reader waits for it before the next. Metadata that was read stays in memory. Space that was
-//! fallocated and never written is read as if it had been written: it will be.
+//! fallocated and never written is read as if it had been written, because that is still to come.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const READ_AHEAD: u64 = 128 << 10;
 const FILES_MAX: usize = 64;
 
 /// How long it takes to read an image. For a row without an image all fields are `None`; for an
-/// image without files, all times.
+/// image without files all times are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// Mean milliseconds to read one file alone on the hard disk, over at most 64 files that the

@@ -74,11 +74,11 @@ pub struct Plan {
     pub rotational: bool,
     /// Bytes of dirty data allowed in the engine and in the running kernel; `None`: their defaults.
     pub dirty_limit: Option<u64>,
-    /// The machine of [`Interleave::Virtual`]; `None` for the others.
+    /// The machine of [`Interleave::Virtual`]; `None` for other interleavings.
     pub machine: Option<Machine>,
     /// How the image of each cell is aged, under the policy of the cell; `None`: not at all.
     pub aged: Option<Ageing>,
-    /// The device model under each cell, whose time the cell then runs in; `None`: no model.
+    /// The device model under each cell, in whose time the cell runs; `None`: no model.
     pub device: Option<DeviceModel>,
     /// File for the requests to the modelled device, for a plan of one cell; `None`: not kept.
     pub requests: Option<PathBuf>,

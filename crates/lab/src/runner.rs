@@ -165,11 +165,11 @@ pub fn finish<'t, T: Target + 't>(
     workers.into_iter().try_for_each(|worker| worker.close(target))
 }
 
-/// Operations between two checks whether the time is up. Each operation is still timed.
+/// Operations between two checks of whether the time is up. Every operation is timed, too.
 const CLOCK_EVERY: u64 = 64;
 
-/// Runs one worker. The clock is read once for each operation: the end of one is the start of the
-/// next. Also returns when the worker ended.
+/// Runs one worker; also returns the time of its end. The clock is read once for each operation:
+/// the end of one is the start of the next.
 fn drive<T: Target>(
     target: &T,
     worker: &mut (dyn Worker<T> + '_),
@@ -241,8 +241,8 @@ fn run_rounds<'t, T: Target + 't>(
     Ok((measured, workers))
 }
 
-/// The CPUs that are within an operation. A CPU runs one worker at a time, so a worker that finds
-/// its CPU taken waits for the next round.
+/// The CPUs that are busy in the current round. A CPU runs one worker at a time, so a worker whose
+/// CPU is busy begins a new round.
 struct Slots {
     cpus: usize,
     /// The CPU of the previous worker. Workers run in ascending order, so a worker's CPU counts as

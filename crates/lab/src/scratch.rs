@@ -4,7 +4,7 @@
 //! Key decision: everything the lab creates belongs to a directory, and each directory has a note
 //! in the state directory (`/run/blockyard` for root). The note is written before anything is
 //! created in the directory, and is locked while its owner lives. Dropping a [`Scratch`] takes
-//! everything down. The next process finds what a killed one left by its note
+//! everything down. A note that is not locked leads the next process to what a killed one left
 //! ([`clean_leftovers`]). The state directory also keeps the old values of the kernel's write-back
 //! settings while they are changed.
 
@@ -174,7 +174,7 @@ fn may_be_taken_down(folder: &Path) -> bool {
     let is_named =
         folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
     let data = fs::symlink_metadata(folder);
-    // The owner says nothing: if something is mounted on the directory, it is that of the mount.
+    // The owner proves nothing: if something is mounted on the directory, its root's owner is seen.
     folder.is_absolute() && is_named && data.is_ok_and(|data| data.is_dir())
 }
 

@@ -75,8 +75,8 @@ pub trait Worker<T: Target>: Send {
     /// Those of the target.
     fn step(&mut self, target: &T) -> Result<Step>;
 
-    /// Performs one operation that brings the file towards its full size, at which placement is
-    /// judged; [`Step::Finished`] once it is there.
+    /// Performs one operation that brings the file closer to its full size, at which placement is
+    /// judged. Returns [`Step::Finished`] once the file is full.
     ///
     /// # Errors
     /// Those of the target.

@@ -1,9 +1,10 @@
-//! Compares `yard` with the others. Everything that it is judged by is in one table: with threads,
-//! with overlapping operations in each round, on many virtual CPUs, and on aged images.
+//! Compares `yard` with the other policies. One table has every figure that yard is judged by: with
+//! threads, with overlapping operations in each round, on many virtual CPUs, and on aged images.
 //!
-//! A row is one figure of one cell: yard's value, that of the best other policy, their ratio, and a
-//! mark if yard loses. Figures of repeated cells are medians. For extents per file with threads,
-//! the table also counts the repetitions in which yard has at most the best other's median.
+//! Each row is one figure of one cell. It has yard's value, that of the best other policy, their
+//! ratio, and a mark if yard loses. Figures of repeated cells are medians. For extents per file
+//! with threads, the table also counts the repetitions in which yard has at most the median of the
+//! best other policy.
 
 mod rates;
 
@@ -31,10 +32,9 @@ const OTHERS: [&str; 9] = [
     "first-fit",
     "best-fit",
 ];
-/// The reference where the others were not designed for the case.
+/// The only policy to compare with in cells that the other policies were not designed for.
 const LINUX: &str = "linux-6.18";
-/// Data is allocated while it is written. With fio's preallocation nothing would be left to
-/// allocate.
+/// The fio jobs run without preallocation. Otherwise their writes would have nothing to allocate.
 const WORKLOADS: [&str; 5] = [
     "fallocate2",
     "append64",
@@ -44,17 +44,18 @@ const WORKLOADS: [&str; 5] = [
 ];
 const WORKERS: [u32; 3] = [2, 8, 64];
 const VIRTUAL_CPUS: u32 = 96;
-/// Operations of a worker where their number is the limit.
+/// Operations of each worker, if a cell ends by their number and the settings do not give one.
 const OPS: u64 = 1000;
 const LIVES: [&str; 3] = ["mail", "build", "database"];
 /// Size of the aged images.
 const AGED_BYTES: u64 = 64 * GIB;
 
-/// A rate of at least this share of the best other's does not lose.
+/// With threads, a rate loses below this share of the best other policy's rate.
 const RATE_KEPT: f64 = 0.97;
-/// On virtual CPUs the rate must be this multiple of Linux's.
+/// On virtual CPUs, a rate loses below this multiple of Linux's rate.
 const VIRTUAL_GAIN: f64 = 1.5;
-/// Share of repetitions in which yard must have at most the best other's extents a file.
+/// With threads, yard must have at most the best other policy's extents per file in this share of
+/// its repetitions.
 const REPETITIONS_HELD: f64 = 0.9;
 
 pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
@@ -100,11 +101,12 @@ struct Judged {
 /// The rule by which yard loses.
 #[derive(Clone, Copy)]
 enum Rule {
-    /// Below this share of the best other, which is the one with the most.
+    /// Yard loses below this share of the best other policy's figure. The best figure is the
+    /// greatest.
     Most(f64),
-    /// Above the best other, which is the one with the least.
+    /// Yard loses above the best other policy's figure. The best figure is the least.
     Least,
-    /// Like `Least`, but in more than a tenth of the repetitions.
+    /// Like `Least`, but yard loses only if more than a tenth of its repetitions are above.
     MostlyLeast,
 }
 
@@ -173,7 +175,8 @@ struct Line {
     ours: f64,
     best: f64,
     of: String,
-    /// Repetitions in which ours was at most the best, and all repetitions.
+    /// Under `MostlyLeast`: the number of repetitions in which our figure was at most `best`, and
+    /// the number of all.
     held: Option<(usize, usize)>,
     loses: bool,
 }
@@ -225,7 +228,7 @@ mod tests {
         let of =
             |policy: &str, ops: f64, extents: f64| Row { extents_per_file: extents, ..row(policy, 2, ops) };
         let mut rows = vec![of("linux-6.18", 100.0, 2.0), of("rralloc", 90.0, 1.5)];
-        // Nine repetitions at the best other's, one above.
+        // Nine repetitions have the best other policy's figure, one has more.
         rows.extend((0..10).map(|nr| of("yard", 96.0, if nr == 0 { 9.0 } else { 1.5 })));
         let table = &tables(&rows)[0];
         assert_eq!(

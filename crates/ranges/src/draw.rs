@@ -7,12 +7,12 @@ use std::ops::Range;
 /// How many ends of earlier ranges may be drawn again.
 const RECENT: usize = 16;
 
-/// The largest multiple of a step that is drawn as near the beginning of a file, or as a short
-/// length.
+/// How many steps a draw near the beginning of a file may be away from it. Also the most steps of a
+/// short length.
 const NEAR: u64 = 8;
 
-/// Draws ranges of one file. It remembers the ends of what it drew, so that a range may begin or
-/// end where another did.
+/// Draws ranges of one file. It remembers the ends of the ranges it drew, so that a range may begin
+/// or end where an earlier one did.
 #[derive(Clone, Debug)]
 pub struct Ranges {
     edges: Edges,
@@ -55,7 +55,7 @@ impl Ranges {
     }
 
     /// As [`Ranges::range`], with both ends on multiples of `unit`, for operations that need this.
-    /// The range has at least one unit, and lies within the reach if that holds a unit.
+    /// The range has at least one unit. It lies within the reach if the reach is at least one unit.
     pub fn aligned(&mut self, rng: &mut impl Rng, size: u64, longest: u64, unit: u64) -> Range<u64> {
         let range = self.range(rng, size, longest.max(unit));
         let last = (self.edges.reach() / unit).max(1) * unit;
@@ -69,7 +69,7 @@ impl Ranges {
         self.drawn += 1;
     }
 
-    /// An edge, or a byte beside it; seldom any byte.
+    /// Usually an edge or a byte beside it, seldom any byte at all.
     fn near_edge(&self, rng: &mut impl Rng, size: u64) -> u64 {
         let reach = self.edges.reach();
         let edge = match rng.random_range(0..16) {
@@ -107,7 +107,7 @@ impl Ranges {
         step * rng.random_range(0..=count.min((2 << bits) - 1))
     }
 
-    /// The end of the file, or an edge before or after it.
+    /// The end of the file, or the nearest multiple of a step before or after it.
     fn near_end(&self, rng: &mut impl Rng, size: u64) -> u64 {
         let step = self.step(rng);
         match rng.random_range(0..4) {
@@ -127,7 +127,7 @@ impl Ranges {
         let within = start % self.edges.block();
         let begin = start - within;
         match rng.random_range(0..12) {
-            // In the block where the range begins: any byte of it, or a byte at or beside the
+            // In the block where the range begins: any later byte of it, or a byte at or beside the
             // block's end.
             0..3 => rng.random_range(start + 1..=begin + self.edges.block()),
             3 => beside(rng, begin + self.edges.block()),
@@ -171,7 +171,7 @@ fn pick<'a>(rng: &mut impl Rng, from: &'a [u64]) -> &'a u64 {
     &from[rng.random_range(0..from.len())]
 }
 
-/// The byte before, at or after an edge; half the time the one at it.
+/// The byte before, at or after an edge; half the time the edge itself.
 fn beside(rng: &mut impl Rng, edge: u64) -> u64 {
     match rng.random_range(0..4) {
         0 => edge.saturating_sub(1),
@@ -221,8 +221,8 @@ mod tests {
         }
     }
 
-    /// Evenly drawn ranges never met all of these: each edge and its neighbours, as start and as
-    /// end.
+    /// Each edge and the bytes beside it must be met, as start and as end. Evenly drawn ranges
+    /// never met all of them.
     #[test]
     fn every_edge_is_met_on_both_sides() {
         let mut rng = ChaCha8Rng::seed_from_u64(2);

@@ -4,7 +4,7 @@
 const PAGE: u64 = 4096;
 const FOLIO: u64 = 2 << 20;
 
-/// Blocks of the longest written extent; an unwritten one has one block less.
+/// Blocks of the longest written extent. The longest unwritten extent has one block less.
 const EXTENT_MAX: u64 = 32_768;
 
 /// Extents that fit into an inode.
@@ -16,9 +16,9 @@ const BLOCKS_MAX: u64 = 0xffff_ffff;
 /// Blocks that an inode points to without an indirect block.
 const DIRECT: u64 = 12;
 
-/// Bytes of inline content that take the place of the map, and bytes of an inode that cannot hold
-/// more of the content.
+/// Bytes of inline content that lie in place of the map.
 const INLINE_IN_MAP: u64 = 60;
+/// Bytes of an inode that hold no further inline content: fields, the map, and headers.
 const INLINE_OVERHEAD: u64 = 128 + 32 + 4 + 16 + 4;
 
 /// The edges of a file: multiples of steps, and single points. All numbers are bytes.
@@ -28,7 +28,7 @@ pub struct Edges {
     cluster: u64,
     /// Every multiple of a step is an edge. The block comes first.
     steps: Vec<u64>,
-    /// Where the map changes its form.
+    /// Single edges: where the map changes its form, and where numbers of 32 bits end.
     points: Vec<u64>,
     largest: u64,
     reach: u64,
@@ -57,8 +57,8 @@ impl Edges {
     fn mapped(block: u64, edges: &[u64], blocks: u64) -> Self {
         assert!(block > 0, "a block has bytes");
         let largest = blocks * block;
-        // Bytes of a group. As in mke2fs, its blocks have their bits in one bitmap block, and are
-        // no more than a descriptor can count.
+        // Bytes of a group. As in mke2fs, one bitmap block has a bit for each block of the group,
+        // and a descriptor can count them.
         let group = (8 * block).min(65_528) * block;
         let steps = vec![block, PAGE, FOLIO, group];
         let mut points: Vec<u64> = edges.iter().map(|&at| at.min(blocks) * block).collect();

@@ -2,10 +2,10 @@
 //! or group begins, where a map changes its form, where the file ends, or where a range that was
 //! drawn before began or ended.
 //!
-//! Offsets drawn evenly almost never lie on such edges, and faults live there. So a draw first
-//! chooses an edge, and then the byte before, at or after it. A few draws are any byte at all.
-//! [`Edges`] says where the edges of a file are, and [`Ranges`] draws. The same random numbers give
-//! the same ranges.
+//! Faults live at edges, and offsets drawn evenly almost never lie on one. So a draw first chooses
+//! an edge, and then the byte before, at or after it. A few draws are any byte at all. [`Edges`]
+//! says where the edges of a file are, and [`Ranges`] draws. The same random numbers give the same
+//! ranges.
 //!
 //! ```
 //! use blockyard_ranges::{Edges, Ranges};

@@ -18,7 +18,7 @@ use crate::superblock_file;
 /// Bytes gathered into one write.
 const GATHER: usize = 1 << 20;
 
-/// Reads a logged block as it goes home.
+/// Reads a logged block as it will be written home: unescaped.
 pub(crate) fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -> Result<()> {
     log.read(logged.log_block, block)?;
     if logged.is_escaped() {
@@ -53,8 +53,8 @@ pub(crate) fn write_home(
     Ok(device.flush()?)
 }
 
-/// Marks the log empty: the next transaction is `next`, and error codes and fast commits are
-/// cleared.
+/// Marks the log empty. The next transaction will be `next`; the error code and the fast-commit
+/// feature are cleared.
 pub(crate) fn empty_log(log: &Log<'_>, next: TxnId, head: Option<u32>) -> Result<()> {
     let ring = log.superblock.ring();
     assert!(head.is_none_or(|head| (ring.first()..ring.end()).contains(&head)), "the log's head lies in it");
@@ -99,7 +99,7 @@ pub(crate) fn superblock_after(log: &Log<'_>, plan: &Plan, present: &RawSuperblo
     if log.superblock.errno() != 0 || !plan.damage.is_empty() {
         superblock_file::set_error_state(&mut after);
     }
-    // Until the log is marked empty, a second run must find its way back here.
+    // Until the log is marked empty, a run after a crash must replay it again.
     superblock_file::set_recover(&mut after, true);
     superblock_file::seal(&mut after);
     debug_assert!(after.incompat().contains(Incompat::RECOVER));

@@ -35,8 +35,8 @@ struct FileMap {
 pub(crate) struct Found {
     pub(crate) map: JournalMap,
     pub(crate) source: JournalSource,
-    /// Why the journal must not be written to: by the descriptors on the device, it shares a block
-    /// with a bitmap or an inode table. After a replay they may say something else.
+    /// Why the journal must not be written to: it shares a block with a bitmap or an inode table,
+    /// according to the descriptors on the device. A replay may change those descriptors.
     pub(crate) conflict: Option<Error>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn find(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -
         Ok(found) if found.conflict.is_none() => Ok(found),
         Ok(found) => Ok(by_superblock().filter(|other| other.conflict.is_none()).unwrap_or(found)),
         Err(Error::Device(error)) => Err(Error::Device(error)),
-        // The first error is the one to report: the copy only stands in.
+        // If the copy is unusable too, the inode's error is the one to report.
         Err(error) => by_superblock().ok_or(error),
     }
 }
@@ -90,8 +90,8 @@ fn file_map_of_inode(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr)
     Ok(FileMap { i_block: *inode.block_field(), is_extents, size: inode.size(), checksum_seed })
 }
 
-/// The bytes of an inode. Of the group descriptor only the table's place is needed, and only that
-/// is checked: the log may hold the right version of a descriptor with a wrong checksum.
+/// The bytes of an inode. Of the group descriptor only the inode table's position is needed and
+/// checked. A descriptor with a wrong checksum does no harm: the log may hold the right one.
 fn read_slot(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Result<Vec<u8>> {
     let geometry = sb.geometry();
     if number.raw() == 0 || number.raw() > geometry.inodes_count() {
@@ -130,7 +130,7 @@ fn file_map_of_superblock(sb: &Superblock) -> Option<FileMap> {
 
 fn map(device: &dyn BlockDevice, sb: &Superblock, file: &FileMap) -> Result<JournalMap> {
     let blocks = file.size / u64_from_usize(sb.geometry().block_size());
-    // Log blocks have distinct places, so there are no more of them than blocks.
+    // Log blocks lie in distinct blocks, so there are at most as many as the file system has.
     if blocks == 0 || blocks > sb.geometry().blocks_count().raw().min(u64::from(u32::MAX)) {
         return Err(Corruption::new(CorruptionKind::JournalInode).into());
     }
@@ -155,7 +155,7 @@ fn hole(logical: u32) -> Corruption {
     Corruption::new(CorruptionKind::JournalMapping).in_logical(LogicalBlock::new(logical))
 }
 
-/// Collects the runs of the first `blocks` blocks.
+/// Collects the runs of the journal's first `blocks` blocks.
 struct Mapper<'a> {
     device: &'a dyn BlockDevice,
     sb: &'a Superblock,
@@ -166,7 +166,7 @@ struct Mapper<'a> {
 }
 
 impl Mapper<'_> {
-    /// The next log block that has no place yet.
+    /// The first log block that is not mapped yet.
     fn next(&self) -> u32 {
         self.runs.last().map_or(0, |run| run.log + run.length)
     }

@@ -26,20 +26,20 @@ impl Run {
 /// Where each log block is.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalMap {
-    /// In the order of log blocks, without gaps from 0.
+    /// In the order of log blocks, from 0 on and without gaps.
     runs: Vec<Run>,
-    /// The same runs by their place on the device.
+    /// The same runs, in the order of their blocks on the device.
     by_place: Vec<Run>,
 }
 
 impl JournalMap {
-    /// Every log block is the device block of the same number.
+    /// Maps every log block to the device block of the same number.
     pub(crate) fn identity(blocks: u32) -> Self {
         let runs = vec![Run { log: 0, physical: BlockNr::ZERO, length: blocks }];
         Self { by_place: runs.clone(), runs }
     }
 
-    /// Checks that no runs overlap on the device, and sorts them by place.
+    /// Checks that no two runs overlap on the device.
     pub(crate) fn new(runs: Vec<Run>) -> Result<Self, Corruption> {
         let mut by_place = runs.clone();
         by_place.sort_unstable_by_key(|run| run.physical);

@@ -1,5 +1,5 @@
-//! jbd2 journal recovery: scan, revoke, replay, to the device or in memory. No transactions are
-//! written here.
+//! jbd2 journal recovery: scan, revoke, replay, to the device or in memory. This crate writes no
+//! transactions.
 //!
 //! [`inspect`] tells what state the journal is in, [`replay_to_device`] brings committed blocks
 //! home and empties the log, [`replay_into_overlay`] does the same in memory and leaves the device
@@ -8,11 +8,11 @@
 //! Key decisions:
 //! * The log is walked once, and committed transactions are collected. Every copy that will be
 //!   written is verified before the first write. Of each block only the last good copy is written,
-//!   in ascending order. What is collected is bounded by the blocks of the log that really hold
-//!   records.
-//! * Order of writes: the blocks at home, and the superblock with its record of errors; flush; the
-//!   journal superblock, durable; the superblock without RECOVER, durable. After a power cut at any
-//!   point the log is still in place or no longer needed, so recovery can simply run again.
+//!   in ascending order. Memory use is bounded by the number of log blocks that hold records.
+//! * Order of writes: first the blocks at home, and the superblock with its record of errors; then
+//!   a flush; then the journal superblock, durably; then the superblock without RECOVER, durably.
+//!   After a power cut at any point the log is still in place or no longer needed, so recovery can
+//!   simply run again.
 //! * A damaged log is refused with nothing written, unless the caller asks for the good part
 //!   ([`OnDamage::ReplayGood`]); the file system is then marked as having errors.
 
@@ -53,9 +53,9 @@ pub fn inspect(device: &dyn BlockDevice) -> Result<JournalStatus> {
 /// journal is clean and holds no error code.
 ///
 /// # Errors
-/// Before anything is written: those of [`inspect`], [`Error::Damaged`], [`Error::FastCommits`],
-/// [`Error::Unflagged`], [`Error::LoggedSuperblock`]. Later only [`Error::Device`]; running again
-/// is safe.
+/// Before the first write: those of [`inspect`], [`Error::Damaged`], [`Error::FastCommits`],
+/// [`Error::Unflagged`], [`Error::LoggedSuperblock`]. After it only [`Error::Device`], and running
+/// again is safe.
 pub fn replay_to_device(device: &dyn BlockDevice, options: &Options) -> Result<Report> {
     Session::open(device)?.replay(options)
 }

@@ -29,8 +29,8 @@ pub(crate) fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Co
 }
 
 /// No journal block may be in a bitmap or an inode table. A descriptor with a wrong checksum proves
-/// nothing and is passed over. `read_block` fills a block of the file system: a log that waits for
-/// its replay may hold the right descriptors.
+/// nothing and is passed over. `read_block` reads a block of the file system. The caller chooses
+/// between the device and the log, which may hold newer descriptors.
 pub(crate) fn keep_off_tables(
     sb: &Superblock,
     map: &JournalMap,

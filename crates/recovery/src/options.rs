@@ -29,6 +29,6 @@ pub enum Unflagged {
 pub struct Options {
     /// What to do with a damaged log.
     pub on_damage: OnDamage,
-    /// What to do with a log that is not empty, without RECOVER.
+    /// What to do with a log that is not empty although RECOVER is clear.
     pub unflagged: Unflagged,
 }

@@ -68,8 +68,8 @@ fn revoke_table(scan: &Scan) -> HashMap<BlockNr, TxnId> {
     table
 }
 
-/// What is wrong with a copy; `None` when it is good. It is read even without a checksum, so that
-/// an unreadable copy is damage before the first write, and not a failure in the middle.
+/// What is wrong with a copy; `None` when it is good. The copy is read even if it has no checksum.
+/// So an unreadable copy is found before the first write, and is not a failure between writes.
 fn verify(log: &Log<'_>, tid: TxnId, logged: &LoggedBlock, block: &mut [u8]) -> Option<CorruptionKind> {
     if log.read(logged.log_block, block).is_err() {
         return Some(CorruptionKind::JournalUnreadable);

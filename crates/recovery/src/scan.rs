@@ -216,8 +216,8 @@ impl<'a> Scanner<'a> {
             note(&mut self.damage, bad);
             return ControlFlow::Break(());
         }
-        // Here the commit block may reach the device before the blocks it commits. So a bad one is
-        // damage only if a later one is good.
+        // With ASYNC_COMMIT the commit block may reach the device before the blocks it commits. So
+        // a bad commit block is damage only if a later one is good.
         self.doubtful.get_or_insert(bad);
         self.pending = Transaction::default();
         self.next_transaction();

@@ -141,8 +141,8 @@ impl<'a> Session<'a> {
         Ok(report)
     }
 
-    /// Plans the replay. A logged superblock may have made the file system larger: then its new
-    /// blocks are targets, too.
+    /// Plans the replay. The log may hold the superblock of a file system that has grown. Then the
+    /// added blocks are valid targets, too.
     fn plan(&self, log: &Log<'_>, scan: &Scan) -> Result<Plan> {
         let geometry = self.superblock.geometry();
         let on_device = self.device.size() / u64_from_usize(geometry.block_size());
@@ -208,8 +208,8 @@ fn open_log<'a>(
     Ok(Log { device, map, superblock, superblock_at })
 }
 
-/// An external journal begins with a superblock of its own; log blocks are numbered from the start
-/// of the device.
+/// Opens and verifies an external journal. Its device begins with a superblock of its own, and log
+/// blocks are numbered from the start of the device.
 fn open_external<'a>(fs: &Superblock, journal: &'a dyn BlockDevice) -> Result<Log<'a>> {
     let mut bytes = [0; RawSuperblock::SIZE];
     journal.read_at(PRIMARY_OFFSET, &mut bytes)?;
@@ -237,7 +237,7 @@ fn refuse_fast_commits(log: &Log<'_>, expected: TxnId) -> Result<()> {
     }
     let ring_end = log.superblock.ring().end();
     let mut block = vec![0; log.superblock.format().block_size()];
-    // Current kernels leave one block between ring and area, others do not.
+    // Current kernels leave one block between the ring and the area, others leave none.
     for at in [ring_end, ring_end + 1].into_iter().filter(|at| *at < log.superblock.blocks()) {
         log.read(at, &mut block)?;
         if fast_commit::head_of(&block) == Some(expected) {

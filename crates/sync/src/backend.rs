@@ -43,7 +43,7 @@ pub trait Backend: Copy + Debug + Default + Send + Sync + 'static {
     /// A memory fence.
     fn fence(order: Ordering);
 
-    /// Says that all locks and atomics created in `make` lie on one cache line with this name. It
+    /// Says that all locks and atomics created in `make` lie on one cache line with this name. This
     /// matters only to a backend that counts the cost of moving lines.
     #[inline]
     fn on_line<R>(name: &'static str, make: impl FnOnce() -> R) -> R {

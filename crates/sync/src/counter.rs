@@ -32,7 +32,7 @@ impl<B: Backend> ShardedCounter<B> {
         self.shards[slot.index(self.shards.len())].fetch_add(amount.cast_unsigned(), Ordering::Relaxed);
     }
 
-    /// The total: exact if nobody is adding; otherwise each shard counts as of a different moment.
+    /// The total: exact if nobody is adding; otherwise each shard is read at a different moment.
     #[must_use]
     pub fn sum(&self) -> i64 {
         self.shards
@@ -64,9 +64,9 @@ pub struct LaggedCounter<B: Backend = Native> {
 /// The side on which a total may be wrong while others add. It is never wrong on the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errs {
-    /// Too low: for what may be used.
+    /// Too low: for a count of what may be used.
     Low,
-    /// Too high: for what is promised.
+    /// Too high: for a count of what is promised.
     High,
 }
 
@@ -161,9 +161,9 @@ impl<B: Backend> LaggedCounter<B> {
         }
     }
 
-    /// Folds a delta that is `now` into the central value if it has reached `limit`. In between the
-    /// amount is in both or in neither, whichever errs on the counter's side. The release order of
-    /// these accesses is what [`Self::sum`] acquires.
+    /// Folds a delta whose value is `now` into the central value if it has reached `limit`. During
+    /// the fold the amount is in both or in neither, whichever errs on the counter's side. The
+    /// release of these accesses pairs with the acquire loads of [`Self::sum`].
     #[inline]
     fn fold_from(&self, delta: &B::AtomicU64, now: u64, limit: u64) {
         if now.cast_signed().unsigned_abs() < limit {
@@ -172,7 +172,8 @@ impl<B: Backend> LaggedCounter<B> {
         let lowers = now.cast_signed() < 0;
         if lowers == (self.errs == Errs::Low) {
             self.central.fetch_add(now, Ordering::AcqRel);
-            // Another thread of the slot that came in between also sees the limit reached.
+            // If another thread of the slot came in between, that thread also sees the limit
+            // reached.
             if delta.compare_exchange(now, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 self.central.fetch_add(now.wrapping_neg(), Ordering::AcqRel);
             }

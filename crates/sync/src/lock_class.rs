@@ -44,8 +44,8 @@ impl LockClass {
         self.name
     }
 
-    /// Counts one acquisition. Called by the counted lock methods, and by policies whose lock is
-    /// not one of ours.
+    /// Counts one acquisition. Called by the counted lock methods, and by users of a lock that has
+    /// no such methods.
     #[inline]
     pub fn count_acquisition(&self, slot: CpuSlot) {
         self.acquisitions.add(slot, 1);

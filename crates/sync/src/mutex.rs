@@ -40,11 +40,11 @@ impl<T: Send, B: Backend> Mutex<T, B> {
         self.lock_ordered(0)
     }
 
-    /// As [`Mutex::lock`], as one of several locks of the same rank: `order` must exceed that of
-    /// those already held.
-    ///
+    /// As [`Mutex::lock`], for one of several locks of the same rank. `order` must exceed the order
+    /// key of those that the thread already holds.
     /// # Panics
-    /// In debug builds, when the thread holds a lock that comes later in the order.
+    /// In debug builds, when the thread holds a lock of a higher rank, or one of this rank whose
+    /// key is not below `order`.
     #[inline]
     pub fn lock_ordered(&self, order: u64) -> MutexGuard<'_, T, B> {
         Held::<B>::check(self.tag, order);

@@ -13,7 +13,7 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// The number. A thread takes locks in ascending order of it.
+    /// The number. A thread takes locks in ascending order of their numbers.
     #[must_use]
     pub const fn number(self) -> u16 {
         self.number

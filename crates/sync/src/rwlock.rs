@@ -10,8 +10,8 @@ use crate::rank::Rank;
 
 /// A reader-writer lock of backend `B`. In release builds it is the backend's bare lock.
 ///
-/// The rank check refuses a second read in one thread: a writer waiting in between would make it a
-/// deadlock.
+/// The rank check refuses a second read by the same thread. If a writer came to wait between the
+/// two reads, the thread and the writer would wait for each other.
 pub struct RwLock<T: Send + Sync, B: Backend = Native> {
     tag: Tag,
     raw: B::RawRwLock<T>,
@@ -47,11 +47,11 @@ impl<T: Send + Sync, B: Backend> RwLock<T, B> {
         self.read_ordered(0)
     }
 
-    /// As [`RwLock::read`], as one of several locks of the same rank: `order` must exceed that of
-    /// those already held.
-    ///
+    /// As [`RwLock::read`], for one of several locks of the same rank. `order` must exceed the
+    /// order key of those that the thread already holds.
     /// # Panics
-    /// In debug builds, when the thread holds a lock that comes later in the order.
+    /// In debug builds, when the thread holds a lock of a higher rank, or one of this rank whose
+    /// key is not below `order`.
     #[inline]
     pub fn read_ordered(&self, order: u64) -> RwLockReadGuard<'_, T, B> {
         Held::<B>::check(self.tag, order);
@@ -68,11 +68,11 @@ impl<T: Send + Sync, B: Backend> RwLock<T, B> {
         self.write_ordered(0)
     }
 
-    /// As [`RwLock::write`], as one of several locks of the same rank: `order` must exceed that of
-    /// those already held.
-    ///
+    /// As [`RwLock::write`], for one of several locks of the same rank. `order` must exceed the
+    /// order key of those that the thread already holds.
     /// # Panics
-    /// In debug builds, when the thread holds a lock that comes later in the order.
+    /// In debug builds, when the thread holds a lock of a higher rank, or one of this rank whose
+    /// key is not below `order`.
     #[inline]
     pub fn write_ordered(&self, order: u64) -> RwLockWriteGuard<'_, T, B> {
         Held::<B>::check(self.tag, order);

@@ -1,8 +1,9 @@
 //! What has been tried: operations x features x block sizes x ways, and by which test.
 //!
-//! Each test in [`TRIED`] asserts that its entry says what its own tables say ([`assert_images`],
-//! [`assert_operations`]), or what worked when it ran ([`assert_done`]). [`page`] makes a part of
-//! docs/testing.md from the entries, and names what nobody has tried.
+//! Each test in [`TRIED`] asserts that its entry agrees with the test's own tables
+//! ([`assert_images`], [`assert_operations`]), or with what worked when the test ran
+//! ([`assert_done`]). [`page`] makes a part of docs/testing.md from the entries, and names what no
+//! test has tried.
 
 mod page;
 mod tried;
@@ -101,22 +102,22 @@ pub const FEATURES: [&str; 14] = [
 /// Block sizes in KiB.
 pub const BLOCKS: [u32; 5] = [1, 2, 4, 16, 64];
 
-/// A kind of image of a test: its name there, its block sizes in KiB, and its features.
+/// A kind of image of a test: its name in that test, its block sizes in KiB, and its features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image(pub &'static str, pub &'static [u32], pub &'static [&'static str]);
 
 /// What a test has tried: each of its operations on each of its images.
 #[derive(Clone, Copy, Debug)]
 pub struct Tried {
-    /// Names the test in the tables; entries of one test share it.
+    /// The letter that stands for the test in the tables. Entries of one test share it.
     pub letter: char,
-    /// The test, and what part of it.
+    /// The name of the test, or `test: part` for one part of it.
     pub test: &'static str,
     /// In which ways.
     pub ways: &'static [Way],
-    /// From [`OPERATIONS`].
+    /// The operations, from [`OPERATIONS`].
     pub operations: &'static [&'static str],
-    /// With block sizes from [`BLOCKS`] and features from [`FEATURES`].
+    /// The images, with block sizes from [`BLOCKS`] and features from [`FEATURES`].
     pub images: &'static [Image],
 }
 
@@ -125,8 +126,8 @@ fn said_of(test: &str) -> impl Iterator<Item = &'static Tried> {
     TRIED.iter().filter(move |tried| tried.test.split(':').next() == Some(test))
 }
 
-/// Asserts that [`TRIED`] and a test's own tables have the same images: names, with block sizes in
-/// bytes.
+/// Asserts that [`TRIED`] and a test's own tables have the same images. `images` are the names with
+/// block sizes in bytes.
 ///
 /// # Panics
 /// When they differ.
@@ -149,7 +150,7 @@ pub fn assert_operations<'a>(test: &str, operations: impl IntoIterator<Item = &'
     assert_eq!(said, has, "coverage/tried.rs against the operations of {test}");
 }
 
-/// The operations that [`TRIED`] has of a test and that are possible on one of the named images.
+/// The operations that [`TRIED`] lists for a test and that are possible on one of the named images.
 fn said_of_images(test: &str, images: &[&str]) -> BTreeSet<&'static str> {
     let mut said = BTreeSet::new();
     for tried in said_of(test) {
@@ -160,10 +161,11 @@ fn said_of_images(test: &str, images: &[&str]) -> BTreeSet<&'static str> {
     said
 }
 
-/// Asserts that what worked when a test ran on some of its images is what [`TRIED`] says of them.
+/// Asserts that [`TRIED`] lists exactly the operations in `done` for these images of a test. `done`
+/// holds the operations that worked when the test ran on the images.
 ///
 /// # Panics
-/// When more or less worked.
+/// When an operation is missing from `done` or from [`TRIED`].
 pub fn assert_done<'a>(test: &str, images: &[&str], done: impl IntoIterator<Item = &'a str>) {
     let done: BTreeSet<&str> = done.into_iter().collect();
     let said = said_of_images(test, images);
@@ -175,10 +177,10 @@ pub fn assert_done<'a>(test: &str, images: &[&str], done: impl IntoIterator<Item
     );
 }
 
-/// As [`assert_done`], for a run that is too short to do everything.
+/// As [`assert_done`], but for a run that is too short to do everything.
 ///
 /// # Panics
-/// When something worked that is not said.
+/// When an operation worked that [`TRIED`] does not list.
 pub fn assert_done_within<'a>(test: &str, images: &[&str], done: impl IntoIterator<Item = &'a str>) {
     let said = said_of_images(test, images);
     let untold: BTreeSet<&str> = done.into_iter().filter(|name| !said.contains(name)).collect();
@@ -198,8 +200,8 @@ impl Image {
     }
 }
 
-/// Whether an operation is possible on images with a feature. `set large xattr` counts under
-/// `ea_inode` and `inodes 128` alone.
+/// Whether an operation is possible on images with a feature. `set large xattr` counts only under
+/// the features `ea_inode` and `inodes 128`.
 #[must_use]
 pub fn is_possible(operation: &str, feature: &str) -> bool {
     let needs_extents = ["allocate", "allocate keep", "zero", "zero keep", "collapse", "insert"];

@@ -1,8 +1,9 @@
 //! Images as the kernel leaves them when it stops in the middle of its work: a loop mount under
 //! load by several threads, and three ways to stop it.
 //!
-//! The load is drawn from one seed. How its threads interleave depends on the machine, so an image
-//! is not repeatable, only its kind is. A failing test keeps the image instead.
+//! The load is drawn from one seed. How its threads interleave depends on the machine, so the same
+//! seed makes the same kind of image, but not the same image. A failing test therefore keeps its
+//! image.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -53,7 +54,8 @@ const THREADS: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl CrashImage<'_> {
-    /// Mounts the image, runs the load, stops the kernel. The dirty image replaces the clean one.
+    /// Mounts the image, runs the load, and stops the kernel. The dirty image replaces the clean
+    /// one.
     ///
     /// # Panics
     /// When the kernel does not mount the image, or cannot be stopped.
@@ -112,7 +114,7 @@ fn sync(root: &Path) {
     rustix::fs::syncfs(&root).expect("the file system is synced");
 }
 
-/// Makes the ioctl that stops ext4 at once (for [`Stop::Copy`], nothing). Perl makes it, because
+/// Stops ext4 at once with an ioctl. Does nothing for [`Stop::Copy`]. Perl makes the call, because
 /// Rust has no safe interface for it.
 ///
 /// # Panics
@@ -226,8 +228,8 @@ impl Worker {
         Self { draw, directory, shared, thread, orphans, held: Vec::new() }
     }
 
-    /// Works until told to stop. Errors are expected: names are drawn, space runs out, the kernel
-    /// is stopped.
+    /// Works until told to stop. Errors are expected: a drawn name does not exist, space runs out,
+    /// or the kernel is stopped.
     fn run(&mut self, load: &Load) {
         while !load.stopped.load(Ordering::Relaxed) {
             if load.paused.load(Ordering::Relaxed) {

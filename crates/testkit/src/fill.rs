@@ -1,7 +1,8 @@
 //! Filling a mounted file system with one of everything, the same on every run.
 //!
-//! Each function makes one kind of thing, so that a test picks what the image's features and size
-//! allow. Most make it in a directory of its own. Owners, devices and trusted attributes need root.
+//! Each function makes one kind of thing, so that a test can pick what the image's features and
+//! size allow. Most functions use a directory of their own. Owners, devices and trusted attributes
+//! need root.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -35,7 +36,7 @@ fn write(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// Regular files around every size at which they are stored differently.
+/// Regular files with sizes around each size at which ext4 begins to store a file differently.
 pub fn sizes(root: &Path, block_size: usize) {
     let at = folder(root, "sizes");
     let edges = [0, 1, 4, 59, 60, 61, 100, 128, 150, 160, 161, 200];
@@ -46,8 +47,8 @@ pub fn sizes(root: &Path, block_size: usize) {
     }
 }
 
-/// Files of `size` bytes with holes (inside, at the end, everywhere), and smaller ones with space
-/// that is allocated but not written, also beyond the end.
+/// Files of `size` bytes with holes: inside, at the end, everywhere. Also smaller files with
+/// unwritten extents, inside and beyond the end.
 pub fn sparse(root: &Path, size: u64) {
     let at = folder(root, "sparse");
     let create = |name: &str| std::fs::File::create(at.join(name)).expect("a file is created");
@@ -144,9 +145,9 @@ pub fn owners(root: &Path) {
     }
 }
 
-/// Times at every edge of the range that inodes can keep: with extra fields if `wide`, otherwise
-/// without. The first and the last time have no nanoseconds: Linux clears them there, and a FUSE
-/// mount would still show the modification time that was asked for.
+/// Files with times at the edges of what an inode can hold. `wide` means that the inodes have the
+/// extra time fields. The first and the last time have no nanoseconds, because Linux clears them at
+/// the ends of the range, but a FUSE mount would still show the modification time that was set.
 pub fn times(root: &Path, wide: bool) {
     let at = folder(root, "times");
     let narrow = [-(1i64 << 31), -1, 0, 1, 1_000_000_000, (1 << 31) - 1];
@@ -163,7 +164,8 @@ pub fn times(root: &Path, wide: bool) {
 }
 
 /// Attributes in the namespaces `user`, `trusted` and `security`: small ones (in the inode), many
-/// (an attribute block), one of `largest` bytes, one that three files share, and one of a link.
+/// (in an attribute block), one of `largest` bytes, one with a long name, equal ones of three files
+/// (in one shared block), and one of a symbolic link.
 pub fn attributes(root: &Path, largest: usize) {
     let at = folder(root, "attributes");
     let set = |path: &Path, name: &str, value: &[u8]| {
@@ -244,8 +246,8 @@ pub fn names(root: &Path) {
     write(&at.join(std::ffi::OsStr::from_bytes(b"not-\xFF-utf8")), b"");
 }
 
-/// A directory of `count` links with names of `length` bytes, at least 8. One file has up to 60,000
-/// of them.
+/// A directory of `count` hard links. Each name has `length` bytes, but at least 8. Each file has
+/// up to 60,000 of the names.
 pub fn many_names(root: &Path, folder_name: &str, count: usize, length: usize) {
     let at = folder(root, folder_name);
     let mut first: Option<PathBuf> = None;

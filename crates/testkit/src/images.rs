@@ -161,7 +161,7 @@ pub fn make_filled(profile: &Profile, directory: &Path) -> PathBuf {
     }
     let path = make(profile, directory);
     change(&path, profile.first);
-    // Under this mount option everything is encrypted. A kernel without it gets a plain mount.
+    // `test_dummy_encryption` encrypts everything. A kernel that refuses it gets a plain mount.
     let encrypted = profile.has("encrypt");
     let dummy = if encrypted { LoopMount::new(&path, "test_dummy_encryption=v2").ok() } else { None };
     let plain = || LoopMount::new(&path, "").unwrap_or_else(|error| panic!("{}: {error}", profile.name));
@@ -195,10 +195,12 @@ fn make_from_tree(profile: &Profile, directory: &Path) -> PathBuf {
     path
 }
 
-/// Fills a mounted file system: an indexed directory, deep and many directories, sparse,
-/// fragmented, unwritten and linked files, symbolic links of all lengths, special files, attributes
-/// in inodes, in shared blocks and (`values`) in inodes of their own, small files and directories,
-/// a time beyond 2038, and directory blocks with gaps.
+/// Fills a mounted file system with one of everything:
+/// - directories: indexed, small, deep, and many in one; directory blocks with gaps;
+/// - files: small, sparse, fragmented, with unwritten extents, with hard links, with a time beyond
+///   2038;
+/// - symbolic links of several lengths, device nodes, a pipe and a socket;
+/// - attributes in inodes and in shared blocks, and if `values`, also in inodes of their own.
 ///
 /// # Panics
 /// When an operation fails.
@@ -229,7 +231,7 @@ fn fill_directories(root: &Path) {
         fs::write(tiny.join(name), b"").expect("write");
     }
     fs::create_dir(root.join("L".repeat(255))).expect("mkdir");
-    // Long names of one file: with 1 KiB blocks an index of two levels.
+    // Many long names of one file. With 1 KiB blocks they need an index of two levels.
     let long = root.join("long-names");
     fs::create_dir(&long).expect("mkdir");
     fs::write(long.join("one"), b"").expect("write");
@@ -311,8 +313,8 @@ fn fill_attributes(root: &Path, values: bool) {
     if values {
         set("huge-1", "user.huge", &[b'h'; 9000]);
         set("huge-2", "user.huge", &[b'h'; 9000]);
-        // The name is too long to be stored beside inline data: the entry is in a block, its value
-        // in an inode.
+        // The name is too long to be stored beside inline data. The entry is in a block, and its
+        // value in an inode.
         set("hundred-bytes", "user.a-name-that-does-not-fit-there", &[b'i'; 9000]);
     }
 }

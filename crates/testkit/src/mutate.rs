@@ -1,6 +1,6 @@
-//! Corruptions of a valid image in a single field. Each picks a structure and a field of it, and
-//! writes another value. Mostly it also corrects the checksum, so that the structural check behind
-//! the checksum must notice.
+//! Corruptions of a valid image in a single field. Each picks a structure and one of its fields,
+//! and changes the field's value. In three of four cases it also corrects the checksum. Then the
+//! structural check behind the checksum must notice.
 //!
 //! [`Inventory`] lists the structures of a valid image. [`Inventory::mutate`] draws one corruption
 //! from a generator; the same seed gives the same corruption. A [`Mutation`] is a list of byte
@@ -44,7 +44,7 @@ pub struct Mutation {
     pub kind: Kind,
     /// What the structure belongs to.
     pub owner: Owner,
-    /// Whether checksums were corrected, where the structure has one.
+    /// Whether the structure's checksum was corrected, if the structure has one.
     pub resealed: bool,
     /// For each edit, the byte offset, and the old and the new bytes.
     pub edits: Vec<(u64, Vec<u8>, Vec<u8>)>,
@@ -79,8 +79,8 @@ impl Mutation {
 type Field = (&'static str, usize, usize);
 
 impl Inventory {
-    /// Draws one corruption that gives a field another value. If the field is a checksum that is
-    /// then corrected, the image stays as it was.
+    /// Draws one corruption. It changes a field's value, except if the field is a checksum and the
+    /// corruption also corrects checksums: then the image stays as it was.
     pub fn mutate(&self, random: &mut impl Rng) -> Mutation {
         loop {
             // The kind is drawn first, so that the few superblocks are hit as often as the many
@@ -129,7 +129,7 @@ impl Inventory {
     }
 
     fn pick_field(&self, structure: &Structure, random: &mut impl Rng) -> Option<Field> {
-        // Sometimes any bytes, even those that no list of fields names.
+        // Sometimes pick any bytes, even bytes that are in no list of fields.
         if random.random_bool(0.15) {
             let size = 1 << random.random_range(0..3);
             let at = random.random_range(0..structure.length / size) * size;
@@ -142,7 +142,7 @@ impl Inventory {
     }
 }
 
-/// The bytes of the image with edits. What is read includes the edits made before.
+/// The bytes of the image with edits. A read returns the bytes with all edits so far.
 pub(crate) struct Overlay<'a> {
     base: &'a [u8],
     edits: Vec<(usize, Vec<u8>)>,
@@ -167,8 +167,8 @@ impl Overlay<'_> {
     }
 }
 
-/// Another value for a field: one bit flipped, all bits zero, all bits one, one more or less, or
-/// anything. It may equal the old one.
+/// A new value for a field: one bit flipped, all bits zero, all bits one, one more or less, or
+/// random. It may equal the old value.
 pub fn other_value(old: &[u8], random: &mut impl Rng) -> Vec<u8> {
     let mut new = old.to_vec();
     match random.random_range(0..6) {

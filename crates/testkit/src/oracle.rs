@@ -24,8 +24,8 @@ pub fn is_root() -> bool {
 
 /// Keeps the calling thread on the first CPU it may use.
 ///
-/// The kernel's allocators read per-CPU state (counters that lag, locality groups), so only on one
-/// CPU can their decisions be repeated.
+/// The kernel's allocators read per-CPU state (counters that lag, locality groups), so their
+/// decisions can be repeated only on one CPU.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -74,7 +74,7 @@ pub fn run(program: &str, arguments: &[&str]) -> Output {
         .unwrap_or_else(|error| panic!("{program} {arguments:?}: {error}"))
 }
 
-/// Makes a sparse image file with mke2fs; `size` as mke2fs takes it (`64M`).
+/// Makes a sparse image file with mke2fs. `size` has mke2fs's form, such as `64M`.
 ///
 /// # Panics
 /// With mke2fs's output when it fails.
@@ -122,8 +122,8 @@ impl Verdict {
     }
 }
 
-/// Runs `e2fsck -fn` on a damaged image with at most 60 seconds and 4 GiB of address space: damaged
-/// directories of `large_dir` have made it ask for 20 GB. Only a damaged image brings e2fsck to a
+/// Runs `e2fsck -fn` on a damaged image with at most 60 seconds and 4 GiB of address space. Damaged
+/// directories of `large_dir` have made e2fsck ask for 20 GB. Only a damaged image makes it reach a
 /// limit. The exit code is then not 0, which is the right verdict.
 ///
 /// # Panics
@@ -251,8 +251,8 @@ fn is_shown(image: &Path) -> bool {
     })
 }
 
-/// Waits up to 5 s for a loop device to be detached. The kernel detaches it when the last process
-/// that has it open, such as a scan of all devices, closes it.
+/// Waits up to 5 s until a loop device is detached. The kernel detaches it only when the last
+/// process closes it; a process that scans all devices may have it open.
 fn wait_while(is_attached: impl Fn() -> bool) {
     for _ in 0..250 {
         if !is_attached() {
@@ -264,7 +264,7 @@ fn wait_while(is_attached: impl Fn() -> bool) {
 
 impl Drop for LoopMount {
     fn drop(&mut self) {
-        // A process that another thread of the test is just starting may hold our files briefly.
+        // Another thread of the test may be starting a process, which briefly has our files open.
         for _ in 0..100 {
             let output = Command::new("umount").arg(self.directory.path()).output();
             if output.is_ok_and(|output| output.status.success()) {

@@ -3,8 +3,8 @@
 use blockyard_ranges::{Edges, Ranges};
 use rand::Rng;
 
-/// The seed of a randomised test: `SEED` from the environment, otherwise `default`; printed so that
-/// a failure can be repeated with `SEED=... cargo test name`.
+/// The seed of a randomised test: `SEED` from the environment, otherwise `default`. Prints the
+/// seed, so that a failure can be repeated with `SEED=... cargo test name`.
 #[must_use]
 pub fn seed(default: u64) -> u64 {
     let seed = std::env::var("SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(default);
@@ -19,8 +19,9 @@ pub fn full_matrix() -> bool {
 }
 
 /// A range for an operation on a file of `size` bytes: its start and its length in bytes. `unit` is
-/// the size of a block, say. The range has at most twelve units and lies in the first 200, or ends
-/// one byte beyond them. Most ranges begin or end at or beside an edge of a unit or of the file.
+/// for example the block size. The range has at most 12 units. It lies in the first 200 units, or
+/// ends one byte beyond them. Most ranges begin or end at an edge of a unit or of the file, or one
+/// byte beside it.
 pub fn byte_range(random: &mut impl Rng, unit: u64, size: u64) -> (u64, u64) {
     let mut ranges = Ranges::new(Edges::extents(unit).up_to(200 * unit));
     let longest = if random.random_range(0..4) == 0 { 12 * unit } else { 2 * unit };

@@ -12,7 +12,7 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 #[derive(Clone, Debug, Default)]
 pub struct SparseBytes {
     len: u64,
-    /// By first byte.
+    /// By the offset of their first byte.
     pieces: BTreeMap<u64, Piece>,
 }
 

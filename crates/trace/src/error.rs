@@ -17,12 +17,12 @@ pub enum Error {
         /// What is wrong with it.
         source: LineError,
     },
-    /// A line has an earlier time than the line above it.
+    /// A line has an earlier time than the lines above it.
     #[error("trace line {line}: time goes back from {from} to {to}")]
     TimeGoesBack {
         /// Line number, from 1.
         line: usize,
-        /// Time of the line above, in seconds since the start.
+        /// Time of the lines above, in seconds since the start.
         from: u64,
         /// Time of this line.
         to: u64,

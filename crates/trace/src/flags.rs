@@ -56,9 +56,9 @@ pub struct FallocateMode {
     pub punch_hole: bool,
     /// Makes the range read as zeroes.
     pub zero_range: bool,
-    /// Removes the range.
+    /// Removes the range, and moves what follows.
     pub collapse_range: bool,
-    /// Inserts a hole as the range, and moves what follows.
+    /// Inserts a hole of the range's length, and moves what follows.
     pub insert_range: bool,
 }
 

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! Every line may carry `worker` (the CPU slot that acts, default 0) and `at` (virtual time in
-//! seconds, never going back; without it, the time of the line before). A trace holds no content:
-//! content is computed from the path a file was opened by, the offset and the seed ([`content`]). A
-//! failed operation is part of the trace: whoever replays it compares the error too.
+//! seconds, which never goes back; without it, the time of the line before). A trace holds no
+//! content. The player computes the content from the path by which the file was opened, the offset
+//! and the seed ([`content`]). A failed operation is part of the trace: whoever replays the trace
+//! compares the error too.
 
 #![forbid(unsafe_code)]
 

@@ -11,14 +11,15 @@ pub struct Line {
     /// CPU slot of the acting worker.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub worker: u32,
-    /// Virtual time in seconds since the start of the trace; `None` for that of the line before.
+    /// Virtual time in seconds since the start of the trace; `None` for the time of the line
+    /// before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
     /// When the operation arrived, in microseconds since the start. Only in traces recorded from a
     /// mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub us: Option<u64>,
-    /// The errno that the operation failed with on that mount; `None` if it succeeded.
+    /// The errno that the operation failed with on the recorded mount; `None` if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
 }
@@ -43,7 +44,7 @@ const fn default_node_mode() -> u32 {
 pub enum Op {
     /// Makes a directory.
     Mkdir {
-        /// Where.
+        /// The new directory.
         path: String,
         /// Permission bits, 0755 by default.
         #[serde(default = "default_directory_mode")]
@@ -112,7 +113,7 @@ pub enum Op {
         /// The directory.
         path: String,
     },
-    /// Renames, replacing what the new name named.
+    /// Renames, and replaces what had the new name.
     Rename {
         /// Old name.
         from: String,
@@ -137,7 +138,7 @@ pub enum Op {
     },
     /// Makes a device, FIFO or socket.
     Mknod {
-        /// Where.
+        /// The new file.
         path: String,
         /// Type and permission bits; a FIFO with 0644 by default.
         #[serde(default = "default_node_mode")]
@@ -158,7 +159,8 @@ pub enum Op {
         /// Bytes of the value.
         len: u64,
     },
-    /// A call to a mount for which traces have no operation, such as a read. Players skip it.
+    /// A call that a mount received but that traces have no operation for, such as a read. Players
+    /// skip it.
     Note {
         /// The call: `getattr`, `read`, `chmod` ...
         call: String,
@@ -181,7 +183,8 @@ pub enum Op {
 }
 
 impl Op {
-    /// The number of the open file that the operation acts on; `None` for all others, `open` too.
+    /// The number of the open file that the operation acts on. `None` for `open` itself, and for an
+    /// operation that acts on no open file.
     #[must_use]
     pub const fn file(&self) -> Option<u32> {
         match *self {

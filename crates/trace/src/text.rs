@@ -9,8 +9,8 @@ use crate::operation::{Line, Op};
 /// Reads a trace.
 ///
 /// # Errors
-/// When a line is not an operation, has an unknown word in a list, or goes back in time. The
-/// message names the line.
+/// When the input cannot be read. When a line is not an operation, has an unknown word in a list,
+/// or goes back in time; the message then names the line.
 pub fn read(input: impl BufRead) -> Result<Vec<Line>, Error> {
     let mut lines: Vec<Line> = Vec::new();
     let mut now = 0;

@@ -56,7 +56,7 @@ pub struct Shares {
     pub extents: Share,
     /// Bytes in these extents.
     pub bytes: Share,
-    /// The extents of directories among them.
+    /// Those of `extents` that belong to directories.
     pub directory_extents: Share,
     /// Blocks of extent trees, indirect blocks, attribute blocks.
     pub tree_blocks: Share,

@@ -11,8 +11,8 @@ pub struct Conversion {
     pub decisions: usize,
     /// Number of ranges that write-back had mapped in that line; a range may need no decision.
     pub pieces: usize,
-    /// Number of blocks that a write had allocated immediately in that line, or failed to; most
-    /// need no decision.
+    /// Number of blocks that a write had allocated immediately in that line, or had failed to
+    /// allocate. Most of them need no decision.
     pub allocated: usize,
     /// Earlier commits and restarted walks of that line.
     pub again: Again,
@@ -24,7 +24,7 @@ pub struct Conversion {
     pub cpu: u32,
 }
 
-/// Signs within a line that the kernel retries after it found no space.
+/// Counts within a line that show a retry of the kernel after it found no space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Again {
     /// Transactions closed, for whatever reason: what comes later belongs to the next one.

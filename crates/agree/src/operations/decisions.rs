@@ -27,7 +27,7 @@ pub struct Decision {
     pub inode: u32,
     /// Whether the groups were searched; otherwise a preallocation served the request.
     pub searched: bool,
-    /// The request, with the goal of its caller.
+    /// The request, with the goal that the caller gave.
     pub orig: Spot,
     /// The goal after normalisation and stream replacement (searches only).
     pub goal: Spot,
@@ -76,7 +76,7 @@ impl fmt::Display for Decision {
 pub struct Commit {
     /// The line in which the transaction was closed: later frees belong to the next one.
     pub closed: u32,
-    /// The first line at whose start the clusters that it freed could be allocated.
+    /// The first line that could allocate, from its start, the clusters that the transaction freed.
     pub ended: u32,
 }
 

@@ -5,8 +5,8 @@
 //! the block layer (its throttling of write-back, the 64 requests that it collects) and on the
 //! scheduler. So the moment of a conversion is an input like the time, not a decision. Each
 //! conversion is recorded with its CPU and with how many of the kernel's decisions, mapped ranges,
-//! allocated blocks and retries came before it in its line. The engine gets the conversion at the
-//! same point among its own.
+//! allocated blocks and retries came before it in its line. The engine gets the conversion after as
+//! many of its own.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

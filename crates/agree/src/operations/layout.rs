@@ -1,4 +1,4 @@
-//! The layout of an image, read from its bytes. Two sides of a comparison are judged by it.
+//! The layout of an image, read from its bytes. A comparison judges both sides by their layouts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -158,8 +158,8 @@ fn extent_tree(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     Ok(blocks)
 }
 
-/// The indirect blocks of a block map. Blocks that contain each other are an error: a map has fewer
-/// blocks than the file system.
+/// The indirect blocks of a block map. Blocks that contain each other are an error. They show when
+/// the map has more blocks than the file system.
 fn indirect_blocks(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     let geometry = reader.superblock().geometry();
     let words = inode.slot().raw().block_words();

@@ -198,7 +198,8 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Each cell waits for its own turn, so that a long measurement lets others in between.
+    /// Measures one cell. Each cell starts a session of its own, so that other comparisons get
+    /// their turn during a long measurement.
     fn cell(&mut self, kind: &str, mount: &str) -> Result<Cell> {
         let session = Session::start()?;
         let mut cell = Cell {

@@ -149,7 +149,7 @@ impl Mounted {
         Ok(played)
     }
 
-    /// The recorded events so far.
+    /// Stops recording and returns the recorded events.
     ///
     /// # Errors
     /// When the buffer was too small for the lines between two drains.

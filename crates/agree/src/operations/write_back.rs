@@ -13,12 +13,13 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use blockyard_lab::scratch::settings_note;
 
-/// `$1` is the file where the keeper notes the old settings, for whoever comes after a keeper that
-/// was killed.
+/// The keeper's script. `$1` is the file in which the keeper notes the old settings, so that the
+/// next keeper can restore them if this one is killed.
 ///
 /// The lock is on the settings themselves, not on the note: a process with another directory for
-/// temporary files must not save the silenced settings as the ones to restore. A keeper whose owner
-/// ended while it waited says "ready" to nobody; it must survive that to restore everything.
+/// temporary files must not save the silenced settings as the ones to restore. If the owner ends
+/// while the keeper waits for the lock, the keeper writes "ready" to a closed pipe. It must survive
+/// that, so that it restores everything.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP QUIT PIPE
 exec 9< /proc/sys/vm || exit 1

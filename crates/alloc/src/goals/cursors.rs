@@ -18,7 +18,7 @@ pub(crate) struct Cursors<B: Backend> {
     locks: LockClass,
     /// Relaxed: hints, each mostly used by one CPU.
     cpus: Box<[CachePadded<B::AtomicU32>]>,
-    /// Bytes found since each cursor last moved. Relaxed: a distance that may be off by one extent.
+    /// Bytes found since each cursor last moved. Relaxed: the count may be off by one extent.
     spent: Box<[CachePadded<B::AtomicU64>]>,
     groups: u32,
 }

@@ -50,7 +50,7 @@ pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> B
 /// The goal of an inode without extents: the start of its group. With flex groups of at least 4
 /// groups it is the second group of the flex group for regular files, and the first for all others.
 ///
-/// With a `colour`, as without delayed allocation, the process starts in its sixteenth of the
+/// With a `colour` (used without delayed allocation), the process starts in its sixteenth of the
 /// group. The goal may lie past the end of a small file system. A request then starts at the first
 /// data block.
 #[must_use]
@@ -88,9 +88,9 @@ fn coloured(geometry: &Geometry, group: u64, colour: Option<u32>) -> BlockNr {
 }
 
 /// The goal of a block in a file with extents: where the block would be if the file were laid out
-/// without gaps around the nearest extent. That is the last extent that starts at or before the
-/// block, otherwise the first of the leaf. A result below 0 wraps, and requests treat it as outside
-/// the file system.
+/// without gaps around the nearest extent. The nearest extent is the last one that starts at or
+/// before the block, otherwise the first one of the leaf. A result below 0 wraps, and requests
+/// treat it as outside the file system.
 #[must_use]
 pub fn neighbour_goal(
     logical: LogicalBlock,

@@ -1,12 +1,12 @@
 //! Lanes: each CPU slot starts new files in a group of its own inside the flex group of their inode
 //! (`lanes=cpu`).
 //!
-//! Without lanes all new files of a directory start in the one group that their inodes point at,
-//! and writers on different CPUs share its lock until their files are long enough to be streams. A
-//! lane keeps the file within its flex group, so the file stays near its inode and near the other
-//! files of its directory. If there are more slots than lanes in a flex group, the others use the
-//! flex groups after it. The first group of a flex group is left to directories and metadata, as by
-//! the inode's own goal. Slot 0 starts where the inode's own goal is.
+//! Without lanes all new files of a directory start in the same group, the goal group of their
+//! inodes. Writers on different CPUs share its lock until their files are long enough to be
+//! streams. A lane keeps the file within its flex group, so the file stays near its inode and near
+//! the other files of its directory. If there are more slots than lanes in a flex group, the slots
+//! beyond use the flex groups after it. The first group of a flex group is left to directories and
+//! metadata, as the inode's own goal does. Slot 0 starts where the inode's own goal is.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
 use blockyard_disk::{Geometry, GroupNr};
@@ -29,9 +29,9 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
     GroupNr::new(u32_from_u64(flex_group) * flex + 1 + cpu.raw() % lanes)
 }
 
-/// The group of the same lane in the next flex group in which no other slot of `cpus` begins, or
-/// `group` itself if there is none. Repeated calls meet every such group once before they return to
-/// the first.
+/// The next group of the lane that `group` belongs to. It lies in the next flex group in which no
+/// other slot of `cpus` begins. `group` itself if there is none. Repeated calls meet every such
+/// group once before they return to the first.
 pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;

@@ -1,9 +1,10 @@
 //! Stream goals. Each remembers the group where the last large file that used it found space.
 //!
 //! `slots` says how many there are. `one` is a single goal for the file system, as before the
-//! scalability series. `hashed` has as many as CPUs, but at most one for four groups (rounded up),
-//! unless `stream_goals` says otherwise, and `cpus` one for each CPU; the inode number chooses.
-//! `inode` uses the inode's cursor instead, and `none` has no stream goals.
+//! scalability series. `hashed` has one for each CPU, but at most one for every four groups
+//! (rounded up), unless `stream_goals` says otherwise. `cpus` has one for each CPU in any case. For
+//! both, the inode number chooses. `inode` uses the inode's cursor instead, and `none` has no
+//! stream goals.
 //!
 //! Under `slot_lock=md`, the file-system-wide lock that freeing takes guards them, too.
 

@@ -125,8 +125,8 @@ impl<B: Backend> GroupTable<B> {
 }
 
 impl<B: Backend> GroupGuard<'_, B> {
-    /// Makes the bitmap from the source the in-core one. If its free clusters are not as many as
-    /// the summary says, the group is marked corrupt.
+    /// Installs the bitmap from the source, with the preallocations added, as the in-core bitmap.
+    /// If it does not have as many free clusters as the summary says, the group is marked corrupt.
     fn install(&mut self, bitmap: &mut [u8], clusters: u32, geometry: &blockyard_disk::Geometry) {
         assert!(self.state.loaded.is_none(), "group {} is loaded already", self.nr);
         debug_assert!(self.state.pending.is_none(), "group {} was away while frees waited in it", self.nr);

@@ -15,7 +15,7 @@ pub struct InodeConfig {
     pub placement: InodeGroup,
     /// Differences between kernel versions.
     pub switches: Switches,
-    /// Number of CPU slots. The totals lag as the kernel's do with so many CPUs.
+    /// Number of CPU slots. The totals lag as the kernel's do with that many CPUs.
     pub cpus: u32,
     /// Lowest inode number that may be handed out (`s_first_ino`, 11).
     pub first_inode: u32,

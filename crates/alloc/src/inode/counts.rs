@@ -2,8 +2,8 @@
 //! file system.
 //!
 //! All counts are read without a lock while others change them. The counts of inodes are changed by
-//! single relaxed operations, after the bitmap, under the group's lock. A search orders nothing by
-//! them, and its result is checked under that lock.
+//! single relaxed operations, after the bitmap, under the group's lock. Relaxed is enough: the
+//! claim checks the result of a search under that lock.
 
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{FlexNr, Geometry, GroupNr};

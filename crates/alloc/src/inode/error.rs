@@ -5,7 +5,7 @@ use blockyard_disk::{Corruption, CorruptionKind, GroupNr, InodeNr};
 /// Why no inode was allocated or freed.
 #[derive(Debug, thiserror::Error)]
 pub enum InodeError {
-    /// No group has a free inode.
+    /// No group has a free inode, or the placement rule found none.
     #[error("no free inodes")]
     NoInodes,
     /// The bitmap of a group could not be read.
@@ -26,12 +26,12 @@ pub enum InodeError {
 }
 
 impl InodeError {
-    /// An inode was freed that is free already.
+    /// The inode to be freed is free already.
     pub(super) fn not_in_use(inode: InodeNr) -> Self {
         Corruption::new(CorruptionKind::InodeBitmapContradiction).in_inode(inode).into()
     }
 
-    /// A reserved inode, or one beyond the last, was to be freed.
+    /// The inode to be freed is reserved or beyond the last.
     pub(super) fn out_of_range(inode: InodeNr) -> Self {
         Corruption::new(CorruptionKind::InodeNumber).in_inode(inode).into()
     }

@@ -40,14 +40,15 @@ struct Limits {
 }
 
 impl<B: Backend> Search<'_, B> {
-    /// A directory under a top: among the units with at least average free inodes and clusters, the
-    /// one with the fewest directories, first in ring order from the name's hash.
+    /// A directory under a top directory: among the units with at least average free inodes and
+    /// clusters, the one with the fewest directories. Of several, the first in ring order from the
+    /// name's hash.
     pub(super) fn top_directory(&self, family: &Family, hash: u32) -> Option<GroupNr> {
         let units = self.units();
         let inodes_min = self.counts.free_approximate() / u64::from(units);
         let clusters_min = self.average_clusters();
-        // Starts at the inodes of one group, even if a unit has many groups. So a unit with as many
-        // directories or more is never chosen here.
+        // The bound starts at the inodes of one group, even if a unit has many groups. So a unit
+        // with that many directories or more is never chosen here.
         let mut fewest = self.geometry.inodes_per_group();
         let mut choice = None;
         for unit in ring(hash % units, units) {

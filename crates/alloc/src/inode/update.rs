@@ -2,8 +2,8 @@
 
 use blockyard_disk::{GroupNr, InodeNr};
 
-/// What bitmap and descriptor of a group must say after a change. The counts leave out uncommitted
-/// claims of others.
+/// What bitmap and descriptor of a group must say after a change. Inodes that others have claimed
+/// and not committed count as free.
 ///
 /// Where descriptors carry checksums, using an inode also clears `BLOCK_UNINIT` of the same group.
 /// The caller writes that group's block bitmap and its count of free clusters, which the block

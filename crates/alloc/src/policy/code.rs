@@ -113,7 +113,7 @@ impl<'a> FreeRuns<'a> {
 
 /// Groups during the walk of a [`GroupChoice`].
 pub trait Groups {
-    /// How a group looks; one that does not exist is full.
+    /// How a group looks. A group that does not exist looks full.
     fn look(&self, group: GroupNr) -> GroupView;
 
     /// Searches a group that suits the criterion. Returns whether the search is over. Groups that
@@ -128,7 +128,7 @@ pub trait GroupChoice: Send + Sync {
     /// reaches, except best-available.
     fn walk(&self, wish: &Wish<'_>, groups: &mut dyn Groups);
 
-    /// Tells the group where space was found, for a choice with memory.
+    /// Called with the group where space was found, for a choice with memory.
     fn found(&self, _wish: &Wish<'_>, _group: GroupNr) {}
 }
 
@@ -145,11 +145,12 @@ pub type Pick<'a> = &'a mut dyn FnMut(&FreeRuns<'_>) -> Option<Run>;
 
 /// The groups as a [`SearchEngine`] sees them.
 pub trait Finder {
-    /// How a group looks; one that does not exist is full.
+    /// How a group looks. A group that does not exist looks full.
     fn look(&self, group: GroupNr) -> GroupView;
 
-    /// Locks a group, shows its free runs and takes the answer of `pick`, at most as long as the
-    /// wish. Returns whether the search is over. An answer that is not free is passed over.
+    /// Locks a group, shows its free runs to `pick` and takes the run that `pick` returns, at most
+    /// as long as the wish. Returns whether the search is over. A run that is not free is passed
+    /// over.
     fn take(&mut self, group: GroupNr, pick: Pick<'_>) -> bool;
 }
 

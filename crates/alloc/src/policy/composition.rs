@@ -34,7 +34,7 @@ pub struct Policy {
     pub lanes: Lanes,
     /// Where data goes when the group of its goal is full or busy.
     pub overflow: Overflow,
-    /// Which free run data of unknown length starts in.
+    /// The free run in which data of unknown final size begins.
     pub room: Room,
     /// Whether the goal's group is visited before the index is walked.
     pub goal_group: GoalGroup,
@@ -92,7 +92,7 @@ pub struct Policy {
     pub era: Era,
     /// Whether data may use the first groups of flex groups.
     pub first_groups: FirstGroups,
-    /// Whether powers of two may use groups whose bitmap was never written.
+    /// Whether requests for a power of two may use groups whose bitmap was never written.
     pub fresh_groups: FreshGroups,
     /// What happens at groups that were not read yet.
     pub unloaded: Unloaded,
@@ -163,14 +163,14 @@ pub struct Switches {
     /// The bound on directories of a flex group uses inodes *per group* / 16, not per flex group
     /// (before v6.1).
     pub max_dirs_by_group: bool,
-    /// A negative lower bound of free clusters is compared as unsigned, so that every unit fails it
-    /// (before v6.12).
+    /// A negative lower bound of free clusters is compared as unsigned, so that every flex group
+    /// fails it (before v6.12).
     pub min_clusters_wrap: bool,
     /// The average of free clusters is computed in blocks (before v5.14). Differs with bigalloc
     /// only.
     pub average_in_blocks: bool,
-    /// Creating or deleting a directory changes the free inodes of its flex group instead of its
-    /// directories (before 2.6.32).
+    /// Creating or deleting a directory changes the count of free inodes of its flex group instead
+    /// of the count of directories (before 2.6.32).
     pub used_dirs_fault: bool,
     /// Groups that got many directories and few files lately are passed over (ext2; under
     /// `orlov-ext3` only).
@@ -222,7 +222,7 @@ pub struct Cursor {
     pub inode_moves_cpu: bool,
     /// Length floor in clusters for [`Accept::Floor`].
     pub floor: u32,
-    /// Groups without a run of that length that are passed over before any length is accepted.
+    /// How many groups without a run of that length are passed over before any length is accepted.
     pub patience: u32,
     /// Where cursors stand at open.
     pub start: CursorStart,

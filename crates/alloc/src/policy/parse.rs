@@ -390,8 +390,8 @@ impl Policy {
 }
 
 impl fmt::Display for Policy {
-    /// The shortest text that [`Policy::parse`] reads back. Of a policy of another crate, only the
-    /// name.
+    /// The shortest text that [`Policy::parse`] reads back. For a policy of another crate, this is
+    /// only the name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.preset)?;
         let Some(preset) = Preset::by_name(self.preset) else { return Ok(()) };

@@ -73,7 +73,7 @@ impl Selection {
         self.check_limits(want, false);
     }
 
-    /// Applies the limits. At the end of a group a sufficient candidate is enough.
+    /// Applies the limits. At the end of a group, a candidate that is long enough ends the search.
     #[inline]
     pub(crate) fn check_limits(&mut self, want: u32, end_of_group: bool) {
         if self.status == Status::Found {

@@ -15,7 +15,7 @@ pub(crate) struct Need {
     /// Groups in a flex group, if the request must leave the first of them alone: data of a regular
     /// file.
     pub(crate) flex: Option<u32>,
-    /// Whether powers of two may use groups whose bitmap was never written.
+    /// Whether requests for a power of two may use groups whose bitmap was never written.
     pub(crate) fresh: FreshGroups,
 }
 

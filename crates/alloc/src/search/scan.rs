@@ -42,7 +42,8 @@ pub(crate) struct Stripe {
     pub(crate) ratio: u32,
 }
 
-/// Takes the stripe at the first aligned position where it is free; at most `want` clusters of it.
+/// Takes the run at the first aligned position where a whole stripe is free; at most `want`
+/// clusters of it.
 pub(crate) fn stripe_aligned(
     buddy: &Buddy,
     group: GroupNr,

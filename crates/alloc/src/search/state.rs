@@ -11,7 +11,7 @@ use crate::stats::CRITERIA;
 pub(crate) struct SearchState {
     /// What is searched for: the aim, then moved to the stream goal, then trimmed.
     pub(crate) goal: Extent,
-    /// Clusters aimed at. After a trimmed search, the goal gets this length again.
+    /// Clusters aimed at. After a search with a trimmed goal, the goal gets this length again.
     pub(crate) want: u32,
     /// Which of [`SEARCH_FLAGS`] hold now.
     pub(crate) flags: RequestFlags,
@@ -21,7 +21,7 @@ pub(crate) struct SearchState {
     pub(crate) selection: Selection,
     /// Groups scanned.
     pub(crate) scanned: u32,
-    /// Criterion reached; 5 when all were exhausted.
+    /// Criterion reached; 5 when all were exhausted (`visit=scan`).
     pub(crate) criterion: u32,
     pub(crate) prefetch: Prefetch,
     /// Criteria that already made a pick (`visit=choose`).

@@ -45,7 +45,7 @@ impl<B: Backend> Allocator<B> {
             StreamLearns::AllData => RequestFlags::DATA,
         };
         if context.asked.kind.contains(learns) {
-            // An exact goal is taken before any group is scanned.
+            // An exact goal is taken before any group is scanned, and does not count here.
             if found.group == context.search.goal.group && context.search.scanned > 0 {
                 context.outcome.stats.stream_goal_hits[0] += 1;
             }

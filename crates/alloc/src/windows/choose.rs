@@ -1,4 +1,4 @@
-//! Chooses which clusters of a range of a group are taken: the goal, or the next free ones behind
+//! Chooses which clusters of a range of a group are taken: the goal, or the next free ones after
 //! it. It never looks for the best run.
 
 use crate::buddy::Buddy;
@@ -34,7 +34,7 @@ pub(crate) fn choose(buddy: &Buddy, goal: Option<u32>, range: Range, count: u32)
 }
 
 /// The next free cluster: near the start, or else where eight are free together, or else anywhere
-/// behind the start.
+/// after the start.
 fn next(buddy: &Buddy, start: u32, range: Range) -> Option<u32> {
     let free = |from: u32, below: u32| buddy.next_free(from).filter(|&at| at < below);
     if start > 0

@@ -107,7 +107,7 @@ fn copy_content(fs: &FileSystem, task: &Task, size: u64) -> Result<()> {
     dest.set_len(size)
 }
 
-/// The next range of a file that is not a hole.
+/// The next range at or after `from` that is not a hole; `None` if there is none before `size`.
 fn next_data(file: &HostFile, from: u64, size: u64) -> Option<(u64, u64)> {
     if from >= size {
         return None;

@@ -33,8 +33,8 @@ struct Copier<'a> {
     fs: &'a FileSystem,
     /// The first copied name of each file with hard links.
     known: HashMap<InodeNr, PathBuf>,
-    /// Directories get their attributes last: entries made in them change their times, and may need
-    /// more permissions.
+    /// Directories get their attributes last. Making an entry changes the times of its directory,
+    /// and may need a permission that the directory will not have.
     directories: Vec<(PathBuf, PathBuf, Metadata)>,
     copied: u64,
 }
@@ -80,7 +80,7 @@ impl Copier<'_> {
 
     fn copy_content(&self, source: &Path, dest: &Path, size: u64) -> Result<()> {
         let from = self.fs.open(source)?;
-        // An existing link is replaced, not followed.
+        // An existing symbolic link is replaced, not followed.
         if dest.is_symlink() {
             on_host(dest, std::fs::remove_file(dest))?;
         }

@@ -1,4 +1,4 @@
-//! Reads and writes that bypass the cache, and copies between files.
+//! Reads and writes that bypass the cache, and copies of ranges.
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
@@ -33,7 +33,8 @@ impl File {
         self.named(read)
     }
 
-    /// Writes at byte `offset` straight to the device. Offset and length must be whole blocks.
+    /// Writes at byte `offset` straight to the device. Offset and length must be whole blocks. A
+    /// file without extents, or one that logs its data, is written as by [`File::write_at`].
     /// Returns the number of bytes written, which is short only when space runs out. The file's
     /// block mapping is durable only after [`File::sync_data`].
     ///

@@ -132,7 +132,7 @@ impl FileSystem {
     }
 
     /// Copies the content and permissions of a file to another one in the image, and returns the
-    /// number of bytes. Holes stay holes.
+    /// file's size in bytes. Holes stay holes.
     ///
     /// # Errors
     /// As [`FileSystem::open`] and [`FileSystem::create`]; or `from` is no regular file.

@@ -196,7 +196,8 @@ impl FileSystem {
         self.rename_with(from, to, RenameMode::Replace)
     }
 
-    /// As [`FileSystem::rename`], but replaces nothing, or exchanges the two.
+    /// As [`FileSystem::rename`], but `mode` says what happens to an existing file of the new name:
+    /// it is replaced, it is an error, or the two names are exchanged.
     ///
     /// # Errors
     /// Those of renameat2(2).
@@ -229,7 +230,7 @@ impl FileSystem {
         })
     }
 
-    /// Removes a file, link or device node; a directory is an error.
+    /// Removes a file, symbolic link, device node, pipe or socket. A directory is an error.
     ///
     /// # Errors
     /// Those of unlink(2).

@@ -49,7 +49,8 @@ impl FileSystem {
         self.remove_dir(path)
     }
 
-    /// Empties a directory depth first, keeping the path down in memory.
+    /// Empties a directory depth first. Keeps the directories from `top` to the current one in
+    /// memory.
     fn empty(&self, top: InodeId) -> Bare<()> {
         let mut way: Vec<(InodeId, Vec<u8>)> = vec![(top, Vec::new())];
         while let Some((directory, _)) = way.last() {
@@ -73,8 +74,8 @@ impl FileSystem {
     }
 }
 
-/// Removes the entries of a directory until one is a directory that is not empty. Returns that one
-/// and its name.
+/// Removes the entries of a directory. Stops at a subdirectory that is not empty, and returns it
+/// with its name.
 fn remove_files(
     engine: &Engine,
     ctx: &OpContext,
@@ -106,8 +107,8 @@ fn remove_files(
     }
 }
 
-/// Accepts that someone else removed an emptied directory or filled it again. The caller reads its
-/// parent once more.
+/// Accepts that someone else removed the emptied directory or filled it again. The caller then
+/// reads the parent directory once more.
 fn is_gone(removed: Bare<()>) -> Bare<()> {
     match removed {
         Err(Reason::FileSystem(

@@ -1,5 +1,5 @@
-//! One archive entry: a header, before it the extensions that do not fit in the header, and after
-//! it the map of a file with holes.
+//! One archive entry: extensions for what does not fit in the header, then the header, then the map
+//! if the file has holes.
 
 use crate::acl;
 use crate::fflags::{self, SOCKET};
@@ -230,8 +230,8 @@ fn header(kind: EntryType, name: &[u8], size: u64, set: impl FnOnce(&mut Header)
 }
 
 /// The map of a file with holes, which version 1.0 of GNU tar's sparse format puts before the
-/// content: a count, then offsets and lengths, one per line, padded to whole records. A file that
-/// ends with a hole has an empty part at its end.
+/// content: a count, then offsets and lengths, one per line, padded to whole records. If a file
+/// ends with a hole, or is only a hole, the map ends with an empty range at the file's end.
 fn map(data: &[Range<u64>], size: u64) -> Vec<u8> {
     let end = (data.last().map_or(0, |last| last.end) < size || data.is_empty()).then_some(size..size);
     let mut text = format!("{}\n", data.len() + usize::from(end.is_some()));

@@ -23,7 +23,8 @@ const PART: u64 = 4 << 20;
 /// ranges that do not start on its block boundaries.
 const SHARED: u64 = 4096;
 
-/// Smaller ranges are written, because sharing costs the host's file system a transaction.
+/// Shorter ranges are written, not shared, because sharing costs the host's file system a
+/// transaction.
 const SHARED_MIN: u64 = 64 << 10;
 
 /// What is read and written in one step.
@@ -95,7 +96,8 @@ fn batches(plan: &Plan) -> Vec<Batch> {
     batches
 }
 
-/// Whether a file is a single run from its start, with nothing but data.
+/// Whether a file has only data blocks: no holes, no attribute block of its own, and at most four
+/// blocks, so no index nodes.
 fn is_plain(content: &Content<'_>, id: NodeId, logical: &[Range<u64>]) -> bool {
     let node = content.tree.node(id);
     let blocks = if node.kind == FileType::Regular { content.shape.blocks(node.size) } else { 1 };

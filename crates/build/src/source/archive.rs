@@ -36,8 +36,8 @@ pub(super) const CHUNK: usize = 1 << 20;
 impl Tree {
     /// Reads a tar archive: plain, or compressed with gzip, zstd or xz. `name` is its name in
     /// messages. The content of its files goes to an unnamed file in the folder `spool`, so the
-    /// archive may be a stream. Another thread decompresses. After an error that thread may stay
-    /// behind with the stream, until the stream delivers something or ends.
+    /// archive may be a stream. Another thread decompresses. After an error, that thread may keep
+    /// the stream until the stream delivers something or ends.
     ///
     /// Supports the formats of POSIX (pax) and GNU tar: long names, times in nanoseconds, owners,
     /// hard links, devices, holes, extended attributes and access control lists. Directories
@@ -140,7 +140,8 @@ impl Reading<'_> {
         self.staging.enter(&path, what)
     }
 
-    /// Whether an entry is only a removal in the layers below. If so, applies it.
+    /// Whether an entry is no file of the image, but a whiteout or bookkeeping. Applies a whiteout,
+    /// which removes names of the layers below.
     fn is_whiteout(&mut self, path: &[u8]) -> Result<bool> {
         // A whiteout of a directory ends with a slash.
         let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
@@ -210,8 +211,8 @@ impl Reading<'_> {
         Ok(what)
     }
 
-    /// Access control lists come as text, or as attributes in the form of system calls. If there
-    /// are both, the text wins.
+    /// The extended attributes of an entry. Access control lists come as text, or as attributes in
+    /// the form of system calls. If there are both, the text wins.
     fn attributes(&mut self, path: &[u8], extensions: &Extensions) -> Result<AttributeList> {
         let mut left_out = Vec::new();
         let mut list = AttributeList::default();

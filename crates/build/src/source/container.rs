@@ -1,8 +1,8 @@
 //! Container images: an OCI image layout, or the output of `docker save`. The layers are applied in
 //! order, including what they mark as removed (whiteouts, opaque directories).
 //!
-//! Either comes as a directory or an archive, which has been read into a [`Tree`]. This module
-//! reads from that tree.
+//! An image of either kind comes as a directory or an archive. It has been read into a [`Tree`],
+//! from which this module reads.
 
 mod choice;
 mod digest;

@@ -23,7 +23,7 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::Source`] if something cannot be read or is damaged; [`Error::Refused`] for a name
-    /// that a directory holds twice, and for a directory in two places, such as inside itself.
+    /// that a directory holds twice, and for a directory with two names, such as one inside itself.
     pub fn read_image(device: Arc<dyn BlockDevice>, name: &Path, path: &[u8]) -> Result<Self> {
         let at = |error: ReadError| Error::image(name, error);
         let reader = Reader::open(Arc::clone(&device)).map_err(at)?;

@@ -43,7 +43,7 @@ pub(super) struct Staged {
     pub(super) flags: InodeFlags,
     /// Where the content is; see [`Directory::stored`].
     pub(super) stored: u64,
-    /// The ranges of a file with holes that are not holes.
+    /// For a file with holes, the ranges that are not holes.
     pub(super) data: Option<Vec<Range<u64>>>,
 }
 
@@ -91,7 +91,7 @@ struct Name {
 pub(super) struct Staging {
     /// The current source's name in messages.
     source: PathBuf,
-    /// How many sources came before it.
+    /// How many sources came before the current one.
     number: usize,
     inodes: Vec<Inode>,
     /// Extended attributes that were left out.
@@ -263,7 +263,7 @@ impl Staging {
         }
     }
 
-    /// After a directory has lost its name, removes all names below it.
+    /// Removes all names below a directory that has lost its own name.
     fn forget_below(&mut self, directory: usize) {
         let mut waiting = vec![directory];
         while let Some(directory) = waiting.pop() {

@@ -18,7 +18,7 @@ use crate::facts::Policy;
 use crate::finding::{Sink, Site};
 use crate::superblock::is_hidden;
 
-/// Detail of a finding: in a directory without an index, the block is the root of one.
+/// Detail of a finding: the directory has no index, but the block looks like the root of one.
 pub(crate) const ROOT_OF_AN_INDEX: &str = "it is the root of an index";
 
 /// Bytes of the shortest encrypted name: one block of the cipher.

@@ -21,12 +21,13 @@ const UNIT_MAX: usize = 64;
 const UNITS_PER_THREAD: usize = 4;
 /// Bytes of the longest request.
 const REQUEST_BYTES: u64 = 1 << 18;
-/// Longest gap between two blocks that is read along, in bytes: another request would cost more.
+/// Longest gap between two blocks, in bytes, that one request reads across. A second request would
+/// cost more.
 const GAP_BYTES: u64 = 1 << 14;
 /// Most blocks of a directory that is read with its unit.
 const LARGE_BLOCKS: u64 = 64;
 
-/// Blocks that were read, by their first block ascending.
+/// Runs of blocks that were read, ascending by their first block.
 #[derive(Debug, Default)]
 pub(super) struct Fetched {
     runs: Vec<(u64, Vec<u8>)>,

@@ -25,8 +25,9 @@ pub(super) struct Bounds {
     pub(super) low: u32,
     /// Above this, Linux looks in another leaf.
     pub(super) high: u32,
-    /// e2fsck accepts hashes up to this: the key of the next leaf itself, or anything in the last
-    /// leaf of a node, as long as the next node begins above it ([`DirIndex::check_spans`]).
+    /// e2fsck accepts hashes up to this one, which is the key of the next leaf. In the last leaf of
+    /// a node it accepts every hash that is not above the lowest hash of the next node
+    /// ([`DirIndex::check_spans`]).
     pub(super) tolerated: u32,
     /// The node that refers to the block, counted from the left.
     pub(super) node: u32,
@@ -98,8 +99,8 @@ impl DirIndex {
         }
     }
 
-    /// Compares each node with the next: its highest hash must not be above the other's lowest. The
-    /// keys between nodes give only the lowest hash at which a node may begin.
+    /// Compares neighbouring nodes: the highest hash of one must not be above the lowest hash of
+    /// the next. The keys between nodes give only the lowest hash at which a node may begin.
     pub(super) fn check_spans(&self, visit: &Visit<'_, '_>, spans: &Spans, sink: &mut Sink) {
         let spans: Vec<_> = spans.iter().collect();
         for pair in spans.windows(2) {

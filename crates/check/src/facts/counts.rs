@@ -1,5 +1,5 @@
-//! Link counts and counts of references, one byte per inode. Nearly all are small; only a group
-//! with a larger one needs more.
+//! Link counts and counts of references, one byte per inode. Nearly all counts fit in it; only a
+//! group with a larger count needs more memory.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

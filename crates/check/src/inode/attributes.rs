@@ -24,7 +24,7 @@ pub(super) struct InInode {
     pub(super) inline_tail: Option<Vec<u8>>,
     /// The value of the attribute with the encryption context.
     pub(super) context: Option<Vec<u8>>,
-    /// How many attributes there are.
+    /// How many attributes there are, `system.data` not counted.
     pub(super) count: usize,
     /// How many attributes have values in inodes of their own.
     pub(super) values: u64,
@@ -200,8 +200,8 @@ fn check_entry(cx: &mut Examination<'_, '_, '_>, entry: &RawEntry<'_>, facts: &m
     }
 }
 
-/// Whether the hash of an entry with its value beside it is right, in either signedness of names.
-/// Like e2fsck, this hashes the padding of the value as it is.
+/// Whether the hash of an entry is right, with signed or with unsigned characters in the name. The
+/// value must lie beside the entry. Like e2fsck, this hashes the padding of the value as it is.
 pub(crate) fn hash_matches(entry: &RawEntry<'_>) -> bool {
     [xattr::entry_hash, xattr::entry_hash_signed]
         .into_iter()
@@ -220,7 +220,7 @@ pub(super) fn check_block_field(
         return 0;
     }
     if !volume.contains(block) {
-        // e2fsck does not check this for inodes that no directory names.
+        // e2fsck does not check this for inodes that no directory may name.
         if is_hidden(volume, cx.inode) {
             return 0;
         }

@@ -42,7 +42,7 @@ fn walk_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, role: Rol
     let seed = if has_tree_blocks(raw) {
         volume.checksums.inode_seed(cx.inode, raw.i_generation.get())
     } else {
-        // Only blocks of a tree have checksums, and only those begin with the seed.
+        // Only blocks of a tree have checksums, and only their checksums need the seed.
         None
     };
     let mut walk = Walk::new(volume, cx.scan.system, cx.inode, seed, cx.sink, cx.claims, cx.budget);

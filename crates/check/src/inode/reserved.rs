@@ -1,8 +1,8 @@
 //! Pass 1, the inodes below the first ordinary one that have no purpose here, and the list of bad
 //! blocks.
 //!
-//! As observed, e2fsck looks at these whatever their link counts say. It checks little of each: not
-//! what it checks only of inodes that directories name.
+//! As observed, e2fsck looks at these whatever their link counts say. It checks little of each, and
+//! leaves out what it checks only in inodes that directories may name.
 
 use std::collections::BTreeSet;
 
@@ -59,8 +59,8 @@ pub(super) fn check(
     Kind::RESERVED
 }
 
-/// Whether a flag says that no block numbers map the inode. e2fsck does not check whether the file
-/// system has the feature.
+/// Whether the flags keep e2fsck from reading a map in `i_block`: inline data, with or without the
+/// feature, or extents on a file system without the feature.
 fn is_unmapped(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let extents = cx.scan.volume.incompat.contains(Incompat::EXTENTS);
     let flags = raw.flags();

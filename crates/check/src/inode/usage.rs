@@ -1,8 +1,8 @@
 //! Pass 1, what an inode adds to the usage of its owner, group and project.
 //!
-//! As observed, e2fsck counts every inode that a directory may name once, with `i_blocks`. An inode
-//! that holds the value of an attribute counts for the inodes that refer to it: each reference is
-//! one more inode of theirs, and its blocks are in their `i_blocks`.
+//! As observed, e2fsck counts each inode that a directory may name, once and with its `i_blocks`. A
+//! value inode counts for the inodes that refer to it: each reference adds one to their number of
+//! inodes, and the value's blocks are part of their `i_blocks`.
 
 use blockyard_disk::inode::{InodeFlags, InodeSlot};
 use blockyard_disk::num::u64_from_usize;

@@ -84,9 +84,9 @@ pub(crate) fn walk_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
     }
 }
 
-/// Salvages a tree whose keys contradict one another: takes the most extents that lie in order,
-/// whatever the keys above them say. So only an extent whose own key is wrong is lost, and not all
-/// those after it.
+/// Salvages a tree whose keys contradict one another: takes the longest series of extents that lie
+/// in order, whatever the keys above them say. So an extent whose own key is wrong is lost, but the
+/// extents after it are not.
 pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
     let Some(root) = open_node(walk, Cow::Borrowed(i_block), None, None, LOGICAL_END) else { return };
     let mut runs = Vec::new();
@@ -119,7 +119,8 @@ pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
     }
 }
 
-/// The run of an extent; `None` when it is empty or leaves the file system or the file.
+/// The run of an extent; `None` when it is empty, leaves the file system, or ends past the last
+/// block that a file may map.
 fn possible_run(walk: &Walk<'_, '_>, extent: &RawExtent) -> Option<Run> {
     let (logical, length) = (u64::from(extent.ee_block.get()), u64::from(extent.length()));
     let inside = length > 0 && walk.volume.contains_range(extent.start(), length);
@@ -127,10 +128,10 @@ fn possible_run(walk: &Walk<'_, '_>, extent: &RawExtent) -> Option<Run> {
     Some(run).filter(|_| inside && logical + length <= LOGICAL_END)
 }
 
-/// The most runs of a list that follow one another without overlapping, in the list's order.
+/// The longest series of runs, in the list's order, that follow one another without overlapping.
 fn most_in_order(runs: &[Run]) -> Vec<Run> {
-    // For each length of a chain, the run that ends such a chain soonest. For each run, the one
-    // before it in its chain.
+    // `ends`: for each length of a chain, the run that ends such a chain soonest. `before`: for
+    // each run, its predecessor in its chain.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(runs.len());
     let end_of = |nth: usize| runs[nth].logical + runs[nth].length;

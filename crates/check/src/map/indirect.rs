@@ -76,7 +76,7 @@ pub(crate) fn walk_indirect(walk: &mut Walk<'_, '_>, words: &[u32; 15]) {
     joiner.flush(walk);
 }
 
-/// False when the map is given up.
+/// Takes one pointer to a data block; false when the map is given up.
 fn data_pointer(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, logical: u64, word: u32) -> bool {
     let block = u64::from(word);
     if block == 0 {

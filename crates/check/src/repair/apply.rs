@@ -11,9 +11,9 @@
 //! it is cut later, the second repair finishes what the first one began.
 //!
 //! Where too little is free for a log, or where the plan leaves something wrong, blocks are written
-//! without one. What refers to fresh blocks is then written after them, and an inode that lost its
-//! name in between is found as one without a name. A power cut can then lose content that changes
-//! places with other content.
+//! without one. What refers to fresh blocks is then written after them. If the power is cut in
+//! between, an inode that lost its name is found as one without a name, but content that changes
+//! places with other content can be lost.
 
 use std::collections::BTreeSet;
 
@@ -215,8 +215,8 @@ impl Plan<'_> {
 }
 
 /// Whether nothing has to be checked. The superblock must say that the file system was closed
-/// cleanly, without errors and without a journal to replay. The descriptors and the journal's head,
-/// which e2fsck checks all the same, must be sound.
+/// cleanly, without errors, without a journal to replay, and without orphans. The descriptors and
+/// the journal's head, which e2fsck checks all the same, must be sound.
 #[must_use]
 pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
     let Some(sb) = sound_superblock(device) else { return false };

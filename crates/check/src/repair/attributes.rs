@@ -81,7 +81,7 @@ pub(crate) fn mend(
     Ok(Outcome::Kept)
 }
 
-/// The size of the extra fields after which attributes begin, or the usual one.
+/// The likely size of the extra fields: one after which attributes begin, or else the usual one.
 fn likely_extra_isize(slot: &Slot) -> u16 {
     let room = slot.bytes().len() - RawInode::SIZE;
     let usual = EXTRA_USUAL.min(low16(u32_from_usize(room)));
@@ -201,8 +201,8 @@ pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, 
     true
 }
 
-/// Repairs an inode with inline data that lost the attribute that goes with it: what is in the
-/// inode stays, as far as it can.
+/// Repairs an inode with inline data that lost the attribute that goes with it. What is in
+/// `i_block` stays if that is a directory, or all of the content; otherwise the content is lost.
 pub(crate) fn without_inline_data(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Outcome {
     let site = Site::inode(inode);
     let size = slot.raw().size();

@@ -47,7 +47,7 @@ fn write_superblock(volume: &Volume<'_>, group: GroupNr) -> Result<(), DeviceErr
     volume.device.write_at(first << volume.geometry.block_bits(), sb.as_bytes())
 }
 
-/// Rewrites a copy of a block of descriptors if it names other places.
+/// Rewrites a copy of a block of descriptors if it names other places of bitmaps or tables.
 fn refresh_descriptors(
     volume: &Volume<'_>,
     index: u32,

@@ -15,8 +15,8 @@ use crate::facts::{Facts, GroupFacts};
 use crate::finding::{Finding, Site};
 use crate::volume::Volume;
 
-/// Writes what the groups with findings or wrong counts should have, and the totals of the
-/// superblock.
+/// Rewrites the bitmaps and descriptors of groups with findings, wrong counts or wrong checksums
+/// (or of all groups, if the log asks for it), and the totals of the superblock.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     facts: &Facts,
@@ -193,7 +193,8 @@ pub(crate) fn open_table(ed: &Editor<'_, '_>, group: GroupNr, used: u32) -> Resu
     put_descriptor(ed, group, &desc)
 }
 
-/// Clears what descriptors from a backup call uninitialised or never used: it may be in use by now.
+/// Clears the uninit flags and the counts of never-used inodes in descriptors from a backup: what
+/// they call unused may be in use by now.
 pub(crate) fn forget_uninit(volume: &Volume<'_>) -> Result<(), DeviceError> {
     let uninit = GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
     for group in volume.geometry.all_groups() {

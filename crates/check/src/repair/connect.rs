@@ -93,8 +93,8 @@ fn carry_out(ed: &mut Editor<'_, '_>, at: &Connected<'_>, changes: Changes) -> R
     Ok(())
 }
 
-/// Keeps the name in the directory that `..` names, or else the first. In that directory, too, the
-/// first is kept.
+/// Keeps one name of a directory: that in the directory that its `..` names, or else the first. If
+/// the directory that keeps it has several, the first of these stays.
 fn drop_second_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut: &mut BTreeSet<u32>) {
     let parents: Vec<u32> =
         at.tree.children.iter().filter(|name| name.child == child).map(|name| name.parent).collect();

@@ -1,5 +1,6 @@
 //! Impossible constants of a superblock of which no copy is left. They get the values that mke2fs
-//! would choose beside the others. Whether those are right shows in the descriptors and bitmaps.
+//! would choose, given the other constants. The descriptors and bitmaps then show whether these
+//! values are right.
 
 use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
 use blockyard_disk::group_desc::GroupFlags;
@@ -89,8 +90,8 @@ fn make_inodes_possible(sb: &mut RawSuperblock, block_size: u32) {
 }
 
 /// Chooses between two numbers of inodes per group: the stored one, and the one that the total led
-/// to. The bits of a bitmap after its group's last inode are set. If that holds for most bitmaps,
-/// the smaller number is right, otherwise the larger one.
+/// to. The bits of a bitmap after its group's last inode are set. If most bitmaps have all bits set
+/// from the smaller number on, that number is right, otherwise the larger one.
 pub(super) fn weigh_inodes_per_group(device: &dyn BlockDevice, stored: u32) -> Result<(), DeviceError> {
     // A superblock that is garbage has unknown features.
     let Ok(Opened::Volume(volume)) = superblock::open(device, &mut Sink::default()) else {

@@ -31,7 +31,8 @@ pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> V
         let length = DirLayout::entry_len(usize::from(block[at + 6]));
         let own = if length <= left { name_at(ed, block, at) } else { None };
         if fits && length <= rec_len {
-            // An entry for `.` that is too long hides those after it: no deletion leaves that.
+            // An entry for `.` that is too long hides the entries after it. Deletions never leave
+            // such an entry.
             let is_dot = own.as_ref().is_some_and(|own| own.bytes == b".");
             let hides = is_dot && rec_len > length && is_chain(ed, block, at + length, at + rec_len);
             names.extend(own);

@@ -161,8 +161,8 @@ fn first_inode(
     Ok(is_lower.then_some((first, "the backups have it")))
 }
 
-/// Whether an inode is in use that all known file systems call ordinary, and that is below the
-/// first ordinary one of this superblock.
+/// Whether an inode is in use that is ordinary in all known file systems, but lies below the first
+/// ordinary inode of this superblock.
 fn has_files_below_first(device: &dyn BlockDevice, sb: &RawSuperblock) -> Result<bool, Error> {
     if sb.s_first_ino.get() <= FIRST_INODE {
         return Ok(false);
@@ -230,7 +230,8 @@ fn meaningless(sb: &mut RawSuperblock) -> impl Iterator<Item = &mut zerocopy::li
     fields.into_iter().filter(|(meant, _)| !meant).map(|(_, field)| field)
 }
 
-/// Whether a field without its feature names an inode, which no directory may name then.
+/// Whether one of these fields names an inode although its feature is off. No directory may name
+/// that inode then.
 fn names_files(sb: &RawSuperblock) -> bool {
     let mut sb = *sb;
     meaningless(&mut sb).any(|field| field.get() != 0)

@@ -1,4 +1,4 @@
-//! Infers a superblock from what it described, when nothing of it and no copy is left.
+//! Infers a superblock from what it described, when neither it nor a copy of it is left.
 //!
 //! The root names itself: a slot of a directory whose first block begins with entries for inode 2.
 //! If slot and block agree, the sizes of blocks and inodes and the place of the first table are
@@ -146,7 +146,7 @@ fn tables_around(device: &dyn BlockDevice, slot: &[u8], at: u64) -> Vec<Table> {
     tables
 }
 
-/// The first physical block that an inode maps, as far as the inode itself says it.
+/// The first physical block that an inode maps, if `i_block` itself names it.
 fn first_block(raw: &RawInode) -> Option<u64> {
     if raw.flags().contains(InodeFlags::INLINE_DATA) {
         return None;

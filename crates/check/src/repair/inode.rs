@@ -41,13 +41,14 @@ pub(crate) enum Around {
     Garbage,
 }
 
-/// Whether a finding of the walk over the inodes is repaired: errors, impossible special files, and
-/// empty extent trees that are too deep.
+/// Whether a finding of the walk over the inodes is repaired. That holds for errors, for devices,
+/// pipes and sockets with an impossible map, and for empty extent trees that are too deep.
 pub(crate) fn is_to_be_mended(finding: &Finding) -> bool {
     finding.is_error() || is_impossible_special(finding.code) || finding.code == Code::EXTENT_ROOT_DEPTH
 }
 
-/// Whether a special file has what none can have. e2fsck does not report that.
+/// Whether a finding says that a device, pipe or socket has an impossible map. e2fsck does not
+/// report that.
 pub(super) fn is_impossible_special(code: Code) -> bool {
     matches!(code, Code::CHAR_DEVICE | Code::BLOCK_DEVICE | Code::FIFO | Code::SOCKET)
 }
@@ -285,8 +286,9 @@ fn has_block_map(ed: &Editor<'_, '_>, raw: &RawInode) -> bool {
         && words.iter().all(|word| u64::from(*word) < end)
 }
 
-/// Puts back the zero after the target of a link that is exactly one byte longer than its size;
-/// false for others. If more of the target follows, the size itself is damaged and too small.
+/// Puts back the zero that ends the target of a symbolic link, if the target is exactly one byte
+/// longer than `i_size`; false for other links. If the target is longer still, `i_size` itself is
+/// damaged and too small.
 fn end_target(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -310,7 +312,8 @@ fn end_target(
     Ok(true)
 }
 
-/// Infers the type of an inode from its content when the mode does not say it.
+/// Infers the type of an inode from its content when the mode names no possible one. If the content
+/// shows no type either, a device, pipe or socket only loses its size or map.
 fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> Outcome {
     let raw = *slot.raw();
     let mapped = raw.flags().contains(InodeFlags::EXTENTS) && raw.i_block[..2] == extent::MAGIC.to_le_bytes();
@@ -495,8 +498,9 @@ fn mend_map(
     Ok(if needs_first && runs.is_empty() { Outcome::Lost } else { Outcome::Rewritten })
 }
 
-/// Cuts off what a directory maps past its size, unless that is a block of a directory: an extent
-/// with a wrong length takes in blocks of others.
+/// Cuts off what a directory maps past its size: an extent with a wrong length takes in blocks of
+/// other inodes. Leaves the map alone and returns false if the first of these blocks is one of a
+/// directory.
 fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Result<bool, DeviceError> {
     let end = slot.raw().size() >> ed.volume().geometry.block_bits();
     // Nodes of an index do not look like blocks of a directory.

@@ -79,7 +79,7 @@ pub(crate) enum Outcome {
     Lost,
 }
 
-/// A kind of repair that is tried a few times before more is given up.
+/// A kind of repair that is tried a few times before a harsher one is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tried {
     Inode,

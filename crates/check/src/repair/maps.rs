@@ -115,8 +115,8 @@ pub(crate) struct NoSpace;
 /// How writing can end: done, no space, or an error of the device.
 pub(crate) type Written = Result<Result<(), NoSpace>, DeviceError>;
 
-/// Writes a map of these runs into the slot of an inode, of the kind that its flags name. The
-/// caller writes the slot.
+/// Puts a map of these runs into the slot of an inode. The inode's flags decide whether it is an
+/// extent tree or a block map. The caller writes the slot.
 pub(crate) fn write(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, runs: &[Run]) -> Written {
     debug_assert!(runs.is_sorted_by_key(|run| run.logical), "runs out of order");
     if slot.raw().flags().contains(InodeFlags::EXTENTS) {

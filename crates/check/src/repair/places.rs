@@ -24,8 +24,8 @@ pub(super) fn groups_with(before: &[Finding], codes: [Code; 2]) -> Vec<GroupNr> 
     groups
 }
 
-/// Moves each bitmap with such a finding to a free block, if there is one. Returns whether there
-/// are such findings.
+/// Moves each bitmap whose place is impossible or taken, according to the findings, to a free block
+/// if there is one. Returns whether there are such findings.
 pub(crate) fn place_bitmaps(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, DeviceError> {
     let blocks = groups_with(before, [Code::BLOCK_BITMAP_PLACE, Code::BLOCK_BITMAP_CONFLICT]);
     let inodes = groups_with(before, [Code::INODE_BITMAP_PLACE, Code::INODE_BITMAP_CONFLICT]);

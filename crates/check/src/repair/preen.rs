@@ -103,9 +103,9 @@ impl Plan<'_> {
 }
 
 impl Plan<'_> {
-    /// Whether e2fsck -p gives up before it asks anything. Descriptors are lost from the first
-    /// group on, so that the journal's inode cannot be read, and its copy in the superblock is a
-    /// block map. (A copy that begins like extents is just removed.)
+    /// Whether e2fsck -p gives up before it asks anything. It does if descriptors are lost from the
+    /// first group on, so that the journal's inode cannot be read, and the copy of that inode in
+    /// the superblock is a block map. (A copy that begins like extents is just removed.)
     fn has_lost_journal(&self) -> bool {
         let lost = self.before.findings.iter().any(|finding| {
             finding.code == Code::DESCRIPTORS_BACKUP
@@ -165,8 +165,8 @@ impl Plan<'_> {
         let is_minor = |code| match code {
             Code::LEAF_CHECKSUM => !filled.is_empty(),
             Code::INODE_UNINIT_USED => !opened.is_empty(),
-            // e2fsck does not look at faults with codes of ours and at impossible special files, so
-            // it does not find what only follows from their repair.
+            // e2fsck looks neither at faults with codes of ours nor at the maps of devices, pipes
+            // and sockets, so it does not find what only follows from their repair.
             code => {
                 let is_found = || findings.iter().any(|finding| finding.code == code);
                 !code.is_e2fsck() || is_impossible_special(code) || (is_strict && !is_found())
@@ -198,7 +198,7 @@ fn restarts(code: Code) -> bool {
     matches!(code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE)
 }
 
-/// What e2fsck -p considers, besides a finding itself, to go on or to stop at it.
+/// What e2fsck -p considers, besides a finding itself, when it decides whether to stop there.
 struct Beside {
     /// Directories whose index it drops at the root.
     dropped: BTreeSet<InodeNr>,
@@ -216,7 +216,7 @@ struct Beside {
     checksums: bool,
     /// Directories that name an inode which was never looked at and turns out to be unused.
     hollow: BTreeSet<InodeNr>,
-    /// What is done after the second pass, if it starts over before it gets there.
+    /// Codes of what is done after the second pass, if e2fsck starts over before it gets there.
     left: Option<BTreeSet<Code>>,
     /// Findings about inodes that got their extents flag back, which then needed no repair of their
     /// own.
@@ -264,8 +264,8 @@ impl Beside {
             Code::DIR_SIZE_HIGH => finding.site.inode.is_some_and(|inode| self.resized.contains(&inode)),
             // It stops at the type of such a name: an unused inode has none.
             code if restarts(code) => finding.site.inode.is_none_or(|inode| !self.hollow.contains(&inode)),
-            // Descriptors from a backup, a log without the recovery flag, what it asks about the
-            // superblock, and the resize inode.
+            // It stops at descriptors from a backup, at a log without the recovery flag, at what it
+            // asks about the superblock, and at the resize inode.
             Code::DESCRIPTORS_BACKUP
             | Code::LOG_NOT_EMPTY
             | Code::QUOTA_INODE
@@ -337,8 +337,8 @@ fn gone(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
         .collect()
 }
 
-/// Directories that named inodes in an unread part of a table, where names have types. That part is
-/// then read, and the inodes are not in use.
+/// Directories that named inodes in an unread part of a table, if names have types. Once that part
+/// is read, the inodes turn out not to be in use.
 fn hollow(plan: &Plan<'_>) -> BTreeSet<InodeNr> {
     let typed = sound_superblock(&plan.overlay).is_some_and(|sb| sb.incompat().contains(Incompat::FILETYPE));
     let found = |inode: InodeNr, code: Code| {

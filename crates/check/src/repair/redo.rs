@@ -180,7 +180,8 @@ impl Plan<'_> {
         if places.len() < wanted { Vec::new() } else { places }
     }
 
-    /// As many places as a log can need, whatever a replay changes before it is written.
+    /// As many places as a log can need, whatever the replay of a journal changes before the log is
+    /// written.
     pub(super) fn places_of_undo(&self) -> Vec<u64> {
         self.places_up_to(
             self.log_blocks(self.dirty_blocks().map(|range| usize_from_u64(range.end - range.start)).sum()),

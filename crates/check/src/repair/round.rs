@@ -193,8 +193,9 @@ impl Round<'_> {
     }
 
     /// Whether a backup has another seed of checksums than the primary superblock, and the
-    /// descriptors confirm the primary one: `unsealed_here` of them have wrong checksums there.
-    /// Under the wrong seed every inode would look damaged.
+    /// descriptors confirm the primary one: more of them have wrong checksums under the backup than
+    /// the `unsealed_here` under the primary superblock. Under the wrong seed every inode would
+    /// look damaged.
     fn is_foreign(&self, backup: &Backup, volume: &Volume<'_>, unsealed_here: usize) -> bool {
         let copy = backup.superblock();
         if copy.s_uuid == volume.sb.s_uuid && copy.s_checksum_seed == volume.sb.s_checksum_seed {
@@ -246,8 +247,9 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Replaces superblock and descriptors by a backup; false when that is unusable. The flags are
-    /// as old as the backup, so whole tables are read.
+    /// Replaces the superblock by a backup; false when the backup is unusable. Replaces the
+    /// descriptors too, unless only the primary ones are sound. The flags may be as old as the
+    /// backup, so whole tables are read.
     fn take(&self, backup: &Backup, log: &mut Log, code: Code) -> Result<bool, Error> {
         let is_usable = |device: &dyn BlockDevice| {
             matches!(superblock::open(device, &mut Sink::default()), Ok(Opened::Volume(_)))

@@ -1,8 +1,9 @@
 //! Blocks of inode tables that lie at each other's places, or over another block.
 //!
 //! The checksum of an inode covers its number. So a block belongs elsewhere if most of its inodes
-//! are wrong where they are, and right at the numbers of another block. It goes home if its home is
-//! wrong, too. If its home is sound, it is a copy and is cleared: what it holds is there twice.
+//! are wrong where they are, and right at the numbers of another block. It is moved there if that
+//! block is wrong, too. If that block is sound, the stray one is a copy and is cleared: its content
+//! exists twice.
 
 use std::collections::BTreeSet;
 
@@ -43,9 +44,10 @@ impl TableBlock {
     }
 }
 
-/// Blocks of tables with several inodes whose checksums are wrong, if the first block of all is one
-/// of them or is blank: pass 0 needs what lies there. The block that belongs there may also lie
-/// among inodes that were never used, which are not scanned.
+/// Blocks of inode tables in which several inodes have wrong checksums. Empty unless the first
+/// block of the first table is one of them or is blank: pass 0 needs what lies there. The block
+/// that belongs there may also lie among never-used inodes, which are not scanned, so it is looked
+/// for there too.
 pub(super) fn wrong_with_first(ed: &Editor<'_, '_>) -> Vec<TableBlock> {
     let first = TableBlock { group: GroupNr::new(0), index: 0 };
     if ed.volume().checksums.fs_seed().is_none() || !(wrong_in(ed, first) > 1 || is_blank(ed, first)) {
@@ -72,7 +74,7 @@ fn is_blank(ed: &Editor<'_, '_>, block: TableBlock) -> bool {
     ed.volume().block(block.place(ed)).is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
 }
 
-/// Inodes of a block with wrong checksums.
+/// How many inodes of a block have wrong checksums.
 fn wrong_in(ed: &Editor<'_, '_>, block: TableBlock) -> usize {
     let volume = ed.volume();
     let Ok(bytes) = volume.block(block.place(ed)) else { return 0 };

@@ -108,9 +108,9 @@ pub(crate) fn is_worth_mending(code: Code) -> bool {
     )
 }
 
-/// Clears fields that have no meaning without a feature, but that Linux or a reader refuses all the
-/// same: impossible inode numbers, and mount options that are not text. Returns whether there were
-/// any.
+/// Clears fields that mean nothing here, but that Linux or a reader refuses all the same:
+/// impossible inode numbers without their feature, and mount options that are not text. Returns
+/// whether there were any.
 pub(super) fn clear_meaningless(sb: &mut RawSuperblock) -> bool {
     let count = sb.s_inodes_count.get();
     let mut cleared = false;
@@ -305,7 +305,7 @@ fn drop_orphan_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
 }
 
 /// Makes a journal where the repair removed a broken one, with as many blocks as mke2fs would give
-/// it. False when the file system is too small for one.
+/// it. False when the file system is too small for one; otherwise the passes must run again.
 pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let blocks = volume.geometry.blocks_count().raw();

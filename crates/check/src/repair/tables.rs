@@ -1,10 +1,10 @@
 //! Inode tables whose descriptors name an impossible or wrong place, when no backup knows better.
 //!
-//! Such a table is searched for. That of the first group is found by its root, which is a directory
-//! that names itself, or else by inodes whose checksums cover their numbers. The others are tried
-//! where mke2fs puts them. Copies of table blocks lie in journals, and stale ones anywhere. So
-//! every candidate is rated by how many inodes in it are what they should be at their places, and
-//! the best is taken.
+//! Such a table is searched for. The first group's table is found by the root, which is a directory
+//! that names itself, or else by inodes whose checksums cover their numbers. The other tables are
+//! tried where mke2fs puts them. Copies of table blocks lie in journals, and stale ones anywhere.
+//! So every candidate is rated by how many inodes in it are what they should be at their places,
+//! and the best is taken.
 
 mod copies;
 mod numbered;
@@ -77,8 +77,8 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
     Ok(!placed.is_empty())
 }
 
-/// Whether the first table has no root, and hardly any of its reserved inodes are right. The other
-/// inodes tell nothing more if checksums do not cover their numbers.
+/// Whether the first table has no root, and no more of its reserved inodes are right than wrong.
+/// The other inodes tell nothing more if checksums do not cover their numbers.
 fn is_first_elsewhere(ed: &Editor<'_, '_>) -> bool {
     let Ok(root) = ed.slot(InodeNr::ROOT) else { return true };
     let here = ed.volume().group_of(FIRST).desc.inode_table();
@@ -92,8 +92,8 @@ fn put_table(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> Result<(), 
     put_places(ed, group, desc)
 }
 
-/// Writes a descriptor for its places. Its other fields are as doubtful, so the whole table is
-/// read.
+/// Writes a descriptor for the sake of the places in it. Its other fields are in doubt, so the
+/// whole table is marked as used.
 fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Result<(), DeviceError> {
     let mut flags = desc.flags();
     flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
@@ -111,7 +111,7 @@ fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>
     let rated: Vec<(i64, BlockNr)> =
         usual_places(ed, group, placed).into_iter().map(|place| (rate(ed, group, place), place)).collect();
     let best = rated.iter().map(|one| one.0).max()?;
-    // The first of the best. If none holds an inode, the table is made empty there.
+    // The first of the best. A rating of 0 is enough: the table there may hold no inodes.
     rated.into_iter().find(|one| one.0 == best && best >= 0).map(|one| one.1)
 }
 

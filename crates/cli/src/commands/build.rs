@@ -143,8 +143,8 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// The build that `mkfs -d` asks for. Without a size the image has that of the target; if the
-    /// target has none, it is as small as possible.
+    /// The build that `mkfs -d` asks for. Without a size, the image takes the size of the target.
+    /// If the target has no size either, the image is as small as possible.
     pub(super) fn of_mkfs(copy: Copy) -> Self {
         let there = std::fs::metadata(copy.image.file()).map_or(0, |found| found.len());
         let there = there.saturating_sub(copy.image.offset());
@@ -264,8 +264,8 @@ impl Build {
         let summary = plan.summary();
         progress.expect(summary.files + summary.directories, summary.file_bytes);
         let device = FileDevice::create(made.path(), plan.bytes())?;
-        // The image is read again right away, so its content should be in the page cache. That of
-        // shared blocks would not be.
+        // The image is read again right away, so its content should be in the page cache. The
+        // content of blocks shared with the sources would not be there.
         let summary = written(plan, &device, Blocks::Own, (&spool, &progress))?;
         drop(device);
         let mut image = made.reopen()?;
@@ -324,7 +324,7 @@ impl Build {
         Ok(Added { tree, at })
     }
 
-    /// Removes the image from its own source tree.
+    /// Removes the image from the tree of a source, if the image lies inside that source.
     fn forget_image(&self, tree: &mut Tree) {
         let (Ok(image), Ok(top)) = (self.image.file().canonicalize(), tree.top().canonicalize()) else {
             return;
@@ -403,7 +403,8 @@ impl Build {
         Ok(Size::Auto(Room::Bytes(bytes("--free", &self.how.free)?)))
     }
 
-    /// A file gets its name once it is complete. A device or a part of a file is written in place.
+    /// Writes the image. A file gets its name once it is complete. A device or a part of a file is
+    /// written in place.
     fn write(&self, plan: Plan, target: Target<'_>, output: &Output) -> Result<Summary> {
         let progress = Progress::copying(output, "build");
         let summary = plan.summary();

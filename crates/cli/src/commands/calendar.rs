@@ -1,4 +1,4 @@
-//! Unix seconds as the date lines of dumpe2fs, in UTC.
+//! Unix seconds as text, in UTC: as dumpe2fs, stat and ls show times.
 
 const SECONDS_PER_DAY: i64 = 86_400;
 const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];

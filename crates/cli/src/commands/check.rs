@@ -16,9 +16,9 @@ use blockyard_inspect::units::counted;
 use super::progress::Progress;
 use super::{EXIT_OPERATIONAL, Output, image, names};
 
-/// Exit code for an image with errors, as of e2fsck -n.
+/// Exit code for an image with errors, as in e2fsck -n.
 const EXIT_UNCORRECTED: u8 = 4;
-/// Exit code for wrong usage, as of e2fsck.
+/// Exit code for wrong usage, as in e2fsck.
 const EXIT_USAGE: u8 = 16;
 /// Most reads in flight; each blocks a thread.
 const IO_DEPTH_MAX: usize = 1024;

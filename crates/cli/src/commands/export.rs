@@ -230,7 +230,7 @@ impl Args {
     }
 
     fn tell(&self, kind: Kind, exported: Exported, began: Instant, output: &Output) {
-        // A filter prints only what it was asked for.
+        // With `-`, this is a filter: it prints a summary only if `--json` asks for one.
         let told = match (output.json, output.quiet || self.is_printed()) {
             (true, _) => {
                 let object = json!({

@@ -197,8 +197,8 @@ struct Base {
     _open: OwnedFd,
 }
 
-/// Length in bytes from which on paths go through an open directory (`PATH_MAX` is 4096, and a name
-/// has up to 255).
+/// Paths of more bytes than this go through an open directory (`PATH_MAX` is 4096, and a name has
+/// up to 255).
 const PATH_LONG: usize = 3500;
 
 impl Copy<'_> {

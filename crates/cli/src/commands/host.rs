@@ -223,8 +223,8 @@ pub(super) enum Kept {
     No,
 }
 
-/// Sets an attribute; a symbolic link is not followed. Attributes that only root may set are left
-/// out without root, and all of them if the host supports none.
+/// Sets an attribute; a symbolic link is not followed. Without root, attributes that only root may
+/// set are left out. If the host supports no attributes, all are left out.
 pub(super) fn set_xattr(path: &Path, name: &[u8], value: &[u8], is_root: bool) -> Result<Kept> {
     match rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()) {
         Err(Errno::NOTSUP) => Ok(Kept::No),

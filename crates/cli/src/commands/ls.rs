@@ -66,8 +66,8 @@ struct Listing<'r> {
     reader: &'r Reader,
     args: &'r Args,
     json: bool,
-    /// Damaged entries, or unreadable directories behind them. Each is reported, and the listing
-    /// continues.
+    /// The number of damaged or unreadable entries and directories. Each is reported, and the
+    /// listing continues.
     unreadable: u64,
 }
 

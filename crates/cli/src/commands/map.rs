@@ -61,7 +61,7 @@ impl Args {
         let map = blockyard_inspect::scan::map_of(reader)?;
         if let Some(path) = &self.svg {
             let title = self.image.display().to_string();
-            // Without the file map, a damaged image still shows the rest.
+            // If the image is too damaged to map its files, the picture still shows the rest.
             let files = blockyard_inspect::scan::map_of_files(reader).ok();
             std::fs::write(path, map.svg(&title, files.as_ref()) + "\n")
                 .with_context(|| format!("cannot write {}", path.display()))?;

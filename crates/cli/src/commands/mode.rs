@@ -71,8 +71,8 @@ impl FromStr for ModeChange {
 }
 
 impl ModeChange {
-    /// The permissions after the change. As in chmod, octal ones of up to four digits keep the
-    /// set-id bits of a directory.
+    /// The permissions after the change. An octal mode keeps the set-id bits of a directory, as in
+    /// chmod with up to four digits.
     pub(super) fn applied(&self, mode: u16, is_directory: bool) -> u16 {
         match self {
             Self::Octal(bits) if is_directory => bits | mode & 0o6000,

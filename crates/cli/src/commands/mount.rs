@@ -110,8 +110,8 @@ pub(crate) fn of_helper(mut given: Vec<OsString>) -> Option<Vec<OsString>> {
     Some(arguments)
 }
 
-/// Whether an argument is of those that mount(8) gives to every helper: sloppy, fake, not in mtab,
-/// verbose.
+/// Whether an argument holds only flags that mount(8) gives to every helper: `s` (sloppy), `f`
+/// (fake), `n` (not in mtab), `v` (verbose).
 fn is_of_helpers(argument: &str) -> bool {
     argument
         .strip_prefix('-')
@@ -188,7 +188,7 @@ impl Args {
         log::begin(self.log.as_deref(), self.started)?;
         let offset = options.offset.unwrap_or(self.image.offset());
         let image = ImagePath::at(self.image.file(), offset);
-        // Report a path that cannot be an image early, with what to do instead.
+        // Report early that a path cannot be an image, and say what to do instead.
         drop(image::device(&image, !options.read_only)?);
         options.offset = Some(offset);
         let request = Request {

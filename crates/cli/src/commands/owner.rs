@@ -38,7 +38,7 @@ enum Group {
 }
 
 impl Who {
-    /// A number is always a number, even if a user has that name.
+    /// Parses a user or group. Digits are always an id, even if a user or group has that name.
     fn of(text: &str) -> Option<Self> {
         if text.is_empty() || text.contains([':', '\n', '/']) {
             return None;
@@ -109,8 +109,8 @@ impl Owner {
     }
 }
 
-/// Parses the id of a user or group. The largest number is refused: for system calls it means that
-/// the id stays.
+/// Parses the id of a user or group. The largest number is refused: to system calls it means that
+/// the id does not change.
 fn number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number| *number != u32::MAX)
 }

@@ -147,7 +147,7 @@ impl Driver {
         let (id, at) = self.model.take_ended().expect("what is in flight ends");
         let came = self.in_flight.remove(&id).expect("a request ends once");
         assert!(at >= came, "request {id} ended before it came");
-        // A request that ended while nobody waited ended at that earlier time.
+        // A request that ended while nobody waited for it does not set the clock back.
         self.now = self.now.max(at);
         self.count(at - came);
     }

@@ -103,8 +103,8 @@ impl Flash {
         end
     }
 
-    /// Programs the pages of a write that is in the buffer at `now`. Returns the time at which all
-    /// had room there.
+    /// Programs the pages of a write that reaches the buffer at `now`. Returns the time at which
+    /// all its pages have found room there.
     fn program(&mut self, request: &Request, now: Duration) -> Duration {
         let mut taken = now;
         for logical in self.pages(request) {

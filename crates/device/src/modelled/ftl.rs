@@ -31,8 +31,8 @@ pub struct FtlShape {
 }
 
 impl FtlShape {
-    /// A shape for `pages` pages, with spare flash in thousandths of them, and at least two spare
-    /// blocks. `None` when there are too many pages to number.
+    /// A shape for `pages` pages. Spare flash adds `spare_thousandths` thousandths of them, and at
+    /// least two blocks. `None` when there are too many pages to number.
     #[must_use]
     pub fn with_spare(pages: u64, block_pages: u32, spare_thousandths: u64) -> Option<Self> {
         let all = pages.checked_mul(1000 + spare_thousandths)? / 1000;

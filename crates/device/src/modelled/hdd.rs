@@ -1,6 +1,6 @@
-//! A disk with an arm: seek, rotation, transfer; read-ahead into a buffer; a command queue that
-//! serves what comes under the head soonest; and before it the host's elevator, which moves upwards
-//! through the waiting requests.
+//! A disk with an arm: seek, rotation, transfer, and read-ahead into a buffer. The drive's command
+//! queue serves first what comes under the head soonest. Before the queue is the host's elevator,
+//! which moves upwards through the waiting requests.
 //!
 //! The seek curve is `a + b·√d + c·d` for a distance `d` as a share of the stroke (`a` is the
 //! shortest seek). b and c follow from the average over random positions and the full stroke. The
@@ -30,7 +30,8 @@ pub(super) struct Parameters {
     pub seeks: [Duration; 3],
     /// Additional time per command.
     pub command: Duration,
-    /// How early the drive wants to be at a position that it chooses out of several.
+    /// How early the head must be on the track, before its position comes by, when the drive
+    /// chooses among several commands.
     pub margin: Duration,
     /// Bytes a second between host and buffer.
     pub line: u64,
@@ -67,7 +68,7 @@ pub(super) struct Hdd {
     parameters: Parameters,
     geometry: Geometry,
     curve: [f64; 3],
-    /// Requests before the drive, by position.
+    /// Requests that the drive has not got yet, by position.
     elevator: BTreeMap<(u64, u64), Waiting>,
     /// Commands in the drive, by number.
     commands: BTreeMap<u64, Waiting>,
@@ -80,8 +81,8 @@ pub(super) struct Hdd {
     counts: ModelCounts,
 }
 
-/// Seek curve through the mean over random positions and the full stroke. Over random pairs the
-/// mean of √d is 8/15, that of d a third.
+/// Seek curve through the mean over random positions and the full stroke. For random pairs of
+/// positions the mean of √d is 8/15, and the mean of d is 1/3.
 fn curve([shortest, average, full]: [Duration; 3]) -> [f64; 3] {
     let [shortest, average, full] = [shortest, average, full].map(|time| time.as_secs_f64());
     let (root_mean, mean) = (8.0 / 15.0, 1.0 / 3.0);
@@ -112,8 +113,8 @@ impl Hdd {
         Duration::from_secs_f64((shortest + root * distance.sqrt() + linear * distance).max(0.0))
     }
 
-    /// When the head is over a byte, if it starts at `begin`. It needs `margin` to be there in
-    /// time.
+    /// When the head is over a byte, if it starts at `begin`. It must reach the track at least
+    /// `margin` earlier.
     fn arrival(&self, byte: u64, begin: Duration, margin: Duration) -> Duration {
         let (from, to) = (self.geometry.place(self.head_byte(begin)), self.geometry.place(byte));
         let seek =
@@ -133,8 +134,9 @@ impl Hdd {
         byte.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX)).min(until).max(byte)
     }
 
-    /// When the head has passed the end of a request that lies in its current read, or of a write
-    /// that follows the last one; `None` if the head has to be positioned.
+    /// When the head has passed the end of a request that it can serve on its way: a read that lies
+    /// in what it reads now, or a write that begins where the previous request ended. `None` if the
+    /// head has to be positioned.
     fn in_passing(&self, request: &Request, begin: Duration) -> Option<Duration> {
         let Head { byte, at, until, first } = self.head;
         let is_read_on = match request.kind {
@@ -143,7 +145,7 @@ impl Hdd {
                 let reaches = request.end() <= until || self.head_byte(begin) < until;
                 (first..=byte.max(self.head_byte(begin))).contains(&request.offset) && until > byte && reaches
             }
-            // The write that follows was waiting when the head came by.
+            // Such a write was already waiting when the head reached its first byte.
             RequestKind::Write | RequestKind::DurableWrite => request.offset == byte && begin <= at,
             RequestKind::Discard | RequestKind::Flush => false,
         };
@@ -234,7 +236,7 @@ impl Hdd {
         end
     }
 
-    /// The head leaves. What it read stays in the buffer.
+    /// Keeps in the buffer what the head has read so far, because it leaves at `now`.
     fn keep_read_ahead(&mut self, now: Duration) {
         let (segment, parts) = self.parameters.buffer;
         let end = self.head_byte(now);

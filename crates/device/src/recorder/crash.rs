@@ -1,12 +1,14 @@
 //! Which images a power cut may leave, given a log of writes and flushes.
 //!
 //! An *epoch* is what lies between two flushes. Everything of earlier epochs is on the device, and
-//! so is every completed durable write of the current one. Of the rest any subset may be there, in
-//! any order where they overlap, each torn at 512-byte sectors. A durable write is optional only
-//! while it is in flight: when it is the last event before the cut. A state before a durable write
-//! is also a state with that write in flight. So it is enough to look at the cuts during each
-//! durable write and at the end of each epoch (plus, cheaply, after every change, with everything
-//! before it applied).
+//! so is every completed durable write of the current epoch. Any subset of the other writes may be
+//! there. They may have arrived in any order, which matters where they overlap, and each may be
+//! torn at 512-byte sectors. A durable write is optional only while it is in flight: when it is the
+//! last event before the cut.
+//!
+//! Each state before a durable write is also a state with that write in flight. So it is enough to
+//! look at the cuts during each durable write and at the end of each epoch. In addition, each
+//! change gives one cheap cut, right after it: everything before this cut is applied.
 
 use std::fmt;
 
@@ -26,11 +28,12 @@ pub struct CrashPlan {
     /// A cut with at most this many optional writes is tried with all subsets of them. More than 20
     /// counts as 20.
     pub subsets_max: usize,
-    /// With more optional writes: this many random subsets in random order, and in addition each
-    /// write left out, and each one alone.
+    /// A cut with more optional writes is tried with this many random subsets in random order. It
+    /// is also tried with each of the writes alone, and with all of them but one.
     pub random_subsets: usize,
-    /// For each write of more than one sector: this many torn variants (the first two are "only the
-    /// first sectors" and "only the last", split at a random position).
+    /// The number of torn variants of each write of more than one sector. The first variant keeps
+    /// only the sectors before a random position, the second only those from a random position on.
+    /// Later variants keep random sectors.
     pub torn: usize,
 }
 
@@ -234,7 +237,7 @@ impl Cut {
     }
 
     /// Everything before `torn` arrived, and only some sectors of `torn`. Of the later optional
-    /// events either all arrived or none, at random. `None` for an event that is not torn.
+    /// events either all arrived or none, at random. `None` for an event that is never torn.
     fn torn(&self, torn: usize, variant: usize, events: &[Event], random: &mut Random) -> Option<CrashState> {
         let length = match &events[torn] {
             Event::Write { data, .. } => u64_from_usize(data.len()),

@@ -62,7 +62,8 @@ pub fn bitmap(fs_seed: u32, bitmap: &[u8], bits: u32) -> u32 {
 /// taken as zero.
 #[must_use]
 pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
-    // Both fields and the bytes around them in one piece: short pieces cost as much as long ones.
+    // Copies both fields and the bytes around them, to hash them in one call: a call costs as much
+    // for a few bytes as for many.
     const FIELDS: Range<usize> = 0x78..0x88;
     const LOW: Range<usize> = 0x7C - FIELDS.start..0x7E - FIELDS.start;
     const HIGH: Range<usize> = 0x82 - FIELDS.start..0x84 - FIELDS.start;

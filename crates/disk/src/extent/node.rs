@@ -146,7 +146,8 @@ impl<'a> ExtentNode<'a> {
         Ok(node)
     }
 
-    /// Checks that keys increase, begin with the parent's and end before the parent's next.
+    /// Checks the keys: they increase, the first is the one that the parent has for this node, and
+    /// the last is below the parent's next key.
     fn check_keys(&self) -> Result<(), Corruption> {
         if let (Some(first), Some(key)) = (self.entries.first(), self.bounds.key) {
             check(first.ee_block.get() == key, entry_bad(CorruptionKind::ExtentParentKey, 0))?;

@@ -219,9 +219,9 @@ fn check_symlink_size(sb: &Superblock, size: u64) -> Result<(), Corruption> {
     check(size > 0 && size <= longest, CorruptionKind::SymlinkTarget)
 }
 
-/// Whether a symbolic link without a map has its target in `i_block`. With ea_inode, attribute
-/// values in other inodes count as its blocks, so its length decides, as in Linux (observed on
-/// 6.18).
+/// Whether a symbolic link without a map has its target in `i_block`. It does if it owns no data
+/// blocks. With ea_inode a target shorter than 60 bytes also suffices, because `i_blocks` then
+/// counts attribute values in other inodes too. Linux decides the same way (observed on 6.18).
 fn is_fast(sb: &Superblock, slot: &InodeSlot<&[u8]>, (size, sectors): (u64, u64)) -> bool {
     let counts_values = sb.features().incompat.contains(Incompat::EA_INODE);
     counts_values && size < BLOCK_FIELD_LEN || !has_data(sb, slot, sectors)

@@ -31,8 +31,8 @@ on_disk! {
 /// Place of `h_chksum[0]`.
 const CHECKSUM: core::ops::Range<usize> = 0x10..0x14;
 
-/// Bytes of a half-written commit block that may hold more than zeroes: the structure and its
-/// padding.
+/// Bytes of a commit block that must be intact even if the block was only half written: the
+/// structure and its padding.
 const HALF_WRITTEN: usize = 64;
 
 /// `h_chksum_type` of checksum v1.
@@ -80,8 +80,9 @@ impl<'a> CommitBlock<'a> {
         CommitTime { seconds: self.raw.h_commit_sec.get(), nanoseconds: self.raw.h_commit_nsec.get() }
     }
 
-    /// Compares the crc32c of v2 and v3. A block of which only the first 64 bytes arrived is good
-    /// if it matches with zeroes behind them: the rest carries nothing.
+    /// Compares the crc32c of v2 and v3. A block also passes if it matches with everything behind
+    /// its first 64 bytes taken as zero. Nothing is stored there, so a write that stopped before
+    /// that part has lost nothing.
     #[must_use]
     pub fn verify(&self, format: &LogFormat) -> bool {
         let stored = self.raw.h_chksum[0].get();

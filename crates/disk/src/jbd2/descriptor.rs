@@ -5,7 +5,7 @@
 //! | v3 checksums | 16 | block lo, flags 32, block hi, checksum 32 |
 //! | 64bit | 12 | block lo, checksum 16, flags 16, block hi |
 //! | none | 8 | block lo, checksum 16, flags 16 |
-//! | v2 checksums | 14 / 10 | as the two above and two unused bytes |
+//! | v2 checksums | 14 / 10 | as in the two rows above, then two unused bytes |
 //!
 //! A tag without `SAME_UUID` is followed by 16 bytes: a UUID according to the format, zeroes in
 //! practice. Readers skip them and never compare.

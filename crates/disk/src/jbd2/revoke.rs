@@ -8,7 +8,7 @@ use crate::error::{Corruption, CorruptionKind};
 use crate::num::{low32, u32_from_usize, usize_from_u32};
 use crate::units::{BlockNr, TxnId};
 
-/// Offset of the first record. `r_count`, which also counts these bytes, precedes it.
+/// Offset of the first record. `r_count` precedes it, and counts the bytes up to it as well.
 const RECORDS: usize = 16;
 
 /// A revoke block whose length was verified.

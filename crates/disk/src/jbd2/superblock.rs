@@ -21,8 +21,8 @@ on_disk! {
         0x010 s_maxlen: U32,
         /// First block of the ring.
         0x014 s_first: U32,
-        /// Transaction expected at `s_start`. In an empty log, the next to write or the one before
-        /// it.
+        /// Transaction expected at `s_start`. In an empty log, the next transaction to write, or
+        /// its predecessor.
         0x018 s_sequence: U32,
         /// Log block of the oldest transaction; 0 when the log is empty.
         0x01C s_start: U32,

@@ -1,5 +1,5 @@
-//! The boot sector with four partition entries, and the same form as a link in the chain of logical
-//! partitions.
+//! The boot sector with its four partition entries. The sectors that form the chain of logical
+//! partitions are boot sectors of the same form.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
@@ -17,7 +17,8 @@ on_disk! {
         0x04 kind: u8,
         /// Last sector by cylinder, head and sector.
         0x05 chs_last: [u8; 3],
-        /// First sector; in a chain relative to the link or to the chain's start.
+        /// First sector. In the chain of logical partitions, a partition counts from the sector
+        /// that lists it, and the next sector of the chain counts from the start of the chain.
         0x08 lba: U32,
         /// Sectors.
         0x0C sectors: U32,

@@ -183,8 +183,8 @@ impl Superblock {
         })
     }
 
-    /// Hash of an attribute value that lies in an inode of its own. Without metadata_csum, its seed
-    /// is the one that the UUID would give.
+    /// Hash of an attribute value that lies in an inode of its own. Without metadata_csum, the seed
+    /// is computed from the UUID.
     #[must_use]
     pub fn value_hash(&self, value: &[u8]) -> u32 {
         let seed = self.checksums().fs_seed().unwrap_or_else(|| crc32c_raw(!0, &self.raw.s_uuid));
@@ -211,7 +211,7 @@ impl Superblock {
         self.raw.state()
     }
 
-    /// Whether the journal holds transactions that are not home yet.
+    /// Whether the journal may hold transactions that are not home yet.
     #[must_use]
     pub const fn needs_recovery(&self) -> bool {
         self.features.incompat.contains(Incompat::RECOVER)

@@ -103,9 +103,10 @@ fn entry_from_posix<'a>(entries: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]
     }
 }
 
-/// Whether an on-disk list has one owner, named users, one owning group, named groups, a mask
-/// (required if somebody is named, otherwise optional) and others, in this order and with valid
-/// permissions. Named users and groups may be in any order.
+/// Whether an on-disk list is complete. Its entries must be one owner, any named users, one owning
+/// group, any named groups, a mask, and others, in this order and with valid permissions. The mask
+/// is optional if no user or group is named. Named users may be in any order among themselves, and
+/// so may named groups.
 #[must_use]
 pub fn acl_is_whole(disk: &[u8]) -> bool {
     fn is_whole(disk: &[u8]) -> Option<bool> {

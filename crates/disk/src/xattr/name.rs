@@ -2,7 +2,7 @@
 
 /// (index, prefix) of prefixes that a name follows.
 const PREFIXES: [(u8, &str); 4] = [(1, "user."), (4, "trusted."), (6, "security."), (7, "system.")];
-/// (index, name) of names that consist of the prefix.
+/// (index, name) of names that consist of the prefix alone.
 const WHOLE: [(u8, &str); 3] =
     [(2, "system.posix_acl_access"), (3, "system.posix_acl_default"), (8, "system.richacl")];
 

@@ -18,9 +18,9 @@ pub struct ValueReference<'a> {
 }
 
 impl ValueReference<'_> {
-    /// Whether `holder` has the value that was set. `hash` is the hash of its content. Either both
-    /// stored hashes are right, or the holder names its owner, as holders did before there were
-    /// hashes.
+    /// Whether the inode `holder` holds the attribute's value. `hash` is the hash of the content of
+    /// `holder`. Either it matches the hashes stored in the entry and in `holder`, or `holder`
+    /// names its owner, as value inodes did before they had hashes.
     #[must_use]
     pub fn is_to(&self, holder: &RawInode, hash: u32) -> bool {
         let is_entrys = [entry_hash_of_inode_value, entry_hash_of_inode_value_signed]

@@ -194,9 +194,9 @@ impl<B: Backend> Buffer<B> {
         f(&mut content.bytes);
     }
 
-    /// For the commit: the content at the end of `epoch`; `None` if it was forgotten then.
-    /// Afterwards the block is unchanged unless it has joined the next transaction. The copy may
-    /// use the memory of one of the `spare` blocks.
+    /// For the commit: the content at the end of `epoch`; `None` if the block was forgotten in that
+    /// epoch. Afterwards the block is unchanged unless it has joined the next transaction. The copy
+    /// may use the memory of one of the `spare` blocks.
     pub(crate) fn take_copy(&self, epoch: Epoch, spare: &mut Vec<Box<[u8]>>) -> Option<Copied> {
         debug_assert!(epoch != Epoch::NONE, "block {} is copied for no transaction", self.block);
         let mut content = self.content.write_ordered(self.block.raw());

@@ -25,8 +25,8 @@ pub(crate) struct BufferPool {
     classes: Box<[Class]>,
 }
 
-/// A buffer that goes back to its pool when it is dropped. The content of a fresh one is
-/// unspecified.
+/// A buffer that goes back to its pool when it is dropped. Its content is unspecified until the
+/// taker writes it.
 pub(crate) struct DataBuffer {
     bytes: Box<[u8]>,
     pool: Arc<BufferPool>,

@@ -10,7 +10,7 @@ use blockyard_sync::{AtomicBool, AtomicU64, CachePadded, Ordering, RwLock, rank}
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// log2 of the neighbouring blocks that share a lock.
+/// log2 of the number of neighbouring blocks that share a lock.
 const STRIPE_BITS: u32 = 4;
 
 /// Shards, with a lock each.
@@ -149,7 +149,8 @@ impl CleanBlocks {
         done
     }
 
-    /// Where the run of blocks that are not kept ends. It begins at `blocks.start`.
+    /// The end of the run of blocks that are not kept, within `blocks`. The run begins at
+    /// `blocks.start`, which is not kept.
     pub(crate) fn missing_until(&self, blocks: Range<u64>) -> u64 {
         for (stripe, part) in stripes(blocks.start + 1..blocks.end) {
             let shard = self.shard(stripe).read();
@@ -266,8 +267,8 @@ mod tests {
         assert_eq!(clean.copy_to(36 << 10, &mut buf), 4 << 10);
     }
 
-    /// If it were kept, the result of a read that began before a write and ended after it would
-    /// bring back what the write replaced.
+    /// A read that begins before a write and ends after it may return old bytes. If they were kept,
+    /// they would bring back what the write replaced.
     #[test]
     fn a_read_beside_a_write_is_not_kept() {
         let clean = CleanBlocks::new(10, 1 << 20);

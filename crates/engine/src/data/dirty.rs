@@ -2,9 +2,9 @@
 //!
 //! A piece lies in one [buffer](super::DataBuffer). A write makes a piece for what it covers, or
 //! continues in the buffer of the piece before it. A piece that continues a row of full buffers
-//! gets as much memory as those have together, so a file written in small steps lies in few pieces.
-//! If dropping blocks leaves a buffer at least half empty, a smaller one replaces it. So the
-//! buffers of a file are at most about twice as large as its dirty data.
+//! gets as much memory as those buffers have together, so a file written in small steps lies in few
+//! pieces. If dropping blocks leaves a buffer at least half empty, a smaller one replaces it. So
+//! the buffers of a file are at most about twice as large as its dirty data.
 
 use super::{BufferPool, DataBuffer};
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -26,7 +26,7 @@ struct Piece {
     buffer: DataBuffer,
     /// Blocks at the start of the buffer that are no longer dirty.
     skipped: u32,
-    /// Dirty blocks behind them.
+    /// Dirty blocks behind the skipped ones.
     len: u32,
     /// Total blocks of the contiguous row of buffers that ends with this one.
     in_row: u32,
@@ -122,7 +122,8 @@ impl DirtyBlocks {
         self.len - before
     }
 
-    /// Makes blocks at the start of `gap`, a range without dirty blocks, dirty. Returns how many.
+    /// Makes the first blocks of `gap` dirty, as many as fit into one buffer. No block of `gap` was
+    /// dirty before. Returns how many blocks became dirty.
     fn extend(&mut self, gap: Range<u32>, pool: &Arc<BufferPool>) -> u32 {
         debug_assert!(!gap.is_empty(), "nothing is missing at block {}", gap.start);
         let wanted = gap.end - gap.start;
@@ -147,8 +148,8 @@ impl DirtyBlocks {
         len
     }
 
-    /// Writes bytes that begin at byte `inside` of a block if one piece holds all their blocks.
-    /// Otherwise returns false and changes nothing.
+    /// Writes `bytes` from byte `inside` of a block on, if one piece holds all blocks that they
+    /// touch. Otherwise returns false and changes nothing.
     pub(crate) fn overwrite(&mut self, logical: u32, inside: usize, bytes: &[u8]) -> bool {
         let piece = self.pieces.range_mut(..=logical).next_back();
         let Some((&first, piece)) = piece.filter(|(first, piece)| logical - **first < piece.len) else {
@@ -167,7 +168,7 @@ impl DirtyBlocks {
         self.piece_of(blocks.start).is_some_and(|(first, piece)| blocks.end - first <= piece.len)
     }
 
-    /// Writes bytes that begin at byte `inside` of a block. All blocks must be dirty.
+    /// Writes `bytes` from byte `inside` of a block on. All blocks that they touch must be dirty.
     pub(crate) fn fill(&mut self, logical: u32, inside: usize, bytes: &[u8]) {
         let (mut at, mut inside, mut left) = (logical, inside, bytes);
         while !left.is_empty() {

@@ -33,8 +33,8 @@ impl DataStore {
         fits.min(READ_MAX >> self.block_bits)
     }
 
-    /// Fills `buf` from `place` on. Up to `ahead` blocks behind these bytes may be read and kept,
-    /// too.
+    /// Fills `buf` from byte `place` of the device on. Up to `ahead` blocks behind these bytes may
+    /// be read and kept, too.
     ///
     /// # Errors
     /// Errors of the device.
@@ -83,7 +83,7 @@ impl DataStore {
         Ok(n)
     }
 
-    /// Writes whole blocks; `parts` are contiguous.
+    /// Writes whole blocks from byte `place` of the device on, the `parts` one behind the other.
     ///
     /// # Errors
     /// Errors of the device; the content of the blocks is undefined then.

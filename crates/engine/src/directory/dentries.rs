@@ -9,8 +9,8 @@
 //! entered here since it had one block: then a name that is not here does not exist.
 //!
 //! Memory is bounded for all directories together ([`DentryCache`]). A directory that gets no more
-//! memory forgets some of its names, or all. When memory is short, one that was not asked lately
-//! forgets everything. Names of more than 57 bytes are not kept.
+//! memory forgets some of its names, or all. When memory is short, a directory that was not asked
+//! lately forgets everything. Names of more than 57 bytes are not kept.
 
 mod budget;
 mod hashed;

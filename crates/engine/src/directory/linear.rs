@@ -48,7 +48,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// The first slot for a name that no block holds yet, and its block.
+    /// The first free slot that can hold a name, and the block of this slot.
     fn find_slot(&self, name: &[u8]) -> Result<Option<(S::Block, Slot)>> {
         for logical in 0..self.store.blocks() {
             let block = self.store.load(logical, Role::Leaf)?;
@@ -83,8 +83,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// Starts the dentry cache of this directory with the names of its first block: it has no
-    /// others.
+    /// Starts the dentry cache of this directory with the names of its first block. It has no other
+    /// names, except the one that is being added. The caller notes that one afterwards.
     fn start_names(&self, block: &[u8]) {
         let entries = Entries::new(block, self.rules.layout).into_iter().flatten().flatten();
         let names = entries.filter(|entry| entry.inode != 0 && entry.name != b"." && entry.name != b"..");

@@ -15,8 +15,8 @@ use blockyard_disk::dirhash::{DirHasher, NameHash};
 use blockyard_disk::htree::CONTINUES;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{high32, u64_from_usize};
-/// Cookies 1 and 2 stand behind `.` and `..`. Position `p` of another entry has the cookie `p +
-/// FIRST_PLACE + 1`.
+/// Cookies 1 and 2 stand behind `.` and `..`. The cookie behind another entry, whose position is
+/// `p`, is `p + FIRST_PLACE + 1`.
 const FIRST_PLACE: u64 = 2;
 
 /// One name of a directory.
@@ -159,7 +159,7 @@ fn place_of_hash(hash: NameHash) -> u64 {
     (u64::from(hash.major >> 1) << 32) | u64::from(hash.minor)
 }
 
-/// The major word with the first names at or behind a position.
+/// The smallest major word of names at or behind a position.
 fn major_of_place(place: u64) -> u32 {
     high32(place).saturating_mul(2)
 }

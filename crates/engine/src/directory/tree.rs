@@ -210,7 +210,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         self.insert_key(&levels[bottom], IndexEntry { key, block: new_logical })
     }
 
-    /// Moves the entries of a full root into a new node below it, and the path through that node.
+    /// Moves the entries of a full root into a new node below it. The path then goes through that
+    /// node.
     fn lower_root(&self, levels: &mut Vec<Level<S::Block>>, logical: u32, node: S::Block) -> Result<()> {
         debug_assert!(levels[0].full, "the tree grows when its root is full");
         let root = levels[0].clone();
@@ -230,8 +231,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 
-    /// Splits the full index block at `depth`, whose parent has room. The path follows the half
-    /// that it went through.
+    /// Splits the full index block at `depth`, whose parent has room. Afterwards the path goes
+    /// through the half that has its entry.
     fn split_index(
         &self,
         levels: &mut [Level<S::Block>],

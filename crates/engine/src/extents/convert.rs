@@ -49,8 +49,8 @@ impl<S: TreeStore> Tree<'_, S> {
             let end = extent.end().min(range.end).min(from.saturating_add(UNWRITTEN_MAX));
             if extent.unwritten != unwritten {
                 self.convert_piece(&extent, from..end, unwritten, borders)?;
-                // As in Linux, after each extent, even if the tree must grow again for the next
-                // one.
+                // As in Linux, this happens after each extent, even if the tree must grow again for
+                // the next one.
                 self.pull_into_root()?;
             }
             from = end;
@@ -97,11 +97,14 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// The blocks that become written when `piece` of an unwritten extent is initialised at write
-    /// time. Linux (observed on 6.18) lets a written neighbour in the leaf take the piece over.
-    /// Without one it zeroes short remainders. The rest of the extent is one if it has at most
-    /// `most` blocks, counted from the start of the piece. Then what lies before the piece is one
-    /// too, if everything together has fewer than `most`. This applies only if the extent continues
-    /// behind the piece, but not beyond `end_of_file`. Blocks outside `piece` must be zeroed first.
+    /// time, as in Linux (observed on 6.18). Blocks outside `piece` must be zeroed first.
+    ///
+    /// If a written neighbour in the leaf can take the piece over, only the piece becomes written.
+    /// The same holds if the extent ends with the piece, or reaches beyond `end_of_file`. Otherwise
+    /// short remainders of the extent become written too:
+    /// * the blocks behind the piece, if they and the piece have at most `most` blocks;
+    /// * the blocks before the piece, if they and all that becomes written behind them have fewer
+    ///   than `most` blocks.
     pub(crate) fn initialised_with(
         &self,
         piece: Range<u32>,

@@ -1,4 +1,6 @@
-//! Inserts an extent: merge, place, use the next leaf's room, split, grow, merge up.
+//! Inserts an extent. It merges with a neighbour or gets an entry of its own. If the leaf is full,
+//! the entry goes into the next leaf, or nodes are split, or the tree gets one level more. A leaf
+//! that fits into the root afterwards is pulled into it.
 //!
 //! A split allocates one block per level below the nearest ancestor with a free entry, before
 //! anything changes. It moves only what lies right of the new entry. So an append starts a fresh
@@ -18,11 +20,12 @@ impl<S: TreeStore> Tree<'_, S> {
         self.prepare_path(&path)?;
         let (count, max) = (path.leaf().count, path.leaf().max);
         // An insertion removes at most two entries: the entry that grows may join the one after it
-        // and the one before it. A leaf with more entries than this stays too full for the root.
+        // and the one before it. So a leaf with more than `ROOT_ENTRIES + 2` entries stays too full
+        // for the root.
         let may_fit_root = count <= ROOT_ENTRIES + 2;
-        // As in Linux (observed on 6.18): an extent gets its own entry if it directly follows one
-        // that it does not join. Only then does the extent behind take it over. This shows if the
-        // leaf is full.
+        // As in Linux (observed on 6.18), an extent that directly follows one that it does not join
+        // gets an entry of its own first. Only if there is no room for that, the extent behind
+        // takes it over. This shows if the leaf is full.
         let apart = count == max && self.follows_without_joining(&path, &new);
         if apart || !self.merge_into_neighbour(&path, &new) {
             match self.insert_entry(path, new) {
@@ -36,7 +39,7 @@ impl<S: TreeStore> Tree<'_, S> {
         if may_fit_root { self.pull_into_root() } else { Ok(()) }
     }
 
-    /// Whether `new` begins where the extent before it ends without continuing it.
+    /// Whether `new` directly follows an extent of the leaf, but does not join it.
     fn follows_without_joining(&self, path: &Path<S::Node>, new: &Extent) -> bool {
         let leaf = path.leaf();
         leaf.position.is_some_and(|position| {
@@ -76,7 +79,8 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Maps an extent as an entry of its own. If the entry before it reaches over its start, that
-    /// entry is cut. So a split is one change, made once all blocks that it needs are there.
+    /// entry is cut. So splitting an extent is one change, made once all tree blocks that it needs
+    /// are allocated.
     pub(crate) fn insert_separately(&mut self, new: Extent) -> Result<()> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
@@ -169,8 +173,8 @@ impl<S: TreeStore> Tree<'_, S> {
         }
     }
 
-    /// Puts `new` first into the next leaf, if it belongs behind everything in its own, full leaf,
-    /// and the next leaf has room. Returns whether it did.
+    /// Makes `new` the first entry of the next leaf, if `new` belongs behind all entries of its own
+    /// full leaf and the next leaf has room. Returns whether it did.
     fn use_next_leaf(&mut self, path: &Path<S::Node>, new: &Extent) -> Result<bool> {
         let leaf = path.leaf();
         let last = leaf.position.is_some_and(|position| position + 1 == leaf.count);
@@ -321,7 +325,8 @@ impl<S: TreeStore> Tree<'_, S> {
         self.write(from, |bytes| bytes.copy_from_slice(&source));
     }
 
-    /// Moves the entries right of the followed one behind the new child in a new index node.
+    /// Starts a new index node with the new child `below`. Moves the entries right of the followed
+    /// one behind it.
     fn split_index(
         &mut self,
         path: &Path<S::Node>,

@@ -126,7 +126,7 @@ impl<N: NodeBlock> Path<N> {
         let next = Self::find(root, store, key)?;
         let leaf = next.leaf();
         let first = (leaf.count > 0).then(|| leaf.at.read(root, |bytes| node::leaf_entry(bytes, 0)));
-        // With such a leaf, a walk to the right by the parents' keys could go back.
+        // If the two keys differed, a walk to the right by the parents' keys could go back.
         if first.is_some_and(|first| first.logical != key) {
             let found = Corruption::new(CorruptionKind::ExtentParentKey);
             return Err(leaf.at.block().map_or(found, |block| found.in_block(block)).into());

@@ -1,7 +1,7 @@
 //! Moves the tail of a file by whole blocks, for collapse range and insert range.
 //!
-//! Entries move leaf by leaf in the direction in which they never collide: to the left from the
-//! left end, to the right from the right end.
+//! Entries move leaf by leaf, in an order in which they never collide. Moves to the left begin with
+//! the leftmost leaf, moves to the right with the rightmost.
 
 use super::{Path, Tree, TreeStore, node};
 use crate::Result;
@@ -46,8 +46,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(next_leaf)
     }
 
-    /// Shifts the entries inside `range` in the last leaf that has any. Returns the old first key
-    /// that moved.
+    /// Shifts the entries inside `range` in the last leaf that has any. Returns the old key of the
+    /// first entry that moved; `None` if none did.
     fn shift_last_leaf(&mut self, range: Range<u32>, moved: impl Fn(u32) -> u32) -> Result<Option<u32>> {
         if range.is_empty() {
             return Ok(None);
@@ -88,7 +88,7 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 }
 
-/// Position of the path's first leaf entry that starts at or after `start`. The path was found by a
+/// Position of the path's first leaf entry that starts at or after `start`. The path leads to a
 /// block at or after `start`.
 fn first_at_or_after<S: TreeStore>(tree: &Tree<'_, S>, path: &Path<S::Node>, start: u32) -> usize {
     tree.read(&path.leaf().at, |bytes| {

@@ -1,11 +1,12 @@
 //! Conversion: what write-back mapped as unwritten becomes written once its data is on the device.
 //!
-//! As in Linux, pieces of a write-back stay in entries of their own until they are converted, which
-//! shows in the tree if a leaf is full. Here the device has the data when a write returns, so all
-//! pieces are converted once the last is mapped. In a kernel the device takes its time, and some
-//! threads convert while others already map; no rule says when. If an observer of a kernel reports
-//! the ends of I/O ([`crate::instruments`]), conversions wait for its reports. Even then, whatever
-//! makes data durable converts its pieces first.
+//! A piece is a run of blocks that write-back maps at once. As in Linux, each piece stays in an
+//! entry of its own until it is converted, which shows in the tree if a leaf is full. Here the
+//! device has the data when a write returns, so all pieces are converted once the last is mapped.
+//! In a kernel, I/O ends later, and some threads convert while others already map. No rule says in
+//! which order. If an observer of a kernel reports the ends of I/O ([`crate::instruments`]),
+//! conversions wait for its reports. Even then, an operation that makes data durable first converts
+//! the pieces of this data.
 
 use super::Files;
 use super::limits::RUN_CREDITS;
@@ -46,8 +47,8 @@ impl LockedFile<'_> {
         self.convert_range(&(0..u32::MAX))
     }
 
-    /// Converts the unconverted pieces in a range. After the last piece the size on disk may become
-    /// the size that users see.
+    /// Converts the unconverted pieces in a range. If conversions wait for an observer, the size on
+    /// disk becomes the size that users see once no data of the file waits.
     pub(super) fn convert_range(&mut self, range: &Range<u32>) -> Result<()> {
         let pieces = self.inode.waiting().unconverted.within(range);
         for piece in &pieces {

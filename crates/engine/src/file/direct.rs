@@ -6,8 +6,8 @@
 //! converted when all data is on the device.
 //!
 //! One handle makes blocks written and raises the size over them, after the device has their data.
-//! So no commit finds written data behind the end. What the size covers before its data is there
-//! reads as zeroes.
+//! So no commit finds written data behind the end. Blocks that the size covers before their data is
+//! there read as zeroes.
 
 use super::limits::RUN_CREDITS;
 use super::part::Part;
@@ -26,8 +26,9 @@ use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Entries that one piece may add to the mapping: two if an unwritten extent is cut, and one for
-/// each partly dirty cluster at its ends. The cluster's reservation covered the latter until now.
+/// Entries that one piece may add to the mapping: two if it cuts an unwritten extent, and one for
+/// each partly dirty cluster at its ends. Until now the reservation of such a cluster covered its
+/// entry.
 const PIECE_ENTRIES: usize = 4;
 
 impl Files {
@@ -119,7 +120,8 @@ impl Files {
         Ok(())
     }
 
-    /// Changes an unwritten extent. A node that this may need comes from the reserve.
+    /// Changes an unwritten extent. If this needs a node, the node comes from the file system's
+    /// reserve.
     fn edit_unwritten(
         &self,
         ctx: &OpContext,
@@ -129,8 +131,8 @@ impl Files {
         self.make_written(ctx, inode, 0, edit)
     }
 
-    /// [`Self::edit_unwritten`] that makes blocks written whose data is on the device. Raises the
-    /// size over the blocks before `end`.
+    /// As [`Self::edit_unwritten`], for an edit that makes blocks written. The data of these blocks
+    /// is on the device. Raises the size over the blocks before `end`.
     fn make_written(
         &self,
         ctx: &OpContext,

@@ -44,8 +44,8 @@ struct Ahead {
 /// Bytes of a page, where Linux rounds to pages.
 const PAGE: u64 = 4096;
 
-/// Where the piece of a range that starts at `at` ends: with its run of delayed blocks, or before
-/// the next run.
+/// Where the piece that starts at `at` ends: at the end of the delayed run that contains `at`, or
+/// else before the next delayed run.
 fn piece_end(delayed: &[Range<u32>], at: u32, end: u32) -> u32 {
     let next = delayed.iter().find(|run| run.end > at);
     next.map_or(end, |run| if run.start <= at { run.end } else { run.start.min(end) })
@@ -134,9 +134,9 @@ impl LockedFile<'_> {
         self.allocate_range(&delayed, bytes, Ahead { keep, zero: false })
     }
 
-    /// Allocates every hole of the range as unwritten, one handle per piece. With `zero`, converts
-    /// the rest. As in Linux, a piece ends where `delayed` blocks begin or end. Afterwards these
-    /// blocks are allocated.
+    /// Allocates every hole of the range as unwritten, one handle per piece. With `zero`, makes
+    /// written blocks unwritten. As in Linux, a piece ends where `delayed` blocks begin or end.
+    /// Afterwards these blocks are allocated.
     fn allocate_range(&mut self, delayed: &[Range<u32>], bytes: Range<u64>, ahead: Ahead) -> Result<()> {
         let (first, end) = self.files.touched_blocks(&bytes);
         let old_size = self.inode.core().size;
@@ -198,8 +198,8 @@ impl LockedFile<'_> {
                 piece_end(delayed, at, range.end).min(self.data.pages.hole_end(at).unwrap_or(u32::MAX))
             }
         };
-        // The piece, the remainders on both sides of it, and those of every run of dirty blocks
-        // that it allocates.
+        // One entry for the piece, two for the remainders on both sides of it, and two for those of
+        // each run of dirty blocks in it.
         let runs = if some_wait { self.inode.waiting().dirty.runs_in(at..most).len() } else { 0 };
         let entries = 3 + 2 * runs;
         if !self.reserve_entries(&core, entries) {
@@ -279,7 +279,7 @@ impl LockedFile<'_> {
         let aligned = u64_from_u32(whole.end - whole.start) << self.files.volume.geometry().block_bits()
             == bytes.end - bytes.start;
         // As in Linux: if the range touches blocks in part, everything is allocated before anything
-        // is converted. Otherwise both happen extent by extent.
+        // becomes unwritten. Otherwise both happen extent by extent.
         let ahead = Ahead { keep, zero: aligned };
         let edges = [bytes.start, bytes.end];
         let bits = self.files.volume.geometry().block_bits();
@@ -335,8 +335,8 @@ impl LockedFile<'_> {
         self.prepare_hole(&blocks)?;
         let _shape = self.inode.change_shape();
         let mut end = blocks.end;
-        // The last blocks are freed in the handle of the move: a range that one transaction can
-        // free is removed entirely or not at all.
+        // The handle that frees the rest of the range also moves the tail. So a range that one
+        // transaction can free is removed entirely or not at all.
         let (handle, mut core) = loop {
             let handle = self.files.volume.begin(self.ctx, shift.credits + FREE_CREDITS)?;
             handle.set_pool(Pool::Reserve);

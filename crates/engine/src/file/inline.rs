@@ -112,13 +112,14 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Moves an inline file's content to a block. Nothing for other files.
+    /// Moves an inline file's content to a block. Does nothing for other files.
     pub(crate) fn leave_inline(&mut self) -> Result<()> {
         if self.inode.core().map != InodeMap::Inline {
             return Ok(());
         }
         let content = self.files.inline_content(self.inode, &self.inode.core())?;
-        // Linux delays the allocation here, but reserves space for it only with delayed allocation.
+        // Linux always delays this allocation, but reserves space for it only with delayed
+        // allocation. The product allocates at once.
         if content.is_empty() || self.files.writing.delays_inline() {
             return self.delay_inline(&content);
         }

@@ -17,13 +17,13 @@ use std::ops::Range;
 
 /// Linux's page cache.
 pub(super) struct PageCache {
-    /// Reports the ends of I/O. Asked for reports only with delayed allocation.
+    /// Reports the ends of I/O. It is asked for reports only with delayed allocation.
     io_ends: Option<IoEnds>,
     delays: bool,
 }
 
 impl PageCache {
-    /// The page cache of an instance that delays allocation, or does not.
+    /// The page cache of an instance. `delays` says whether the instance delays allocation.
     pub(super) fn new(io_ends: Option<IoEnds>, delays: bool) -> Self {
         Self { io_ends, delays }
     }
@@ -76,7 +76,8 @@ impl Writing for PageCache {
         Ok(found.is_some_and(|extent| !extent.unwritten))
     }
 
-    /// Linux delays the allocation here, but reserves space for it only with delayed allocation.
+    /// Linux always delays this allocation, but reserves space for it only with delayed allocation.
+    /// Here it is delayed only if space is reserved.
     fn delays_inline(&self) -> bool {
         self.delays
     }

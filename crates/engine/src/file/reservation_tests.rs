@@ -191,9 +191,9 @@ fn reserve_all_but(fs: &FileSystem, ctx: &OpContext, left: u64) -> u64 {
     taken - left
 }
 
-/// Zeroing a range may have to write data back midway: if the mapping's reservation grows from
-/// piece to piece and the reserve is used up. Once, the write-back filled blocks that had just been
-/// allocated, so the range kept the data.
+/// Zeroing a range may have to write data back midway. This happens if the mapping's reservation
+/// grows from piece to piece and the reserve is used up. Once, the write-back filled blocks that
+/// had just been allocated, so the range kept the data.
 #[test]
 fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
     const BLOCKS: u64 = 60;

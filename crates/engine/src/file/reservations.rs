@@ -3,16 +3,16 @@
 //!
 //! Running out of space is reported when data is written, never when it is written back. So, for
 //! each file:
-//! * one cluster is reserved for each logical cluster with dirty blocks and no mapped one
+//! * one cluster is reserved for each logical cluster that has dirty blocks but no mapped block
 //!   (docs/behaviour/bigalloc.md);
-//! * as many more are reserved as the entries that write-back may add to the mapping can cost
-//!   ([`blocks_for_entries`], [`blocks_for_arrays`]).
+//! * further clusters are reserved for tree or indirect blocks: as many as the entries that
+//!   write-back may add can need ([`blocks_for_entries`], [`blocks_for_arrays`]).
 //!
 //! Write-back uses the reservations up. Anything else that changes the mapping while data is dirty
-//! (fallocate, holes, insertions) first reserves what that may cost the data. If there is no room,
-//! the data is written back at once, and nothing stays reserved.
+//! (fallocate, holes, insertions) first reserves what the data may need in addition because of the
+//! change. If there is no room, the data is written back at once, and nothing stays reserved.
 //!
-//! How much is reserved is one of [`crate::requests::Rules`]. This file has the product's way.
+//! [`crate::requests::Rules`] say how much is reserved. The above is the product's way.
 
 use super::limits::{LOGGED_MAX, RUN_MAX};
 use super::part::Part;
@@ -57,10 +57,10 @@ struct Pools {
 }
 
 impl LockedFile<'_> {
-    /// Reserves space for blocks that are about to become dirty, all or nothing. If there is none,
-    /// writes data back, this file's first: that shows what the data really takes. In the last
-    /// attempt, what the mapping may need comes from the file system's own reserve, as tree nodes
-    /// do in Linux.
+    /// Reserves space for blocks that are about to become dirty, all or nothing. If there is no
+    /// room, writes data back, this file's first: write-back shows what the data really takes. In
+    /// the last attempt, what the mapping may need comes from the file system's own reserve, as
+    /// tree nodes do in Linux.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; errors of this file's write-back.
@@ -86,8 +86,8 @@ impl LockedFile<'_> {
         self.note_reservation(&core, &wants, Pools { data: Pool::Ordinary, mapping: Pool::Reserve })
     }
 
-    /// Whether a write in pieces fits, not counting its mapping, once all dirty data is written
-    /// back.
+    /// Whether a write in pieces fits, not counting its mapping. If it does not fit at first,
+    /// writes back all dirty data and looks again.
     ///
     /// # Errors
     /// Errors of reading the mapping, and of this file's write-back.
@@ -154,8 +154,9 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Reserves what a change of the mapping that adds `entries` to it, other than write-back, may
-    /// cost the dirty data. If that fails, writes the data back.
+    /// Call before a change of the mapping, other than write-back, that adds `entries` entries.
+    /// Reserves what the dirty data may need in addition because of the change. If that fails,
+    /// writes the data back.
     ///
     /// # Errors
     /// Errors of write-back.
@@ -340,7 +341,7 @@ impl Files {
             .saturating_sub(data.reserved_for_mapping())
     }
 
-    /// Fewest blocks of a run that are mapped as one piece.
+    /// Most blocks of a run that are mapped as one piece.
     fn piece_max(&self, inode: &Inode, core: &InodeCore) -> usize {
         usize_from_u32(if self.mapping.logs_data(inode, core) { LOGGED_MAX } else { RUN_MAX })
     }

@@ -51,7 +51,7 @@ impl LockedFile<'_> {
     }
 
     /// Writes back data of a file with more dirty data than its share: twice as much as is about to
-    /// be written, or a whole request.
+    /// be written, or a whole request if that is more.
     fn write_back_excess(&mut self, more: usize, limit: u64) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let files = self.files.volume.inodes.table.dirty_files_len().max(1);
@@ -68,7 +68,8 @@ impl LockedFile<'_> {
         }
     }
 
-    /// The shortest range, from the first dirty block on, that holds `blocks` dirty ones, or all.
+    /// The shortest range, from the first dirty block on, that holds `blocks` dirty blocks, or all
+    /// if there are fewer.
     fn first_dirty(&self, blocks: u32) -> Option<Range<u32>> {
         let waiting = self.inode.waiting();
         let mut range = waiting.dirty.first_run(0, blocks)?;

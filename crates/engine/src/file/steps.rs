@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// Most extents that one handle converts.
 const EXTENTS_MAX: usize = 64;
 
-/// What moving the tail of a file needs. The nodes of the tail are in memory: a failed read midway
-/// would leave the tail half moved.
+/// What moving the tail of a file needs. The nodes of the tail are held in memory, because a failed
+/// read midway would leave the tail half moved.
 pub(crate) struct Shift {
     /// Metadata blocks that may change.
     pub(crate) credits: usize,
@@ -63,8 +63,8 @@ impl Files {
     }
 
     /// Prepares to move everything at and behind `from` in a file with extents. The move must
-    /// happen in one transaction, and changes every leaf. The caller holds the content lock, so the
-    /// result stays valid.
+    /// happen in one transaction, and changes every leaf from there on. The caller holds the
+    /// content lock, so the result stays valid.
     ///
     /// # Errors
     /// [`Error::NotSupported`] when the journal is too small for that many leaves.
@@ -73,8 +73,8 @@ impl Files {
         let store = ExtentStore::reader(&self.mapping, inode, core.seed);
         let most = self.volume.journal.blocks_max();
         let nodes = extents::hold_from(core.root(), &store, from, most)?;
-        // The nodes above the leaves are few: if they are full, at most one for each 80 leaves, on
-        // at most four levels.
+        // The nodes above the leaves are few. If they are at least half full, there is at most one
+        // for each 40 leaves, all four possible levels together.
         let credits = RUN_CREDITS + nodes.leaves() + nodes.leaves() / 40;
         if credits > most {
             return Err(Error::NotSupported("the file has more extents than the journal can move at once"));

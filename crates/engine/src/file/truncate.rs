@@ -43,7 +43,8 @@ impl Files {
         self.locked(ctx, &inode, &mut data).truncate_locked(size)
     }
 
-    /// Sets the size of a truncated file, in the handle that also begins to free its blocks.
+    /// Sets the size of a file that is truncated or extended. The handle of a truncation also
+    /// begins to free the blocks.
     fn set_new_size(&self, ctx: &OpContext, inode: &Inode, core: &mut InodeCore, size: u64) {
         debug_assert!(core.slot.raw().size() <= core.size, "the disk knows a larger size than users");
         if size != core.size {
@@ -233,10 +234,10 @@ impl LockedFile<'_> {
         self.free_range(keep..u32::MAX, Why::NewSize(size))
     }
 
-    /// Zeroes the last block behind the file's end, so that a larger size shows zeroes. Zeroes the
-    /// dirty copy and the block on the device, because the size may reach the device before the
-    /// dirty copy does. Images of other systems may have anything behind the end, and a crash can
-    /// leave what was cut off.
+    /// Zeroes the rest of the last block, behind the file's end, so that a larger size shows
+    /// zeroes. Zeroes the dirty copy and the block on the device, because the size may reach the
+    /// device before the dirty copy does. Images of other systems may have anything behind the end,
+    /// and a crash can leave what was cut off.
     pub(crate) fn zero_behind_end(&mut self) -> Result<()> {
         let size = self.inode.core().size;
         let end = size.next_multiple_of(u64_from_usize(self.files.volume.block_size()));
@@ -252,7 +253,7 @@ impl LockedFile<'_> {
         self.zero_in_place(size..end, here)
     }
 
-    /// Zeroes a dirty block behind a size that lies in it.
+    /// If the block that `size` ends in is dirty, zeroes its dirty copy from there on.
     fn zero_waiting_tail(&self, size: u64) {
         let inside = usize_from_u64(size % u64_from_usize(self.files.volume.block_size()));
         let logical = u32_from_u64(size >> self.files.volume.geometry().block_bits());
@@ -263,8 +264,8 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Zeroes bytes inside one block: in its dirty copy, or on the device if it is mapped and
-    /// written. The range lies inside the file.
+    /// Zeroes bytes inside one block: in its dirty copy, or on the device if the block is mapped
+    /// and written.
     pub(crate) fn zero_bytes(&mut self, bytes: Range<u64>) -> Result<()> {
         let logical = u32_from_u64(bytes.start >> self.files.volume.geometry().block_bits());
         self.data.pages.note_page(bytes.start);
@@ -282,7 +283,8 @@ impl LockedFile<'_> {
         self.zero_in_place(bytes, here)
     }
 
-    /// Zeroes bytes inside one block, which the lookup `here` found, if it is written.
+    /// Zeroes bytes inside one block on the device, if the block has data there. `here` is the
+    /// lookup of the block.
     fn zero_in_place(&self, bytes: Range<u64>, here: Lookup) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let logical = u32_from_u64(bytes.start >> bits);
@@ -306,7 +308,7 @@ impl LockedFile<'_> {
     /// truncation that needs more than one is recorded as an orphan meanwhile.
     pub(crate) fn free_range(&mut self, range: Range<u32>, why: Why) -> Result<()> {
         debug_assert!(range.start <= range.end, "a range that ends before it begins: {range:?}");
-        // Cutting off the tail needs no new block.
+        // A hole may need a new tree block; cutting off the tail needs none.
         if why == Why::Hole {
             self.prepare_hole(&range)?;
         } else {
@@ -333,7 +335,7 @@ impl LockedFile<'_> {
                 if size != core.size {
                     self.inode.note_remapped(&handle);
                 }
-                // From here on the file is cut; before, nothing was.
+                // From here on the file is cut. Up to here nothing has changed.
                 self.forget_dirty(range.clone());
                 self.zero_waiting_tail(size);
                 self.files.set_new_size(self.ctx, self.inode, &mut core, size);
@@ -374,8 +376,9 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Prepares to unmap `range` in the middle of a file. That may split an extent, for which there
-    /// may be no room. If there is none, nothing has changed, not even the dirty blocks.
+    /// Prepares to unmap `range` in the middle of a file. Unmapping may split an extent. If dirty
+    /// data outside the range stays, reserves what this data may need in addition because of the
+    /// split, or writes the data back.
     pub(crate) fn prepare_hole(&mut self, range: &Range<u32>) -> Result<()> {
         if self.inode.waiting().dirty.has_more_than(range) {
             self.reserve_for_change(1)?;

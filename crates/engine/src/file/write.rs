@@ -72,7 +72,7 @@ impl Files {
         Ok(done)
     }
 
-    /// Writes the whole content of an inode that holds an attribute's value, and writes it back.
+    /// Writes the whole content of a value inode, and writes it back.
     pub(crate) fn write_value(&self, ctx: &OpContext, inode: &Arc<Inode>, bytes: &[u8]) -> Result<()> {
         let mut data = inode.write_child();
         let mut value = self.locked(ctx, inode, &mut data);
@@ -117,7 +117,8 @@ impl Files {
         Ok(inode)
     }
 
-    /// The clean blocks at the ends of a byte range that a write covers only in part.
+    /// The clean blocks that a write of these bytes covers only in part, at its two ends, with
+    /// their content.
     fn read_edges(&self, inode: &Inode, bytes: Range<u64>) -> Result<Edges> {
         let bits = self.volume.geometry().block_bits();
         let mut edges = Edges::new();
@@ -147,8 +148,8 @@ impl Files {
     }
 
     /// Puts the inode at the end of the list of files to write back, unless it is on the list. As
-    /// in Linux (observed on 6.18), only write-back of everything takes a file off: one written by
-    /// fsync keeps its position.
+    /// in Linux (observed on 6.18), only write-back that goes through the list takes a file off it.
+    /// A file that fsync wrote keeps its position.
     pub(crate) fn note_dirtied(&self, ctx: &OpContext, inode: &Inode) {
         self.volume.inodes.table.note_dirty_data(inode, ctx.now.seconds);
     }
@@ -288,8 +289,8 @@ impl LockedFile<'_> {
         });
     }
 
-    /// Makes blocks dirty; `fill` fills them before anybody sees them. The first one sets the
-    /// file's position in the order of write-back.
+    /// Makes blocks dirty; `fill` fills them before anybody sees them. The file's first dirty block
+    /// sets its position in the order of write-back.
     fn change_dirty(&self, blocks: Range<u32>, fill: impl FnOnce(&mut DirtyBlocks)) {
         let added = {
             let mut waiting = self.inode.waiting_mut();

@@ -1,6 +1,6 @@
 //! Write-back: from dirty blocks to mapped blocks on the device.
 //!
-//! Runs go in ascending order of logical block, at most 2048 blocks at a time
+//! Runs are written in ascending order of logical block, at most 2048 blocks at a time
 //! (docs/behaviour/block-allocation.md). Write-back happens on request (fsync, sync, close, tick),
 //! or when dirty data passes its limit.
 
@@ -27,6 +27,7 @@ const ZEROED_BYTES_MAX: u32 = 32 << 10;
 
 /// Where the beginning of a run is written to.
 struct Target<'a> {
+    /// The blocks of the run that are written and mapped at once.
     piece: Range<u32>,
     /// The piece's first block on the device.
     physical: u64,
@@ -132,7 +133,7 @@ impl Files {
         self.volume.inodes.table.dirty_files().filter(is_due).collect()
     }
 
-    /// Sets the size on disk to the size that users see, if no data is dirty.
+    /// Sets the size on disk to the size that users see. Call when no data of the file is dirty.
     pub(super) fn settle_size(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
         let behind = {
             let core = inode.core();
@@ -312,7 +313,7 @@ impl LockedFile<'_> {
             );
             search.range.start = run.start;
             self.end_io_beside()?;
-            // A retry asks for as much as follows, as in Linux, not for the rest of a folio.
+            // As in Linux, a retry is not limited to the rest of a folio.
             let mut run = Some(run);
             let written = self.files.volume.patiently(self.ctx, || {
                 let run = match run.take() {
@@ -382,8 +383,9 @@ impl LockedFile<'_> {
     }
 
     /// Writes the beginning of a run: as much as is mapped, or can be mapped, in one piece. Returns
-    /// where the written piece ends if this changed the mapping. As in Linux, pieces of a
-    /// write-back that makes several extents stay unwritten until all are mapped.
+    /// where the written piece ends if this changed the mapping and the data is not logged. As in
+    /// Linux, pieces of a write-back that makes several extents stay unwritten until all are
+    /// mapped.
     fn write_run(&mut self, run: Range<u32>) -> Result<Option<u32>> {
         let (here, logged) = {
             let core = self.inode.core();

@@ -1,4 +1,4 @@
-//! The steps by which written data becomes requests, where the two ways of [`crate::requests`]
+//! The steps from written data to requests for blocks in which the two ways of [`crate::requests`]
 //! differ.
 
 use super::limits::RUN_MAX;
@@ -39,7 +39,8 @@ pub(super) trait Writing: Send + Sync {
         false
     }
 
-    /// The dirty blocks to request next, at most `most`.
+    /// The dirty blocks to request next, at most [`Files::run_max`]. `None` if no dirty block of
+    /// the range is left to request.
     fn next_run(&self, file: &LockedFile<'_>, search: &Search) -> Option<Range<u32>>;
 
     /// The blocks to which the next request is limited after blocks up to `end` were allocated;
@@ -79,7 +80,7 @@ pub(super) trait Writing: Send + Sync {
         Ok(())
     }
 
-    /// Tells the observer how far write-back has come.
+    /// Tells the observer that write-back has mapped a piece.
     fn note_piece_mapped(&self) {}
 
     /// Tells the observer that a write-back which found no space looks again for what to write.

@@ -56,10 +56,10 @@ pub struct SetAttributes {
     /// Time of the last change of content.
     pub modified: Option<Timestamp>,
     /// Time of the last change of the inode, for callers that keep times themselves, as a
-    /// write-back cache does. `None` sets it to the present.
+    /// write-back cache does. `None` sets it to the time of the operation.
     pub changed: Option<Timestamp>,
-    /// Whether the times are the present, as `utimes` without times sets them. Append-only files
-    /// accept that too.
+    /// Whether the times are the current time, as when `utimes` is called without times.
+    /// Append-only files accept such a change.
     pub times_are_now: bool,
 }
 
@@ -136,8 +136,8 @@ const OF_DIRECTORIES: InodeFlags =
     InodeFlags::DIRSYNC.union(InodeFlags::TOPDIR).union(InodeFlags::PROJINHERIT);
 
 /// Flags that Linux refuses to set (observed on 6.18), and flags that this version cannot set (data
-/// of one file in the journal, names without case). The other flags belong to the file system and
-/// are ignored.
+/// of one file in the journal, names without case). Flags that are neither here nor in [`SETTABLE`]
+/// belong to the file system. Requests for them are ignored.
 const NEVER_SET: InodeFlags = InodeFlags::IMAGIC
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::HUGE_FILE)
@@ -201,8 +201,8 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for
     /// immutable and append-only files; [`Error::ReadOnly`]. New permissions need space if the
-    /// access control list lies in a block that other inodes share, or in an inode of its own:
-    /// [`Error::NoSpace`], and for an inode [`Error::NoInodes`]. Also as
+    /// access control list lies in a block that other inodes share, or in a value inode. Then
+    /// [`Error::NoSpace`] is possible, and for a value inode also [`Error::NoInodes`]. Also as
     /// [`FileSystem::attributes`].
     pub fn set_attributes(
         &self,
@@ -219,7 +219,7 @@ impl FileSystem {
         let _alone = inode.write();
         if let Some(permissions) = changes.permissions {
             // In a separate transaction, which also sets the mode bits that the list shares: list
-            // and mode agree after each of the two.
+            // and mode agree after that transaction and after the next.
             self.xattrs.fit_access_list(ctx, &inode, permissions)?;
         }
         let handle = self.volume.begin(ctx, CREDITS)?;

@@ -1,5 +1,5 @@
-//! Finishes what operations left unfinished. When an image is opened for writing, that is what its
-//! orphan records name. When it is closed, it is what open references or errors held up.
+//! Finishes what operations left unfinished. Opening an image for writing finishes the inodes that
+//! its orphan records name. Closing it finishes what open references or errors held up.
 
 use super::FileSystem;
 use crate::inode::Inode;
@@ -33,7 +33,7 @@ pub(super) fn find_orphans(volume: &Volume, mapping: &Mapping) -> Result<(Orphan
     }
     // Without a journal, orphan records are not worth keeping.
     let mut orphans = Orphans::new(volume.journal.is_durable());
-    // The oldest is pushed first, so that the links end up as they are on disk.
+    // The oldest is pushed first, so that the list has the same order as on disk.
     for inode in found.iter().rev() {
         orphans.note_listed(inode, volume.inodes.table_of(inode.number())?);
     }
@@ -106,7 +106,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Frees a file's blocks behind its size, and zeroes the rest of its last block.
+    /// Frees a file's blocks behind its end, and zeroes the rest of its last block.
     fn cut_to_size(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
         if inode.core().map == InodeMap::Inline {
             return Ok(());

@@ -4,9 +4,9 @@ use crate::{Fallocate, FileExtent, FileSystem, InodeRef, OpContext, Result, Seek
 
 impl FileSystem {
     /// Reads at byte `offset` into `buf`. Returns the number of bytes, which is less than asked
-    /// only at the end of the file. A read does not wait for device writes of others: if it is
-    /// concurrent with a write to the same bytes, it returns old bytes, new ones, or some of each,
-    /// never others.
+    /// only at the end of the file. A read does not wait while other operations write to the
+    /// device. If a write to the same bytes runs at the same time, the read returns old bytes, new
+    /// bytes, or some of each, and nothing else.
     ///
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
@@ -57,7 +57,7 @@ impl FileSystem {
         self.files.write(ctx, inode.into(), offset, bytes)
     }
 
-    /// As [`FileSystem::write`], but if not all bytes fit, writes those at the beginning that do.
+    /// As [`FileSystem::write`], but if not all bytes fit, writes as many from the beginning as do.
     /// Returns the number of bytes.
     ///
     /// # Errors
@@ -139,9 +139,9 @@ impl FileSystem {
         self.files.extents(inode.into(), from, most)
     }
 
-    /// The first byte at or after `offset` that is data, or that is in a hole. `None` if no data
-    /// follows, or if `offset` is not inside the file. The end of the file counts as a hole.
-    /// Allocated blocks that were never written are holes.
+    /// The first byte at or after `offset` that is data or that is in a hole, depending on `what`.
+    /// `None` if data is sought and none follows, or if `offset` is not inside the file. The end of
+    /// the file counts as a hole. Allocated blocks that were never written are holes.
     ///
     /// # Errors
     /// As [`FileSystem::read`].

@@ -53,7 +53,7 @@ impl FileSystem {
     /// # Errors
     /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; [`crate::Error::LostData`] once, if
     /// data of this file could not be written since the last call. Lack of space is never the
-    /// reason: it was reserved when the data was written.
+    /// reason: space was reserved when the data was written.
     pub fn fsync(&self, ctx: &OpContext, inode: impl Into<InodeRef>) -> Result<()> {
         let _operation = self.volume.watch();
         self.files.fsync(ctx, inode.into())
@@ -164,7 +164,8 @@ impl FileSystem {
 }
 
 impl Drop for FileSystem {
-    /// Closes the file system if nobody has. The time is that of the last commit.
+    /// Closes the file system unless it was closed or abandoned. The time of closing is that at
+    /// which the running transaction began.
     fn drop(&mut self) {
         if self.has_ended {
             return;

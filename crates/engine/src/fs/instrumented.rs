@@ -23,7 +23,8 @@ impl FileSystem {
 
 impl Instrumented<'_> {
     /// Forgets what is remembered about clean data, as a machine that drops its caches does:
-    /// folios, and holes that were seen. Files in use keep theirs.
+    /// folios, and holes that were seen. An open file, or one with dirty data, keeps its holes. A
+    /// file that an operation has locked keeps everything.
     pub fn drop_caches(self) {
         self.0.files.drop_caches();
     }

@@ -26,7 +26,7 @@ impl FileSystem {
     /// The identity of the inode that has a number now, and its type.
     ///
     /// # Errors
-    /// [`Error::StaleInode`] when none has; corruption, device.
+    /// [`Error::StaleInode`] if no inode has it; corruption, device.
     pub fn identify(&self, inode: impl Into<InodeRef>) -> Result<Found> {
         let _operation = self.volume.watch();
         let inode = self.volume.inodes.inode(inode)?;
@@ -169,7 +169,8 @@ impl FileSystem {
         self.namespace.rmdir(ctx, parent.into(), name)
     }
 
-    /// Renames `name` in `from` to `new_name` in `to`. If both name one inode, nothing changes.
+    /// Renames `name` in `from` to `new_name` in `to`. If both names stand for one inode, nothing
+    /// changes.
     ///
     /// A file that replaces another is written back first, so that after the usual write-and-rename
     /// a crash leaves either the old or the new content.

@@ -16,7 +16,7 @@ impl FileSystem {
     /// Opens the image on a device.
     ///
     /// # Errors
-    /// [`Error::UnsupportedFeatures`] by name, [`Error::Corrupt`] with the location,
+    /// [`Error::UnsupportedFeatures`] with the names, [`Error::Corrupt`] with the location,
     /// [`Error::Refused`] with the reason, [`Error::DamagedLog`], [`Error::Orphan`],
     /// [`Error::Device`]. A refused image is unchanged, except that its log may have been replayed.
     pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, ctx: &OpContext) -> Result<Self> {

@@ -3,12 +3,13 @@
 use crate::{FileSystem, InodeRef, OpContext, Result, XattrMode};
 
 impl FileSystem {
-    /// The value of an attribute; `name` includes its prefix (`user.x`). An access control list has
-    /// the form of the system calls.
+    /// The value of an attribute; `name` includes its prefix (`user.x`). The value of an access
+    /// control list has the form that the system calls use.
     ///
     /// # Errors
-    /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, [`Error::Range`] for
-    /// an empty name or one of more than 255 bytes with its prefix, corruption, device.
+    /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, [`Error::Invalid`]
+    /// for a name that is only a prefix, [`Error::Range`] for an empty name or one of more than 255
+    /// bytes with its prefix, corruption, device.
     pub fn xattr(&self, inode: impl Into<InodeRef>, name: &[u8]) -> Result<Vec<u8>> {
         let _operation = self.volume.watch();
         self.xattrs.xattr(inode.into(), name)
@@ -23,16 +24,17 @@ impl FileSystem {
         self.xattrs.xattr_names(inode.into())
     }
 
-    /// Sets an attribute. An access control list also changes the permissions of the mode, and is
-    /// set whatever `mode` says.
+    /// Sets an attribute. An access control list is set whatever `mode` says. The list that governs
+    /// access, unlike a default list, also changes the permissions of the inode.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::AttributeRoom`] when the
-    /// attribute fits neither into the inode nor into its block, [`Error::NoSpace`],
+    /// [`Error::Exists`] or [`Error::NoAttribute`], depending on `mode`, [`Error::AttributeRoom`]
+    /// when the attribute fits neither into the inode nor into its block, [`Error::NoSpace`],
     /// [`Error::Range`] for a value above 64 KiB or a name beyond 255 bytes,
     /// [`Error::NotPermitted`] for immutable and append-only inodes, [`Error::NotSupported`] for
-    /// unknown prefixes. For an access control list also [`Error::Invalid`] if it is not whole, and
-    /// [`Error::Denied`] for a default list of anything but a directory. Nothing has changed then.
+    /// unknown prefixes, [`Error::Invalid`] for a name that is only a prefix. For an access control
+    /// list also [`Error::Invalid`] if it is malformed or incomplete, and [`Error::Denied`] for a
+    /// default list on anything but a directory. After an error nothing has changed.
     pub fn set_xattr(
         &self,
         ctx: &OpContext,

@@ -43,8 +43,8 @@ impl Groups {
     /// allocator handed it out.
     ///
     /// # Errors
-    /// Corruption when a bit was set already. The bitmap then contradicts the allocator, and the
-    /// instance must stop.
+    /// Corruption when a bit was set already, or the group counts too few free clusters. The disk
+    /// then contradicts the allocator, and the instance must stop.
     pub(crate) fn mark_used(&self, handle: &Handle<'_>, first: BlockNr, blocks: u64) -> Result<()> {
         self.for_groups(first, blocks, |group, range| {
             let mut state = self.lock_pinned(handle, group)?;

@@ -178,7 +178,7 @@ impl Groups {
     }
 
     /// Zeroes the table blocks in which inodes begin to be used, since their content is arbitrary.
-    /// The caller holds the group's lock, so nobody puts an inode into such a block earlier.
+    /// The caller holds the group's lock, so nobody puts an inode into such a block before.
     fn zero_table(&self, handle: &Handle<'_>, group: GroupNr, indexes: Range<u32>) {
         let inode_size = usize::from(self.geometry().inode_size());
         debug_assert!(!indexes.is_empty(), "no inode of group {group} begins to be used");

@@ -13,7 +13,7 @@ use blockyard_sync::{AtomicU64, CachePadded, Mutex, Ordering, rank};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Lists that share the positions.
+/// Number of lists over which the positions are spread.
 const LISTS: usize = 16;
 
 /// A file's position. A hint beside the data. Relaxed: whoever acts on it takes the content lock
@@ -22,7 +22,7 @@ const LISTS: usize = 16;
 pub(crate) struct DirtySince {
     /// Position among all files that became dirty, 0 for a clean one.
     order: AtomicU64,
-    /// By the writer's clock, in seconds.
+    /// When the data became dirty, by the writer's clock, in seconds.
     seconds: AtomicU64,
 }
 

@@ -80,9 +80,9 @@ impl Inodes {
         Ok(inode)
     }
 
-    /// The inode may have been in memory before, and have left before its changes were committed or
-    /// its data was flushed. A request for durability must then wait for both. `buffer` is its
-    /// table block.
+    /// Treats a loaded inode as changed and written. It may have left memory before its changes
+    /// were committed or its data was flushed, and a request for durability must wait for both.
+    /// `buffer` is its table block.
     fn presume_changed(&self, inode: &Inode, buffer: &Buffer) {
         inode.written.store(self.flushes.ticket(), Ordering::Relaxed);
         // Ask the block first: if a commit takes it now, that commit has already ended its
@@ -116,8 +116,8 @@ impl Inodes {
         (BlockNr::new(block), index % per_block * usize::from(geometry.inode_size()))
     }
 
-    /// Joins an inode to the transaction. Afterwards, changes of its core reach the disk as long as
-    /// the caller keeps the core locked. The creator of an inode may release the core in between:
+    /// Joins an inode to the transaction. Changes of its core reach the disk if they are made
+    /// before the caller unlocks the core. The creator of an inode may release the core in between:
     /// [`Self::encode_waiting`] passes over inodes that are held. Reads the table block, so it
     /// belongs to the reserve part of an operation.
     pub(crate) fn join_inode(
@@ -154,7 +154,7 @@ impl Inodes {
     }
 
     /// If many inodes are waiting, encodes the one that changed longest ago on this CPU slot, and
-    /// one more. Then it is still in the CPU's cache, and the table may forget it before the
+    /// one more. They are still in the CPU's cache then, and the table may forget them before the
     /// commit. Passes over inodes that somebody holds: they must stay joined until they are
     /// changed. The caller holds no core.
     pub(crate) fn encode_waiting(&self, handle: &Handle<'_>) {

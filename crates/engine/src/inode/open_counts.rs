@@ -18,12 +18,12 @@ pub(crate) struct OpenCounts<B: Backend = Native> {
 }
 
 impl<B: Backend> OpenCounts<B> {
-    /// None.
+    /// No references.
     pub(crate) fn none() -> Self {
         Self { all: B::AtomicU32::new(0), writers: B::AtomicU32::new(0) }
     }
 
-    /// One more.
+    /// Adds a reference; `write` says whether it may write.
     pub(crate) fn open(&self, write: bool) {
         self.all.fetch_add(1, Ordering::AcqRel);
         if write {

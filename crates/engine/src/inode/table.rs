@@ -43,7 +43,7 @@ struct Shard {
     /// Inodes removed so far. A thread that read an inode from its table block before its removal
     /// must read again.
     removals: u64,
-    /// The numbers last removed; that of the nth is at n modulo the length.
+    /// The numbers last removed: removal n, counted from 0, is at n modulo the length.
     removed: [u32; REMOVED_KEPT],
 }
 
@@ -210,7 +210,7 @@ impl Shard {
         }
     }
 
-    /// Drops the oldest created inode, or moves it to the ring with all others.
+    /// Drops the inode that was created first, or moves it to the ring if it must stay.
     fn leave_made(&mut self, dirty_files: &DirtyFiles) {
         if let Some(number) = self.made.pop_front() {
             self.pass_hand(number, dirty_files);
@@ -248,7 +248,7 @@ impl Shard {
     fn remove(&mut self, number: u32) -> Option<Arc<Inode>> {
         self.note_removed(number);
         let removed = self.map.remove(&number);
-        // The ring keeps the number until the hand reaches it, unless there are many such.
+        // The ring keeps the number until the hand reaches it, unless it holds many removed ones.
         if self.ring.len() > 2 * self.map.len() + STEPS {
             self.ring.retain(|number| self.map.contains_key(number));
         }

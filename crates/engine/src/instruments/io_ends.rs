@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A piece of a write-back whose I/O has ended.
+/// A run of written-back blocks whose I/O has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoEnd {
     /// Its file.
@@ -18,14 +18,14 @@ pub struct IoEnd {
     pub cpu: CpuSlot,
 }
 
-/// When the I/O of pieces of a write-back ended, as an observer saw it.
+/// Tells when the I/O of runs of written-back blocks ended, as an observer saw it.
 pub trait IoEndSource: Send + Sync {
-    /// The next piece whose I/O has ended by now and that was not returned yet. Called repeatedly,
-    /// until it returns `None`, before each choice of blocks. A file's content lock is held, so it
-    /// must not call the engine.
+    /// The next run whose I/O has ended by now and that was not returned yet. Called repeatedly,
+    /// until it returns `None`, before each choice of blocks. A file's content lock is held, so
+    /// this must not call the engine.
     fn next(&self) -> Option<IoEnd>;
 
-    /// Write-back has mapped a piece. That may have needed no decision of the allocator.
+    /// Write-back has mapped a run of blocks, perhaps without any decision of the allocator.
     fn mapped(&self);
 
     /// A write that cannot delay a block has allocated it, or failed to.

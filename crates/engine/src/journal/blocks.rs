@@ -109,8 +109,8 @@ impl LogBlocks {
         if self.is_external { self.device.flush() } else { Ok(()) }
     }
 
-    /// `length` bytes from log block `start` on, as parts that are contiguous on the device: where
-    /// each begins there, and which of the bytes it covers.
+    /// Splits `length` bytes from log block `start` on into parts that are contiguous on the
+    /// device. Returns each part's byte offset on the device, and its range of the `length` bytes.
     fn runs(&self, start: u32, length: usize) -> impl Iterator<Item = (u64, Range<usize>)> {
         debug_assert!(
             (self.ring.first()..self.ring.end()).contains(&start),

@@ -66,8 +66,8 @@ impl<B: Backend> Committed<B> {
     /// Writes the images of `last` and earlier transactions home, in ascending order of block.
     ///
     /// # Errors
-    /// Those of the home device. An unreadable image is no failure: others may be home then, and
-    /// all are still in the log.
+    /// Those of the home device. An unreadable image is reported in the result: others may be
+    /// home then, and all are still in the log.
     pub(super) fn bring_home(&self, home: &dyn BlockDevice, last: TxnId) -> Result<Prepared> {
         let images: Vec<(BlockNr, Logged)> = {
             let all = self.images.read();
@@ -138,8 +138,8 @@ impl<B: Backend> Committed<B> {
         self.images.read().get(&block).copied()
     }
 
-    /// Reads the committed image of a block from the log. False if the block at home is that image;
-    /// `bytes` then hold nothing of use.
+    /// Reads the committed image of a block from the log. False if the block at home is current, so
+    /// the log is not needed; `bytes` then hold nothing of use.
     fn read_newest(&self, block: BlockNr, bytes: &mut [u8]) -> Result<bool> {
         while let Some(image) = self.find(block) {
             let read = self.read(&[(block, image)], bytes);

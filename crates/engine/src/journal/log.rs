@@ -49,7 +49,7 @@ impl Log {
         if self.ring().contains(head) { head } else { self.ring().first() }
     }
 
-    /// Whether recovery would look for no transaction at all.
+    /// Whether the log is marked empty: recovery would look for no transaction.
     pub(super) fn is_marked_empty(&self) -> bool {
         self.raw.s_start.get() == 0
     }
@@ -69,7 +69,7 @@ impl Log {
         self.write_tail(0, next)
     }
 
-    /// Records for the next user that this one aborted. Durable.
+    /// Records the error code of an instance that failed, for whoever opens the log next. Durable.
     pub(super) fn write_error(&mut self, errno: u32) -> Result<()> {
         self.raw.s_errno = U32::new(errno);
         self.write_superblock()

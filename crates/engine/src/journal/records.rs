@@ -10,7 +10,7 @@ use blockyard_disk::jbd2::{DescriptorBuilder, LogFormat, RevokeBlock, RevokeBuil
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{BlockNr, TxnId};
 
-/// Most bytes of images that one descriptor describes: they are encoded in one piece of memory.
+/// Most bytes of images that one descriptor describes: they are encoded in one buffer.
 const PIECE_BYTES: usize = 4 << 20;
 
 /// Most images that one descriptor describes.
@@ -49,8 +49,8 @@ fn revoked_by(format: &LogFormat, record: &[u8]) -> Vec<BlockNr> {
 
 /// Encodes a descriptor and the images that it describes into `piece`. Images that look like a
 /// record are escaped. Calls `note` with each image's block, its checksum and whether it was
-/// escaped. Tag checksums cover what is logged; `flipped` are bits to get wrong in the tags'
-/// checksums: 0 outside tests.
+/// escaped. Tag checksums cover what is logged; `flipped` holds the bits to get wrong in
+/// them, and is 0 outside tests.
 pub(super) fn describe(
     format: LogFormat,
     tid: TxnId,

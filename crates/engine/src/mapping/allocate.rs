@@ -124,8 +124,8 @@ impl Mapping {
         Ok(branch)
     }
 
-    /// The blocks of a cluster that a neighbour in the same logical cluster already owns
-    /// (docs/behaviour/bigalloc.md).
+    /// The blocks at `logical` if the file already owns their cluster, because a neighbouring
+    /// extent lies in the same logical cluster (docs/behaviour/bigalloc.md).
     fn implied_cluster(&self, here: &Lookup, logical: u32, len: u32, unwritten: bool) -> Option<Extent> {
         let ratio = self.volume.geometry().cluster_ratio();
         if ratio == 1 {

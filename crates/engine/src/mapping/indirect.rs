@@ -30,26 +30,26 @@ struct Array {
     words: Vec<u32>,
     /// Index of the logical block's pointer.
     index: usize,
-    /// The block that holds the array; `None` if it is the inode.
+    /// The block that holds the array; `None` if the inode holds it.
     block: Option<BlockNr>,
 }
 
 /// Where a walk to a logical block ended.
 enum Walk {
-    /// At its array.
+    /// At the array that holds its pointer.
     Found(Array),
     /// At a missing indirect block.
     Missing(Missing),
 }
 
-/// Where the path to a block ends before its array.
+/// Where the path to a logical block ends, because an indirect block is missing.
 struct Missing {
     /// Length in blocks of the hole that starts at the logical block.
     hole: u64,
     /// Number of missing levels of indirect blocks.
     levels: usize,
-    /// The block nearest to the first missing one: the target of the nearest pointer before it in
-    /// its array, else the block that holds that array.
+    /// The goal of the first missing block: the target of the nearest pointer before its own in the
+    /// same array, else the block that holds this array.
     near: Option<BlockNr>,
 }
 
@@ -61,7 +61,8 @@ pub(super) struct Run<'a> {
     pub(super) branch: Vec<Claim<'a>>,
 }
 
-/// The path to an array: its first block, claims for the missing ones, and the index in each.
+/// The path to an array: its first indirect block if that exists, claims for the missing ones, and
+/// the index in each.
 struct Way<'a> {
     root: Option<BlockNr>,
     branch: Vec<Claim<'a>>,
@@ -174,7 +175,7 @@ impl Mapping {
     }
 
     /// The indirect blocks on the path, joined to the transaction. Missing ones are made, all or
-    /// none, but not linked yet. Returns the number made.
+    /// none, but no pointer names them yet. Also returns the number made.
     fn chain(
         &self,
         ctx: &OpContext,
@@ -275,7 +276,7 @@ impl Mapping {
         Ok(hollow.then_some(0))
     }
 
-    /// The mapped runs of a range, in ascending order. The first may begin before it.
+    /// The mapped runs of a range, in ascending order. The last may end behind the range.
     fn mapped_runs(&self, core: &InodeCore, range: Range<u32>) -> Result<Vec<Extent>> {
         let mut runs = Vec::new();
         let mut at = range.start;
@@ -389,7 +390,7 @@ fn report(logical: u64, word: u32, freed: &mut dyn FnMut(Extent)) {
     freed(Extent { logical: u32_from_u64(logical), len: 1, physical: u64::from(word), unwritten: false });
 }
 
-/// The target of the nearest pointer before one.
+/// The target of the nearest nonzero pointer before `index`.
 fn nearest_before(words: &[u32], index: usize) -> Option<BlockNr> {
     let near = words[..index].iter().rev().find(|word| **word != 0);
     near.map(|word| BlockNr::new(u64::from(*word)))
@@ -408,14 +409,14 @@ pub(crate) fn left_in_array(block_bits: u32, logical: u32) -> u32 {
     }
 }
 
-/// A position where a run or a hole ends although nothing needs to be mapped there.
+/// Marks where a run or a hole ends; nothing needs to be mapped there.
 const fn border(logical: u32) -> Extent {
     Extent { logical, len: 1, physical: 0, unwritten: false }
 }
 
-/// The number of indirect blocks on the paths to the pointer arrays of the blocks `new`, existing
-/// ones included and shared ones once for each array. Leaves out arrays for which something is
-/// reserved already.
+/// At most how many indirect blocks the blocks `new` need. For each of their pointer arrays this
+/// counts all blocks on its path, even if they exist or are shared with another array. Leaves out
+/// arrays for which something is reserved already.
 pub(crate) fn blocks_for_arrays(block_bits: u32, data: &FileData, new: &[Range<u32>]) -> u64 {
     let mut last = 0..0;
     let mut wanted = 0;

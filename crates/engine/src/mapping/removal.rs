@@ -21,8 +21,8 @@ pub(crate) enum Gone {
     Node(BlockNr),
 }
 
-/// The first cluster of a piece that begins in the middle of that cluster, if nothing maps the
-/// cluster any more.
+/// A cluster that waits to be freed: an unmapped extent began in the middle of it, and nothing maps
+/// it any more.
 struct FirstCluster {
     logical: u32,
     place: BlockNr,

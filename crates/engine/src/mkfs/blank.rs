@@ -176,8 +176,8 @@ impl Filled {
         image::clear(device, &self.layout, &self.options)
     }
 
-    /// Writes everything except the content, its directories and the inode tables, the superblock
-    /// last, and flushes.
+    /// Writes everything except the content, its directories and the inode tables. The superblock
+    /// comes last, then a flush.
     ///
     /// # Errors
     /// Errors of the device.

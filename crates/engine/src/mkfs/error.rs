@@ -1,5 +1,5 @@
-//! Why a file system was not made. Nothing has been written when one of these except
-//! [`Error::Device`] is returned.
+//! Why a file system was not made. Only [`Error::Device`] can be returned after
+//! something has been written.
 
 use blockyard_device::DeviceError;
 

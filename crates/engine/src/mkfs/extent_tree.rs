@@ -4,9 +4,9 @@
 //! A full node is split when the next entry comes: its last entry goes to a new node. So all nodes
 //! of a level but the last hold one entry less than they could.
 //!
-//! Invariants: level 0 holds the extents; each higher level has one entry per node below. The root
-//! in the inode holds the highest level that fits four entries. Depth is at most 3: with 1 KiB
-//! blocks, depth 2 already holds 27,000 extents.
+//! Invariants: level 0 holds the extents; each higher level has one entry per node below. The
+//! highest level has at most four entries and is the root, in the inode. Depth is at most 3: with
+//! 1 KiB blocks, depth 2 already holds 27,000 extents.
 
 use blockyard_disk::checksum::{seal_extent_block, verify_extent_block};
 use blockyard_disk::extent::{
@@ -53,7 +53,7 @@ impl ExtentTree {
     /// [`Self::nodes_for`] says.
     ///
     /// # Panics
-    /// When there are fewer or more.
+    /// When `nodes` has more or fewer.
     #[must_use]
     pub fn of(runs: Vec<Run>, nodes: &[u64], block_size: u64) -> Self {
         let mut tree = Self { runs, levels: Vec::new() };
@@ -148,7 +148,7 @@ impl ExtentTree {
         blocks
     }
 
-    /// Puts entries for `nodes` of a level, the first of which is number `first` there.
+    /// Puts entries for `nodes` of a level. The first of them is node `first` of that level.
     fn put_indexes(&self, bytes: &mut [u8], level: usize, nodes: &[u64], first: usize, block_size: u64) {
         let level = u32_from_usize(level) + 1;
         let extents_per_node = (capacity(block_size) - 1).pow(level);

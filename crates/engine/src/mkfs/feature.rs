@@ -1,7 +1,8 @@
 //! The feature flags that mkfs can switch, by the names mke2fs gives them.
 //!
-//! Key decision: only the table below says whether a name can be requested, and why not. A known
-//! name that is refused gives its reason; an unknown name gives the list.
+//! Key decision: only the two tables below say which names can be requested, and why others cannot.
+//! The error for a known name that is refused gives the reason; that for an unknown name lists the
+//! supported ones.
 
 use blockyard_disk::features::{Compat, Feature, FeatureSet, Incompat, RoCompat};
 

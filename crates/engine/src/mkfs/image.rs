@@ -2,7 +2,8 @@
 //! flush.
 //!
 //! The device is cleared first (its storage given back), so unused blocks are holes. All-zero
-//! blocks are then not written. With `no_discard` neither holds.
+//! blocks are then not written. With `no_discard` only old signatures are cleared, and all-zero
+//! blocks are written, too.
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::checksum::Checksums;
@@ -110,7 +111,7 @@ impl<'a> Writer<'a> {
         !self.options.no_discard || self.options.lazy_itable_init == Some(false)
     }
 
-    /// Writes pieces in ascending order and the superblock, and flushes.
+    /// Writes the pieces in ascending order, then the primary superblock, and flushes.
     fn finish(&self, mut pieces: Vec<(u64, Piece)>) -> Result<()> {
         let table = groups::table(self.layout, &self.checksums, self.tables_are_zeroed());
         pieces.sort_by_key(|(at, _)| *at);

@@ -235,9 +235,9 @@ pub(super) fn reserved_blocks(layout: &Layout) -> impl Iterator<Item = (u64, u64
 /// Content of a reserved descriptor block of group 0: where its copies are.
 pub(super) fn reserved_content(layout: &Layout, at: u64) -> Vec<u8> {
     let mut block = vec![0; usize_from_u64(layout.params.block_size())];
-    // The kernel's resizing expects the copies at the same offset from each group's multiple of the
-    // group size. For 1 KiB blocks with bigalloc that is one block behind the actual copies. mke2fs
-    // writes it so, and so do we.
+    // The kernel's resizing expects each copy at the same offset from a multiple of the group size.
+    // With 1 KiB blocks and bigalloc that is one block behind the actual copy. mke2fs writes it
+    // like this, and so do we.
     let offset = at - layout.params.first_block;
     for (index, group) in layout.backups().into_iter().enumerate() {
         let copy = layout.geometry.group_first_block(group).raw() + offset;

@@ -261,7 +261,8 @@ fn inode_goal(geometry: &Geometry, inode: InodeNr) -> u64 {
     geometry.group_first_block(GroupNr::new(first)).raw()
 }
 
-/// Goal for the resize inode's block: behind the metadata of a group 0 that keeps all its own.
+/// Goal for the resize inode's block: behind the metadata of group 0, as if there were no flex
+/// groups.
 const fn resize_goal(params: &Params, geometry: &Geometry, heads: &Heads) -> u64 {
     params.first_block + 2 + heads.classic_blocks() + geometry.inode_table_blocks()
 }
@@ -317,7 +318,7 @@ fn middle_goal(params: &Params, geometry: &Geometry, space: &Space) -> u64 {
     geometry.group_first_block(GroupNr::new(best)).raw()
 }
 
-/// The group behind which one more candidate lies.
+/// The last candidate group but one.
 const fn middle_or(first: u32, middle: u32, flex: u32) -> u32 {
     if flex > 1 && middle > flex { first } else { middle }
 }

@@ -1,7 +1,7 @@
 //! What to make: every parameter of mke2fs. Unset ones follow from the profile and the size.
 //!
 //! Key decision: plain public fields, with builder methods for the common ones. Nothing is checked
-//! here and everything in [`super::params`], so combinations are judged in one place. Options hold
+//! here. [`super::params`] checks everything, so combinations are judged in one place. Options hold
 //! all inputs: the same options on a device of the same size give the same bytes.
 
 use blockyard_disk::superblock::ErrorPolicy;
@@ -38,14 +38,14 @@ pub enum UuidChoice {
     Clear,
     /// A version 1 UUID of [`Options::time`], its node drawn from the seed.
     Time,
-    /// This one.
+    /// The given UUID.
     Given([u8; 16]),
 }
 
 /// All parameters of one file system to be made. An unset one takes mke2fs's default for the
 /// profile and the size.
 ///
-/// The default is ext4 in one of its size classes, deterministic: seed 0, time 0.
+/// The default is ext4 with seed 0 and time 0; the size decides the usage type.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `-t`: whose defaults to start from.

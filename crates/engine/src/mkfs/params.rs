@@ -31,9 +31,9 @@ pub(super) struct Params {
     pub(super) block_bits: u32,
     /// log2 of blocks per cluster.
     pub(super) cluster_ratio_bits: u32,
-    /// Size wanted, in whole clusters; the layout may drop a short last group.
+    /// Blocks wanted, a multiple of the cluster ratio; the layout may drop a short last group.
     pub(super) blocks: u64,
-    /// Size asked for; the base of percentages and defaults.
+    /// Blocks asked for, not rounded to clusters; the base of percentages and defaults.
     pub(super) blocks_asked: u64,
     /// First block of group 0.
     pub(super) first_block: u64,
@@ -156,7 +156,7 @@ impl Params {
         };
         let inodes = match (options.inodes, bytes / ratio) {
             (Some(asked), _) => u64::from(asked),
-            // Less than one means "as usual": one per 4 KiB, or per block if blocks are larger.
+            // If that gives none: one per 4 KiB, or one per block if blocks are larger.
             (None, 0) => bytes / self.block_size().max(4096),
             (None, several) => several,
         };

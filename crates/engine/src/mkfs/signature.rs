@@ -35,7 +35,7 @@ const SIGNATURES: &[Signature] = &[
 /// Bytes from the start that contain all signatures.
 const WINDOW: usize = 0x1_0048;
 
-/// Logarithms of the block sizes for which a backup is looked for: those that mkfs chooses.
+/// log2 of the block sizes for which a backup is looked for: the usual ones.
 const BACKUP_BLOCK_BITS: std::ops::RangeInclusive<u32> = 10..=12;
 /// Bytes of a superblock.
 const SUPERBLOCK: usize = 1024;
@@ -80,7 +80,7 @@ fn find_backup(device: &dyn BlockDevice) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Whether a block begins with the superblock of group 1 of a file system with such blocks.
+/// Whether these bytes are group 1's superblock of a file system with blocks of 2^`bits` bytes.
 fn is_first_backup(sb: &[u8; SUPERBLOCK], bits: u32) -> bool {
     sb[0x38..0x3A] == [0x53, 0xEF] && sb[0x18..0x1C] == (bits - 10).to_le_bytes() && sb[0x5A..0x5C] == [1, 0]
 }

@@ -2,8 +2,8 @@
 //!
 //! Without flex groups each group keeps its own, in the first free blocks behind its head. (A RAID
 //! stride moves the bitmaps group by group, so that they do not all end up on one disk.) With flex
-//! groups, all groups' bitmaps of one kind are packed one behind the other, then those of the other
-//! kind, then the tables. Anything in the way (heads of later groups) is skipped.
+//! groups, the block bitmaps of all groups of a flex group are packed one behind the other, then
+//! their inode bitmaps, then their tables. Anything in the way (heads of later groups) is skipped.
 
 use std::ops::Range;
 

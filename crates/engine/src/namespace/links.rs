@@ -24,7 +24,7 @@ impl InodeCore {
         if self.links() == 0 { Err(Error::NotFound) } else { Ok(()) }
     }
 
-    /// Fails if a directory may not get a name.
+    /// Fails if no name may be added to the directory.
     pub(super) fn check_may_enter(&self) -> Result<()> {
         self.check_linked()?;
         if self.flags().contains(InodeFlags::IMMUTABLE) {
@@ -38,15 +38,15 @@ impl InodeCore {
         if self.flags().contains(InodeFlags::ENCRYPT) { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
-    /// Fails if a directory that passes its project on would get a name of an inode in another
-    /// project (chattr(1), `P`).
+    /// Fails if the directory passes its project on (chattr(1), `P`) and `child` is in another
+    /// project.
     pub(super) fn check_project(&self, child: &Self) -> Result<()> {
         let is_bound = self.flags().contains(InodeFlags::PROJINHERIT);
         if is_bound && self.slot.project() != child.slot.project() { Err(Error::CrossDevice) } else { Ok(()) }
     }
 
-    /// Fails if flags forbid a directory to lose the name of `child`. As in Linux, callers check
-    /// this before types, and types before what is in the child.
+    /// Fails if flags forbid removing the name of `child` from the directory. As in Linux, callers
+    /// check flags first, then types, then what is in the child.
     pub(super) fn check_may_remove(&self, child: &Self) -> Result<()> {
         let fixed = self.flags().union(child.flags());
         if fixed.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
@@ -81,7 +81,7 @@ impl Namespace {
         core.slot.raw_mut().i_links_count.set(next);
     }
 
-    /// Fails if a directory may not get a name, or has it already.
+    /// Fails if `name` may not be added to a directory, or is in it already.
     pub(super) fn check_may_name(&self, parent: &Arc<Inode>, dir: &InodeCore, name: &[u8]) -> Result<()> {
         dir.check_alive(parent.number())?;
         if self.directories.find_name(parent, dir, name)?.is_some() {

@@ -1,4 +1,5 @@
-//! The operations on names: lock, check, compose.
+//! The operations on names. Each takes the locks, checks the rules, and combines the parts of the
+//! engine.
 //!
 //! Locks: the content lock of a directory, exclusive for changes, comes before those of the inodes
 //! in it. Two directories are locked in ascending order of number.
@@ -53,7 +54,7 @@ impl Namespace {
             }
             _ => {}
         }
-        // A cached answer saves the inode's lock.
+        // A cached answer saves taking the directory's core lock.
         if let Some(known) = parent.dentry(name).answer() {
             debug_assert!(
                 self.directories.is_in_blocks(parent, &parent.core(), name, known),

@@ -18,7 +18,7 @@ use blockyard_disk::inode::FileType;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What happens to an existing name.
+/// What happens if the new name exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RenameMode {
     /// It is replaced.
@@ -318,8 +318,8 @@ impl Namespace {
     }
 }
 
-/// Checks the flags of all inodes involved, in Linux's order: those that lose a name before those
-/// that get one.
+/// Checks the flags of all inodes involved, in Linux's order: first where a name is lost, then
+/// where one is added.
 fn check_may_rename(parents: &mut Parents<'_>, children: &Children<'_>) -> Result<()> {
     parents.old.check_may_remove(&children.moved)?;
     match &children.other {

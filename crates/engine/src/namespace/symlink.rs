@@ -39,7 +39,7 @@ impl Namespace {
         self.create_with(ctx, parent, name, New { inode: &new, target: Some(target), open: None })
     }
 
-    /// Stores the target of a new link.
+    /// Stores the target of a new symbolic link.
     pub(super) fn store_target(
         &self,
         ctx: &OpContext,

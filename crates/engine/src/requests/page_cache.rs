@@ -23,8 +23,8 @@ pub(super) fn rules(options: &OpenOptions) -> Rules {
         reserves: if delays { Reserves::Data } else { Reserves::Nothing },
         // Nothing is reserved for blocks allocated at write time, and the write itself retries.
         place: if delays { Pool::Reserved } else { Pool::Ordinary },
-        // Linux requests them like any others, with the file system's own reserve (observed on
-        // 6.18). This affects how far its counters lag.
+        // Linux requests blocks for a split like any others, with the file system's own reserve
+        // (observed on 6.18). This affects how far its counters lag.
         convert: Pool::Reserve,
         // Without that reserve, also observed.
         zero: Pool::Ordinary,
@@ -123,8 +123,8 @@ impl CachedFile {
     }
 
     /// Remembers the hole that a lookup of `logical` found, as far as it extends in the mapping,
-    /// but not beyond delayed blocks. Linux does not check what lies between delayed blocks before
-    /// `logical` and `logical` itself.
+    /// but not beyond delayed blocks. If a delayed block lies before `logical`, Linux remembers the
+    /// hole only from `logical` on.
     fn remember_hole(&mut self, hole: Range<u32>, logical: u32) {
         if self.holes.end_of(logical).is_none() && !self.kinds.contains_key(&logical) {
             let start =

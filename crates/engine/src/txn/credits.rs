@@ -4,8 +4,9 @@
 //! A handle takes its credits when it begins and gives back the unused ones when it ends. So
 //! changed blocks and outstanding credits together never exceed what one transaction may hold. The
 //! budget is handed out in portions to CPU slots: most handles take from their slot's pool and give
-//! back to it, and share no cache line. Pools strand at most half of the budget. A handle that
-//! finds too little has the transaction committed, which gives everything back.
+//! back to it, and share no cache line. A pool draws at most its share of half the budget, unless a
+//! handle needs more. What handles give back stays in their slot's pool. A handle that finds too
+//! little has the transaction committed, which gives everything back.
 
 use blockyard_disk::num::u64_from_usize;
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Native, Ordering};

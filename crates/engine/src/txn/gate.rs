@@ -17,7 +17,7 @@ pub(crate) struct Gate<B: Backend = Native> {
     state: Mutex<(), B>,
     /// The closing thread waits here; the last one to leave wakes it.
     emptied: Condvar<B>,
-    /// All others wait here.
+    /// Entering threads wait here.
     opened: Condvar<B>,
 }
 

@@ -29,8 +29,8 @@ pub(crate) struct Handle<'a, B: Backend = Native> {
     used: Cell<u64>,
     revokes: Cell<u64>,
     pool: Cell<Pool>,
-    /// Whether the thread was already unwinding when the handle began: then what the handle does is
-    /// complete.
+    /// Whether the thread was already unwinding when the handle began. If so, that panic did not
+    /// interrupt what the handle does.
     began_in_panic: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a, B: Backend> Handle<'a, B> {
         self.tid
     }
 
-    /// What changes are marked with.
+    /// The epoch that changes are marked with.
     pub(crate) const fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -97,9 +97,9 @@ impl<'a, B: Backend> Handle<'a, B> {
         self.pool.get() == Pool::Reserved
     }
 
-    /// Whether `blocks` more blocks may change: within the credits, or with more of them if there
-    /// is room. If not, the caller must end this handle in a state from which recovery can
-    /// continue, and begin another.
+    /// Whether `blocks` more blocks may change. Takes more credits if they are needed and the
+    /// transaction has room. If this returns false, the caller must end this handle in a state
+    /// from which recovery can continue, and begin another.
     pub(crate) fn extend(&self, blocks: usize) -> bool {
         let wanted = self.used.get() + u64_from_usize(blocks);
         let missing = wanted.saturating_sub(self.credits.get());
@@ -139,7 +139,7 @@ impl<'a, B: Backend> Handle<'a, B> {
     pub(crate) fn create(&self, block: BlockNr, kind: BlockKind) -> Arc<Buffer<B>> {
         self.transactions.cancel_revoke(block);
         let buffer = self.cache.buffer(block);
-        // Join first: that sets aside what a commit has not copied of the old content yet.
+        // Join first: joining sets the old content aside if a commit has not copied it yet.
         if self.transactions.join(&buffer, self.epoch, self.slot).is_some() {
             self.charge(kind);
         }

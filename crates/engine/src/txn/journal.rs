@@ -18,7 +18,8 @@ pub(crate) struct Image {
 pub(crate) enum Prepared {
     /// It can.
     Ready,
-    /// Older ones must go home first, but could not be read, for this reason. Nothing has changed.
+    /// Older transactions must go home first, but reading them failed with this error. Nothing has
+    /// changed.
     Unreadable(Error),
 }
 
@@ -55,7 +56,7 @@ pub(crate) trait Journal: Send + Sync {
     /// The id of the first transaction.
     fn first(&self) -> TxnId;
 
-    /// Most blocks that one transaction may change; a commit is forced before that.
+    /// Most blocks that one transaction may change; a commit is forced before it changes more.
     fn blocks_max(&self) -> usize;
 
     /// How many images to pass to [`write`](Self::write) at once: few enough to need little memory,
@@ -72,7 +73,7 @@ pub(crate) trait Journal: Send + Sync {
     }
 
     /// Begins writing a transaction: at most `images_max` images will come, and no older copy of
-    /// the blocks `revoked` may be replayed. Transactions come without gaps.
+    /// the blocks `revoked` may be replayed. The ids follow each other without gaps.
     ///
     /// # Errors
     /// Errors of the device; the instance then becomes read-only.
@@ -92,7 +93,7 @@ pub(crate) trait Journal: Send + Sync {
     /// As [`begin`](Self::begin).
     fn commit(&self, now: Timestamp) -> Result<()>;
 
-    /// Records for the next user that this one aborted. What was committed stays.
+    /// Records in the journal that this instance failed. What was committed stays.
     ///
     /// # Errors
     /// Errors of the device.
@@ -117,7 +118,7 @@ pub(crate) struct NullJournal {
 }
 
 impl NullJournal {
-    /// A null journal that lets as many blocks change between two writes as memory holds.
+    /// A null journal that lets at most `dirty_max` blocks change between two commits.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, dirty_max: usize) -> Self {
         Self { device, dirty_max }
     }

@@ -289,9 +289,8 @@ fn who_syncs_is_durable() {
     });
 }
 
-/// While one thread has the turn, whatever its commit waits for, a thread that does not need the
-/// turn continues; here the commit waits for that thread's end. A thread that needs the turn gets
-/// it afterwards.
+/// While one thread has the turn, a thread that does not need it continues. Here the first thread
+/// even waits for the second one's end. A thread that needs the turn gets it afterwards.
 #[test]
 fn who_needs_no_turn_goes_on() {
     explore(1500, || {

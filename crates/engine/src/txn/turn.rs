@@ -13,7 +13,7 @@ pub(crate) struct Turn<B: Backend = Native> {
     /// Held by the thread that has the turn.
     held: Mutex<(), B>,
     /// Commits so far, changed only by the thread that has the turn. Relaxed: a thread that has
-    /// waited for a commit, or found it durable, is thereby ordered behind it.
+    /// waited for a commit, or found it durable, is thereby ordered after it.
     commits: B::AtomicU64,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct MyTurn<'a, B: Backend = Native> {
 }
 
 impl<B: Backend> Turn<B> {
-    /// Nobody has the turn.
+    /// A turn that nobody has.
     pub(crate) fn new() -> Self {
         Self {
             taken: Mutex::new(rank::COMMIT_TURN, false),

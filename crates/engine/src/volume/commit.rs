@@ -1,4 +1,4 @@
-//! Ends a transaction, makes it durable, closes.
+//! Ending a transaction, making it durable, and closing the instance.
 
 use super::Volume;
 use crate::epoch::Epoch;
@@ -26,8 +26,8 @@ enum Frees {
 }
 
 impl Volume {
-    /// Ends the running transaction. Without a journal nothing is written: its frees become
-    /// available.
+    /// Ends the running transaction; its frees become available. Without a journal nothing is
+    /// written.
     pub(crate) fn commit_point(&self, ctx: &OpContext) -> Result<()> {
         self.end_running(ctx, Frees::Usable)
     }
@@ -44,9 +44,8 @@ impl Volume {
         self.end_transaction(ctx, true, Frees::Usable, turn)
     }
 
-    /// As [`Self::commit_point`], if it is `needed` and nobody commits now. A thread that needs
-    /// nothing from a running commit continues: the commit may hang on a device that does not
-    /// answer.
+    /// As [`Self::commit_point`], if it is `needed` and nobody commits now. Never waits for a
+    /// running commit, which may hang on a device that does not answer.
     pub(crate) fn commit_in_passing(&self, ctx: &OpContext, needed: impl Fn() -> bool) -> Result<()> {
         let Some(turn) = self.txns.turn.take_if_free() else { return Ok(()) };
         if !needed() {
@@ -140,8 +139,8 @@ impl Volume {
     }
 
     /// Encodes, copies and seals what changed in `epoch`, and passes it to the journal. Handles of
-    /// the next epoch continue meanwhile: what they change before it is copied, they set aside for
-    /// this commit.
+    /// the next epoch continue meanwhile. Before they change something that is not copied yet, they
+    /// set a copy aside for this commit.
     fn write_transaction(
         &self,
         ctx: &OpContext,
@@ -167,7 +166,7 @@ impl Volume {
             if images.len() == at_once {
                 self.journal.write(&images)?;
                 spare.extend(images.drain(..).map(|image| image.bytes));
-                // Copies that others had set aside came from elsewhere.
+                // Copies that handles had set aside did not come from `spare`, so it would grow.
                 spare.truncate(at_once);
             }
             let Some(copied) = buffer.take_copy(epoch, &mut spare) else { continue };
@@ -185,8 +184,8 @@ impl Volume {
         self.journal.commit(ctx.now)
     }
 
-    /// The superblock, if it has to change. With a journal its totals are not kept exact: recovery
-    /// recomputes them.
+    /// The superblock, if it has to change. With a journal its totals may be out of date: they
+    /// follow from the group descriptors.
     fn freeze_super_block(&self, newest_orphan: Option<InodeNr>) -> Option<Image> {
         let durable = self.journal.is_durable();
         {
@@ -297,8 +296,8 @@ mod tests {
         fs.close(&ctx).unwrap();
     }
 
-    /// Whether a commit waits for the panicking operation or comes after it, it writes none of its
-    /// changes.
+    /// A commit writes no change of an operation that panics, whether it waits for the operation or
+    /// comes after it.
     #[test]
     fn a_commit_writes_nothing_that_a_panic_left() {
         let ctx = OpContext::system();
@@ -315,7 +314,7 @@ mod tests {
             let operation = scope.spawn(move || {
                 let _handle = fs.volume.begin(&ctx, 8).unwrap();
                 entered.send(()).unwrap();
-                // Long enough for most commits to come before it; either order is right.
+                // Mostly long enough for the commit to begin before the panic; either is right.
                 std::thread::sleep(std::time::Duration::from_millis(50));
                 panic!("in the middle of an operation");
             });
@@ -475,7 +474,7 @@ mod tests {
         let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
         let inode = fs.create(&ctx, InodeNr::ROOT, b"name", &new).unwrap();
         fs.sync(&ctx).unwrap();
-        // The first block is a descriptor.
+        // The log's first block is a descriptor; block 3 holds an image.
         turn_a_bit(3);
         let error = fs.close(&ctx).unwrap_err();
         assert!(error.to_string().contains("log block 3 holds something else"), "{error}");

@@ -19,7 +19,7 @@ impl Volume {
             return;
         }
         let _turn = self.txns.turn.wait(|| true);
-        // Each is tried, whatever happened to the other; there is nobody left to tell.
+        // Both are tried, even if the first fails. Nobody is left to tell about errors.
         let _ = self.journal.abort();
         let _ = self.note_in_superblock(ctx);
     }

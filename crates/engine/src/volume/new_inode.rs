@@ -82,7 +82,7 @@ impl Volume {
         Ok(inode)
     }
 
-    /// A free inode by the placement rule, marked as used.
+    /// Chooses a free inode by the placement rule and marks it as used.
     fn choose_inode(
         &self,
         ctx: &OpContext,
@@ -125,7 +125,7 @@ impl Volume {
         HashSeed::from_bytes(bytes)
     }
 
-    /// Frees an inode's number on disk and in core. Its bitmap is in memory.
+    /// Frees an inode's number on disk and in core. Its group's bitmap must be in memory.
     pub(crate) fn free_inode_number(&self, handle: &Handle<'_>, inode: &Inode) -> Result<()> {
         let directory = inode.kind() == FileType::Directory;
         self.space.inodes.free(inode.number(), directory, handle.slot(), |_| {

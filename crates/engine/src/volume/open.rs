@@ -96,8 +96,8 @@ impl Volume {
         })
     }
 
-    /// The first writes: the log's superblock and the file system's. `orphans` holds the records
-    /// that were found.
+    /// Makes the first writes: the log's superblock and the file system's. `orphans` holds the
+    /// records that were found.
     pub(crate) fn start_writing(&mut self, ctx: &OpContext, orphans: Orphans) -> Result<()> {
         self.orphans = orphans;
         self.journal.start()?;
@@ -138,8 +138,8 @@ fn home_view(
     }
 }
 
-/// The image's journal, for writing; recovery has emptied its log. Without a journal, one that
-/// writes home at once.
+/// Opens the image's journal for writing; recovery has emptied its log. If the image has none, or
+/// it is not wanted, returns one that writes straight home.
 fn open_journal(
     device: &Arc<dyn BlockDevice>,
     flushes: &Arc<Flushes>,
@@ -157,8 +157,8 @@ fn open_journal(
 }
 
 /// Most dirty blocks for a cache of this many blocks: three quarters, but at least 256. The rest
-/// keeps what operations read. Blocks changed before a commit in progress has written them are set
-/// aside: at most as many as may be dirty.
+/// keeps what operations read. Blocks that change before a commit in progress has copied them are
+/// set aside: at most as many as may be dirty.
 fn dirty_max(cache_blocks: usize) -> usize {
     (cache_blocks / 4 * 3).max(256)
 }

@@ -13,9 +13,9 @@ const HASTE: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Volume {
-    /// Call this after [`Error::NoSpace`], outside a handle. It commits if freed clusters wait for
+    /// Call this after [`Error::NoSpace`], outside a handle. Commits if freed clusters wait for
     /// that. `tries` counts the calls for one request: at most three succeed. By Linux's rules
-    /// ([`Rules`](crate::requests::Rules)) a retry is also allowed without a commit, while a
+    /// ([`Rules`](crate::requests::Rules)) a retry is also allowed without a commit, as long as a
     /// cluster could be claimed.
     ///
     /// # Errors

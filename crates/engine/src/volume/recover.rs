@@ -1,5 +1,5 @@
-//! The journal at open: it is replayed, or the image refused, before anything but the superblock is
-//! read.
+//! The journal at open. Before the engine reads anything but the superblock, the journal is
+//! replayed, or the image is refused.
 
 use crate::options::Recovery;
 use crate::{Error, Refusal, Result};
@@ -22,7 +22,7 @@ pub(super) fn recovered(
     }
     let status = session(&*device, external)?.status().clone();
     match status.state {
-        // An aborted journal says so until it is replayed and the superblock records it.
+        // An aborted journal keeps its error code until a replay marks the superblock instead.
         JournalState::Clean if status.errno != 0 => replay(device, external, read_only, recovery),
         JournalState::None | JournalState::Clean => Ok(device),
         JournalState::Unflagged if read_only => Ok(device),
@@ -53,7 +53,7 @@ fn replay(
     let options = blockyard_recovery::Options::default();
     if read_only {
         let overlay = OverlayDevice::new(device);
-        // The log is emptied at the end, in memory too.
+        // The replay ends by emptying the log, so an external log needs an overlay, too.
         let log = external
             .map(|journal| -> Arc<dyn BlockDevice> { Arc::new(OverlayDevice::new(Arc::clone(journal))) });
         session(&overlay, log.as_ref())?.replay(&options)?;

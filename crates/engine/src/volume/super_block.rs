@@ -79,8 +79,8 @@ impl SuperBlock {
         field[..len].copy_from_slice(&place[..len]);
     }
 
-    /// Marks the image as in use, durably, before any transaction: if its journal is used, as
-    /// needing recovery; if not, or if it has none, as not clean.
+    /// Marks the image as in use, durably, before any transaction. If its journal is used, the
+    /// image is marked as needing recovery; otherwise it is marked as not clean.
     pub(super) fn write_opened(
         &mut self,
         device: &dyn BlockDevice,
@@ -92,7 +92,8 @@ impl SuperBlock {
         } else {
             self.raw.set_state(self.raw.state() - FsState::VALID);
         }
-        // A system that does not know the orphan file must not write while it may hold entries.
+        // A system that does not know the orphan file must not write while the file may hold
+        // entries.
         self.set_orphan_present(self.raw.compat().contains(Compat::ORPHAN_FILE));
         let mounts = self.raw.s_mnt_count.get().saturating_add(1);
         self.raw.s_mnt_count.set(mounts);

@@ -19,11 +19,10 @@ impl Xattrs {
         values.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
-    /// As [`Self::delete_if_unused`], except for the attribute values in inodes that lose their
-    /// last reference. Returns those.
+    /// As [`Self::delete_if_unused`], but leaves it to the caller to delete the value inodes that
+    /// lose their last reference. Returns those.
     fn delete_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
-        // The inode has no name: a thread that holds the content of its directory or owner may wait
-        // for it.
+        // Locked as a child: the caller may hold the content of its directory or owner.
         let mut data = inode.write_child();
         let _shape = inode.change_shape();
         {

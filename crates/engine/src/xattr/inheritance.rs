@@ -93,8 +93,8 @@ impl Xattrs {
         Ok(inherited)
     }
 
-    /// Prepares one list. Writes it into an inode of its own if no block holds it beside those of
-    /// `in_block`.
+    /// Prepares one list. Writes it into an inode of its own if a block cannot hold it beside
+    /// the lists of `in_block`.
     fn inherited_list(
         &self,
         ctx: &OpContext,

@@ -22,7 +22,7 @@ impl Xattrs {
     /// # Errors
     /// [`Error::NotSupported`] for another version of lists and on symbolic links,
     /// [`Error::Denied`] for a default list of anything but a directory, [`Error::Invalid`] for a
-    /// value that is not a complete list; also those of other attributes.
+    /// value that is not a complete list; and the errors of setting any other attribute.
     pub(super) fn set_list(&self, ctx: &OpContext, inode: InodeRef, index: u8, value: &[u8]) -> Result<()> {
         let list = acl_from_posix(value).map_err(|defect| match defect {
             AclDefect::Version => Error::NotSupported("this version of access control lists"),

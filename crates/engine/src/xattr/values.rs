@@ -79,8 +79,8 @@ impl Xattrs {
     }
 
     /// The value of an attribute of `owner`. A value in an inode must be what was put there, as in
-    /// Linux (observed on 6.18): the size and both hashes say so. Values from before there were
-    /// hashes name their owner instead.
+    /// Linux (observed on 6.18): the size and both hashes say so. Values written before
+    /// there were hashes name their owner instead.
     pub(super) fn value_of(&self, owner: &Arc<Inode>, attribute: &Attribute) -> Result<Vec<u8>> {
         let (number, size, entry_hash) = match &attribute.value {
             Value::Bytes(bytes) => return Ok(bytes.clone()),
@@ -246,7 +246,7 @@ impl Xattrs {
         raw.set_uid(uid);
         raw.set_gid(gid);
         raw.i_links_count.set(1);
-        // All 32 bits are used. A time has fewer and would be cut.
+        // The hash uses all 32 bits. Stored as a time it would be cut.
         core.slot.set_accessed(Timestamp::default());
         core.slot.raw_mut().i_atime.set(hash);
         set_references(&mut core, 1);

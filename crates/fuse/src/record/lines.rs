@@ -9,8 +9,8 @@ use blockyard_trace::Op;
 use super::Event;
 use super::names::{Name, Names};
 
-/// The descriptor of an open that failed, or of a file that one line opens and the next but one
-/// closes.
+/// The descriptor in the line of a failed open, and in three lines that open a file, use it once,
+/// and close it.
 const FOR_ONE_CALL: u32 = u32::MAX;
 /// The temporary name through which two names are exchanged.
 const ASIDE: &[u8] = b".exchanged-aside";

@@ -86,7 +86,7 @@ impl Names {
         while at != ROOT {
             let (parent, name) = self.names.get(&at)?.last()?;
             names.push(String::from_utf8_lossy(name));
-            // No path in an image is deeper. A directory inside itself would be a bug here.
+            // This bound ends the loop if a bug here puts a directory inside itself.
             if names.len() > 4096 {
                 return None;
             }

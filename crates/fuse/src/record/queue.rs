@@ -46,7 +46,7 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Waits for `patience`, until the queue is half full, or until it is closed. Then moves all
+    /// Waits until the queue is half full or closed, but no longer than `patience`. Then moves all
     /// events into `into`, which must be empty. Returns whether more may come.
     pub(super) fn take(&self, into: &mut Vec<T>, patience: Duration) -> bool {
         debug_assert!(into.is_empty(), "events that nobody wrote");

@@ -62,8 +62,8 @@ pub struct Changes {
     pub of_cached_writes: bool,
 }
 
-/// The permissions without the set-id bits that a change of content or owner clears. Linux does so
-/// for callers who may not keep them.
+/// The permissions without the set-id bits that a change of content or owner clears. Linux clears
+/// them for callers who may not keep them.
 pub(super) const fn kept_permissions(permissions: u16) -> u16 {
     let kept = permissions & !SET_UID;
     if permissions & GROUP_EXECUTES == 0 { kept } else { kept & !SET_GID }
@@ -104,7 +104,8 @@ impl Server {
             self.remove_capability(id)?;
         }
         // After a change of content, a kernel that caches writes sends the current time as an
-        // explicit modification time. Only an explicit access time shows that times were chosen.
+        // explicit modification time. Only an explicit access time shows that a program chose the
+        // times.
         let times_are_now = !matches!(changes.accessed, Some(TimeChange::At(_)));
         let wanted = SetAttributes {
             permissions,

@@ -112,8 +112,8 @@ impl Server {
     }
 
     /// Writes `bytes`. Fewer are written only when space runs out. A write-back of the kernel's
-    /// cache is complete or fails: the kernel ignores a short count, so an fsync would keep less
-    /// than it promises.
+    /// cache either is complete or fails. The kernel ignores a short count, so a later fsync would
+    /// promise more than was written.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EROFS`, and those of the device.

@@ -29,7 +29,8 @@ pub struct RankedFile {
 #[derive(Clone, Debug)]
 pub struct DefragTotals {
     block_size: u64,
-    /// Blocks that one extent could have at best: a flex group, or a group without flex_bg.
+    /// Blocks that one extent could have at best: those of a flex group, or of one group if flex_bg
+    /// is off.
     blocks_per_best_extent: u64,
     now: u64,
     best: u64,
@@ -84,7 +85,7 @@ impl DefragTotals {
         self.rank(file);
     }
 
-    /// Inserts by ratio, descending; an equal ratio goes before the earlier one.
+    /// Inserts by ratio, descending. A file goes before earlier files of the same ratio.
     fn rank(&mut self, file: RankedFile) {
         let place =
             self.ranked.iter().position(|other| file.ratio >= other.ratio).unwrap_or(self.ranked.len());
@@ -174,8 +175,8 @@ struct Names<'s> {
     shown: &'s dyn Fn(&[u8]) -> String,
 }
 
-/// Number of records that the next one in physical order does not continue both physically and
-/// logically. The last one counts.
+/// Number of runs of records in physical order. A record belongs to the run of its predecessor if
+/// it continues that record both physically and logically.
 fn physical_runs(records: &[Record]) -> u64 {
     let mut sorted = records.to_vec();
     sorted.sort_unstable_by_key(|record| record.physical);

@@ -1,4 +1,4 @@
-//! Counting the extents of one file: four counts by the field's tools, which differ
+//! Counting the extents of one file as the field's tools do. Their counts differ
 //! (docs/format-notes.md).
 //!
 //! Input is the file's records in logical order, as FIEMAP returns them for an idle file: one per

@@ -2,7 +2,7 @@
 //!
 //! A row is a group, or several if there are too many for a picture. A stretch of groups with
 //! nothing to see is replaced by a line that says which groups they are. Content of files has
-//! another colour than metadata, if it is known.
+//! another colour than metadata, if the map of the files is known.
 
 use std::fmt::Write as _;
 

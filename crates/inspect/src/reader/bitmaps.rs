@@ -11,8 +11,9 @@ use super::{Reader, Result};
 
 impl Reader {
     /// The block bitmap of a group, with its checksum verified. If the group is flagged
-    /// uninitialised, it is the bitmap that the flag implies: in use are the group's head, its own
-    /// bitmaps and table as far as they lie in the group, and what is past its end.
+    /// BLOCK_UNINIT, returns the bitmap that the flag implies instead. That marks as used the group
+    /// head, the group's own bitmaps and table as far as they lie in the group, and all bits past
+    /// the group's end.
     ///
     /// # Errors
     /// [`super::Error::Device`], [`super::Error::Disk`].
@@ -52,7 +53,7 @@ impl Reader {
     }
 
     /// The inode bitmap of a group, with its checksum verified. If the group is flagged
-    /// uninitialised, it is one in which no inode is used.
+    /// INODE_UNINIT, returns a bitmap in which no inode is used instead.
     ///
     /// # Errors
     /// [`super::Error::Device`], [`super::Error::Disk`].

@@ -30,7 +30,7 @@ pub struct DirEntry {
     pub inode: InodeNr,
     /// The recorded type; `None` when it is not recorded or unknown.
     pub file_type: Option<FileType>,
-    /// The name. In a directory block, one with NUL or `/` is an error; in inline data it is not.
+    /// The name. It holds neither NUL nor `/`: such a name is an error.
     pub name: Vec<u8>,
 }
 
@@ -145,7 +145,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether the hash of this directory's names is known here. It is not in case-insensitive
+    /// Whether names of this directory can be hashed here. They cannot in case-insensitive
     /// directories, which hash folded names, or in encrypted ones, which may hash with a key.
     fn can_hash(&self, directory: &Inode) -> bool {
         !directory.flags().intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT)

@@ -83,8 +83,9 @@ impl<'r> Descent<'r> {
         }
     }
 
-    /// Continues the way until it ends at a leaf. Every step follows the hash; or, without
-    /// `by_hash`, the last step follows its own entry and each new one its first entry.
+    /// Continues the way until it ends at a leaf. With `by_hash`, every step follows the hash.
+    /// Without it, the last step follows the entry at its position, and each new step follows the
+    /// first entry of its block.
     fn descend(&mut self, by_hash: bool) -> Result<(Arc<[u8]>, u32)> {
         loop {
             let step = self.way.last().expect("the way holds at least the root");

@@ -151,7 +151,7 @@ impl ExtentWalk {
         }
     }
 
-    /// Takes over what a node lists from the first wanted block on.
+    /// Queues what a node lists, from the first wanted block on.
     fn enter(&mut self, node: &ExtentNode<'_>) {
         let from = node.find(self.first).unwrap_or(0);
         if node.depth() == 0 {

@@ -1,12 +1,13 @@
 //! Ageing one image: operations drawn by a profile's rates, performed one after the other.
 //!
-//! Files of a kind take at most their share of the space for files. Below it, a drawn deletion may
-//! become a creation, the more often the more space there is. Above it, an operation that would
-//! take space becomes a deletion. So ageing first fills the image, then goes on around its
-//! utilisation. Write-back starts at an amount of dirty data, or with the change if the kind says
-//! so. Commits come after a number of operations or an amount of data, in place of a clock.
+//! The files of a kind take at most their share of the space for files. Below that share, a drawn
+//! deletion may become a creation; the more space is left, the more often it does. Above the share,
+//! or when the image is full, creations and appends become deletions. So ageing first fills the
+//! image, then keeps it near its utilisation. Write-back starts at an amount of dirty data, or
+//! immediately after each change if the kind says so. Commits come after a number of operations or
+//! an amount of data, in place of a clock.
 //!
-//! Invariant: the files of a kind form a queue in which those of a batch are adjacent, so that a
+//! Invariant: the files of a kind form a queue, and the files of a batch are adjacent in it. So a
 //! batch is deleted as a whole.
 
 use std::collections::VecDeque;
@@ -29,7 +30,7 @@ use crate::workload::scale::{scaled, whole};
 
 /// Bytes of one write call.
 const WRITE_BYTES: u64 = MIB;
-/// Amount of dirty data that starts a write-back of all of it, below the engine's own limit.
+/// When this much data is dirty, all of it is written back. It is less than the engine's own limit.
 const DIRTY_BYTES: u64 = 48 * MIB;
 /// Bytes, and operations, between two commits.
 const COMMIT_BYTES: u64 = 1280 * MIB;
@@ -49,7 +50,7 @@ pub enum What {
     Create,
     /// Appends to a file.
     Append,
-    /// Overwrites a piece of a file.
+    /// Overwrites a part of a file.
     Overwrite,
     /// Writes a file under another name, then renames it over the old one.
     Replace,
@@ -150,7 +151,7 @@ pub(super) struct Life {
     zeroes: Vec<u8>,
     cpus: u32,
     deeds: Deeds,
-    /// With fewer free blocks than this nothing is created.
+    /// When fewer blocks than this are free, the image counts as full.
     blocks_kept: u64,
     is_full: bool,
     looked: u64,
@@ -276,7 +277,7 @@ impl Life {
         (number, what)
     }
 
-    /// The drawn operation, or the one that the space allows or calls for instead.
+    /// The drawn operation, or a different one if the space forbids it or calls for another.
     fn fitting(&mut self, number: usize, what: What) -> What {
         let share = self.random.random::<f64>();
         let files = &self.kinds[number];

@@ -108,7 +108,7 @@ pub struct Rates {
     pub create: f64,
     /// Appending to a file.
     pub append: f64,
-    /// Overwriting a piece of a file.
+    /// Overwriting a part of a file.
     pub overwrite: f64,
     /// Writing a file under another name, which then replaces it.
     pub replace: f64,

@@ -19,8 +19,8 @@ use super::{CopyPlan, TreeFile};
 use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
 
-/// Amount of dirty data that starts a write-back of all of it. It is below the engine's own limit,
-/// which writes files one at a time.
+/// When this much data is dirty, all of it is written back. It is less than the engine's own limit,
+/// at which files are written one at a time.
 const DIRTY_BYTES: u64 = 48 * MIB;
 /// Bytes of one write call, as cp makes them.
 const WRITE_BYTES: u64 = 128 << 10;

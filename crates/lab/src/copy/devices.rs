@@ -1,5 +1,5 @@
-//! How long devices need, on the image after a copy, to read all files back, to walk the tree, and
-//! to check it.
+//! How long devices need to read all files back, to walk the tree, and to check it, on the image
+//! after a copy.
 //!
 //! Reads are recorded and played on two models, a disk and an SSD, behind a host that caches pages
 //! and reads ahead. CPU time is left out.
@@ -27,7 +27,7 @@ pub struct Reading {
     pub reads: u64,
     /// MiB that they read.
     pub read_mb: f64,
-    /// Requests that do not begin where the one before ended.
+    /// Requests that do not begin where the previous one ended.
     pub seeks: u64,
     /// Mean distance of these seeks in MiB.
     pub seek_mib_mean: f64,
@@ -94,7 +94,7 @@ impl Reading {
     }
 }
 
-/// First byte and length of every piece of content.
+/// First byte and length of every run of content.
 fn content(device: &Arc<dyn BlockDevice>) -> Result<Vec<(u64, u64)>> {
     let reader = Reader::open(Arc::clone(device))?;
     let block = u64_from_usize(reader.superblock().geometry().block_size());

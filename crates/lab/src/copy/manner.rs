@@ -1,5 +1,5 @@
-//! How a tree is copied over itself, as far as the published experiment leaves it open. The
-//! variations change this.
+//! How a tree is copied over itself, where the published experiment leaves that open. The
+//! variations change it.
 
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
 use rand::seq::SliceRandom;
@@ -13,7 +13,7 @@ use super::{CopyPlan, TreeFile};
 pub struct Manner {
     /// Files after which a copying process moves to another CPU slot.
     pub files_per_cpu: usize,
-    /// How it chooses that slot.
+    /// How the process chooses the new slot.
     pub moves: Moves,
     /// Number of copying processes. Each copies a part of the tree; they take turns by file.
     pub processes: usize,
@@ -66,8 +66,8 @@ impl Manner {
         inodes_max: None,
     };
 
-    /// The files of a copy (numbered from 1) in order, each with the number of its process and how
-    /// many files that process copied before.
+    /// The files of a copy (numbered from 1) in order. Each has the number of its process, and how
+    /// many files that process copied before it.
     pub(super) fn turns(&self, files: &[TreeFile], copy: u32, seed: u64) -> Vec<Turn> {
         let mut order: Vec<usize> = (0..files.len()).collect();
         if self.order == Order::Shuffled {
@@ -103,7 +103,7 @@ pub(super) struct Turn {
     pub(super) file: usize,
     /// The process that copies it.
     pub(super) process: usize,
-    /// Number of files that this process copied before.
+    /// Number of files that this process copied before this one.
     pub(super) before: usize,
 }
 

@@ -14,7 +14,7 @@ pub(super) struct CopyMap {
     pub boundaries: u64,
     /// Groups without a used square.
     pub empty_groups: u64,
-    /// Jaccard index with the map after the copy before; `None` for the first.
+    /// Jaccard index with the map after the previous copy; `None` for the first.
     pub overlap_previous: Option<f64>,
 }
 

@@ -24,13 +24,13 @@ struct State {
     /// Clusters allocated so far.
     clock: u64,
     current: Option<u32>,
-    /// The clock when a group was left.
+    /// For each group that was left: the clock at that time.
     left: BTreeMap<u32, u64>,
     /// (group, interval) of each return since the last query.
     returns: Vec<(u32, u64)>,
     /// Groups that the running transaction allocated in.
     touched: BTreeSet<u32>,
-    /// Transactions that ended since the last query, and the sum of their groups.
+    /// Transactions that ended since the last query, and the sum of their numbers of groups.
     transactions: u64,
     touches: u64,
 }

@@ -156,7 +156,8 @@ fn readings(rows: &[&CopyRow]) -> Option<Table> {
     Some(table)
 }
 
-/// The map figures in other manners, with all copies in one cell; `None` if there are none.
+/// The map figures in other manners, with all copies in one cell; `None` if there are no other
+/// manners.
 fn sensitivity(rows: &[CopyRow]) -> Option<Table> {
     if rows.iter().all(|row| row.variant.is_empty()) {
         return None;

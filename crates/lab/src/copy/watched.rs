@@ -1,9 +1,9 @@
 //! Watches the device under the copies: how often each address is written, how much a thin device
 //! keeps, and the work of flash.
 //!
-//! Discarding does not change the layout, so one run gives three columns: a device that is told
-//! nothing (`none`), one that is told what each transaction freed (`online`), and one that is told
-//! all free space now and then (`periodic`).
+//! Discarding does not change the layout, so one run gives three columns. One device is told
+//! nothing (`none`), one is told what each transaction freed (`online`), and one is told all free
+//! space after each copy (`periodic`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -84,7 +84,7 @@ struct State {
     told: [Device; 3],
 }
 
-/// A simulated device with its own way of being told.
+/// A simulated device that is told of free space in one way.
 struct Device {
     discard: Discard,
     taken: Vec<bool>,
@@ -123,7 +123,7 @@ impl Watched {
         self.state().discard(Discard::Online, segments);
     }
 
-    /// Tells the device that is told now and then.
+    /// Tells the device that is told after each copy.
     pub(super) fn discard_periodic(&self, segments: &[(u64, u64)]) {
         self.state().discard(Discard::Periodic, segments);
     }

@@ -1,10 +1,11 @@
 //! The image of a crash state, built step by step, with a hash of its content that is kept up to
 //! date.
 //!
-//! Key decision: states are visited in the order of what they are built on. So each image is its
-//! predecessor plus a few writes; what a state adds on top is undone afterwards. The hash is the
-//! sum over all pages of a hash of content and position, so a write costs only the hashes of the
-//! pages it touches. Readers share the bytes, because images are large.
+//! Key decision: states are visited in the order of their bases, that is, of how much of the log
+//! has arrived. So each base is the previous one plus a few writes. What a state adds to its base
+//! is undone afterwards. The hash is the sum over all pages of a hash of content and position, so a
+//! write costs only the hashes of the pages it touches. Readers share the bytes, because images are
+//! large.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;

@@ -1,8 +1,9 @@
 //! The programs that recover an image, and those that check the result.
 //!
-//! Three recover it: our engine, `e2fsck -fy` and a mount by the running kernel. Our checker and
-//! `e2fsck -fn` look at each result, and all three results must be the same tree. A judge that is
-//! missing (e2fsprogs, root, loop devices) is reported, and the others judge without it.
+//! There are three recoveries: by our engine, by `e2fsck -fy`, and by a mount of the running
+//! kernel. Our checker and `e2fsck -fn` look at each result, and all three results must be the same
+//! tree. A judge that is missing (e2fsprogs, root, loop devices) is reported, and the others judge
+//! without it.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -34,20 +35,20 @@ pub struct Judges {
 }
 
 /// Problems that `e2fsck -fy` may report on an image before recovery, because every recovery
-/// repairs them: the totals in the superblock, which nobody keeps exact; orphans; and for an orphan
-/// file its mark and that it is not empty yet. e2fsck 1.47 reports the same for images that Linux
-/// leaves.
+/// repairs them: the totals in the superblock, which nobody keeps exact; orphans; and, with an
+/// orphan file, that it is marked as in use and is not empty yet. e2fsck 1.47 reports the same for
+/// images that Linux leaves.
 const HARMLESS: [&str; 5] = ["0x05000f", "0x05000d", "0x000020", "0x06000c", "0x06000d"];
 
-/// Problems that e2fsck 1.47 reports where a deleted file on the orphan list has an attribute in an
-/// inode of its own. It does not release that inode, finds it without a name, and connects it. It
+/// Problems that e2fsck 1.47 reports if a deleted file on the orphan list has a value inode. e2fsck
+/// does not release the value inode, finds it without a name, and connects it to `lost+found`. It
 /// does the same with images of Linux 6.18.
 const LOST_VALUES: [&str; 2] = ["0x040002", "0x040003"];
 
 /// What `e2fsck -fy` repaired beyond the work of every recovery.
 enum Repaired {
     Nothing,
-    /// It connected attribute values of deleted files ([`LOST_VALUES`]).
+    /// e2fsck connected value inodes of deleted files ([`LOST_VALUES`]).
     LostValues,
     Found(String),
 }
@@ -135,8 +136,8 @@ impl Bench {
         self.folder.join("image")
     }
 
-    /// Lets the other judges recover `image`, and compares with our result: the device and its
-    /// tree.
+    /// Lets the other judges recover `image`, and compares their results with ours: the device and
+    /// its tree.
     pub(super) fn compare(&self, image: &[u8], ours: &dyn BlockDevice, tree: &Tree) -> Result<Option<Fault>> {
         if let Some(e2fsck) = self.judges.e2fsck {
             self.write_device(ours)?;
@@ -379,7 +380,7 @@ impl Drop for Loop {
 }
 
 /// Takes mounts, loop devices and the directory down when it is dropped. It also does so when this
-/// process is interrupted or killed, because that closes its pipe.
+/// process is interrupted or killed, because then the keeper's pipe closes.
 pub(super) struct Keeper(std::process::Child);
 
 /// `$1`: the directory of all benches.

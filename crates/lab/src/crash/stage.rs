@@ -89,14 +89,14 @@ impl Stage {
         u64_from_usize(self.fs.geometry().block_size())
     }
 
-    /// How many times larger than on blocks of 1 KiB those sizes are that need not be the same
-    /// number of blocks.
+    /// Factor for sizes that need not be the same number of blocks on every block size: how many
+    /// times larger they are than on blocks of 1 KiB.
     pub(super) fn growth(&self) -> u64 {
         (self.block() >> 10).min(GROWTH_MAX)
     }
 
-    /// The same number of blocks as on blocks of 1 KiB, or fewer on blocks of more than 8 KiB: for
-    /// things whose size grows by [`Self::growth`].
+    /// Converts a number of 1 KiB blocks, for things whose size grows by [`Self::growth`]. The
+    /// number stays the same on blocks of up to 8 KiB; on larger blocks it shrinks.
     pub(super) fn fewer(&self, blocks: u64) -> u64 {
         blocks * self.growth() / (self.block() >> 10)
     }

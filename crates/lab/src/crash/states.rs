@@ -30,7 +30,7 @@ pub(super) struct Candidate {
     pub(super) content: u64,
 }
 
-/// The drawn states, in the order of what they are built on.
+/// The drawn states, in the order of their bases.
 pub(super) struct Sample {
     pub(super) states: Vec<Candidate>,
     /// States built to find distinct ones.
@@ -86,7 +86,7 @@ pub(super) fn draw(recording: &Recording, count: usize, seed: u64, only: Option<
     Ok(Sample { states, tried, left_out })
 }
 
-/// Sets the content hashes, and sorts the states by what they are built on.
+/// Sets the content hashes, and sorts the states by their bases.
 fn hash_all(recording: &Recording, all: &mut [Candidate]) {
     all.sort_by_key(|candidate| (candidate.state.base, candidate.number));
     let mut image = recording.base.clone();
@@ -203,7 +203,7 @@ impl Journal {
         }
     }
 
-    /// Adds the home positions of the blocks that a piece of the log describes.
+    /// Adds the home positions of the blocks that a write to the log describes.
     fn note_targets(&self, written: &[u8], targets: &mut HashSet<u64>) {
         for block in written.chunks_exact(self.block_size) {
             if matches!(RawHeader::read(block), Some((Some(BlockKind::Descriptor), _))) {

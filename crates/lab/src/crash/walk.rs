@@ -108,8 +108,8 @@ pub(super) fn difference(ours: &Tree, theirs: &Tree) -> Option<String> {
     Some(format!("{} is only in ours", shown(extra)))
 }
 
-/// A hash of all that names say: paths, types, permissions, links, owners, targets and attributes,
-/// but not the content of files.
+/// A hash of all that names say: paths, types, permissions, link counts, owners, targets and
+/// attributes, but not the content of files.
 pub(super) fn names_hash(tree: &Tree) -> u64 {
     let mut hash = std::hash::DefaultHasher::new();
     for (path, node) in tree {

@@ -38,7 +38,7 @@ enum Kind {
     Logged,
     /// Clusters of a few blocks, on an image four times as large.
     Clusters,
-    /// Twice as large, for several threads.
+    /// Like [`Kind::Small`] but twice as large, for several threads.
     Threads,
     /// Like [`Kind::Small`]; every other handle ends its transaction.
     Commits,
@@ -142,7 +142,7 @@ const LOG_BLOCKS: u32 = 1024;
 impl Kind {
     fn setup(self, block_size: u32, seed: u64) -> Setup {
         let mut mkfs = mkfs::Options::ext4().block_size(block_size);
-        // Handles between two commits: operations of more than one handle are split.
+        // Handles between two commits: so few that operations of several handles are split.
         let commit_point_handles = [23, 61, 13, 131][blockyard_disk::num::usize_from_u64(seed % 4)];
         let mut open = OpenOptions { commit_point_handles, seed, ..OpenOptions::default() };
         let (mut blocks, mut group) = (8 * LOG_BLOCKS, Some(2 * LOG_BLOCKS));

@@ -17,8 +17,8 @@ const MORE_CPUS: [u32; 3] = [96, 256, 1024];
 const BASE: &str = "linux-6.16:scan=optimized";
 const WHOLE: &str = "linux-6.18:scan=optimized";
 
-/// What is changed in the base, with the numbers of the patches. 15 to 17 build on each other; no
-/// kernel had 5 without 4.
+/// Each change to the base, with the numbers of its patches. Patches 15 to 17 build on each other.
+/// No kernel had patch 5 without patch 4.
 const ALONE: [(&str, &str); 14] = [
     ("1", "busy=skip"),
     ("2", "stream_goal=group-only"),
@@ -36,7 +36,7 @@ const ALONE: [(&str, &str); 14] = [
     ("15 to 17", "order_index=by-group:visit=scan:sweep=per-range"),
 ];
 
-/// Patch 11 shows only where scanning is switched at run time.
+/// Patch 11 has an effect only where scanning is switched at run time.
 const SWITCHED: [(&str, &str); 4] = [
     ("base", BASE),
     ("base with 11", "linux-6.16:scan=optimized:scan_toggle=prune"),
@@ -44,7 +44,7 @@ const SWITCHED: [(&str, &str); 4] = [
     ("whole", WHOLE),
 ];
 
-/// What is reverted in the whole.
+/// Each change that is taken back from the whole, with the numbers of its patches.
 const LEFT_OUT: [(&str, &str); 14] = [
     ("1", "busy=wait"),
     ("2", "stream_goal=offset"),
@@ -62,7 +62,7 @@ const LEFT_OUT: [(&str, &str); 14] = [
     ("15 to 17", "order_index=fifo:visit=choose:sweep=per-set"),
 ];
 
-/// The base, the whole, and each with every change of its list.
+/// The base, the whole, the base with each change, and the whole without each change.
 fn arms() -> impl Iterator<Item = String> {
     let alone = ALONE.iter().map(|(_, turned)| format!("{BASE}:{turned}"));
     let left_out = LEFT_OUT.iter().map(|(_, turned)| format!("{WHOLE}:{turned}"));

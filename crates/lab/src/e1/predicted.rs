@@ -13,11 +13,11 @@ use crate::runner::Limit;
 
 /// Operations of each worker when no number is given.
 const OPS: u64 = 1000;
-/// The machine for the contention table and append64, for which none was published. Its rate with
-/// one worker is nearest to the published one.
+/// The machine for the contention table and append64. The machine that was measured is not
+/// published. This one's rate with one worker is nearest to the published rate.
 const UNNAMED: &str = Machine::NAMES[0];
 
-/// The same machine with workers far from each other. Where the measured ones ran was not
+/// The same machine with workers far from each other. On which CPUs the measured workers ran is not
 /// published.
 const SPREAD: &str = "kunpeng-920:spread";
 

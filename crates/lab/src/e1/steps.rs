@@ -1,8 +1,8 @@
 //! The series one patch after another, in the order in which it was applied, next to what was
 //! published for each step.
 //!
-//! Only the base is calibrated; nothing is fitted to the steps. They show which mechanisms the
-//! model gets right; the ratio of the whole alone could be right by chance.
+//! Only the base is calibrated; nothing is fitted to the steps. So each step shows whether the
+//! model gets its mechanism right. The ratio for the whole series could be right by chance.
 
 use super::predicted;
 use crate::figures::Table;

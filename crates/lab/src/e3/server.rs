@@ -2,10 +2,10 @@
 //! are deleted; and what each call needs from the disk.
 //!
 //! The workload of the published server is not known. This one is our choice, and is the same for
-//! all cluster sizes. Some files are preallocated as a whole, the others grow by many calls,
-//! several files at a time. The memory for metadata is a parameter; it is emptied now and then,
-//! like memory that others need. Reads and writes have no real content: they look up where it would
-//! be, and the disk is asked for that.
+//! all cluster sizes. Some files are preallocated as a whole. The others grow by many calls,
+//! several files at a time. The memory for metadata is a parameter. It is emptied now and then, as
+//! if something else needed it. Reads and writes carry no real content: they look up where it would
+//! be, and the disk is asked to read or write there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,8 +41,8 @@ const UNIT: u64 = 64 * KIB;
 const GROWTH: std::ops::RangeInclusive<u64> = 16..=240;
 /// Size of a grown file, and of the largest files that are preallocated as a whole.
 const LARGE: u64 = 64 * MIB;
-/// A large file is first written at this many offsets. That splits its extent into so many that
-/// they need a block of their own.
+/// A large file is first written at this many offsets. These writes split its extent into so many
+/// that the extents need a block of their own.
 const PLACES: u64 = 4;
 /// Files that grow at the same time.
 const GROWING: usize = 8;
@@ -77,7 +77,7 @@ struct File {
 pub(super) struct Measured {
     pub(super) op: Op,
     pub(super) fetches: Vec<Fetch>,
-    /// Pieces of content.
+    /// Separate runs of content.
     pub(super) pieces: usize,
     pub(super) time: Duration,
 }
@@ -328,7 +328,8 @@ impl<'p> Server<'p> {
         Ok(())
     }
 
-    /// A call with nothing in memory except what the device remembers.
+    /// Performs a call and counts what it had to fetch. Only the device's own memory is warm,
+    /// because the allocator's is emptied before.
     fn call<T>(
         &mut self,
         op: Op,
@@ -345,14 +346,15 @@ impl<'p> Server<'p> {
         Ok(done)
     }
 
-    /// The bitmaps and maps that a call had to fetch. Inodes and descriptors are read before it.
+    /// The bitmaps and maps that a call had to fetch. Inodes and descriptors do not count, as if
+    /// they had been read before the call.
     fn needed(&self) -> Vec<Fetch> {
         let mut fetches = self.device.take();
         fetches.retain(|fetch| matches!(fetch.class, Class::Bitmap | Class::Map));
         fetches
     }
 
-    /// A direct read of any file, or a write to a recently allocated one: looks up where a piece of
+    /// A direct read of any file, or a write to a recently allocated one: looks up where a part of
     /// it is.
     fn direct(&mut self, op: Op) -> Result<()> {
         if self.files.is_empty() {
@@ -399,5 +401,5 @@ impl<'p> Server<'p> {
     }
 }
 
-/// Most extents of a piece of a file that are looked up.
+/// Most extents that are looked up for one read or write.
 const PIECES_MAX: usize = 512;

@@ -1,8 +1,9 @@
-//! When calls that share one disk end. Each call arrives at its own time, whoever else waits.
+//! When calls that share one disk end. Each call arrives at its own time, even while others wait.
 //!
-//! A call reads its metadata blocks one after the other, then all pieces of its content at once; it
-//! ends with the last one. The disk is a model of the `device` crate and chooses from its queue. It
-//! chooses the next request when one ends, so a call that arrives in between has to wait for that.
+//! A call reads its metadata blocks one after the other, then all runs of its content at once. It
+//! ends when the last of them ends. The disk is a model of the `device` crate and chooses from its
+//! queue. It chooses its next request when one ends, so a call that arrives in between waits until
+//! then.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -32,12 +33,12 @@ struct Call {
 /// A disk and the calls that wait for it.
 pub(super) struct Spindle {
     model: Box<dyn Model>,
-    /// The request that ends next, as the disk has decided, and when.
+    /// The request that the disk has chosen, and when it ends.
     next_end: Option<(u64, Duration)>,
     /// The call that waits for each request.
     waiting: HashMap<u64, u64>,
     calls: HashMap<u64, Call>,
-    /// Calls that arrived after the disk had decided.
+    /// Calls that arrived while the disk was working on its chosen request.
     doorway: Vec<u64>,
     numbers: u64,
     in_flight: usize,
@@ -160,8 +161,8 @@ mod tests {
         assert_eq!(micros, [(0, 3007), (1, 7), (2, 1007)]);
     }
 
-    /// On a disk that handles one request at a time, a second caller gets half of it, and nothing
-    /// is lost.
+    /// On a disk that handles one request at a time, each of two callers gets half of the disk, and
+    /// nothing is lost.
     #[test]
     fn calls_wait_for_each_other() {
         let mut spindle = spindle();

@@ -1,5 +1,5 @@
-//! The positions of directory blocks: how many runs they form, and whether those are in the first
-//! groups of flex groups.
+//! The positions of directory blocks: how many runs they form, and whether the runs are in the
+//! first groups of flex groups.
 
 use std::sync::Arc;
 

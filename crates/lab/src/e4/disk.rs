@@ -5,7 +5,7 @@
 //!
 //! - its rate, on pass 2 of ext4's new allocator;
 //! - how fast it positions (seeks and rotation alike), on pass 1 of ext3. If our layout has too few
-//!   seeks for that, the disk positions as the model does.
+//!   seeks to take the published time, the disk positions as the model does.
 //!
 //! All other cells are predictions. The published seconds of I/O are real minus user and system
 //! time. The model spreads user and system time over the requests: the processor works after each.
@@ -32,10 +32,10 @@ const RATES_MB_S: (f64, f64) = (4.0, 2000.0);
 const FACTORS: (f64, f64) = (0.25, 4.0);
 /// Largest relative error of a calibrated cell.
 const NEAR: f64 = 0.05;
-/// How often the two are searched for in turn, and halvings in each search.
+/// Rounds in which rate and factor are searched for in turn, and halvings in each search.
 const ROUNDS: usize = 4;
 const HALVINGS: usize = 14;
-/// Kind and pass (from 1) on which positioning is calibrated; then those of the rate.
+/// The calibrated cells: kind and pass (from 1), first for positioning and then for the rate.
 const PASS_OF_POSITIONING: (&str, usize) = ("ext3", 1);
 const PASS_OF_RATE: (&str, usize) = ("ext4-2009", 2);
 
@@ -48,7 +48,7 @@ pub struct DiskPass {
     pub read_mb: f64,
     /// Requests for which the arm moved or the platter turned.
     pub seeks: u64,
-    /// Runs: requests that do not begin where the one before ended.
+    /// Runs: requests that do not begin where the previous one ended.
     pub runs: u64,
     /// Seconds of I/O.
     pub modelled_s: f64,
@@ -102,9 +102,9 @@ pub(super) fn passes(of: &[(String, PassReads)], bytes: u64, scale: f64) -> Resu
     asked.iter().enumerate().map(play).collect()
 }
 
-/// The rate and the factor that reproduce both cells, and these cells. If no plausible factor
-/// reproduces pass 1 of ext3, our layout is not the published one. Then the disk positions as in
-/// its data sheet, and only the rate is calibrated.
+/// The calibrated values, and the cells that they reproduce: both cells, if values within the
+/// bounds reproduce both. Otherwise our layout is not the published one. Then the disk positions as
+/// in its data sheet, and only the rate is calibrated.
 fn calibrated(asked: &[Asked], scale: f64) -> Result<(Values, Vec<(&'static str, usize)>)> {
     let seconds = |values: Values, (kind, pass): (&str, usize)| -> Result<f64> {
         let asked = asked.iter().find(|asked| asked.kind == kind);
@@ -112,7 +112,7 @@ fn calibrated(asked: &[Asked], scale: f64) -> Result<(Values, Vec<(&'static str,
         Ok(asked.played(values, pass)?.last().map_or(f64::NAN, |pass| pass.modelled_s))
     };
     let target = |(kind, pass): (&str, usize)| published_io(kind, pass) * scale;
-    // A faster disk needs less time, one that positions more slowly needs more.
+    // A faster disk needs less time; a disk that positions more slowly needs more.
     let rate = |values: Values| {
         let is_less = |rate| Ok(seconds(Values { rate, ..values }, PASS_OF_RATE)? < target(PASS_OF_RATE));
         Ok::<_, anyhow::Error>(Values { rate: sought(RATES_MB_S, is_less)?, ..values })

@@ -1,4 +1,4 @@
-//! What e2fsck reads, in order, as seen by strace; and which of that a disk is asked for.
+//! What e2fsck reads, in order, as seen by strace; and which of these reads reach a disk.
 
 use std::path::Path;
 use std::process::Command;
@@ -34,8 +34,8 @@ pub(super) fn of_e2fsck(program: &str, image: &Path, folder: &Path) -> Result<Op
 }
 
 /// Parses the reads in strace's output. A pass begins where e2fsck prints its name. Threads read
-/// bitmaps in parallel and in random order, so these reads are put in disk order, in which a single
-/// thread reads them.
+/// bitmaps in parallel and in random order. So these reads are put in disk order, as a single
+/// thread would read them.
 fn parse(log: &str) -> Result<PassReads> {
     let mut passes: Vec<Vec<(u64, u64)>> = vec![Vec::new()];
     let mut beside: Vec<(u64, u64)> = Vec::new();

@@ -3,8 +3,8 @@
 //!
 //! What determines the passes matches: how many inodes of each kind there are, how many files are
 //! too long for an inode's own pointers, and how many blocks directories have (mails have long
-//! names). Symbolic links and special files, which pass 2 checks one by one, are grouped as
-//! packages create them. Sizes and names are made up.
+//! names). Pass 2 checks symbolic links, devices, pipes and sockets one by one, so they are grouped
+//! as packages create them. Sizes and names are made up.
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -29,7 +29,7 @@ const SLOW_SYMLINKS: u64 = 1_168;
 const SYMLINKS_TOGETHER: u64 = 200;
 /// Additional names of files.
 const HARD_LINKS: u64 = 615;
-/// Special files, all in one directory.
+/// Devices, pipes and sockets, all in one directory.
 const SPECIAL: [(FileType, u64); 4] =
     [(FileType::CharDevice, 5), (FileType::BlockDevice, 1), (FileType::Fifo, 5), (FileType::Socket, 5)];
 /// Blocks of all files.
@@ -180,8 +180,8 @@ fn short_file(random: &mut ChaCha8Rng) -> u64 {
 mod tests {
     use super::*;
 
-    /// A regression: links were everywhere, and there were no long names or special files. Pass 2
-    /// read 188 and 251 MB where both published columns have 133.
+    /// A regression: symbolic links were everywhere, and there were no long names or special files.
+    /// Pass 2 read 188 and 251 MB where both published columns have 133.
     #[test]
     fn the_tree_has_the_published_counts_at_full_scale() {
         let plan =

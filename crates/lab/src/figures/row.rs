@@ -117,8 +117,7 @@ pub struct Row {
     /// Waits by lock and line; only in virtual time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Waits>,
-    /// Figures of a modelled device, in whose time all rates and latencies then are; `None` without
-    /// one.
+    /// Figures of the modelled device. All rates and latencies are in its time. `None` without one.
     #[serde(flatten)]
     pub modelled: Option<OnDevice>,
 }
@@ -142,9 +141,9 @@ pub struct OnDevice {
     pub wear_spread: Option<(u64, u64)>,
     /// Mean number of metadata reads per operation.
     pub meta_reads_mean: f64,
-    /// Most such reads in one operation.
+    /// Most metadata reads in one operation.
     pub meta_reads_max: u64,
-    /// All such reads by kind.
+    /// All metadata reads by kind.
     pub meta_reads: crate::metered::MetadataReads,
 }
 

@@ -67,7 +67,8 @@ impl Table {
     }
 
     /// Inserts each column of another table after the one with the same head, matching rows by
-    /// name. Published figures are not repeated, nor is a column equal to that of the same head.
+    /// name. Published figures are not repeated. A column is not repeated either if it equals the
+    /// one with the same head.
     pub(super) fn join(&mut self, other: &Self, named: &str) {
         let keys = self.keys;
         let are_alike = |one: &[String], two: &[String]| one[..keys] == two[..keys];

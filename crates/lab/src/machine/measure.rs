@@ -1,10 +1,10 @@
 //! Measures what moving a cache line and handing over a lock cost on the current machine.
 //!
-//! Two threads on two CPUs take turns on one counter, so each turn moves its line once. A turn with
-//! a second contended line, the lock, takes longer: that time, less the move of the line, is the
-//! hand-over. A turn that also changes lines of plain data takes less than a move longer for each,
-//! because the CPU moves several at once. The result is the minimum over many short repetitions,
-//! because time taken by other work is not a cost of the machine.
+//! Two threads on two CPUs take turns on one counter, so each turn moves its line once. A turn that
+//! also changes a second contended line, the lock, takes longer. The additional time, less one
+//! move, is the hand-over. Lines of plain data each add less than a move to a turn, because the CPU
+//! moves several at once. The result is the minimum over many short repetitions, because time taken
+//! by other work is not a cost of the machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -104,7 +104,7 @@ fn turns(allowed: &[usize], with: Turn) -> u64 {
                 Turn::Lock => {
                     lock.0.fetch_add(1, Ordering::Relaxed);
                 }
-                // Plain changes, so that no line waits for the one before.
+                // Plain loads and stores, so that no line waits for the previous one.
                 Turn::Data => data.iter().for_each(|line| {
                     line.0.store(line.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 }),

@@ -62,8 +62,8 @@ pub(crate) enum CellDevice {
     Overlay(Arc<OverlayDevice<FileDevice>>),
 }
 
-/// The space that this many bytes of files need: mapping blocks, one for some 340 extents, and what
-/// the file system reserves for itself.
+/// The space that this many bytes of files need, with mapping blocks (one for some 340 extents) and
+/// what the file system reserves for itself.
 pub(super) const fn with_mapping(bytes: u64) -> u64 {
     bytes + bytes / 64 + 4 * MIB
 }

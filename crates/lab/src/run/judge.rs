@@ -16,7 +16,7 @@ pub struct Verdict {
     pub check_errors: u64,
     /// Images checked.
     pub images: u64,
-    /// Whether e2fsck found all images that it checked clean; `None` if it checked none.
+    /// Whether all images that e2fsck checked were clean; `None` if it checked none.
     pub e2fsck_clean: Option<bool>,
     /// Why an image could not be shown to e2fsck, although it is installed; `None` if all could.
     pub not_shown: Option<String>,

@@ -2,9 +2,9 @@
 //! through a loop device.
 //!
 //! Key decision: a small shell process, the keeper, mounts and unmounts. It ignores the terminal's
-//! signals, acts on words from its input, and takes everything down when that input ends: at the
-//! end of the cell, after an error or a panic, and also when this process is interrupted or killed,
-//! because that closes the pipe.
+//! signals and acts on words from its input. When its input ends, it takes everything down. The
+//! input ends with the cell, after an error or a panic, and also when this process is interrupted
+//! or killed, because the pipe then closes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +30,7 @@ use crate::scratch::Scratch;
 use crate::target::kernel::KernelTarget;
 use crate::workload::MIB;
 
-/// Longest time that the next cell waits for the kernel, and duration of one check.
+/// The longest time that a cell waits for the kernel at its end, and the duration of one check.
 const QUIET_WAIT: Duration = Duration::from_secs(5);
 const QUIET_SAMPLE: Duration = Duration::from_millis(200);
 
@@ -219,7 +219,7 @@ struct Keeper {
     words: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     folder: PathBuf,
-    /// Owns the folder too, so that what a killed keeper left is found by its note.
+    /// Also owns the folder. Its note lets a later process find what a killed keeper left.
     _scratch: Scratch,
 }
 
@@ -260,7 +260,7 @@ impl Keeper {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Ends the keeper and returns its programs' complaints on one line.
+    /// Ends the keeper and returns the error messages of its programs on one line.
     fn complaint(&mut self) -> String {
         self.words = None;
         let mut text = String::new();

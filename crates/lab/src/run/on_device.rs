@@ -183,8 +183,8 @@ mod tests {
         }
     }
 
-    /// 4.7 MiB go to the device: over 30 ms at the disk's fastest rate, 9 ms at that of the SSD's
-    /// link.
+    /// 4.7 MiB go to the device. They take over 30 ms at the disk's fastest rate, and 9 ms at the
+    /// rate of the SSD's interface.
     #[test]
     fn a_disk_is_slower_than_an_ssd() {
         let seconds = |device: &str| rows(device, "smallfiles")[0].seconds;

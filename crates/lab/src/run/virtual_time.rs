@@ -3,10 +3,10 @@
 //! A CPU with several workers runs one for a quantum and then the next. It switches only between
 //! operations, like a kernel without preemption. The journal's thread has its own CPU.
 //!
-//! A workload that repeats a cycle is measured while every worker is at work: from the time when
-//! the last one has finished its first cycle, until all of them together have done the operations
-//! of the plan. A worker that is ahead goes on, so it leaves the others no more room than it would
-//! on a machine.
+//! A workload that repeats a cycle is measured while every worker is at work. The measurement
+//! begins when the last worker has finished its first cycle. It ends when all workers together have
+//! done the operations of the plan. A worker that is ahead keeps running, so that the others meet
+//! the same contention as on a real machine.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -90,7 +90,7 @@ impl Tally {
         }
     }
 
-    /// Counts an operation, if it was begun during the measurement.
+    /// Counts an operation that began during the measurement.
     fn count(&mut self, bytes: u64, before: u64, now: u64) {
         let Some(began) = self.began_ns.filter(|began| *began <= before && !self.is_over) else { return };
         self.measured.ops += 1;

@@ -69,7 +69,7 @@ impl EngineTarget {
         Ok(Self { fs, in_flight: Some(InFlight { latest, held }) })
     }
 
-    /// The operation has ended in its data structures, but not in time: its group stays locked.
+    /// Keeps the group locked: the operation is done, but counts as running until the round ends.
     fn keep_group(&self) {
         let Some(in_flight) = &self.in_flight else { return };
         if let Some(group) = in_flight.latest.0.lock().unwrap_or_else(PoisonError::into_inner).take() {

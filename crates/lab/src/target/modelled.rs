@@ -26,8 +26,8 @@ use crate::machine::Machine;
 const BLOCK_BITS: u32 = 12;
 /// Groups of a flex group.
 const FLEX: u32 = 16;
-/// Metadata blocks of each group, all in the first group of its flex group: two bitmaps and 512
-/// blocks of inodes.
+/// Metadata blocks of each group: two bitmaps and 512 blocks of inodes. Those of a flex group are
+/// all in its first group.
 const METADATA: u32 = 514;
 /// Blocks of a copy of the superblock and the descriptors, with room for more descriptors.
 const COPY: u32 = 1100;
@@ -132,9 +132,9 @@ impl ModelledTarget {
         self.allocator.commit(txn, CpuSlot::new(cpu));
     }
 
-    /// Runs one operation: `inner` between the two halves of what surrounds it. The time varies
-    /// evenly around the machine's constant. Workers that all took the same time would fall into
-    /// step and never meet at a lock.
+    /// Runs one operation: `inner` between the two halves of the work that surrounds it. The time
+    /// of that work is drawn uniformly around the machine's constant. Workers that all took the
+    /// same time would fall into step and never meet at a lock.
     fn operation<R>(&self, file: &ModelledFile, inner: impl FnOnce() -> R) -> R {
         let half = |part: u64, shared: u32| {
             Virtual::work(part);
@@ -153,7 +153,8 @@ impl ModelledTarget {
 
     fn append(&self, cpu: Cpu, file: &ModelledFile, offset: u64, length: u64) -> Result<()> {
         let geometry = self.allocator.geometry();
-        // Nobody else uses the file: the lock is free, and is not held across a switch of CPUs.
+        // Only this worker uses the file, so the lock is free. Taking the map out releases the lock
+        // before another CPU can run.
         let mut map = core::mem::take(&mut *file.map());
         let end = u32_from_u64((offset + length) >> BLOCK_BITS);
         while map.blocks < end {
@@ -204,8 +205,8 @@ impl ModelledTarget {
     }
 }
 
-/// Marks the metadata that mkfs writes: that of a flex group in its first group, and the superblock
-/// and its copies in groups 0 and 1 and the powers of 3, 5 and 7.
+/// Marks the metadata that mkfs writes. That of a flex group is in its first group. Groups 0 and 1
+/// and the powers of 3, 5 and 7 hold the superblock and its copies.
 fn place_metadata(disk: &MemoryBitmaps, groups: u32) {
     let copies = (0..groups).filter(|&group| {
         let power_of = |base: u32| core::iter::successors(Some(1u32), move |power| power.checked_mul(base));

@@ -103,7 +103,7 @@ pub fn make(kind: &str, recipe: &Recipe) -> Result<Vec<Line>> {
         return Ok(found.lines(recipe));
     }
     let share = |worker: u32| Recipe {
-        // Seeds so far apart that no other trace of the caller makes the same choices.
+        // Seeds are so far apart that no other trace of the caller makes the same choices.
         seed: recipe.seed.wrapping_add(u64::from(worker) << 32),
         ops: recipe.ops / u64::from(recipe.workers),
         space: recipe.space / u64::from(recipe.workers),

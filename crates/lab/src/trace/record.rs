@@ -11,8 +11,8 @@ use walkdir::WalkDir;
 const PIECE: u64 = 128 << 10;
 
 /// The trace that copies what is below `root`: directories before their content, names in sorted
-/// order, files in writes of 128 KiB, one commit point at the end. The first name of a hard link
-/// becomes a file, the others become links.
+/// order, files in writes of 128 KiB, one commit point at the end. The first name of an inode
+/// becomes a file, its later names become hard links.
 ///
 /// # Errors
 /// When something below `root` cannot be read.

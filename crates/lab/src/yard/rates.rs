@@ -1,8 +1,10 @@
-//! The rates of all policies over all cells with threads, and what chance alone would give.
+//! The rates of all policies over all cells with threads on fresh images, and what chance alone
+//! would give.
 //!
-//! A rate in one cell varies by a fifth and more from repetition to repetition, and the fastest of
-//! nine is fast by luck, too. So one table has each policy's rate over the fastest other's, as a
-//! geometric mean over the cells, and a note says what equal policies would have.
+//! The rate of a cell varies by a fifth or more between repetitions, and the fastest of nine
+//! policies is partly lucky. So a table divides each policy's rate by that of the fastest other
+//! policy, and takes the geometric mean over the cells. A note says which ratios equal policies
+//! would have.
 
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 use rand::seq::IndexedRandom;
@@ -15,18 +17,18 @@ use crate::figures::spread::Spread;
 use crate::figures::states::is_fresh;
 use crate::figures::{Table, summary, table};
 
-/// Draws of a cell of equal policies.
+/// How often every cell is drawn as if all policies were equal.
 const DRAWS: usize = 1000;
 /// Fewest repetitions whose scatter says something.
 const REPETITIONS_MIN: usize = 3;
 
-/// One cell: the rates of every policy, a repetition each.
+/// One cell: for every policy, the rates of its repetitions.
 struct Cell<'a> {
     rates: Vec<(&'a str, Vec<f64>)>,
 }
 
-/// Rates over the fastest other's: a row for each policy. `None` without cells in which policies
-/// are compared.
+/// A row for each policy: its rate over that of the fastest other policy. `None` if no cell
+/// compares policies.
 pub(super) fn table(rows: &[Row]) -> Option<Table> {
     let cells = cells(rows);
     let mut policies: Vec<&str> = Vec::new();
@@ -66,7 +68,7 @@ pub(super) fn table(rows: &[Row]) -> Option<Table> {
     Some(table)
 }
 
-/// The cells in which at least two policies ran.
+/// The cells with threads, on fresh images, in which at least two policies ran.
 fn cells(rows: &[Row]) -> Vec<Cell<'_>> {
     let mut cells = Vec::new();
     let with_threads = |row: &&Row| row.interleave == Interleave::Threads && is_fresh(&row.state);
@@ -103,19 +105,19 @@ impl Cell<'_> {
     }
 }
 
-/// What one of several equal policies would have of the fastest other's rate.
+/// The ratio of a policy's rate to that of the fastest other policy, if all policies were equal.
 struct Chance {
-    /// In half of the cells at least this.
+    /// In half of the drawn cells the ratio is at least this.
     median: f64,
-    /// In a tenth of the cells less than this.
+    /// In a tenth of the drawn cells the ratio is less than this.
     tenth: f64,
-    /// Draws in which all cells have at least [`RATE_KEPT`].
+    /// Number of draws in which the ratio is at least [`RATE_KEPT`] in every cell.
     all_kept: usize,
 }
 
 impl Chance {
-    /// Draws the repetitions of every policy from yard's, again and again. `None` with too few
-    /// repetitions.
+    /// Draws the repetitions of every policy from yard's, [`DRAWS`] times. `None` if yard has too
+    /// few repetitions in a cell.
     fn of(cells: &[Cell<'_>]) -> Option<Self> {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let mut ratios = Vec::new();
@@ -144,7 +146,7 @@ impl Chance {
     }
 }
 
-/// The median of as many rates, drawn with replacement.
+/// The median of a sample of the rates: as many as there are, drawn with replacement.
 fn redrawn(rates: &[f64], random: &mut impl Rng) -> f64 {
     let drawn: Vec<f64> = rates.iter().filter_map(|_| rates.choose(random).copied()).collect();
     median(&drawn)

@@ -7,12 +7,12 @@
 //! test is the code that ships, with [`Virtual`] as its backend.
 //!
 //! The model, and what it leaves out:
-//! - A line is in the caches that read it since it was last written, or in the writer's alone.
-//!   Reading it elsewhere, or writing it while another cache has it, moves it, at the cost of the
-//!   distance between the two CPUs. While a line is on its way to a CPU that writes it, others
-//!   wait. Which of them has it next is drawn, because caches promise no order
-//!   ([`Costs::neighbours_first_percent`]). Moves of different lines are independent. Caches have
-//!   no limit and no prefetching.
+//! - A line is in the cache of the CPU that last wrote it, and in each cache that read it since. To
+//!   read a line, a CPU needs it in its cache. To write it, a CPU must be the only one that has it.
+//!   If not, the line moves, at the cost of the distance between the two CPUs. While a line is on
+//!   its way to a CPU that writes it, others wait. Which of them gets it next is drawn at random,
+//!   because caches promise no order ([`Costs::neighbours_first_percent`]). Moves of different
+//!   lines are independent. Caches have no limit and no prefetching.
 //! - Each lock and atomic has its own line, unless it was created inside [`Backend::on_line`].
 //! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody
 //!   sleeps.
@@ -56,9 +56,11 @@ pub struct Virtual;
 pub struct CpuFigures {
     /// Its clock at the end of its program.
     pub finished_ns: u64,
-    /// Lines moved here from another CPU's cache, also with a lock that was handed over.
+    /// Lines moved here from another CPU's cache, including those that came with a lock that was
+    /// handed over.
     pub lines_moved: u64,
-    /// Time spent on these moves, including queueing. Hand-overs count as waiting for locks.
+    /// Time spent on these moves, including queueing. The time of hand-overs counts as waiting for
+    /// locks.
     pub lines_moved_ns: u64,
     /// Locks waited for.
     pub lock_waits: u64,
@@ -81,7 +83,7 @@ pub struct LineFigures {
     pub section_ns: u64,
     /// Lines moved from another CPU's cache, except those handed over with a lock.
     pub moved: u64,
-    /// Time spent on that, including queueing.
+    /// Time spent on these moves, including queueing.
     pub moved_ns: u64,
 }
 
@@ -171,7 +173,7 @@ impl Backend for Virtual {
     type AtomicUsize = atomics::VirtualUsize;
 
     fn thread_id() -> u64 {
-        // Threads outside are numbered above all CPUs.
+        // Threads outside a simulation are numbered above all CPUs.
         Self::cpu().map_or_else(|| Native::thread_id() + (1 << 32), |cpu| u64::from(cpu.raw()))
     }
 

@@ -4,10 +4,10 @@ use super::{BLOCKS, FEATURES, OPERATIONS, TRIED, Way, is_possible, who_tried};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Columns of the list of empty cells.
+/// Width of the list of empty cells, in columns.
 const WIDTH: usize = 100;
 
-/// The whole part.
+/// The whole part of docs/testing.md.
 #[must_use]
 pub fn page() -> String {
     let mut page = legend();

@@ -95,7 +95,7 @@ const MATRIX: &[&str] = &[
     "write back",
 ];
 
-/// Operations during which one call to the device fails, in each trial another one.
+/// Operations during which one call to the device fails. In each trial it is a different call.
 const FAILING: &[&str] = &[
     "create",
     "mkdir",
@@ -214,7 +214,7 @@ const THREADS: &[&str] =
 const CRASH_RECYCLE: &[&str] =
     &["create", "mkdir", "unlink", "rmdir", "write", "truncate", "allocate", "fsync", "write back"];
 
-/// What must be recovered from every kind of log.
+/// Operations that must be recovered from every kind of log.
 const EVERY_LOG: &[&str] = &["create", "mkdir", "unlink", "write", "truncate", "fsync"];
 
 /// What the kernel does before it is stopped.

@@ -147,8 +147,9 @@ pub const RARE_PROFILES: &[Profile] = &[
     rare("large-journal", &["-t", "ext4", "-b", "1024", "-J", "size=20", "-O", "fast_commit,orphan_file"]),
 ];
 
-/// With 1 KiB blocks, makes maps and indexes deep: an extent tree of depth 3 (a triple-indirect map
-/// without extents), an index of three levels where `large_dir` allows it, and names beyond ASCII.
+/// Makes maps and indexes deep, on an image with 1 KiB blocks: an extent tree of depth 3 (without
+/// extents, a block map with triple indirect blocks), an index of three levels if the image has
+/// `large_dir`, and names beyond ASCII.
 pub(super) fn fill_deep(root: &Path) {
     let deep = fs::File::create(root.join("many-extents")).expect("create");
     for n in 0..29_000 {
@@ -166,7 +167,7 @@ pub(super) fn fill_deep(root: &Path) {
         name[..4].copy_from_slice(&(n | 0x8080_8080).to_le_bytes());
         name[4..8].copy_from_slice(&((n >> 7) | 0x8080_8080).to_le_bytes());
         let linked = fs::hard_link(names.join("one"), names.join(std::ffi::OsStr::from_bytes(&name)));
-        // An index of two levels gets full at some point.
+        // Without `large_dir` the index has at most two levels, which get full.
         if linked.is_err() {
             assert!(n > 10_000, "{linked:?}");
             break;

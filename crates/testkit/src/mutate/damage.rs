@@ -90,7 +90,8 @@ impl Inventory {
         }
     }
 
-    /// A structure, drawn by its kind first, and the byte offset of the block in which it begins.
+    /// Draws a kind, then a structure of that kind. Returns the structure, and the byte offset of
+    /// the block in which it begins.
     fn pick(&self, random: &mut impl Rng) -> (Structure, usize) {
         let kinds = self.kinds();
         let kind = *kinds.choose(random).expect("an image has structures");

@@ -1,5 +1,5 @@
-//! Damage of what describes the whole file system: the superblock and its copies, and the primary
-//! table of group descriptors, in part or as a whole.
+//! Damage of the structures that describe the whole file system: the superblock and its copies, and
+//! blocks of the primary descriptor table.
 
 use rand::Rng;
 use rand::seq::IndexedRandom;

@@ -31,7 +31,7 @@ pub enum Kind {
     ExtentNode,
     /// An indirect block.
     Indirect,
-    /// A linear directory block or a leaf.
+    /// A block of a linear directory, or a leaf of an indexed one.
     DirBlock,
     /// A root or node of a directory's index.
     HtreeBlock,
@@ -117,8 +117,8 @@ impl Inventory {
         blocks.div_ceil(u64::from(self.sb.s_blocks_per_group.get())) as u32
     }
 
-    /// Byte offset of a group's descriptor: in the table after the superblock, or with meta_bg in
-    /// its meta group.
+    /// Byte offset of a group's descriptor. It is in the table after the superblock, or with
+    /// meta_bg in its meta group.
     pub(super) fn desc_at(&self, group: u32) -> usize {
         let size = self.block_size();
         let table = if size == 1024 { 2 * size } else { size };
@@ -320,7 +320,7 @@ impl Inventory {
                 } else {
                     let extent = RawExtent::read_from_bytes(entry).expect("12 bytes");
                     let (logical, start) = (u64::from(extent.ee_block.get()), extent.start().raw());
-                    // The start of an extent is enough: only the blocks of small files are used,
+                    // 512 blocks of an extent are enough: the blocks are used only of small files,
                     // such as directories and the orphan file.
                     data.extend((0..u64::from(extent.length()).min(512)).map(|n| (logical + n, start + n)));
                 }
@@ -363,7 +363,7 @@ impl Inventory {
         kinds
     }
 
-    /// The fields of a structure that can be changed.
+    /// The fields of a structure that a mutation may change.
     pub(super) fn fields(&self, structure: &Structure) -> Vec<Field> {
         let bytes = &self.bytes[structure.at..structure.at + structure.length];
         let table = |fields: &'static [FieldPlace], base: usize| {
@@ -435,7 +435,8 @@ impl Inventory {
     }
 }
 
-/// Fields of a block of a quota file: its first eight words, and up to 64 words in use of each KiB.
+/// Fields of a block of a quota file: its first eight words, and in each KiB the first 64 words
+/// that are not zero.
 fn quota_fields(bytes: &[u8]) -> Vec<Field> {
     let mut fields: Vec<Field> = (0..32).step_by(4).map(|at| ("quota header", at, 4)).collect();
     for block in (0..bytes.len()).step_by(1024) {
@@ -445,7 +446,7 @@ fn quota_fields(bytes: &[u8]) -> Vec<Field> {
     fields
 }
 
-/// The pointers that are not zero, and the first `zeroes` that are.
+/// The pointers that are not zero, and the first `zeroes` pointers that are zero.
 fn pointer_fields(bytes: &[u8], mut zeroes: usize) -> Vec<Field> {
     let mut fields = Vec::new();
     for (at, word) in (0..).step_by(4).zip(bytes.chunks_exact(4)) {

@@ -10,7 +10,8 @@ use super::Overlay;
 use super::inventory::{Inventory, Kind, Structure};
 
 impl Inventory {
-    /// Recomputes the checksum of the edited structure (and of what holds that checksum).
+    /// Recomputes the checksum of the edited structure. If a group descriptor holds that checksum,
+    /// also recomputes the descriptor's own.
     pub(super) fn reseal(&self, structure: &Structure, image: &mut Overlay<'_>) {
         let bytes = image.get(structure.at, structure.length);
         match structure.kind {
@@ -43,7 +44,8 @@ impl Inventory {
             Kind::Indirect | Kind::ResizeMap | Kind::SymlinkTarget | Kind::Value | Kind::Quota => {}
             Kind::JournalSuperblock => {
                 let mut zeroed = bytes;
-                // Features are big-endian. Only journals with checksums v2 or v3 have this one.
+                // The features are big-endian. The journal's superblock has a checksum only with
+                // checksums v2 or v3.
                 if zeroed[0x2B] & 0x18 != 0 {
                     zeroed[0xFC..0x100].fill(0);
                     let sum = checksum::crc32c_raw(!0, &zeroed);

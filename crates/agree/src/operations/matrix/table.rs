@@ -99,7 +99,7 @@ pub fn summary(cells: &[Cell]) -> Table {
 }
 
 impl Cell {
-    /// The names of its row.
+    /// The words that name the cell's row.
     fn words(&self) -> [&str; 3] {
         [&self.trace, &self.image, delayed(&self.mount)]
     }

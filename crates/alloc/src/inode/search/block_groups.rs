@@ -10,8 +10,9 @@ use crate::inode::counts::DEBT_MAX;
 const BLOCKS_PER_DIRECTORY_MIN: u64 = 256;
 
 impl<B: Backend> Search<'_, B> {
-    /// A directory under a top: among the groups with at least average free inodes and blocks, the
-    /// one with the fewest directories, first in ring order from a random one.
+    /// A directory under a top directory: among the groups with at least average free inodes and
+    /// blocks, the one with the fewest directories. Of several, the first in ring order from a
+    /// random group.
     pub(in crate::inode) fn top_directory_by_group(&self, draw: u32) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let inodes_min = self.average_inodes();
@@ -69,9 +70,9 @@ impl<B: Backend> Search<'_, B> {
                 choice = Some((blocks, group));
             }
         }
-        // The rule of oldalloc ends here. If the totals lag, it may be that no group has the
-        // average. A small file system would then report that there are no inodes although it has
-        // some.
+        // The rule of oldalloc has no fallback. If the totals lag, it may be that no group has the
+        // average. Without the fallback, a small file system would then report that there are no
+        // inodes although it has some.
         choice.map(|(_, group)| group).or_else(|| self.fallback_from(GroupNr::ZERO))
     }
 

@@ -9,7 +9,7 @@ use blockyard_sync::Backend;
 
 use super::{Family, Search};
 
-/// A flex group is good if more than this percentage of its blocks is free.
+/// A flex group is good if its percentage of free blocks, rounded down, is more than this.
 const FREE_PERCENT: i32 = 10;
 
 impl<B: Backend> Search<'_, B> {
@@ -41,8 +41,8 @@ impl<B: Backend> Search<'_, B> {
         usable.then(|| self.first_group_with_inodes(best)).flatten()
     }
 
-    /// Whether a flex group has free inodes and more than a tenth of its blocks free. A short last
-    /// one is measured as if it were whole.
+    /// Whether a flex group has free inodes and more than [`FREE_PERCENT`] percent of its blocks
+    /// free. A short last one is measured as if it were whole.
     fn is_good(&self, flex: FlexNr) -> bool {
         // In signed 32 bits, as in the original.
         let free = low32(self.clusters_in(flex)).cast_signed();

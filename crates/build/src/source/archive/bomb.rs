@@ -6,10 +6,10 @@ use std::cell::Cell;
 use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 
-/// Any stream may have this many bytes.
+/// Any stream may decompress to this many bytes.
 const FREE: u64 = 1 << 30;
-/// A longer stream may have this many bytes for each compressed byte. Text and programs have 3 to
-/// 20.
+/// Beyond that, a stream may have this many bytes for each compressed byte. Text and programs have
+/// 3 to 20.
 const RATIO_MAX: u64 = 250;
 
 /// Bytes of checksums and the like at the end of a stream. They yield no content, and after them a

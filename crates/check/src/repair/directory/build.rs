@@ -20,8 +20,8 @@ pub(super) struct Directory {
     pub(super) inode: InodeNr,
     pub(super) parent: u32,
     pub(super) names: Vec<Name>,
-    /// Blocks that the directory had. They are reused for a single block, or when there is no other
-    /// space.
+    /// Blocks that the directory had. They are reused for a single block without bigalloc, or when
+    /// there is no other space.
     pub(super) old: Vec<BlockNr>,
 }
 

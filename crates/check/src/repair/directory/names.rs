@@ -99,7 +99,7 @@ pub(super) struct Judged {
     pub(super) gone: Vec<Name>,
 }
 
-/// Drops impossible names, and corrects the types of the others.
+/// Drops impossible names, and corrects the characters and types of the others.
 pub(super) fn judge(ed: &Editor<'_, '_>, at: &Mending<'_>, change: &Change, read: &mut Read) -> Judged {
     let cost = if read.broken { Cost::Doubtful } else { Cost::Nothing };
     let mut judged = Judged { cost, changes: Vec::new(), gone: Vec::new() };
@@ -133,7 +133,7 @@ fn renamed(old: Vec<u8>, new: &[u8]) -> NameChange {
     NameChange { name: old, what, cost: Cost::Moved }
 }
 
-/// Whether a name may stay; sets its type.
+/// Whether a name may stay. Sets its type, and replaces what no name may hold.
 fn stays(ed: &Editor<'_, '_>, at: &Mending<'_>, name: &mut Name) -> bool {
     let volume = ed.volume();
     let geometry = &volume.geometry;
@@ -183,7 +183,8 @@ fn stays(ed: &Editor<'_, '_>, at: &Mending<'_>, name: &mut Name) -> bool {
 }
 
 /// Makes names that occur twice differ by a suffix; returns the changes. As observed in e2fsck, the
-/// greatest inode keeps the name, and no other name changes, even one that looks like a new one.
+/// entry with the greatest inode number keeps the name. Names that occur once never change, even
+/// if they already look like a name with a suffix.
 pub(super) fn separate(names: &mut [Name]) -> Vec<NameChange> {
     let mut holders: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
     for name in names.iter() {

@@ -1,7 +1,8 @@
 //! Descriptors that name another place than their copies do. There may be no checksum that tells
-//! which is right, and both places may be possible, so what lies there decides. At a wrong place
-//! lie inodes of another group, or inodes shifted by some numbers, and sound files would be lost.
-//! Where there is no copy, the place that mke2fs gives the table is compared in the same way.
+//! which is right, and both places may be possible, so what lies there decides. A wrong place holds
+//! inodes of another group, or inodes shifted by some numbers. A repair that took it would lose
+//! sound files. Where there is no copy, the place that mke2fs gives the table is compared in the
+//! same way.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,8 @@ impl Word {
         if self.is_sealed != other.is_sealed {
             return self.is_sealed && self.rating >= other.rating;
         }
-        // Garbage after a shifted table may look like more inodes; the bitmap covers each slot.
+        // Garbage after a shifted table may look like more inodes. The bitmap covers each slot,
+        // so it counts too.
         self.score() > other.score()
     }
 
@@ -93,7 +95,8 @@ pub(super) fn take_usual_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceE
     let mut taken = Vec::new();
     for group in (1..ed.volume().geometry.groups()).map(GroupNr::new) {
         let known = ed.volume().group_of(group);
-        // Inodes of a group without a bitmap say nothing. An impossible place is searched later.
+        // Inodes of a group without a bitmap say nothing. A table with an impossible place is
+        // searched for later.
         if !known.inode_table_ok || known.desc.flags().contains(GroupFlags::INODE_UNINIT) {
             continue;
         }

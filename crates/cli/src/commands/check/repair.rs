@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     }
     // As in e2fsck, -f still runs the whole check.
     let only_replays = args.extended.contains(&Extended::JournalOnly) && !args.force;
-    // An undo file that is in the way is refused before the work.
+    // Refuse an undo file that is in the way before any work is done.
     let undo = if args.plan || only_replays { None } else { undo_file(args)? };
     let device = if args.yes { made_longer(args, device)? } else { device };
     let devices = Devices { image: &device, journal: journal.as_ref() };
@@ -80,8 +80,8 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(plan.ending().exit_code()))
 }
 
-/// Whether `-p` believes the mark of a clean file system. Replays the journal first if that is all
-/// there is to do.
+/// Whether `-p` can skip the check, because the file system is marked clean. If it will be clean
+/// once its journal is replayed, replays the journal here.
 fn needs_no_check(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::Result<bool> {
     if !args.preen || args.force {
         return Ok(false);
@@ -136,7 +136,7 @@ fn print_vitals(args: &Args, plan: &Plan<'_>, output: &Output) {
     }
 }
 
-/// Restores the length of a truncated file first. What was lost reads as zeroes.
+/// Restores the length of a truncated image file. What was lost reads as zeroes.
 fn made_longer(args: &Args, device: FileDevice) -> anyhow::Result<FileDevice> {
     let wanted = blockyard_check::claimed_bytes(&device).unwrap_or(0);
     let file = args.image.file();
@@ -228,7 +228,7 @@ struct Done {
 }
 
 /// Makes only safe repairs. If anything else is wrong, only the journal is replayed and the error
-/// mark written.
+/// mark written. If the superblock or descriptors are unusable, nothing is written.
 fn preen(
     args: &Args,
     output: &Output,

@@ -321,7 +321,8 @@ impl Args {
     }
 
     /// The plans, each followed by the same on aged images. Plans in virtual time have no image to
-    /// age. If all plans are such, they are added all the same, and their check refuses `--aged`.
+    /// age. If all plans are in virtual time, their aged copies are added all the same, so that the
+    /// check of the plans refuses `--aged`.
     fn with_aged(&self, plans: Vec<Plan>) -> Vec<Plan> {
         let only_virtual = plans.iter().all(|plan| plan.interleave == Interleave::Virtual);
         let states = |plan: Plan| {
@@ -335,7 +336,7 @@ impl Args {
     }
 
     /// The requested workload. By default it runs in free threads, which leave the layout to
-    /// chance. So the same also runs with overlapping operations, which is repeatable.
+    /// chance. So the same workload also runs with overlapping operations, which is repeatable.
     fn plans(&self) -> Result<Vec<Plan>> {
         let plan = self.plan()?;
         if self.interleave.is_some() || self.in_place || plan.device.is_some() {

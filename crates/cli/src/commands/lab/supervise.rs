@@ -89,7 +89,8 @@ fn end_programs() {
     }
 }
 
-/// Ends this process as the child ended: with its exit code, or by the same signal.
+/// Ends this process as the child ended: with its exit code or, if a signal ended the child, by the
+/// signal that this process took. If it took none, the exit code is 128 plus the child's signal.
 fn end(status: ExitStatus, signal: i32) -> ExitCode {
     if let Some(code) = status.code() {
         return ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX));

@@ -16,7 +16,8 @@ use blockyard_disk::num::{high64, low64, u64_from_usize, usize_from_u64};
 const LINES_MIN: usize = 64;
 /// Lines at which a segment is split instead of grown.
 const LINES_MAX: usize = HUGE / LINE;
-/// Most bits of a hash that choose a segment: bounds the index. Not reached with 4 GiB of names.
+/// Largest number of hash bits that choose a segment: bounds the index. Not reached with 4 GiB of
+/// names.
 const DEPTH_MAX: u32 = 12;
 /// Attempts to make room for one name.
 const TRIES: usize = 4;
@@ -178,8 +179,8 @@ impl Part {
     }
 }
 
-/// A hash of a name, for in-memory tables only: one multiplication for each eight bytes, both
-/// halves of which count.
+/// A hash of a name, for in-memory tables only: one multiplication for each eight bytes. Both
+/// halves of the product count.
 fn hash(name: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |state: u64, word: u64| {

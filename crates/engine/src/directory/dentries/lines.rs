@@ -12,7 +12,7 @@ pub(super) const HUGE: usize = 2 << 20;
 
 /// A number of lines, initially zero.
 pub(super) enum Lines {
-    /// Fewer than a huge page.
+    /// Less than a huge page, or more if the kernel gave no mapping.
     Heap(Box<[Aligned]>),
     /// Whole huge pages, or what the kernel provides instead.
     Huge(MmapMut),
@@ -24,8 +24,8 @@ pub(super) enum Lines {
 pub(super) struct Aligned([u8; LINE]);
 
 impl Lines {
-    /// Bytes of memory for `count` lines. Rounded up to whole huge pages, because the kernel uses
-    /// huge pages only there.
+    /// Bytes of memory for `count` lines. From one huge page on, this is rounded up to whole huge
+    /// pages: the kernel uses a huge page only where a whole one is mapped.
     pub(super) const fn memory(count: usize) -> usize {
         let bytes = count * LINE;
         if bytes < HUGE { bytes } else { bytes.next_multiple_of(HUGE) }

@@ -8,14 +8,15 @@
 //! entry  length of the name: u8, inode: u32, name
 //! ```
 //!
-//! A name goes to the first line with room at or behind its home, at most [`REACH`] lines. `passed`
-//! counts the names that went past the line. It stops at 255 and stays there. A search ends at a
-//! line that nothing passed. Names are unique within a segment.
+//! The hash of a name chooses its home line. The name goes to the first line with room among the
+//! [`REACH`] lines from there on. `passed` counts the names that found no room in the line and went
+//! past it. It stops at 255 and stays there. A search ends at a line that nothing passed. Names are
+//! unique within a segment.
 
 use super::lines::{LINE, Lines};
 use blockyard_disk::num::{low8, u32_from_usize, u64_from_usize, usize_from_u64};
 
-/// Lines that may hold a name.
+/// Lines that may hold a name, from its home line on.
 const REACH: usize = 32;
 /// Offset of the count of names that went past the line.
 const PASSED: usize = 0;
@@ -49,7 +50,7 @@ impl Segment {
         self.count
     }
 
-    /// Whether the segment is so full that names begin to go far from home.
+    /// Whether the segment is so full that names begin to lie far from their home lines.
     pub(super) const fn is_full(&self) -> bool {
         self.taken * 8 > self.count * LINE * 5
     }
@@ -59,7 +60,7 @@ impl Segment {
         self.taken * 8 < self.count * LINE
     }
 
-    /// The inode of a name. The upper bits of `hash` choose its home.
+    /// The inode of a name. The upper bits of `hash` choose its home line.
     #[inline]
     pub(super) fn find(&self, hash: u64, name: &[u8]) -> Option<u32> {
         for number in self.way(hash) {
@@ -146,7 +147,7 @@ impl Segment {
         self.taken = 0;
     }
 
-    /// The lines that may hold a name with this hash, its home first.
+    /// The lines that may hold a name with this hash, its home line first.
     fn way(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
         let mask = self.count - 1;
         let home = usize_from_u64(hash >> (u64::BITS - u64_from_usize(self.count).trailing_zeros()));

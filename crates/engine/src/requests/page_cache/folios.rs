@@ -1,5 +1,5 @@
-//! The pieces in which Linux's page cache would hold a file: kept only where its decisions must be
-//! followed exactly.
+//! The folios in which Linux's page cache would hold a file. They are kept only where Linux's
+//! decisions must be followed exactly.
 //!
 //! Linux 6.18 caches ext4 files in *folios*, naturally aligned runs of 2^n pages. Write-back maps
 //! blocks across folios, but if a mapped run ends inside one, it continues with the rest of that
@@ -69,8 +69,8 @@ impl Folios {
         page..page + (1 << order)
     }
 
-    /// Drops the pages of a byte range. `is_dirty` says whether any byte of a range is dirty: such
-    /// folios are not split.
+    /// Drops the pages of a byte range. `is_dirty` says whether any byte of a range is dirty. A
+    /// dirty folio is not split.
     pub(in crate::requests) fn drop_bytes(
         &mut self,
         bytes: Range<u64>,

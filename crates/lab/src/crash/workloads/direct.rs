@@ -202,8 +202,8 @@ fn change_directly(stage: &Stage, random: &mut ChaCha8Rng, file: &mut File, vers
     }
 }
 
-/// Operations that keep the size and those that zero: ranges are preallocated, written, zeroed,
-/// truncated.
+/// Operations that keep the size of a file, and operations that zero: ranges are preallocated,
+/// written, zeroed, truncated.
 pub(super) fn keep_size(stage: &Stage) -> Result<()> {
     let mut random = stage.random(9);
     let mut files = (1..=4).map(|id| File::new(stage, id, 0)).collect::<Result<Vec<_>>>()?;

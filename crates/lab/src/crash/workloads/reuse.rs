@@ -60,13 +60,13 @@ pub(super) fn orphans(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// The free space is one long run and single blocks: what a file frees is what the next file wants
-/// most, before anybody has committed.
+/// The free space is single blocks and one long run. So the next file wants most of all the blocks
+/// that a file has just freed, before anybody has committed.
 pub(super) fn tight(stage: &Stage) -> Result<()> {
     let mut random = stage.random(7);
     let ctx = context(0);
     let fs = &stage.fs;
-    // The blocks that the file system reserves for itself are to be single ones.
+    // Makes the blocks that the file system reserves for itself single ones.
     let (block, run) = (stage.block(), stage.fewer(64));
     let single = stage.kept_back() + stage.fewer(100);
     let (sieve_blocks, filler_blocks) = (2 * single + stage.fewer(20), stage.fewer(160));
@@ -155,8 +155,8 @@ fn cycle(stage: &Stage, steady: InodeNr, first: &[u8], round: u16) -> Result<()>
     for name in ["heir", "early", "other"] {
         fs.unlink(&ctx, InodeNr::ROOT, name.as_bytes())?;
     }
-    // Truncation zeroes the rest of the last block in place before the size shrinks; a cut may tear
-    // that.
+    // Truncation zeroes the rest of the last block in place before the size shrinks. A cut may tear
+    // this write.
     let mut zeroed = grown.clone();
     let block_end = 2000_usize.next_multiple_of(usize_from_u64(stage.block()));
     let end = block_end.min(zeroed.len());

@@ -44,7 +44,7 @@ fn tree(pen: &mut Pen, rng: &mut ChaCha8Rng, root: &str, percent: u64, space: &m
     }
 }
 
-/// Writes one tree three times over itself: each copy replaces the files of the one before.
+/// Writes one tree three times over itself: each copy replaces the files of the previous copy.
 pub(super) fn tree_copy(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     let mut space = recipe.space / 2;
     tree(pen, rng, "/tree", 33, &mut space);

@@ -1,19 +1,20 @@
 //! What accesses cost, and how far apart CPUs are.
 
-/// CPUs close to each other: the numbers from one multiple of `cpus` up to the next.
+/// Sets of CPUs close to each other. A set has the CPU numbers from one multiple of `cpus` up to
+/// the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// CPUs in one such set.
+    /// CPUs in one set.
     pub cpus: usize,
-    /// Moving a line between two of them, in nanoseconds.
+    /// Moving a line between two CPUs of a set, in nanoseconds.
     pub move_ns: u64,
 }
 
-/// Costs of holding a lock that the model does not see: computation, and plain data that moves with
-/// the lock.
+/// What holding a lock costs beyond what the model sees: computation, and plain data that moves
+/// with the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// The line the lock lies on (see [`crate::Backend::on_line`]).
+    /// Name of the line that the lock lies on (see [`crate::Backend::on_line`]).
     pub name: &'static str,
     /// Computation each time the lock is held, in nanoseconds.
     pub work_ns: u64,
@@ -34,8 +35,8 @@ pub struct Tick {
 /// What accesses cost, in nanoseconds of virtual time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// An access to a line in the CPU's own cache, in picoseconds: there are many, and each takes
-    /// about a nanosecond.
+    /// An access to a line in the CPU's own cache, in picoseconds. Such accesses are many, and each
+    /// takes only about a nanosecond.
     pub hit_ps: u64,
     /// Fetching a line that no cache has.
     pub miss_ns: u64,
@@ -46,11 +47,11 @@ pub struct Costs {
     /// From the release of a contended lock until the next holder continues, besides the move of
     /// its line.
     pub hand_over_ns: u64,
-    /// How long a CPU keeps a line that others want, after it came. Accesses that follow within
-    /// this time need no second move.
+    /// How long a CPU keeps a line that others want, after the line came. Accesses of this CPU
+    /// within this time need no second move.
     pub keep_ns: u64,
     /// How often a contended line goes to the nearest CPU that waits for it, in per cent of its
-    /// moves. Otherwise it goes to any of them, all equally likely.
+    /// moves. Otherwise it goes to any waiting CPU, all equally likely.
     pub neighbours_first_percent: usize,
     /// How far a CPU may run ahead of the slowest before it lets that one run.
     pub slack_ns: u64,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::place::{ByNumber, LineId};
 use super::{Costs, LineFigures};
 
-/// The most CPUs in a line's record.
+/// The most CPUs that a line's record can hold.
 pub(super) const CPUS_MAX: usize = 1088;
 const WORDS: usize = CPUS_MAX / 64;
 
@@ -32,7 +32,7 @@ enum Holders {
 #[derive(Debug)]
 struct Line {
     holders: Holders,
-    /// When the last CPU that writes it lets it go.
+    /// When the CPU that wrote it last lets it go.
     free_at: u64,
     /// The CPUs that wait for it.
     requests: Vec<Request>,
@@ -193,8 +193,8 @@ impl Lines {
         Outcome::Waits { wakes_at: (line.requests.len() == 1).then_some(line.free_at) }
     }
 
-    /// Lets CPUs have a line that comes free at `now`. Draws from those that wait, up to the first
-    /// one that writes.
+    /// Lets CPUs have a line that comes free at `now`. Draws among the waiting CPUs until one that
+    /// writes is drawn.
     pub(super) fn grant(&mut self, costs: &Costs, id: LineId, now: u64) -> Granted {
         let mut granted = Granted::default();
         while let Some(place) = self.draw(costs, id) {
@@ -253,7 +253,7 @@ impl Lines {
         self.line(id).holders = Holders::One(cpu);
     }
 
-    /// The figures of the line with a name.
+    /// The figures of all lines with this name.
     pub(super) fn figures_of(&mut self, name: &'static str) -> &mut LineFigures {
         let place = place_of(&mut self.figures, name);
         &mut self.figures[place]

@@ -57,7 +57,7 @@ pub struct VirtualMutex<T>(parking_lot::Mutex<T>, LockId);
 
 /// Access to the value of a [`VirtualMutex`].
 pub struct VirtualMutexGuard<'a, T> {
-    // Declared before the hold: the real lock is free before anybody else can want it.
+    // Declared before `_hold`, so that the real lock is free before anybody else can want it.
     real: parking_lot::MutexGuard<'a, T>,
     _hold: Hold,
     lock: &'a VirtualMutex<T>,

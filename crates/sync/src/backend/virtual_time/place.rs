@@ -21,7 +21,7 @@ pub(super) struct LineId {
 }
 
 impl LineId {
-    /// The line on which the caller is creating primitives, else a new one.
+    /// The line of the [`on_line`] call that is running; outside of one, a new line.
     pub(super) fn of_new() -> Self {
         SHARED.get().unwrap_or_else(|| Self::fresh("other"))
     }

@@ -17,7 +17,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Scheduler>>> = const { RefCell::new(None) };
 }
 
-/// The simulation in which the caller runs, unless that is being torn down.
+/// The simulation in which the caller runs; `None` while it is torn down.
 pub(super) fn current() -> Option<Rc<Scheduler>> {
     let scheduler = CURRENT.with_borrow(Clone::clone)?;
     (!scheduler.over.get() && scheduler.running.get().is_some()).then_some(scheduler)
@@ -80,7 +80,7 @@ struct Cpu {
     clock: u64,
     /// Picoseconds beyond the clock, below 1,000.
     beyond_ps: u64,
-    /// Counts wake-ups: queue entries for an earlier one are stale.
+    /// Counts wake-ups. A queue entry for an earlier wake-up is stale.
     wake: u64,
     waiting: bool,
     /// Whether a condition variable woke it, and not its time limit.
@@ -298,7 +298,7 @@ impl Scheduler {
         }
     }
 
-    /// Moves behind the CPU that would run next.
+    /// Moves the calling CPU's clock past that of the CPU that would run next.
     pub(super) fn let_others_run(&self) {
         let cpu = self.cpu();
         let mut state = self.state.borrow_mut();
