@@ -149,7 +149,13 @@ impl<B: Backend> Allocator<B> {
         };
         let ties = self.policy.locality_ties;
         while let Some(prealloc) = locality.take_nearest(geometry, goal.raw(), wanted.len, ties) {
-            let group = self.pin(prealloc.group, asked.cpu())?;
+            let group = match self.pin(prealloc.group, asked.cpu()) {
+                Ok(group) => group,
+                Err(error) => {
+                    self.put_back(asked.cpu(), prealloc, locality);
+                    return Err(error);
+                }
+            };
             let Some(start) = prealloc.take_front(wanted.len) else {
                 // Another thread ran out of space and deleted the preallocation.
                 group.unpin();
@@ -289,11 +295,16 @@ impl<B: Backend> Allocator<B> {
             self.remove_if_used_up(cpu, &prealloc);
             return;
         }
-        let trimmed = locality.insert(Arc::clone(&prealloc));
-        for dropped in &trimmed {
+        self.put_back(cpu, Arc::clone(&prealloc), locality);
+        prealloc.put();
+    }
+
+    /// Puts a locality preallocation into its bucket. Returns the clusters of those for which the
+    /// bucket has no more room.
+    fn put_back(&self, cpu: CpuSlot, prealloc: Arc<Prealloc<B>>, locality: &mut LocalityGroup<B>) {
+        for dropped in &locality.insert(prealloc) {
             self.return_prealloc(dropped, cpu);
         }
-        prealloc.put();
     }
 
     /// Ends the use of an inode preallocation.

@@ -59,9 +59,12 @@ impl FileSystem {
     /// # }
     /// ```
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        let path = path.as_ref();
+        self.read_located_dir(path.as_ref(), LastLink::Follow)
+    }
+
+    pub(crate) fn read_located_dir(&self, path: &Path, last: LastLink) -> Result<ReadDir> {
         let opened = self.again_while_stale(|| {
-            let found = self.locate(path, LastLink::Follow)?.found().ok_or(EngineError::NotFound)?;
+            let found = self.locate(path, last)?.found().ok_or(EngineError::NotFound)?;
             if found.kind != FileType::Directory {
                 return Err(EngineError::NotDirectory.into());
             }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use blockyard_disk::{FileType, InodeNr};
+use blockyard_inspect::path::LastLink;
 
 use crate::error::Result;
 use crate::file_system::FileSystem;
@@ -83,7 +84,8 @@ impl Iterator for Walk {
         if let Some(directory) = self.entered.take()
             && self.above.insert(directory.ino())
         {
-            match self.fs.read_dir(directory.path()) {
+            // In a damaged image a directory's entry may call a symbolic link a directory.
+            match self.fs.read_located_dir(directory.path(), LastLink::Keep) {
                 Ok(entries) => self.open.push((entries, directory.ino())),
                 Err(error) => {
                     self.above.remove(&directory.ino());

@@ -130,3 +130,43 @@ fn an_image_that_is_too_small_is_told_the_smallest_size() {
     let least = mkfs::smallest(&large).unwrap();
     assert!(mkfs::plan(least, &large).is_ok() && mkfs::plan(least - 4096, &large).is_err());
 }
+
+/// Replaces bytes of an image wherever they stand. The image has no checksums.
+fn replace(device: &MemoryDevice, old: &[u8], new: &[u8]) {
+    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
+    device.read_at(0, &mut bytes).unwrap();
+    let places: Vec<_> = bytes.windows(old.len()).enumerate().filter(|(_, found)| *found == old).collect();
+    assert!(!places.is_empty(), "{old:?} stands nowhere");
+    for (at, _) in places {
+        device.write_at(u64::try_from(at).unwrap(), new).unwrap();
+    }
+}
+
+/// Entries could lead the copy of a tree out of its destination: names with slashes, and symbolic
+/// links to directories of the host that were recorded as directories.
+#[test]
+fn nothing_is_copied_outside_the_destination() {
+    let folder = tempfile::tempdir().unwrap();
+    let outside = folder.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let damaged = |old: &[u8], new: &[u8], refused: &str| {
+        let memory = Arc::new(MemoryDevice::new(16 << 20));
+        let without_checksums = mkfs::Options::ext4().features("^metadata_csum");
+        let fs = ImageOptions::new().mkfs(without_checksums).make_on(Arc::clone(&memory)).unwrap();
+        fs.write("out", "text").unwrap();
+        fs.write("tree_slash_out", "text").unwrap();
+        fs.create_dir_all(&outside).unwrap();
+        fs.write(outside.join("file"), "text").unwrap();
+        fs.symlink(&outside, "a_link_outside").unwrap();
+        fs.close().unwrap();
+        replace(&memory, old, new);
+        let fs = ImageOptions::new().open_device(memory).unwrap();
+        let error = fs.copy_out("/", folder.path().join("dest")).unwrap_err();
+        assert!(error.to_string().contains(refused), "{error}");
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{refused}");
+        assert!(!folder.path().join("out").exists(), "{refused}");
+        std::fs::remove_dir_all(folder.path().join("dest")).unwrap();
+    };
+    damaged(b"\x0e\x01tree_slash_out", b"\x0e\x01../../////out", "name");
+    damaged(b"\x0e\x07a_link_outside", b"\x0e\x02a_link_outside", "not a directory");
+}

@@ -13,8 +13,8 @@ use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::num::{low16, u64_from_usize};
 use blockyard_disk::xattr::AttributeList;
 
-/// The most links of an inode. A directory with this many or more stores a link count of 1, which
-/// means that its links are not counted.
+/// The most links that an inode counts. A directory with more stores a link count of 1, which means
+/// that its links are not counted.
 pub(crate) const LINKS_MAX: u32 = 65_000;
 
 /// Bytes beyond the first 128 that inodes reserve (`i_extra_isize`).
@@ -60,9 +60,7 @@ impl Source<'_> {
         slot.set_modified(node.modified);
         let raw = slot.raw_mut();
         raw.i_mode.set(node.kind.mode_bits() | node.permissions);
-        // A link count of 1 means that the directory's links are not counted.
-        let is_counted = node.kind != FileType::Directory || node.links < LINKS_MAX;
-        raw.i_links_count.set(if is_counted { low16(node.links) } else { 1 });
+        raw.i_links_count.set(stored_links(node.kind, node.links));
         raw.set_uid(node.uid);
         raw.set_gid(node.gid);
         let is_shared = self.attribute_block.is_some() && self.blocks.attributes.is_none();
@@ -132,6 +130,11 @@ impl StoredValue<'_> {
     }
 }
 
+/// The link count to store.
+fn stored_links(kind: FileType, links: u32) -> u16 {
+    if kind == FileType::Directory && links > LINKS_MAX { 1 } else { low16(links) }
+}
+
 /// Sets `i_block`, and returns the flags that say how to read it.
 fn set_map(raw: &mut blockyard_disk::inode::RawInode, map: &Mapped, shape: &Shape) -> InodeFlags {
     match map {
@@ -161,5 +164,17 @@ fn set_device(raw: &mut blockyard_disk::inode::RawInode, host: u64) {
         let mut words = [0; 15];
         (words[0], words[1]) = (short, wide);
         raw.set_block_words(words);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_counts_up_to_65000_links() {
+        let stored = |links| stored_links(FileType::Directory, links);
+        assert_eq!([64_999, 65_000, 65_001].map(stored), [64_999, 65_000, 1]);
+        assert_eq!(stored_links(FileType::Regular, 65_000), 65_000);
     }
 }

@@ -51,7 +51,7 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
     if volume.is_backup {
         flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
         let group = place_bitmaps(volume, nr, desc, sink);
-        return Group { desc, flags, inodes_used: ipg, inodes_believed: ipg, ..group };
+        return Group { desc, flags, inodes_used: ipg, inodes_believed: ipg, is_sealed: sound, ..group };
     }
     let mut believed = if flags.contains(GroupFlags::INODE_UNINIT) { 0 } else { ipg };
     if !has_flags {
@@ -86,7 +86,7 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
     let filled = !has_flags || desc.flags().contains(GroupFlags::ITABLE_ZEROED);
     let inodes_used = if doubtful && filled { ipg } else { believed };
     assert!(believed <= inodes_used && inodes_used <= ipg, "{believed} and {inodes_used} inodes of {ipg}");
-    Group { desc, flags, inodes_used, inodes_believed: believed, ..group }
+    Group { desc, flags, inodes_used, inodes_believed: believed, is_sealed: sound, ..group }
 }
 
 /// Checks that bitmaps and table lie where they may.
@@ -108,6 +108,7 @@ fn place_bitmaps(volume: &Volume<'_>, nr: GroupNr, desc: RawGroupDesc, sink: &mu
         flags: GroupFlags::empty(),
         inodes_used: 0,
         inodes_believed: 0,
+        is_sealed: false,
         block_bitmap_ok: inside(desc.block_bitmap(), 1, Code::BLOCK_BITMAP_PLACE),
         inode_bitmap_ok: inside(desc.inode_bitmap(), 1, Code::INODE_BITMAP_PLACE),
         inode_table_ok: inside(desc.inode_table(), geometry.inode_table_blocks(), Code::INODE_TABLE_PLACE),

@@ -141,11 +141,6 @@ impl Sink {
         self.findings.first()
     }
 
-    /// How many of the findings kept so far have this code.
-    pub(crate) fn count(&self, code: Code) -> usize {
-        self.findings.iter().filter(|finding| finding.code == code).count()
-    }
-
     /// The findings, as far as they were kept.
     pub(crate) fn into_findings(self) -> Vec<Finding> {
         self.findings

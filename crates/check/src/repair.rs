@@ -86,6 +86,8 @@ pub struct Plan<'a> {
     is_replayed: bool,
     /// Whether the plan first finishes a repair that a power cut ended.
     is_resumed: bool,
+    /// Whether errors are left in a file system whose superblock calls it clean.
+    takes_mark: bool,
     /// An inode in a block of an inode table that is mostly garbage.
     garbage: Option<InodeNr>,
     /// Set when the inode count of the primary superblock is not that of its groups, and nothing
@@ -109,6 +111,7 @@ impl<'a> Plan<'a> {
             block_bits: 10,
             is_replayed: false,
             is_resumed: false,
+            takes_mark: false,
             garbage: None,
             miscounted: None,
         }
@@ -122,10 +125,11 @@ impl Plan<'_> {
         self.after.as_ref().is_some_and(|after| after.examined && after.is_clean())
     }
 
-    /// Whether there is nothing to do: no action, no replay, and no earlier repair to finish.
+    /// Whether there is nothing to do: no action, no replay, no earlier repair to finish, and no
+    /// mark of a clean file system to take from one with errors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.actions.is_empty() && !self.is_replayed && !self.is_resumed
+        self.actions.is_empty() && !self.is_replayed && !self.is_resumed && !self.takes_mark
     }
 
     /// Whether a journal is replayed first.
@@ -260,6 +264,8 @@ fn decide<'a>(
     }
     let after = Options { superblock: None, ..options.check.clone() };
     let after = crate::measure(&overlay, log_below, &after).ok().map(|(report, _)| report);
+    let has_errors = after.as_ref().is_some_and(|after| after.examined && !after.is_clean());
+    let takes_mark = has_errors && round::take_mark(device, &overlay)?;
     let mut plan = Plan {
         overlay,
         journal: log_device,
@@ -272,6 +278,7 @@ fn decide<'a>(
         block_bits,
         is_replayed,
         is_resumed,
+        takes_mark,
         garbage: log.garbage,
         miscounted: head::miscounted(device)?,
     };

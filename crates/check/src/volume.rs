@@ -53,6 +53,8 @@ pub(crate) struct Group {
     /// descriptor is in doubt, more than these are scanned. An inode in use beyond them is an
     /// error.
     pub(crate) inodes_believed: u32,
+    /// Whether the descriptor's checksum is right, or there is none.
+    pub(crate) is_sealed: bool,
     /// Whether each bitmap, and the table, lies where it may.
     pub(crate) block_bitmap_ok: bool,
     pub(crate) inode_bitmap_ok: bool,

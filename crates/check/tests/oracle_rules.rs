@@ -331,16 +331,21 @@ fn sizes_of_reserved_inodes_without_a_map() {
     let Some(image) = Image::new() else { return };
     for (options, extents) in [("-t ext2 -b 1024", false), ("-t ext4 -b 1024", true)] {
         image.make(options, "16M");
-        for (flags, limit) in [("0x10000000", 1 << 35), ("0", 1 << 35), ("0x10080000", 1 << 42)] {
+        for (flags, limit) in [("0x10000000", 1 << 35), ("0", 1 << 35), ("0x80000", 1 << 42)] {
             let clean = |size: u64| size < if extents { limit } else { 1 << 35 };
             for size in [1, 1 << 33, 1 << 40, 1 << 43] {
                 let (flags, size_set) = (format!("sif <5> flags {flags}"), format!("sif <5> size {size}"));
-                let requests = ["sif <5> mode 0100644", &flags, &size_set];
-                // With extents, both flags together are an error, whatever the size.
-                let both = extents && flags.ends_with("0x10080000");
-                assert_eq!(image.judge_all(&requests), clean(size) && !both, "{options}, {flags}, {size}");
+                let mut requests = vec!["sif <5> mode 0100644", &flags, &size_set];
+                if extents && flags.ends_with("0x80000") {
+                    // The head of a leaf without extents.
+                    requests.extend(["sif <5> block[0] 0xF30A", "sif <5> block[1] 4"]);
+                }
+                assert_eq!(image.judge_all(&requests), clean(size), "{options}, {flags}, {size}");
             }
         }
+        // With extents, both flags together are an error, whatever the size.
+        let requests = ["sif <5> mode 0100644", "sif <5> flags 0x10080000", "sif <5> size 1"];
+        assert_eq!(image.judge_all(&requests), !extents, "{options}");
     }
 }
 

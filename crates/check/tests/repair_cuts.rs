@@ -14,12 +14,15 @@ use std::sync::Arc;
 
 use blockyard_check::{Action, Options, RepairOptions, check, plan, undo};
 use blockyard_device::{BlockDevice, CrashPlan, MemoryDevice, RecorderDevice};
+use blockyard_disk::num::usize_from_u64;
+use blockyard_disk::superblock::{MAGIC, RawSuperblock};
 use blockyard_testkit::images::{Profile, make_filled, profile_named};
 use blockyard_testkit::mutate::Inventory;
 use blockyard_testkit::{full_matrix, require, seed};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use zerocopy::FromBytes;
 
 use support::draw::damage;
 use support::kept::{Files, files_on};
@@ -37,10 +40,18 @@ fn how(threads: usize) -> RepairOptions {
     RepairOptions { check: options(threads), now: NOW, ..RepairOptions::default() }
 }
 
-/// Repairs a device; returns whether a second check finds nothing.
+/// Repairs a device; returns whether a check then finds it clean.
 fn repair(device: &dyn BlockDevice) -> bool {
     plan(device, &how(2)).is_ok_and(|plan| plan.apply(device).is_ok())
         && check(device, &options(2)).is_ok_and(|report| report.examined && report.is_clean())
+}
+
+/// The block size in bytes, or 1024 without a superblock, as plans count then.
+fn block_size(device: &dyn BlockDevice) -> u64 {
+    let mut bytes = [0; RawSuperblock::SIZE];
+    device.read_at(1024, &mut bytes).unwrap();
+    let sb = RawSuperblock::read_from_bytes(&bytes).unwrap();
+    1024 << if sb.s_magic.get() == MAGIC { sb.s_log_block_size.get() } else { 0 }
 }
 
 /// Decisions, and blocks with their new content.
@@ -49,11 +60,12 @@ type Shape = (Vec<Action>, Vec<(u64, Vec<u8>)>);
 /// The plan for a device in a form that can be compared; `None` if there is none.
 fn shape(device: &dyn BlockDevice, threads: usize) -> Option<Shape> {
     let plan = plan(device, &how(threads)).ok()?;
-    let blocks = plan.changed_blocks(device).unwrap();
-    let size = device.size() / 1024;
-    let content = blocks.into_iter().filter(|block| *block < size).map(|block| {
-        let mut bytes = vec![0; 1024];
-        plan.result().read_at(block * 1024, &mut bytes).unwrap();
+    let size = block_size(plan.result());
+    let blocks = plan.changed_blocks(device).unwrap().into_iter();
+    let starts = blocks.map(|block| (block, block * size)).filter(|(_, at)| *at < device.size());
+    let content = starts.map(|(block, at)| {
+        let mut bytes = vec![0; usize_from_u64(size.min(device.size() - at))];
+        plan.result().read_at(at, &mut bytes).unwrap();
         (block, bytes)
     });
     let content = content.collect();
@@ -81,11 +93,13 @@ fn is_undone(damaged: &MemoryDevice, folder: &Path) -> bool {
 
 fn same(one: &dyn BlockDevice, other: &dyn BlockDevice) -> bool {
     let (mut a, mut b) = (vec![0; 1 << 20], vec![0; 1 << 20]);
-    (0..one.size() >> 20).all(|piece| {
-        one.read_at(piece << 20, &mut a).unwrap();
-        other.read_at(piece << 20, &mut b).unwrap();
-        a == b
-    })
+    one.size() == other.size()
+        && (0..one.size()).step_by(1 << 20).all(|at| {
+            let length = usize_from_u64((one.size() - at).min(1 << 20));
+            one.read_at(at, &mut a[..length]).unwrap();
+            other.read_at(at, &mut b[..length]).unwrap();
+            a[..length] == b[..length]
+        })
 }
 
 /// Cuts a repair at sampled places; returns what went wrong. Nothing is cut if the whole repair

@@ -7,7 +7,9 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use blockyard_check::{Code, Options, RepairOptions, check, claimed_bytes, plan};
+use blockyard_check::{
+    Code, Options, RepairOptions, UndoError, check, claimed_bytes, is_marked_clean, plan, undo,
+};
 use blockyard_device::{BlockDevice, FileDevice, MemoryDevice};
 use blockyard_disk::Checksums;
 use blockyard_disk::superblock::RawSuperblock;
@@ -95,6 +97,66 @@ fn a_wrong_total_stays_where_its_repair_is_declined() {
     assert!(mends(&RepairOptions::default()));
     let declined = RepairOptions { declined: [Code::FREE_BLOCKS_TOTAL].into(), ..RepairOptions::default() };
     assert!(!mends(&declined));
+}
+
+/// A file system was marked clean although repairs were declined, so the next check at boot passed
+/// it over.
+#[test]
+fn what_keeps_errors_is_not_marked_clean() {
+    if !require(&["mke2fs", "debugfs", "dumpe2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let state_after = |damage: &[&str], declined: &[Code]| {
+        let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
+        for request in damage {
+            debugfs(&image, request);
+        }
+        let device = FileDevice::open(&image).unwrap();
+        let declined = declined.iter().copied().collect();
+        let plan = plan(&device, &RepairOptions { declined, ..RepairOptions::default() }).unwrap();
+        plan.apply(&device).unwrap();
+        assert_eq!(is_marked_clean(&device), plan.is_complete());
+        let shown = run("dumpe2fs", &["-h", image.to_str().unwrap()]).stdout;
+        let state = String::from_utf8_lossy(&shown)
+            .lines()
+            .find_map(|line| line.strip_prefix("Filesystem state:").map(|state| state.trim().to_owned()));
+        state.unwrap()
+    };
+    let links = "sif <2> links_count 9";
+    let error = "ssv state 3";
+    assert_eq!(state_after(&[links], &[]), "clean");
+    assert_eq!(state_after(&[error, links], &[]), "clean");
+    assert_eq!(state_after(&[links], &[Code::LINK_COUNT]), "not clean");
+    assert_eq!(state_after(&[error, links], &[Code::LINK_COUNT]), "not clean with errors");
+    assert_eq!(state_after(&["sif <2> blocks 8", links], &[Code::LINK_COUNT]), "not clean");
+}
+
+/// The checksum of a record left its place out. With another place, old bytes went there.
+#[test]
+fn a_damaged_undo_file_changes_nothing() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
+    debugfs(&image, "sif <2> links_count 9");
+    let device = FileDevice::open(&image).unwrap();
+    let plan = plan(&device, &RepairOptions::default()).unwrap();
+    let path = folder.path().join("undo");
+    plan.save_undo(&device, &path).unwrap();
+    plan.apply(&device).unwrap();
+    let repaired = std::fs::read(&image).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let place_of_a_record = 4096;
+    let mut moved = whole.clone();
+    moved[place_of_a_record + 1] ^= 0x10;
+    for damaged in [&moved, &whole[..whole.len() - 1], &whole[..100]] {
+        std::fs::write(&path, damaged).unwrap();
+        let error = undo(&device, &path).unwrap_err();
+        assert!(matches!(error, UndoError::Format(_)), "{error}");
+        assert!(std::fs::read(&image).unwrap() == repaired);
+    }
 }
 
 #[test]

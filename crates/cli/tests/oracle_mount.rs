@@ -183,6 +183,26 @@ fn a_remount_changes_what_the_kernel_can() {
     e2fsck_clean(&place.image());
 }
 
+/// The kernel shows blanks of a mount's path in octal.
+#[test]
+fn a_remount_finds_a_path_with_blanks() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let directory = place.folder.path().join("a b\\c");
+    fs::create_dir(&directory).unwrap();
+    let mount = |options| {
+        let mut command = Command::new(BLOCKYARD);
+        command.arg("mount").arg(place.image()).arg(&directory).args(["-o", options]).status().unwrap()
+    };
+    assert!(mount("rw").success());
+    assert!(mount("remount,ro").success());
+    assert_eq!(fs::write(directory.join("x"), "x").unwrap_err().raw_os_error(), Some(30));
+    assert!(run("umount", &[directory.to_str().unwrap()]).status.success());
+    place.wait_for_end();
+}
+
 /// USR1 logs the requests, their latencies, and the allocator's counters.
 #[test]
 fn a_signal_logs_the_rates() {

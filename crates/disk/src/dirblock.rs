@@ -114,6 +114,18 @@ impl Entry<'_> {
     pub fn slack(&self) -> usize {
         if self.inode == 0 { self.rec_len } else { self.rec_len - DirLayout::entry_len(self.name.len()) }
     }
+
+    /// Checks that the name of an entry in use can be part of a path: it holds neither a slash nor
+    /// a zero byte.
+    ///
+    /// # Errors
+    /// [`DirDefect::Name`].
+    pub fn check_name(&self) -> Result<(), DirDefect> {
+        if self.inode != 0 && self.name.iter().any(|&byte| byte == 0 || byte == b'/') {
+            return Err(DirDefect::Name { at: self.at });
+        }
+        Ok(())
+    }
 }
 
 /// A walk over the entries of a block. It checks each, and ends after the first defect.
@@ -209,9 +221,7 @@ impl<'a> Iterator for Entries<'a> {
 pub fn verify(block: &[u8], layout: DirLayout) -> Result<(), DirDefect> {
     for entry in Entries::new(block, layout)? {
         let entry = entry?;
-        if entry.inode != 0 && entry.name.iter().any(|&byte| byte == 0 || byte == b'/') {
-            return Err(DirDefect::Name { at: entry.at });
-        }
+        entry.check_name()?;
     }
     if layout.tail && stored_checksum(block).is_none() {
         return Err(DirDefect::TailMissing);

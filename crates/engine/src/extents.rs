@@ -30,6 +30,7 @@ pub(crate) use node::{check_node, empty_root, has_sound_header};
 use crate::Result;
 use blockyard_disk::BlockNr;
 use path::{At, Path};
+use std::collections::HashSet;
 
 /// Bytes of the root node: all of `i_block`.
 pub(crate) const ROOT_BYTES: usize = 60;
@@ -180,33 +181,37 @@ pub(crate) fn gaps_in_root(root: &[u8; ROOT_BYTES]) -> impl Iterator<Item = std:
 /// none.
 #[must_use = "the nodes may leave memory when this is dropped"]
 pub(crate) struct HeldNodes<N> {
-    paths: Vec<Path<N>>,
+    /// One path for each leaf.
+    _paths: Vec<Path<N>>,
+    blocks: HashSet<BlockNr>,
 }
 
 impl<N> HeldNodes<N> {
-    /// How many leaves there are.
-    pub(crate) const fn leaves(&self) -> usize {
-        self.paths.len()
+    /// How many nodes there are: the leaves, and those between them and the root. The root lies in
+    /// the inode and is not counted.
+    pub(crate) fn count(&self) -> usize {
+        self.blocks.len()
     }
 }
 
 /// Holds the leaves from that of the block before `logical` to the last one, with the nodes above
-/// them. Stops after `most + 1` leaves.
+/// them. Stops at the first leaf with which there are more than `most` nodes.
 pub(crate) fn hold_from<S: TreeStore>(
     root: &[u8; ROOT_BYTES],
     store: &S,
     logical: u32,
     most: usize,
 ) -> Result<HeldNodes<S::Node>> {
-    let mut paths = Vec::new();
+    let mut held = HeldNodes { _paths: Vec::new(), blocks: HashSet::new() };
     let mut at = Some(logical.saturating_sub(1));
-    while let Some(logical) = at.filter(|_| paths.len() <= most) {
+    while let Some(logical) = at.filter(|_| held.blocks.len() <= most) {
         let path = Path::find(root, store, logical)?;
         // Keys ascend in a sound tree. In a damaged one the walk ends where they do not.
         at = path.next_leaf_key(root).filter(|next| *next > logical);
-        paths.push(path);
+        held.blocks.extend(path.levels().filter_map(|level| level.at.block()));
+        held._paths.push(path);
     }
-    Ok(HeldNodes { paths })
+    Ok(held)
 }
 
 /// A tree open for changes: the root's bytes and the store of its other nodes.

@@ -67,7 +67,7 @@ impl Copier<'_> {
             FileType::Regular => return self.copy_content(source, dest, found.len()),
             FileType::Symlink => std::os::unix::fs::symlink(self.fs.read_link(source)?, dest),
             FileType::Directory => match std::fs::create_dir(dest) {
-                Err(_) if dest.is_dir() => Ok(()),
+                Err(_) if self.may_fill(dest) => Ok(()),
                 made => made,
             },
             FileType::Fifo => node(HostType::Fifo),
@@ -76,6 +76,13 @@ impl Copier<'_> {
             FileType::BlockDevice => node(HostType::BlockDevice),
         };
         on_host(dest, made)
+    }
+
+    /// Whether an existing directory takes the entries. Only the destination itself may be a
+    /// symbolic link to one.
+    fn may_fill(&self, dest: &Path) -> bool {
+        let is_destination = self.copied == 1;
+        if is_destination { dest.is_dir() } else { dest.is_dir() && !dest.is_symlink() }
     }
 
     fn copy_content(&self, source: &Path, dest: &Path, size: u64) -> Result<()> {

@@ -91,7 +91,7 @@ impl Round<'_> {
         let sound = descriptors::load(&mut volume, &mut sink);
         if !sound
             && let Some(backup) = backup::of(&volume).filter(|_| log.rewrite_all == RewriteAll::No)
-            && !self.is_foreign(&backup, &volume, unsealed(&sink))
+            && !self.is_foreign(&backup, &volume, unsealed(&volume))
             && self.take(&backup, log, Code::DESCRIPTORS_BACKUP)?
         {
             return Ok(true);
@@ -144,8 +144,11 @@ impl Round<'_> {
     /// Takes the superblock that the user names.
     pub(super) fn take_superblock(&self, place: Place, log: &mut Log) -> Result<(), Error> {
         let Place { block, block_size } = place;
-        let backup = backup::at(self.device, place).ok_or(Error::NoSuperblock { block, block_size })?;
-        self.take(&backup, log, Code::SUPERBLOCK_BACKUP).map(|_| ())
+        let unusable = Error::NoSuperblock { block, block_size };
+        match backup::at(self.device, place) {
+            Some(backup) if self.take(&backup, log, Code::SUPERBLOCK_BACKUP)? => Ok(()),
+            _ => Err(unusable),
+        }
     }
 
     fn take_any_backup(&self, log: &mut Log) -> Result<bool, Error> {
@@ -206,7 +209,7 @@ impl Round<'_> {
         let Ok(Opened::Volume(mut volume)) = superblock::open(&overlay, &mut sink) else { return true };
         backup.lay_descriptors(&volume, &overlay);
         descriptors::load(&mut volume, &mut sink);
-        unsealed(&sink) > unsealed_here
+        unsealed(&volume) > unsealed_here
     }
 
     /// Whether a copy of the superblock leads to sound descriptors.
@@ -235,7 +238,7 @@ impl Round<'_> {
         };
         let sound = descriptors::load(&mut volume, &mut sink);
         let usable = !volume.groups.is_empty() && superblock::check_values(&volume, &mut sink)?;
-        let unsealed = unsealed(&sink);
+        let unsealed = unsealed(&volume);
         // Correct checksums confirm the constants, whatever a descriptor says.
         let sealed = unsealed == 0 && volume.checksums.fs_seed().is_some();
         if !usable || !(sound || sealed) || unsealed * 2 > volume.groups.len() {
@@ -298,7 +301,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Marks the file system as checked and clean, if it was changed.
+    /// Marks the file system as checked and clean, if it was changed. If errors are left,
+    /// [`take_mark`] takes the mark back.
     pub(super) fn close(&self, log: &mut Log) -> Result<(), Error> {
         if log.actions.is_empty() || !self.has_superblock() {
             return Ok(());
@@ -341,9 +345,20 @@ impl Round<'_> {
     }
 }
 
+/// Marks a file system with errors as not clean; an error mark on the device stays. Returns whether
+/// the device says something else.
+pub(super) fn take_mark(device: &dyn BlockDevice, overlay: &dyn BlockDevice) -> Result<bool, Error> {
+    let Some(sb) = editor::sound_superblock(overlay) else { return Ok(false) };
+    let before = editor::sound_superblock(device).map(|sb| sb.state());
+    let error = before.unwrap_or(FsState::empty()) & FsState::ERROR;
+    let state = sb.state().difference(FsState::VALID) | error;
+    editor::change_superblock(overlay, |sb| sb.set_state(state))?;
+    Ok(before != Some(state))
+}
+
 /// How many descriptors have wrong checksums.
-fn unsealed(sink: &Sink) -> usize {
-    sink.count(Code::GROUP_CHECKSUM)
+fn unsealed(volume: &Volume<'_>) -> usize {
+    volume.groups.iter().filter(|group| !group.is_sealed).count()
 }
 
 fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {

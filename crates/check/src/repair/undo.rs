@@ -1,11 +1,11 @@
 //! The undo file: what blocks held before a repair wrote them, durable before the first write.
 //!
 //! A head of 4096 bytes (magic, size of the image, number of records, checksum), then records:
-//! offset, length, checksum, old bytes. The head is written last. So a file that was cut off is not
+//! offset, length, checksum of both and of the old bytes, old bytes. The head is written last. So a file that was cut off is not
 //! an undo file, and nothing was written to the image then.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_u32, usize_from
 use super::Plan;
 
 const HEAD: usize = 4096;
-const MAGIC: &[u8; 16] = b"blockyard undo 1";
+const MAGIC: &[u8; 16] = b"blockyard undo 2";
 /// Most old bytes in one record.
 const RECORD_MAX: u64 = 1 << 20;
 
@@ -74,9 +74,10 @@ fn save(device: &dyn BlockDevice, ranges: &[Range<u64>], path: &Path) -> Result<
             let length = (range.end - at).min(RECORD_MAX);
             let mut old = vec![0; usize_from_u64(length)];
             device.read_at(at, &mut old)?;
+            let length_field = u32_from_u64(length).to_le_bytes();
             file.write_all(&at.to_le_bytes())?;
-            file.write_all(&u32_from_u64(length).to_le_bytes())?;
-            file.write_all(&crc32c_raw(!0, &old).to_le_bytes())?;
+            file.write_all(&length_field)?;
+            file.write_all(&record_sum(at.to_le_bytes(), length_field, &old).to_le_bytes())?;
             file.write_all(&old)?;
             records += 1;
             at += length;
@@ -90,6 +91,10 @@ fn save(device: &dyn BlockDevice, ranges: &[Range<u64>], path: &Path) -> Result<
         File::open(folder)?.sync_all()?;
     }
     Ok(())
+}
+
+fn record_sum(at: [u8; 8], length: [u8; 4], old: &[u8]) -> u32 {
+    crc32c_raw(crc32c_raw(crc32c_raw(!0, &at), &length), old)
 }
 
 fn head(size: u64, records: u32) -> [u8; HEAD] {
@@ -110,7 +115,7 @@ fn head(size: u64, records: u32) -> [u8; HEAD] {
 pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<u64, UndoError> {
     let mut file = File::open(path)?;
     let mut first = [0; HEAD];
-    file.read_exact(&mut first)?;
+    read_whole(&mut file, &mut first)?;
     let records = u32::from_le_bytes([first[24], first[25], first[26], first[27]]);
     if first[..16] != MAGIC[..] || first != head(device.size(), records) {
         return Err(UndoError::Format("not an undo file, or one of an image of another size"));
@@ -126,6 +131,13 @@ pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<u64, UndoError> {
     Ok(bytes)
 }
 
+fn read_whole(file: &mut File, bytes: &mut [u8]) -> Result<(), UndoError> {
+    file.read_exact(bytes).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => UndoError::Format("it was cut short"),
+        _ => error.into(),
+    })
+}
+
 fn for_each_record(
     file: &mut File,
     records: u32,
@@ -133,16 +145,17 @@ fn for_each_record(
 ) -> Result<(), UndoError> {
     for _ in 0..records {
         let mut fields = [0; 16];
-        file.read_exact(&mut fields)?;
+        read_whole(file, &mut fields)?;
         let [a, b, c, d, e, f, g, h, l0, l1, l2, l3, s0, s1, s2, s3] = fields;
-        let at = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-        let length = u64_from_u32(u32::from_le_bytes([l0, l1, l2, l3]));
+        let (at_field, length_field) = ([a, b, c, d, e, f, g, h], [l0, l1, l2, l3]);
+        let at = u64::from_le_bytes(at_field);
+        let length = u64_from_u32(u32::from_le_bytes(length_field));
         if length > RECORD_MAX {
             return Err(UndoError::Format("a record is too long"));
         }
         let mut old = vec![0; usize_from_u64(length)];
-        file.read_exact(&mut old)?;
-        if crc32c_raw(!0, &old) != u32::from_le_bytes([s0, s1, s2, s3]) {
+        read_whole(file, &mut old)?;
+        if record_sum(at_field, length_field, &old) != u32::from_le_bytes([s0, s1, s2, s3]) {
             return Err(UndoError::Format("a record does not match its checksum"));
         }
         visit(at, &old)?;

@@ -9,6 +9,7 @@ mod log;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -247,18 +248,34 @@ impl Args {
 /// Options in force that a remount would otherwise reset.
 fn present_options(directory: &Path) -> Result<String> {
     let directory = directory.canonicalize().with_context(|| directory.display().to_string())?;
-    let mounts = std::fs::read_to_string("/proc/self/mounts")?;
-    let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let place = as_in_mounts(&directory);
+    // Paths of other mounts need not be UTF-8.
+    let mounts = std::fs::read("/proc/self/mounts")?;
+    let mut fields = mounts
+        .split(|byte| *byte == b'\n')
+        .map(|line| line.split(|byte| *byte == b' ').map(String::from_utf8_lossy).collect::<Vec<_>>());
     // The last entry is the topmost mount.
-    let found = fields.rfind(|fields| fields.get(1).is_some_and(|place| Path::new(place) == directory));
+    let found = fields.rfind(|fields| fields.get(1).is_some_and(|field| *field == place));
     let Some([_, _, kind, options, ..]) = found.as_deref() else {
         bail!("{}: nothing is mounted there", directory.display());
     };
-    if *kind != "fuse.blockyard" {
+    if kind != "fuse.blockyard" {
         bail!("{}: {kind} is mounted there, not an image of ours", directory.display());
     }
     let kept = ["ro", "noatime", "nodev", "nosuid", "noexec"];
     Ok(options.split(',').filter(|word| kept.contains(word)).collect::<Vec<_>>().join(","))
+}
+
+/// A path as /proc/self/mounts shows it: blanks, line ends, backslashes and `#` in octal.
+fn as_in_mounts(path: &Path) -> String {
+    let mut shown = Vec::new();
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' | b'#' => shown.extend(format!("\\{byte:03o}").bytes()),
+            _ => shown.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&shown).into_owned()
 }
 
 /// Adds the image to an error that does not name it.

@@ -123,6 +123,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
             let mut names = Vec::new();
             for entry in Entries::new(bytes, layout)? {
                 let entry = entry?;
+                // A caller may join the name to a path.
+                entry.check_name()?;
                 if entry.inode == 0 || entry.name == b"." || entry.name == b".." {
                     continue;
                 }

@@ -236,6 +236,9 @@ impl<S: TreeStore> Tree<'_, S> {
     fn split(&mut self, path: &Path<S::Node>, ancestor: usize, new: &Extent) -> Result<bool> {
         let depth = path.depth();
         debug_assert!(ancestor < depth, "level {ancestor} of {depth} has room: nothing is split");
+        if path.leaf().max == 1 {
+            return Err(Error::NotSupported("a leaf of the file's extent tree holds one extent only"));
+        }
         let fresh = self.allocate_nodes(depth - ancestor, self.goal_beside(path, new.logical))?;
         let leaf = path.leaf();
         // An entry that belongs before all others stays with the first one, so no node is left

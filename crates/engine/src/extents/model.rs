@@ -4,7 +4,8 @@
 #![allow(clippy::as_conversions)]
 
 use super::{
-    Extent, NodeBlock, ROOT_BYTES, Tree, TreeStore, blocks_for_entries, check_node, empty_root, node,
+    Extent, NodeBlock, ROOT_BYTES, Tree, TreeStore, blocks_for_entries, check_node, empty_root, hold_from,
+    node,
 };
 use crate::{Error, Result};
 use blockyard_disk::BlockNr;
@@ -253,6 +254,8 @@ proptest! {
             let right = world.model.range(after + 1..).next().map(|(&key, _)| key);
             prop_assert_eq!(here.right.map(|e| e.logical), right);
         }
+        let held = hold_from(&world.root, &world.store, 0, usize::MAX).unwrap();
+        prop_assert_eq!(held.count(), world.store.nodes.borrow().len());
         world.remove(0..u32::MAX);
         prop_assert_eq!(world.root, empty_root());
     }

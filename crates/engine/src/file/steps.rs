@@ -63,19 +63,17 @@ impl Files {
     }
 
     /// Prepares to move everything at and behind `from` in a file with extents. The move must
-    /// happen in one transaction, and changes every leaf from there on. The caller holds the
+    /// happen in one transaction, and may change every node from there on. The caller holds the
     /// content lock, so the result stays valid.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] when the journal is too small for that many leaves.
+    /// [`Error::NotSupported`] when the journal is too small for that many nodes.
     pub(crate) fn prepare_shift(&self, inode: &Inode, from: u32) -> Result<Shift> {
         let core = inode.core();
         let store = ExtentStore::reader(&self.mapping, inode, core.seed);
         let most = self.volume.journal.blocks_max();
         let nodes = extents::hold_from(core.root(), &store, from, most)?;
-        // The nodes above the leaves are few. If they are at least half full, there is at most one
-        // for each 40 leaves, all four possible levels together.
-        let credits = RUN_CREDITS + nodes.leaves() + nodes.leaves() / 40;
+        let credits = RUN_CREDITS + nodes.count();
         if credits > most {
             return Err(Error::NotSupported("the file has more extents than the journal can move at once"));
         }

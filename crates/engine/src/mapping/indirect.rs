@@ -313,10 +313,14 @@ impl Mapping {
             base += span(bits, level + 1);
         }
         for (word, levels, first) in roots.into_iter().rev() {
-            let Some(block) = pointer(self.volume.geometry(), words[word])? else { continue };
-            match self.clear_subtree(handle, block, levels, first, &range, &mut gone, freed) {
-                Ok(empty) if empty => words[word] = 0,
-                Ok(_) => {}
+            let cleared = match pointer(self.volume.geometry(), words[word]) {
+                Ok(Some(block)) => self.clear_subtree(handle, block, levels, first, &range, &mut gone, freed),
+                Ok(None) => continue,
+                Err(corruption) => Err(corruption.into()),
+            };
+            match cleared {
+                Ok(true) => words[word] = 0,
+                Ok(false) => {}
                 Err(error) => {
                     failed = Err(error);
                     break;

@@ -137,9 +137,7 @@ impl Reader {
             let bad =
                 |defect: dirblock::DirDefect| Corruption::new(defect.into()).in_inode(directory.number());
             let entry = entry.map_err(bad)?;
-            if !can_be_name(&entry) {
-                return Err(bad(dirblock::DirDefect::Name { at: entry.at }).into());
-            }
+            entry.check_name().map_err(bad)?;
             out.extend(used(&entry));
         }
         Ok(())
@@ -260,9 +258,7 @@ impl DirEntries<'_> {
             let bad = |defect: dirblock::DirDefect| place(Corruption::new(defect.into()));
             for entry in Entries::new(&block, layout).map_err(bad)? {
                 let entry = entry.map_err(bad)?;
-                if !can_be_name(&entry) {
-                    return Err(bad(dirblock::DirDefect::Name { at: entry.at }).into());
-                }
+                entry.check_name().map_err(bad)?;
                 self.ready.extend(used(&entry));
             }
         }
@@ -290,9 +286,4 @@ impl Iterator for DirEntries<'_> {
 /// Whether a directory can have this name: it is neither empty nor too long.
 pub(super) fn is_possible_name(name: &[u8]) -> bool {
     !name.is_empty() && u64_from_usize(name.len()) <= u64_from_usize(dirblock::NAME_LEN_MAX)
-}
-
-/// Whether the name of an entry in use can be part of a path.
-fn can_be_name(entry: &dirblock::Entry<'_>) -> bool {
-    entry.inode == 0 || !entry.name.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
