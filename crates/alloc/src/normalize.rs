@@ -1,10 +1,11 @@
 //! How a request for file data grows into an aligned window, so that the rest of the window becomes
 //! a preallocation.
 //!
-//! Pure arithmetic in blocks and bytes; only the result is in clusters. The window depends on the
-//! predicted size of the file (the larger of its size and the end of the request). The window ends
-//! where blocks are mapped or preallocated already. If it touches a mapped neighbour, the block
-//! next to that neighbour becomes the goal.
+//! Pure arithmetic in blocks and bytes; only the lengths that come in and go out are in clusters.
+//! Unless its length is fixed, the window depends on the predicted size of the file (the larger of
+//! its size and the end of the request). It is cut on both sides where blocks are mapped or
+//! preallocated already. If it touches a mapped neighbour, the result also names the block where
+//! the window must start to continue that neighbour on the device.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Geometry};
@@ -24,7 +25,8 @@ pub(crate) struct Window {
     pub(crate) logical: u32,
     /// Clusters.
     pub(crate) len: u32,
-    /// The block next to a neighbour that the window touches. It is worth an exact try.
+    /// Where the window must start on the device to join a neighbour that it touches. It is worth
+    /// an exact try.
     pub(crate) goal: Option<BlockNr>,
 }
 
@@ -102,8 +104,9 @@ fn by_size(size: u64, at: u64, asked: u64, block: u64) -> (u64, u64) {
     }
 }
 
-/// The block next to a neighbour that the window touches; the left neighbour is tried first. `None`
-/// if the window touches neither, or that block lies outside the file system.
+/// Where the window must start on the device to join a neighbour that it touches; the left
+/// neighbour is tried first. `None` if it touches neither, or if that block lies outside the file
+/// system.
 fn contiguous_goal(geometry: &Geometry, request: &BlockRequest, start: u64, blocks: u64) -> Option<BlockNr> {
     let after_left = request.left.and_then(|left| {
         let next = left.physical.raw() + 1;
@@ -169,22 +172,22 @@ mod tests {
             let w = grown(&g, logical, len, blocks * 4096, left, None);
             (w.len, w.logical, w.goal.is_some())
         };
-        assert_eq!(seen(0, 17, 17, None), (32, 0, false), "n2");
-        assert_eq!(seen(0, 25, 25, None), (32, 0, false), "n3");
-        assert_eq!(seen(0, 50, 50, None), (64, 0, false), "n3");
-        assert_eq!(seen(0, 256, 256, None), (256, 0, false), "n3");
-        assert_eq!(seen(0, 257, 257, None), (512, 0, false), "n4");
-        assert_eq!(seen(0, 750, 750, None), (512, 0, false), "n5");
-        assert_eq!(seen(512, 238, 750, Some(511)), (512, 512, true), "n5");
-        assert_eq!(seen(0, 1250, 1250, None), (1024, 0, false), "n6");
-        assert_eq!(seen(1024, 226, 1250, Some(1023)), (1024, 1024, true), "n6");
-        assert_eq!(seen(0, 2048, 2048, None), (1024, 0, false), "n7");
-        assert_eq!(seen(0, 2048, 2250, None), (2048, 0, false), "n8");
-        assert_eq!(seen(2048, 202, 2250, Some(2047)), (2048, 2048, true), "n8");
-        assert_eq!(seen(4, 16, 20, Some(3)), (28, 4, true), "n9");
-        assert_eq!(seen(16, 1, 16, Some(15)), (16, 16, true), "n10");
-        assert_eq!(seen(300, 100, 400, None), (512, 0, false), "n11");
-        assert_eq!(seen(396, 4, 485, Some(395)), (116, 396, true), "n13");
+        assert_eq!(seen(0, 17, 17, None), (32, 0, false));
+        assert_eq!(seen(0, 25, 25, None), (32, 0, false));
+        assert_eq!(seen(0, 50, 50, None), (64, 0, false));
+        assert_eq!(seen(0, 256, 256, None), (256, 0, false));
+        assert_eq!(seen(0, 257, 257, None), (512, 0, false));
+        assert_eq!(seen(0, 750, 750, None), (512, 0, false));
+        assert_eq!(seen(512, 238, 750, Some(511)), (512, 512, true));
+        assert_eq!(seen(0, 1250, 1250, None), (1024, 0, false));
+        assert_eq!(seen(1024, 226, 1250, Some(1023)), (1024, 1024, true));
+        assert_eq!(seen(0, 2048, 2048, None), (1024, 0, false));
+        assert_eq!(seen(0, 2048, 2250, None), (2048, 0, false));
+        assert_eq!(seen(2048, 202, 2250, Some(2047)), (2048, 2048, true));
+        assert_eq!(seen(4, 16, 20, Some(3)), (28, 4, true));
+        assert_eq!(seen(16, 1, 16, Some(15)), (16, 16, true));
+        assert_eq!(seen(300, 100, 400, None), (512, 0, false));
+        assert_eq!(seen(396, 4, 485, Some(395)), (116, 396, true));
     }
 
     #[test]
@@ -198,7 +201,7 @@ mod tests {
         };
         let own = OwnBorders { left_end: None, right_start: Some(256) };
         let w = window(&g, &request, (50, 50), own, None);
-        assert_eq!(w, Window { logical: 0, len: 256, goal: None }, "n12: the window no longer touches 300");
+        assert_eq!(w, Window { logical: 0, len: 256, goal: None }, "the window no longer touches 300");
         let own = OwnBorders::default();
         let w = window(&g, &request, (50, 50), own, None);
         assert_eq!(w, Window { logical: 0, len: 300, goal: Some(BlockNr::new(4700)) });
@@ -229,15 +232,15 @@ mod tests {
     fn small_blocks_tiny_groups_and_clusters() {
         let g = geometry(10, 0, 8192);
         let w = grown(&g, 0, 1500, 1500 * 1024, None, None);
-        assert_eq!((w.len, w.logical), (2048, 0), "n17");
+        assert_eq!((w.len, w.logical), (2048, 0));
         let w = grown(&g, 2048, 2048, 9000 * 1024, Some(2047), None);
-        assert_eq!((w.len, w.logical), (2048, 2048), "n17");
+        assert_eq!((w.len, w.logical), (2048, 2048));
         let g = geometry(12, 0, 512);
         let w = grown(&g, 512, 512, 1250 * 4096, Some(511), None);
-        assert_eq!((w.len, w.logical), (512, 512), "n18");
+        assert_eq!((w.len, w.logical), (512, 512));
         let g = geometry(12, 4, 32768);
         let w = grown(&g, 0, 2, 68 * 1024, None, None);
-        assert_eq!((w.len, w.logical), (2, 0), "n19");
+        assert_eq!((w.len, w.logical), (2, 0));
         let w = grown(&g, 16, 1, 17 * 4096, Some(4), None);
         assert_eq!((w.len, w.logical, w.goal.is_some()), (2, 5, true));
     }

@@ -190,10 +190,11 @@ impl DirEntry {
         self
     }
 
-    /// The type; a symbolic link is not followed.
+    /// The type that the directory records, or the inode's if the entry records none. A symbolic
+    /// link is not followed.
     ///
     /// # Errors
-    /// As [`DirEntry::metadata`], but only on images whose directories do not record types.
+    /// As [`DirEntry::metadata`], but only for entries without a recorded type.
     ///
     /// ```
     /// use blockyard::FileType;

@@ -120,10 +120,8 @@ fn descriptor_blocks_that_are_no_longer_reserved() {
     for options in ["-t ext4", "-t ext4 -b 1024 -O orphan_file", "-t ext3 -b 2048"] {
         for size in ["8M", "64M"] {
             image.make(options, size);
-            assert!(
-                image.judge("set_super_value reserved_gdt_blocks 99999"),
-                "{options}: no change is clean"
-            );
+            // debugfs refuses a number above 65535, so the image is unchanged.
+            assert!(image.judge("set_super_value reserved_gdt_blocks 99999"), "{options}: unchanged");
             assert!(!image.judge("set_super_value reserved_gdt_blocks 0"), "{options}");
         }
     }
@@ -207,8 +205,8 @@ fn encryption_without_its_attribute() {
 fn odd_file_systems() {
     let Some(image) = Image::new() else { return };
     let write = image.write("file");
-    // Read as 32 bytes each, only the first descriptor is found at its place. So the small image,
-    // with one group, stays clean.
+    // When each descriptor is taken to be 32 bytes long, only the first is found at its place. So
+    // the small image, with one group, stays clean.
     for (size, clean) in [("16M", true), ("400M", false)] {
         image.make("-t ext4 -b 4096", size);
         assert_eq!(image.judge("ssv desc_size 32"), clean, "{size}");
@@ -374,7 +372,8 @@ fn inline_links_of_reserved_inodes_with_attributes() {
 fn checksums_of_bitmaps_that_are_in_doubt() {
     let Some(image) = Image::new().filter(|_| require(&["tune2fs"])) else { return };
     image.make("-t ext4 -b 1024 -O ^metadata_csum", "64M");
-    // This makes the bitmaps on disk complete.
+    // mke2fs wrote complete bitmaps, because this image has no checksums yet. These programs add
+    // checksums and mark groups uninitialised, but leave the bitmaps as they are.
     for program in [["tune2fs", "-O", "metadata_csum"], ["e2fsck", "-f", "-y"]] {
         run(program[0], &[program[1], program[2], image.path.to_str().unwrap()]);
     }

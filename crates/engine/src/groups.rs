@@ -1,9 +1,10 @@
 //! Block groups as the journal sees them: descriptors and on-disk bitmaps.
 //!
-//! The truth about a descriptor is [`GroupState`], 64 raw bytes under the group's own lock. A
-//! commit encodes descriptor blocks from it. Bitmaps are blocks of the metadata cache, pinned in
-//! the group's state while they have unwritten changes. The allocator has its own, larger view
-//! (preallocations and pending frees count as used); this module holds what the disk will say.
+//! The truth about a descriptor is the 64 raw bytes in its [`GroupState`], under the group's own
+//! lock. A commit encodes descriptor blocks from it. Bitmaps are blocks of the metadata cache,
+//! pinned in the group's state while they have changes that no commit has copied. The allocator has
+//! its own, larger view (preallocations and pending frees count as used); this module holds what
+//! the disk will say.
 
 mod blocks;
 mod freeze;

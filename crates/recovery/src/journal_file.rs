@@ -1,7 +1,8 @@
 //! Finding the blocks of the journal: by its inode, or by the superblock's copy of the inode's map.
 //!
 //! The journal's inode is mapped by extents or indirect blocks. When the inode is unusable, the
-//! superblock's copy of its map and size replaces it.
+//! superblock's copy of its map and size replaces it. The copy also replaces an inode whose blocks
+//! are shared with bitmaps or inode tables, if the copy's are not.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,8 @@ use crate::report::JournalSource;
 /// `s_jnl_backup_type` when `s_jnl_blocks` holds a copy of the inode's map.
 const BACKUP_IN_SUPERBLOCK: u8 = 1;
 
-/// What maps a file: the 60 bytes of `i_block`, how to read them, and the size in bytes.
+/// What maps a file: the 60 bytes of `i_block`, how to read them, the size in bytes, and the seed
+/// of its tree blocks' checksums. Without a seed they are not verified.
 struct FileMap {
     i_block: [u8; 60],
     is_extents: bool,
@@ -35,8 +37,9 @@ struct FileMap {
 pub(crate) struct Found {
     pub(crate) map: JournalMap,
     pub(crate) source: JournalSource,
-    /// Why the journal must not be written to: it shares a block with a bitmap or an inode table,
-    /// according to the descriptors on the device. A replay may change those descriptors.
+    /// Why the journal is refused if there is nothing to replay: it shares a block with a bitmap or
+    /// an inode table, according to the descriptors on the device. Otherwise this does not count,
+    /// because the replay may change those descriptors.
     pub(crate) conflict: Option<Error>,
 }
 
@@ -91,7 +94,7 @@ fn file_map_of_inode(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr)
 }
 
 /// The bytes of an inode. Of the group descriptor only the inode table's position is needed and
-/// checked. A descriptor with a wrong checksum does no harm: the log may hold the right one.
+/// checked. A wrong checksum is tolerated, because the log may hold a newer descriptor.
 fn read_slot(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Result<Vec<u8>> {
     let geometry = sb.geometry();
     if number.raw() == 0 || number.raw() > geometry.inodes_count() {
@@ -181,8 +184,8 @@ impl Mapper<'_> {
         }
     }
 
-    /// Goes through the tree from left to right. Each tree block must begin with its parent's key,
-    /// so none is visited twice.
+    /// Goes through the tree from left to right. Each tree block with entries must begin with its
+    /// parent's key, so none of these is visited twice. Only an empty leaf can be.
     fn walk_extents(&mut self, file: &FileMap) -> Result<()> {
         let geometry = self.sb.geometry();
         let mut waiting = Vec::new();
@@ -215,8 +218,8 @@ impl Mapper<'_> {
         Ok(())
     }
 
-    /// Follows the path of every block. Each indirect block is read once, and refused when it
-    /// appears again.
+    /// Follows the path of every block. Each indirect block is read once. When it appears again it
+    /// is refused here or, if it follows itself, by the checks of the finished map.
     fn walk_indirect(&mut self, file: &FileMap) -> Result<()> {
         let bits = self.sb.geometry().block_bits();
         let mut seen = BTreeSet::new();

@@ -1,9 +1,9 @@
 //! The counts that placement reads: exact ones per group and flex group, lagging ones for the whole
 //! file system.
 //!
-//! All counts are read without a lock while others change them. The counts of inodes are changed by
-//! single relaxed operations, after the bitmap, under the group's lock. Relaxed is enough: the
-//! claim checks the result of a search under that lock.
+//! The counters here are read without a lock while other threads change them. The counts of inodes
+//! are changed by single relaxed operations, after the bitmap, under the group's lock. Relaxed is
+//! enough: the claim checks the result of a search under that lock.
 
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{FlexNr, Geometry, GroupNr};
@@ -13,8 +13,9 @@ use super::config::{InodeConfig, InodeGroupFacts};
 
 /// Free clusters as inode placement reads them.
 ///
-/// These counts change when bits of the on-disk bitmap are set or cleared. So a claim changes them
-/// when it is committed, and a preallocation does not change them.
+/// The counts of groups and flex groups change when bits of the on-disk bitmap are set or cleared,
+/// so a claim changes them when it is committed. The total may change as early as the claim. A
+/// preallocation changes none of them.
 pub trait FreeClusters: Send + Sync + core::fmt::Debug {
     /// Free clusters of a group.
     fn in_group(&self, group: GroupNr) -> u32;
@@ -94,7 +95,8 @@ pub(super) struct InodeCounts<B: Backend> {
     /// The debt of each group: recent directories less other recent inodes. `None` unless the
     /// policy reads it.
     debts: Option<Box<[B::AtomicU32]>>,
-    /// Whether directories change the free inodes of their flex group: a bug of the first releases.
+    /// Whether a directory changes its flex group's count of free inodes instead of its count of
+    /// directories: a bug of the first releases of ext4.
     used_dirs_fault: bool,
 }
 

@@ -162,7 +162,7 @@ const SLOTS: &[SlotText] = &[
     switch_text!(
         "min_clusters_wrap",
         orlov.min_clusters_wrap,
-        "What a bound of free space below nothing means, on file systems that are more than three quarters full.",
+        "What happens where the lower bound of free space would be negative, as on file systems more than three quarters full.",
         "Every flex group fails it (before 6.12).",
         "There is no bound."
     ),
@@ -170,7 +170,7 @@ const SLOTS: &[SlotText] = &[
         "average_in_blocks",
         orlov.average_in_blocks,
         "In what the average of free space is counted; differs with clusters of several blocks.",
-        "In blocks, so that every flex group fails it (before 5.14).",
+        "In blocks, so that a bound computed from it is too high for most flex groups (before 5.14).",
         "In clusters."
     ),
     switch_text!(
@@ -375,7 +375,8 @@ impl Policy {
     /// Every slot with what fills it and what that means, in printing order.
     pub fn explained(&self) -> impl Iterator<Item = SlotHelp> {
         SLOTS.iter().map(|slot| {
-            // The documentation of a slot begins with its name.
+            // The documentation of a slot's enum begins with the slot's name, which `name` already
+            // gives. Switches and numbers have no such beginning.
             let about = plain(slot.about);
             let about =
                 about.strip_prefix(slot.name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&about);
@@ -425,7 +426,7 @@ mod tests {
         assert_eq!(Policy::parse(&policy.to_string()), Ok(policy));
     }
 
-    /// Tunables could be set only on an open file system, so no arm could have them.
+    /// Once, tunables could be set only on an open file system, so no arm could have them.
     #[test]
     fn tunables_are_overrides_too() {
         let policy = Policy::parse("linux-6.18:mb_max_to_scan=50:busy=wait:mb_group_prealloc=0").unwrap();
@@ -444,7 +445,7 @@ mod tests {
         }
     }
 
-    /// Fillings were names without an explanation, and presets were printed with the marks of
+    /// Once, fillings were names without an explanation, and presets were printed with the marks of
     /// rustdoc.
     #[test]
     fn everything_is_explained_in_plain_words() {

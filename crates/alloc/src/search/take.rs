@@ -84,7 +84,8 @@ impl<B: Backend> Allocator<B> {
         find.prealloc = Some(prealloc);
     }
 
-    /// Takes the best candidate if some of it is still free.
+    /// Takes as much of the best candidate as is still free from its first cluster on. Takes
+    /// nothing if that cluster is used or the group is corrupt.
     ///
     /// # Errors
     /// When its group cannot be loaded again.
@@ -118,9 +119,10 @@ fn window_start<B: Backend>(context: &Context<'_, B>, len: u32, ratio_bits: u32)
     context.asked.extent.logical
 }
 
-/// The clusters of an inode preallocation that stand for `len` clusters from block `logical`: start
-/// in the group, and count. Positions round down, lengths up. The preallocation may start inside a
-/// logical cluster.
+/// The clusters of an inode preallocation that serve a request for `len` clusters from block
+/// `logical` on: start in the group, and count, which is lower where the preallocation ends first.
+/// As the preallocation may start inside a logical cluster, the position is rounded down and the
+/// count up.
 pub(crate) fn part_of<B: Backend>(
     prealloc: &Prealloc<B>,
     logical: u32,

@@ -56,7 +56,8 @@ pub(super) struct Round<'a> {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Notes for which bitmaps and counts are written.
+/// Notes that are repaired although they do not make the file system unclean. For most, pass 5
+/// rewrites bitmaps, descriptors and counts. Backups and the orphan list have repairs of their own.
 const NOTES: [Code; 10] = [
     Code::BACKUP_SUPERBLOCK,
     Code::GROUP_CHECKSUM,
@@ -195,10 +196,10 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Whether a backup has another seed of checksums than the primary superblock, and the
-    /// descriptors confirm the primary one: more of them have wrong checksums under the backup than
-    /// the `unsealed_here` under the primary superblock. Under the wrong seed every inode would
-    /// look damaged.
+    /// Whether a backup has another UUID or checksum seed than the primary superblock and does not
+    /// prove itself. It proves itself if no more of its own descriptors have wrong checksums than
+    /// the `unsealed_here` of the primary ones. Also true if it cannot be opened. Under the wrong
+    /// seed every inode would look damaged.
     fn is_foreign(&self, backup: &Backup, volume: &Volume<'_>, unsealed_here: usize) -> bool {
         let copy = backup.superblock();
         if copy.s_uuid == volume.sb.s_uuid && copy.s_checksum_seed == volume.sb.s_checksum_seed {
@@ -251,13 +252,14 @@ impl Round<'_> {
     }
 
     /// Replaces the superblock by a backup; false when the backup is unusable. Replaces the
-    /// descriptors too, unless only the primary ones are sound. The flags may be as old as the
-    /// backup, so whole tables are read.
+    /// descriptors too, if any follow the backup, unless only the primary ones are sound. The
+    /// groups' flags may be as old as the backup. So those that call bitmaps and tables
+    /// uninitialised are cleared, and whole inode tables are read.
     fn take(&self, backup: &Backup, log: &mut Log, code: Code) -> Result<bool, Error> {
         let is_usable = |device: &dyn BlockDevice| {
             matches!(superblock::open(device, &mut Sink::default()), Ok(Opened::Volume(_)))
         };
-        // A backup that is itself damaged must not replace anything.
+        // A backup that cannot be opened must not replace anything.
         let trial = backup.laid_over(self.device);
         if !trial.is_some_and(|trial| is_usable(&trial)) || !backup.write_over(self.device) {
             return Ok(false);
@@ -284,7 +286,7 @@ impl Round<'_> {
         Ok(true)
     }
 
-    /// Replaces impossible values in a backup that is itself damaged.
+    /// Replaces impossible values in a backup that was taken.
     fn make_possible(&self) -> Result<(), Error> {
         editor::change_superblock(self.device, |sb| {
             if constants::has_lost_revision(sb) {
@@ -322,7 +324,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Rewrites backups that differ, when the rest is clean.
+    /// Rewrites backups that differ, if the superblock and the descriptors are sound.
     pub(super) fn refresh_backups(&self, log: &mut Log) -> Result<(), Error> {
         let mut sink = Sink::default();
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else { return Ok(()) };
@@ -336,7 +338,8 @@ impl Round<'_> {
         matches!(superblock::open(self.device, &mut Sink::default()), Ok(Opened::Volume(_)))
     }
 
-    /// The block size as a power of two; the smallest one when nobody knows it.
+    /// Base-2 logarithm of the block size; that of the smallest block size if no superblock can be
+    /// opened.
     pub(super) fn block_bits(&self) -> u32 {
         match superblock::open(self.device, &mut Sink::default()) {
             Ok(Opened::Volume(volume)) => volume.geometry.block_bits(),

@@ -1,8 +1,8 @@
 //! The undo file: what blocks held before a repair wrote them, durable before the first write.
 //!
 //! A head of 4096 bytes (magic, size of the image, number of records, checksum), then records:
-//! offset, length, checksum of both and of the old bytes, old bytes. The head is written last. So a file that was cut off is not
-//! an undo file, and nothing was written to the image then.
+//! offset, length, checksum of both and of the old bytes, old bytes. The head is written last. So
+//! if saving was interrupted, the file is not an undo file, and nothing was written to the image.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -26,7 +26,7 @@ pub enum UndoError {
     /// The undo file cannot be read or written.
     #[error("undo file: {0}")]
     File(#[from] std::io::Error),
-    /// The file is not an undo file, or is one of another image.
+    /// The file is not an undo file, is damaged, or is of an image of another size.
     #[error("undo file: {0}")]
     Format(&'static str),
     /// The image cannot be read or written.
@@ -35,7 +35,8 @@ pub enum UndoError {
 }
 
 impl Plan<'_> {
-    /// Saves what [`apply`](Plan::apply) will overwrite in a new file; durable when it returns.
+    /// Saves to a new file what [`apply`](Plan::apply) will overwrite. The file is durable when
+    /// this returns.
     ///
     /// # Errors
     /// [`UndoError`], also when the file exists.

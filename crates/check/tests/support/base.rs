@@ -38,7 +38,8 @@ impl Base {
         base
     }
 
-    /// A base of a device, and of a valid image with the files that it should hold.
+    /// A base whose device is given apart from a valid image. The image says which files the device
+    /// should hold.
     pub(crate) fn of(profile: &'static Profile, device: MemoryDevice, image: &Path) -> Self {
         let inventory = Inventory::read(image);
         let whole = MemoryDevice::load(image).expect("the image was just made");

@@ -31,9 +31,9 @@ pub struct CrashPlan {
     /// A cut with more optional writes is tried with this many random subsets in random order. It
     /// is also tried with each of the writes alone, and with all of them but one.
     pub random_subsets: usize,
-    /// The number of torn variants of each write of more than one sector. The first variant keeps
-    /// only the sectors before a random position, the second only those from a random position on.
-    /// Later variants keep random sectors.
+    /// The number of torn variants of each write or zeroing of 2 to 4,096 sectors; longer ones are
+    /// not torn. The first variant keeps only the sectors before a random position, the second only
+    /// those from a random position on. Later variants keep random sectors.
     pub torn: usize,
 }
 
@@ -245,7 +245,7 @@ impl Cut {
             Event::Discard { .. } | Event::Flush | Event::Mark(_) => 0,
         };
         let sectors = usize_from_u64(length.div_ceil(SECTOR));
-        // One sector cannot be torn, and a zeroed gigabyte would have too many.
+        // One sector cannot be torn, and more than 2 MiB (a zeroed gigabyte) would have too many.
         if !(2..=4096).contains(&sectors) {
             return None;
         }

@@ -1,3 +1,5 @@
+//! Tests of extended attributes.
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

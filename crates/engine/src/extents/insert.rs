@@ -4,8 +4,8 @@
 //!
 //! A split allocates one block per level below the nearest ancestor with a free entry, before
 //! anything changes. It moves only what lies right of the new entry. So an append starts a fresh
-//! leaf and moves nothing, which keeps the leaves of sequential files full. New tree blocks are
-//! requested near the data of the extent that needs them.
+//! leaf and moves nothing, which keeps the leaves of sequential files full. The blocks of a split
+//! are requested near the data of the extent that needs them; [`Tree::grow`] has a goal of its own.
 
 use super::{At, DEPTH_MAX, Extent, NodeBlock, Path, ROOT_ENTRIES, Tree, TreeStore, node};
 use crate::{Error, Result};
@@ -24,8 +24,8 @@ impl<S: TreeStore> Tree<'_, S> {
         // for the root.
         let may_fit_root = count <= ROOT_ENTRIES + 2;
         // As in Linux (observed on 6.18), an extent that directly follows one that it does not join
-        // gets an entry of its own first. Only if there is no room for that, the extent behind
-        // takes it over. This shows if the leaf is full.
+        // is first tried as an entry of its own. It joins the extent after it only if that entry
+        // would need a tree block that cannot be had. The order matters only if the leaf is full.
         let apart = count == max && self.follows_without_joining(&path, &new);
         if apart || !self.merge_into_neighbour(&path, &new) {
             match self.insert_entry(path, new) {
@@ -48,8 +48,8 @@ impl<S: TreeStore> Tree<'_, S> {
         })
     }
 
-    /// Merges `new` into the extent behind it, if there was no room for a separate entry. Returns
-    /// whether that was possible.
+    /// The fallback of [`Self::insert`] when there is no space for a separate entry: merges `new`
+    /// into the extent after it. Returns whether that was possible.
     fn insert_into_right(&mut self, new: &Extent) -> Result<bool> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
@@ -214,7 +214,8 @@ impl<S: TreeStore> Tree<'_, S> {
         if depth >= DEPTH_MAX {
             return Err(Error::FileTooLarge);
         }
-        // If there is an index, exactly the block right before its first child is requested.
+        // If the root is an index already, the block right before its first child is an exact goal:
+        // it is tried before any other.
         let first_child = (depth > 0).then(|| node::child(self.root, 0));
         let goal = first_child.filter(|&child| child > 0).map(|child| BlockNr::new(child - 1));
         let (block, fresh) = self.store.allocate(goal, goal.is_some())?;
@@ -318,8 +319,9 @@ impl<S: TreeStore> Tree<'_, S> {
         *block
     }
 
-    /// Moves entries to the end of another node. Works on copies: the two nodes are never locked at
-    /// once, because they may lie on the device in any order.
+    /// Moves the entries from `index` on to the end of another node. Works on copies and never
+    /// locks both nodes: buffers must be locked in ascending order of blocks, and either node may
+    /// have the smaller number.
     fn move_tail(&mut self, from: &At<S::Node>, index: usize, to: &S::Node) {
         let mut source = self.read(from, <[u8]>::to_vec);
         let mut target = to.read(<[u8]>::to_vec);

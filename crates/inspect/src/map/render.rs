@@ -1,4 +1,4 @@
-//! A map in characters for a terminal.
+//! A map as text for a terminal, or as SVG for a page.
 
 use std::fmt::Write as _;
 
@@ -36,7 +36,8 @@ impl AllocationMap {
     }
 
     /// The map as an `<svg>` element with its legend. If `files`, the map of the content of files,
-    /// is given, that content has a colour of its own. The size follows the number of groups.
+    /// is given, that content has a colour of its own. Its height follows the number of rows: long
+    /// stretches of empty groups have none, and in a large image several groups share one.
     ///
     /// Used squares that are not full are translucent, so that a page can choose the colours of the
     /// classes `paper` and `free`.

@@ -1,6 +1,6 @@
-//! Damage as disks, cables and people cause it: whole blocks zeroed, garbled, torn, swapped or
-//! written to the wrong place, and image files cut short. It mostly hits structures, because
-//! everything else is content.
+//! Damage as disks, cables and people cause it: blocks zeroed, garbled, swapped or written to the
+//! wrong place, single sectors torn, and image files cut short. Most of the damage hits structures:
+//! the rest is file content, which no check looks at.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,5 @@
-//! One inode: what coreutils' stat shows, and where ext4 stores it.
+//! One inode: most of what coreutils' stat shows, and what ext4 stores besides: flags, generation,
+//! project, kind of map, and extended attributes.
 
 use blockyard_inspect::path::LastLink;
 use std::io::Write;
