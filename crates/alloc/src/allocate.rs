@@ -58,7 +58,7 @@ impl<B: Backend> Allocator<B> {
         let claimed = self.claim_some(request, inode, clusters);
         let taken = claimed.as_ref().map_or(0, |claim| claim.as_ref().map_or(0, Claim::clusters));
         self.admission.end_admission(clusters, taken, request.flags, request.cpu);
-        claimed?.ok_or_else(|| self.no_space(request))
+        claimed?.ok_or_else(|| self.nothing_found(request))
     }
 
     /// Serves a request that was admitted for `clusters` clusters. `None` when no space was found.
@@ -370,6 +370,16 @@ impl<B: Backend> Allocator<B> {
         self.table.group(group).unpin();
         self.admission.add_free(cpu, u64_from_u32(count));
         self.note_change(cpu);
+    }
+
+    /// Why a search found nothing although the counters promise space. A damaged group may hold it:
+    /// that is not "no space", and a check is the remedy.
+    fn nothing_found(&self, request: &BlockRequest) -> AllocError {
+        let mut groups = self.table.geometry.all_groups();
+        match groups.find(|group| self.table.group(*group).summary().corrupt()) {
+            Some(group) => AllocError::corrupt_group(group),
+            None => self.no_space(request),
+        }
     }
 
     fn no_space(&self, request: &BlockRequest) -> AllocError {

@@ -225,8 +225,8 @@ corruption_kinds! {
     InodeExtraIsize "extra inode size does not fit the inode",
     /// The type bits of `i_mode` are none of the seven types.
     InodeMode "inode has an unknown type",
-    /// `i_file_acl` is outside the file system.
-    InodeFileAcl "attribute block lies outside the file system",
+    /// `i_file_acl` is outside the file system, or a block of its own metadata.
+    InodeFileAcl "attribute block is not one that an inode may have",
     /// `i_size` is beyond what the mapping can hold.
     InodeSize "inode size is beyond what its mapping can hold",
     /// Flags contradict each other or the features (extents and inline data, inline data without
@@ -257,8 +257,9 @@ corruption_kinds! {
     ExtentLogicalWrap "extent passes the last logical block",
     /// Keys of a node do not increase, or extents overlap.
     ExtentOrder "extents are out of order or overlap",
-    /// A physical range or child outside the file system.
-    ExtentPhysical "extent lies outside the file system",
+    /// A physical range or child outside the file system, or in its own metadata (superblocks,
+    /// descriptors, bitmaps, inode tables, journal).
+    ExtentPhysical "extent lies outside the file system or in its own metadata",
     /// The first key of a child is not the key in its parent, or an entry reaches past the parent's
     /// next key.
     ExtentParentKey "extent node does not cover what its parent says",
@@ -266,8 +267,9 @@ corruption_kinds! {
     ExtentChecksum "extent block checksum does not match",
 
     // ---- indirect maps ----
-    /// A block number in `i_block` or an indirect block outside the file system.
-    IndirectPhysical "block map points outside the file system",
+    /// A block number in `i_block` or an indirect block outside the file system, or in its own
+    /// metadata (superblocks, descriptors, bitmaps, inode tables, journal).
+    IndirectPhysical "block map points outside the file system or to its own metadata",
 
     /// More indirect blocks are visited than the file system has blocks.
     IndirectLoop "block map visits more blocks than the file system has",
@@ -282,11 +284,20 @@ corruption_kinds! {
     /// The checksum of the MMP block does not match.
     MmpChecksum "MMP block checksum does not match",
 
+    // ---- all metadata blocks ----
+    /// A block serves two purposes: it is named as a directory block and as an extent node, for
+    /// instance.
+    BlockTwoKinds "block is named as two kinds of metadata",
+
     // ---- directory blocks ----
     /// A directory has more blocks than the file system.
     DirBlocks "directory has more blocks than the file system",
     /// The checksum of a directory leaf does not match, or its tail is missing.
     DirLeafChecksum "directory block checksum does not match",
+
+    /// A name leads to its own directory, or to an inode of the file system itself, such as the
+    /// journal's.
+    NameInode "name leads to an inode that cannot have it",
 
     /// A block that the directory's index names is a hole or unwritten.
     DirHole "directory index names a block that is a hole",

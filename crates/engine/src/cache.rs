@@ -18,7 +18,7 @@ use crate::Result;
 use crate::epoch::Epoch;
 use crate::numbers::{SHARDS, shard_of};
 use blockyard_device::BlockDevice;
-use blockyard_disk::BlockNr;
+use blockyard_disk::{BlockNr, Corruption, CorruptionKind};
 use blockyard_sync::{Backend, CachePadded, Mutex, Native, rank};
 use shard::Shard;
 use std::sync::Arc;
@@ -49,6 +49,9 @@ impl<B: Backend> MetaCache<B> {
 
     /// The buffer of a block, read from the device if it is not cached; `check` validates what was
     /// read.
+    ///
+    /// # Errors
+    /// Those of the device and of `check`; corruption if the block is in use as another kind.
     pub(crate) fn read(
         &self,
         block: BlockNr,
@@ -63,6 +66,9 @@ impl<B: Backend> MetaCache<B> {
                     .read_at(block.raw() * blockyard_disk::num::u64_from_usize(self.block_size), bytes)?;
                 check(bytes)
             })?;
+        }
+        if !buffer.is_of_class(kind) {
+            return Err(Corruption::new(CorruptionKind::BlockTwoKinds).in_block(block).into());
         }
         Ok(buffer)
     }

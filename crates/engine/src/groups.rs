@@ -10,6 +10,9 @@ mod blocks;
 mod freeze;
 mod inodes;
 mod synthesize;
+mod system_zones;
+
+pub(crate) use system_zones::SystemZones;
 
 use crate::Result;
 use crate::cache::{BlockKind, Buffer, MetaCache};
@@ -21,6 +24,7 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use blockyard_disk::superblock::Superblock;
 use blockyard_disk::{BlockNr, Geometry, GroupNr};
 use blockyard_sync::{Mutex, MutexGuard, rank};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// All block groups of an open file system.
@@ -29,6 +33,7 @@ pub(crate) struct Groups {
     cache: Arc<MetaCache>,
     /// Positions of bitmaps and tables; never change.
     places: Box<[Places]>,
+    zones: SystemZones,
     states: Box<[Mutex<GroupState>]>,
     /// Groups whose descriptor changed since it was last encoded; each once.
     dirty: Mutex<Vec<GroupNr>>,
@@ -67,11 +72,18 @@ pub(crate) struct Totals {
 }
 
 impl Groups {
-    /// Reads and verifies every descriptor.
-    pub(crate) fn open(device: &dyn BlockDevice, sb: &Superblock, cache: Arc<MetaCache>) -> Result<Self> {
+    /// Reads and verifies every descriptor. `journal` are the blocks of an internal journal.
+    pub(crate) fn open(
+        device: &dyn BlockDevice,
+        sb: &Superblock,
+        cache: Arc<MetaCache>,
+        journal: Vec<Range<u64>>,
+    ) -> Result<Self> {
         let per_block = sb.geometry().block_size() / sb.desc_size();
         let mut states = Vec::with_capacity(usize_from_u32(sb.geometry().groups()));
         let mut places = Vec::with_capacity(states.capacity());
+        let mut own = journal;
+        let table_blocks = sb.geometry().inode_table_blocks();
         let mut block = vec![0; sb.geometry().block_size()];
         for group in sb.geometry().all_groups() {
             let (number, offset) = sb.descriptor_place(group);
@@ -85,6 +97,15 @@ impl Groups {
                 inode_bitmap: descriptor.inode_bitmap(),
                 inode_table: descriptor.inode_table(),
             });
+            let head = sb.head(group).blocks();
+            own.push(head.start.raw()..head.end.raw());
+            for (place, len) in [
+                (descriptor.block_bitmap(), 1),
+                (descriptor.inode_bitmap(), 1),
+                (descriptor.inode_table(), table_blocks),
+            ] {
+                own.push(place.raw()..place.raw() + len);
+            }
             states.push(Mutex::new(
                 rank::GROUP_DESC,
                 GroupState {
@@ -103,6 +124,7 @@ impl Groups {
             sb: sb.clone(),
             cache,
             places: places.into_boxed_slice(),
+            zones: SystemZones::new(sb.geometry(), own),
             states: states.into_boxed_slice(),
             dirty,
         })
@@ -136,6 +158,11 @@ impl Groups {
             totals.directories += u64::from(state.raw.used_dirs());
         }
         totals
+    }
+
+    /// The blocks that no inode may map.
+    pub(crate) const fn system_zones(&self) -> &SystemZones {
+        &self.zones
     }
 
     /// First block of the group's inode table.

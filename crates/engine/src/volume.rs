@@ -190,9 +190,11 @@ impl Volume {
             && self.journal.is_durable()
     }
 
-    /// Block numbers that a mapping may name.
-    pub(crate) fn block_range(&self) -> std::ops::Range<u64> {
-        self.geometry().first_data_block().raw()..self.geometry().blocks_count().raw()
+    /// The first block of the cluster that a block belongs to.
+    pub(crate) fn cluster_start(&self, block: u64) -> u64 {
+        let geometry = self.geometry();
+        let first = geometry.first_data_block().raw();
+        first + (((block - first) >> geometry.cluster_ratio_bits()) << geometry.cluster_ratio_bits())
     }
 
     /// Bytes of a block.

@@ -484,6 +484,9 @@ impl Xattrs {
     }
 
     fn check_block(&self, number: BlockNr, bytes: &[u8]) -> Result<()> {
+        if !self.volume.groups.system_zones().may_map(number.raw(), 1) {
+            return Err(Corruption::new(CorruptionKind::InodeFileAcl).in_block(number).into());
+        }
         self.volume.sb.checksums().verify_xattr_block(number, bytes)?;
         let found = BlockHeader::read(bytes);
         found.map(drop).map_err(|defect| Corruption::new(defect.into()).in_block(number).into())

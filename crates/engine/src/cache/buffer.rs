@@ -36,6 +36,22 @@ pub(crate) enum BlockKind {
     OrphanFile(Option<u32>),
 }
 
+impl BlockKind {
+    /// What a block stays while it is in use: a directory's leaf may become an index block, but
+    /// never an extent node. Not 0.
+    const fn class(self) -> u32 {
+        match self {
+            Self::Plain => 1,
+            Self::BlockBitmap(_) => 2,
+            Self::InodeBitmap(_) => 3,
+            Self::Extents(_) => 4,
+            Self::DirectoryLeaf(_) | Self::DirectoryIndex(..) => 5,
+            Self::Attributes => 6,
+            Self::OrphanFile(_) => 7,
+        }
+    }
+}
+
 /// A cached block. [`crate::cache`] says who may change it, and when.
 // The layout lets a reader touch only the first 64 bytes behind the reference counts: when
 // thousands of buffers are read in turn, none is in the CPU's cache.
@@ -45,8 +61,9 @@ pub(crate) struct Buffer<B: Backend = Native> {
     /// after the old content was set aside. Pairs with the acquire of a thread that finds the
     /// running epoch here.
     epoch: B::AtomicU32,
-    /// Set with release after the first load; pairs with the acquire that reads it.
-    loaded: B::AtomicBool,
+    /// [`BlockKind::class`], or 0 until the block is loaded. Set with release after the load; pairs
+    /// with the acquire that reads it.
+    class: B::AtomicU32,
     /// Used since the clock's hand passed. Relaxed: a hint.
     used: B::AtomicBool,
     content: RwLock<Content, B>,
@@ -76,7 +93,7 @@ impl<B: Backend> Buffer<B> {
                 rank::BUFFER,
                 Content { bytes: Box::default(), kind: BlockKind::Plain, aside: None },
             ),
-            loaded: B::AtomicBool::new(false),
+            class: B::AtomicU32::new(0),
             epoch: B::AtomicU32::new(Epoch::NONE.raw()),
             used: B::AtomicBool::new(true),
         }
@@ -88,7 +105,13 @@ impl<B: Backend> Buffer<B> {
     }
 
     pub(super) fn is_loaded(&self) -> bool {
-        self.loaded.load(Ordering::Acquire)
+        self.class.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether the loaded block is of the same class as `kind`. A damaged image may name one block
+    /// as two kinds of metadata.
+    pub(super) fn is_of_class(&self, kind: BlockKind) -> bool {
+        self.class.load(Ordering::Acquire) == kind.class()
     }
 
     /// Fills the buffer once, for the first caller. A failed fill leaves it empty.
@@ -106,7 +129,7 @@ impl<B: Backend> Buffer<B> {
         fill(&mut bytes)?;
         debug_assert!(!self.is_dirty(), "block {} changed before it was read", self.block);
         (content.bytes, content.kind) = (bytes, kind);
-        self.loaded.store(true, Ordering::Release);
+        self.class.store(kind.class(), Ordering::Release);
         Ok(())
     }
 
@@ -114,7 +137,7 @@ impl<B: Backend> Buffer<B> {
     pub(super) fn reset(&self, kind: BlockKind, block_size: usize) {
         let mut content = self.content.write_ordered(self.block.raw());
         (content.bytes, content.kind) = (vec![0; block_size].into_boxed_slice(), kind);
-        self.loaded.store(true, Ordering::Release);
+        self.class.store(kind.class(), Ordering::Release);
     }
 
     /// Runs `f` on the bytes. `f` must be short: no I/O, and no lock that ranks below a buffer's.

@@ -7,6 +7,7 @@ use super::{
     Extent, NodeBlock, ROOT_BYTES, Tree, TreeStore, blocks_for_entries, check_node, empty_root, hold_from,
     node,
 };
+use crate::groups::SystemZones;
 use crate::{Error, Result};
 use blockyard_disk::BlockNr;
 use proptest::prelude::*;
@@ -47,7 +48,7 @@ impl TreeStore for Store {
     type Node = Block;
     fn load(&self, block: BlockNr, depth: u16) -> Result<Block> {
         let found = self.nodes.borrow()[&block.raw()].clone();
-        found.read(|bytes| check_node(bytes, Some(depth), &(0..1 << 48))).unwrap();
+        found.read(|bytes| check_node(bytes, Some(depth), &SystemZones::none(1 << 48))).unwrap();
         Ok(found)
     }
     fn prepare(&self, _: &Block) -> Result<()> {
@@ -81,7 +82,7 @@ fn read_all(root: &[u8; ROOT_BYTES], store: &Store) -> Model {
     let mut seen = 0;
     let mut stack = vec![(root.to_vec(), None::<u32>, node::depth(root))];
     while let Some((bytes, first_key, depth)) = stack.pop() {
-        check_node(&bytes, Some(depth as u16), &(0..1 << 48)).unwrap();
+        check_node(&bytes, Some(depth as u16), &SystemZones::none(1 << 48)).unwrap();
         if let Some(key) = first_key {
             assert_eq!(node::key(&bytes, 0), key, "first key differs from the parent's");
         }

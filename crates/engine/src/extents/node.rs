@@ -5,9 +5,9 @@
 //! They do no I/O and allocate nothing.
 
 use super::{DEPTH_MAX, Extent, WRITTEN_MAX};
+use crate::groups::SystemZones;
 use blockyard_disk::num::{high32, join32, low16, low32, u32_from_usize};
 use blockyard_disk::{Corruption, CorruptionKind};
-use std::ops::Range;
 
 const MAGIC: u16 = 0xF30A;
 const HEADER: usize = 12;
@@ -195,12 +195,12 @@ pub(super) fn position(bytes: &[u8], logical: u32) -> Option<usize> {
 /// Checks a node read from the image. The check protects every index and every sum of this module.
 /// The caller has verified the checksum, and adds the location to an error.
 ///
-/// `depth_wanted` is `None` for a root, which may have any depth. `blocks` is the range of block
-/// numbers that a mapping may name.
+/// `depth_wanted` is `None` for a root, which may have any depth. `zones` says which blocks a
+/// mapping may name.
 pub(crate) fn check_node(
     bytes: &[u8],
     depth_wanted: Option<u16>,
-    blocks: &Range<u64>,
+    zones: &SystemZones,
 ) -> Result<(), Corruption> {
     check(bytes.len() >= HEADER && get16(bytes, 0) == MAGIC, CorruptionKind::ExtentMagic)?;
     check(depth(bytes) <= DEPTH_MAX, CorruptionKind::ExtentDepth)?;
@@ -208,7 +208,7 @@ pub(crate) fn check_node(
     check(max(bytes) > 0 && HEADER + max(bytes) * ENTRY <= bytes.len(), CorruptionKind::ExtentMax)?;
     check(count(bytes) <= max(bytes), CorruptionKind::ExtentEntries)?;
     check(depth(bytes) == 0 || count(bytes) > 0, CorruptionKind::ExtentIndexEmpty)?;
-    if depth(bytes) == 0 { check_leaf(bytes, blocks) } else { check_index(bytes, blocks) }
+    if depth(bytes) == 0 { check_leaf(bytes, zones) } else { check_index(bytes, zones) }
 }
 
 /// Whether [`check_node`] accepts the header of a node.
@@ -225,7 +225,7 @@ fn check(ok: bool, kind: CorruptionKind) -> Result<(), Corruption> {
     if ok { Ok(()) } else { Err(Corruption::new(kind)) }
 }
 
-fn check_leaf(bytes: &[u8], blocks: &Range<u64>) -> Result<(), Corruption> {
+fn check_leaf(bytes: &[u8], zones: &SystemZones) -> Result<(), Corruption> {
     let mut free_from = 0u64;
     for index in 0..count(bytes) {
         let extent = leaf_entry(bytes, index);
@@ -233,18 +233,17 @@ fn check_leaf(bytes: &[u8], blocks: &Range<u64>) -> Result<(), Corruption> {
         check(extent.len > 0, CorruptionKind::ExtentLength)?;
         check(u64::from(extent.logical) >= free_from, CorruptionKind::ExtentOrder)?;
         check(end <= u64::from(u32::MAX), CorruptionKind::ExtentLogicalWrap)?;
-        let inside = extent.physical >= blocks.start && extent.physical + u64::from(extent.len) <= blocks.end;
-        check(inside, CorruptionKind::ExtentPhysical)?;
+        check(zones.may_map(extent.physical, u64::from(extent.len)), CorruptionKind::ExtentPhysical)?;
         free_from = end;
     }
     Ok(())
 }
 
-fn check_index(bytes: &[u8], blocks: &Range<u64>) -> Result<(), Corruption> {
+fn check_index(bytes: &[u8], zones: &SystemZones) -> Result<(), Corruption> {
     for index in 0..count(bytes) {
         let ascends = index == 0 || key(bytes, index) > key(bytes, index - 1);
         check(ascends, CorruptionKind::ExtentOrder)?;
-        check(blocks.contains(&child(bytes, index)), CorruptionKind::ExtentPhysical)?;
+        check(zones.may_map(child(bytes, index), 1), CorruptionKind::ExtentPhysical)?;
     }
     Ok(())
 }

@@ -58,9 +58,7 @@ impl Inodes {
             if unused { Error::StaleInode(number) } else { found.into() }
         })?;
         if found.map() == blockyard_disk::inode::InodeMap::Extents {
-            let geometry = self.sb.geometry();
-            let blocks = geometry.first_data_block().raw()..geometry.blocks_count().raw();
-            crate::extents::check_node(found.block_field(), None, &blocks)
+            crate::extents::check_node(found.block_field(), None, self.groups.system_zones())
                 .map_err(|corruption| corruption.in_inode(number))?;
         }
         if found.map() == blockyard_disk::inode::InodeMap::Inline {

@@ -134,12 +134,14 @@ impl Mapping {
         let cluster = logical & !(ratio - 1);
         let left = here.left.filter(|e| (e.end() - 1) & !(ratio - 1) == cluster);
         let right = here.right.filter(|e| e.logical & !(ratio - 1) == cluster);
-        // Congruence: a block keeps its distance from any other block of its cluster.
-        let physical = match (left, right) {
-            (Some(e), _) => e.physical + u64::from(logical - e.logical),
-            (None, Some(e)) => e.physical - u64::from(e.logical - logical),
+        let beside = match (left, right) {
+            (Some(e), _) => e.physical + u64::from(e.len) - 1,
+            (None, Some(e)) => e.physical,
             (None, None) => return None,
         };
+        // A block lies as far into its cluster as its logical block. A damaged neighbour may not,
+        // but the new block must not leave the cluster.
+        let physical = self.volume.cluster_start(beside) + u64::from(logical - cluster);
         let len = len.min(ratio - (logical - cluster));
         Some(Extent { logical, len, physical, unwritten })
     }

@@ -15,7 +15,7 @@ use crate::{Error, OpContext, Result};
 use blockyard_alloc::Claim;
 use blockyard_disk::indirect::{DIRECT, LEVELS_MAX, path, pointer, pointers, span};
 use blockyard_disk::num::{low32, u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u64};
-use blockyard_disk::{BlockNr, LogicalBlock};
+use blockyard_disk::{BlockNr, Corruption, CorruptionKind, LogicalBlock};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -84,15 +84,28 @@ impl Mapping {
         let rest = &array.words[array.index..];
         // The last array may reach beyond the last possible block.
         let at = |offset: usize| logical.saturating_add(u32_from_usize(offset));
-        if let Some(first) = pointer(self.volume.geometry(), rest[0])? {
+        if let Some(first) = self.target(rest[0])? {
             let run = rest.iter().zip(first.raw()..).take_while(|(word, block)| u64::from(**word) == *block);
             let len = u32_from_usize(run.count());
+            self.check_target(first, u64::from(len))?;
             let found = Extent { logical, len, physical: first.raw(), unwritten: false };
             return Ok(Lookup { found: Some(found), right: Some(border(found.end())), ..nothing });
         }
         let next = rest.iter().position(|word| *word != 0).unwrap_or(rest.len());
         let goal = nearest_before(&array.words, array.index).or(array.block);
         Ok(Lookup { right: Some(border(at(next))), leaf: goal, ..nothing })
+    }
+
+    /// The block that a word of a block map names; `None` for a hole.
+    fn target(&self, word: u32) -> Result<Option<BlockNr>> {
+        let block = pointer(self.volume.geometry(), word)?;
+        block.map_or(Ok(()), |block| self.check_target(block, 1))?;
+        Ok(block)
+    }
+
+    fn check_target(&self, first: BlockNr, len: u64) -> Result<()> {
+        let may_map = self.volume.groups.system_zones().may_map(first.raw(), len);
+        if may_map { Ok(()) } else { Err(Corruption::new(CorruptionKind::IndirectPhysical).into()) }
     }
 
     fn walk(&self, core: &InodeCore, logical: u32) -> Result<Option<Walk>> {
@@ -103,7 +116,7 @@ impl Mapping {
             let words = words[..DIRECT].to_vec();
             return Ok(Some(Walk::Found(Array { words, index: way.root, block: None })));
         }
-        let mut next = pointer(self.volume.geometry(), words[way.root])?;
+        let mut next = self.target(words[way.root])?;
         let mut near = nearest_before(&words, way.root);
         for level in 0..way.levels {
             let Some(block) = next else {
@@ -121,7 +134,7 @@ impl Mapping {
             }
             let words: Vec<u32> =
                 buffer.read(|bytes| pointers(bytes).iter().map(|word| word.get()).collect());
-            next = pointer(self.volume.geometry(), words[index])?;
+            next = self.target(words[index])?;
             near = nearest_before(&words, index).or(Some(block));
         }
         Ok(None)
@@ -157,7 +170,7 @@ impl Mapping {
             core.slot.raw_mut().set_block_words(words);
             return Ok(());
         }
-        let root = pointer(self.volume.geometry(), words[way.root])?;
+        let root = self.target(words[way.root])?;
         let indexes = &way.indexes[..way.levels];
         let (chain, fresh) = self.chain(ctx, handle, inode, Way { root, branch, indexes })?;
         for (level, pair) in chain.windows(2).enumerate() {
@@ -214,7 +227,7 @@ impl Mapping {
             let last = level + 1 == indexes.len();
             next = match chain.last() {
                 Some(buffer) if !last && fresh == 0 => {
-                    pointer(self.volume.geometry(), buffer.read(|bytes| pointers(bytes)[*index].get()))?
+                    self.target(buffer.read(|bytes| pointers(bytes)[*index].get()))?
                 }
                 _ => None,
             };
@@ -313,10 +326,10 @@ impl Mapping {
             base += span(bits, level + 1);
         }
         for (word, levels, first) in roots.into_iter().rev() {
-            let cleared = match pointer(self.volume.geometry(), words[word]) {
+            let cleared = match self.target(words[word]) {
                 Ok(Some(block)) => self.clear_subtree(handle, block, levels, first, &range, &mut gone, freed),
                 Ok(None) => continue,
-                Err(corruption) => Err(corruption.into()),
+                Err(error) => Err(error),
             };
             match cleared {
                 Ok(true) => words[word] = 0,
@@ -331,9 +344,16 @@ impl Mapping {
         }
         for index in (0..DIRECT).rev() {
             let logical = u64_from_usize(index);
-            if failed.is_ok() && words[index] != 0 && range.contains(&logical) {
-                report(logical, words[index], freed);
-                words[index] = 0;
+            if failed.is_err() || !range.contains(&logical) {
+                continue;
+            }
+            match self.target(words[index]) {
+                Ok(Some(_)) => {
+                    report(logical, words[index], freed);
+                    words[index] = 0;
+                }
+                Ok(None) => {}
+                Err(error) => failed = Err(error),
             }
         }
         core.slot.raw_mut().set_block_words(words);
@@ -370,7 +390,7 @@ impl Mapping {
             if word == 0 || range.end <= start || range.start >= start + below {
                 continue;
             }
-            let Some(child) = pointer(self.volume.geometry(), word)? else { continue };
+            let Some(child) = self.target(word)? else { continue };
             let cleared = if levels == 1 {
                 report(start, word, freed);
                 true

@@ -63,7 +63,7 @@ impl TreeStore for ExtentStore<'_> {
 
     fn load(&self, block: BlockNr, depth: u16) -> Result<Arc<Buffer>> {
         self.mapping.volume.cache.read(block, BlockKind::Extents(self.seed), |bytes| {
-            let checked = check_node(bytes, Some(depth), &self.mapping.volume.block_range())
+            let checked = check_node(bytes, Some(depth), self.mapping.volume.groups.system_zones())
                 .and_then(|()| verify_extent_block(self.seed, bytes));
             checked.map_err(|found| found.in_inode(self.inode.number()).in_block(block))?;
             Ok(())

@@ -73,15 +73,22 @@ impl Namespace {
         let number = self.number_of(&parent, name)?;
         let inode = match name {
             b"." | b".." => self.volume.inodes.inode(number)?,
-            _ => self.named(number)?,
+            _ => self.named(&parent, number)?,
         };
         Ok(Found { inode: inode.id(), kind: inode.kind() })
     }
 
     /// The inode of a name other than `.` and `..`. The caller holds the directory's content. The
     /// name stays meanwhile, and with it the inode, so a number that is not in use is damage. Linux
-    /// gives EUCLEAN for that as well.
-    pub(super) fn named(&self, number: InodeNr) -> Result<Arc<Inode>> {
+    /// gives EUCLEAN for that as well. So are the directory itself, whose locks the caller has, and
+    /// the file system's own inodes: whoever truncates the journal destroys it.
+    pub(super) fn named(&self, parent: &Inode, number: InodeNr) -> Result<Arc<Inode>> {
+        let sb = &self.volume.sb;
+        let is_own = number < sb.first_inode() && number != InodeNr::ROOT
+            || [sb.journal_inode(), sb.orphan_file_inode()].contains(&Some(number));
+        if is_own || number == parent.number() {
+            return Err(Corruption::new(CorruptionKind::NameInode).in_inode(number).into());
+        }
         self.volume.inodes.inode(number).map_err(|error| match error {
             Error::StaleInode(_) => {
                 Error::Corrupt(Corruption::new(CorruptionKind::InodeUnused).in_inode(number))
@@ -248,7 +255,7 @@ impl Namespace {
         let child = {
             let _alone = parent.write();
             let found = self.directories.find_name(&parent, &parent.core(), name)?.ok_or(Error::NotFound)?;
-            let child = self.named(found)?;
+            let child = self.named(&parent, found)?;
             self.remove_entry(ctx, &parent, &child, (name, directory))?;
             child
         };

@@ -75,8 +75,8 @@ impl Namespace {
                 (_, Some(target)) if target == source => return Ok(()),
                 _ => {}
             }
-            let moved = Side { parent: Arc::clone(&old_parent), child: self.named(source)? };
-            let other = target.map(|target| self.named(target)).transpose()?;
+            let moved = Side { parent: Arc::clone(&old_parent), child: self.named(&old_parent, source)? };
+            let other = target.map(|target| self.named(&new_parent, target)).transpose()?;
             self.check_move(&moved, &new_parent)?;
             let target = other.clone().map(|child| Side { parent: Arc::clone(&new_parent), child });
             let above = target.as_ref().map_or(Ok(()), |target| self.check_move(target, &old_parent));

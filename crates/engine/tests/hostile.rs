@@ -1,0 +1,186 @@
+//! Damaged maps and names that would have destroyed more than themselves: a file that owns the
+//! inode table, a name of the journal, a directory inside itself.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/image.rs"]
+mod support;
+#[path = "support/trial.rs"]
+mod trial;
+
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::{CorruptionKind, InodeNr};
+use blockyard_engine::{Error, FileSystem, OpContext, OpenOptions, RenameMode, mkfs};
+use std::sync::Arc;
+use support::{ROOT, context, directory, file};
+use trial::{FILE, changed, debugged, ext4, formatted, fresh, judge_image, open_on};
+
+fn opened(device: MemoryDevice) -> FileSystem {
+    open_on(&Arc::new(device), OpenOptions::default())
+}
+
+fn kind_of<T>(done: Result<T, Error>) -> Option<CorruptionKind> {
+    match done {
+        Err(Error::Corrupt(found)) => Some(found.kind),
+        _ => None,
+    }
+}
+
+/// A file of eight blocks, then a change of it by debugfs. `request` gets its inode number.
+fn with_file(
+    options: &mkfs::Options,
+    request: impl Fn(InodeNr) -> String,
+) -> Option<(MemoryDevice, InodeNr)> {
+    if !blockyard_testkit::require(&["debugfs", "e2fsck"]) {
+        return None;
+    }
+    let (device, fs) = fresh(options, 32 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    fs.write(&context(), inode, 0, &vec![1; 8 << 10]).unwrap();
+    fs.close(&context()).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    Some((debugged(&device, scratch.path(), &[request(inode)]), inode))
+}
+
+/// The block of the first extent of a file, with blocks of 1 KiB.
+fn first_block(fs: &FileSystem, inode: InodeNr) -> u64 {
+    fs.extents(inode, 0, 1).unwrap()[0].physical.unwrap() >> 10
+}
+
+/// The first block of the inode table of the first group, with blocks of 1 KiB.
+fn inode_table(device: &MemoryDevice) -> u32 {
+    let mut place = [0; 4];
+    device.read_at(2048 + 8, &mut place).unwrap();
+    u32::from_le_bytes(place)
+}
+
+/// Removing the file freed the blocks of the inode table, and the next file overwrote them.
+#[test]
+fn a_file_cannot_own_metadata_of_the_file_system() {
+    let (extents, map) = (ext4(1024), mkfs::Options::ext3().block_size(1024).identity(1, 1));
+    for (options, field, word) in [
+        (&extents, "block[5]", CorruptionKind::ExtentPhysical),
+        (&map, "block[3]", CorruptionKind::IndirectPhysical),
+    ] {
+        let table = inode_table(&formatted(options, 32 << 20));
+        for block in [1, 2, table, table + 1] {
+            let Some((device, inode)) =
+                with_file(options, |inode| format!("sif <{}> {field} {block}", inode.raw()))
+            else {
+                return;
+            };
+            let whole = device.duplicate();
+            let fs = opened(device);
+            let mut bytes = vec![0; 8 << 10];
+            assert_eq!(
+                kind_of(fs.read(&context(), inode, 0, &mut bytes)),
+                Some(word),
+                "read of block {block}"
+            );
+            let written = fs.write(&context(), inode, 0, &vec![2; 8 << 10]);
+            let written = written.and_then(|()| fs.fsync(&context(), inode));
+            assert_eq!(kind_of(written), Some(word), "write to block {block}");
+            drop(fs);
+            let fs = opened(whole.duplicate());
+            let removed = fs.unlink(&context(), ROOT, FILE).and_then(|()| fs.sync(&context()));
+            assert!(removed.is_err() || fs.has_failed(), "removal with block {block}");
+            drop(fs);
+        }
+    }
+}
+
+/// Whoever opened the name could truncate the journal while transactions went into it.
+#[test]
+fn a_name_does_not_lead_to_the_journal() {
+    let Some(device) = changed(&ext4(1024), &["ln <8> journal"]) else { return };
+    let fs = opened(device);
+    let refused = Some(CorruptionKind::NameInode);
+    assert_eq!(kind_of(fs.find(ROOT, b"journal")), refused);
+    assert_eq!(kind_of(fs.unlink(&context(), ROOT, b"journal")), refused);
+    assert_eq!(
+        kind_of(fs.rename(&context(), (ROOT, b"journal"), (ROOT, b"other"), RenameMode::Replace)),
+        refused
+    );
+    assert!(fs.find(ROOT, b"lost+found").is_ok());
+}
+
+/// Moving or removing the entry locked the directory twice and never ended.
+#[test]
+fn a_directory_inside_itself_is_damage() {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return;
+    }
+    let (device, fs) = fresh(&ext4(1024), 16 << 20);
+    let inside = directory(&fs, ROOT, "d");
+    directory(&fs, ROOT, "e");
+    file(&fs, inside, "f");
+    fs.close(&context()).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let device = debugged(&device, scratch.path(), &["ln /d /d/loop".to_owned()]);
+    let refused = Some(CorruptionKind::NameInode);
+    let other = opened(device.duplicate()).find(ROOT, b"e").unwrap().inode.number;
+    for mode in [RenameMode::Replace, RenameMode::Exchange] {
+        for (from, to) in [
+            ((inside, &b"loop"[..]), (inside, &b"f"[..])),
+            ((inside, b"f"), (inside, b"loop")),
+            ((inside, b"loop"), (other, b"x")),
+            ((ROOT, b"e"), (inside, b"loop")),
+        ] {
+            let fs = opened(device.duplicate());
+            if mode == RenameMode::Exchange && to.1 == b"x" {
+                continue;
+            }
+            assert_eq!(kind_of(fs.rename(&context(), from, to, mode)), refused, "{from:?} to {to:?}");
+        }
+    }
+    let fs = opened(device);
+    assert_eq!(kind_of(fs.rmdir(&context(), inside, b"loop")), refused);
+}
+
+/// An extent that lies elsewhere in its cluster than its logical block does in its own. Linux frees
+/// the cluster that it lies in; the cluster beside it was freed, whosever it was.
+#[test]
+fn a_displaced_extent_frees_its_own_cluster() {
+    let options = ext4(1024).features("bigalloc,^metadata_csum").cluster_size(16 << 10);
+    if !blockyard_testkit::require(&["debugfs", "e2fsck"]) {
+        return;
+    }
+    let (device, fs) = fresh(&options, 64 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    fs.write(&context(), inode, 5 << 10, &[1; 1024]).unwrap();
+    fs.fsync(&context(), inode).unwrap();
+    let mapped = first_block(&fs, inode);
+    fs.close(&context()).unwrap();
+    assert_eq!(mapped % 16, 5);
+    let scratch = tempfile::tempdir().unwrap();
+    let request = format!("sif <{}> block[5] {}", inode.raw(), mapped - 4);
+    let displaced = debugged(&device, scratch.path(), &[request]);
+    let written = opened(displaced.duplicate());
+    written.write(&context(), inode, 0, &[2; 1024]).unwrap();
+    written.fsync(&context(), inode).unwrap();
+    assert_eq!(first_block(&written, inode), mapped - 5, "stays in the cluster");
+    drop(written);
+    let device = Arc::new(displaced);
+    let fs = open_on(&device, OpenOptions::default());
+    fs.unlink(&context(), ROOT, FILE).unwrap();
+    fs.close(&context()).unwrap();
+    judge_image(&device);
+}
+
+/// Groups whose descriptors contradict their bitmaps are not used. The rest was full then, and the
+/// user was told that there is no space.
+#[test]
+fn a_damaged_count_is_not_a_full_image() {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return;
+    }
+    let options = ext4(1024).features("^metadata_csum,^uninit_bg");
+    let scratch = tempfile::tempdir().unwrap();
+    let requests: Vec<String> = (0..3).map(|group| format!("set_bg {group} free_blocks_count 900")).collect();
+    let device = debugged(&formatted(&options, 24 << 20), scratch.path(), &requests);
+    let fs = opened(device);
+    let inode = file(&fs, ROOT, FILE);
+    let ctx = OpContext { privileged: true, ..context() };
+    let written = fs.write(&ctx, inode, 0, &vec![1; 20_000]).and_then(|()| fs.fsync(&ctx, inode));
+    assert_eq!(kind_of(written), Some(CorruptionKind::BlockBitmapContradiction));
+}
