@@ -329,8 +329,8 @@ fn other_kinds() -> Vec<Kind> {
     ])
 }
 
-/// Kinds that only a walk over an image can find; the tests of the reader, of recovery and of check
-/// cover them.
+/// Kinds that only a walk over an image can find; the tests of the reader, of the engine, of
+/// recovery and of check cover them.
 fn needs_an_image(kind: Kind) -> bool {
     let name = format!("{kind:?}");
     name.starts_with("Journal")
@@ -339,6 +339,8 @@ fn needs_an_image(kind: Kind) -> bool {
             kind,
             Kind::IndirectLoop
                 | Kind::FreedOutside
+                | Kind::BlockTwoKinds
+                | Kind::NameInode
                 | Kind::DirBlocks
                 | Kind::DirHole
                 | Kind::XattrValueInode

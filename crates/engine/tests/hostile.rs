@@ -9,11 +9,11 @@ mod support;
 mod trial;
 
 use blockyard_device::{BlockDevice, MemoryDevice};
-use blockyard_disk::{CorruptionKind, InodeNr};
-use blockyard_engine::{Error, FileSystem, OpContext, OpenOptions, RenameMode, mkfs};
+use blockyard_disk::{CorruptionKind, FileType, InodeNr};
+use blockyard_engine::{Error, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, mkfs};
 use std::sync::Arc;
 use support::{ROOT, context, directory, file};
-use trial::{FILE, changed, debugged, ext4, formatted, fresh, judge_image, open_on};
+use trial::{FILE, changed, comb, content, debugged, ext4, formatted, fresh, judge_image, open_on};
 
 fn opened(device: MemoryDevice) -> FileSystem {
     open_on(&Arc::new(device), OpenOptions::default())
@@ -183,4 +183,30 @@ fn a_damaged_count_is_not_a_full_image() {
     let ctx = OpContext { privileged: true, ..context() };
     let written = fs.write(&ctx, inode, 0, &vec![1; 20_000]).and_then(|()| fs.fsync(&ctx, inode));
     assert_eq!(kind_of(written), Some(CorruptionKind::BlockBitmapContradiction));
+}
+
+/// A directory whose block is a node of a file's extent tree got that node from memory, unchecked.
+/// The commit then sealed it as a directory block, or panicked.
+#[test]
+fn a_block_is_not_two_kinds_of_metadata() {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return;
+    }
+    let (device, fs) = fresh(&ext4(1024).features("^metadata_csum,^has_journal"), 16 << 20);
+    let (inode, _) = comb(&fs, 10, 3);
+    let folder = directory(&fs, ROOT, "d");
+    fs.close(&context()).unwrap();
+    let mut block = [0; 1024];
+    let node = (1..16 << 10_u64).find(|&at| {
+        device.read_at(at << 10, &mut block).unwrap();
+        block.starts_with(&[0x0A, 0xF3, 10, 0])
+    });
+    let scratch = tempfile::tempdir().unwrap();
+    let request = format!("sif <{}> block[5] {}", folder.raw(), node.unwrap());
+    let fs = opened(debugged(&device, scratch.path(), &[request]));
+    let two = Some(CorruptionKind::BlockTwoKinds);
+    assert!(content(&fs, inode).contains(&3));
+    assert_eq!(kind_of(fs.read_dir(folder, 0, |_| true)), two);
+    let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+    assert_eq!(kind_of(fs.create(&context(), folder, b"new", &new)), two);
 }
