@@ -139,15 +139,23 @@ fn entry(line: &str) -> Result<(u16, u32, u16), String> {
         ("other" | "o", true) => 0x20,
         _ => return Err(malformed(line)),
     };
-    let bits = permissions.bytes().map(|byte| match byte {
-        b'r' => Some(4),
-        b'w' => Some(2),
-        b'x' => Some(1),
-        b'-' => Some(0),
-        _ => None,
-    });
-    let permissions = bits.sum::<Option<u16>>().ok_or_else(|| malformed(line))?;
-    Ok((tag, id, permissions & 7))
+    let permissions = permission_bits(permissions).ok_or_else(|| malformed(line))?;
+    Ok((tag, id, permissions))
+}
+
+/// The bits of up to three letters; each letter may occur once.
+fn permission_bits(letters: &str) -> Option<u16> {
+    let add = |bits: u16, letter: u8| {
+        let bit = match letter {
+            b'r' => 4,
+            b'w' => 2,
+            b'x' => 1,
+            b'-' => 0,
+            _ => return None,
+        };
+        (bits & bit == 0).then_some(bits | bit)
+    };
+    if letters.len() > 3 { None } else { letters.bytes().try_fold(0, add) }
 }
 
 /// Looks up the id of a user or group by its name on this machine. Where GNU tar can write a name,
@@ -203,11 +211,22 @@ mod tests {
         assert!(comma.is_some());
         assert_eq!(of_text(lines).unwrap(), comma);
         assert_eq!(of_text(b"").unwrap(), None);
-        for wrong in
-            ["user:nobody that is known:rw-", "user", "mask:5:rw-", "user::rq-", "who::rw-", "user:7:rw-"]
-        {
+        for wrong in [
+            "user:nobody that is known:rw-",
+            "user",
+            "mask:5:rw-",
+            "user::rq-",
+            "user::rr-",
+            "user::rrx",
+            "user::rwx-",
+            "who::rw-",
+            "user:7:rw-",
+        ] {
             let text = format!("{wrong},user::rw-,group::r--,other::r--");
             assert!(of_text(text.as_bytes()).is_err(), "{wrong}");
+        }
+        for (letters, bits) in [("rwx", Some(7)), ("x-r", Some(5)), ("---", Some(0)), ("rr-", None)] {
+            assert_eq!(permission_bits(letters), bits, "{letters}");
         }
     }
 

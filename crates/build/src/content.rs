@@ -202,11 +202,15 @@ impl Tree {
     }
 }
 
-/// Reads the parts of one file that are not holes, one after the other.
+/// Reads one file from start to end.
 pub(crate) struct Content<'t> {
     contents: Contents<'t>,
     id: NodeId,
-    /// Ranges that are still to be read, the next one last.
+    /// The position in the file.
+    at: u64,
+    /// Bytes of the file.
+    size: u64,
+    /// Ranges that are still to be read, the next one last. The rest are holes.
     ranges: Vec<Range<u64>>,
 }
 
@@ -214,17 +218,23 @@ impl<'t> Content<'t> {
     pub(crate) fn new(tree: &'t Tree, id: NodeId) -> Self {
         let mut ranges = tree.data_of(id);
         ranges.reverse();
-        Self { contents: Contents::new(tree), id, ranges }
+        Self { contents: Contents::new(tree), id, at: 0, size: tree.node(id).size, ranges }
     }
 }
 
 impl Read for Content<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let Some(range) = self.ranges.last_mut() else { return Ok(0) };
-        let n = usize_from_u64((range.end - range.start).min(u64_from_usize(into.len())));
-        self.contents.read_at(self.id, range.start, &mut into[..n]).map_err(io::Error::other)?;
-        range.start += u64_from_usize(n);
-        if range.is_empty() {
+        let next = self.ranges.last().cloned().unwrap_or(self.size..self.size);
+        let is_hole = self.at < next.start;
+        let end = if is_hole { next.start } else { next.end };
+        let n = usize_from_u64((end - self.at).min(u64_from_usize(into.len())));
+        if is_hole {
+            into[..n].fill(0);
+        } else if n > 0 {
+            self.contents.read_at(self.id, self.at, &mut into[..n]).map_err(io::Error::other)?;
+        }
+        self.at += u64_from_usize(n);
+        if self.at == next.end {
             self.ranges.pop();
         }
         Ok(n)

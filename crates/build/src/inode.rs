@@ -158,13 +158,17 @@ pub(crate) fn is_mapped(directory: &Directory, node: &Node) -> bool {
     }
 }
 
+/// The device number that the host writes as `host`.
+pub(crate) fn device_number(host: u64) -> DeviceNumber {
+    DeviceNumber { major: rustix::fs::major(host), minor: rustix::fs::minor(host) }
+}
+
 fn set_device(raw: &mut blockyard_disk::inode::RawInode, host: u64) {
-    let number = DeviceNumber { major: rustix::fs::major(host), minor: rustix::fs::minor(host) };
-    if let Some((short, wide)) = number.to_disk() {
-        let mut words = [0; 15];
-        (words[0], words[1]) = (short, wide);
-        raw.set_block_words(words);
-    }
+    let stored = device_number(host).to_disk();
+    let (short, wide) = stored.expect("the plan refuses numbers that are too large");
+    let mut words = [0; 15];
+    (words[0], words[1]) = (short, wide);
+    raw.set_block_words(words);
 }
 
 #[cfg(test)]

@@ -14,7 +14,9 @@ const NAME_MAX: usize = 255;
 /// The prefix index and the rest of a full name; `None` if the attribute is left out.
 pub(crate) fn kept(name: &[u8]) -> Option<(u8, &[u8])> {
     let is_open = || OPEN.iter().any(|prefix| name.starts_with(prefix));
-    (name.len() <= NAME_MAX && (is_open() || acl::is_list(name))).then(|| xattr::split_name(name))?
+    // System calls end a name at its first zero.
+    let is_name = name.len() <= NAME_MAX && !name.contains(&0);
+    (is_name && (is_open() || acl::is_list(name))).then(|| xattr::split_name(name))?
 }
 
 /// Extended attributes that were left out; see [`Tree::left_out`](crate::Tree::left_out).
@@ -75,6 +77,8 @@ mod tests {
             "user.",
             "userx",
             "com.apple.quarantine",
+            "user.a\0b",
+            "user.a\0",
             "",
             &longer,
         ] {

@@ -3,13 +3,14 @@
 use crate::attributes::Homes;
 use crate::error::{Error, Result};
 use crate::inline;
-use crate::inode::LINKS_MAX;
+use crate::inode::{LINKS_MAX, device_number};
 use crate::layout::{self, Content, Kinds, Placed, Space};
 use crate::mapping::Mapping;
 use crate::numbering::Order;
 use crate::placement::Placement;
 use crate::shape::Shape;
 use crate::tree::{NodeId, Tree};
+use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
 use blockyard_disk::inode::FileType;
@@ -58,6 +59,14 @@ impl Room {
         match self {
             Self::Bytes(bytes) => bytes.div_ceil(block),
             Self::Percent(percent) => all * u64::from(percent.min(99)) / 100,
+        }
+    }
+
+    /// The least number of blocks of which enough are free, if `used` are not.
+    fn blocks_with(self, used: u64, block: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => used + bytes.div_ceil(block),
+            Self::Percent(percent) => used.saturating_sub(1) * 100 / (100 - u64::from(percent.min(99))) + 1,
         }
     }
 }
@@ -218,6 +227,9 @@ impl Builder {
         let Found { blank, order, shape, directories, homes, space, placed } = found;
         let Placed { places, taken, kinds } = placed;
         tree.check_sizes(&order, &shape)?;
+        if options.revision == Some(0) {
+            tree.check_without_features(&order, &homes)?;
+        }
         tree.check_links(&order, blank.features().ro_compat.contains(RoCompat::DIR_NLINK))?;
         let geometry = *blank.geometry();
         let mut of_groups = vec![0; usize_from_u32(geometry.groups())];
@@ -274,16 +286,22 @@ impl How<'_> {
         // The previous size, if it was too small for any file system with these options.
         let mut refused = None;
         for _ in 0..STEPS_MAX {
-            let wanted = room.blocks(blocks, block);
-            match self.find(tree, blocks * block) {
-                Ok(Ok(found)) if found.free() >= wanted => {
+            let bytes = blocks.checked_mul(block).ok_or_else(|| {
+                mkfs::Error::Size(format!("{blocks} blocks of {block} bytes are too many; ask for less"))
+            })?;
+            match self.find(tree, bytes) {
+                Ok(Ok(found)) if found.free() >= room.blocks(blocks, block) => {
                     return match refused {
                         Some(below) => self.nearer(tree, room, below, (blocks, found)),
                         None => Ok(found),
                     };
                 }
-                Ok(Ok(found)) => (refused, blocks) = (None, blocks + wanted - found.free()),
-                Ok(Err(lacking)) => (refused, blocks) = (None, blocks + lacking + wanted),
+                Ok(Ok(found)) => {
+                    (refused, blocks) = (None, room.blocks_with(blocks - found.free(), block));
+                }
+                Ok(Err(lacking)) => {
+                    (refused, blocks) = (None, room.blocks_with(blocks + lacking, block));
+                }
                 // Too small for any file system with these options.
                 Err(Error::Mkfs(mkfs::Error::Size(reason))) => {
                     if blocks >> 48 > 0 {
@@ -342,6 +360,13 @@ impl How<'_> {
             options.inodes = Some(asked);
             let blank = Blank::plan(&options, bytes)?;
             let homes = Homes::find(tree, &order, shape(&blank, &options).attribute_room())?;
+            // An inode may have an attribute block only with this feature. Revision 0 has no
+            // features: such an inode is refused later.
+            let has_feature = blank.features().compat.contains(Compat::EXT_ATTR);
+            if !homes.blocks.is_empty() && !has_feature && options.revision != Some(0) {
+                options.features.push("ext_attr".to_owned());
+                continue;
+            }
             let needed = u32_from_usize(order.inodes.len() + homes.values.len());
             let have = blank.geometry().inodes_count() - (blank.first_inode() - 1);
             if have >= needed {
@@ -454,8 +479,25 @@ impl Tree {
         newest
     }
 
-    /// Refuses files with more blocks than can be numbered, and link targets that do not fit in a
-    /// block.
+    /// Refuses what needs a feature, for a file system without any.
+    fn check_without_features(&self, order: &Order, homes: &Homes) -> Result<()> {
+        let is_large = |id: &&NodeId| {
+            let node = self.node(**id);
+            node.kind == FileType::Regular && node.size >= LARGE_FILE
+        };
+        let (path, what) = if let Some(&large) = order.inodes.iter().find(is_large) {
+            (self.host_path_of(large), "it has 2 GiB or more")
+        } else if let Some(shared) = homes.blocks.first() {
+            let path = shared.owner.map_or_else(|| self.host_path(b""), |id| self.host_path_of(id));
+            (path, "it has extended attributes")
+        } else {
+            return Ok(());
+        };
+        Err(Error::Refused { path, reason: format!("{what}, which needs a feature; leave -r 0 out") })
+    }
+
+    /// Refuses files with more blocks than can be numbered, device numbers that are too large, and
+    /// link targets that do not fit in a block.
     fn check_sizes(&self, order: &Order, shape: &Shape) -> Result<()> {
         for &id in &order.inodes {
             let node = self.node(id);
@@ -472,6 +514,15 @@ impl Tree {
                     format!(
                         "{} bytes are more than a map of blocks of {} bytes has; ask for -O extents",
                         node.size, shape.block_size
+                    )
+                }
+                FileType::CharDevice | FileType::BlockDevice
+                    if device_number(node.size).to_disk().is_none() =>
+                {
+                    let DeviceNumber { major, minor } = device_number(node.size);
+                    format!(
+                        "its device number {major}:{minor} is too large; majors go up to 4095, minors up to \
+                         1048575"
                     )
                 }
                 FileType::Symlink if u64::from(node.target.len) >= shape.block_size => {

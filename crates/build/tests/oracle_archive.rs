@@ -112,6 +112,72 @@ fn modes_follow_access_lists_as_when_they_are_extracted() {
     assert!(image(of_archive(&archive).unwrap()) == image(Tree::read(&tree, 1).unwrap()));
 }
 
+/// The last file of an archive ends in a hole, so that nothing of the archive reaches its end.
+#[test]
+fn a_hole_at_the_end_of_the_last_file_is_kept() {
+    if !require(&["root", "tar"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for size in [10_000, 1_000_001] {
+        let file = fs::File::create(tree.join("file")).unwrap();
+        (&file).write_all(b"start").unwrap();
+        file.set_len(size).unwrap();
+        drop(file);
+        let archive = tar(folder.path(), "archive", &["--format=pax"]);
+        assert!(image(of_archive(&archive).unwrap()) == image(Tree::read(&tree, 1).unwrap()), "{size}");
+    }
+}
+
+/// Numbers may be left out, also all of them. The entry with the archive's name is no file.
+#[test]
+fn numbers_that_are_left_out_are_zeroes() {
+    use tar::EntryType::{Char, Directory, Regular};
+    let without_numbers = |mut bytes: Vec<u8>, blank: u8| {
+        let mut header = tar::Header::from_byte_slice(&bytes[..512]).clone();
+        let old = header.as_old_mut();
+        let fields: [&mut [u8]; 5] =
+            [&mut old.mode, &mut old.uid, &mut old.gid, &mut old.size, &mut old.mtime];
+        fields.into_iter().for_each(|field| field.fill(blank));
+        header.set_cksum();
+        bytes[..512].copy_from_slice(header.as_bytes());
+        bytes
+    };
+    let root = entry(Directory, b"./", b"", b"");
+    let label = entry(tar::EntryType::new(b'V'), b"the archive", b"", b"");
+    let mut plain = tar::Header::from_byte_slice(&entry(Regular, b"file", b"", b"")).clone();
+    plain.set_mode(0);
+    plain.set_cksum();
+    let expected = image(read(&[root.clone(), plain.as_bytes().to_vec()]).unwrap());
+    for blank in [0, b' '] {
+        let file = without_numbers(entry(Regular, b"file", b"", b""), blank);
+        let label = without_numbers(label.clone(), blank);
+        assert!(image(read(&[label, root.clone(), file]).unwrap()) == expected, "{blank}");
+    }
+    // The device numbers of this header are left out.
+    assert_eq!(read(&[entry(Char, b"device", b"", b"")]).unwrap().names(), 1);
+}
+
+#[test]
+fn device_numbers_that_are_too_large_are_refused() {
+    let planned = |major: u32, minor: u32| {
+        let mut header =
+            tar::Header::from_byte_slice(&entry(tar::EntryType::Block, b"dev/x", b"", b"")).clone();
+        header.set_device_major(major).unwrap();
+        header.set_device_minor(minor).unwrap();
+        header.set_cksum();
+        let tree = read(&[header.as_bytes().to_vec()]).unwrap();
+        Builder::default().plan(tree).map(drop).map_err(|error| error.to_string())
+    };
+    planned(4095, 1_048_575).unwrap();
+    for (major, minor) in [(4096, 0), (0, 1_048_576)] {
+        let error = planned(major, minor).unwrap_err();
+        assert!(error.contains(&format!("dev/x: its device number {major}:{minor}")), "{error}");
+    }
+}
+
 /// Attributes whose names Linux refuses are left out, as tar does, and counted. `system.data` among
 /// them is where inline data lies. Reading an image leaves them out too.
 #[test]

@@ -187,3 +187,30 @@ fn attributes_at_the_end_of_long_paths_are_read() {
     let key = b"SCHILY.xattr.user.note=deep";
     assert!(bytes.windows(key.len()).any(|part| part == key));
 }
+
+#[test]
+fn an_attribute_block_brings_its_feature() {
+    if !require(&["root", "e2fsck", "getfattr", "mount"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path();
+    fs::write(source.join("file"), b"content").unwrap();
+    let planned = |options: Options| {
+        let plan = Builder { options, ..Builder::default() }.plan(Tree::read(source, 1).unwrap());
+        plan.map(|plan| plan.summary().file_system.features.to_string()).map_err(|error| error.to_string())
+    };
+    let first_revision = || Options { revision: Some(0), ..options() };
+    assert!(!planned(options().features("^ext_attr")).unwrap().contains("ext_attr"));
+    planned(first_revision()).unwrap();
+    set(&source.join("file"), "user.long", &[7; 1000]);
+    for features in ["^ext_attr", "none"] {
+        assert_mounted(&made(source, options().features(features)).unwrap(), source);
+    }
+    let error = planned(first_revision()).unwrap_err();
+    assert!(error.contains("file: it has extended attributes"), "{error}");
+    rustix::fs::removexattr(source.join("file"), "user.long").unwrap();
+    fs::File::options().write(true).open(source.join("file")).unwrap().set_len(1 << 31).unwrap();
+    let error = planned(first_revision()).unwrap_err();
+    assert!(error.contains("file: it has 2 GiB"), "{error}");
+}

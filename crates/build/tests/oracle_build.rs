@@ -187,6 +187,25 @@ fn the_size_is_the_smallest_and_room_is_kept_when_asked() {
     }
 }
 
+#[test]
+fn much_room_is_kept_and_too_much_is_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("file"), b"content").unwrap();
+    let planned = |room| {
+        let builder = Builder { size: Size::Auto(room), ..Builder::default() };
+        builder.plan(Tree::read(scratch.path(), 1).unwrap())
+    };
+    for percent in [50, 90, 97, 99] {
+        let summary = planned(Room::Percent(percent)).unwrap().summary();
+        let (image, free) = (summary.image_bytes / 4096, summary.free_bytes / 4096);
+        assert!(free >= image * u64::from(percent) / 100, "{percent} %: {free} blocks of {image}");
+    }
+    match planned(Room::Bytes(u64::MAX)).err().unwrap() {
+        Error::Mkfs(blockyard_engine::mkfs::Error::Size(_)) => {}
+        other => panic!("{other}"),
+    }
+}
+
 /// As in mke2fs, a journal may take half of the free blocks. The image has twice the size of the
 /// journal that was asked for, and less than 2 MiB more.
 #[test]

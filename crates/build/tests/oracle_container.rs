@@ -172,6 +172,56 @@ fn an_archive_of_docker_is_unpacked() {
 }
 
 #[test]
+fn a_layer_whose_file_has_holes_is_whole() {
+    if !require(&["root", "tar"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let layer = folder.path().join("layer");
+    fs::create_dir(&layer).unwrap();
+    fs::write(layer.join("a"), vec![0; 1 << 20]).unwrap();
+    fs::write(layer.join("b"), "text").unwrap();
+    let layout = Layout::new(folder.path().join("oci"));
+    let manifest = layout.image(std::slice::from_ref(&layer), "amd64");
+    layout.index(&[manifest + "}"]);
+    sh(&layout.root, "for file in blobs/sha256/*; do cp --sparse=always $file new; mv new $file; done");
+    let tree = Tree::read(&layout.root, 1).unwrap();
+    let unpacked = tree.unpack_container(&Choice::default(), &std::env::temp_dir()).unwrap();
+    assert!(image(unpacked) == image(Tree::read(&layer, 1).unwrap()));
+}
+
+/// Each index lists the one below it many times, so that the number of paths to the image grows
+/// with every level.
+#[test]
+fn an_index_that_is_listed_again_counts_once() {
+    if !require(&["tar"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let layer = folder.path().join("layer");
+    fs::create_dir(&layer).unwrap();
+    let layout = Layout::new(folder.path().join("oci"));
+    let unpacked = || {
+        let tree = Tree::read(&layout.root, 1).unwrap();
+        tree.unpack_container(&Choice::default(), &std::env::temp_dir()).map(drop)
+    };
+    let image = layout.image(&[layer], "amd64") + "}";
+    let index_of = |entries: &[String]| {
+        let text = format!(r#"{{"manifests":[{}]}}"#, entries.join(","));
+        layout.blob("index.v1+json", text.as_bytes()) + "}"
+    };
+    let mut entry = index_of(std::slice::from_ref(&image));
+    for _ in 0..2 {
+        entry = index_of(&vec![entry; 40]);
+    }
+    layout.index(&vec![entry; 40]);
+    unpacked().unwrap();
+    layout.index(&[index_of(&vec![image; 65_536])]);
+    let error = unpacked().unwrap_err().to_string();
+    assert!(error.contains("more than 65536 images"), "{error}");
+}
+
+#[test]
 fn what_is_damaged_or_leads_out_is_refused() {
     if !require(&["tar"]) {
         return;

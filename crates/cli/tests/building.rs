@@ -136,6 +136,46 @@ fn what_the_target_holds_stays_until_the_image_is_complete() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
 }
 
+/// The operands may be in the wrong order, or one too few.
+#[test]
+fn a_file_with_content_of_any_kind_is_not_replaced() {
+    let folder = tree();
+    let path = |name: &str| folder.path().join(name);
+    for (name, content) in [("a.tar.gz", &b"\x1F\x8Bpacked"[..]), ("notes", &[b"\0\0", &[7; 9][..]].concat())]
+    {
+        fs::write(path(name), content).unwrap();
+        let refused = build(folder.path(), &["tree", name]);
+        let told = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(8), "{name}: {told}");
+        assert!(told.starts_with(&format!("blockyard: {name}: holds data")), "{told}");
+        assert!(told.contains("--force"), "{told}");
+        assert!(fs::read(path(name)).unwrap() == content, "{name}");
+    }
+    for (name, size) in [("empty", 0), ("zeroes", 1 << 20)] {
+        fs::File::create(path(name)).unwrap().set_len(size).unwrap();
+        let made = build(folder.path(), &["tree", name]);
+        assert!(made.status.success(), "{name}: {}", text(&made.stderr));
+    }
+    assert!(build(folder.path(), &["-F", "tree", "notes"]).status.success());
+    assert_eq!(shown(folder.path(), &["cat", "notes", "/small"]), "content\n");
+}
+
+#[test]
+fn a_link_to_the_target_stays_a_link() {
+    let folder = tree();
+    fs::create_dir(folder.path().join("images")).unwrap();
+    let real = folder.path().join("images/real.img");
+    for (options, name) in [(&["-q"][..], "link"), (&["-q", "--compress", "gz", "-F"], "link.gz")] {
+        fs::write(&real, b"").unwrap();
+        let link = folder.path().join(name);
+        std::os::unix::fs::symlink("images/real.img", &link).unwrap();
+        let made = build(folder.path(), &[options, &["tree", name]].concat());
+        assert!(made.status.success(), "{name}: {}", text(&made.stderr));
+        assert!(link.is_symlink() && fs::metadata(&real).unwrap().len() > 0, "{name}");
+        assert_eq!(fs::read_dir(folder.path().join("images")).unwrap().count(), 1, "{name}");
+    }
+}
+
 #[test]
 fn an_archive_is_taken_from_a_file_and_from_a_stream() {
     if !blockyard_testkit::require(&["tar"]) {
@@ -291,6 +331,35 @@ fn mkfs_copies_a_tree_by_its_old_option() {
         .output()
         .unwrap();
     assert_eq!(seeded.status.code(), Some(2));
+}
+
+/// Without a size, `mkfs -d` fills the partition or the device, as `mkfs` does.
+#[test]
+fn mkfs_fills_the_device_or_partition_that_it_copies_to() {
+    let folder = tree();
+    let disk = folder.path().join("disk");
+    let mut table = [0; 512];
+    // One partition of type 0x83, at sector 2048, of 16384 sectors.
+    table[446 + 4] = 0x83;
+    table[446 + 8..446 + 12].copy_from_slice(&2048u32.to_le_bytes());
+    table[446 + 12..446 + 16].copy_from_slice(&16384u32.to_le_bytes());
+    table[510..].copy_from_slice(&[0x55, 0xAA]);
+    fs::write(&disk, table).unwrap();
+    fs::File::options().write(true).open(&disk).unwrap().set_len(32 << 20).unwrap();
+    let bytes_made = |image: &str| {
+        let told = shown(folder.path(), &["mkfs", "--json", "-d", "tree", image]);
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(shown(folder.path(), &["cat", image, "/small"]), "content\n");
+        told["image_bytes"].as_u64().unwrap()
+    };
+    assert_eq!(bytes_made("disk?offset=1048576"), 8 << 20);
+    if !blockyard_testkit::require(&["root", "losetup"]) {
+        return;
+    }
+    let file = folder.path().join("device");
+    fs::File::create(&file).unwrap().set_len(12 << 20).unwrap();
+    let device = blockyard_testkit::LoopDevice::new(&file);
+    assert_eq!(bytes_made(device.path()), 12 << 20);
 }
 
 /// With `-E no_copy_xattrs`, as in mke2fs, an image has no attributes of its sources.

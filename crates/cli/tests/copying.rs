@@ -258,6 +258,34 @@ fn set_id_bits_go_when_the_owner_cannot_be_given() {
     assert_eq!((kept.uid(), kept.mode() & 0o7777), (65534, 0o6755));
 }
 
+/// Several paths may lead to one name in the destination, and several names to one file.
+#[test]
+fn files_that_meet_at_one_name_are_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "16M");
+    let (tree, out) = (folder.path().join("tree"), folder.path().join("out"));
+    for directory in ["d1", "d2", "d3", "d4"] {
+        std::fs::create_dir_all(tree.join(directory)).unwrap();
+    }
+    std::fs::create_dir(&out).unwrap();
+    std::fs::write(tree.join("d1/f"), "one").unwrap();
+    std::fs::hard_link(tree.join("d1/f"), tree.join("d2/f")).unwrap();
+    std::fs::hard_link(tree.join("d1/f"), tree.join("d4/g")).unwrap();
+    std::fs::write(tree.join("d3/f"), "another").unwrap();
+    symlink("d1/f", tree.join("link")).unwrap();
+    done(&["put", "-r", &image, &format!("{}/.", text(&tree)), "/"]);
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+    done(&["get", &image, "/d1/f", "/d2/f", "/d4/g", text(&out)]);
+    assert_eq!((read("f"), read("g")), ("one".to_owned(), "one".to_owned()));
+    assert_eq!(out.join("f").metadata().unwrap().nlink(), 2);
+    done(&["get", "-r", &image, "/d1", "/link", "/d1", "/link", text(&out)]);
+    assert_eq!((read("d1/f"), out.join("link").read_link().unwrap()), ("one".to_owned(), "d1/f".into()));
+    // The first copy is replaced before its other name comes.
+    done(&["get", &image, "/d1/f", "/d3/f", "/d4/g", text(&out)]);
+    assert_eq!((read("f"), read("g")), ("another".to_owned(), "one".to_owned()));
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 4, "nothing else is left");
+}
+
 /// The names in a folder, except `wanted`.
 fn strange_names(folder: &Path, wanted: &str) -> Vec<String> {
     let names =
@@ -280,7 +308,7 @@ fn an_interrupted_get_leaves_nothing() {
     std::fs::write(&big, vec![7; 200 << 20]).unwrap();
     done(&["put", text(&image), text(&big), "/big"]);
     std::fs::remove_file(big).unwrap();
-    for (name, code) in [("INT", 130), ("TERM", 143)] {
+    for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let to = folder.path().join(name);
         std::fs::create_dir(&to).unwrap();
         let mut child =
@@ -567,4 +595,25 @@ fn copies_have_the_access_lists_of_their_source() {
         }
         assert_eq!(made.metadata().unwrap().mode(), source.metadata().unwrap().mode(), "{name}");
     }
+}
+
+/// A directory inside itself ended the copy, and what came after it was missing without a word.
+#[test]
+fn a_directory_that_is_met_twice_does_not_end_a_copy() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    mke2fs(&image, &["-t", "ext4"], "16M");
+    let source = folder.path().join("source");
+    std::fs::write(&source, "text").unwrap();
+    let write = format!("write {} last", source.display());
+    for request in ["mkdir a", "mkdir a/b", "link a a/b/cycle", &write] {
+        run("debugfs", &["-w", "-R", request, text(&image)]);
+    }
+    let dest = folder.path().join("dest");
+    let told = fails(&["get", "-r", text(&image), "/", text(&dest)], 1);
+    assert!(told.contains("/a/b/cycle: the directory was met before"), "{told}");
+    assert_eq!(std::fs::read(dest.join("last")).unwrap(), b"text");
 }

@@ -39,8 +39,16 @@ impl Spool {
         let end = start.checked_add(size).and_then(|end| end.checked_next_multiple_of(ALIGN));
         let end = end.ok_or_else(too_large)?;
         let whole = 0..size;
-        for range in data.unwrap_or(std::slice::from_ref(&whole)) {
+        let data = data.unwrap_or(std::slice::from_ref(&whole));
+        for range in data {
             self.copy(content, start + range.start, range.end - range.start)?;
+        }
+        if i64::try_from(end).is_err() {
+            return Err(too_large());
+        }
+        // Nothing was written for a hole at the end, but the spool must have its bytes.
+        if data.last().map_or(0, |last| last.end) < size {
+            self.file.set_len(end)?;
         }
         self.end = end;
         Ok(start)

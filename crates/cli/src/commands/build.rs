@@ -4,7 +4,7 @@
 mod rules;
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -26,6 +26,9 @@ use blockyard_inspect::units;
 use super::mkfs::{Copy, Format, Target, of_usage, values};
 use super::progress::{Progress, Watched};
 use super::{Output, UsageError, clock, image, interrupt, partial};
+
+/// Bytes at the start of an existing file that must be zeroes, or `--force` is needed.
+const CHECKED: u64 = 64 << 10;
 
 /// Arguments; the letters are those of mke2fs.
 #[derive(clap::Args)]
@@ -131,7 +134,7 @@ impl Args {
         let image =
             ImagePath::parse(image.as_os_str()).map_err(|error| UsageError::new(error.to_string()))?;
         let sources = sources.to_vec();
-        Build { image, sources, how: self.how }.run(output)
+        Build { image, sources, how: self.how, asked_by: AskedBy::Build }.run(output)
     }
 }
 
@@ -140,17 +143,24 @@ pub(super) struct Build {
     sources: Vec<PathBuf>,
     image: ImagePath,
     how: How,
+    asked_by: AskedBy,
+}
+
+/// The command that asks for an image.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AskedBy {
+    /// `blockyard build`, which makes a new image.
+    Build,
+    /// `blockyard mkfs -d`, which fills its target, unless it recognises what that holds.
+    Mkfs,
 }
 
 impl Build {
     /// The build that `mkfs -d` asks for. Without a size, the image takes the size of the target.
     /// If the target has no size either, the image is as small as possible.
     pub(super) fn of_mkfs(copy: Copy) -> Self {
-        let there = std::fs::metadata(copy.image.file()).map_or(0, |found| found.len());
-        let there = there.saturating_sub(copy.image.offset());
-        let bytes = copy.bytes.or((there > 0).then_some(there));
         let how = How {
-            size: bytes.map_or_else(|| "auto".to_owned(), |bytes| bytes.to_string()),
+            size: copy.bytes.map_or_else(|| "auto".to_owned(), |bytes| bytes.to_string()),
             free: "0".to_owned(),
             format: copy.format,
             time: copy.time,
@@ -169,7 +179,7 @@ impl Build {
             keep_partial: false,
             silent: false,
         };
-        Self { sources: copy.sources, image: copy.image, how }
+        Self { sources: copy.sources, image: copy.image, how, asked_by: AskedBy::Mkfs }
     }
 
     /// Makes the image.
@@ -180,6 +190,12 @@ impl Build {
         let rules = self.how.rules.rules().map_err(UsageError::from)?;
         let rules = Rules { removes_attributes: self.how.format.drops_attributes(), ..rules };
         image::refuse_in_use(&self.image)?;
+        if self.asked_by == AskedBy::Mkfs
+            && self.how.size == "auto"
+            && let Some(bytes) = self.bytes_there()?
+        {
+            builder.size = Size::Bytes(bytes);
+        }
         let began = Instant::now();
         let mut tree = self.tree(builder.threads)?;
         self.tell_left_out(&tree);
@@ -197,6 +213,7 @@ impl Build {
             let target = Target::inspect(&self.image, Some(plan.bytes()))?;
             if !self.how.force {
                 target.refuse_occupied()?;
+                self.refuse_file_of_others()?;
             }
             if self.how.dry_run { plan.summary() } else { self.write(plan, target, output)? }
         };
@@ -213,6 +230,45 @@ impl Build {
             print!("{told}")
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Bytes of the target: a file, a device, or the partition that begins at the offset. `None` if
+    /// it is missing or empty.
+    fn bytes_there(&self) -> Result<Option<u64>> {
+        let file = self.image.file();
+        let has_size = |found: std::fs::Metadata| found.is_file() || found.file_type().is_block_device();
+        if !std::fs::metadata(file).is_ok_and(has_size) {
+            return Ok(None);
+        }
+        let whole = FileDevice::open_read_only(file)?.size();
+        if whole <= self.image.offset() {
+            return Ok(None);
+        }
+        Ok(Some(self.image.open_read_only()?.size()))
+    }
+
+    /// Refuses to replace a file with content of any kind: another operand may have been meant.
+    fn refuse_file_of_others(&self) -> Result<()> {
+        let path = self.image.file();
+        if self.asked_by == AskedBy::Mkfs || !self.is_replaced() || !path.exists() {
+            return Ok(());
+        }
+        let mut start = Vec::new();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(CHECKED).read_to_end(&mut start))
+            .with_context(|| path.display().to_string())?;
+        match start.iter().position(|&byte| byte != 0) {
+            Some(at) => {
+                bail!("{}: holds data, from byte {at} on; overwrite it with --force (-F)", path.display())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the image is a file of its own, which is created anew.
+    fn is_replaced(&self) -> bool {
+        let path = self.image.file();
+        self.image.offset() == 0 && (!path.exists() || path.is_file())
     }
 
     /// Reports paths of `--order` that no source has. They are not an error, because such lists
@@ -275,6 +331,7 @@ impl Build {
             copied.context("standard output")?;
             return Ok(summary);
         }
+        let path = &followed(path);
         let made = partial::file_beside(path)?;
         let copied = self.how.compress.copy(&mut image, Stoppable(made.as_file()));
         interrupt::check()?;
@@ -410,12 +467,12 @@ impl Build {
         let summary = plan.summary();
         progress.expect(summary.files + summary.directories, summary.file_bytes);
         let path = self.image.file();
-        let is_whole = self.image.offset() == 0 && (!path.exists() || path.is_file());
-        if !is_whole {
+        if !self.is_replaced() {
             let device = target.open()?;
             return written(plan, &device, Blocks::Shared, (path, &progress));
         }
         drop(target);
+        let path = &followed(path);
         let made = partial::file_beside(path)?.into_temp_path();
         let device = FileDevice::create(&made, plan.bytes())?;
         match written(plan, &device, Blocks::Shared, (path, &progress)) {
@@ -506,6 +563,12 @@ struct Seconds {
     read: Duration,
     layout: Duration,
     write: Duration,
+}
+
+/// The file that a path leads to: a link stays, and what it points to is replaced.
+fn followed(path: &Path) -> PathBuf {
+    let target = if path.is_symlink() { path.canonicalize().ok() } else { None };
+    target.unwrap_or_else(|| path.to_owned())
 }
 
 /// Writes the plan; a signal ends it in an orderly way. A device error names the file in which the

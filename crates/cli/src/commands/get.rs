@@ -12,13 +12,13 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use blockyard_device::ImagePath;
 use blockyard_disk::inode::InodeFlags;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
@@ -164,7 +164,7 @@ struct Copy<'r> {
     /// Bytes of content copied.
     bytes: u64,
     /// The first copy of each inode with several names.
-    linked: HashMap<InodeNr, (PathBuf, Option<Rc<Base>>)>,
+    linked: HashMap<InodeNr, FirstCopy>,
     /// Flags to set at the end, because an immutable file accepts no more changes.
     flags: Vec<(PathBuf, Option<Rc<Base>>, InodeFlags)>,
     left_out: LeftOut,
@@ -186,6 +186,15 @@ impl Item {
         let Some(base) = &self.base else { return self.to.clone() };
         base.whole.join(self.to.strip_prefix(&base.path).unwrap_or(&self.to))
     }
+}
+
+/// The first copy of a file that has several names.
+struct FirstCopy {
+    path: PathBuf,
+    /// Keeps `path` valid.
+    _base: Option<Rc<Base>>,
+    /// Device and inode number on the host.
+    host: (u64, u64),
 }
 
 /// A host directory that is kept open because its path is long.
@@ -274,7 +283,11 @@ impl Copy<'_> {
                 continue;
             }
             if !seen.insert(item.inode.number()) {
-                bail!("{}: the directory was met before: the image is damaged", shown(&item));
+                let text = shown(&item);
+                self.settle::<()>(Err(anyhow!(
+                    "{text}: the directory was met before: the image is damaged"
+                )))?;
+                continue;
             }
             let entered = self.enter(&item);
             if let Some(below) = self.settle(entered)? {
@@ -309,7 +322,7 @@ impl Copy<'_> {
             let path = join(&item.path, &entry.name);
             if !names.insert(entry.name.clone()) {
                 let text = String::from_utf8_lossy(&path);
-                self.settle::<()>(Err(anyhow::anyhow!(
+                self.settle::<()>(Err(anyhow!(
                     "{text}: the directory holds the name twice: the image is damaged; the first was copied"
                 )))?;
                 continue;
@@ -342,11 +355,10 @@ impl Copy<'_> {
     fn leaf(&mut self, item: &Item) -> Result<()> {
         interrupt::check()?;
         self.refuse_to_replace(item)?;
-        if item.inode.links() > 1
-            && let Some((first, _)) = self.linked.get(&item.inode.number())
-        {
-            remove_if_there(&item.to)?;
-            std::fs::hard_link(first, &item.to).on_host(&item.to)?;
+        if let Some(first) = self.first_copy(item) {
+            if host_id(&item.to) != Some(first.host) {
+                make(&item.to, |to| std::fs::hard_link(&first.path, to))?;
+            }
             self.done(item);
             return Ok(());
         }
@@ -354,8 +366,7 @@ impl Copy<'_> {
             _ if item.inode.file_type() == FileType::Regular => self.regular(item)?,
             _ if item.inode.file_type() == FileType::Symlink => {
                 let target = self.reader.symlink_target(&item.inode)?;
-                remove_if_there(&item.to)?;
-                std::os::unix::fs::symlink(OsStr::from_bytes(&target), &item.to).on_host(&item.to)?;
+                make(&item.to, |to| std::os::unix::fs::symlink(OsStr::from_bytes(&target), to))?;
                 self.attributes(item, &item.to)?;
             }
             map => {
@@ -363,11 +374,21 @@ impl Copy<'_> {
                 self.attributes(item, &item.to)?;
             }
         }
-        if item.inode.links() > 1 {
-            self.linked.insert(item.inode.number(), (item.to.clone(), item.base.clone()));
+        if item.inode.links() > 1
+            && let Some(host) = host_id(&item.to)
+        {
+            let first = FirstCopy { path: item.to.clone(), _base: item.base.clone(), host };
+            self.linked.insert(item.inode.number(), first);
         }
         self.done(item);
         Ok(())
+    }
+
+    /// The first copy of a file that has several names, if it is still there. A later file of the
+    /// same name may have replaced it.
+    fn first_copy(&self, item: &Item) -> Option<&FirstCopy> {
+        let first = self.linked.get(&item.inode.number())?;
+        (host_id(&first.path) == Some(first.host)).then_some(first)
     }
 
     /// Refuses to replace a directory, the image itself, or (with a file or link) a device, pipe or
@@ -387,10 +408,8 @@ impl Copy<'_> {
     /// Copies a file. It is written under a temporary name, and renamed once its content and
     /// attributes are complete. An interrupted copy leaves nothing.
     fn regular(&mut self, item: &Item) -> Result<()> {
-        let directory =
-            item.to.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file =
-            tempfile::Builder::new().prefix(".blockyard-").tempfile_in(directory).on_host(directory)?;
+        let directory = folder(&item.to);
+        let file = temporary().tempfile_in(directory).on_host(directory)?;
         self.content(item, file.as_file())?;
         self.attributes(item, file.path())?;
         file.persist(&item.to).map_err(|error| error.error).on_host(&item.to)?;
@@ -455,10 +474,30 @@ fn shown(item: &Item) -> String {
     String::from_utf8_lossy(&item.path).into_owned()
 }
 
-fn remove_if_there(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        done => Ok(done.on_host(path)?),
+fn folder(of: &Path) -> &Path {
+    of.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn temporary() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".blockyard-");
+    builder
+}
+
+/// Device and inode number of a file of the host; `None` if there is none.
+fn host_id(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Makes something that is no regular file. What has the name already stays until it can be
+/// replaced.
+fn make(to: &Path, how: impl Fn(&Path) -> std::io::Result<()>) -> Result<()> {
+    match how(to) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let made = temporary().make_in(folder(to), how).on_host(to)?;
+            Ok(made.into_temp_path().persist(to).map_err(|error| error.error).on_host(to)?)
+        }
+        done => Ok(done.on_host(to)?),
     }
 }
 
@@ -475,6 +514,5 @@ fn node(item: &Item, map: InodeMap) -> Result<()> {
         }
         _ => bail!("{}: of a type that cannot be copied", shown(item)),
     };
-    remove_if_there(&item.to)?;
-    Ok(rustix::fs::mknodat(CWD, &item.to, kind, Mode::RUSR | Mode::WUSR, device).on_host(&item.to)?)
+    make(&item.to, |to| Ok(rustix::fs::mknodat(CWD, to, kind, Mode::RUSR | Mode::WUSR, device)?))
 }

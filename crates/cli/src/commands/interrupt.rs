@@ -1,12 +1,12 @@
-//! INT and TERM during a copy: the command stops at the next piece, in an orderly way, and leaves
-//! nothing half made.
+//! INT, TERM and HUP during a copy: the command stops at the next piece, in an orderly way, and
+//! leaves nothing half made.
 //!
 //! A second signal ends the command at once.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// The signal that arrived, or 0. It only means "stop": no other data depends on it.
 static ASKED: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
@@ -31,7 +31,7 @@ impl Interrupted {
 /// The system refuses.
 pub(super) fn watch() -> std::io::Result<()> {
     let asked = Arc::clone(ASKED.get_or_init(Arc::default));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in taken_signals() {
         // The order matters: the first signal sets both words, and the second finds them set.
         let again = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
@@ -40,6 +40,15 @@ pub(super) fn watch() -> std::io::Result<()> {
         signal_hook::flag::register_usize(signal, Arc::clone(&asked), number)?;
     }
     Ok(())
+}
+
+/// The signals to take; HUP unless it is ignored (nohup).
+fn taken_signals() -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored =
+        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    let ignores_hup = ignored.is_some_and(|mask| mask & 1 << (SIGHUP - 1) != 0);
+    if ignores_hup { vec![SIGINT, SIGTERM] } else { vec![SIGINT, SIGTERM, SIGHUP] }
 }
 
 /// Lets the work continue until a signal arrives.

@@ -16,6 +16,9 @@ const LONG_MAX: u64 = 16 << 20;
 /// Largest file in bytes that system calls support.
 const FILE_MAX: u64 = i64::MAX.unsigned_abs();
 
+/// The type of the entry with the archive's own name, which is no file.
+const VOLUME_LABEL: u8 = b'V';
+
 /// One entry. Its content is read from [`Entries`].
 pub(super) struct Entry {
     pub(super) header: Header,
@@ -56,11 +59,18 @@ impl<R: Read> Entries<R> {
             (self.left, self.filling) = (0, 0);
             let Some(header) = self.header()? else { return Ok(None) };
             let size = header.entry_size()?;
+            if size > FILE_MAX {
+                return Err(pax::malformed("a size"));
+            }
             match header.entry_type() {
                 EntryType::XHeader => said.extensions = self.whole(size)?,
                 EntryType::XGlobalHeader => self.global = self.whole(size)?,
                 EntryType::GNULongName => said.path = Some(text(self.whole(size)?)),
                 EntryType::GNULongLink => said.link = Some(text(self.whole(size)?)),
+                kind if kind.as_byte() == VOLUME_LABEL => {
+                    self.expect(size);
+                    said = Said::default();
+                }
                 _ => return self.entry(header, size, said).map(Some),
             }
         }
@@ -83,12 +93,17 @@ impl<R: Read> Entries<R> {
         if size > FILE_MAX {
             return Err(pax::malformed("a size"));
         }
-        self.left = if has_content { size } else { 0 };
-        self.filling = self.left.next_multiple_of(u64_from_usize(RECORD)) - self.left;
+        self.expect(if has_content { size } else { 0 });
         let path = extensions.path.take().or(said.path).unwrap_or_else(|| header.path_bytes().into_owned());
         let link = extensions.link.take().or(said.link);
         let link = link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
         Ok(Entry { header, path, link, extensions })
+    }
+
+    /// Content of `size` bytes comes next.
+    fn expect(&mut self, size: u64) {
+        self.left = size;
+        self.filling = size.next_multiple_of(u64_from_usize(RECORD)) - size;
     }
 
     /// Content bytes that have not been read yet.
@@ -113,13 +128,14 @@ impl<R: Read> Entries<R> {
             io::copy(&mut self.stream, &mut io::sink())?;
             return Ok(None);
         }
-        let header = Header::from_byte_slice(&record).clone();
+        let mut header = Header::from_byte_slice(&record).clone();
         let (before, behind) = (&record[..148], &record[156..]);
         // The checksum counts its own field as blanks.
         let sum: u32 = before.iter().chain(behind).map(|&byte| u32::from(byte)).sum::<u32>() + 8 * 32;
         if header.cksum().ok() != Some(sum) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no tar archive, or a damaged one"));
         }
+        zero_empty_numbers(&mut header);
         Ok(Some(header))
     }
 
@@ -149,6 +165,9 @@ impl<R: Read> Entries<R> {
             let mut record = GnuExtSparseHeader::new();
             self.stream.read_exact(record.as_mut_bytes())?;
             add_ranges(record.sparse(), &mut map)?;
+            if u64_from_usize(map.len()) > pax::RANGES_MAX {
+                return Err(pax::malformed("a map of holes"));
+            }
             more = record.is_extended();
         }
         extensions.real_size = Some(gnu.real_size()?);
@@ -192,6 +211,25 @@ fn add_ranges(headers: &[GnuSparseHeader], map: &mut Vec<Range<u64>>) -> io::Res
         map.push(pax::range(header.offset()?, header.length()?)?);
     }
     Ok(())
+}
+
+/// Some programs leave a number out instead of writing a zero.
+fn zero_empty_numbers(header: &mut Header) {
+    let zero = |field: &mut [u8]| {
+        if field.iter().all(|byte| matches!(byte, 0 | b' ')) {
+            field.fill(b'0');
+        }
+    };
+    let old = header.as_old_mut();
+    let fields: [&mut [u8]; 5] = [&mut old.mode, &mut old.uid, &mut old.gid, &mut old.size, &mut old.mtime];
+    fields.into_iter().for_each(zero);
+    if let Some(ustar) = header.as_ustar_mut() {
+        zero(&mut ustar.dev_major);
+        zero(&mut ustar.dev_minor);
+    } else if let Some(gnu) = header.as_gnu_mut() {
+        zero(&mut gnu.dev_major);
+        zero(&mut gnu.dev_minor);
+    }
 }
 
 /// Removes the zero that ends a long name.

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 
 /// Most entries of a map of holes; each is a line in the archive.
-const RANGES_MAX: u64 = 1 << 24;
+pub(super) const RANGES_MAX: u64 = 1 << 24;
 /// Block size of an archive in bytes. A map before the content is padded to it.
 const RECORD: usize = 512;
 

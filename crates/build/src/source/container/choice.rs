@@ -4,12 +4,14 @@ use super::Configuration;
 use super::digest::Digest;
 use crate::error::{Error, Result};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
 /// Most levels of nested indexes.
 const DEPTH_MAX: u32 = 4;
+/// Most entries of an index and of all indexes nested in it.
+const ENTRIES_MAX: usize = 1 << 16;
 /// The annotation that names an image.
 const NAME: &str = "org.opencontainers.image.ref.name";
 /// The annotation with the full name of an image.
@@ -141,13 +143,22 @@ impl Choice {
         let is_named = |found: &&Descriptor| self.reference.as_ref().is_none_or(|name| found.is_named(name));
         let mut level: Vec<Descriptor> = index.manifests.iter().filter(is_named).cloned().collect();
         let mut images: Vec<Descriptor> = Vec::new();
+        // An index that is listed again, also by itself, adds nothing.
+        let (mut seen, mut entries) = (HashSet::new(), level.len());
         for _ in 0..DEPTH_MAX {
             let (lists, found): (Vec<_>, Vec<_>) = level.into_iter().partition(Descriptor::is_index);
             images.extend(found.into_iter().filter(|found| !found.annotations.contains_key(ABOUT)));
             level = Vec::new();
             for list in lists {
+                if !seen.insert(list.digest_text.clone()) {
+                    continue;
+                }
                 level.extend(below(&list)?.manifests);
+                if entries + level.len() > ENTRIES_MAX {
+                    return Err(refused(format!("its indexes list more than {ENTRIES_MAX} images")));
+                }
             }
+            entries += level.len();
         }
         for image in images.iter_mut().filter(|image| image.platform.is_none()) {
             let told = of(image)?;
