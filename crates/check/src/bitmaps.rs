@@ -323,7 +323,8 @@ fn report(sink: &mut Sink, code: Code, nr: GroupNr, ranges: &Ranges, name: impl 
     }
     debug_assert!(listed <= ranges.bits, "{listed} bits listed of {}", ranges.bits);
     if listed < ranges.bits {
-        sink.add(code, Site::group(nr).at_offset(usize::MAX), format!("{} more", ranges.bits - listed));
+        let next = ranges.ranges.last().map_or(0, |(_, last)| usize_from_u32(*last) + 1);
+        sink.add(code, Site::group(nr).at_offset(next), format!("{} more", ranges.bits - listed));
     }
 }
 
@@ -334,4 +335,22 @@ fn all_set(bitmap: &[u8], from: u32, to: u32) -> bool {
         // Most bytes of padding are all ones. A byte past the bitmap counts as such.
         byte == 0xFF || byte >> (bit % 8) & 1 == 1
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_are_not_listed_have_the_offset_where_they_begin() {
+        let mut ranges = Ranges::default();
+        let listed = blockyard_disk::num::u32_from_usize(RANGES_MAX);
+        (0..=listed).for_each(|nth| ranges.push(2 * nth));
+        let mut sink = Sink::default();
+        report(&mut sink, Code::BLOCKS_MARKED_FREE_RANGE, GroupNr::new(0), &ranges, |bit| bit.to_string());
+        let findings = sink.into_findings();
+        let last = findings.last().expect("findings were added");
+        assert_eq!(last.detail, "1 more");
+        assert_eq!(last.site.offset, Some(2 * RANGES_MAX - 1));
+    }
 }

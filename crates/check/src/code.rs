@@ -363,6 +363,7 @@ codes! {
     SUPERBLOCK_BACKUP 0xF0_000B Note "superblock is unusable, a backup is taken";
     DESCRIPTORS_NARROW 0xF0_000C Note "group descriptors are too small for 64bit, and Linux does not mount it";
     NOT_REPLAYED 0xF0_000A Error "the journal asks for recovery and cannot be replayed";
+    LOG_UNSUPPORTED 0xF0_000D Error "the journal holds what only Linux or e2fsck can replay";
     METADATA_CONFLICT 0xF0_0101 Error "metadata overlaps";
     INODE_TABLE_READ 0xF0_0102 Error "inode table cannot be read";
     MAP_READ 0xF0_0103 Error "block of a map cannot be read";

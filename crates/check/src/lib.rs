@@ -44,7 +44,7 @@ pub use finding::{Finding, Site};
 pub use meter::PassCost;
 pub use repair::{
     Action, Applied, Cost, Ending, Plan, Preening, RepairOptions, UndoError, Wish, claimed_bytes,
-    is_clean_once_replayed, is_marked_clean, plan, plan_with_journal, undo,
+    is_clean_once_replayed, is_marked_clean, plan, plan_with_journal, undo, undo_forced,
 };
 pub use vitals::Vitals;
 
@@ -141,6 +141,15 @@ pub enum Error {
         block: u64,
         /// The block size that was asked for.
         block_size: Option<u32>,
+    },
+    /// Files share more blocks than copies of them would find room for
+    /// ([`Wish::UnshareBlocks`]).
+    #[error("unsharing blocks needs {wanted} free clusters, and {free} are free: nothing is changed")]
+    NoRoomToUnshare {
+        /// Clusters that copies and new maps may take.
+        wanted: u64,
+        /// Clusters that nobody uses.
+        free: u64,
     },
     /// The device cannot be read where a repair needs it.
     #[error("{0}")]

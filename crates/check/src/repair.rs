@@ -52,7 +52,7 @@ use blockyard_disk::InodeNr;
 pub use apply::{Applied, is_clean_once_replayed, is_marked_clean};
 pub use log::{Action, Cost};
 pub use preen::{Ending, Preening};
-pub use undo::{UndoError, undo};
+pub use undo::{UndoError, undo, undo_forced};
 pub use wish::Wish;
 
 use crate::{Code, Error, Finding, Options, PassCost, Report, replay};
@@ -88,6 +88,10 @@ pub struct Plan<'a> {
     is_resumed: bool,
     /// Whether errors are left in a file system whose superblock calls it clean.
     takes_mark: bool,
+    /// Whether nothing is wrong except that the superblock calls the file system not clean.
+    sets_mark: bool,
+    /// Whether the superblock said, before the repair, that the file system was not closed.
+    was_open: bool,
     /// An inode in a block of an inode table that is mostly garbage.
     garbage: Option<InodeNr>,
     /// Set when the inode count of the primary superblock is not that of its groups, and nothing
@@ -112,6 +116,8 @@ impl<'a> Plan<'a> {
             is_replayed: false,
             is_resumed: false,
             takes_mark: false,
+            sets_mark: false,
+            was_open: false,
             garbage: None,
             miscounted: None,
         }
@@ -126,10 +132,18 @@ impl Plan<'_> {
     }
 
     /// Whether there is nothing to do: no action, no replay, no earlier repair to finish, and no
-    /// mark of a clean file system to take from one with errors.
+    /// mark that is wrong.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.actions.is_empty() && !self.is_replayed && !self.is_resumed && !self.takes_mark
+        let marks = self.takes_mark || self.sets_mark;
+        self.actions.is_empty() && !self.is_replayed && !self.is_resumed && !marks
+    }
+
+    /// Whether nothing is wrong except that the superblock calls the file system not clean or with
+    /// errors. The plan then corrects that.
+    #[must_use]
+    pub fn sets_mark(&self) -> bool {
+        self.sets_mark && self.before.is_clean()
     }
 
     /// Whether a journal is replayed first.
@@ -230,6 +244,10 @@ fn decide<'a>(
         // The journal may hold part of the file system.
         return Ok(Plan::empty(OverlayDevice::new(device), (before, costs)));
     }
+    if before.findings.iter().any(|finding| finding.code == Code::LOG_UNSUPPORTED) {
+        // A repair without the replay would lose what was committed.
+        return Ok(Plan::empty(OverlayDevice::new(device), (before, costs)));
+    }
     let mut sink = crate::finding::Sink::default();
     let mut log = Log::default();
     log.declined.clone_from(&options.declined);
@@ -245,10 +263,12 @@ fn decide<'a>(
         overlay = head::overlay(device, redo, &before, &mut log)?;
     }
     let is_resumed = redo.is_some();
+    let was_open = round::is_open(&overlay);
     let settled =
         !is_replayed && !is_resumed && options.wishes.is_empty() && options.check.superblock.is_none();
     if settled && before.examined && !before.findings.iter().any(round::is_mended) {
-        return Ok(Plan::empty(overlay, (before, costs)));
+        let sets_mark = before.is_clean() && round::set_mark(&overlay, options.now)?;
+        return Ok(Plan { sets_mark, was_open, ..Plan::empty(overlay, (before, costs)) });
     }
     let log_below = log_device.as_ref().map(|journal| -> &dyn BlockDevice { journal });
     let findings = sink.into_findings();
@@ -266,6 +286,8 @@ fn decide<'a>(
     let after = crate::measure(&overlay, log_below, &after).ok().map(|(report, _)| report);
     let has_errors = after.as_ref().is_some_and(|after| after.examined && !after.is_clean());
     let takes_mark = has_errors && round::take_mark(device, &overlay)?;
+    let is_clean = after.as_ref().is_some_and(|after| after.examined && after.is_clean());
+    let sets_mark = is_clean && log.actions.is_empty() && round::set_mark(&overlay, options.now)?;
     let mut plan = Plan {
         overlay,
         journal: log_device,
@@ -279,6 +301,8 @@ fn decide<'a>(
         is_replayed,
         is_resumed,
         takes_mark,
+        sets_mark,
+        was_open,
         garbage: log.garbage,
         miscounted: head::miscounted(device)?,
     };
@@ -289,12 +313,13 @@ fn decide<'a>(
 /// Repairs until a round finds nothing more to mend, then marks the file system clean.
 fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<(), Error> {
     for _ in 0..ROUNDS_MAX {
-        let decided = log.actions.len();
+        let decided = (log.actions.len(), log.wishes.len());
         if !round.run(log)? {
             round.refresh_backups(log)?;
             break;
         }
-        if log.actions.len() == decided {
+        // A wish that finds nothing to do adds no action, and passes are left all the same.
+        if (log.actions.len(), log.wishes.len()) == decided {
             break;
         }
     }

@@ -3,7 +3,7 @@
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::Incompat;
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
-use blockyard_recovery::{OnDamage, Options, Session};
+use blockyard_recovery::{Error, OnDamage, Options, Session};
 use zerocopy::FromBytes;
 
 use crate::code::Code;
@@ -52,10 +52,20 @@ pub(crate) fn replay_over(
             true
         }
         Err(error) => {
-            sink.add(Code::NOT_REPLAYED, Site::NOWHERE, error.to_string());
+            let code = if is_unsupported(&error) { Code::LOG_UNSUPPORTED } else { Code::NOT_REPLAYED };
+            sink.add(code, Site::NOWHERE, error.to_string());
             false
         }
     }
+}
+
+/// Whether a log is sound, and refused only because this recovery does not know what it holds.
+fn is_unsupported(error: &Error) -> bool {
+    use blockyard_disk::Error::{Unsupported, UnsupportedFeatures};
+    matches!(
+        error,
+        Error::FastCommits { .. } | Error::LoggedSuperblock(Unsupported(_) | UnsupportedFeatures(_))
+    )
 }
 
 /// Whether the superblock says that the journal needs recovery.

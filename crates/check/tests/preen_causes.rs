@@ -7,7 +7,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use blockyard_check::{RepairOptions, plan};
+use blockyard_check::{RepairOptions, is_marked_clean, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{mke2fs, require, run};
 use support::small::debugfs;
@@ -214,5 +214,39 @@ fn a_lost_journal_inode_and_a_high_size_are_mended() {
         judged.judge(format!("hash {version}"), PLAIN, |image| {
             write(image, place_of(image, "many") + 28, &[version]);
         });
+    }
+}
+
+/// A file system in which nothing is wrong kept its error mark, and nobody could write to it.
+#[test]
+fn marks_of_errors_go_when_nothing_is_wrong() {
+    let Some(mut judged) = Judged::start() else { return };
+    let commands = judged.folder.path().join("commands");
+    let data = judged.folder.path().join("data");
+    std::fs::write(&data, [7; 3 * 1024]).unwrap();
+    let log = format!("jo -c\njw -b 9000 {0}\njw -b 9001 {0}\njc\n", data.display());
+    for (options, log) in [(&["-t", "ext2"][..], ""), (EXT4, ""), (EXT4, &log)] {
+        for state in [0, 1, 2, 3, 5] {
+            let name = format!("state {state} {options:?} {log}");
+            judged.judge(name, options, |image| {
+                std::fs::write(&commands, log).unwrap();
+                run("debugfs", &["-w", "-f", commands.to_str().unwrap(), image.to_str().unwrap()]);
+                debugfs(image, &format!("set_super_value state {state}"));
+                debugfs(image, "set_super_value error_count 5");
+                let copy = image.with_extension("copy");
+                std::fs::copy(image, &copy).unwrap();
+                let device = FileDevice::open(&copy).unwrap();
+                let plan = plan(&device, &RepairOptions::default()).unwrap();
+                assert!(plan.is_complete() && !plan.is_empty());
+                plan.apply(&device).unwrap();
+                assert!(is_marked_clean(&device));
+                let shown = run("dumpe2fs", &["-h", copy.to_str().unwrap()]).stdout;
+                assert!(!String::from_utf8_lossy(&shown).contains("FS Error"));
+                let code = run("e2fsck", &["-fy", image.to_str().unwrap()]).status.code();
+                assert_eq!(Some(i32::from(plan.ending().exit_code())), code, "{state} {options:?}");
+                std::fs::copy(&copy, image).unwrap();
+                debugfs(image, &format!("set_super_value state {state}"));
+            });
+        }
     }
 }

@@ -8,14 +8,16 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use blockyard_check::{
-    Code, Options, RepairOptions, UndoError, check, claimed_bytes, is_marked_clean, plan, undo,
+    Code, Cost, Ending, Options, Preening, RepairOptions, UndoError, check, claimed_bytes, is_marked_clean,
+    plan, undo,
 };
 use blockyard_device::{BlockDevice, FileDevice, MemoryDevice};
 use blockyard_disk::Checksums;
+use blockyard_disk::jbd2::{JournalFeatures, JournalIncompat, RawJournalSuperblock};
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
 use support::small::{self, debugfs, lost_found, repair, slot_at};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 fn made(folder: &Path, options: &[&str]) -> PathBuf {
     small::made(folder, options, "32M")
@@ -702,4 +704,94 @@ fn a_backup_of_revision_0_is_one_of_revision_1() {
     drop(device);
     repair(&image);
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
+}
+
+/// The byte offset of the journal's superblock, and what it says.
+fn journal_of(image: &Path) -> (u64, RawJournalSuperblock) {
+    let at = debugfs(image, "bmap <8> 0").trim().parse::<u64>().unwrap() << 10;
+    let mut bytes = vec![0; RawJournalSuperblock::SIZE];
+    FileDevice::open_read_only(image).unwrap().read_at(at, &mut bytes).unwrap();
+    (at, RawJournalSuperblock::read_from_bytes(&bytes).unwrap())
+}
+
+/// Writes a log of three transactions of one block each, which fill blocks from 9000 on.
+fn write_log(folder: &Path, image: &Path) {
+    let (commands, data) = (folder.join("commands"), folder.join("data"));
+    std::fs::write(&data, [7; 1024]).unwrap();
+    let blocks = (9000..9003).map(|block| format!("jw -b {block} {}\n", data.display()));
+    std::fs::write(&commands, format!("jo -c\n{}jc\n", blocks.collect::<String>())).unwrap();
+    run("debugfs", &["-w", "-f", commands.to_str().unwrap(), image.to_str().unwrap()]);
+}
+
+/// Files that were synchronised with fast commits were lost: `-p` and `-y` discarded the log.
+#[test]
+fn fast_commits_are_not_discarded() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
+    write_log(folder.path(), &image);
+    let (at, mut journal) = journal_of(&image);
+    let device = FileDevice::open(&image).unwrap();
+    let features = journal.features();
+    let incompat = features.incompat | JournalIncompat::FAST_COMMIT;
+    journal.set_features(JournalFeatures { incompat, ..features });
+    journal.seal();
+    device.write_at(at, journal.as_bytes()).unwrap();
+    // A record of the transaction after the last one, at the start of the area.
+    let area = at + (u64::from(journal.s_maxlen.get() - journal.fast_commit_area()) << 10);
+    device.write_at(area, &[9, 0, 8, 0, 0, 0, 0, 0, 4, 0, 0, 0]).unwrap();
+    let before = std::fs::read(&image).unwrap();
+    let refused = plan(&device, &RepairOptions::default()).unwrap();
+    let Preening::Refuses(finding) = refused.preening() else { panic!("{:?}", refused.preening()) };
+    assert_eq!(finding.code, Code::LOG_UNSUPPORTED);
+    assert!(finding.detail.contains("mount it with Linux or run e2fsck"), "{}", finding.detail);
+    assert_eq!((refused.preened_ending(), refused.ending()), (Ending::Uncorrected, Ending::Unusable));
+    refused.apply(&device).unwrap();
+    assert!(std::fs::read(&image).unwrap() == before, "nothing is written");
+    // Linux discards such a log when the superblock does not ask for recovery. The repair says so.
+    debugfs(&image, "feature ^needs_recovery");
+    let discarded = plan(&device, &RepairOptions::default()).unwrap();
+    let action = discarded.actions.iter().find(|action| action.code == Code::LOG_NOT_EMPTY).unwrap();
+    assert!(action.what.contains("fast commits") && action.cost == Cost::Doubtful, "{action:?}");
+}
+
+/// The new, empty log began with transaction 1. After the next crash, old transactions that stood
+/// where a new one ended were replayed.
+#[test]
+fn an_emptied_journal_begins_after_the_transactions_in_it() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
+    write_log(folder.path(), &image);
+    let (at, _) = journal_of(&image);
+    FileDevice::open(&image).unwrap().write_at(at, &[0; 1024]).unwrap();
+    repair(&image);
+    let journal = journal_of(&image).1;
+    assert_eq!((journal.s_start.get(), journal.s_sequence.get()), (0, 4));
+}
+
+/// The whole log was discarded because of one copy in it.
+#[test]
+fn a_corrupt_superblock_in_the_log_costs_nothing_else() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
+    let (commands, data, zeros) =
+        (folder.path().join("commands"), folder.path().join("data"), folder.path().join("zeros"));
+    std::fs::write(&data, [7; 1024]).unwrap();
+    std::fs::write(&zeros, [0; 1024]).unwrap();
+    let text = format!("jo -c\njw -b 1 {}\njw -b 9000 {}\njc\n", zeros.display(), data.display());
+    std::fs::write(&commands, text).unwrap();
+    run("debugfs", &["-w", "-f", commands.to_str().unwrap(), image.to_str().unwrap()]);
+    repair(&image);
+    let mut block = [0; 1024];
+    let device = FileDevice::open(&image).unwrap();
+    device.read_at(9000 << 10, &mut block).unwrap();
+    assert_eq!((block[0], is_marked_clean(&device)), (7, true));
 }

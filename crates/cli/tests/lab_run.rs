@@ -194,6 +194,15 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         (&["fallocate2", "--ops", "0"], "--ops 0"),
         (&["fallocate2", "--interleave", "chaos"], "use threads, lockstep, overlap or virtual"),
         (&["fallocate2", "--interleave", "overlap", "--seconds", "1"], "counted by --ops"),
+        (&["fallocate2", "--interleave", "virtual", "--mkfs", "-b 1024"], "--mkfs: only for other ways"),
+        (&["fallocate2", "--interleave", "virtual", "--rotational", "on"], "--rotational: only for other"),
+        (&["fallocate2", "--interleave", "virtual", "--image-in", "tmpfs"], "--image-in: only for other"),
+        (&["fallocate2", "--interleave", "virtual", "--fsync-end"], "--fsync-end: only for other ways"),
+        (&["fallocate2", "--interleave", "virtual", "--dirty-limit", "2M"], "--dirty-limit: only for other"),
+        (
+            &["fallocate2", "--aged", "vm", "--keep-requests", "x", "--device", "hdd", "--policy", "yard"],
+            "leave out --aged",
+        ),
         (&["seqwrite", "--device", "hdd", "--seconds", "1"], "--seconds does not fit --device hdd: "),
         (&["fallocate2", "--memory", "12X"], "use K, M, G or T"),
         (&["fallocate2", "--memory", "1P"], "use K, M, G or T"),
@@ -536,6 +545,9 @@ fn a_life_is_lived_and_written() {
     assert_eq!((row["operations"].as_u64(), row["life"].as_str()), (Some(800), Some("phone:800")));
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 << 30);
     assert!(stderr(&blockyard(&command)).contains("is there already"));
+    let nowhere = folder.path().join("none/aged").to_str().unwrap().to_owned();
+    let refused = blockyard(&["lab", "age", "phone:800", &nowhere, "--size", "2G"]);
+    assert!(stderr(&refused).contains("there is no folder"), "{}", stderr(&refused));
     let checked = blockyard(&["check", "-n", &path]);
     assert_eq!(checked.status.code(), Some(0), "{}", stdout(&checked));
     let shown = stdout(&blockyard(&["lab", "age", "vm", "--show"]));
@@ -554,6 +566,11 @@ fn workloads_run_on_modelled_devices() {
     arguments.push(&trace);
     let output = blockyard(&arguments);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let first = std::fs::read(&trace).unwrap();
+    let again = blockyard(&arguments);
+    assert!(again.status.code() == Some(8) && stderr(&again).contains("is there already"));
+    assert_eq!(std::fs::read(&trace).unwrap(), first, "nothing is written over");
+    std::fs::remove_file(&trace).unwrap();
     assert_eq!(stdout(&output), stdout(&blockyard(&arguments)));
     let row: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     let help = stdout(&blockyard(&["lab", "run", "--help"]));
@@ -579,6 +596,14 @@ fn workloads_run_on_modelled_devices() {
     assert!(played[0]["seconds"].as_f64() > played[1]["seconds"].as_f64(), "{lines}");
     let of_file = std::fs::read_to_string(&trace).unwrap();
     assert!(of_file.lines().any(|line| line.starts_with("write ")), "{of_file}");
+    let beyond = blockyard(&["lab", "device", "replay", &trace, "--on", "ssd", "--size", "1M"]);
+    assert!(stderr(&beyond).contains("ends above the --size, 1048576 bytes"), "{}", stderr(&beyond));
+    std::fs::write(&trace, "read 17592186044416 1\n").unwrap();
+    let beyond = blockyard(&["lab", "device", "replay", &trace, "--on", "ssd"]);
+    assert!(stderr(&beyond).contains("line 1: ends above the largest device"), "{}", stderr(&beyond));
+    std::fs::write(&trace, "").unwrap();
+    let nothing = stdout(&blockyard(&["lab", "device", "replay", &trace, "--on", "ssd"]));
+    assert!(nothing.contains("0 requests in 0.000000 s (- a second)"), "{nothing}");
     std::fs::write(&trace, "write 1\n").unwrap();
     let refused = blockyard(&["lab", "device", "replay", &trace, "--on", "hdd"]);
     assert!(!refused.status.success() && stderr(&refused).contains("line 1"), "{}", stderr(&refused));

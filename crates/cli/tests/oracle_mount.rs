@@ -161,6 +161,61 @@ fn a_signal_ends_it_in_order_also_while_it_is_used() {
     }
 }
 
+/// After a lazy unmount, another mount may take the place. A signal keeps what was written, ends the
+/// server and leaves the other mount alone.
+#[test]
+fn a_signal_ends_what_is_no_longer_in_its_place() {
+    if !can_mount() {
+        return;
+    }
+    for is_replaced in [false, true] {
+        let place = Place::new();
+        assert!(place.mount(&[]).status.success());
+        let directory = place.directory();
+        let used = fs::File::create(directory.join("file")).unwrap();
+        let server = place.server();
+        let path = directory.to_str().unwrap();
+        assert!(run("umount", &["-l", path]).status.success());
+        if is_replaced {
+            assert!(run("mount", &["-t", "tmpfs", "tmpfs", path]).status.success());
+        }
+        // No other program may start from here on: its start closes our file there, which makes the
+        // kernel write it back.
+        std::os::unix::fs::FileExt::write_all_at(&used, &[7; 10_000], 0).unwrap();
+        let process = rustix::process::Pid::from_raw(server.cast_signed()).unwrap();
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+        wait_until("the server ends", || !Path::new(&format!("/proc/{server}/fd")).exists());
+        assert_eq!(place.is_mounted(), is_replaced);
+        drop(used);
+        e2fsck_clean(&place.image());
+        let output = Command::new(BLOCKYARD).arg("cat").arg(place.image()).arg("/file").output().unwrap();
+        assert!(output.stdout == vec![7; 10_000], "is replaced: {is_replaced}");
+    }
+}
+
+/// The image stays as it is when it is given as the file for the log or the trace, too.
+#[test]
+fn neither_log_nor_trace_overwrites_the_image() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let before = fs::read(place.image()).unwrap();
+    let link = place.folder.path().join("link");
+    std::os::unix::fs::symlink(place.image(), &link).unwrap();
+    for option in ["--record", "--log"] {
+        for path in [&place.image(), &link] {
+            for more in [&[][..], &["--foreground"]] {
+                let output = place.mount(&[&[option, path.to_str().unwrap()], more].concat());
+                assert_eq!(output.status.code(), Some(8), "{output:?}");
+                let text = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(text.contains("is the image itself") && text.lines().count() == 1, "{text}");
+            }
+        }
+    }
+    assert!(!place.is_mounted() && fs::read(place.image()).unwrap() == before);
+}
+
 /// A remount changes the options it names and keeps the others.
 #[test]
 fn a_remount_changes_what_the_kernel_can() {

@@ -6,7 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
+use blockyard_testkit::crash::{CrashImage, Stop};
+use blockyard_testkit::{LoopDevice, e2fsck_clean, mke2fs, require, run};
 
 fn blockyard(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_blockyard")).args(arguments).output().unwrap()
@@ -116,7 +117,7 @@ fn free_space_is_discarded_of_a_clean_image_too() {
         debugfs(&image, "rm removed");
         let taken = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&image).unwrap());
         let before = taken();
-        assert_eq!(code(&["check", mode, "-f", "-E", "discard", image.to_str().unwrap()]), 0);
+        assert_eq!(code(&["check", mode, "-f", "--no-undo", "-E", "discard", image.to_str().unwrap()]), 0);
         assert!(taken() + 8000 < before, "{mode}: {} of {before} sectors are left", taken());
         e2fsck_clean(&image);
         let copy = folder.path().join("copy");
@@ -145,4 +146,166 @@ fn a_replay_alone_is_no_check_unless_it_is_forced() {
         assert_eq!(std::fs::read(&image).unwrap() != before, changed, "{options}");
     }
     e2fsck_clean(&image);
+}
+
+#[test]
+fn an_image_that_was_used_since_its_repair_is_taken_back_only_by_force() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = wrong_links(folder.path());
+    let before = std::fs::read(&image).unwrap();
+    let (name, undo) = (image.to_str().unwrap(), folder.path().join("image.undo"));
+    assert_eq!(code(&["check", "-y", name]), 1);
+    debugfs(&image, "mkdir /b");
+    let used = std::fs::read(&image).unwrap();
+    let refused = blockyard(&["undo", name, undo.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(8));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("changed after the repair"));
+    assert!(std::fs::read(&image).unwrap() == used, "a refused undo wrote");
+    assert_eq!(code(&["undo", "--force", name, undo.to_str().unwrap()]), 0);
+    assert!(std::fs::read(&image).unwrap()[..4096] == before[..4096], "the superblock is the old one");
+}
+
+#[test]
+fn files_are_salvaged_from_an_image_that_was_cut_short() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let content = folder.path().join("content");
+    std::fs::write(&content, vec![7; 100_000]).unwrap();
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], "32M");
+    debugfs(&image, &format!("write {} kept", content.display()));
+    std::fs::File::options().write(true).open(&image).unwrap().set_len(20 << 20).unwrap();
+    let before = std::fs::read(&image).unwrap();
+    let there = folder.path().join("there");
+    assert_eq!(code(&["salvage", image.to_str().unwrap(), there.to_str().unwrap()]), 0);
+    assert!(std::fs::read(there.join("kept")).unwrap() == std::fs::read(&content).unwrap());
+    assert!(std::fs::read(&image).unwrap() == before, "salvage wrote to the image");
+}
+
+/// A closed terminal is no answer. It counted as yes.
+#[test]
+fn the_end_of_input_repairs_nothing() {
+    if !require(&["mke2fs", "debugfs", "script"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = wrong_links(folder.path());
+    let before = std::fs::read(&image).unwrap();
+    let command = format!("{} check --no-undo {}", env!("CARGO_BIN_EXE_blockyard"), image.display());
+    let ask = |input: std::process::Stdio| {
+        let mut script = Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).stdin(input).output().unwrap()
+    };
+    let ended = ask(std::process::Stdio::null());
+    assert_eq!(ended.status.code(), Some(32), "{ended:?}");
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("nothing was written"));
+    assert!(std::fs::read(&image).unwrap() == before, "the end of input repaired the image");
+    let answers = folder.path().join("answers");
+    std::fs::write(&answers, "y\n\n\n\n").unwrap();
+    assert_eq!(ask(std::fs::File::open(&answers).unwrap().into()).status.code(), Some(1));
+}
+
+#[test]
+fn a_list_of_losses_never_replaces_what_the_repair_writes() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = wrong_links(folder.path());
+    let before = std::fs::read(&image).unwrap();
+    let name = image.to_str().unwrap();
+    let (link, undo) = (folder.path().join("link"), folder.path().join("image.undo"));
+    std::os::unix::fs::symlink(&image, &link).unwrap();
+    for lost in [&image, &link, &undo, &folder.path().join("missing/list")] {
+        let refused = blockyard(&["check", "-y", "--lost", lost.to_str().unwrap(), name]);
+        assert_eq!(refused.status.code(), Some(8), "{}", lost.display());
+        assert!(std::fs::read(&image).unwrap() == before, "{}", lost.display());
+        assert!(!undo.exists(), "{}", lost.display());
+    }
+    let list = folder.path().join("list");
+    std::fs::write(&list, "old").unwrap();
+    assert_eq!(code(&["check", "-y", "--lost", list.to_str().unwrap(), name]), 1);
+    assert_eq!(std::fs::read_to_string(&list).unwrap(), "");
+}
+
+#[test]
+fn nothing_is_discarded_if_an_undo_file_would_promise_it_back() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = wrong_links(folder.path());
+    let before = std::fs::read(&image).unwrap();
+    let refused = blockyard(&["check", "-y", "-E", "discard", image.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(16));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("--no-undo"));
+    assert!(std::fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn a_plan_for_what_cannot_be_checked_ends_as_a_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::write(&image, vec![0; 1 << 20]).unwrap();
+    for mode in ["-n", "--plan"] {
+        assert_eq!(code(&["check", mode, image.to_str().unwrap()]), 8, "{mode}");
+    }
+}
+
+#[test]
+fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
+    if !require(&["root", "mke2fs", "debugfs", "losetup", "perl", "prlimit"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, journal) = (folder.path().join("image"), folder.path().join("journal"));
+    mke2fs(&journal, &["-O", "journal_dev", "-b", "1024"], "8M");
+    let device = LoopDevice::new(&journal);
+    mke2fs(&image, &["-t", "ext4", "-b", "1024", "-J", &format!("device={}", device.path())], "32M");
+    drop(device);
+    debugfs(&image, "mkdir /a");
+    // Enough inodes that those of some are in no block of the log.
+    for nth in 0..40 {
+        debugfs(&image, &format!("write /dev/null f{nth}"));
+    }
+    CrashImage {
+        image: &image,
+        journal: Some(&journal),
+        options: "noinit_itable",
+        seed: blockyard_testkit::seed(8),
+        operations: 300,
+        stop: Stop::CutAfterCommit,
+        orphans: false,
+    }
+    .make_dirty();
+    // A directory without a name, which only a repair brings back, and a map at which -p stops.
+    debugfs(&image, "unlink /a");
+    debugfs(&image, "set_inode_field f20 block[0] 0");
+    let content = || (std::fs::read(&image).unwrap(), std::fs::read(&journal).unwrap());
+    let before = content();
+    let names = [&image, &journal].map(|path| path.to_str().unwrap());
+    for (nth, options) in [&["salvage"][..], &["salvage", "-j", names[1]]].into_iter().enumerate() {
+        let there = folder.path().join(format!("there{nth}"));
+        let salvaged = blockyard(&[options, &[names[0], there.to_str().unwrap()]].concat());
+        assert!(salvaged.status.code().unwrap() <= 1, "{salvaged:?}");
+        let told = String::from_utf8_lossy(&salvaged.stderr).contains("journal is on another device");
+        assert_eq!(told, nth == 0, "the journal was not given");
+        // The replay brings its name back.
+        let place = if nth == 0 { "lost+found" } else { "a" };
+        assert!(there.join(place).exists(), "the repair was left out: {salvaged:?}");
+        assert!(content() == before, "salvage wrote");
+    }
+    let undo = folder.path().join("undo");
+    let stopped = blockyard(&["check", "-p", "-f", "-j", names[1], "-z", undo.to_str().unwrap(), names[0]]);
+    assert_eq!(stopped.status.code(), Some(4), "{stopped:?}");
+    assert!(content() != before, "the journal is replayed and emptied");
+    for (name, undo) in names.into_iter().zip([undo.clone(), folder.path().join("undo.journal")]) {
+        assert_eq!(code(&["undo", name, undo.to_str().unwrap()]), 0, "{name}");
+    }
+    assert!(content() == before, "not taken back to the byte");
 }

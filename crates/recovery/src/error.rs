@@ -40,8 +40,9 @@ pub enum Error {
     /// The log is damaged. The list is never empty.
     #[error("the log is damaged ({} findings), first {}", .0.len(), .0[0])]
     Damaged(Vec<Damage>),
-    /// The log holds a copy of the superblock that does not verify.
-    #[error("the superblock in the log is not valid: {0}")]
+    /// The log holds a copy of the superblock with features or sizes that are not supported. (A
+    /// corrupt copy is damage of the log.)
+    #[error("the superblock in the log cannot be used: {0}")]
     LoggedSuperblock(blockyard_disk::Error),
 }
 

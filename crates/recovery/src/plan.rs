@@ -3,12 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use blockyard_disk::jbd2::unescape;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::{BlockNr, CorruptionKind, TxnId};
 
 use crate::log::Log;
 use crate::report::{Damage, note};
 use crate::scan::{LoggedBlock, Scan};
+use crate::superblock_file;
 
 /// What is to be written home.
 #[derive(Debug, Default)]
@@ -75,5 +77,21 @@ fn verify(log: &Log<'_>, tid: TxnId, logged: &LoggedBlock, block: &mut [u8]) -> 
         return Some(CorruptionKind::JournalUnreadable);
     }
     let is_good = log.superblock.format().verify_data(tid, &logged.tag, block);
-    (!is_good).then_some(CorruptionKind::JournalDataChecksum)
+    if is_good { verify_superblock(logged, block) } else { Some(CorruptionKind::JournalDataChecksum) }
+}
+
+/// What is wrong with the superblock in a copy of its block. Features that are not supported are no
+/// damage: the copy stays, and the log is refused.
+fn verify_superblock(logged: &LoggedBlock, block: &mut [u8]) -> Option<CorruptionKind> {
+    let (place, inside) = superblock_file::place(block.len());
+    if logged.tag.target != place {
+        return None;
+    }
+    if logged.is_escaped() {
+        unescape(block);
+    }
+    match superblock_file::from_block(block, inside) {
+        Err(blockyard_disk::Error::Corrupt(found)) => Some(found.kind),
+        _ => None,
+    }
 }

@@ -185,14 +185,28 @@ impl<'a> Session<'a> {
         let sequence = log.superblock.sequence();
         let is_used = log.superblock.errno() != 0 || log.superblock.fast_commit_blocks().is_some();
         match scan {
+            // Committed transactions may stand after the damage.
+            Some(scan) if !plan.damage.is_empty() => {
+                apply::empty_log(log, after_ring(log, scan.end), Some(scan.head))?;
+            }
             // One number is skipped, so that blocks of the unfinished transaction never match.
             Some(scan) => apply::empty_log(log, scan.end.next(), Some(scan.head))?,
-            None if log.superblock.start().is_some() => apply::empty_log(log, sequence.next(), None)?,
+            None if log.superblock.start().is_some() => {
+                apply::empty_log(log, after_ring(log, sequence), None)?;
+            }
             None if is_used => apply::empty_log(log, sequence, None)?,
             None => {}
         }
         apply::clear_recover(self.device, &after)
     }
+}
+
+/// A transaction after every one that the ring can hold, where `first` is the oldest one that stays
+/// unread. Otherwise a new transaction could end where an abandoned one with the next number
+/// begins, and the next replay would take that for its own. Each transaction takes at least one
+/// block, so all numbers in the ring are below `first` + blocks of the ring.
+fn after_ring(log: &Log<'_>, first: TxnId) -> TxnId {
+    TxnId::new(first.raw().wrapping_add(log.superblock.ring().len()))
 }
 
 fn open_log<'a>(

@@ -23,7 +23,7 @@ use crate::finding::Sink;
 use crate::map::{Budget, NoClaims, Run, Walk, salvage_extents, walk_extents, walk_indirect};
 
 /// Entries of a root in the inode.
-const ROOT_ENTRIES: usize = 4;
+pub(super) const ROOT_ENTRIES: usize = 4;
 
 /// What a map holds.
 #[derive(Debug)]

@@ -24,6 +24,8 @@ pub enum Preening<'p> {
     Mends,
     /// It replays the journal and marks errors: somebody must look at this finding.
     Stops(&'p Finding),
+    /// Nothing, not even the replay of the journal: this finding says who must do that first.
+    Refuses(&'p Finding),
     /// Nothing: the file system cannot be examined by its own superblock.
     Unusable,
 }
@@ -58,6 +60,9 @@ impl Plan<'_> {
     /// What `-p` does with the plan.
     #[must_use]
     pub fn preening(&self) -> Preening<'_> {
+        if let Some(finding) = self.refusal() {
+            return Preening::Refuses(finding);
+        }
         if let Some(finding) = &self.miscounted {
             return Preening::Stops(finding);
         }
@@ -76,15 +81,24 @@ impl Plan<'_> {
         if self.is_empty() { Preening::Clean } else { Preening::Mends }
     }
 
+    /// Why nothing is repaired: the log holds commits that would be lost, because this recovery
+    /// cannot replay them.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Finding> {
+        self.before.findings.iter().find(|finding| finding.code == Code::LOG_UNSUPPORTED)
+    }
+
     /// How the repair ends once the plan is carried out.
     #[must_use]
     pub fn ending(&self) -> Ending {
         match &self.after {
+            _ if self.refusal().is_some() => Ending::Unusable,
             None => Ending::Unusable,
             Some(after) if !after.examined => Ending::Unusable,
             Some(after) if !after.is_clean() => Ending::Uncorrected,
-            // The replay of a journal is not a correction.
-            _ if self.before.is_clean() && self.actions.is_empty() => Ending::Clean,
+            // The replay of a journal is not a correction, and neither is the removal of an error
+            // mark.
+            _ if self.before.is_clean() && self.actions.is_empty() && !self.was_open => Ending::Clean,
             _ => Ending::Corrected,
         }
     }
@@ -94,9 +108,9 @@ impl Plan<'_> {
     pub fn preened_ending(&self) -> Ending {
         match self.preening() {
             Preening::Clean => Ending::Clean,
-            Preening::Stops(_) => Ending::Uncorrected,
+            Preening::Stops(_) | Preening::Refuses(_) => Ending::Uncorrected,
             Preening::Unusable => Ending::Unusable,
-            Preening::Mends if self.is_uncounted() => Ending::Clean,
+            Preening::Mends if self.is_uncounted() && !self.was_open => Ending::Clean,
             Preening::Mends => self.ending(),
         }
     }

@@ -6,7 +6,8 @@
 //! first index block by its kibibyte. The log is valid only while the superblock is, to the byte,
 //! the one that was written with it. Whoever mounts, checks or tunes the file system in between
 //! changes a time or a state there, and so drops the log. The superblock that makes the file system
-//! clean names no log.
+//! clean names no log. What no repair would have written (another block size, a block twice, more
+//! than the device has) is no log.
 //!
 //! Index block: magic (16 bytes), kibibyte of the next one (0 for none), crc32c of the superblock,
 //! number of entries, bits of the block size, entries, and in the last 4 bytes crc32c of what is
@@ -47,6 +48,13 @@ struct Entry {
     sum: u32,
 }
 
+impl Entry {
+    /// Whether both blocks lie on the device, and no entry before has one of them.
+    fn is_possible(&self, blocks: u64, seen: &mut BTreeSet<u64>) -> bool {
+        self.block < blocks && self.kept < blocks && seen.insert(self.block) && seen.insert(self.kept)
+    }
+}
+
 /// A log that a repair left when a power cut ended it.
 #[derive(Debug)]
 pub(super) struct Redo {
@@ -80,16 +88,21 @@ fn sum_of(sb: &RawSuperblock) -> u32 {
 impl Redo {
     /// The valid log on a device, if every checksum is right.
     pub(super) fn of(device: &dyn BlockDevice) -> Option<Self> {
-        let sb = sound_superblock(device)?;
+        let sb = sound_superblock(device).filter(|sb| !sb.state().contains(FsState::VALID))?;
         let mut next = named(&sb)?;
-        let mut redo = Self { entries: Vec::new(), block_bits: 0 };
+        let block_bits = 10u32.checked_add(sb.s_log_block_size.get()).filter(|bits| *bits <= 16)?;
+        let blocks = device.size().div_ceil(1 << block_bits);
+        let mut redo = Self { entries: Vec::new(), block_bits };
         while next != 0 {
             next = redo.read_index(device, next.checked_mul(1024)?, &sb)?;
+            if u64_from_usize(redo.entries.len()) > BLOCKS_MAX.min(blocks) {
+                return None;
+            }
         }
+        let mut seen = BTreeSet::new();
         let mut content = vec![0; redo.block_size()];
-        let blocks = device.size().div_ceil(u64_from_usize(redo.block_size()));
         for entry in &redo.entries {
-            if entry.block >= blocks || entry.kept >= blocks {
+            if !entry.is_possible(blocks, &mut seen) {
                 return None;
             }
             device.read_at(entry.kept << redo.block_bits, &mut content).ok()?;
@@ -112,12 +125,9 @@ impl Redo {
         let word = |bytes: &[u8], at: usize| U32::read_from_bytes(&bytes[at..at + 4]).map_or(0, U32::get);
         let (next, bits) = (join32(word(&head, 20), word(&head, 16)), word(&head, 32));
         let (sum, count) = (word(&head, 24), usize_from_u32(word(&head, 28)));
-        let first = self.entries.is_empty();
-        let usable = head[..16] == MAGIC[..] && (10..=16).contains(&bits) && sum == sum_of(sb);
-        if !usable || !(first || bits == self.block_bits) {
+        if head[..16] != MAGIC[..] || bits != self.block_bits || sum != sum_of(sb) {
             return None;
         }
-        self.block_bits = bits;
         let mut block = vec![0; self.block_size()];
         device.read_at(at, &mut block).ok()?;
         let (body, tail) = block.split_at(block.len() - TAIL);
@@ -131,7 +141,7 @@ impl Redo {
             let kept = join32(word(entry, 12), word(entry, 8));
             self.entries.push(Entry { block, kept, sum: word(entry, 16) });
         }
-        (u64_from_usize(self.entries.len()) <= BLOCKS_MAX).then_some(next)
+        Some(next)
     }
 
     /// Reads the log from one device and writes its blocks to another.
@@ -244,11 +254,12 @@ impl Plan<'_> {
     }
 
     /// The superblock that names a log, not marked clean: the one on the device, or the planned one
-    /// if that is unusable.
+    /// if that is unusable or has another block size.
     fn naming(&self, device: &dyn BlockDevice, kibibyte: u64) -> Result<RawSuperblock, DeviceError> {
         let scratch = OverlayDevice::new(device);
         let mut bytes = [0; RawSuperblock::SIZE];
-        if sound_superblock(device).is_none() {
+        let is_usable = |sb: RawSuperblock| sb.s_log_block_size.get() == self.block_bits - 10;
+        if !sound_superblock(device).is_some_and(is_usable) {
             self.overlay.read_at(PRIMARY_OFFSET, &mut bytes)?;
             scratch.write_at(PRIMARY_OFFSET, &bytes)?;
         }

@@ -2,12 +2,14 @@
 //! are repaired.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::u32_from_usize;
-use blockyard_disk::superblock::{FsState, MAGIC};
+use blockyard_disk::superblock::{FsState, MAGIC, RawSuperblock};
 use blockyard_disk::{BlockCount, InodeNr, RoCompat};
+use zerocopy::IntoBytes;
 use zerocopy::little_endian::U16;
 
 use super::connect::{self, Connected};
@@ -43,6 +45,8 @@ use crate::{
     shared, superblock, tree, values, xattr_blocks,
 };
 
+/// The count, first and last error, and the high bytes of their times with their codes.
+const ERROR_RECORDS: [Range<usize>; 2] = [0x194..0x200, 0x278..0x27C];
 /// The only `s_checksum_type`.
 const CRC32C: u8 = 1;
 
@@ -315,11 +319,7 @@ impl Round<'_> {
                 log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
             }
             redo::forget(sb);
-            let state = sb.state().difference(FsState::ERROR | FsState::ORPHAN) | FsState::VALID;
-            sb.set_state(state);
-            sb.s_mnt_count = U16::new(0);
-            sb.set_check_time(self.now);
-            sb.set_write_time(self.now);
+            mark_clean(sb, self.now);
         })?;
         Ok(())
     }
@@ -357,6 +357,33 @@ pub(super) fn take_mark(device: &dyn BlockDevice, overlay: &dyn BlockDevice) -> 
     let state = sb.state().difference(FsState::VALID) | error;
     editor::change_superblock(overlay, |sb| sb.set_state(state))?;
     Ok(before != Some(state))
+}
+
+/// Marks a file system without errors as clean. Returns whether the superblock said something else.
+pub(super) fn set_mark(device: &dyn BlockDevice, now: u64) -> Result<bool, Error> {
+    let Some(sb) = editor::sound_superblock(device) else { return Ok(false) };
+    let is_clean = sb.state().contains(FsState::VALID) && !sb.state().contains(FsState::ERROR);
+    if is_clean && sb.s_error_count.get() == 0 {
+        return Ok(false);
+    }
+    editor::change_superblock(device, |sb| mark_clean(sb, now))?;
+    Ok(true)
+}
+
+/// Whether the superblock says that the file system was not closed.
+pub(super) fn is_open(device: &dyn BlockDevice) -> bool {
+    editor::sound_superblock(device).is_some_and(|sb| !sb.state().contains(FsState::VALID))
+}
+
+/// Marks the file system as checked and clean. As in e2fsck, the record of errors goes with them.
+fn mark_clean(sb: &mut RawSuperblock, now: u64) {
+    sb.set_state(sb.state().difference(FsState::ERROR | FsState::ORPHAN) | FsState::VALID);
+    for record in ERROR_RECORDS {
+        sb.as_mut_bytes()[record].fill(0);
+    }
+    sb.s_mnt_count = U16::new(0);
+    sb.set_check_time(now);
+    sb.set_write_time(now);
 }
 
 /// How many descriptors have wrong checksums.

@@ -7,16 +7,18 @@
 use std::collections::BTreeSet;
 
 use blockyard_device::DeviceError;
-use blockyard_disk::inode::{InodeFlags, RawInode};
-use blockyard_disk::num::u64_from_u32;
+use blockyard_disk::extent::block_capacity;
+use blockyard_disk::inode::{FileType, InodeFlags, RawInode};
+use blockyard_disk::num::{u32_from_usize, u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Compat, InodeNr};
 
 use super::editor::Editor;
 use super::inode;
 use super::log::{Cost, Tried};
-use super::maps::{self, NoSpace};
+use super::maps::{self, Map, NoSpace};
 use crate::code::Code;
 use crate::descriptors::touches;
+use crate::facts::Facts;
 use crate::finding::{Finding, Site};
 use crate::map::Run;
 
@@ -53,15 +55,81 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<()
     Ok(())
 }
 
+/// Clusters that copies take at most if every file gets its own blocks: of each shared cluster one
+/// for every use but the first, and those of the maps that are then written anew.
+pub(crate) fn clusters_of_copies(ed: &Editor<'_, '_>, facts: &Facts) -> Result<u64, DeviceError> {
+    let geometry = &ed.volume().geometry;
+    let (mut uses, mut nodes) = (0, 0);
+    for (group, nr) in facts.groups.iter().zip(geometry.all_groups()) {
+        for (index, _) in group.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used()) {
+            let inode = geometry.inode_at(nr, u32_from_usize(index));
+            let slot = ed.slot(inode)?;
+            let attributes = ed.volume().file_acl(slot.raw());
+            if attributes != BlockNr::ZERO && ed.volume().contains(attributes) {
+                uses += ed.scan.map.shared_in(ed.scan.map.cluster(attributes), 1);
+            }
+            let has_blocks = matches!(
+                slot.raw().file_type(),
+                Some(FileType::Regular | FileType::Directory | FileType::Symlink)
+            );
+            if inode == InodeNr::RESIZE || !has_blocks || !has_map(slot.raw()) {
+                continue;
+            }
+            let map = maps::read(ed, inode, slot.raw());
+            let of_nodes = map.nodes.iter().map(|node| ed.scan.map.shared_in(ed.scan.map.cluster(*node), 1));
+            let shared: u64 = map.runs.iter().map(|run| shared_in(ed, run)).chain(of_nodes).sum();
+            if shared > 0 {
+                uses += shared;
+                nodes += nodes_of_copy(ed, slot.raw(), &map, shared);
+            }
+        }
+    }
+    let shared = ed.scan.map.shared_in(0, geometry.clusters_count().raw());
+    Ok(uses.saturating_sub(shared) + nodes)
+}
+
+/// Most nodes of a map in which so many shared blocks get other places. A block that moves out of
+/// the middle of an extent makes three of it.
+fn nodes_of_copy(ed: &Editor<'_, '_>, raw: &RawInode, map: &Map, shared: u64) -> u64 {
+    if !raw.flags().contains(InodeFlags::EXTENTS) {
+        return u64_from_usize(map.nodes.len());
+    }
+    let capacity = u64::from(block_capacity(ed.volume().block_size()));
+    let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
+    let mut level = u64_from_usize(map.runs.len()) + 2 * shared * ratio;
+    let mut nodes = 0;
+    while level > u64_from_usize(maps::ROOT_ENTRIES) {
+        level = level.div_ceil(capacity);
+        nodes += level;
+    }
+    nodes
+}
+
+/// Clusters that nobody uses.
+pub(crate) fn free_clusters(ed: &Editor<'_, '_>) -> u64 {
+    let geometry = &ed.volume().geometry;
+    let words = geometry.all_groups().filter_map(|group| ed.scan.map.group_words(group)).flatten();
+    let used: u64 = words.map(|word| u64_from_u32(word.count_ones())).sum();
+    geometry.clusters_count().raw() - used
+}
+
 /// How many clusters of an inode's content are also claimed by others.
 fn shared_clusters(ed: &Editor<'_, '_>, inode: InodeNr) -> Result<u64, DeviceError> {
     let slot = ed.slot(inode)?;
-    let shared = |run: &Run| {
-        let first = ed.scan.map.cluster(BlockNr::new(run.physical));
-        let last = ed.scan.map.cluster(BlockNr::new(run.physical + run.length - 1));
-        ed.scan.map.shared_in(first, last - first + 1)
-    };
-    Ok(maps::read(ed, inode, slot.raw()).runs.iter().map(shared).sum())
+    Ok(maps::read(ed, inode, slot.raw()).runs.iter().map(|run| shared_in(ed, run)).sum())
+}
+
+/// How many clusters of a run are also claimed by others.
+fn shared_in(ed: &Editor<'_, '_>, run: &Run) -> u64 {
+    let first = ed.scan.map.cluster(BlockNr::new(run.physical));
+    let last = ed.scan.map.cluster(BlockNr::new(run.physical + run.length - 1));
+    ed.scan.map.shared_in(first, last - first + 1)
+}
+
+/// Whether an inode's content is in blocks of its own.
+fn has_map(raw: &RawInode) -> bool {
+    let is_short = raw.file_type() == Some(FileType::Symlink) && raw.size() < 60;
+    !is_short && !raw.flags().contains(InodeFlags::INLINE_DATA)
 }
 
 /// Whether a block must be left to another owner: its cluster was claimed twice, and is metadata or
@@ -88,10 +156,7 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<()
     if own_attributes {
         slot = ed.slot(inode)?;
     }
-    let mapped = !slot.raw().flags().contains(InodeFlags::INLINE_DATA);
-    let is_short =
-        slot.raw().file_type() == Some(blockyard_disk::inode::FileType::Symlink) && slot.raw().size() < 60;
-    if !mapped || is_short || inode == InodeNr::RESIZE || inode == InodeNr::BAD_BLOCKS {
+    if !has_map(slot.raw()) || inode == InodeNr::RESIZE || inode == InodeNr::BAD_BLOCKS {
         return give_up_reserved(ed, inode, owned);
     }
     let map = maps::read(ed, inode, slot.raw());
@@ -107,15 +172,21 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<()
     }
     let (mut copied, mut dropped): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     let mut runs: Vec<Run> = Vec::new();
-    for block in map.runs.iter().flat_map(maps::blocks_of) {
-        let new = placed(ed, block, &map.runs, (&mut mine, owned), &runs)?;
-        match new {
-            Placed::Stays => push(&mut runs, block),
-            Placed::Copied(physical) => {
-                copied.push(block.logical);
-                push(&mut runs, Run { physical: physical.raw(), ..block });
+    for run in &map.runs {
+        // Most of a large file is its own, and needs no look at each block.
+        if shared_in(ed, run) == 0 && begun(ed, run, &runs).is_none() {
+            push(&mut runs, *run);
+            continue;
+        }
+        for block in maps::blocks_of(run) {
+            match placed(ed, block, (&mut mine, owned), &runs)? {
+                Placed::Stays => push(&mut runs, block),
+                Placed::Copied(physical) => {
+                    copied.push(block.logical);
+                    push(&mut runs, Run { physical: physical.raw(), ..block });
+                }
+                Placed::Dropped => dropped.push(block.logical),
             }
-            Placed::Dropped => dropped.push(block.logical),
         }
     }
     changed |= !(copied.is_empty() && dropped.is_empty());
@@ -172,21 +243,12 @@ enum Placed {
 fn placed(
     ed: &mut Editor<'_, '_>,
     block: Run,
-    _map: &[Run],
     (mine, owned): (&mut BTreeSet<u64>, &mut Owned),
     done: &[Run],
 ) -> Result<Placed, DeviceError> {
     let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
     let cluster = ed.scan.map.cluster(BlockNr::new(block.physical));
-    let begun = done.last().filter(|last| {
-        let end = last.logical + last.length - 1;
-        end / ratio == block.logical / ratio && ratio > 1
-    });
-    let moved = begun.map(|last| {
-        let end = last.logical + last.length - 1;
-        last.physical + last.length - 1 - end % ratio + block.logical % ratio
-    });
-    if let Some(moved) = moved {
+    if let Some(moved) = begun(ed, &block, done) {
         if moved == block.physical {
             return Ok(Placed::Stays);
         }
@@ -195,7 +257,9 @@ fn placed(
     // A cluster that this file already uses belongs to another part of it.
     let again = mine.contains(&cluster);
     if !again && !is_anothers(ed, BlockNr::new(block.physical), mine, owned) {
-        mine.insert(cluster);
+        if ed.scan.map.shared_in(cluster, 1) > 0 {
+            mine.insert(cluster);
+        }
         return Ok(Placed::Stays);
     }
     if again && ratio == 1 && ed.scan.map.shared_in(cluster, 1) == 0 {
@@ -203,6 +267,16 @@ fn placed(
     }
     let Some(first) = ed.allocate() else { return Ok(Placed::Dropped) };
     copy(ed, block, BlockNr::new(first.raw() + block.logical % ratio)).map(Placed::Copied)
+}
+
+/// Where the first block of a run goes if its logical cluster has a place already, because the run
+/// before it ends there.
+fn begun(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> Option<u64> {
+    let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
+    let last = done.last().filter(|_| ratio > 1)?;
+    let end = last.logical + last.length - 1;
+    (end / ratio == run.logical / ratio)
+        .then(|| last.physical + last.length - 1 - end % ratio + run.logical % ratio)
 }
 
 fn copy(ed: &Editor<'_, '_>, block: Run, to: BlockNr) -> Result<BlockNr, DeviceError> {

@@ -3,12 +3,13 @@
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::{FileType, InodeFlags};
-use blockyard_disk::jbd2::{self, RawHeader, RawJournalSuperblock};
+use blockyard_disk::jbd2::{self, BlockKind, RawHeader, RawJournalSuperblock};
 use blockyard_disk::mmp::{self, RawMmp};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::superblock::RawSuperblock;
-use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr, RoCompat};
+use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr, RoCompat, TxnId};
 use blockyard_recovery::{OnDamage, Session, Unflagged};
+use zerocopy::big_endian::U32 as BigU32;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -18,6 +19,7 @@ use super::maps;
 use super::orphans;
 use crate::code::Code;
 use crate::finding::{Finding, Site};
+use crate::map::Run;
 
 /// Smallest journal in blocks.
 const JOURNAL_MIN: u64 = 1024;
@@ -60,7 +62,11 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
         }
         Code::JOURNAL_INODE => what = remake_journal(ed)?,
         Code::LOG_NOT_EMPTY => {
-            replay(ed)?;
+            if let Some(why) = replay(ed)? {
+                let what = format!("log emptied, because it cannot be replayed: {why}");
+                ed.add(code, finding.site, Cost::Doubtful, what);
+                return Ok(());
+            }
             what = "log replayed, although the superblock does not ask for it";
         }
         Code::NOT_REPLAYED => {
@@ -170,8 +176,9 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Replays a log although the superblock does not ask for it. Empties the log if that fails.
-fn replay(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
+/// Replays a log although the superblock does not ask for it. Empties the log if that fails, and
+/// returns why it did.
+fn replay(ed: &Editor<'_, '_>) -> Result<Option<blockyard_recovery::Error>, DeviceError> {
     let options =
         blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay };
     let device = ed.volume().device;
@@ -179,10 +186,13 @@ fn replay(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
         Some(journal) => Session::open_with_journal(device, journal),
         None => Session::open(device),
     };
-    if session.and_then(|session| session.replay(&options)).is_err() {
-        empty_journal(ed)?;
+    match session.and_then(|session| session.replay(&options)) {
+        Ok(_) => Ok(None),
+        Err(why) => {
+            empty_journal(ed)?;
+            Ok(Some(why))
+        }
     }
-    Ok(())
 }
 
 fn write_mmp(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
@@ -238,11 +248,26 @@ fn empty_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
         return Ok(false);
     }
     let length = u32_from_u64(length.min(u64_from_u32(u32::MAX)));
-    let new = RawJournalSuperblock::new_empty(volume.block_size(), length, volume.sb.s_uuid);
+    let mut new = RawJournalSuperblock::new_empty(volume.block_size(), length, volume.sb.s_uuid);
+    new.s_sequence = BigU32::new(unused_transaction(ed, &map.runs).raw());
     let mut block = vec![0; volume.block_size()];
     block[..RawJournalSuperblock::SIZE].copy_from_slice(new.as_bytes());
     ed.put_block(BlockNr::new(first.physical), &block)?;
     Ok(true)
+}
+
+/// A transaction after every one that the blocks of a journal name. With a number from before, a
+/// new transaction could end where an old one with the next number begins, and a replay would take
+/// that for its own. The old journal superblock is no guide: it is what was unusable.
+fn unused_transaction(ed: &Editor<'_, '_>, runs: &[Run]) -> TxnId {
+    let blocks = runs.iter().flat_map(|run| run.physical..run.physical + run.length);
+    let records =
+        blocks.filter_map(|block| match RawHeader::read(&ed.volume().block(BlockNr::new(block)).ok()?) {
+            Some((Some(BlockKind::Descriptor | BlockKind::Commit | BlockKind::Revoke), tid)) => Some(tid),
+            _ => None,
+        });
+    let last = records.reduce(|last, tid| if tid.is_after(last) { tid } else { last });
+    last.unwrap_or(TxnId::ZERO).next()
 }
 
 /// Makes the journal's inode again from the copy in the superblock. Without a copy, the journal is
@@ -311,7 +336,7 @@ pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError>
     let blocks = volume.geometry.blocks_count().raw();
     let Some(length) = jbd2::default_blocks(blocks) else { return Ok(false) };
     let ratio = u64_from_u32(volume.geometry.cluster_ratio());
-    let mut runs: Vec<crate::map::Run> = Vec::new();
+    let mut runs: Vec<Run> = Vec::new();
     let empty = vec![0; volume.block_size()];
     let mut logical = 0;
     while logical < length {
@@ -321,9 +346,7 @@ pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError>
         }
         match runs.last_mut() {
             Some(last) if last.physical + last.length == first.raw() => last.length += ratio,
-            _ => {
-                runs.push(crate::map::Run { logical, physical: first.raw(), length: ratio, unwritten: false })
-            }
+            _ => runs.push(Run { logical, physical: first.raw(), length: ratio, unwritten: false }),
         }
         logical += ratio;
     }

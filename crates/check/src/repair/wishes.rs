@@ -9,16 +9,21 @@ use super::directory::{self, Change, Mending, Writing};
 use super::editor::Editor;
 use super::log::Cost;
 use super::maps;
+use super::shared;
 use super::wish::Wish;
+use crate::Error;
 use crate::code::Code;
 use crate::facts::{DirBody, Facts};
 use crate::finding::Site;
 
 /// Fulfils the next wish; false when there is none.
-pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, DeviceError> {
-    match ed.log.wishes.pop_first() {
-        None => return Ok(false),
-        Some(Wish::RebuildDirectories) => {
+///
+/// # Errors
+/// [`Error::NoRoomToUnshare`], and those of the device.
+pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, Error> {
+    let Some(wish) = ed.log.wishes.pop_first() else { return Ok(false) };
+    match wish {
+        Wish::RebuildDirectories => {
             for fact in facts.groups.iter().flat_map(|group| &group.directories) {
                 if matches!(fact.body, DirBody::Blocks { .. }) && !fact.casefold {
                     let at = Mending { facts, inode: fact.inode, code: Code::DOT_SLACK };
@@ -26,18 +31,32 @@ pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, Dev
                 }
             }
         }
-        Some(Wish::BlockMapsToExtents) => convert_all(ed, facts)?,
-        Some(Wish::UnshareBlocks) => {
-            ed.change_superblock(|sb| sb.set_ro_compat(sb.ro_compat().difference(RoCompat::SHARED_BLOCKS)))?;
-            ed.add(Code::SHARED_BLOCKS, Site::NOWHERE, Cost::Nothing, "feature shared_blocks removed");
-        }
+        Wish::BlockMapsToExtents => convert_all(ed, facts)?,
+        Wish::UnshareBlocks => unshare(ed, facts)?,
     }
     Ok(true)
 }
 
+/// Removes the feature, so that the next round finds the shared blocks and copies them. Copies that
+/// find no room would cut sound files, so what they need is counted before.
+fn unshare(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<(), Error> {
+    let is_declined = !ed.log.accepts(Code::SHARED_BLOCKS);
+    if is_declined || !ed.volume().ro_compat.contains(RoCompat::SHARED_BLOCKS) {
+        return Ok(());
+    }
+    let wanted = shared::clusters_of_copies(ed, facts)?;
+    let free = shared::free_clusters(ed);
+    if wanted > free {
+        return Err(Error::NoRoomToUnshare { wanted, free });
+    }
+    ed.change_superblock(|sb| sb.set_ro_compat(sb.ro_compat().difference(RoCompat::SHARED_BLOCKS)))?;
+    ed.add(Code::SHARED_BLOCKS, Site::NOWHERE, Cost::Nothing, "feature shared_blocks removed");
+    Ok(())
+}
+
 fn convert_all(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<(), DeviceError> {
     let geometry = &ed.volume().geometry;
-    ed.change_superblock(|sb| sb.set_incompat(sb.incompat() | Incompat::EXTENTS))?;
+    let decided = ed.log.actions.len();
     let first = ed.volume().first_inode();
     for (group, nr) in facts.groups.iter().zip(geometry.all_groups()) {
         for (index, _) in group.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used()) {
@@ -46,6 +65,9 @@ fn convert_all(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<(), DeviceError
                 convert(ed, inode)?;
             }
         }
+    }
+    if ed.log.actions.len() > decided {
+        ed.change_superblock(|sb| sb.set_incompat(sb.incompat() | Incompat::EXTENTS))?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod figures;
 mod lines;
+mod lost;
 mod repair;
 
 use std::io::IsTerminal;
@@ -20,6 +21,8 @@ use super::{EXIT_OPERATIONAL, Output, image, names};
 const EXIT_UNCORRECTED: u8 = 4;
 /// Exit code for wrong usage, as in e2fsck.
 const EXIT_USAGE: u8 = 16;
+/// Exit code for a check that the user ended, as in e2fsck.
+const EXIT_CANCELED: u8 = 32;
 /// Most reads in flight; each blocks a thread.
 const IO_DEPTH_MAX: usize = 1024;
 
@@ -34,7 +37,7 @@ const IO_DEPTH_MAX: usize = 1024;
                   group, inode, block, path, bytes (first and last of each range of the file); then one object: repair (true), actions, blocks (those written), complete, \
                   written, undo. With -v one object: vitals (true) and the counts; with -t one per pass and one for all of them: cost (true), \
                   pass, reads, bytes, seeks, real_s, user_s, system_s.\n\nExit codes (those of e2fsck): 0 clean, 1 all errors corrected, 4 errors left, 8 the image \
-                  cannot be checked, 16 wrong usage."
+                  cannot be checked, 16 wrong usage, 32 input ended before the last question (nothing is written)."
 )]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition

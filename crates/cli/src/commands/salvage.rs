@@ -7,9 +7,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use blockyard_check::{Cost, RepairOptions};
-use blockyard_device::{ImagePath, OverlayDevice};
+use blockyard_device::{BlockDevice, DeviceError, FileDevice, ImagePath, OverlayDevice};
+use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{Checksums, Compat, Incompat};
 use blockyard_inspect::reader::Reader;
 use blockyard_inspect::units::counted;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Output, get, image, mounted};
 
@@ -26,6 +29,10 @@ pub(crate) struct Args {
     image: ImagePath,
     /// The directory of the host for all files; created if it does not exist
     dest: OsString,
+    /// The device or file that holds the journal, when it is not in the image; without it, what only
+    /// the journal holds is left out
+    #[arg(short, long, value_name = "DEVICE", value_parser = image::operand())]
+    journal_device: Option<ImagePath>,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -36,13 +43,23 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         image::refuse_no_image(&self.image)?;
         mounted::warn(&self.image);
-        let device = OverlayDevice::new(self.image.open_read_only()?);
-        if !image::has_magic(&device) {
-            image::refuse_partitioned(&self.image, device.below())?;
+        let image = self.image.open_read_only()?;
+        if !image::has_magic(&image) {
+            image::refuse_partitioned(&self.image, &image)?;
         }
+        let device = OverlayDevice::new(Longer::as_claimed(image));
+        let journal = self.journal_device.as_ref().map(ImagePath::open_read_only).transpose()?;
+        let journal = journal.map(OverlayDevice::new);
+        if journal.is_none() && forget_journal_device(&device)? {
+            eprintln!(
+                "blockyard: {}: its journal is on another device: what only that holds is left out; -j names it",
+                self.image.display()
+            );
+        }
+        let journal = journal.as_ref().map(|journal| -> &dyn BlockDevice { journal });
         let check = blockyard_check::Options { threads: self.threads, ..Default::default() };
         let options = RepairOptions { check, ..RepairOptions::default() };
-        match blockyard_check::plan(&device, &options) {
+        match blockyard_check::plan_with_journal(&device, journal, &options) {
             Ok(plan) => {
                 let costly = plan.actions.iter().filter(|action| action.cost > Cost::Nothing).count();
                 if costly > 0 && !output.quiet && !output.json {
@@ -52,12 +69,88 @@ impl Args {
                         self.image.display()
                     );
                 }
-                plan.apply(&device)?;
+                plan.apply_with_journal(&device, journal)?;
             }
             Err(error) => eprintln!("blockyard: {}: {error}", self.image.display()),
         }
         let reader = Reader::open(Arc::new(device)).with_context(|| self.image.display().to_string())?;
         std::fs::create_dir_all(&self.dest).with_context(|| self.dest.display().to_string())?;
         get::Args::whole(self.image, self.dest).run_on(&reader, output)
+    }
+}
+
+/// Makes a file system without a journal of one whose journal is on another device. Returns whether
+/// it was one.
+fn forget_journal_device(device: &dyn BlockDevice) -> Result<bool, DeviceError> {
+    let mut bytes = [0; RawSuperblock::SIZE];
+    if device.size() < PRIMARY_OFFSET + 1024 {
+        return Ok(false);
+    }
+    device.read_at(PRIMARY_OFFSET, &mut bytes)?;
+    let sb = RawSuperblock::mut_from_bytes(&mut bytes).expect("1024 bytes are a superblock");
+    let has_journal = sb.s_magic.get() == MAGIC && sb.compat().contains(Compat::HAS_JOURNAL);
+    if !has_journal || sb.s_journal_inum.get() != 0 || Checksums::of(sb).verify_superblock(sb).is_err() {
+        return Ok(false);
+    }
+    sb.set_compat(sb.compat().difference(Compat::HAS_JOURNAL));
+    sb.set_incompat(sb.incompat().difference(Incompat::RECOVER));
+    sb.s_journal_uuid = [0; 16];
+    sb.s_journal_dev.set(0);
+    Checksums::of(sb).seal_superblock(sb);
+    device.write_at(PRIMARY_OFFSET, sb.as_bytes())?;
+    Ok(true)
+}
+
+/// An image that was cut short, as long as its file system. What is missing reads as zeroes. It is
+/// only read.
+struct Longer {
+    below: FileDevice,
+    size: u64,
+}
+
+impl Longer {
+    fn as_claimed(below: FileDevice) -> Self {
+        // No file is longer, so a superblock that says so is wrong.
+        let possible = |bytes: &u64| i64::try_from(*bytes).is_ok();
+        let claimed = blockyard_check::claimed_bytes(&below).filter(possible).unwrap_or(0);
+        let size = claimed.max(below.size());
+        Self { below, size }
+    }
+
+    const fn refused(operation: &'static str, offset: u64) -> DeviceError {
+        DeviceError::ReadOnly { operation, offset }
+    }
+}
+
+impl BlockDevice for Longer {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let there = usize::try_from(self.below.size().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let (there, missing) = buf.split_at_mut(there.min(buf.len()));
+        missing.fill(0);
+        if there.is_empty() { Ok(()) } else { self.below.read_at(offset, there) }
+    }
+
+    fn write_at(&self, offset: u64, _: &[u8]) -> Result<(), DeviceError> {
+        Err(Self::refused("write", offset))
+    }
+
+    fn write_zeroes(&self, offset: u64, _: u64) -> Result<(), DeviceError> {
+        Err(Self::refused("write zeroes", offset))
+    }
+
+    fn discard(&self, offset: u64, _: u64) -> Result<(), DeviceError> {
+        Err(Self::refused("discard", offset))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
     }
 }

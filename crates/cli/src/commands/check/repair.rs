@@ -13,7 +13,8 @@ use blockyard_inspect::units::counted;
 use blockyard_recovery::{OnDamage, Session};
 
 use super::super::{EXIT_OPERATIONAL, Output, image, mounted, names};
-use super::{Args, EXIT_UNCORRECTED, Extended, figures, print};
+use super::lost::{self, Lost};
+use super::{Args, EXIT_CANCELED, EXIT_UNCORRECTED, EXIT_USAGE, Extended, figures, print};
 
 /// Plans a repair. Carries it out unless only the plan is wanted.
 pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
@@ -33,6 +34,11 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     let only_replays = args.extended.contains(&Extended::JournalOnly) && !args.force;
     // Refuse an undo file that is in the way before any work is done.
     let undo = if args.plan || only_replays { None } else { undo_file(args)? };
+    if undo.is_some() && args.extended.contains(&Extended::Discard) {
+        eprintln!("blockyard: check -E discard: what is discarded cannot be undone; give --no-undo");
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let lost = lost_file(args, undo.as_deref())?;
     let device = if args.yes { made_longer(args, device)? } else { device };
     let devices = Devices { image: &device, journal: journal.as_ref() };
     let superblock = args.superblock.map(|block| Place { block, block_size: args.block_size });
@@ -44,7 +50,11 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     let mut options = RepairOptions { check, now: now(), wishes: wishes(args), ..RepairOptions::default() };
     let mut plan = devices.plan(&options);
     if !args.preen && !args.yes && !args.plan {
-        plan = questions(&devices, &mut options, plan)?;
+        let Some(answered) = questions(&devices, &mut options, plan)? else {
+            eprintln!("blockyard: {name}: input ended before the last question; nothing was written");
+            return Ok(ExitCode::from(EXIT_CANCELED));
+        };
+        plan = answered;
     }
     let plan = match plan {
         Ok(plan) => plan,
@@ -57,7 +67,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         figures::print_costs(&plan.costs, &name.to_string(), output);
     }
     if args.preen {
-        return preen(args, output, &plan, &devices, undo);
+        return preen(args, output, &plan, &devices, (undo, lost));
     }
     let left = plan.after.as_ref().unwrap_or(&plan.before);
     if left.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT) {
@@ -65,19 +75,39 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_OPERATIONAL));
     }
     print(&plan.before, output);
+    if let Some(finding) = plan.refusal().filter(|_| !args.plan) {
+        eprintln!("blockyard: {name}: {}; nothing was written", finding.detail);
+        return Ok(ExitCode::from(plan.ending().exit_code()));
+    }
     print_actions(&plan.actions, output);
+    if plan.sets_mark() && !output.json && !output.quiet {
+        println!("{MARK_ONLY}");
+    }
     if args.plan {
-        write_lost(args, &plan.actions, output)?;
-        let blocks = plan.changed_blocks(&device)?.len();
-        summary(output, &plan, &Done { blocks, written: false, undo: None });
-        let clean = plan.before.examined && plan.before.is_clean();
-        return Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(EXIT_UNCORRECTED) });
+        return only_plan(&plan, &device, lost, output);
     }
     let done = carry_out(args, &plan, &devices, undo)?;
-    write_lost(args, &plan.actions, output)?;
+    write_lost(lost, &plan.actions, output)?;
     summary(output, &plan, &done);
     print_vitals(args, &plan, output);
     Ok(ExitCode::from(plan.ending().exit_code()))
+}
+
+/// `--plan`: says what would be written. The exit code is that of a check.
+fn only_plan(
+    plan: &Plan<'_>,
+    device: &FileDevice,
+    lost: Option<Lost>,
+    output: &Output,
+) -> anyhow::Result<ExitCode> {
+    write_lost(lost, &plan.actions, output)?;
+    let blocks = plan.changed_blocks(device)?.len();
+    summary(output, plan, &Done { blocks, written: false, undo: None });
+    Ok(match (plan.before.examined, plan.before.is_clean()) {
+        (false, _) => ExitCode::from(EXIT_OPERATIONAL),
+        (true, false) => ExitCode::from(EXIT_UNCORRECTED),
+        (true, true) => ExitCode::SUCCESS,
+    })
 }
 
 /// Whether `-p` can skip the check, because the file system is marked clean. If it will be clean
@@ -171,6 +201,9 @@ fn replay_only(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::R
     let report = session
         .and_then(|session| session.replay(&options))
         .with_context(|| args.image.display().to_string())?;
+    for damage in &report.damage {
+        eprintln!("blockyard: {}: {damage}", args.image.display());
+    }
     if !output.quiet && !output.json {
         println!("{} replayed", counted(report.transactions, "transaction"));
     }
@@ -181,15 +214,15 @@ fn replay_only(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::R
 type Planned<'d> = Result<Plan<'d>, blockyard_check::Error>;
 
 /// Asks once for each kind of finding that the plan repairs. What is declined stays, and the plan
-/// is made again without it.
+/// is made again without it. `None` if input ends, which answers nothing.
 fn questions<'d>(
     devices: &Devices<'d>,
     options: &mut RepairOptions,
     mut planned: Planned<'d>,
-) -> anyhow::Result<Planned<'d>> {
+) -> anyhow::Result<Option<Planned<'d>>> {
     let mut asked = BTreeSet::new();
     loop {
-        let Ok(plan) = &planned else { return Ok(planned) };
+        let Ok(plan) = &planned else { return Ok(Some(planned)) };
         let mut kinds: BTreeMap<Code, (u64, Cost)> = BTreeMap::new();
         for action in plan.actions.iter().filter(|action| !asked.contains(&action.code)) {
             let kind = kinds.entry(action.code).or_insert((0, Cost::Nothing));
@@ -202,14 +235,17 @@ fn questions<'d>(
             print!("{code} {}: {changes}, cost: {}. Repair? [Y/n] ", code.text(), cost.text());
             std::io::stdout().flush()?;
             let mut answer = String::new();
-            std::io::stdin().read_line(&mut answer)?;
+            if std::io::stdin().read_line(&mut answer)? == 0 {
+                println!();
+                return Ok(None);
+            }
             if answer.trim_start().starts_with(['n', 'N']) {
                 options.declined.insert(code);
                 declined = true;
             }
         }
         if !declined {
-            return Ok(planned);
+            return Ok(Some(planned));
         }
         planned = devices.plan(options);
     }
@@ -227,14 +263,18 @@ struct Done {
     undo: Option<PathBuf>,
 }
 
+/// Told when there is nothing to repair but the mark of a clean file system.
+const MARK_ONLY: &str = "nothing is wrong except the mark of errors or of a file system that was not closed";
+
 /// Makes only safe repairs. If anything else is wrong, only the journal is replayed and the error
-/// mark written. If the superblock or descriptors are unusable, nothing is written.
+/// mark written. If the superblock or descriptors are unusable, or the log holds what we cannot
+/// replay, nothing is written.
 fn preen(
     args: &Args,
     output: &Output,
     plan: &Plan<'_>,
     devices: &Devices<'_>,
-    undo: Option<PathBuf>,
+    (undo, lost): (Option<PathBuf>, Option<Lost>),
 ) -> anyhow::Result<ExitCode> {
     let device = devices.image;
     let name = args.image.display();
@@ -248,28 +288,41 @@ fn preen(
                 "{name}: its own superblock or descriptors are unusable, and -p takes no backup: run check -y"
             );
         }
+        Preening::Refuses(finding) => println!("{name}: {}; nothing was written", finding.detail),
         Preening::Stops(finding) => {
+            tell_corrupt_log(plan, &name);
             println!("{name}: {} {}: {}", finding.code, finding.site, finding.code.text());
             println!("{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY (blockyard check, without -p)");
             if let Some(path) = undo.filter(|_| plan.is_replayed()) {
-                plan.save_undo(device, &path).with_context(|| path.display().to_string())?;
+                save_undo(plan, devices, &path)?;
             }
             plan.stop(device, devices.journal())?;
         }
         Preening::Clean if output.quiet => {}
         Preening::Clean => println!("{name}: clean"),
         Preening::Mends => {
+            tell_corrupt_log(plan, &name);
+            if plan.sets_mark() && !output.quiet {
+                println!("{name}: {MARK_ONLY}");
+            }
             for action in plan.actions.iter().filter(|_| !output.quiet) {
                 println!("{name}: {}", text(action));
             }
             carry_out(args, plan, devices, undo)?;
-            write_lost(args, &plan.actions, output)?;
+            write_lost(lost, &plan.actions, output)?;
         }
     }
     if !matches!(plan.preening(), Preening::Stops(_)) {
         print_vitals(args, plan, output);
     }
     Ok(ExitCode::from(plan.preened_ending().exit_code()))
+}
+
+/// Says which transactions are lost because the log is corrupt.
+fn tell_corrupt_log(plan: &Plan<'_>, name: &impl std::fmt::Display) {
+    for finding in plan.before.findings.iter().filter(|finding| finding.code == Code::LOG_CORRUPT) {
+        println!("{name}: {}: {}: {}", finding.code, finding.code.text(), finding.detail);
+    }
 }
 
 /// Saves what will be overwritten, then writes the plan.
@@ -285,11 +338,7 @@ fn carry_out(
         return Ok(Done { blocks: 0, written: false, undo: None });
     }
     if let Some(path) = &undo {
-        plan.save_undo(device, path).with_context(|| path.display().to_string())?;
-        if let Some(journal) = devices.journal() {
-            let path = journal_undo(path);
-            plan.save_undo_of_journal(journal, &path).with_context(|| path.display().to_string())?;
-        }
+        save_undo(plan, devices, path)?;
     }
     let applied = plan
         .apply_with_journal(device, devices.journal())
@@ -297,6 +346,19 @@ fn carry_out(
     discard(args, plan, device)?;
     let blocks = usize::try_from(applied.blocks).unwrap_or(usize::MAX);
     Ok(Done { blocks, written: true, undo })
+}
+
+/// Saves what will be overwritten in the image, and in a separate journal device.
+fn save_undo(plan: &Plan<'_>, devices: &Devices<'_>, path: &Path) -> anyhow::Result<()> {
+    plan.save_undo(devices.image, path).with_context(|| path.display().to_string())?;
+    let Some(journal) = devices.journal() else { return Ok(()) };
+    let of_journal = journal_undo(path);
+    let saved = plan.save_undo_of_journal(journal, &of_journal);
+    if saved.is_err() {
+        // Nothing is written without both files, so there is nothing to undo.
+        let _ = std::fs::remove_file(path);
+    }
+    saved.map(drop).with_context(|| of_journal.display().to_string())
 }
 
 /// With `-E discard`, discards free space, whether or not anything was repaired.
@@ -388,9 +450,18 @@ fn json(action: &Action) -> serde_json::Value {
     object
 }
 
+/// Opens the file of `--lost`, before anything is written.
+fn lost_file(args: &Args, undo: Option<&Path>) -> anyhow::Result<Option<Lost>> {
+    let Some(path) = &args.lost else { return Ok(None) };
+    let journal = args.journal_device.as_ref().map(|journal| journal.file().to_path_buf());
+    let of_undo = undo.into_iter().flat_map(|undo| [undo.to_path_buf(), journal_undo(undo)]);
+    let others = std::iter::once(args.image.file().to_path_buf()).chain(journal).chain(of_undo);
+    lost::open(path, &others.collect::<Vec<_>>()).map(Some)
+}
+
 /// Writes the list of everything that the repair cost.
-fn write_lost(args: &Args, actions: &[Action], output: &Output) -> anyhow::Result<()> {
-    let Some(path) = &args.lost else { return Ok(()) };
+fn write_lost(lost: Option<Lost>, actions: &[Action], output: &Output) -> anyhow::Result<()> {
+    let Some(lost) = lost else { return Ok(()) };
     let mut list = String::new();
     for action in actions.iter().filter(|action| action.cost > Cost::Nothing) {
         let inode = action.site.inode.map_or_else(|| "-".to_owned(), |inode| inode.to_string());
@@ -401,12 +472,7 @@ fn write_lost(args: &Args, actions: &[Action], output: &Output) -> anyhow::Resul
             writeln!(list, "{}\t{inode}\t{name}\t{}{}", action.cost.text(), action.what, ranges(action))
         };
     }
-    let write = || -> std::io::Result<()> {
-        let mut file = std::fs::File::create(path)?;
-        file.write_all(list.as_bytes())?;
-        file.sync_all()
-    };
-    write().with_context(|| path.display().to_string())
+    lost.complete(list.as_bytes())
 }
 
 /// The byte ranges of a file that an action concerns, as columns: first and last.

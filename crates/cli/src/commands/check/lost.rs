@@ -1,0 +1,80 @@
+//! The file of `--lost`. It is opened before the repair, so that an unusable name is refused before
+//! anything is written.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use tempfile::NamedTempFile;
+
+use super::super::partial;
+
+/// The list to be written.
+pub(super) struct Lost {
+    path: PathBuf,
+    file: Opened,
+}
+
+enum Opened {
+    /// A new file that gets its name when it is complete.
+    New(NamedTempFile),
+    /// A pipe, a terminal, or what a link leads to.
+    There(File),
+}
+
+/// Opens the list; refuses a block device, and every file that the repair writes.
+pub(super) fn open(path: &Path, others: &[PathBuf]) -> anyhow::Result<Lost> {
+    let name = || path.display().to_string();
+    if let Some(other) = others.iter().find(|other| is_same(path, other)) {
+        bail!("--lost {}: the repair itself writes {}; name another file", name(), other.display());
+    }
+    let is_block_device = std::fs::metadata(path).is_ok_and(|there| there.file_type().is_block_device());
+    if is_block_device {
+        bail!("--lost {}: a block device; name a file", name());
+    }
+    let is_replaced = std::fs::symlink_metadata(path).map_or(true, |there| there.is_file());
+    let file = if is_replaced {
+        Opened::New(partial::file_beside(path)?)
+    } else {
+        Opened::There(File::options().write(true).create(true).truncate(false).open(path).with_context(name)?)
+    };
+    Ok(Lost { path: path.to_path_buf(), file })
+}
+
+impl Lost {
+    /// Writes the list, durably.
+    pub(super) fn complete(self, list: &[u8]) -> anyhow::Result<()> {
+        let path = self.path;
+        let name = || path.display().to_string();
+        match self.file {
+            Opened::New(mut file) => {
+                file.write_all(list).and_then(|()| file.as_file().sync_all()).with_context(name)?;
+                partial::complete(file.into_temp_path(), &path)
+            }
+            Opened::There(mut file) => {
+                let is_file = file.metadata().with_context(name)?.is_file();
+                if is_file {
+                    file.set_len(0).with_context(name)?;
+                }
+                file.write_all(list).with_context(name)?;
+                // A pipe cannot be made durable.
+                if is_file { file.sync_all().with_context(name) } else { Ok(()) }
+            }
+        }
+    }
+}
+
+/// Whether two names are of one file, also if it does not exist yet.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let inode = |path: &Path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
+    if let (Some(one), Some(other)) = (inode(one), inode(other)) {
+        return one == other;
+    }
+    let place = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        Some((folder.unwrap_or(Path::new(".")).canonicalize().ok()?, path.file_name()?.to_owned()))
+    };
+    place(one).is_some_and(|one| place(other) == Some(one))
+}
