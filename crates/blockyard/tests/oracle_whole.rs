@@ -360,3 +360,63 @@ fn trees_come_in_and_go_out_with_everything() {
     fs.close().unwrap();
     e2fsck_clean(&image);
 }
+
+/// A program that stays with whoever copies it would run as them. The test starts itself again
+/// without the right to change owners.
+#[test]
+fn a_copy_that_does_not_get_its_owner_loses_its_set_id_bits() {
+    const NAME: &str = "a_copy_that_does_not_get_its_owner_loses_its_set_id_bits";
+    const MARK: &str = "BLOCKYARD_TEST_WITHOUT_CHOWN";
+    if !require(&["root", "setpriv"]) {
+        return;
+    }
+    if std::env::var_os(MARK).is_none() {
+        let mut command = std::process::Command::new("setpriv");
+        command.arg("--bounding-set=-chown").arg(std::env::current_exe().unwrap());
+        let output = command.args(["--exact", NAME]).env(MARK, "1").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();
+    fs.create_dir("tree").unwrap();
+    fs.create_dir("tree/directory").unwrap();
+    for name in ["tree/theirs", "tree/ours"] {
+        fs.write(name, "program").unwrap();
+    }
+    for (name, owner) in [("tree/theirs", 7), ("tree/directory", 7), ("tree/ours", 0)] {
+        fs.set_owner(name, Some(owner), Some(owner)).unwrap();
+        fs.set_permissions(name, 0o6755).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy");
+    fs.copy_out("tree", &copy).unwrap();
+    for (name, mode) in [("theirs", 0o755), ("directory", 0o6755), ("ours", 0o6755)] {
+        let found = copy.join(name).metadata().unwrap();
+        assert_eq!((found.uid(), found.mode() & 0o7777), (0, mode), "{name}");
+    }
+}
+
+/// The largest numbers of nanoseconds that fit are commands to Linux: the current time, and no
+/// change.
+#[test]
+fn too_many_nanoseconds_are_copied_as_the_most_that_there_are() {
+    if !require(&["debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, copy) = (folder.path().join("image"), folder.path().join("copy"));
+    let fs = FileSystem::make_image(&image, 64 << 20).unwrap();
+    fs.write("file", "text").unwrap();
+    fs.close().unwrap();
+    for nanoseconds in [rustix::fs::UTIME_NOW, rustix::fs::UTIME_OMIT] {
+        for request in ["mtime @1000".to_owned(), format!("mtime_extra {:#x}", nanoseconds << 2)] {
+            let request = format!("sif /file {request}");
+            let image = image.to_str().unwrap();
+            assert!(blockyard_testkit::run("debugfs", &["-w", "-R", &request, image]).status.success());
+        }
+        let fs = ImageOptions::new().read_only(true).open(&image).unwrap();
+        fs.copy_out("file", &copy).unwrap();
+        let found = copy.metadata().unwrap();
+        assert_eq!((found.mtime(), found.mtime_nsec()), (1000, 999_999_999), "{nanoseconds:#x}");
+    }
+}

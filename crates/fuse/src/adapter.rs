@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Instant, SystemTime};
 
 use blockyard::disk::device_number::DeviceNumber;
@@ -28,18 +28,20 @@ use fuser::{
 use rustix::fs::OFlags;
 
 use self::convert::{
-    caller, creation, dot, entry, errno, flags_of, generation, handle, kind_of, node, number, time_change,
-    timestamp, unpacked,
+    caller, creation, dot, entry, errno, flags_of, generation, groups, handle, kind_of, node, number,
+    time_change, timestamp, unpacked,
 };
 use self::replies::{FOR_EVER, send_attributes, send_data, send_empty, send_entry, send_missing, send_xattr};
 pub(crate) use self::session::{Connection, Helped};
-use crate::crew::{self, Crew};
+use crate::crew::{self, Crew, Job};
 use crate::figures::{Figures, Kind};
 use crate::record::{Event, Recorder};
 use crate::server::{Changes, Control, Creation, Errno, Listed, Server, Transfer};
 
 /// Most bytes that one request reads.
 const READ_MAX: u32 = 1 << 20;
+/// The attribute that holds an access control list.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 thread_local! {
     /// Buffer for the bytes of a read.
@@ -73,8 +75,23 @@ impl Adapter {
         Self { shared: Arc::new(Shared { server, crew, figures, recorder, notifier: OnceLock::new() }) }
     }
 
+    /// What the threads share, for as long as the session lives.
+    pub(crate) fn shared(&self) -> Weak<Shared> {
+        Arc::downgrade(&self.shared)
+    }
+
     /// Answers a request, on another thread if the receiving ones are busy.
     fn answer(&self, kind: Kind, work: impl FnOnce(&Shared, Instant) + Send + 'static) {
+        self.answer_through(Crew::hand_over, kind, work);
+    }
+
+    /// As [`Adapter::answer`]; `hand_over` passes the request to another thread.
+    fn answer_through(
+        &self,
+        hand_over: fn(&Crew, Job),
+        kind: Kind,
+        work: impl FnOnce(&Shared, Instant) + Send + 'static,
+    ) {
         let began = Instant::now();
         if let Some(_busy) = self.shared.crew.busy() {
             crew::run(|| work(&self.shared, began));
@@ -82,10 +99,11 @@ impl Adapter {
             return;
         }
         let shared = Arc::clone(&self.shared);
-        self.shared.crew.hand_over(Box::new(move || {
+        let job = move || {
             work(&shared, began);
             shared.figures.note(kind, began.elapsed());
-        }));
+        };
+        hand_over(&self.shared.crew, Box::new(job));
     }
 }
 
@@ -107,6 +125,13 @@ impl Shared {
     fn hand_over_cached(&self, node: INodeNo) {
         if let Some(notifier) = self.notifier.get() {
             let _ = notifier.inval_inode(node, 0, 0);
+        }
+    }
+
+    /// As [`Shared::hand_over_cached`], for all files of which the kernel may cache written bytes.
+    pub(crate) fn hand_over_all_cached(&self) {
+        for written in self.server.written() {
+            self.hand_over_cached(INodeNo(written.0));
         }
     }
 
@@ -574,8 +599,22 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (caller, name, value) = (caller(request), name.as_bytes().to_vec(), value.to_vec());
+        let process = request.pid();
         self.answer(Kind::SetXattr, move |shared, came| {
-            let done = shared.server.set_xattr(caller, node(inode), &name, &value, flags.cast_unsigned());
+            // The kernel leaves it to us to clear the set-group-ID bit. It says whether to only with
+            // FUSE_SETXATTR_EXT, which fuser lacks.
+            let is_list = name == ACCESS_LIST;
+            let cleared = if is_list {
+                shared.server.clear_set_group_id(caller, node(inode), || groups(process))
+            } else {
+                Ok(())
+            };
+            let flags = flags.cast_unsigned();
+            let done =
+                cleared.and_then(|()| shared.server.set_xattr(caller, node(inode), &name, &value, flags));
+            if is_list && done.is_err() {
+                shared.attributes_changed(inode);
+            }
             let len = blockyard::disk::num::u64_from_usize(value.len());
             shared.record(came, &done, |_| Event::SetXattr { inode: inode.0, name, len });
             send_empty(reply, done);
@@ -664,11 +703,13 @@ impl Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.answer(Kind::Seek, move |shared, came| {
-            // The kernel does not write back what it caches before it asks to seek. The caller has
-            // the file open, so the notification waits only for the writes that the notification
-            // itself causes.
-            if shared.server.may_be_cached(handle(file)).unwrap_or(false) {
+        // The kernel does not write back what it caches before it asks to seek. The caller has the
+        // file open, so the notification waits only for the writes that the notification itself
+        // causes.
+        let asks = self.shared.server.may_be_cached(handle(file)).unwrap_or(false);
+        let hand_over = if asks { Crew::hand_over_asking } else { Crew::hand_over };
+        self.answer_through(hand_over, Kind::Seek, move |shared, came| {
+            if asks {
                 shared.hand_over_cached(inode);
             }
             let found = u64::try_from(offset)

@@ -7,6 +7,11 @@
 //!
 //! The thread that became idle last is used first. So threads that only a burst needed stay idle,
 //! end, and give their memory back even while requests continue.
+//!
+//! Some requests wait for the kernel, which in turn waits for answers to other requests. If they
+//! held all threads, nobody would give these answers. So few of them run at once:
+//!
+//! extra threads that wait for the kernel <= `ASKING_MAX` < `THREADS_MAX`
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,12 +23,15 @@ use std::time::Duration;
 use blockyard_sync::{AtomicUsize, Condvar, Mutex, Ordering, rank};
 
 /// A request that was handed over.
-type Job = Box<dyn FnOnce() + Send>;
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// How long an idle thread waits for another request.
 const IDLE: Duration = Duration::from_secs(10);
 /// Most extra threads. Requests beyond that wait for one of them.
 const THREADS_MAX: usize = 512;
+/// Most extra threads that may wait for the kernel at once.
+const ASKING_MAX: usize = 64;
+const _: () = assert!(ASKING_MAX < THREADS_MAX);
 
 /// Decides which thread answers a request.
 #[derive(Clone)]
@@ -42,6 +50,10 @@ struct Shared {
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Job>,
+    /// Jobs that will wait for the kernel, and for which `asking` is too large.
+    jobs_asking: VecDeque<Job>,
+    /// Jobs that wait for the kernel, or will as soon as a thread runs them.
+    asking: usize,
     /// All extra threads, idle or not.
     threads: usize,
     /// Idle threads that nobody has called, the most recent one last.
@@ -121,6 +133,35 @@ impl Crew {
                 run(job);
             }
         }
+    }
+
+    /// As [`Crew::hand_over`], for a job that waits until the kernel has sent other requests and got
+    /// their answers.
+    pub(crate) fn hand_over_asking(&self, job: Job) {
+        {
+            let mut waiting = self.0.waiting.lock();
+            if waiting.asking == ASKING_MAX {
+                waiting.jobs_asking.push_back(job);
+                return;
+            }
+            waiting.asking += 1;
+        }
+        let crew = self.clone();
+        self.hand_over(Box::new(move || {
+            run(job);
+            while let Some(job) = crew.next_asking() {
+                run(job);
+            }
+        }));
+    }
+
+    /// The next job that waits for the kernel. Without one, the caller no longer counts as asking.
+    fn next_asking(&self) -> Option<Job> {
+        let mut waiting = self.0.waiting.lock();
+        let job = waiting.jobs_asking.pop_front();
+        debug_assert!(waiting.asking > 0, "a job that was not counted");
+        waiting.asking -= usize::from(job.is_none());
+        job
     }
 
     fn start(&self) -> io::Result<()> {
@@ -225,6 +266,33 @@ mod tests {
         }
         let threads = crew.0.waiting.lock().threads;
         assert!(threads <= 4, "{threads} threads are kept for one request at a time");
+    }
+
+    /// More jobs than there may be threads ask the kernel, which first sends a request of its own.
+    #[test]
+    fn those_who_ask_the_kernel_leave_threads_for_its_requests() {
+        const ASKING: usize = super::THREADS_MAX + 50;
+        let crew = Crew::new(2);
+        let gate = Arc::new(std::sync::RwLock::new(()));
+        let closed = gate.write().unwrap();
+        let (done, ended) = mpsc::channel();
+        for number in 0..ASKING {
+            let (kernel, gate, done) = (crew.clone(), Arc::clone(&gate), done.clone());
+            let ask = move || {
+                drop(gate.read().unwrap());
+                let (answer, answered) = mpsc::channel();
+                kernel.hand_over(Box::new(move || answer.send(()).unwrap()));
+                answered.recv().unwrap();
+                done.send(()).unwrap();
+                assert!(number > 0, "a panic on purpose also ends the wait");
+            };
+            crew.hand_over_asking(Box::new(ask));
+        }
+        drop(closed);
+        for _ in 0..ASKING {
+            ended.recv_timeout(Duration::from_secs(60)).unwrap();
+        }
+        blockyard_testkit::wait_until("nobody asks", || crew.0.waiting.lock().asking == 0);
     }
 
     #[test]

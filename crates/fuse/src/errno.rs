@@ -22,6 +22,8 @@ impl Errno {
     pub const INVAL: Self = Self(22);
     /// No space left.
     pub const NOSPC: Self = Self(28);
+    /// Read-only file system.
+    pub const ROFS: Self = Self(30);
     /// Inappropriate ioctl.
     pub const NOTTY: Self = Self(25);
     /// Not implemented: the kernel does not ask again.

@@ -114,6 +114,12 @@ impl Handles {
         self.writers_of(inode).lock().contains_key(&inode.raw())
     }
 
+    /// The inodes that are open for writing.
+    pub(crate) fn written(&self) -> Vec<InodeNr> {
+        let all = self.writers.iter().flat_map(|writers| writers.lock().keys().copied().collect::<Vec<_>>());
+        all.map(InodeNr::new).collect()
+    }
+
     /// Records, for the next writer of an inode, that a cached write found no room.
     pub(crate) fn note_no_room(&self, inode: InodeNr) {
         if let Some(writing) = self.writers_of(inode).lock().get_mut(&inode.raw()) {

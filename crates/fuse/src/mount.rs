@@ -12,13 +12,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 
 use blockyard::{FileSystem, ImageOptions, OnDamage};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::adapter::{Adapter, Connection, Helped};
+use crate::adapter::{Adapter, Connection, Helped, Shared};
 use crate::figures::Figures;
 use crate::options::Options;
 use crate::record::Recorder;
@@ -92,6 +93,10 @@ pub struct Handle {
     figures: Arc<Figures>,
     directory: PathBuf,
     options: Options,
+    /// Gone once the mount is no longer served.
+    shared: Weak<Shared>,
+    /// The mount's own device number; `None` before it is mounted.
+    device: Option<DeviceNumber>,
 }
 
 /// A mount that its own threads serve.
@@ -126,10 +131,14 @@ impl Mount {
         });
         let recorder = recorder.transpose()?;
         let adapter = Adapter::new(Arc::clone(&server), Arc::clone(&figures), recorder, receivers);
-        let handle = Handle { server, figures, directory, options: request.options.clone() };
+        let (options, shared) = (request.options.clone(), adapter.shared());
+        let mut handle = Handle { server, figures, directory, options, shared, device: None };
         let connected = connect(adapter, request, &handle, receivers);
         match connected {
-            Ok(connection) => Ok(Self { connection, handle, receivers }),
+            Ok((connection, device)) => {
+                handle.device = Some(device);
+                Ok(Self { connection, handle, receivers })
+            }
             Err(source) => {
                 let directory = handle.directory.clone();
                 handle.close()?;
@@ -174,7 +183,8 @@ impl Serving {
         let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
         let closed = handle.close();
         ended.map_err(MountError::Connection)?;
-        Ok(closed?)
+        closed?;
+        Ok(())
     }
 }
 
@@ -207,8 +217,12 @@ impl Handle {
     /// Makes the kernel show the mount as read-only.
     ///
     /// # Errors
-    /// `EBUSY` while files are open for writing; `EPERM` for users other than root.
+    /// `EBUSY` while files are open for writing; `EPERM` for users other than root; `EINVAL` if the
+    /// mount is not at its directory any more.
     pub fn show_read_only(&self) -> io::Result<()> {
+        if !self.is_at(CWD, &self.directory) {
+            return Err(rustix::io::Errno::INVAL.into());
+        }
         let flags = flags_of(&self.options, true);
         Ok(rustix::mount::mount_remount(&*self.directory, flags, c"")?)
     }
@@ -229,24 +243,46 @@ impl Handle {
         )
     }
 
-    /// Unmounts. A mount that is still in use is detached, and its data is written back. After
-    /// [`Unmounted::InUse`], call [`Handle::close`] instead of waiting for the users. Their later
-    /// operations then fail.
+    /// Unmounts. A mount that is still in use is detached, and its data is written back. Another
+    /// mount that covers this one, or took its place, is left alone. After [`Unmounted::InUse`],
+    /// call [`Handle::close`] instead of waiting for the users. Their later operations then fail.
     ///
     /// # Errors
-    /// Nothing is mounted there, or the caller may not unmount it.
+    /// The caller may not unmount it.
     pub fn unmount(&self) -> io::Result<Unmounted> {
         let directory = &*self.directory;
+        if !self.is_at(CWD, directory) {
+            return Ok(self.unreachable());
+        }
         match rustix::mount::unmount(directory, UnmountFlags::empty()) {
             Ok(()) => return Ok(Unmounted::Whole),
             Err(rustix::io::Errno::BUSY) => {}
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return Ok(self.unreachable()),
             Err(rustix::io::Errno::PERM) => return self.unmount_helped(),
             Err(errno) => return Err(errno.into()),
         }
         let place = File::open(directory)?;
+        if !self.is_at(&place, Path::new("")) {
+            return Ok(self.unreachable());
+        }
         rustix::mount::unmount(directory, UnmountFlags::DETACH)?;
         self.take_written(&place);
         Ok(Unmounted::InUse)
+    }
+
+    /// Whether a path leads to this mount. Asks the server nothing: it may be stuck.
+    fn is_at(&self, from: impl AsFd, path: &Path) -> bool {
+        self.device.is_some() && device_at(from, path).ok() == self.device
+    }
+
+    /// Collects written data of a mount that its path does not lead to. It was detached or moved,
+    /// or another mount covers it.
+    fn unreachable(&self) -> Unmounted {
+        tracing::warn!(directory = %self.directory.display(), "the mount is not there any more");
+        if let Some(shared) = self.shared.upgrade() {
+            shared.hand_over_all_cached();
+        }
+        Unmounted::InUse
     }
 
     /// Collects written data that the kernel still caches. If some cannot be written, the kernel
@@ -269,6 +305,9 @@ impl Handle {
             return Ok(Unmounted::Whole);
         }
         let place = File::open(&self.directory)?;
+        if !self.is_at(&place, Path::new("")) {
+            return Ok(self.unreachable());
+        }
         if !quiet(&["-u", "-q", "-z"])? {
             return Err(io::Error::other("fusermount3 could not unmount it"));
         }
@@ -276,15 +315,16 @@ impl Handle {
         Ok(Unmounted::InUse)
     }
 
-    /// Closes the image, durable and clean. Requests fail from then on. A second call does nothing.
+    /// Closes the image, durable and clean. Requests fail from then on. A second call does nothing
+    /// and returns false, even before the first one ends.
     ///
     /// # Errors
     /// A device error.
-    pub fn close(&self) -> blockyard::Result<()> {
+    pub fn close(&self) -> blockyard::Result<bool> {
         self.server.end();
         match self.server.file_system().clone().close() {
-            Err(error) if matches!(error.reason(), blockyard::Reason::Closed) => Ok(()),
-            closed => closed,
+            Err(error) if matches!(error.reason(), blockyard::Reason::Closed) => Ok(false),
+            closed => closed.map(|()| true),
         }
     }
 }
@@ -294,7 +334,8 @@ impl Handle {
 pub enum Unmounted {
     /// The mount is gone, because nobody was using it.
     Whole,
-    /// The mount is detached, but some of its files are still open.
+    /// The mount is not at its directory any more, but some of its files are still open, or it is
+    /// mounted elsewhere.
     InUse,
 }
 
@@ -325,13 +366,30 @@ fn open(request: &Request, directory: &Path) -> Result<FileSystem, MountError> {
     Ok(image.open(&request.image)?)
 }
 
-fn connect(adapter: Adapter, request: &Request, handle: &Handle, receivers: usize) -> io::Result<Connection> {
+/// Major and minor device number of a mounted file system.
+type DeviceNumber = (u32, u32);
+
+/// The device number that a path shows, without a request to the file system there.
+fn device_at(from: impl AsFd, path: &Path) -> io::Result<DeviceNumber> {
+    let how = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+    let found = rustix::fs::statx(from, path, how, StatxFlags::TYPE)?;
+    Ok((found.stx_dev_major, found.stx_dev_minor))
+}
+
+fn connect(
+    adapter: Adapter,
+    request: &Request,
+    handle: &Handle,
+    receivers: usize,
+) -> io::Result<(Connection, DeviceNumber)> {
     let options = &request.options;
     let source = source_of(request);
+    let with_device = |connection| Ok((connection, device_at(CWD, &handle.directory)?));
     if rustix::process::geteuid().is_root() {
         let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
         mount_as_root(&fuse, &source, handle, options)?;
-        return adapter.connect(OwnedFd::from(fuse), receivers).inspect_err(|_| {
+        let connected = adapter.connect(OwnedFd::from(fuse), receivers);
+        return connected.and_then(with_device).inspect_err(|_| {
             // Best effort: without a connection, a mount that stays answers only ENOTCONN.
             let _ = rustix::mount::unmount(&*handle.directory, UnmountFlags::DETACH);
         });
@@ -351,7 +409,7 @@ fn connect(adapter: Adapter, request: &Request, handle: &Handle, receivers: usiz
         execution: options.execution,
         allow_other: options.allow_other,
     };
-    adapter.mount(&handle.directory, &how, receivers)
+    adapter.mount(&handle.directory, &how, receivers).and_then(with_device)
 }
 
 /// The absolute path that `/proc/mounts` shows as the source.

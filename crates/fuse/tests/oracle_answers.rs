@@ -175,6 +175,43 @@ fn set_id_bits_go_with_whoever_changes_a_file() {
     });
 }
 
+/// An access control list, set by an owner who is in the file's group, in it by a supplementary
+/// group, or not in it.
+#[test]
+fn access_lists_and_the_set_group_id_bit() {
+    const GROUP: u32 = 5001;
+    if !require(&["setpriv", "setfacl"]) {
+        return;
+    }
+    compare(|root| {
+        let mut answers = Vec::new();
+        let (file, directory) = (root.join("file"), root.join("directory"));
+        std::fs::write(&file, "text").unwrap();
+        std::fs::create_dir(&directory).unwrap();
+        let user = USER.to_string();
+        for (gid, groups) in [(USER, "5000"), (GROUP, "5000"), (USER, "5000,5001"), (0, "5001")] {
+            for (path, mode, change) in [
+                (&file, 0o6755, ["-m", "u:5:rwx"]),
+                (&file, 0o2644, ["-m", "u:5:rwx"]),
+                (&file, 0o2755, ["-m", "u::rwx"]),
+                (&file, 0o2755, ["-x", "u:5"]),
+                (&directory, 0o2755, ["-m", "u:5:rwx"]),
+                (&directory, 0o2755, ["-m", "d:u:5:rwx"]),
+            ] {
+                std::os::unix::fs::chown(path, Some(USER), Some(GROUP)).unwrap();
+                std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+                let gid = gid.to_string();
+                let mut command = Command::new("setpriv");
+                command.args(["--reuid", &user, "--regid", &gid, "--groups", groups, "setfacl"]);
+                let done = command.args(change).arg(path).status().unwrap();
+                let mode = std::fs::metadata(path).unwrap().mode();
+                answers.push(format!("{gid} {groups} {mode:o} {change:?}: {done} {mode:o}"));
+            }
+        }
+        answers
+    });
+}
+
 #[test]
 fn times_beyond_what_inodes_hold() {
     compare(|root| {

@@ -5,7 +5,7 @@
 
 mod mounted;
 
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use blockyard_testkit::tree::{Tree, assert_same, read_tree};
@@ -268,6 +268,28 @@ fn a_write_to_a_full_image_fails_before_long() {
     drop(file);
     std::fs::remove_file(place.directory.join("large")).unwrap();
     std::fs::write(place.directory.join("small"), [2; 100_000]).unwrap();
+    mounted.unmount();
+    e2fsck_clean(&place.image);
+}
+
+/// Space runs out in the middle of a direct write. The kernel turns a short count into EIO.
+#[test]
+fn a_direct_write_to_a_full_image_finds_no_space() {
+    if !can_mount() {
+        return;
+    }
+    let place = place(&["-t", "ext4", "-b", "4096"], "24M");
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true).custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed());
+    let file = options.open(place.directory.join("large")).unwrap();
+    // Direct writes need an aligned buffer.
+    let bytes = vec![7; (1 << 20) + 4096];
+    let start = bytes.as_ptr().align_offset(4096);
+    let piece = &bytes[start..start + (1 << 20)];
+    let failed = (0..24).find_map(|number| file.write_all_at(piece, number << 20).err());
+    assert_eq!(failed.expect("24 MB found room").raw_os_error(), Some(28));
+    drop(file);
     mounted.unmount();
     e2fsck_clean(&place.image);
 }

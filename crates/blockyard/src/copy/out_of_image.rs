@@ -14,6 +14,9 @@ use crate::error::{Error, Reason, Result};
 use crate::file_system::FileSystem;
 use crate::metadata::Metadata;
 
+/// The set-user-ID and set-group-ID bits.
+const SET_ID: u16 = 0o6000;
+
 /// See [`FileSystem::copy_out`].
 pub(crate) fn copy_out(fs: &FileSystem, source: &Path, dest: &Path) -> Result<u64> {
     let mut copier = Copier { fs, known: HashMap::new(), directories: Vec::new(), copied: 0 };
@@ -105,20 +108,27 @@ impl Copier<'_> {
             Some(Gid::from_raw(all.gid)),
             AtFlags::SYMLINK_NOFOLLOW,
         );
-        match owner {
+        let is_owned = match owner {
+            Ok(()) => true,
             // Without root, files stay with the user who copies.
-            Ok(()) | Err(Errno::PERM) => {}
+            Err(Errno::PERM) => false,
             Err(errno) => return Err(Error::at(dest, Reason::Host(errno.into()))),
-        }
+        };
         for name in self.fs.symlink_xattr_names(source)? {
             let Some(value) = self.fs.symlink_xattr(source, &name)? else { continue };
             on_host(dest, attributes::set(dest, &name, &value))?;
         }
         if !found.is_symlink() {
-            let mode = std::fs::Permissions::from_mode(found.mode().into());
+            // A program would run as whoever copies it.
+            let lost = if is_owned || found.is_dir() { 0 } else { SET_ID };
+            let mode = std::fs::Permissions::from_mode((found.mode() & !lost).into());
             on_host(dest, std::fs::set_permissions(dest, mode))?;
         }
-        let time = |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
+        // A damaged inode may hold more nanoseconds. Some such numbers are commands to Linux.
+        let time = |time: Timestamp| Timespec {
+            tv_sec: time.seconds,
+            tv_nsec: time.nanoseconds.min(999_999_999).into(),
+        };
         let times = Timestamps { last_access: time(all.accessed), last_modification: time(all.modified) };
         let set = rustix::fs::utimensat(CWD, dest, &times, AtFlags::SYMLINK_NOFOLLOW);
         on_host(dest, set.map_err(Into::into))

@@ -11,6 +11,7 @@ use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
@@ -134,6 +135,10 @@ impl Args {
             return Err(
                 UsageError::new("the offset is given twice: in IMAGE, and by -o offset".to_owned()).into()
             );
+        }
+        // Opening these files would truncate the image, or add to it.
+        for written in self.record.iter().chain(&self.log) {
+            image::refuse_same(&self.image, written)?;
         }
         if self.foreground || self.started { self.serve(options) } else { self.start(output) }
     }
@@ -304,6 +309,8 @@ fn detach() -> Result<()> {
 /// The events that the serving process waits for.
 enum News {
     Over(std::result::Result<(), MountError>),
+    /// The serving thread panicked.
+    Broken,
     Signal(i32),
 }
 
@@ -339,7 +346,11 @@ impl Failure {
 fn wait(serving: Serving, handle: &Handle, mut signals: Signals) -> Result<()> {
     let (tell, news) = mpsc::channel();
     let ended = tell.clone();
-    thread::spawn(move || ended.send(News::Over(serving.wait())));
+    thread::spawn(move || {
+        // The thread of the signals holds a sender too, so a panic here would not end `news`.
+        let over = panic::catch_unwind(AssertUnwindSafe(|| serving.wait()));
+        ended.send(over.map_or(News::Broken, News::Over))
+    });
     thread::spawn(move || signals.forever().try_for_each(|signal| tell.send(News::Signal(signal))));
     let mut failure = Failure::Nothing;
     loop {
@@ -353,11 +364,14 @@ fn wait(serving: Serving, handle: &Handle, mut signals: Signals) -> Result<()> {
         };
         match came {
             News::Over(ended) => return Ok(ended?),
+            News::Broken => bail!("serving ended with an error of this program; run a check on the image"),
             News::Signal(SIGUSR1) => tracing::info!("{}", handle.report()),
             News::Signal(_) => match handle.unmount() {
                 // The threads that receive requests end now. Then `Serving::wait` closes the image.
                 Ok(Unmounted::Whole) => {}
-                Ok(Unmounted::InUse) => return Ok(handle.close()?),
+                // If the serving thread is closing it, `News::Over` comes.
+                Ok(Unmounted::InUse) if !handle.close()? => {}
+                Ok(Unmounted::InUse) => return Ok(()),
                 Err(error) => tracing::error!(%error, "could not unmount"),
             },
         }

@@ -10,7 +10,7 @@ use crate::errno::{Answer, Errno};
 /// The set-user-ID bit.
 const SET_UID: u16 = 0o4000;
 /// The set-group-ID bit.
-const SET_GID: u16 = 0o2000;
+pub(super) const SET_GID: u16 = 0o2000;
 /// Group execution. Without it, the set-group-ID bit has another meaning.
 const GROUP_EXECUTES: u16 = 0o010;
 /// The attribute that holds a program's capabilities.

@@ -24,13 +24,14 @@ pub enum Control {
 }
 
 impl Control {
-    /// The request with this number on 64-bit Linux, or on 32-bit Linux; `None` if it is not
-    /// supported.
+    /// The request with this number on 64-bit Linux, or on 32-bit Linux if it only reads; `None` if
+    /// it is not supported. For 32-bit programs the kernel sends the number of 64-bit Linux. It
+    /// checks the caller and the mount only for that number.
     #[must_use]
     pub const fn of(number: u32) -> Option<Self> {
         Some(match number {
             0x8008_6601 | 0x8004_6601 => Self::Flags,
-            0x4008_6602 | 0x4004_6602 => Self::SetFlags,
+            0x4008_6602 => Self::SetFlags,
             0x8008_7601 | 0x8004_7601 => Self::Version,
             0x801C_581F => Self::Extended,
             0x401C_5820 => Self::SetExtended,
@@ -66,11 +67,24 @@ impl Server {
         if changes && !(loses && is_small) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
     }
 
+    /// Sets flags. Kernels before 5.13 leave it to the file system to check who may: the owner, and
+    /// only root if a file becomes immutable or append-only or ceases to be.
+    fn change_flags(&self, caller: Caller, found: &Metadata, flags: InodeFlags) -> Answer<()> {
+        if self.fs.is_read_only()? {
+            return Err(Errno::ROFS);
+        }
+        let fixes = (flags ^ found.flags()).intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+        if !caller.is_privileged() && (fixes || caller.uid != found.uid()) {
+            return Err(Errno::PERM);
+        }
+        Ok(self.inodes().set_flags(found.id(), flags)?)
+    }
+
     /// Answers a control request, and returns the bytes for the caller.
     ///
     /// # Errors
     /// `ENOTTY` for unknown requests, `EOPNOTSUPP` for flags that cannot be set, `EINVAL` for an
-    /// argument that is too short, `EPERM` for requests that only root may make.
+    /// argument that is too short, `EPERM` for requests that only root or the owner may make, `EROFS`.
     pub fn control(&self, caller: Caller, node: NodeNr, what: Control, argument: &[u8]) -> Answer<Vec<u8>> {
         let id = self.id(node)?;
         let found = self.inodes().metadata(id)?;
@@ -79,7 +93,7 @@ impl Server {
             Control::Version => Ok(found.id().generation.to_le_bytes().to_vec()),
             Control::SetFlags => {
                 let flags = InodeFlags::from_bits_retain(word(argument, 0)?);
-                self.inodes().set_flags(id, flags)?;
+                self.change_flags(caller, &found, flags)?;
                 self.check_form(&found, flags)?;
                 Ok(Vec::new())
             }
@@ -101,7 +115,7 @@ impl Server {
                 for (bit, flag) in EXTENDED_FLAGS {
                     flags.set(flag, wanted & bit != 0);
                 }
-                self.inodes().set_flags(id, flags)?;
+                self.change_flags(caller, &found, flags)?;
                 Ok(Vec::new())
             }
             Control::Trim if !caller.is_privileged() => Err(Errno::PERM),
@@ -127,4 +141,59 @@ fn long(argument: &[u8], at: usize) -> Answer<u64> {
 fn word(argument: &[u8], at: usize) -> Answer<u32> {
     let bytes = argument.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::INVAL)?;
     Ok(u32::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use blockyard::device::MemoryDevice;
+    use blockyard::{AccessTimes, ImageOptions};
+
+    use super::*;
+
+    const OWNER: Caller = Caller { uid: 1001, gid: 1001 };
+    const OTHER: Caller = Caller { uid: 1002, gid: 1001 };
+
+    /// The kernel passes on a number that it does not know without any check.
+    #[test]
+    fn flags_are_set_only_by_the_number_that_the_kernel_checks() {
+        assert_eq!(Control::of(0x4008_6602), Some(Control::SetFlags));
+        assert_eq!(Control::of(0x4004_6602), None);
+    }
+
+    fn set(server: &Server, caller: Caller, flags: InodeFlags) -> [Answer<Vec<u8>>; 2] {
+        let file = NodeNr::of(server.lookup(NodeNr::ROOT, b"file").unwrap().ino());
+        let mut argument = vec![0; EXTENDED_LEN];
+        argument[..4].copy_from_slice(&extended(flags).to_le_bytes());
+        let word = (flags | InodeFlags::EXTENTS).bits().to_le_bytes();
+        [
+            server.control(caller, file, Control::SetFlags, &word),
+            server.control(caller, file, Control::SetExtended, &argument),
+        ]
+    }
+
+    #[test]
+    fn flags_are_set_by_the_owner_and_the_fixing_ones_by_root() {
+        let (done, refused) = (|| [Ok(Vec::new()), Ok(Vec::new())], |why| [Err(why), Err(why)]);
+        let memory = Arc::new(MemoryDevice::new(16 << 20));
+        let fs = ImageOptions::new().make_on(Arc::clone(&memory)).unwrap();
+        fs.write("file", "text").unwrap();
+        fs.set_owner("file", Some(OWNER.uid), Some(OWNER.gid)).unwrap();
+        let server = Server::new(fs.clone(), AccessTimes::Never).unwrap();
+        assert_eq!(set(&server, OWNER, InodeFlags::NODUMP), done());
+        assert_eq!(set(&server, OTHER, InodeFlags::empty()), refused(Errno::PERM));
+        for fixing in [InodeFlags::IMMUTABLE, InodeFlags::APPEND] {
+            assert_eq!(set(&server, OWNER, fixing), refused(Errno::PERM));
+            assert_eq!(set(&server, Caller::ROOT, fixing), done());
+            assert_eq!(set(&server, OWNER, fixing | InodeFlags::NODUMP), done());
+            assert_eq!(set(&server, OWNER, InodeFlags::empty()), refused(Errno::PERM));
+            assert_eq!(set(&server, Caller::ROOT, InodeFlags::empty()), done());
+        }
+        server.end();
+        fs.close().unwrap();
+        let fs = ImageOptions::new().read_only(true).open_device(memory).unwrap();
+        let server = Server::new(fs, AccessTimes::Never).unwrap();
+        assert_eq!(set(&server, Caller::ROOT, InodeFlags::NODUMP), refused(Errno::ROFS));
+    }
 }

@@ -111,9 +111,16 @@ impl Server {
         Ok(self.handles.is_written(self.handles.get(handle)?.id().number))
     }
 
+    /// The inodes of which the kernel may cache bytes that it has not written back.
+    #[must_use]
+    pub fn written(&self) -> Vec<NodeNr> {
+        self.handles.written().into_iter().map(NodeNr::of).collect()
+    }
+
     /// Writes `bytes`. Fewer are written only when space runs out. A write-back of the kernel's
-    /// cache either is complete or fails. The kernel ignores a short count, so a later fsync would
-    /// promise more than was written.
+    /// cache and a direct write are either complete or fail. The kernel ignores a short count of
+    /// the first, so a later fsync would promise more than was written. It turns a short count of
+    /// the second into EIO.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EROFS`, and those of the device.
@@ -135,7 +142,7 @@ impl Server {
                 self.handles.note_no_room(file.id().number);
             }
             written += done?;
-            if written == bytes.len() || !how.is_cached {
+            if written == bytes.len() || !(how.is_cached || how.is_direct) {
                 break;
             }
         }

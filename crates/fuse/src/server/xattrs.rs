@@ -1,7 +1,8 @@
 //! Extended attributes, including access control lists.
 
-use blockyard::XattrMode;
+use blockyard::{SetAttributes, XattrMode};
 
+use super::attributes::SET_GID;
 use super::{Caller, NodeNr, Server};
 use crate::errno::{Answer, Errno};
 
@@ -51,6 +52,27 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         Ok(self.as_caller(caller).by_inode().set_xattr(self.id(node)?, name, value, mode)?)
+    }
+
+    /// Clears the set-group-ID bit, as Linux does when someone who is not in the file's group sets
+    /// its access control list. Otherwise the list could let others run it as that group. `groups`
+    /// are the caller's supplementary ones.
+    ///
+    /// # Errors
+    /// Those of changing attributes.
+    pub fn clear_set_group_id(
+        &self,
+        caller: Caller,
+        node: NodeNr,
+        groups: impl FnOnce() -> Vec<u32>,
+    ) -> Answer<()> {
+        let found = self.inodes().metadata(self.id(node)?)?;
+        let (mode, gid) = (found.mode(), found.gid());
+        if mode & SET_GID == 0 || caller.is_privileged() || caller.gid == gid || groups().contains(&gid) {
+            return Ok(());
+        }
+        let changes = SetAttributes { permissions: Some(mode & !SET_GID), ..SetAttributes::default() };
+        Ok(self.inodes().set_attributes(found.id(), &changes)?)
     }
 
     /// Removes an attribute.
