@@ -161,8 +161,8 @@ fn a_signal_ends_it_in_order_also_while_it_is_used() {
     }
 }
 
-/// After a lazy unmount, another mount may take the place. A signal keeps what was written, ends the
-/// server and leaves the other mount alone.
+/// After a lazy unmount, another mount may take the place. A signal keeps what was written, ends
+/// the server and leaves the other mount alone.
 #[test]
 fn a_signal_ends_what_is_no_longer_in_its_place() {
     if !can_mount() {

@@ -10,13 +10,11 @@ mod blocks;
 mod freeze;
 mod inodes;
 mod synthesize;
-mod system_zones;
-
-pub(crate) use system_zones::SystemZones;
 
 use crate::Result;
 use crate::cache::{BlockKind, Buffer, MetaCache};
 use crate::epoch::Epoch;
+use crate::system_zones::SystemZones;
 use crate::txn::Handle;
 use blockyard_device::BlockDevice;
 use blockyard_disk::group_desc::{GroupDescriptor, GroupFlags, RawGroupDesc};

@@ -58,6 +58,7 @@ mod range_set;
 mod refusal;
 mod requests;
 mod space;
+mod system_zones;
 mod txn;
 mod volume;
 mod watched;

@@ -135,8 +135,8 @@ impl Crew {
         }
     }
 
-    /// As [`Crew::hand_over`], for a job that waits until the kernel has sent other requests and got
-    /// their answers.
+    /// As [`Crew::hand_over`], for a job that waits until the kernel has sent other requests and
+    /// got their answers.
     pub(crate) fn hand_over_asking(&self, job: Job) {
         {
             let mut waiting = self.0.waiting.lock();

@@ -29,8 +29,8 @@ pub(crate) struct Args {
     image: ImagePath,
     /// The directory of the host for all files; created if it does not exist
     dest: OsString,
-    /// The device or file that holds the journal, when it is not in the image; without it, what only
-    /// the journal holds is left out
+    /// The device or file that holds the journal, when it is not in the image; without it, what
+    /// only the journal holds is left out
     #[arg(short, long, value_name = "DEVICE", value_parser = image::operand())]
     journal_device: Option<ImagePath>,
     /// Worker threads [default: one per CPU]

@@ -7,7 +7,7 @@ use super::{
     Extent, NodeBlock, ROOT_BYTES, Tree, TreeStore, blocks_for_entries, check_node, empty_root, hold_from,
     node,
 };
-use crate::groups::SystemZones;
+use crate::system_zones::SystemZones;
 use crate::{Error, Result};
 use blockyard_disk::BlockNr;
 use proptest::prelude::*;

@@ -5,7 +5,7 @@
 //! They do no I/O and allocate nothing.
 
 use super::{DEPTH_MAX, Extent, WRITTEN_MAX};
-use crate::groups::SystemZones;
+use crate::system_zones::SystemZones;
 use blockyard_disk::num::{high32, join32, low16, low32, u32_from_usize};
 use blockyard_disk::{Corruption, CorruptionKind};
 

@@ -84,7 +84,8 @@ impl Server {
     ///
     /// # Errors
     /// `ENOTTY` for unknown requests, `EOPNOTSUPP` for flags that cannot be set, `EINVAL` for an
-    /// argument that is too short, `EPERM` for requests that only root or the owner may make, `EROFS`.
+    /// argument that is too short, `EPERM` for requests that only root or the owner may make,
+    /// `EROFS`.
     pub fn control(&self, caller: Caller, node: NodeNr, what: Control, argument: &[u8]) -> Answer<Vec<u8>> {
         let id = self.id(node)?;
         let found = self.inodes().metadata(id)?;
