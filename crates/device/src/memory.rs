@@ -4,13 +4,15 @@
 //! Operations on different 64 KiB stripes rarely share a lock, and no lock is taken by all of them
 //! (see `pages.rs`). Writing zeroes to a hole leaves the hole.
 
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use blockyard_disk::num::u64_from_usize;
 
 use crate::file::{self, FileDevice};
 use crate::pages::{PAGE_SIZE, PageStore, Present, Zeroing};
-use crate::{BlockDevice, Result, check_range};
+use crate::{BlockDevice, DeviceError, Result, check_range};
 
 /// A sparse device in memory; everything in it is durable at once.
 pub struct MemoryDevice {
@@ -73,12 +75,49 @@ impl MemoryDevice {
     /// Writes the content to a new or existing file, with holes where this device has them, and
     /// makes the file durable. A file system on the device must be closed first.
     ///
+    /// An existing file is replaced once the new content is durable beside it, so that an error
+    /// leaves it as it was. A block device is written in place.
+    ///
     /// # Errors
     /// [`DeviceError::Open`](crate::DeviceError::Open) and
     /// [`DeviceError::Io`](crate::DeviceError::Io) when the file cannot be made or written.
     pub fn save(&self, path: &Path) -> Result<()> {
+        if fs::metadata(path).is_ok_and(|data| data.is_file()) {
+            return self.replace(path);
+        }
+        let is_new = fs::symlink_metadata(path).is_err();
         let target = FileDevice::create(path, self.size)?;
-        let mut writer = file::Gather::new(&target);
+        self.write_to(&target).inspect_err(|_| {
+            if is_new {
+                let _ = fs::remove_file(path);
+            }
+        })
+    }
+
+    /// Puts a file with the content in the place of an existing one.
+    fn replace(&self, path: &Path) -> Result<()> {
+        let failed = |source| DeviceError::Open { path: path.to_owned(), source };
+        let path = fs::canonicalize(path).map_err(failed)?;
+        // Held until the end: nobody else uses the file while it is replaced.
+        let _old = FileDevice::open(&path)?;
+        let like = fs::metadata(&path).map_err(failed)?;
+        let name = format!(".blockyard-{}-{}", std::process::id(), like.ino());
+        let beside = path.with_file_name(name);
+        File::create_new(&beside).map_err(failed)?;
+        let replaced = || {
+            // Only root may give files away; for all others the owner is the caller.
+            let _ = std::os::unix::fs::chown(&beside, Some(like.uid()), Some(like.gid()));
+            fs::set_permissions(&beside, like.permissions()).map_err(failed)?;
+            self.write_to(&FileDevice::create(&beside, self.size)?)?;
+            fs::rename(&beside, &path).map_err(failed)
+        };
+        replaced().inspect_err(|_| {
+            let _ = fs::remove_file(&beside);
+        })
+    }
+
+    fn write_to(&self, target: &FileDevice) -> Result<()> {
+        let mut writer = file::Gather::new(target);
         self.pages.for_each_present(|present| match present {
             Present::Data(offset, data) => writer.push(offset, data),
             Present::Zero(_) => Ok(()),

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `hdd` | zones, a seek curve, rotation, read-ahead into a buffer, a command queue, an elevator before it |
 //! | `ssd` | flash units that work in parallel, read and program times, the link they share, a write buffer |
-//! | `ftl` | as `ssd`, behind a page map with greedy collection, over-provisioning and trim: write amplification, wear |
+//! | `ftl` | as `ssd`, behind a page map with greedy collection, over-provisioning and trim: write amplification, wear; at most 2^29 pages and 2^24 blocks |
 //! | `latency` | a fixed time and depth: disks at the other end of a network |
 //!
 //! Their parameters are data (`crates/device/models/`, with their sources). They are models: the

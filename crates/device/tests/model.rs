@@ -306,3 +306,33 @@ fn an_impossible_size_costs_no_file_its_content() {
     }
     assert!(std::fs::read(&old).unwrap() == b"content" && !new.exists());
 }
+
+/// A replacement that failed once cost the old file its content.
+#[test]
+fn a_file_is_replaced_as_a_whole_or_stays_as_it_was() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (directory.path().join("old"), directory.path().join("new"));
+    std::fs::write(&old, b"content").unwrap();
+    std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let names = || std::fs::read_dir(directory.path()).unwrap().count();
+    let impossible = MemoryDevice::new(u64::MAX);
+    for path in [&old, &new] {
+        assert!(matches!(impossible.save(path), Err(DeviceError::Open { .. })));
+    }
+    assert!(std::fs::read(&old).unwrap() == b"content" && names() == 1);
+    let held = FileDevice::open(&old).unwrap();
+    let device = MemoryDevice::from_bytes(&[7; 10_000]);
+    assert!(matches!(device.save(&old), Err(DeviceError::Open { .. })), "in use");
+    drop(held);
+    // Whoever has the old file open keeps its content: nothing is written over it.
+    let mut reader = std::fs::File::open(&old).unwrap();
+    std::os::unix::fs::symlink(&old, directory.path().join("link")).unwrap();
+    device.save(&directory.path().join("link")).unwrap();
+    let mut kept = Vec::new();
+    std::io::Read::read_to_end(&mut reader, &mut kept).unwrap();
+    assert_eq!(kept, b"content");
+    assert_eq!(std::fs::read(&old).unwrap(), [7; 10_000]);
+    assert_eq!(std::fs::metadata(&old).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(names(), 2, "the link and the file");
+}

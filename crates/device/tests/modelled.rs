@@ -382,3 +382,21 @@ fn writes_are_not_waited_for_but_by_a_flush() {
     assert_eq!(alone, same, "nothing was left to wait for");
     assert!(flushed.as_secs_f64() < alone.as_secs_f64() * 0.7, "{flushed:?} {alone:?}");
 }
+
+/// The map of a flash with too many pages once took all memory.
+#[test]
+fn flash_that_would_take_all_memory_is_refused() {
+    use blockyard_device::modelled::BadModel;
+    let ftl = ModelParameters::named("sata-ssd-2018-ftl").unwrap();
+    assert!(matches!(ftl.model(4 << 40), Err(BadModel::Size { .. })));
+    let of_a_tebibyte = FtlShape::with_spare(1 << 28, 8192, 73).unwrap();
+    assert_eq!(of_a_tebibyte.pages, 1 << 28);
+    assert_eq!(FtlShape::with_spare(1 << 25, 1, 0), None, "as many blocks as pages");
+}
+
+#[test]
+fn counters_of_bytes_do_not_wrap() {
+    let model = ModelParameters::named("network-disk").unwrap().model(1 << 44).unwrap();
+    let whole = Request::read(0, u64::MAX);
+    assert_eq!(replay(model, &[whole, whole], 1).read_bytes, u64::MAX);
+}

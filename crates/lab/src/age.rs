@@ -11,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use blockyard_alloc::Policy;
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::count_as_f64;
@@ -97,10 +97,12 @@ impl FromStr for Ageing {
     type Err = anyhow::Error;
 
     /// Parses `PROFILE[:N][:P%]`, where N is a number of operations, or `2x` for two times the size
-    /// of the image.
+    /// of the image. What is wrong with a profile is part of the message itself: a command line
+    /// shows no more of an error.
     fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split(':');
-        let profile = Profile::open(parts.next().unwrap_or_default())?;
+        let profile =
+            Profile::open(parts.next().unwrap_or_default()).map_err(|error| anyhow!("{error:#}"))?;
         let mut ageing = Self::new(profile, Length::Operations(OPERATIONS));
         for part in parts {
             let parsed = if let Some(percent) = part.strip_suffix('%') {
@@ -245,5 +247,10 @@ mod tests {
         for wrong in ["mail:", "mail:0", "mail:0x", "mail:100%", "mail:x", "male"] {
             assert!(of(wrong).is_err(), "{wrong}");
         }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("own.json");
+        std::fs::write(&path, "{\"nam\": 1}").unwrap();
+        let text = of(path.to_str().unwrap()).unwrap_err().to_string();
+        assert!(text.contains("unknown field"), "{text}");
     }
 }

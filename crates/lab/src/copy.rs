@@ -193,10 +193,17 @@ impl CopyPlan {
     /// A warning if the tree is too small for its map to show much; `None` otherwise.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
-        let groups = self.tree.bytes() * 818 / (27 * GIB);
-        (groups < 50).then(|| {
-            format!("copy: the image has {groups} groups, the published one 818; at this size boundaries and empty groups show little")
-        })
+        let fills = self.tree.bytes() * 818 / (27 * GIB);
+        if fills >= 50 {
+            return None;
+        }
+        // What is wrong with an image is said by its check.
+        let groups = self.image.groups().ok()?;
+        Some(format!(
+            "copy: the tree takes {} MiB of an image of {groups} groups, the published one 27 GiB of 818; \
+             at this size boundaries and empty groups show little",
+            self.tree.bytes() / MIB
+        ))
     }
 
     /// Everything that determines the plan, as text.
@@ -551,7 +558,10 @@ mod tests {
         let small = CopyPlan::published(vec!["yard".into()], tree(GIB / 100), 1);
         assert_eq!((bytes(&small), small.commit_bytes), (GIB, MIB));
         assert!(published.too_small().is_none());
-        assert!(small.too_small().unwrap().contains("has 0 groups, the published one 818"));
+        let note = small.too_small().unwrap();
+        assert!(note.contains("10 MiB of an image of 8 groups, the published one 27 GiB of 818"), "{note}");
+        let roomy = CopyPlan { image: ImageSource::memory(100 * 128 * MIB, 1), ..small };
+        assert!(roomy.too_small().unwrap().contains("an image of 100 groups"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use blockyard_device::modelled::{MODELS, ModelParameters};
 
 /// Short names, and the models that they stand for.
@@ -45,8 +45,10 @@ impl DeviceModel {
 impl FromStr for DeviceModel {
     type Err = anyhow::Error;
 
+    /// The reason is part of the message itself: a command line shows no more of an error.
     fn from_str(name: &str) -> Result<Self> {
-        let parameters = ModelParameters::parse(&Self::text(name)?).with_context(|| name.to_owned())?;
+        let text = Self::text(name).map_err(|error| anyhow!("{error:#}"))?;
+        let parameters = ModelParameters::parse(&text).map_err(|error| anyhow!("{name}: {error}"))?;
         Ok(Self { name: name.to_owned(), parameters })
     }
 }
@@ -73,7 +75,7 @@ mod tests {
         std::fs::write(&path, DeviceModel::text("latency").unwrap()).unwrap();
         assert!(path.to_str().unwrap().parse::<DeviceModel>().is_ok());
         std::fs::write(&path, "model = \"tape\"").unwrap();
-        let text = format!("{:#}", path.to_str().unwrap().parse::<DeviceModel>().unwrap_err());
+        let text = path.to_str().unwrap().parse::<DeviceModel>().unwrap_err().to_string();
         assert!(text.contains("one of hdd, ssd"), "{text}");
         let text = format!("{:#}", "floppy".parse::<DeviceModel>().unwrap_err());
         assert!(text.contains("hdd, ssd, ftl") && text.contains("neither a file"), "{text}");

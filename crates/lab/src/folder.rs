@@ -2,6 +2,7 @@
 
 pub mod environment;
 pub(crate) mod files;
+pub(crate) mod hash;
 pub mod ledger;
 
 pub use environment::{Environment, command_line};

@@ -23,6 +23,7 @@ mod host;
 pub mod journal;
 pub mod machine;
 mod metered;
+pub mod new_file;
 pub mod overlap;
 pub mod pairs;
 pub mod reading;

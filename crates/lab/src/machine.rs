@@ -14,6 +14,13 @@ use serde::{Deserialize, Serialize};
 /// Most CPUs in virtual time.
 pub const CPUS_MAX: u32 = 1024;
 
+/// The highest cost, in nanoseconds.
+const COST_NS_MAX: u64 = 1_000_000_000;
+/// The longest interval, in nanoseconds.
+const INTERVAL_NS_MAX: u64 = 1_000_000_000_000;
+/// The most cache lines that a section moves, and the most accesses of an operation.
+const LINES_MAX: u64 = 1000;
+
 const BUILT_IN: [&str; 2] =
     [include_str!("../machines/kunpeng-920.json"), include_str!("../machines/amd-9654-x2.json")];
 
@@ -155,22 +162,44 @@ impl Machine {
             machine.commit_every_ns > 0 && machine.quantum_ns > 0,
             "commit_every_ns, quantum_ns: above 0"
         );
-        let most = 1_000_000_000;
-        let small = [
-            machine.hit_ps / 1000,
-            machine.memory_ns,
-            machine.across_ns,
-            machine.hand_over_ns,
-            machine.keep_ns,
-            machine.switch_ns,
-        ];
-        ensure!(
-            small.iter().chain([&machine.operation_ns, &machine.tick_costs_ns]).all(|&ns| ns <= most),
-            "no cost is above a second"
-        );
+        machine.check_costs()?;
         ensure!(machine.operation_varies_percent <= 100, "operation_varies_percent: at most 100");
         ensure!(machine.neighbours_first_percent <= 100, "neighbours_first_percent: at most 100");
         Ok(machine)
+    }
+
+    /// Refuses costs that time could not be counted with, or that a run would not end with.
+    fn check_costs(&self) -> Result<()> {
+        let costs = [
+            self.hit_ps / 1000,
+            self.memory_ns,
+            self.across_ns,
+            self.hand_over_ns,
+            self.keep_ns,
+            self.switch_ns,
+            self.operation_ns,
+            self.tick_costs_ns,
+        ];
+        let of_levels = self.levels.iter().map(|level| level.move_ns);
+        let of_sections = self.sections.iter().map(|section| section.work_ns);
+        ensure!(
+            costs.into_iter().chain(of_levels).chain(of_sections).all(|ns| ns <= COST_NS_MAX),
+            "no cost is above a second"
+        );
+        ensure!(
+            [self.tick_every_ns, self.commit_every_ns, self.quantum_ns]
+                .iter()
+                .all(|&ns| ns <= INTERVAL_NS_MAX),
+            "tick_every_ns, commit_every_ns, quantum_ns: at most 1000 seconds"
+        );
+        ensure!(
+            self.sections.iter().all(|section| section.lines <= LINES_MAX)
+                && u64::from(self.shared_accesses) <= LINES_MAX,
+            "lines, shared_accesses: at most {LINES_MAX}"
+        );
+        // Without either, a CPU that works alone never comes to the end of its quantum.
+        ensure!(self.hit_ps > 0 || self.operation_ns > 0, "hit_ps, operation_ns: one of them above 0");
+        Ok(())
     }
 
     /// The CPU of the machine that a run uses as its `cpu`-th.
@@ -253,6 +282,17 @@ mod tests {
         assert!(wrong("\"hit_ps\"", "\"hit\"").contains("unknown field"));
         let wrong_share = wrong("\"hit_ps\"", "\"neighbours_first_percent\": 101, \"hit_ps\"");
         assert!(wrong_share.contains("at most 100"), "{wrong_share}");
+        // These wrapped around or never ended.
+        assert!(wrong("\"work_ns\": 120", "\"work_ns\": 18446744073709551615").contains("above a second"));
+        assert!(wrong("\"move_ns\": 45", "\"move_ns\": 18446744073709551615").contains("above a second"));
+        assert!(wrong("\"lines\": 4", "\"lines\": 1001").contains("lines"));
+        assert!(wrong("\"shared_accesses\": 4", "\"shared_accesses\": 4000000000").contains("at most 1000"));
+        let endless = wrong("\"commit_every_ns\": 5", "\"commit_every_ns\": 1001");
+        assert!(endless.contains("at most 1000 seconds"), "{endless}");
+        let mut free = Machine::open("kunpeng-920").unwrap();
+        (free.hit_ps, free.operation_ns) = (0, 0);
+        let text = serde_json::to_string(&free).unwrap();
+        assert!(format!("{:#}", Machine::parse(&text).unwrap_err()).contains("one of them above 0"));
         assert!(Machine::open("nowhere").unwrap_err().to_string().contains("kunpeng-920"));
     }
 }

@@ -28,8 +28,8 @@ use crate::figures::states::beside;
 use crate::figures::{Table, plot, summary};
 use crate::folder::Environment;
 use crate::folder::files::{
-    CLUSTERS_FILE, COPIES_FILE, ENVIRONMENT_FILE, MAPS_FILE, PASSES_FILE, ROWS_FILE, TIMELINES_FILE,
-    document, json_lines, lines, write_environment, write_file,
+    CLUSTERS_FILE, COPIES_FILE, ENVIRONMENT_FILE, MAPS_FILE, MAPS_FOLDER, PASSES_FILE, ROWS_FILE,
+    TIMELINES_FILE, document, file_name, json_lines, lines, write_environment, write_file,
 };
 use crate::run::NamedMap;
 
@@ -189,7 +189,7 @@ impl Run {
         write_file(&folder.join("report.md"), self.markdown().as_bytes())?;
         write_file(&folder.join("rows.csv"), self.csv().as_bytes())?;
         write_file(&folder.join("report.html"), html::page(self, &self.tables()).as_bytes())?;
-        let maps = folder.join("maps");
+        let maps = folder.join(MAPS_FOLDER);
         fs::create_dir_all(&maps).with_context(|| format!("{}", maps.display()))?;
         for named in &self.maps {
             let name = maps.join(file_name(&named.title));
@@ -204,11 +204,4 @@ impl Run {
         }
         Ok(())
     }
-}
-
-/// The file name for a title, without an extension. It keeps ASCII letters, digits and underscores.
-/// A hyphen stands for whatever is between them, so the name has no dot.
-fn file_name(title: &str) -> String {
-    let parts = title.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
-    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }

@@ -29,6 +29,7 @@ use crate::figures::spread::abba;
 use crate::figures::states::FRESH;
 use crate::folder::ledger::{self, Ledger};
 use crate::machine::Machine;
+use crate::new_file;
 use crate::runner::Limit;
 use crate::workload::{MIB, Workload};
 use cell::Cell;
@@ -80,7 +81,7 @@ pub struct Plan {
     pub aged: Option<Ageing>,
     /// The device model under each cell, in whose time the cell runs; `None`: no model.
     pub device: Option<DeviceModel>,
-    /// File for the requests to the modelled device, for a plan of one cell; `None`: not kept.
+    /// New file for the requests to the modelled device, for a plan of one cell; `None`: not kept.
     pub requests: Option<PathBuf>,
 }
 
@@ -213,6 +214,9 @@ impl Plan {
         self.check_words()?;
         if self.beside_kernel {
             kernel::check(self)?;
+        }
+        if let Some(path) = &self.requests {
+            new_file::check("--keep-requests", path)?;
         }
         self.check_image()
     }

@@ -129,8 +129,10 @@ impl Driver {
         self.model.submit(id, request, self.now);
         self.in_flight.insert(id, came);
         match request.kind {
-            RequestKind::Read => self.figures.read_bytes += request.length,
-            RequestKind::Write | RequestKind::DurableWrite => self.figures.written_bytes += request.length,
+            RequestKind::Read => add(&mut self.figures.read_bytes, request.length),
+            RequestKind::Write | RequestKind::DurableWrite => {
+                add(&mut self.figures.written_bytes, request.length);
+            }
             RequestKind::Discard | RequestKind::Flush => {}
         }
         id
@@ -157,6 +159,11 @@ impl Driver {
         self.figures.latency_total += latency;
         self.figures.latency_max = self.figures.latency_max.max(latency);
     }
+}
+
+/// Counts bytes. A trace can ask for more than a counter holds.
+const fn add(bytes: &mut u64, more: u64) {
+    *bytes = bytes.saturating_add(more);
 }
 
 /// Plays requests on a model with at most `depth` in flight: each is submitted as soon as there is

@@ -16,6 +16,10 @@ use super::filled;
 
 /// No page.
 const NONE: u32 = u32::MAX;
+/// The most pages of the flash: their map and owners take 4 GiB.
+const PAGES_MAX: u64 = 1 << 29;
+/// The most blocks: their counts and their order take about a GiB.
+const BLOCKS_MAX: u64 = 1 << 24;
 /// Free blocks kept for collection.
 const RESERVE: usize = 1;
 
@@ -32,13 +36,14 @@ pub struct FtlShape {
 
 impl FtlShape {
     /// A shape for `pages` pages. Spare flash adds `spare_thousandths` thousandths of them, and at
-    /// least two blocks. `None` when there are too many pages to number.
+    /// least two blocks. `None` when the flash would have more than 2^29 pages (2 TiB of pages of
+    /// 4 KiB) or 2^24 blocks: every page has its entry in memory from the start.
     #[must_use]
     pub fn with_spare(pages: u64, block_pages: u32, spare_thousandths: u64) -> Option<Self> {
         let all = pages.checked_mul(1000 + spare_thousandths)? / 1000;
         let least = pages.div_ceil(u64_from_u32(block_pages)) + 1 + 2;
         let blocks = all.div_ceil(u64_from_u32(block_pages)).max(least);
-        let is_small = blocks * u64_from_u32(block_pages) < u64_from_u32(NONE);
+        let is_small = blocks <= BLOCKS_MAX && blocks * u64_from_u32(block_pages) <= PAGES_MAX;
         let [pages, blocks] = if is_small { [pages, blocks] } else { return None };
         Some(Self { pages: u32_from_u64(pages), block_pages, blocks: u32_from_u64(blocks) })
     }

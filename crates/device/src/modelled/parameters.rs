@@ -115,7 +115,8 @@ impl ModelParameters {
         Ok(Self(kind))
     }
 
-    /// A model for a device of this many bytes. It starts idle.
+    /// A model for a device of this many bytes. It starts idle. A model `ftl` has at most 2^29
+    /// pages, with the spare ones, and 2^24 blocks.
     ///
     /// # Errors
     /// [`BadModel::Size`].
@@ -129,7 +130,10 @@ impl ModelParameters {
             Kind::Ftl { flash, block_pages, spare_thousandths } => {
                 let pages = flash::pages_of(bytes, flash.page);
                 let shape = FtlShape::with_spare(pages, block_pages, spare_thousandths);
-                let shape = shape.ok_or(BadModel::Size { bytes, what: "it has too many pages" })?;
+                let shape = shape.ok_or(BadModel::Size {
+                    bytes,
+                    what: "its flash has more than 2^29 pages or 2^24 blocks",
+                })?;
                 Box::new(Flash::new(flash, Some(shape)))
             }
             Kind::Latency(latency) => Box::new(Latency::new(latency)),

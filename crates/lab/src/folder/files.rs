@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::environment::Environment;
+use super::hash::hash;
 
 /// File name of the rows in a run's folder.
 pub(crate) const ROWS_FILE: &str = "rows.jsonl";
@@ -27,8 +28,15 @@ pub(crate) const MAPS_FILE: &str = "maps.json";
 /// File name of the maps over time.
 pub(crate) const TIMELINES_FILE: &str = "timelines.json";
 
+/// Name of the folder with each map as text and SVG.
+pub(crate) const MAPS_FOLDER: &str = "maps";
+
 /// The files of rows, each one row a line.
 const ROWS_FILES: [&str; 4] = [ROWS_FILE, COPIES_FILE, CLUSTERS_FILE, PASSES_FILE];
+
+/// The longest name that a title gives without a hash. Together with both, it fits the 255 bytes of
+/// file systems.
+const NAME_MAX: usize = 200;
 
 /// Names of the files and folders that a run's folder may hold.
 pub(super) fn files() -> impl Iterator<Item = &'static str> {
@@ -40,23 +48,61 @@ pub(super) fn files() -> impl Iterator<Item = &'static str> {
         "report.md",
         "rows.csv",
         "report.html",
-        "maps",
+        MAPS_FOLDER,
     ];
     ROWS_FILES.into_iter().chain(others)
 }
 
+/// Whether the folder has the environment of a run.
+pub(super) fn holds_environment(folder: &Path) -> bool {
+    let text = fs::read(folder.join(ENVIRONMENT_FILE)).unwrap_or_default();
+    serde_json::from_slice::<Environment>(&text).is_ok()
+}
+
 /// Removes everything that a run writes from its folder, except one file.
 pub(super) fn remove_files(folder: &Path, but: &str) -> Result<()> {
-    for path in files().filter(|name| *name != but).map(|name| folder.join(name)) {
-        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        match removed {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| path.display().to_string());
-            }
-            _ => {}
+    remove_maps(folder)?;
+    let names = files().filter(|name| *name != but && *name != MAPS_FOLDER);
+    names.map(|name| folder.join(name)).try_for_each(|path| remove(&path))
+}
+
+/// Removes the maps that the run's files tell of, and their folder if nothing else is in it.
+fn remove_maps(folder: &Path) -> Result<()> {
+    #[derive(serde::Deserialize)]
+    struct Titled {
+        title: String,
+    }
+    let maps = folder.join(MAPS_FOLDER);
+    for of in [MAPS_FILE, TIMELINES_FILE] {
+        let text = read(&folder.join(of))?;
+        // Maps that no file tells of stay.
+        for titled in serde_json::from_str::<Vec<Titled>>(&text).unwrap_or_default() {
+            let name = maps.join(file_name(&titled.title));
+            remove(&name.with_extension("svg"))?;
+            remove(&name.with_extension("txt"))?;
         }
     }
+    let _ = fs::remove_dir(maps);
     Ok(())
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| path.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The file name for a title, without an extension. It keeps ASCII letters, digits and underscores.
+/// A hyphen stands for whatever is between them, so the name has no dot. A title that is too long
+/// for a file name ends in its hash.
+pub(crate) fn file_name(title: &str) -> String {
+    let parts = title.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    let name = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
+    if name.len() <= NAME_MAX { name } else { format!("{}-{}", &name[..NAME_MAX], hash(title)) }
 }
 
 /// Creates the folder, and in it the files of a run that has no rows yet.
@@ -113,4 +159,19 @@ fn read(path: &Path) -> Result<String> {
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = fs::File::create(path).with_context(|| format!("{}", path.display()))?;
     file.write_all(bytes).with_context(|| format!("{}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An arm with many overrides has a title of hundreds of bytes: its maps could not be written.
+    #[test]
+    fn every_title_gives_a_file_name_of_its_own() {
+        assert_eq!(file_name("fallocate2: yard:slots=one, 2 workers"), "fallocate2-yard-slots-one-2-workers");
+        let long = "yard:slots=one".repeat(40);
+        let names = [file_name(&long), file_name(&format!("{long}, 2 workers"))];
+        assert_ne!(names[0], names[1]);
+        assert!(names.iter().all(|name| name.len() + ".svg".len() <= 255), "{names:?}");
+    }
 }

@@ -9,10 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use blockyard_disk::num::u64_from_usize;
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::environment::Environment;
 use super::files::{self, CELLS_FILE};
+pub(crate) use super::hash::hash;
 
 /// What to do with a folder that already holds a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,14 @@ struct Line {
     result: Value,
 }
 
+/// What stays of `cells.jsonl`.
+#[derive(Debug, Default)]
+struct Kept {
+    lines: Vec<Line>,
+    /// Bytes of these lines with the first; 0 without any.
+    bytes: u64,
+}
+
 /// The result of a cell.
 pub(crate) trait Cell: Serialize + DeserializeOwned {
     /// The file that its rows go to.
@@ -96,11 +106,7 @@ impl Ledger {
             machine: format!("{}, Linux {}", environment.machine, environment.kernel),
         };
         let shown = folder.display();
-        let holds_run = files::files().any(|name| folder.join(name).exists());
-        ensure!(
-            existing != Existing::Refuse || !holds_run,
-            "--out {shown}: holds another run; --resume goes on with it, --force replaces it"
-        );
+        check_existing(folder, existing)?;
         fs::create_dir_all(folder).with_context(|| format!("--out {shown}"))?;
         let path = folder.join(CELLS_FILE);
         let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
@@ -109,29 +115,31 @@ impl Ledger {
             flock(&cells, FlockOperation::NonBlockingLockExclusive).is_ok(),
             "--out {shown}: another process writes a run to it"
         );
-        let lines = if existing == Existing::Resume {
+        let kept = if existing == Existing::Resume {
             read_lines(&path, &head, &shown.to_string())?
         } else {
-            Vec::new()
+            Kept::default()
         };
         files::remove_files(folder, CELLS_FILE)?;
-        files::begin(folder, environment)?;
         let program = format!("{} {}", environment.version, environment.commit);
         let mut ledger =
             Self { place: Some(Place { folder: folder.to_owned(), cells }), program, ..Self::default() };
-        ledger.begin(&head, lines)?;
+        ledger.begin(environment, &head, kept)?;
         Ok(ledger)
     }
 
-    /// Rewrites the file with the existing cells.
-    fn begin(&mut self, head: &Head, lines: Vec<Line>) -> Result<()> {
-        if let Some(Place { cells, .. }) = &mut self.place {
-            cells.set_len(0)?;
-            cells.seek(SeekFrom::Start(0))?;
+    /// Begins the files of the run. Existing cells stay in place, so that they outlast a crash, and
+    /// the first line comes before all other files, so that what they belong to is always known.
+    fn begin(&mut self, environment: &Environment, head: &Head, kept: Kept) -> Result<()> {
+        let Some(Place { folder, cells }) = &mut self.place else { return Ok(()) };
+        cells.set_len(kept.bytes)?;
+        cells.seek(SeekFrom::End(0))?;
+        if kept.bytes == 0 {
             append(cells, head)?;
         }
-        for line in lines {
-            self.keep(&line)?;
+        files::begin(folder, environment)?;
+        for line in kept.lines {
+            append_rows(folder, &line)?;
             self.known.insert(line.cell, line.result);
         }
         Ok(())
@@ -168,14 +176,49 @@ impl Ledger {
     fn keep(&mut self, line: &Line) -> Result<()> {
         let Some(Place { folder, cells }) = &mut self.place else { return Ok(()) };
         append(cells, line)?;
-        let path = folder.join(&line.file);
-        let mut rows = File::options()
-            .append(true)
-            .create(true)
-            .open(&path)
-            .with_context(|| path.display().to_string())?;
-        line.rows.iter().try_for_each(|row| append(&mut rows, row))
+        append_rows(folder, line)
     }
+}
+
+/// Refuses a folder whose files may be someone else's: only those of a run are removed.
+fn check_existing(folder: &Path, existing: Existing) -> Result<()> {
+    let shown = folder.display();
+    let cells = folder.join(CELLS_FILE);
+    let has_others = files::files().any(|name| name != CELLS_FILE && folder.join(name).exists());
+    let is_new = !has_others && fs::metadata(&cells).map_or(0, |data| data.len()) == 0;
+    let has_head = first_line(&cells).is_some_and(|line| serde_json::from_str::<Head>(&line).is_ok());
+    match existing {
+        Existing::Refuse => ensure!(
+            !has_others && !cells.exists(),
+            "--out {shown}: holds another run; --resume goes on with it, --force replaces it"
+        ),
+        Existing::Resume => ensure!(
+            is_new || has_head,
+            "--resume: {shown} holds no run to go on with: the first line of {CELLS_FILE} is missing"
+        ),
+        Existing::Replace => ensure!(
+            is_new || has_head || files::holds_environment(folder),
+            "--force: {shown} holds no run to replace, but files with names that a run uses; give \
+             another folder"
+        ),
+    }
+    Ok(())
+}
+
+/// The first line of a file, if it is complete and not too long for one of a run.
+fn first_line(path: &Path) -> Option<String> {
+    const LONGEST: u64 = 1 << 16;
+    let mut line = String::new();
+    BufReader::new(File::open(path).ok()?).take(LONGEST).read_line(&mut line).ok()?;
+    line.ends_with('\n').then_some(line)
+}
+
+/// Appends the rows of a cell to their file.
+fn append_rows(folder: &Path, line: &Line) -> Result<()> {
+    let path = folder.join(&line.file);
+    let mut rows =
+        File::options().append(true).create(true).open(&path).with_context(|| path.display().to_string())?;
+    line.rows.iter().try_for_each(|row| append(&mut rows, row))
 }
 
 /// Appends a line in one call, so that only the last line of a file can be incomplete.
@@ -185,11 +228,11 @@ fn append(file: &mut File, line: &impl Serialize) -> Result<()> {
 }
 
 /// The cells of an earlier run, which must be the same run. An incomplete last line is ignored.
-fn read_lines(path: &Path, head: &Head, folder: &str) -> Result<Vec<Line>> {
+fn read_lines(path: &Path, head: &Head, folder: &str) -> Result<Kept> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     let mut lines = whole.lines();
-    let Some(first) = lines.next() else { return Ok(Vec::new()) };
+    let Some(first) = lines.next() else { return Ok(Kept::default()) };
     let there: Head = serde_json::from_str(first)
         .with_context(|| format!("{}: not what lab run writes", path.display()))?;
     for (what, there, now) in
@@ -205,26 +248,85 @@ fn read_lines(path: &Path, head: &Head, folder: &str) -> Result<Vec<Line>> {
         serde_json::from_str(line)
             .with_context(|| format!("{} line {}: not a cell", path.display(), index + 2))
     });
-    read.collect()
-}
-
-/// 128 bits of a text (FNV-1a), in hexadecimal digits.
-pub(crate) fn hash(text: &str) -> String {
-    let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
-    let step = |hash: u128, byte: u8| {
-        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-    };
-    format!("{:032x}", text.bytes().fold(start, step))
+    Ok(Kept { lines: read.collect::<Result<_>>()?, bytes: u64_from_usize(whole.len()) })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::hash;
+    use super::*;
 
-    /// Published values of FNV-1a with 128 bits.
+    fn open(folder: &Path, existing: Existing) -> Result<Ledger> {
+        let environment = Environment::of_this_machine("blockyard lab run".into(), "memory".into());
+        Ledger::open(folder, &environment, "plan", existing)
+    }
+
+    fn refused(folder: &Path, existing: Existing, words: &str) {
+        let text = format!("{:#}", open(folder, existing).unwrap_err());
+        assert!(text.contains(words), "{text}");
+    }
+
+    /// Files of these names may be anyone's. Both options once removed them.
     #[test]
-    fn hashes_are_those_of_the_definition() {
-        assert_eq!(hash(""), "6c62272e07bb014262b821756295c58d");
-        assert_eq!(hash("a"), "d228cb696f1a8caf78912b704e4a8964");
+    fn a_folder_that_holds_no_run_keeps_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("maps")).unwrap();
+        for name in ["report.md", "rows.csv", "maps/london.svg"] {
+            fs::write(path(name), "mine").unwrap();
+        }
+        for cells in [None, Some(""), Some("{\"mine\": 1}\n"), Some("no line")] {
+            if let Some(text) = cells {
+                fs::write(path("cells.jsonl"), text).unwrap();
+            }
+            refused(folder.path(), Existing::Resume, "no run to go on with");
+            refused(folder.path(), Existing::Replace, "no run to replace");
+            assert_eq!(path("cells.jsonl").exists(), cells.is_some(), "nothing is made either");
+        }
+        for name in ["report.md", "rows.csv", "maps/london.svg"] {
+            assert_eq!(fs::read(path(name)).unwrap(), b"mine", "{name}");
+        }
+    }
+
+    /// The rows of a finished run without its cells cannot be measured again for nothing.
+    #[test]
+    fn the_rows_of_a_run_without_cells_stay_unless_it_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(folder.path(), Existing::Refuse).unwrap());
+        fs::write(folder.path().join("rows.jsonl"), "rows").unwrap();
+        fs::write(folder.path().join("cells.jsonl"), "").unwrap();
+        refused(folder.path(), Existing::Resume, "no run to go on with");
+        assert_eq!(fs::read(folder.path().join("rows.jsonl")).unwrap(), b"rows");
+        drop(open(folder.path(), Existing::Replace).unwrap());
+        assert_eq!(fs::read(folder.path().join("rows.jsonl")).unwrap(), b"");
+    }
+
+    /// A run that was stopped before it wrote its first line has nothing to lose.
+    #[test]
+    fn a_run_that_had_just_begun_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("cells.jsonl"), "").unwrap();
+        refused(folder.path(), Existing::Refuse, "holds another run");
+        drop(open(folder.path(), Existing::Resume).unwrap());
+        let first = fs::read(folder.path().join("cells.jsonl")).unwrap();
+        assert_eq!(open(folder.path(), Existing::Resume).unwrap().kept(), 0);
+        assert_eq!(fs::read(folder.path().join("cells.jsonl")).unwrap(), first);
+    }
+
+    #[test]
+    fn only_maps_of_the_run_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(folder.path(), Existing::Refuse).unwrap());
+        let maps = folder.path().join("maps");
+        fs::create_dir(&maps).unwrap();
+        fs::write(folder.path().join("maps.json"), "[{\"title\": \"a: b\"}]").unwrap();
+        for name in ["a-b.svg", "a-b.txt", "london.svg"] {
+            fs::write(maps.join(name), "").unwrap();
+        }
+        drop(open(folder.path(), Existing::Replace).unwrap());
+        let left: Vec<_> = fs::read_dir(&maps).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["london.svg"]);
+        fs::remove_file(maps.join("london.svg")).unwrap();
+        drop(open(folder.path(), Existing::Replace).unwrap());
+        assert!(!maps.exists());
     }
 }

@@ -1,6 +1,6 @@
 //! One run of one policy with one number of workers, on blockyard's engine.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use blockyard_alloc::{CRITERIA, LockCensus, MbStats, Policy, Tunable};
 use blockyard_disk::num::count_as_f64;
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions};
@@ -83,7 +83,7 @@ impl Cell<'_> {
         let modelled = stack.figures(plan.workload.name(), &measured);
         if let Some(path) = &plan.requests {
             let trace = stack.modelled().take_trace().unwrap_or_default();
-            std::fs::write(path, trace.to_string()).with_context(|| format!("write {}", path.display()))?;
+            crate::new_file::write(path, &trace.to_string())?;
         }
         runner::finish(&target, workers, cpus, plan.interleave)?;
         target.close()?;

@@ -130,6 +130,17 @@ impl ImageSource {
         Ok(incompat.contains(Incompat::EXTENTS))
     }
 
+    /// Number of groups.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn groups(&self) -> Result<u32> {
+        match self {
+            Self::Memory { bytes, mkfs, .. } => Ok(mkfs::plan(*bytes, mkfs)?.groups),
+            Self::File { .. } => Ok(Reader::open(self.device()?.shared())?.superblock().geometry().groups()),
+        }
+    }
+
     /// Its name in messages.
     pub(crate) fn name(&self) -> String {
         match self {

@@ -48,6 +48,10 @@ impl Plan {
             self.image.memory_bytes().is_some() && !self.beside_kernel && self.journal == [false],
             "--interleave virtual runs on a modelled file system: leave out --image, --beside and --journal"
         );
+        ensure!(
+            !self.limit.fsync_end && self.dirty_limit.is_none(),
+            "--interleave virtual writes no data: leave out --fsync-end and --dirty-limit"
+        );
         Ok(())
     }
 }
@@ -392,6 +396,20 @@ mod tests {
         assert!(rate(3) > 2.0 * rate(1), "{} {}", rate(1), rate(3));
         let waited = |row: &Row| row.waits.iter().map(|waits| waits.wait_ns).max();
         assert!(waited(&rows[1]) > waited(&rows[3]));
+    }
+
+    #[test]
+    fn what_virtual_time_would_ignore_is_refused() {
+        let plan = || Plan {
+            machine: Some(Machine::open("kunpeng-920").unwrap()),
+            ..crate::run::tests::plan("fallocate2", Interleave::Virtual, 1)
+        };
+        plan().check().unwrap();
+        let synced = crate::runner::Limit { fsync_end: true, ..plan().limit };
+        for plan in [Plan { limit: synced, ..plan() }, Plan { dirty_limit: Some(1 << 20), ..plan() }] {
+            let text = format!("{:#}", plan.check().unwrap_err());
+            assert!(text.contains("leave out --fsync-end"), "{text}");
+        }
     }
 
     #[test]

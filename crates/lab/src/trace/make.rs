@@ -11,7 +11,7 @@ mod pen;
 mod trees;
 mod workers;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use blockyard_trace::Line;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -38,67 +38,108 @@ pub struct Kind {
     pub name: &'static str,
     /// What it does.
     pub about: &'static str,
+    /// The least space of a worker, in bytes; 0 for kinds that need the same space whatever is
+    /// given.
+    pub least_space: u64,
     make: fn(&mut Pen, &mut ChaCha8Rng, &Recipe),
 }
+
+/// The least file that takes space.
+const PAGE: u64 = 4096;
 
 /// Every kind.
 pub const KINDS: &[Kind] = &[
     Kind {
         name: "tree-copy",
+        least_space: PAGE,
         about: "a directory tree copied three times over itself",
         make: trees::tree_copy,
     },
     Kind {
         name: "untar",
+        least_space: PAGE,
         about: "a burst of small files in many directories, then one sync",
         make: trees::untar,
     },
     Kind {
         name: "directory-heavy",
+        least_space: 0,
         about: "large directories filled, thinned out and filled again",
         make: trees::directories,
     },
     Kind {
         name: "fallocate2",
+        least_space: 0,
         about: "append by fallocate to 1 MiB, truncate, repeat",
         make: bulk::fallocate2,
     },
-    Kind { name: "append64", about: "several files appended in turn by fallocate", make: bulk::append64 },
+    Kind {
+        name: "append64",
+        least_space: bulk::APPEND64_SPACE,
+        about: "several files appended in turn by fallocate",
+        make: bulk::append64,
+    },
     Kind {
         name: "large-sequential",
+        least_space: bulk::SEQUENTIAL_SPACE,
         about: "large files written from end to end",
         make: bulk::large_sequential,
     },
     Kind {
         name: "random-sparse",
+        least_space: 0,
         about: "random writes into sparse files, with holes punched",
         make: bulk::random_sparse,
     },
     Kind {
         name: "boundaries",
+        least_space: 0,
         about: "every operation that takes a range, at edges of blocks, folios, maps and files",
         make: boundaries::boundaries,
     },
-    Kind { name: "small-fsync", about: "small files, each made durable", make: files::small_fsync },
-    Kind { name: "log-rotate", about: "logs appended, synced and rotated", make: files::log_rotate },
-    Kind { name: "ageing", about: "fill, delete half at random, fill again", make: files::ageing },
+    Kind {
+        name: "small-fsync",
+        least_space: 0,
+        about: "small files, each made durable",
+        make: files::small_fsync,
+    },
+    Kind {
+        name: "log-rotate",
+        least_space: PAGE,
+        about: "logs appended, synced and rotated",
+        make: files::log_rotate,
+    },
+    Kind {
+        name: "ageing",
+        least_space: PAGE,
+        about: "fill, delete half at random, fill again",
+        make: files::ageing,
+    },
     Kind {
         name: "near-full",
+        least_space: PAGE,
         about: "fill until no space is left, delete, fill again",
         make: files::near_full,
     },
-    Kind { name: "mixed", about: "every operation in random order", make: files::mixed },
+    Kind { name: "mixed", least_space: 0, about: "every operation in random order", make: files::mixed },
 ];
 
 /// Makes a trace of the named kind.
 ///
 /// # Errors
-/// For an unknown name, listing the known ones.
+/// For an unknown name, listing the known ones; for too little space.
 pub fn make(kind: &str, recipe: &Recipe) -> Result<Vec<Line>> {
     let Some(found) = KINDS.iter().find(|known| known.name == kind) else {
         let names: Vec<_> = KINDS.iter().map(|known| known.name).collect();
         bail!("trace kind `{kind}` is unknown; kinds: {}", names.join(", "));
     };
+    let least = found.least_space.saturating_mul(u64::from(recipe.workers.max(1)));
+    ensure!(
+        recipe.space >= least,
+        "trace kind `{kind}` needs {} MiB of space with {} workers; give more --space",
+        least.div_ceil(1 << 20),
+        recipe.workers.max(1)
+    );
     if recipe.workers < 2 {
         return Ok(found.lines(recipe));
     }
@@ -128,6 +169,21 @@ mod tests {
     use super::*;
     use blockyard_trace::Op;
     use std::collections::BTreeSet;
+
+    /// Kinds that divide their space, or remove files once it is used up, once panicked.
+    #[test]
+    fn little_space_is_enough_or_refused() {
+        for kind in KINDS {
+            for space in [0, 1 << 12, 1 << 16, 1 << 20] {
+                let recipe = Recipe { seed: 5, ops: 500, space, workers: 1 };
+                let made = make(kind.name, &recipe);
+                assert_eq!(made.is_ok(), space >= kind.least_space, "{} in {space}", kind.name);
+            }
+        }
+        let shared = Recipe { seed: 5, ops: 500, space: 16 << 20, workers: 4 };
+        let text = make("large-sequential", &shared).unwrap_err().to_string();
+        assert!(text.contains("needs 64 MiB of space with 4 workers"), "{text}");
+    }
 
     #[test]
     fn every_kind_is_repeatable_and_about_as_long_as_asked() {

@@ -8,6 +8,7 @@ use blockyard_alloc::Policy;
 use blockyard_lab::age::profile::Profile;
 use blockyard_lab::age::{Ageing, Circumstances};
 use blockyard_lab::aged_image::lived;
+use blockyard_lab::new_file;
 use blockyard_lab::run::default_mkfs;
 
 use super::run::{EXIT_ERRORS, size};
@@ -80,6 +81,8 @@ impl Args {
         if let Some(path) = &self.image {
             let is_new = self.force || !path.exists();
             ensure!(is_new, "{}: is there already; --force replaces it", path.display());
+            ensure!(!path.is_dir(), "{}: is a folder; give the name of a file", path.display());
+            new_file::check_folder("IMAGE", path)?;
         }
         let who = Circumstances {
             rotational: self.rotational,

@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use blockyard_device::modelled::{Figures, MODELS, Request, RequestTrace, replay};
 use blockyard_lab::device_model::{DeviceModel, SHORT};
 
 use crate::commands::Output;
+
+/// The largest device, in bytes.
+const SIZE_MAX: u64 = 1 << 44;
 
 /// Models of devices for lab run --device: a disk, SSDs, a network disk. Their times are modelled,
 /// so nothing actually waits.
@@ -40,7 +43,8 @@ enum Command {
         /// Requests in flight; a flush waits for all earlier ones
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
         depth: u32,
-        /// Size of the device, with a suffix K, M, G or T [default: up to the last request]
+        /// Size of the device, with a suffix K, M, G or T; a request that ends above it is refused
+        /// [default: up to the last request]
         #[arg(long)]
         size: Option<String>,
     },
@@ -55,8 +59,9 @@ impl Args {
                 let size = size.as_deref().map(super::run::size).transpose().context("--size")?;
                 let requests = read(&trace)?;
                 let end = requests.requests().iter().map(Request::end).max().unwrap_or(0);
+                check_ends(requests.requests(), size, &trace)?;
                 for model in &on {
-                    let played = model.parameters.model(size.unwrap_or(end).max(end).max(1 << 20))?;
+                    let played = model.parameters.model(size.unwrap_or(end).max(1 << 20))?;
                     let figures = replay(played, requests.requests(), usize::try_from(depth)?);
                     print(model, depth, &figures, output);
                 }
@@ -82,6 +87,20 @@ fn read(path: &Path) -> Result<RequestTrace> {
     text.parse().with_context(|| path.display().to_string())
 }
 
+/// Refuses requests that end above the device.
+fn check_ends(requests: &[Request], size: Option<u64>, trace: &Path) -> Result<()> {
+    let most = size.unwrap_or(SIZE_MAX);
+    let beyond = requests.iter().position(|request| request.end() > most);
+    let what = if size.is_some() { "--size" } else { "largest device" };
+    ensure!(
+        beyond.is_none(),
+        "{} line {}: ends above the {what}, {most} bytes",
+        trace.display(),
+        beyond.map_or(0, |index| index + 1)
+    );
+    Ok(())
+}
+
 fn print(model: &DeviceModel, depth: u32, figures: &Figures, output: &Output) {
     let seconds = figures.elapsed.as_secs_f64();
     let latency = figures.latency_total.as_secs_f64() * 1e6;
@@ -97,11 +116,13 @@ fn print(model: &DeviceModel, depth: u32, figures: &Figures, output: &Output) {
         });
         println!("{line}");
     } else if !output.quiet {
+        // Requests that take no time have no rate.
+        let rate = figures.requests_per_second();
+        let rate = if rate.is_finite() { format!("{rate:.0}") } else { "-".to_owned() };
         println!(
-            "{model}: {} requests in {seconds:.6} s ({:.0} a second), depth {depth}; {} MiB read, {} MiB written; latency mean {mean:.1} us, \
+            "{model}: {} requests in {seconds:.6} s ({rate} a second), depth {depth}; {} MiB read, {} MiB written; latency mean {mean:.1} us, \
              longest {:.1} us",
             figures.requests,
-            figures.requests_per_second(),
             figures.read_bytes >> 20,
             figures.written_bytes >> 20,
             figures.latency_max.as_secs_f64() * 1e6

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use blockyard_lab::machine::{Machine, measure};
+use blockyard_lab::new_file;
 
 use crate::commands::Output;
 
@@ -25,7 +26,7 @@ enum Command {
     /// Measure cache line transfer and lock hand-over on this machine, which should be idle, and
     /// write its file
     Measure {
-        /// Write to this file instead of the terminal
+        /// Write to this new file instead of the terminal
         #[arg(long)]
         out: Option<PathBuf>,
     },
@@ -35,13 +36,16 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let (machine, out) = match self.command {
             Command::Show { name } => (Machine::open(&name)?, None),
-            Command::Measure { out } => (measure::this_machine()?, out),
+            Command::Measure { out } => {
+                if let Some(path) = &out {
+                    new_file::check("--out", path)?;
+                }
+                (measure::this_machine()?, out)
+            }
         };
         let text = serde_json::to_string_pretty(&machine)?;
         match out {
-            Some(path) => {
-                std::fs::write(&path, text + "\n").with_context(|| format!("write {}", path.display()))?
-            }
+            Some(path) => new_file::write(&path, &(text + "\n"))?,
             None if output.quiet => {}
             None => println!("{text}"),
         }

@@ -113,8 +113,8 @@ pub(crate) struct Args {
     /// --rotational follows the model
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     device: Vec<DeviceModel>,
-    /// Write the workers' requests to --device to this file, one per line; one cell only (see lab
-    /// device replay)
+    /// Write the workers' requests to --device to this new file, one per line; one cell only (see
+    /// lab device replay)
     #[arg(long, value_name = "FILE", requires = "device")]
     keep_requests: Option<PathBuf>,
     /// Run on aged images too: PROFILE[:N][:P%], comma-separated. N is a number of operations, or
@@ -316,6 +316,10 @@ impl Args {
             None => (self.plans()?, None),
         };
         let plans = self.with_aged(plans);
+        ensure!(
+            self.keep_requests.is_none() || plans.len() == 1,
+            "--keep-requests: one cell only; leave out --aged"
+        );
         plans.iter().try_for_each(Plan::check_words)?;
         Ok(Work::Cells(plans, experiment))
     }
@@ -410,6 +414,15 @@ impl Args {
             refuse("--interleave virtual", &[("--machine", self.machine.is_some())])?;
             return Ok(None);
         }
+        // Of the plan alone it cannot be told which of these were given.
+        let ignored = [
+            ("--mkfs", self.mkfs.is_some()),
+            ("--rotational", self.rotational != Rotational::Auto),
+            ("--image-in", self.image_in != "memory"),
+            ("--dirty-limit", self.dirty_limit.is_some()),
+            ("--fsync-end", self.fsync_end),
+        ];
+        refuse("other ways than --interleave virtual", &ignored)?;
         Machine::open(self.machine.as_deref().unwrap_or(Machine::NAMES[0])).map(Some)
     }
 

@@ -29,7 +29,7 @@ enum Command {
         #[arg(long, default_value_t = 10_000)]
         ops: u64,
         /// MiB of file space that the trace may fill
-        #[arg(long, default_value_t = 256)]
+        #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(..=1 << 24))]
         space: u64,
         /// Workers that take turns, each on its own CPU slot and in its own directory
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]

@@ -10,6 +10,10 @@ use super::{Pen, Recipe};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+/// An append to each of the sixteen files.
+pub(super) const APPEND64_SPACE: u64 = 16 * 4 * KIB;
+/// The largest file, and what [`large_sequential`] keeps free.
+pub(super) const SEQUENTIAL_SPACE: u64 = 16 * MIB;
 
 /// Appends to the files of four workers in turn, 8 KiB at a time up to 1 MiB, and truncates them.
 pub(super) fn fallocate2(pen: &mut Pen, _: &mut ChaCha8Rng, _: &Recipe) {
@@ -48,7 +52,7 @@ pub(super) fn large_sequential(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Rec
     let mut serial = 0;
     while pen.wants_more() {
         serial += 1;
-        if space < 16 * MIB {
+        if space < SEQUENTIAL_SPACE {
             let path = format!("/large-{}", rng.random_range(1..serial));
             pen.unlink(&path);
             space += 8 * MIB;
