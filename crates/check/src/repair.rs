@@ -288,6 +288,7 @@ fn decide<'a>(
     let takes_mark = has_errors && round::take_mark(device, &overlay)?;
     let is_clean = after.as_ref().is_some_and(|after| after.examined && after.is_clean());
     let sets_mark = is_clean && log.actions.is_empty() && round::set_mark(&overlay, options.now)?;
+    debug_assert!(!(takes_mark && sets_mark), "a file system is clean or has errors");
     let mut plan = Plan {
         overlay,
         journal: log_device,

@@ -355,6 +355,7 @@ pub(super) fn take_mark(device: &dyn BlockDevice, overlay: &dyn BlockDevice) -> 
     let before = editor::sound_superblock(device).map(|sb| sb.state());
     let error = before.unwrap_or(FsState::empty()) & FsState::ERROR;
     let state = sb.state().difference(FsState::VALID) | error;
+    debug_assert!(!state.contains(FsState::VALID), "errors are left: {state:?}");
     editor::change_superblock(overlay, |sb| sb.set_state(state))?;
     Ok(before != Some(state))
 }
@@ -378,7 +379,9 @@ pub(super) fn is_open(device: &dyn BlockDevice) -> bool {
 /// Marks the file system as checked and clean. As in e2fsck, the record of errors goes with them.
 fn mark_clean(sb: &mut RawSuperblock, now: u64) {
     sb.set_state(sb.state().difference(FsState::ERROR | FsState::ORPHAN) | FsState::VALID);
+    debug_assert!(!sb.state().contains(FsState::ERROR), "clean with errors");
     for record in ERROR_RECORDS {
+        debug_assert!(record.end <= RawSuperblock::SIZE, "{record:?} is no part of the superblock");
         sb.as_mut_bytes()[record].fill(0);
     }
     sb.s_mnt_count = U16::new(0);

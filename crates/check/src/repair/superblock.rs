@@ -260,6 +260,7 @@ fn empty_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
 /// new transaction could end where an old one with the next number begins, and a replay would take
 /// that for its own. The old journal superblock is no guide: it is what was unusable.
 fn unused_transaction(ed: &Editor<'_, '_>, runs: &[Run]) -> TxnId {
+    debug_assert!(runs.iter().all(|run| run.length > 0), "an empty run of the journal");
     let blocks = runs.iter().flat_map(|run| run.physical..run.physical + run.length);
     let records =
         blocks.filter_map(|block| match RawHeader::read(&ed.volume().block(BlockNr::new(block)).ok()?) {
