@@ -211,7 +211,6 @@ fn save_in(
     let mut records = 0;
     for range in ranges {
         debug_assert!(range.start <= range.end, "a range that ends before it begins: {range:?}");
-        debug_assert!(range.end <= device.size(), "a range that leaves the device: {range:?}");
         let mut at = range.start;
         while at < range.end {
             let length = (range.end - at).min(RECORD_MAX);
