@@ -595,21 +595,3 @@ fn an_instance_that_is_only_read_is_always_durable() {
     fs.tick(&context()).unwrap();
     assert!(matches!(fs.write(&context(), inode, 0, b"x"), Err(Error::ReadOnly)));
 }
-
-/// A program that asks for space beyond the last possible block of a block map got EFBIG. Then
-/// `posix_fallocate` does not fall back to writing, as it does where Linux says EOPNOTSUPP.
-#[test]
-fn a_block_map_refuses_fallocate_before_it_looks_at_the_range() {
-    let (device, fs) = fresh(&mkfs::Options::ext3().block_size(1024).identity(1, 1), 64 << 20);
-    let inode = file(&fs, ROOT, FILE);
-    let limit = (12 + 256 + (1 << 16) + (1 << 24)) << 10;
-    fs.write(&context(), inode, limit - 1024, &[7; 1024]).unwrap();
-    for (what, at) in [(Fallocate::AllocateKeepSize, limit), (Fallocate::ZeroRange, 0)] {
-        assert!(matches!(fs.fallocate(&context(), inode, what, at, 1024), Err(Error::NotSupported(_))));
-    }
-    fs.fallocate(&context(), inode, Fallocate::PunchHole, limit, 1024).unwrap();
-    assert_eq!(part(&fs, inode, limit - 10, 10), [7; 10]);
-    fs.fallocate(&context(), inode, Fallocate::PunchHole, limit - 1024, 2048).unwrap();
-    assert_eq!(part(&fs, inode, limit - 10, 10), [0; 10]);
-    judge(fs, &device);
-}

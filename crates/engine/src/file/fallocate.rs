@@ -41,8 +41,6 @@ struct Ahead {
     zero: bool,
 }
 
-const NO_EXTENTS: Error = Error::NotSupported("fallocate of a file without extents");
-
 /// Bytes of a page, where Linux rounds to pages.
 const PAGE: u64 = 4096;
 
@@ -67,25 +65,14 @@ impl Files {
         if len == 0 {
             return Err(Error::Invalid("empty range"));
         }
-        let mut end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
+        let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
         let mut data = inode.write();
         let (mut map, flags) = {
             let core = inode.core();
             core.check_alive(inode.number())?;
             (core.map, core.flags())
         };
-        let limit = self.size_limit(map);
-        if map == InodeMap::Indirect {
-            // As in Linux (observed on 6.18): first whether such a file can have it, and a punch
-            // may reach beyond the last possible block.
-            if what != Fallocate::PunchHole {
-                return Err(NO_EXTENTS);
-            }
-            end = end.min(limit);
-            if offset >= end {
-                return Ok(());
-            }
-        } else if end > limit {
+        if end > self.size_limit(map) {
             return Err(Error::FileTooLarge);
         }
         let only_allocates = matches!(what, Fallocate::Allocate | Fallocate::AllocateKeepSize);
@@ -97,7 +84,7 @@ impl Files {
             map = inode.core().map;
         }
         if map != InodeMap::Extents && what != Fallocate::PunchHole {
-            return Err(NO_EXTENTS);
+            return Err(Error::NotSupported("fallocate of a file without extents"));
         }
         if inode.core().times_change(ctx) {
             self.note_dirtied(ctx, &inode);
