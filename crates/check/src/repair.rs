@@ -233,19 +233,21 @@ struct Pair<'a> {
     journal: Option<&'a dyn BlockDevice>,
 }
 
+/// Whether the journal holds part of the file system, and only somebody else can replay it: it is
+/// on another device, or it has commits of a kind that this recovery does not know.
+fn needs_another_replay(device: &dyn BlockDevice, before: &Report) -> bool {
+    let has = |is_it: fn(Code) -> bool| before.findings.iter().any(|finding| is_it(finding.code));
+    let is_elsewhere = has(Code::is_about_external_journal) && !head::names_no_journal_device(device);
+    is_elsewhere || has(|code| code == Code::LOG_UNSUPPORTED)
+}
+
 fn decide<'a>(
     Pair { device, journal }: Pair<'a>,
     options: &RepairOptions,
     redo: Option<&Redo>,
     (before, costs): Found,
 ) -> Result<Plan<'a>, Error> {
-    let is_external = before.findings.iter().any(|finding| finding.code.is_about_external_journal());
-    if is_external && !head::names_no_journal_device(device) {
-        // The journal may hold part of the file system.
-        return Ok(Plan::empty(OverlayDevice::new(device), (before, costs)));
-    }
-    if before.findings.iter().any(|finding| finding.code == Code::LOG_UNSUPPORTED) {
-        // A repair without the replay would lose what was committed.
+    if needs_another_replay(device, &before) {
         return Ok(Plan::empty(OverlayDevice::new(device), (before, costs)));
     }
     let mut sink = crate::finding::Sink::default();
@@ -284,10 +286,10 @@ fn decide<'a>(
     }
     let after = Options { superblock: None, ..options.check.clone() };
     let after = crate::measure(&overlay, log_below, &after).ok().map(|(report, _)| report);
-    let has_errors = after.as_ref().is_some_and(|after| after.examined && !after.is_clean());
-    let takes_mark = has_errors && round::take_mark(device, &overlay)?;
-    let is_clean = after.as_ref().is_some_and(|after| after.examined && after.is_clean());
-    let sets_mark = is_clean && log.actions.is_empty() && round::set_mark(&overlay, options.now)?;
+    let is_clean = after.as_ref().filter(|after| after.examined).map(Report::is_clean);
+    let takes_mark = is_clean == Some(false) && round::take_mark(device, &overlay)?;
+    let sets_mark =
+        is_clean == Some(true) && log.actions.is_empty() && round::set_mark(&overlay, options.now)?;
     debug_assert!(!(takes_mark && sets_mark), "a file system is clean or has errors");
     let mut plan = Plan {
         overlay,

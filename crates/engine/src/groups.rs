@@ -75,7 +75,7 @@ impl Groups {
         device: &dyn BlockDevice,
         sb: &Superblock,
         cache: Arc<MetaCache>,
-        journal: Vec<Range<u64>>,
+        journal: Vec<Range<BlockNr>>,
     ) -> Result<Self> {
         let per_block = sb.geometry().block_size() / sb.desc_size();
         let mut states = Vec::with_capacity(usize_from_u32(sb.geometry().groups()));
@@ -96,13 +96,13 @@ impl Groups {
                 inode_table: descriptor.inode_table(),
             });
             let head = sb.head(group).blocks();
-            own.push(head.start.raw()..head.end.raw());
+            own.push(head);
             for (place, len) in [
                 (descriptor.block_bitmap(), 1),
                 (descriptor.inode_bitmap(), 1),
                 (descriptor.inode_table(), table_blocks),
             ] {
-                own.push(place.raw()..place.raw() + len);
+                own.push(place..BlockNr::new(place.raw() + len));
             }
             states.push(Mutex::new(
                 rank::GROUP_DESC,

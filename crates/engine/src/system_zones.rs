@@ -2,7 +2,7 @@
 //!
 //! A damaged mapping that names one of them would overwrite it with file data, or free it.
 
-use blockyard_disk::Geometry;
+use blockyard_disk::{BlockNr, Geometry};
 use std::ops::Range;
 
 /// Blocks of the file system itself.
@@ -16,11 +16,12 @@ pub(crate) struct SystemZones {
 
 impl SystemZones {
     /// From runs in any order. They may touch or overlap.
-    pub(crate) fn new(geometry: &Geometry, mut runs: Vec<Range<u64>>) -> Self {
+    pub(crate) fn new(geometry: &Geometry, mut runs: Vec<Range<BlockNr>>) -> Self {
         runs.retain(|run| !run.is_empty());
         runs.sort_unstable_by_key(|run| run.start);
         let mut zones: Vec<Range<u64>> = Vec::new();
         for run in runs {
+            let run = run.start.raw()..run.end.raw();
             match zones.last_mut() {
                 Some(last) if last.end >= run.start => last.end = last.end.max(run.end),
                 _ => zones.push(run),

@@ -1,5 +1,7 @@
 //! Where a journal is and what its superblock says, for code that writes a journal.
 
+use std::ops::Range;
+
 use blockyard_disk::BlockNr;
 use blockyard_disk::jbd2::JournalSuperblock;
 
@@ -23,6 +25,11 @@ impl JournalPlace {
     #[must_use]
     pub fn physical(&self, log_block: u32) -> BlockNr {
         self.map.physical(log_block)
+    }
+
+    /// The runs of blocks that the journal has on its device.
+    pub fn runs(&self) -> impl Iterator<Item = Range<BlockNr>> {
+        self.map.runs()
     }
 
     /// The journal superblock as it was read.

@@ -43,7 +43,7 @@ pub(super) fn watch() -> std::io::Result<()> {
 }
 
 /// The signals to take; HUP unless it is ignored (nohup).
-fn taken_signals() -> Vec<i32> {
+pub(super) fn taken_signals() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored =
         status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());

@@ -21,7 +21,6 @@ use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock, Superbl
 use blockyard_disk::{Compat, CorruptionKind, FeatureSet, Incompat, RoCompat};
 use blockyard_recovery::{JournalPlace, Session};
 use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
-use std::ops::Range;
 use std::sync::Arc;
 
 impl Volume {
@@ -46,14 +45,15 @@ impl Volume {
         }
         let (geometry, block_size) = (*sb.geometry(), sb.geometry().block_size());
         let place = if read_only { None } else { find_journal(&device, external.as_ref(), &options)? };
-        let journal = if external.is_none() { place.as_ref().map(own_blocks) } else { None };
+        let internal = place.as_ref().filter(|_| external.is_none());
+        let journal = internal.map_or_else(Vec::new, |place| place.runs().collect());
         let committed = place.map(|place| {
             let log = LogBlocks::new(Arc::clone(&device), external, place, wanted_log(&sb));
             Arc::new(Committed::new(Arc::new(log)))
         });
         let view = home_view(&device, committed.as_ref(), block_size);
         let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes));
-        let groups = Arc::new(Groups::open(&*device, &sb, Arc::clone(&cache), journal.unwrap_or_default())?);
+        let groups = Arc::new(Groups::open(&*device, &sb, Arc::clone(&cache), journal)?);
         let space = Space::open(&sb, &groups, &options)?;
         let super_block =
             SuperBlock::new(&*device, raw, *sb.checksums(), block_size, geometry.cluster_ratio_bits())?;
@@ -175,19 +175,6 @@ fn wanted_log(sb: &Superblock) -> Wanted {
 }
 
 /// Where the image's journal is; `None` if there is none or it is not wanted.
-/// The blocks of an internal journal, as runs.
-fn own_blocks(place: &JournalPlace) -> Vec<Range<u64>> {
-    let mut runs: Vec<Range<u64>> = Vec::new();
-    for block in 0..place.superblock().blocks() {
-        let physical = place.physical(block).raw();
-        match runs.last_mut() {
-            Some(last) if last.end == physical => last.end += 1,
-            _ => runs.push(physical..physical + 1),
-        }
-    }
-    runs
-}
-
 fn find_journal(
     device: &Arc<dyn BlockDevice>,
     external: Option<&Arc<dyn BlockDevice>>,

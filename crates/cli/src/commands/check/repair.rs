@@ -74,6 +74,18 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         eprintln!("blockyard: {name}: shorter than its file system; make it longer first (truncate -s)");
         return Ok(ExitCode::from(EXIT_OPERATIONAL));
     }
+    print_and_write(args, output, &plan, &devices, (undo, lost))
+}
+
+/// Says what was found and decided, and writes it unless only the plan is wanted.
+fn print_and_write(
+    args: &Args,
+    output: &Output,
+    plan: &Plan<'_>,
+    devices: &Devices<'_>,
+    (undo, lost): (Option<PathBuf>, Option<Lost>),
+) -> anyhow::Result<ExitCode> {
+    let name = args.image.display();
     print(&plan.before, output);
     if let Some(finding) = plan.refusal().filter(|_| !args.plan) {
         eprintln!("blockyard: {name}: {}; nothing was written", finding.detail);
@@ -84,12 +96,12 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         println!("{MARK_ONLY}");
     }
     if args.plan {
-        return only_plan(&plan, &device, lost, output);
+        return only_plan(plan, devices.image, lost, output);
     }
-    let done = carry_out(args, &plan, &devices, undo)?;
+    let done = carry_out(args, plan, devices, undo)?;
     write_lost(lost, &plan.actions, output)?;
-    summary(output, &plan, &done);
-    print_vitals(args, &plan, output);
+    summary(output, plan, &done);
+    print_vitals(args, plan, output);
     Ok(ExitCode::from(plan.ending().exit_code()))
 }
 

@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use anyhow::{Context, Result};
 use blockyard_lab::scratch::clean_leftovers;
 use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// The environment variable with the supervisor's process id, for the child.
@@ -34,7 +33,7 @@ pub(super) fn supervised(work: impl FnOnce() -> Result<ExitCode>) -> Result<Exit
     clean_leftovers();
     // Adopt what a killed child leaves, so that it can be waited for.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    let mut signals = Signals::new(taken_signals()).context("take signals")?;
+    let mut signals = Signals::new(crate::commands::interrupt::taken_signals()).context("take signals")?;
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_else(|| "blockyard".into());
     let mut command = Command::new(std::env::current_exe().context("the program itself")?);
@@ -65,15 +64,6 @@ pub(super) fn supervised(work: impl FnOnce() -> Result<ExitCode>) -> Result<Exit
 fn is_child() -> bool {
     let supervisor = std::env::var(SUPERVISOR).ok().and_then(|text| text.parse().ok());
     supervisor.is_some() && getppid().map(|pid| pid.as_raw_nonzero().get()) == supervisor
-}
-
-/// The signals to take; HUP unless it is ignored (nohup).
-fn taken_signals() -> Vec<i32> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored =
-        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
-    let ignores_hup = ignored.is_some_and(|mask| mask & 1 << (SIGHUP - 1) != 0);
-    if ignores_hup { vec![SIGINT, SIGTERM] } else { vec![SIGINT, SIGTERM, SIGHUP] }
 }
 
 /// Ends programs that the child had started and no longer waits for. Keepers have their own process
