@@ -269,10 +269,7 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
     mke2fs(&image, &["-t", "ext4", "-b", "1024", "-J", &format!("device={}", device.path())], "32M");
     drop(device);
     debugfs(&image, "mkdir /a");
-    // Enough inodes that those of some are in no block of the log.
-    for nth in 0..40 {
-        debugfs(&image, &format!("write /dev/null f{nth}"));
-    }
+    debugfs(&image, "mkdir /kept");
     CrashImage {
         image: &image,
         journal: Some(&journal),
@@ -283,9 +280,10 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
         orphans: false,
     }
     .make_dirty();
-    // A directory without a name, which only a repair brings back, and a map at which -p stops.
+    // A directory without a name, which only a repair brings back. And a second name of the root, at
+    // which -p stops, in a block that the log cannot hold: the kernel never changed this directory.
     debugfs(&image, "unlink /a");
-    debugfs(&image, "set_inode_field f20 block[0] 0");
+    debugfs(&image, "ln / /kept/root");
     let content = || (std::fs::read(&image).unwrap(), std::fs::read(&journal).unwrap());
     let before = content();
     let names = [&image, &journal].map(|path| path.to_str().unwrap());
