@@ -288,8 +288,8 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
         orphans: false,
     }
     .make_dirty();
-    // A directory without a name, which only a repair brings back, and a map at which -p stops. It is
-    // damaged by number: debugfs may find no name in a root that is half written.
+    // A directory without a name, which only a repair brings back, and a map at which -p stops. It
+    // is damaged by number: debugfs may find no name in a root that is half written.
     debugfs(&image, "unlink /a");
     debugfs(&image, "set_inode_field <33> block[0] 0");
     let content = || (std::fs::read(&image).unwrap(), std::fs::read(&journal).unwrap());
