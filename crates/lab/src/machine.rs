@@ -24,8 +24,11 @@ const LINES_MAX: u64 = 1000;
 const BUILT_IN: [&str; 2] =
     [include_str!("../machines/kunpeng-920.json"), include_str!("../machines/amd-9654-x2.json")];
 
+/// The lock of a group.
+const GROUP_LOCK: &str = "group lock";
+
 /// Locks for which a machine may give the cost of a section.
-const LOCKS: [&str; 5] = ["group lock", "md lock", "order list lock", "locality group", "hashed lock"];
+const LOCKS: [&str; 5] = [GROUP_LOCK, "md lock", "order list lock", "locality group", "hashed lock"];
 
 /// A set of CPUs that are near each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +100,10 @@ pub struct Machine {
     pub tick_costs_ns: u64,
     /// Costs of holding locks.
     pub sections: Vec<Held>,
+    /// Computation under a group's lock while files grow side by side, in nanoseconds. It replaces
+    /// that of the group lock's section in append64.
+    #[serde(default)]
+    pub append64_group_lock_ns: Option<u64>,
     /// What surrounds an allocation (system call, handle, extent tree), in nanoseconds for each
     /// operation.
     pub operation_ns: u64,
@@ -179,6 +186,7 @@ impl Machine {
             self.switch_ns,
             self.operation_ns,
             self.tick_costs_ns,
+            self.append64_group_lock_ns.unwrap_or(0),
         ];
         let of_levels = self.levels.iter().map(|level| level.move_ns);
         let of_sections = self.sections.iter().map(|section| section.work_ns);
@@ -217,6 +225,17 @@ impl Machine {
             (index, width) = (index / sets, level.cpus.min(width));
         }
         first + index
+    }
+
+    /// The machine while files grow side by side.
+    #[must_use]
+    pub fn appending(mut self) -> Self {
+        if let Some(work_ns) = self.append64_group_lock_ns {
+            self.sections.iter_mut().filter(|held| held.name == GROUP_LOCK).for_each(|held| {
+                held.work_ns = work_ns;
+            });
+        }
+        self
     }
 
     /// The costs in the form that virtual time takes.

@@ -52,7 +52,9 @@ pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
             plans.push(plan(setup, SPREAD, "fallocate2", &ARMS[..1], &workers));
         }
     }
-    plans.push(plan(setup, UNNAMED, "append64", &arms, &[APPENDERS]));
+    // The published columns of both scans are alike, as on a device with a linear prefix.
+    let append64 = plan(setup, UNNAMED, "append64", &arms, &[APPENDERS]);
+    plans.push(Plan { rotational: true, ..append64 });
     plans
 }
 

@@ -57,6 +57,7 @@ pub fn this_machine() -> Result<Machine> {
         tick_every_ns: 4_000_000,
         tick_costs_ns: 3000,
         sections: vec![Held { name: "group lock".to_owned(), work_ns: 60, lines }],
+        append64_group_lock_ns: None,
         operation_ns: 0,
         operation_varies_percent: 20,
         shared_accesses: 0,

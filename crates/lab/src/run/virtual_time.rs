@@ -119,14 +119,16 @@ impl Cell<'_> {
     /// Those of a worker.
     pub(super) fn run_virtual(&self) -> Result<Row> {
         let plan = self.plan;
-        let machine = plan.machine.as_ref().context("a plan in virtual time has a machine")?;
-        let cpus = plan.cpus.unwrap_or(self.workers).min(self.workers);
+        let machine = plan.machine.clone().context("a plan in virtual time has a machine")?;
+        let machine =
+            if matches!(plan.workload, Workload::Append64 { .. }) { machine.appending() } else { machine };
+        let cpus = plan.cpus.unwrap_or(self.workers);
         let bytes = plan.image.memory_bytes().context("a plan in virtual time has a size")?;
         let groups = u32::try_from(bytes / GROUP_BYTES).context("at most 2^32 groups")?.max(1);
-        let target = ModelledTarget::new(self.policy, machine, groups, (cpus, plan.seed))?;
+        let target = ModelledTarget::new(self.policy, &machine, groups, plan.rotational, (cpus, plan.seed))?;
         let workers = plan.workload.workers(&target, self.workers, cpus)?;
         let before = Census::new(target.allocator.stats(), &target.allocator.lock_census());
-        let (tally, report) = run(plan, machine, &target, workers, cpus);
+        let (tally, report) = run(plan, &machine, &target, workers, cpus.min(self.workers));
         if let Some(error) = tally.failed {
             return Err(error);
         }
@@ -412,20 +414,44 @@ mod tests {
         }
     }
 
-    #[test]
-    fn more_workers_than_cpus_take_turns() {
+    /// A short append64 of workers on CPUs.
+    fn appended(workers: u32, cpus: u32) -> Row {
         let plan = Plan {
             policies: vec!["linux-6.18".to_owned()],
-            workers: vec![6],
-            cpus: Some(2),
+            workers: vec![workers],
+            cpus: Some(cpus),
             machine: Some(Machine::open("kunpeng-920").unwrap()),
             image: crate::run::ImageSource::memory(16 << 30, 1),
             ..crate::run::tests::plan("append64", Interleave::Virtual, 1)
         };
         let plan = Plan { limit: crate::runner::Limit { ops_per_worker: None, ..plan.limit }, ..plan };
-        let rows = crate::run::run(&plan, |_, _| ()).unwrap().rows;
-        assert_eq!((rows[0].cpus, rows[0].workers), (2, 6));
-        assert_eq!(rows[0].ops % 6, 0);
-        assert!(rows[0].ops > 0);
+        crate::run::run(&plan, |_, _| ()).unwrap().rows.remove(0)
+    }
+
+    #[test]
+    fn more_workers_than_cpus_take_turns() {
+        let row = appended(6, 2);
+        assert_eq!((row.cpus, row.workers), (2, 6));
+        assert_eq!(row.ops % 6, 0);
+        assert!(row.ops > 0);
+    }
+
+    /// The allocator's goals and counters follow the CPUs, whether they work or not.
+    #[test]
+    fn idle_cpus_belong_to_the_machine() {
+        let row = appended(2, 6);
+        assert_eq!((row.cpus, row.workers), (6, 2));
+        assert!(row.ops > 0);
+    }
+
+    /// Files that grow side by side hold the groups' locks for longer, as calibrated.
+    #[test]
+    fn appending_has_its_own_time_under_the_lock() {
+        let row = appended(1, 1);
+        let lock = row.waits.iter().find(|waits| waits.name == "group lock").unwrap();
+        let machine = Machine::open("kunpeng-920").unwrap();
+        let work_ns = machine.append64_group_lock_ns.unwrap();
+        assert!(lock.section_ns >= lock.taken * work_ns, "{lock:?}");
+        assert!(lock.taken >= 2 * row.ops, "{lock:?}");
     }
 }

@@ -89,6 +89,7 @@ impl ModelledTarget {
         policy: Policy,
         machine: &Machine,
         groups: u32,
+        rotational: bool,
         (cpus, seed): (u32, u64),
     ) -> Result<Self> {
         let geometry = MemoryBitmaps::plain_geometry(groups, 4);
@@ -97,6 +98,7 @@ impl ModelledTarget {
         let config = AllocConfig {
             policy,
             cpus,
+            rotational,
             init: InitMode::AtOpen,
             memory_max: u64::MAX,
             ..AllocConfig::new(geometry)

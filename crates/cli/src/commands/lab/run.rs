@@ -417,7 +417,6 @@ impl Args {
         // Of the plan alone it cannot be told which of these were given.
         let ignored = [
             ("--mkfs", self.mkfs.is_some()),
-            ("--rotational", self.rotational != Rotational::Auto),
             ("--image-in", self.image_in != "memory"),
             ("--dirty-limit", self.dirty_limit.is_some()),
             ("--fsync-end", self.fsync_end),
