@@ -195,7 +195,6 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         (&["fallocate2", "--interleave", "chaos"], "use threads, lockstep, overlap or virtual"),
         (&["fallocate2", "--interleave", "overlap", "--seconds", "1"], "counted by --ops"),
         (&["fallocate2", "--interleave", "virtual", "--mkfs", "-b 1024"], "--mkfs: only for other ways"),
-        (&["fallocate2", "--interleave", "virtual", "--rotational", "on"], "--rotational: only for other"),
         (&["fallocate2", "--interleave", "virtual", "--image-in", "tmpfs"], "--image-in: only for other"),
         (&["fallocate2", "--interleave", "virtual", "--fsync-end"], "--fsync-end: only for other ways"),
         (&["fallocate2", "--interleave", "virtual", "--dirty-limit", "2M"], "--dirty-limit: only for other"),
