@@ -65,10 +65,18 @@ pub(crate) fn at(device: &dyn BlockDevice, place: Place) -> Option<Backup> {
 
 /// The backup of group 1 of a file system whose superblock is good.
 pub(crate) fn of(volume: &Volume<'_>) -> Option<Backup> {
-    let group = GroupNr::new(1);
-    if volume.geometry.groups() < 2 {
-        return None;
-    }
+    (volume.geometry.groups() > 1).then(|| in_group(volume, GroupNr::new(1))).flatten()
+}
+
+/// The backups of a file system whose superblock is good: that of group 1, then the others, at most
+/// [`COPIES_MAX`].
+pub(crate) fn all_of(volume: &Volume<'_>) -> Vec<Backup> {
+    let others = volume.superblock_groups().into_iter().filter(|group| group.raw() > 1);
+    let others = others.filter_map(|group| in_group(volume, group));
+    of(volume).into_iter().chain(others).take(COPIES_MAX).collect()
+}
+
+fn in_group(volume: &Volume<'_>, group: GroupNr) -> Option<Backup> {
     let block = volume.geometry.group_first_block(group).raw();
     read(volume.device, block, volume.geometry.block_bits())
 }

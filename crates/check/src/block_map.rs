@@ -174,7 +174,8 @@ impl BlockMap {
         self.first + (cluster << self.ratio_bits)
     }
 
-    fn is_claimed(&self, cluster: u64) -> bool {
+    /// Whether somebody claims a cluster.
+    pub(crate) fn is_claimed(&self, cluster: u64) -> bool {
         let (group, inside) = (cluster / self.clusters_per_group, cluster % self.clusters_per_group);
         let page = self.found.pages[usize_from_u64(group)].get();
         page.is_some_and(|page| {

@@ -224,13 +224,14 @@ codes! {
     XATTR_CHECKSUM 0x01_006c Error "attribute block checksum does not match";
     EXTENT_INDEX_KEY 0x01_006d Error "extent index key is not the first key below";
     EXTENT_BEYOND_PARENT 0x01_006e Error "extent reaches past its parent's range";
+    INLINE_UNDECLARED 0x01_006f Error "inline data although the feature is off";
     INLINE_WITHOUT_FEATURE 0x01_0070 Error "inline data without the feature";
     MAP_IN_METADATA 0x01_0071 Error "block of a map lies in metadata";
     DIRECTORY_HOLE 0x01_0072 Error "hole in a directory's map";
     DIRECTORY_UNWRITTEN 0x01_0073 Error "directory block is marked unwritten";
     CLUSTER_MISALIGNED 0x01_0074 Error "logical and physical block differ inside the cluster";
     INLINE_NO_ATTRIBUTE 0x01_0075 Error "inline data without its attribute";
-    SPECIAL_FLAGS 0x01_0076 Note "special file with extents or inline data flag";
+    SPECIAL_FLAGS 0x01_0076 Error "special file with extents or inline data flag";
     INLINE_BUT_EXTENTS 0x01_0077 Error "inline data flag over an extent header";
     BOTH_MAP_FLAGS 0x01_007a Error "extents and inline data flags together";
     EXTENT_OVERLAP 0x01_007d Error "extents overlap";
@@ -266,6 +267,8 @@ codes! {
     ENTRY_CORRUPT 0x02_0013 Error "directory entry is corrupt";
     NAME_TOO_LONG 0x02_0014 Error "name does not fit its entry";
     DIRECTORY_BLOCK_HOLE 0x02_0015 Error "hole in a directory";
+    DOT_UNTERMINATED 0x02_0016 Error "no zero byte follows `.`";
+    DOTDOT_UNTERMINATED 0x02_0017 Error "no zero byte follows `..`";
     CHAR_DEVICE 0x02_0018 Note "character device has an impossible map";
     BLOCK_DEVICE 0x02_0019 Note "block device has an impossible map";
     DUPLICATE_DOT 0x02_001a Error "second `.`";
@@ -362,6 +365,7 @@ codes! {
     INLINE_SIZE 0xF0_0109 Note "size is beyond the inline data";
     SUPERBLOCK_BACKUP 0xF0_000B Note "superblock is unusable, a backup is taken";
     DESCRIPTORS_NARROW 0xF0_000C Note "group descriptors are too small for 64bit, and Linux does not mount it";
+    STRAY_JOURNAL_DEVICE 0xF0_0011 Error "a journal device is named although there is no journal";
     NOT_REPLAYED 0xF0_000A Error "the journal asks for recovery and cannot be replayed";
     LOG_UNSUPPORTED 0xF0_000D Error "the journal holds what only Linux or e2fsck can replay";
     METADATA_CONFLICT 0xF0_0101 Error "metadata overlaps";

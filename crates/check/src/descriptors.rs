@@ -115,8 +115,8 @@ fn place_bitmaps(volume: &Volume<'_>, nr: GroupNr, desc: RawGroupDesc, sink: &mu
     }
 }
 
-/// Compares the backup superblocks with the primary one, in fields that only mkfs and resizing
-/// change. Differences are notes: e2fsck does not look at backups while the primary is good.
+/// Compares the backup superblocks with the primary one, in features and in fields that only mkfs
+/// and resizing change. Differences are notes: e2fsck does not look at backups while the primary is good.
 pub(crate) fn check_backups(volume: &Volume<'_>, sink: &mut Sink) {
     for group in volume.superblock_groups().into_iter().filter(|group| group.raw() != 0) {
         let site = Site::group(group).at_block(volume.geometry.group_first_block(group));
@@ -135,10 +135,22 @@ pub(crate) fn check_backups(volume: &Volume<'_>, sink: &mut Sink) {
             && (group.raw() > 0xFFFF || u32::from(backup.s_block_group_nr.get()) == group.raw());
         if !same {
             sink.add(Code::BACKUP_SUPERBLOCK, site, "constants differ");
+        } else if has_other_features(primary, &backup) {
+            sink.add(Code::BACKUP_SUPERBLOCK, site, "features differ");
         } else if volume.checksums.verify_superblock(&backup).is_err() {
             sink.add(Code::BACKUP_SUPERBLOCK, site, "checksum does not match");
         }
     }
+}
+
+/// Whether a backup has other features than the primary superblock. Those that Linux changes while
+/// it has the file system mounted do not count, as observed of e2fsck.
+pub(crate) fn has_other_features(primary: &RawSuperblock, backup: &RawSuperblock) -> bool {
+    let incompat = Incompat::RECOVER | Incompat::EXTENTS;
+    let ro_compat = RoCompat::LARGE_FILE | RoCompat::DIR_NLINK | RoCompat::ORPHAN_PRESENT;
+    primary.compat() != backup.compat()
+        || !(primary.incompat() ^ backup.incompat()).difference(incompat).is_empty()
+        || !(primary.ro_compat() ^ backup.ro_compat()).difference(ro_compat).is_empty()
 }
 
 /// One object of the file system's own metadata and the blocks it takes.

@@ -154,6 +154,9 @@ fn visit_inline(visit: &Visit<'_, '_>, inline: &InlineBody, told: &mut Told, sin
     let data = InlineData { head: &inline.head, tail: &inline.tail };
     let geometry = &visit.volume.geometry;
     told.dotdot = data.parent();
+    if told.dotdot == 0 {
+        sink.add(Code::DOTDOT_MISSING, visit.site(), "");
+    }
     visit.facts.refer(geometry, visit.fact.inode);
     refer_dotdot(visit, told.dotdot);
     for (run, at) in data.dir_runs().into_iter().zip([4, 60]) {

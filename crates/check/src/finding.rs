@@ -3,7 +3,9 @@
 //! A finding is a [`Code`], a [`Site`] and a sentence. Findings sort by (pass, site, code,
 //! sentence): two checks of the same image give the same list, whatever the number of threads.
 //! Memory is bounded: a [`Sink`] keeps a limited number of findings per unit of work and counts the
-//! rest.
+//! rest. The limit is one of reporting. A repair has to know of every inode with a fault, so of the
+//! findings that are not kept, inode and code are: 8 bytes for each inode in pass 1, and 8 bytes for
+//! each inode and code in the other passes.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 
@@ -113,10 +115,36 @@ impl Finding {
     }
 }
 
+/// What is known of findings that were not kept: an inode, and what is wrong with it. In pass 1 the
+/// first code stands for all, because a repair examines the inode again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unkept {
+    pub(crate) inode: InodeNr,
+    pub(crate) code: Code,
+}
+
+impl Unkept {
+    /// Whether another one need not be remembered after this one.
+    fn covers(self, next: Self) -> bool {
+        let same_code = self.code == next.code || (self.code.pass() == 1 && next.code.pass() == 1);
+        self.inode == next.inode && same_code
+    }
+}
+
+/// Remembers a finding that is not kept. Findings about an inode come one after another.
+fn remember(unkept: &mut Vec<Unkept>, code: Code, site: Site) {
+    if let Some(next) = site.inode.map(|inode| Unkept { inode, code })
+        && !unkept.last().is_some_and(|last| last.covers(next))
+    {
+        unkept.push(next);
+    }
+}
+
 /// Collects the findings of one unit of work.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     findings: Vec<Finding>,
+    unkept: Vec<Unkept>,
     suppressed: u64,
     errors: u64,
 }
@@ -132,6 +160,7 @@ impl Sink {
             self.findings.push(Finding::new(code, site, detail.into()));
         } else {
             self.suppressed += 1;
+            remember(&mut self.unkept, code, site);
         }
         debug_assert!(self.errors <= counted(&self.findings, self.suppressed), "more errors than findings");
     }
@@ -150,6 +179,7 @@ impl Sink {
     pub(crate) fn merge(&mut self, other: Self) {
         self.errors += other.errors;
         self.suppressed += other.suppressed;
+        self.unkept.extend(other.unkept);
         self.findings.extend(other.findings);
         debug_assert!(self.errors <= counted(&self.findings, self.suppressed), "more errors than findings");
     }
@@ -169,6 +199,7 @@ fn counted(kept: &[Finding], suppressed: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     findings: Vec<Finding>,
+    unkept: Vec<Unkept>,
     suppressed: u64,
     errors: u64,
     /// What could not be judged. There is no verdict then, unless there are errors.
@@ -186,7 +217,10 @@ impl Ledger {
         let dropped = sink.findings.len().saturating_sub(room);
         self.suppressed += sink.suppressed + blockyard_disk::num::u64_from_usize(dropped);
         self.errors += sink.errors;
-        self.findings.extend(sink.findings.into_iter().take(room));
+        let mut found = sink.findings.into_iter();
+        self.findings.extend(found.by_ref().take(room));
+        found.for_each(|finding| remember(&mut self.unkept, finding.code, finding.site));
+        self.unkept.extend(sink.unkept);
         assert!(self.findings.len() <= Self::LIMIT, "{} findings are kept", self.findings.len());
         assert!(self.errors <= counted(&self.findings, self.suppressed), "more errors than findings");
     }
@@ -209,6 +243,17 @@ impl Ledger {
     /// The findings so far that make the file system unclean.
     pub(crate) fn errors(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.is_error())
+    }
+
+    /// What is known of the findings that were not kept.
+    pub(crate) fn unkept(&self) -> &[Unkept] {
+        &self.unkept
+    }
+
+    /// How many errors there are, if not all of them were kept.
+    pub(crate) fn errors_if_crowded(&self) -> Option<u64> {
+        let kept = blockyard_disk::num::u64_from_usize(self.errors().count());
+        (self.errors > kept).then_some(self.errors)
     }
 
     /// Whether e2fsck would have given up.

@@ -12,9 +12,11 @@ mod usage;
 use attributes::InInode;
 pub(crate) use attributes::hash_matches;
 
+use blockyard_disk::extent::{self, RawExtentHeader};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
 use blockyard_disk::num::{usize_from_u32, usize_from_u64};
 use blockyard_disk::{Compat, Incompat, InodeNr, RoCompat};
+use zerocopy::FromBytes;
 
 use crate::block_map::BlockMap;
 use crate::code::Code;
@@ -25,6 +27,9 @@ use crate::map::{Budget, Claims, Run};
 use crate::superblock::{is_hidden, is_used_by_name, quota_inodes};
 use crate::vitals::blocks_per_group;
 use crate::volume::Volume;
+
+/// Detail of a finding about an inode in use.
+pub(crate) const EXTENT_BLOCKS: &str = "its extents lie in blocks";
 
 /// What every unit of work reads.
 pub(crate) struct Scan<'a, 'v> {
@@ -164,8 +169,21 @@ fn is_stale_orphan_file(cx: &Examination<'_, '_, '_>, raw: &RawInode, role: Role
 fn check_checksum(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) {
     let was_written = slot.bytes().iter().take(RawInode::SIZE).any(|byte| *byte != 0);
     if was_written && cx.scan.volume.checksums.verify_inode(cx.inode, slot).is_err() {
-        cx.add(Code::INODE_CHECKSUM, "");
+        let detail = if has_extent_blocks(slot.raw()) { EXTENT_BLOCKS } else { "" };
+        cx.add(Code::INODE_CHECKSUM, detail);
     }
+}
+
+/// Whether an inode in use has extents in blocks, by its header.
+fn has_extent_blocks(raw: &RawInode) -> bool {
+    let is_mapped =
+        matches!(raw.file_type(), Some(FileType::Regular | FileType::Directory | FileType::Symlink));
+    let (header, _) = RawExtentHeader::read_from_prefix(&raw.i_block).expect("12 of 60 bytes");
+    is_mapped
+        && raw.i_links_count.get() > 0
+        && raw.flags().contains(InodeFlags::EXTENTS)
+        && header.eh_magic.get() == extent::MAGIC
+        && header.eh_depth.get() > 0
 }
 
 /// An inode without links must say when it was deleted.
@@ -218,6 +236,12 @@ fn examine_used(
     } else {
         attributes::check_in_inode(cx, slot, facts)
     };
+    if raw.flags().contains(InodeFlags::INLINE_DATA)
+        && !cx.scan.volume.incompat.contains(Incompat::INLINE_DATA)
+    {
+        let has_data = attributes.inline_tail.is_some();
+        cx.add(if has_data { Code::INLINE_UNDECLARED } else { Code::INLINE_WITHOUT_FEATURE }, "");
+    }
     let file_acl = attributes::check_block_field(cx, raw, facts);
     if cx.scan.volume.ro_compat.contains(RoCompat::QUOTA) && matches!(role, Role::Ordinary | Role::Root) {
         usage::note(cx, slot, &attributes, &mut facts.usages);
@@ -379,8 +403,6 @@ fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, kind: Option<Fi
     let no_index = directory && !volume.compat.contains(Compat::DIR_INDEX);
     wrong(InodeFlags::INDEX, no_index, Code::INDEX_WITHOUT_FEATURE);
     wrong(InodeFlags::EXTENTS, !volume.incompat.contains(Incompat::EXTENTS), Code::EXTENTS_WITHOUT_FEATURE);
-    let no_inline = !volume.incompat.contains(Incompat::INLINE_DATA);
-    wrong(InodeFlags::INLINE_DATA, no_inline, Code::INLINE_WITHOUT_FEATURE);
     wrong(InodeFlags::EXTENTS, flags.contains(InodeFlags::INLINE_DATA), Code::BOTH_MAP_FLAGS);
     let no_fold = !volume.incompat.contains(Incompat::CASEFOLD);
     wrong(InodeFlags::CASEFOLD, no_fold, Code::CASEFOLD_WITHOUT_FEATURE);

@@ -25,10 +25,14 @@ const CRC32C: u8 = 4;
 pub(crate) fn check(volume: &Volume<'_>, external: Option<&dyn BlockDevice>, sink: &mut Sink) {
     let sb = &volume.sb;
     let recover = volume.incompat.contains(Incompat::RECOVER);
-    if sb.s_journal_uuid != [0; 16] {
-        return check_external(volume, external, recover, sink);
-    }
     let journal = volume.compat.contains(Compat::HAS_JOURNAL);
+    if sb.s_journal_uuid != [0; 16] {
+        if journal {
+            return check_external(volume, external, recover, sink);
+        }
+        // Linux ignores it. e2fsck wants the device, and does nothing without it.
+        sink.add(Code::STRAY_JOURNAL_DEVICE, Site::NOWHERE, "s_journal_uuid is set");
+    }
     let named = sb.s_journal_inum.get() != 0;
     if !journal && recover {
         sink.add(Code::RECOVER_WITHOUT_JOURNAL, Site::NOWHERE, "");

@@ -43,8 +43,8 @@ pub use code::{Code, Severity};
 pub use finding::{Finding, Site};
 pub use meter::PassCost;
 pub use repair::{
-    Action, Applied, Cost, Ending, Plan, Preening, RepairOptions, UndoError, Wish, claimed_bytes,
-    is_clean_once_replayed, is_marked_clean, plan, plan_with_journal, undo, undo_forced,
+    Action, Applied, Cost, Ending, InUse, Mmp, Plan, Preening, RepairOptions, UndoError, Wish, claimed_bytes,
+    is_clean_once_replayed, is_marked_clean, plan, plan_with_journal, refresh_totals, undo, undo_forced,
 };
 pub use vitals::Vitals;
 
@@ -389,7 +389,8 @@ fn passes(volume: &volume::Volume<'_>, course: &mut Course<'_, '_>) {
     let scan = Scan { volume, system: &system, map: &map, orphans: &orphans };
     let facts = inodes::gather(&scan, ledger);
     let xattr_references = xattr_blocks::references(&facts);
-    let values = xattr_blocks::check(volume, &map, &xattr_references, ledger);
+    xattr_blocks::claim(&map, &xattr_references);
+    let values = xattr_blocks::check(volume, &xattr_references, ledger);
     let mut sink = Sink::default();
     let values = values::check(volume, &facts, values, &mut sink);
     ledger.absorb(sink);

@@ -7,8 +7,8 @@
 //! another in the order of sorted findings, so that the plan is the same for any number of threads.
 //! The repair ends when a whole round finds nothing more to mend.
 //!
-//! Nothing reaches the device before [`Plan::apply`]. A repair needs the memory of a check, and
-//! 4 KiB for each page of metadata that changes.
+//! Nothing reaches the device before [`Plan::apply`]. A repair needs the memory of a check, 4 KiB
+//! for each page of metadata that changes, and an [`Action`] for each decision.
 
 mod apply;
 mod attributes;
@@ -25,6 +25,7 @@ mod inode;
 mod links;
 mod log;
 mod maps;
+mod mmp;
 mod origin;
 mod orphans;
 mod places;
@@ -49,8 +50,9 @@ use std::ops::Range;
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::InodeNr;
 
-pub use apply::{Applied, is_clean_once_replayed, is_marked_clean};
+pub use apply::{Applied, is_clean_once_replayed, is_marked_clean, refresh_totals};
 pub use log::{Action, Cost};
+pub use mmp::{InUse, Mmp};
 pub use preen::{Ending, Preening};
 pub use undo::{UndoError, undo, undo_forced};
 pub use wish::Wish;
@@ -60,8 +62,11 @@ use log::Log;
 use redo::Redo;
 use round::Round;
 
-/// Rounds after which a repair gives up.
+/// Rounds after which a repair gives up. A round is not counted if it found more errors than are
+/// kept, and fewer by [`STRIDE`] than the round before.
 const ROUNDS_MAX: usize = 60;
+/// Errors that a round must have mended so that it is not counted.
+const STRIDE: u64 = 1024;
 
 /// What a repair would change, and what would be left.
 #[derive(Debug)]
@@ -233,12 +238,13 @@ struct Pair<'a> {
     journal: Option<&'a dyn BlockDevice>,
 }
 
-/// Whether the journal holds part of the file system, and only somebody else can replay it: it is
-/// on another device, or it has commits of a kind that this recovery does not know.
-fn needs_another_replay(device: &dyn BlockDevice, before: &Report) -> bool {
+/// Whether only somebody else may go on. The journal holds part of the file system, and it is on
+/// another device or has commits of a kind that this recovery does not know. Or another host checks
+/// the file system.
+fn is_for_others(device: &dyn BlockDevice, before: &Report) -> bool {
     let has = |is_it: fn(Code) -> bool| before.findings.iter().any(|finding| is_it(finding.code));
     let is_elsewhere = has(Code::is_about_external_journal) && !head::names_no_journal_device(device);
-    is_elsewhere || has(|code| code == Code::LOG_UNSUPPORTED)
+    is_elsewhere || has(|code| matches!(code, Code::LOG_UNSUPPORTED | Code::MMP_IN_USE))
 }
 
 fn decide<'a>(
@@ -247,7 +253,7 @@ fn decide<'a>(
     redo: Option<&Redo>,
     (before, costs): Found,
 ) -> Result<Plan<'a>, Error> {
-    if needs_another_replay(device, &before) {
+    if is_for_others(device, &before) {
         return Ok(Plan::empty(OverlayDevice::new(device), (before, costs)));
     }
     let mut sink = crate::finding::Sink::default();
@@ -266,8 +272,9 @@ fn decide<'a>(
     }
     let is_resumed = redo.is_some();
     let was_open = round::is_open(&overlay);
-    let settled =
-        !is_replayed && !is_resumed && options.wishes.is_empty() && options.check.superblock.is_none();
+    let has_orphans = editor::sound_superblock(&overlay).is_some_and(|sb| round::has_orphans(&sb));
+    let asked = !options.wishes.is_empty() || options.check.superblock.is_some();
+    let settled = !is_replayed && !is_resumed && !has_orphans && !asked;
     if settled && before.examined && !before.findings.iter().any(round::is_mended) {
         let sets_mark = before.is_clean() && round::set_mark(&overlay, options.now)?;
         return Ok(Plan { sets_mark, was_open, ..Plan::empty(overlay, (before, costs)) });
@@ -288,8 +295,11 @@ fn decide<'a>(
     let after = crate::measure(&overlay, log_below, &after).ok().map(|(report, _)| report);
     let is_clean = after.as_ref().filter(|after| after.examined).map(Report::is_clean);
     let takes_mark = is_clean == Some(false) && round::take_mark(device, &overlay)?;
-    let sets_mark =
-        is_clean == Some(true) && log.actions.is_empty() && round::set_mark(&overlay, options.now)?;
+    let was_clean = is_clean == Some(true) && log.actions.is_empty();
+    let sets_mark = was_clean && round::set_mark(&overlay, options.now)?;
+    if was_clean && (is_replayed || is_resumed) && editor::sound_superblock(&overlay).is_some() {
+        editor::change_superblock(&overlay, |sb| round::mark_checked(sb, options.now))?;
+    }
     debug_assert!(!(takes_mark && sets_mark), "a file system is clean or has errors");
     let mut plan = Plan {
         overlay,
@@ -315,8 +325,10 @@ fn decide<'a>(
 
 /// Repairs until a round finds nothing more to mend, then marks the file system clean.
 fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<(), Error> {
-    for _ in 0..ROUNDS_MAX {
+    let (mut counted, mut crowd) = (0, u64::MAX);
+    while counted < ROUNDS_MAX {
         let decided = (log.actions.len(), log.wishes.len());
+        log.crowd = None;
         if !round.run(log)? {
             round.refresh_backups(log)?;
             break;
@@ -325,6 +337,10 @@ fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<(), Error> {
         if (log.actions.len(), log.wishes.len()) == decided {
             break;
         }
+        // Ends: between two rounds that are counted, there are ever fewer errors.
+        let errors = log.crowd.unwrap_or(u64::MAX);
+        counted += usize::from(errors > crowd.saturating_sub(STRIDE));
+        crowd = errors;
     }
     round.close(log)
 }

@@ -203,10 +203,13 @@ fn check_fields(volume: &Volume<'_>, sink: &mut Sink) {
     let resize = volume.compat.contains(Compat::RESIZE_INODE);
     let meta_bg = volume.incompat.contains(Incompat::META_BG);
     add(resize && meta_bg, Code::RESIZE_WITH_META_BG, String::new());
+    let quota = volume.ro_compat.contains(RoCompat::QUOTA);
     let inodes_count = volume.geometry.inodes_count();
-    for (inode, usual) in quota_inodes(sb).into_iter().zip([3, 4, 0]) {
+    let project = quota && volume.ro_compat.contains(RoCompat::PROJECT);
+    for (inode, (usual, used)) in quota_inodes(sb).into_iter().zip([(3, quota), (4, quota), (0, project)]) {
         let ordinary = inode >= volume.first_inode() && inode <= inodes_count;
-        let possible = inode == 0 || inode == usual || ordinary;
+        let spare = !used && matches!(inode, 3 | 4);
+        let possible = inode == 0 || inode == usual || ordinary || spare;
         add(!possible, Code::QUOTA_INODE, format!("inode {inode}"));
         add(inode == InodeNr::ROOT.raw(), Code::QUOTA_IS_ROOT, String::new());
     }

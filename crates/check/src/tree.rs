@@ -19,9 +19,43 @@ const BATCH: usize = 4096;
 /// Most links that a directory counts before it stores 1 for "many".
 const LINKS_MAX: u32 = 65_000;
 
+/// What is wrong with the connections of directories, however much that is: a repair must not depend
+/// on how many findings are kept. At most 20 bytes for each name of a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    /// Directories with several names, ascending.
+    pub(crate) named_twice: Vec<u32>,
+    /// Directories without a name, ascending.
+    pub(crate) unconnected: Vec<u32>,
+    /// Directories whose `..` is wrong, and the parent that it should name, ascending.
+    pub(crate) dotdots: Vec<(u32, u32)>,
+    /// The lowest directory of each loop.
+    pub(crate) loops: Vec<u32>,
+}
+
+impl Tree {
+    /// The names of a directory.
+    pub(crate) fn names_of(&self, child: u32) -> &[ChildRef] {
+        let first = self.children.partition_point(|name| name.child < child);
+        let count = self.children[first..].partition_point(|name| name.child == child);
+        &self.children[first..first + count]
+    }
+
+    /// The inode that the `..` of a directory names; `None` if the directory was not walked.
+    pub(crate) fn dotdot_of(&self, directory: u32) -> Option<u32> {
+        let found = self.directories.binary_search_by_key(&directory, |entry| entry.0);
+        found.ok().map(|nth| self.directories[nth].1)
+    }
+}
+
 /// Checks connectivity, `..` and lost+found.
-pub(crate) fn check_connectivity(volume: &Volume<'_>, facts: &Facts, tree: &Tree, ledger: &mut Ledger) {
-    let mut sink = Sink::default();
+pub(crate) fn check_connectivity(
+    volume: &Volume<'_>,
+    facts: &Facts,
+    tree: &Tree,
+    ledger: &mut Ledger,
+) -> Faults {
+    let (mut sink, mut faults) = (Sink::default(), Faults::default());
     let root = InodeNr::ROOT.raw();
     debug_assert!(tree.directories.is_sorted_by(|a, b| a.0 < b.0), "directories out of order, or twice");
     debug_assert!(tree.children.is_sorted(), "names of directories out of order");
@@ -32,6 +66,9 @@ pub(crate) fn check_connectivity(volume: &Volume<'_>, facts: &Facts, tree: &Tree
     let mut parents = Parents(Vec::new());
     for names in tree.children.chunk_by(|a, b| a.child == b.child) {
         parents.0.push(names[0]);
+        if names.len() > 1 {
+            faults.named_twice.push(names[0].child);
+        }
         for other in &names[1..] {
             let detail = format!("in directory {}, the first is in {}", other.parent, names[0].parent);
             sink.add(Code::SECOND_LINK, Site::inode(InodeNr::new(other.child)), detail);
@@ -42,15 +79,23 @@ pub(crate) fn check_connectivity(volume: &Volume<'_>, facts: &Facts, tree: &Tree
         let site = Site::inode(InodeNr::new(nr));
         let parent = if nr == root { Some(root) } else { parents.of(nr) };
         match parent {
-            None => sink.add(Code::UNCONNECTED, site, ""),
+            None => {
+                sink.add(Code::UNCONNECTED, site, "");
+                faults.unconnected.push(nr);
+            }
             Some(parent) if dotdot != 0 && dotdot != parent => {
+                faults.dotdots.push((nr, parent));
                 sink.add(Code::DOTDOT_WRONG, site, format!("{dotdot}, should be {parent}"));
             }
             Some(_) => {}
         }
     }
-    report_loops(&parents, &mut sink);
+    faults.loops = loops(&parents);
+    for &lowest in &faults.loops {
+        sink.add(Code::DIRECTORY_LOOP, Site::inode(InodeNr::new(lowest)), "");
+    }
     ledger.absorb(sink);
+    faults
 }
 
 fn check_lost_found(volume: &Volume<'_>, facts: &Facts, tree: &Tree, sink: &mut Sink) {
@@ -77,9 +122,9 @@ impl Parents {
     }
 }
 
-/// Reports directories that lead to themselves instead of the root: each loop once, at its lowest
-/// inode.
-fn report_loops(parents: &Parents, sink: &mut Sink) {
+/// The loops of directories that lead to themselves instead of the root: the lowest inode of each.
+fn loops(parents: &Parents) -> Vec<u32> {
+    let mut loops = Vec::new();
     // The walk that first met a directory; a walk that meets its own mark has found a loop.
     let mut met = vec![0; parents.0.len()];
     for (walk, start) in (1u32..).zip(0..parents.0.len()) {
@@ -87,8 +132,7 @@ fn report_loops(parents: &Parents, sink: &mut Sink) {
         loop {
             if met[at] != 0 {
                 if met[at] == walk {
-                    let lowest = lowest(parents, parents.0[at].child);
-                    sink.add(Code::DIRECTORY_LOOP, Site::inode(InodeNr::new(lowest)), "");
+                    loops.push(lowest(parents, parents.0[at].child));
                 }
                 break;
             }
@@ -100,6 +144,7 @@ fn report_loops(parents: &Parents, sink: &mut Sink) {
             }
         }
     }
+    loops
 }
 
 /// The lowest directory of the loop that `start` lies on.

@@ -9,7 +9,7 @@ use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::inode::RawInode;
-use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{
     BlockCount, BlockNr, Checksums, Compat, Geometry, GroupNr, Incompat, InodeNr, RoCompat,
@@ -136,15 +136,24 @@ impl Volume<'_> {
         Ok(buffer)
     }
 
-    /// Reads the slot of an inode; the number must be in range.
+    /// Reads the slot of an inode; the number must be in range. The inodes of a table that is not
+    /// where it may be are unused.
     pub(crate) fn inode(&self, inode: InodeNr) -> Result<Vec<u8>, DeviceError> {
-        let (group, index) = self.geometry.locate_inode(inode);
-        let size = usize::from(self.geometry.inode_size());
-        let table = self.group_of(group).desc.inode_table().raw() << self.geometry.block_bits();
-        let mut slot = vec![0; size];
-        let offset = table.saturating_add(u64_from_u32(index) * u64_from_usize(size));
-        self.device.read_at(offset, &mut slot)?;
+        let mut slot = vec![0; usize::from(self.geometry.inode_size())];
+        if let Some(offset) = self.inode_offset(inode) {
+            self.device.read_at(offset, &mut slot)?;
+        }
         Ok(slot)
+    }
+
+    /// Byte offset of the slot of an inode, whose number must be in range; `None` if its table is
+    /// not where it may be.
+    pub(crate) fn inode_offset(&self, inode: InodeNr) -> Option<u64> {
+        let (group, index) = self.geometry.locate_inode(inode);
+        let known = self.group_of(group);
+        let table = known.desc.inode_table().raw();
+        let inside = u64_from_u32(index) * u64::from(self.geometry.inode_size());
+        known.inode_table_ok.then(|| (table << self.geometry.block_bits()) + inside)
     }
 
     /// Whether a group has a copy of the superblock (group 0 has the first).

@@ -1,4 +1,4 @@
-//! Attribute blocks: each is checked and claimed once, whatever the number of inodes that share it.
+//! Attribute blocks: each is claimed and checked once, whatever the number of inodes that share it.
 
 use blockyard_disk::BlockNr;
 use blockyard_disk::num::u64_from_usize;
@@ -23,13 +23,15 @@ pub(crate) fn references(facts: &Facts) -> Vec<XattrBlockRef> {
     all
 }
 
-/// Checks and claims the blocks; returns the references to inodes that hold values.
-pub(crate) fn check(
-    volume: &Volume<'_>,
-    map: &BlockMap,
-    references: &[XattrBlockRef],
-    ledger: &mut Ledger,
-) -> Vec<ValueRef> {
+/// Claims each of the blocks once.
+pub(crate) fn claim(map: &BlockMap, references: &[XattrBlockRef]) {
+    for users in references.chunk_by(|a, b| a.block == b.block) {
+        map.claim(map.cluster(users[0].block), 1);
+    }
+}
+
+/// Checks the blocks; returns the references to inodes that hold values.
+pub(crate) fn check(volume: &Volume<'_>, references: &[XattrBlockRef], ledger: &mut Ledger) -> Vec<ValueRef> {
     let shared: Vec<&[XattrBlockRef]> = references.chunk_by(|a, b| a.block == b.block).collect();
     let users: usize = shared.iter().map(|users| users.len()).sum();
     assert_eq!(users, references.len(), "every reference is of one block's");
@@ -40,7 +42,6 @@ pub(crate) fn check(
             .par_iter()
             .map(|users| {
                 let mut sink = Sink::default();
-                map.claim(map.cluster(users[0].block), 1);
                 (check_block(volume, users, &mut sink), sink)
             })
             .collect();

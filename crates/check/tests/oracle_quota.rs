@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use blockyard_check::{Options, RepairOptions, check, plan};
 use blockyard_device::{BlockDevice, FileDevice, MemoryDevice};
 use blockyard_testkit::images::{make_filled, profile_named};
-use blockyard_testkit::{LoopMount, e2fsck_bounded, e2fsck_clean, full_matrix, require, run};
+use blockyard_testkit::{LoopMount, e2fsck_bounded, e2fsck_clean, full_matrix, mke2fs, require, run};
 
 fn tool(program: &str, arguments: &[&str]) -> String {
     let output = run(program, arguments);
@@ -174,6 +174,30 @@ fn single_fields_are_judged_as_e2fsck_does() {
         repair(&image);
         e2fsck_clean(&image);
     }
+}
+
+/// e2fsck does not count a symbolic link whose target is inline data, and counts all other inodes
+/// with inline data.
+#[test]
+fn links_with_inline_targets_are_not_counted() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, image) = (folder.path().join("tree"), folder.path().join("image"));
+    std::fs::create_dir_all(tree.join("directory")).unwrap();
+    std::fs::write(tree.join("file"), [b'f'; 100]).unwrap();
+    for length in [20, 60, 100] {
+        std::os::unix::fs::symlink("L".repeat(length), tree.join(format!("link{length}"))).unwrap();
+    }
+    mke2fs(&image, &["-t", "ext4", "-O", "inline_data,quota", "-d", tree.to_str().unwrap()], "16M");
+    tool("e2fsck", &["-fy", image.to_str().unwrap()]);
+    e2fsck_clean(&image);
+    assert_eq!(codes(&FileDevice::open_read_only(&image).unwrap()), Vec::<String>::new());
+    debugfs(&image, "set_inode_field link100 uid 5");
+    debugfs(&image, "set_inode_field link20 uid 5");
+    repair(&image);
+    e2fsck_clean(&image);
 }
 
 #[test]

@@ -7,10 +7,10 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use blockyard_check::{RepairOptions, is_marked_clean, plan};
+use blockyard_check::{Options, RepairOptions, check, is_marked_clean, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{mke2fs, require, run};
-use support::small::debugfs;
+use support::small::{debugfs, repair};
 
 /// An image with two directories, and one of 300 long names that has an index.
 fn made(folder: &Path, options: &[&str]) -> PathBuf {
@@ -248,5 +248,96 @@ fn marks_of_errors_go_when_nothing_is_wrong() {
                 debugfs(image, &format!("set_super_value state {state}"));
             });
         }
+    }
+}
+
+/// The names `.` and `..` end with a zero byte. Its repair changes nothing else.
+#[test]
+fn zero_bytes_end_the_names_of_a_directory_and_its_parent() {
+    let Some(mut judged) = Judged::start() else { return };
+    // A directory with an index, and one without.
+    for (path, at) in [("many", 9), ("many", 22), ("one", 9), ("one", 22), ("", 9)] {
+        judged.judge(format!("byte {at} of /{path}"), PLAIN, |image| {
+            let place = place_of(image, &format!("/{path}"));
+            let whole = std::fs::read(image).unwrap();
+            write(image, place + at, b"X");
+            let code = run("e2fsck", &["-fn", image.to_str().unwrap()]).status.code();
+            let device = FileDevice::open_read_only(image).unwrap();
+            assert_eq!((check(&device, &Options::default()).unwrap().is_clean(), code), (false, Some(4)));
+            let copy = image.with_extension("copy");
+            std::fs::copy(image, &copy).unwrap();
+            repair(&copy);
+            let start = usize::try_from(place).unwrap();
+            let repaired = std::fs::read(&copy).unwrap();
+            assert!(whole[start..start + 1024] == repaired[start..start + 1024], "byte {at} of /{path}");
+        });
+    }
+}
+
+/// e2fsck -p mends the checksum of an inode only if all its extents are in it. It makes a journal
+/// anew, and looks at no extents of an inode that is not in use.
+#[test]
+fn checksums_of_inodes_with_blocks_of_extents() {
+    let Some(mut judged) = Judged::start() else { return };
+    // Small groups, so that the extents of the journal lie in a block.
+    let small = &["-t", "ext4", "-O", "^flex_bg,^resize_inode", "-g", "256", "-J", "size=1"][..];
+    let data = judged.folder.path().join("data");
+    let pieces = std::fs::File::create(&data).unwrap();
+    for n in 0..9 {
+        std::os::unix::fs::FileExt::write_all_at(&pieces, b"piece", (n * 20) << 10).unwrap();
+    }
+    for damage in [
+        &["sif pieces checksum 0x1234"][..],
+        &["sif pieces checksum 0x1234", "sif one checksum 0x1234"],
+        &["sif pieces links_count 0", "sif pieces dtime 0x60000000", "sif pieces checksum 0x1234"],
+        &["sif pieces flags 0", "sif pieces checksum 0x1234"],
+        &["sif pieces mode 0", "sif pieces checksum 0x1234"],
+        &["sif one checksum 0x1234"],
+        &["sif many checksum 0x1234"],
+        &["sif <8> checksum 0x1234"],
+    ] {
+        judged.judge(format!("{damage:?}"), small, |image| {
+            debugfs(image, &format!("write {} pieces", data.display()));
+            damage.iter().for_each(|request| drop(debugfs(image, request)));
+        });
+    }
+}
+
+/// Features that contradict each other, or what they need.
+#[test]
+fn features_in_conflict() {
+    let Some(mut judged) = Judged::start() else { return };
+    let inline = &["-t", "ext4", "-O", "inline_data"][..];
+    for (options, requests) in [
+        (EXT4, &["feature ^extent"][..]),
+        (PLAIN, &["feature ^extent"]),
+        (inline, &["feature ^inline_data"]),
+        (EXT4, &["feature ^has_journal"]),
+        (PLAIN, &["feature ^has_journal"]),
+        (&["-t", "ext3"], &["feature ^has_journal"]),
+        (&["-t", "ext2"], &["feature metadata_csum_seed"]),
+        (UNINIT, &["feature metadata_csum_seed"]),
+        (EXT4, &["feature uninit_bg"]),
+        (EXT4, &["feature ^resize_inode"]),
+        (EXT4, &["feature ^resize_inode", "ssv reserved_gdt_blocks 0"]),
+        (PLAIN, &["feature ^resize_inode"]),
+        (EXT4, &["feature ^dir_index"]),
+        (PLAIN, &["feature ^dir_index"]),
+        (EXT4, &["ssv journal_inum 9"]),
+        (PLAIN, &["ssv journal_inum 9"]),
+        (&["-t", "ext3"], &["ssv journal_inum 9"]),
+        (EXT4, &["ssv prj_quota_inum 3"]),
+        (EXT4, &["ssv usr_quota_inum 4"]),
+        (EXT4, &["ssv prj_quota_inum 5"]),
+        (&["-t", "ext4", "-O", "quota"], &["ssv prj_quota_inum 3"]),
+        (EXT4, &["ssv usr_quota_inum 5"]),
+        (&["-t", "ext2"], &["ssv prj_quota_inum 3"]),
+    ] {
+        judged.judge(format!("{requests:?} {options:?}"), options, |image| {
+            requests.iter().for_each(|request| drop(debugfs(image, request)));
+            let copy = image.with_extension("copy");
+            std::fs::copy(image, &copy).unwrap();
+            repair(&copy);
+        });
     }
 }

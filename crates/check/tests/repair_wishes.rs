@@ -117,6 +117,35 @@ fn bitmaps_are_repaired_after_wishes_with_nothing_to_do() {
     }
 }
 
+/// lost+found keeps its empty blocks, and a second run finds nothing to write anew.
+#[test]
+fn directories_are_written_anew_only_where_that_changes_something() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in [&["-t", "ext4", "-b", "1024"][..], &["-t", "ext2", "-b", "1024", "-O", "^dir_index"]] {
+        let image = support::small::with_many(folder.path(), 200, options, "8M");
+        for n in 0..60 {
+            debugfs(&image, &format!("rmdir many/{n}"));
+        }
+        e2fsck_clean(&image);
+        let size = |path: &str| {
+            debugfs(&image, &format!("stat {path}")).split("Size: ").nth(1).unwrap()[..6].to_owned()
+        };
+        let before = size("lost+found");
+        for run in 0..2 {
+            let device = FileDevice::open(&image).unwrap();
+            let plan = plan(&device, &how(&[Wish::RebuildDirectories])).unwrap();
+            assert!(plan.is_complete(), "{:?}", plan.after);
+            assert_eq!(plan.is_empty(), run == 1, "{options:?}, run {run}: {:?}", plan.actions);
+            plan.apply(&device).unwrap();
+            e2fsck_clean(&image);
+        }
+        assert_eq!(size("lost+found"), before);
+    }
+}
+
 /// One shared block made the repair remember every block of a large file.
 #[test]
 fn a_shared_block_of_a_large_file_costs_no_memory_for_the_rest() {

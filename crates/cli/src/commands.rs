@@ -27,6 +27,7 @@ mod mount;
 mod mounted;
 mod mv;
 mod names;
+mod other_hosts;
 mod owner;
 mod partial;
 mod policy;

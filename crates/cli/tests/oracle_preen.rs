@@ -128,3 +128,41 @@ fn without_its_superblock_a_file_system_is_not_called_clean() {
     let said = String::from_utf8(done.stdout).unwrap();
     assert!(said.contains("run check -y") && !said.contains("clean"), "{said}");
 }
+
+/// `-b` names another superblock than the primary one, whose mark does not count then.
+#[test]
+fn the_mark_of_being_clean_is_that_of_the_primary_superblock() {
+    if !require(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, copy) = (folder.path().join("image"), folder.path().join("copy"));
+    for block in ["0", "1", "8193", "9999"] {
+        blockyard_testkit::mke2fs(&image, &["-t", "ext4", "-b", "1024"], "32M");
+        fs::copy(&image, &copy).unwrap();
+        let ours =
+            run(env!("CARGO_BIN_EXE_blockyard"), &["check", "-p", "-b", block, image.to_str().unwrap()]);
+        let theirs = run("e2fsck", &["-p", "-b", block, copy.to_str().unwrap()]);
+        assert_eq!((block, ours.status.code()), (block, theirs.status.code()));
+    }
+}
+
+/// Otherwise an image whose check is due would be checked at every boot.
+#[test]
+fn a_check_that_was_due_is_not_due_again() {
+    if !require(&["mke2fs", "tune2fs", "dumpe2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let path = image.to_str().unwrap();
+    for options in [&["-p"][..], &["-y", "--no-undo"], &["-n"]] {
+        blockyard_testkit::mke2fs(&image, &["-t", "ext4", "-b", "1024"], "16M");
+        assert!(run("tune2fs", &["-c", "5", "-C", "7", path]).status.success());
+        let done = run(env!("CARGO_BIN_EXE_blockyard"), &[&["check"], options, &[path]].concat());
+        assert_eq!(done.status.code(), Some(0));
+        let shown = String::from_utf8(run("dumpe2fs", &["-h", path]).stdout).unwrap();
+        let count = shown.lines().find_map(|line| line.strip_prefix("Mount count:")).unwrap().trim();
+        assert_eq!(count, if options[0] == "-n" { "7" } else { "0" }, "{options:?}");
+    }
+}

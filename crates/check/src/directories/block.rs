@@ -101,7 +101,7 @@ pub(super) fn check(
         }
     }
     if logical == 0 {
-        check_dots(visit, &mut entries, site, told, sink);
+        check_dots(visit, bytes, &mut entries, site, told, sink);
     }
     check_names(visit, &entries, role, site, names, told, sink);
 }
@@ -156,12 +156,19 @@ fn code_of(defect: DirDefect) -> (Code, usize) {
 /// Checks `.` and `..`, and takes them off the head of the first block's entries.
 fn check_dots(
     visit: &Visit<'_, '_>,
+    bytes: &[u8],
     entries: &mut Vec<Entry<'_>>,
     site: Site,
     told: &mut Told,
     sink: &mut Sink,
 ) {
     let own = visit.fact.inode;
+    // The shortest entry has room for four bytes of name.
+    let check_end = |entry: &Entry<'_>, code: Code, sink: &mut Sink| {
+        if bytes[entry.at + 8 + entry.name.len()] != 0 {
+            sink.add(code, site.at_offset(entry.at), "");
+        }
+    };
     match entries.first() {
         Some(dot) if dot.inode != 0 && dot.name == b"." => {
             if dot.inode != own.raw() {
@@ -170,6 +177,7 @@ fn check_dots(
             if dot.slack() >= dirblock::ENTRY_LEN_MIN {
                 sink.add(Code::DOT_SLACK, site.at_offset(0), "");
             }
+            check_end(dot, Code::DOT_UNTERMINATED, sink);
             check_type(visit, dot, 2, site, sink);
             visit.facts.refer(&visit.volume.geometry, own);
             entries.remove(0);
@@ -179,6 +187,7 @@ fn check_dots(
     match entries.first() {
         Some(dotdot) if dotdot.inode != 0 && dotdot.name == b".." => {
             told.dotdot = dotdot.inode;
+            check_end(dotdot, Code::DOTDOT_UNTERMINATED, sink);
             check_type(visit, dotdot, 2, site, sink);
             refer_dotdot(visit, dotdot.inode);
             entries.remove(0);

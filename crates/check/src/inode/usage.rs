@@ -1,10 +1,11 @@
 //! Pass 1, what an inode adds to the usage of its owner, group and project.
 //!
-//! As observed, e2fsck counts each inode that a directory may name, once and with its `i_blocks`. A
-//! value inode counts for the inodes that refer to it: each reference adds one to their number of
-//! inodes, and the value's blocks are part of their `i_blocks`.
+//! As observed, e2fsck counts each inode that a directory may name, once and with its `i_blocks`,
+//! except a symbolic link whose target is inline data. A value inode counts for the inodes that
+//! refer to it: each reference adds one to their number of inodes, and the value's blocks are part
+//! of their `i_blocks`.
 
-use blockyard_disk::inode::{InodeFlags, InodeSlot};
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::xattr::{self, Home};
 use blockyard_disk::{Incompat, RoCompat};
@@ -25,6 +26,12 @@ pub(super) fn note(
         return;
     }
     let volume = cx.scan.volume;
+    let is_inline_link = raw.file_type() == Some(FileType::Symlink)
+        && raw.flags().contains(InodeFlags::INLINE_DATA)
+        && volume.incompat.contains(Incompat::INLINE_DATA);
+    if is_inline_link {
+        return;
+    }
     let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);
     let bytes = raw.sectors(huge, volume.geometry.block_bits()).saturating_mul(512);
     let inodes = 1 + attributes.values + values_in_block(cx, slot);

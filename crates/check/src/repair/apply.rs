@@ -16,21 +16,25 @@
 //! places with other content can be lost.
 
 use std::collections::BTreeSet;
+use std::time::UNIX_EPOCH;
 
 use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
-use blockyard_disk::group_desc::GroupFlags;
-use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
-use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET};
-use blockyard_disk::{ClusterOffset, bitmap};
+use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
+use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize, usize_from_u64};
+use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{BlockCount, ClusterOffset, Incompat, bitmap};
 use blockyard_recovery::{OnDamage, Options, Session};
 
 use super::Plan;
 use super::editor::{change_superblock, sound_superblock};
 use super::redo::Redo;
+use super::round;
+use crate::backup::{self, Backup};
 use crate::code::Code;
-use crate::finding::Sink;
+use crate::finding::{Finding, Sink};
 use crate::replay::asks_for_recovery;
 use crate::superblock::{self, Opened};
+use crate::volume::Volume;
 use crate::{descriptors, journal};
 
 /// What was written.
@@ -130,6 +134,20 @@ impl Plan<'_> {
         Ok(Applied { blocks: u64_from_usize(changed.len()) })
     }
 
+    /// Records that the file system was checked, if it was and nothing is wrong: the time, and that
+    /// it was not mounted since. [`apply`](Self::apply) does that for a plan that is not empty.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn record_check(&self, device: &dyn BlockDevice, now: u64) -> Result<(), DeviceError> {
+        let is_checked = self.is_empty() && self.before.examined && self.before.is_clean();
+        if is_checked && sound_superblock(device).is_some() && !asks_for_recovery(device) {
+            change_superblock(device, |sb| round::mark_checked(sb, now))?;
+            device.flush()?;
+        }
+        Ok(())
+    }
+
     /// What `-p` writes where it stops: it replays the journal, as a mount would, and records in
     /// the superblock that there are errors.
     ///
@@ -215,18 +233,30 @@ impl Plan<'_> {
 }
 
 /// Whether nothing has to be checked. The superblock must say that the file system was closed
-/// cleanly, without errors, without a journal to replay, and without orphans. The descriptors and
-/// the journal's head, which e2fsck checks all the same, must be sound.
+/// cleanly, without errors, without a journal to replay, without orphans, and that no periodic
+/// check is due. What e2fsck checks all the same must be sound: the fields of the superblock, the
+/// descriptors, the MMP block and the journal's head.
 #[must_use]
 pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
     let Some(sb) = sound_superblock(device) else { return false };
-    let present = blockyard_disk::RoCompat::ORPHAN_PRESENT;
     sb.state().contains(FsState::VALID)
         && !sb.state().contains(FsState::ERROR)
-        && !sb.incompat().contains(blockyard_disk::Incompat::RECOVER)
-        && !sb.ro_compat().contains(present)
-        && sb.s_last_orphan.get() == 0
+        && !sb.incompat().contains(Incompat::RECOVER)
+        && !round::has_orphans(&sb)
+        && !is_check_due(&sb)
         && has_sound_head(device)
+}
+
+/// Whether the file system was mounted often enough, or not checked for long enough, that it has to
+/// be checked.
+fn is_check_due(sb: &RawSuperblock) -> bool {
+    // A maximum that is negative means never.
+    let is_limited = (1..=i16::MAX.unsigned_abs()).contains(&sb.s_max_mnt_count.get());
+    let interval = u64_from_u32(sb.s_checkinterval.get());
+    let now = UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    let since = now.checked_sub(sb.check_time());
+    is_limited && sb.s_mnt_count.get() >= sb.s_max_mnt_count.get()
+        || interval > 0 && since.is_none_or(|since| since >= interval)
 }
 
 /// Whether nothing has to be checked once the journal is replayed, which this tries in memory: see
@@ -245,7 +275,34 @@ pub fn is_clean_once_replayed(device: &dyn BlockDevice, journal: Option<&dyn Blo
     session.and_then(|session| session.replay(&Options::default())).is_ok() && is_marked_clean(&image)
 }
 
-/// Whether superblock, descriptors and the journal's head are sound.
+/// Corrects the totals of the superblock, which Linux does not keep up to date, for a file system
+/// that is not checked because it is marked clean.
+///
+/// # Errors
+/// Those of the device.
+pub fn refresh_totals(device: &dyn BlockDevice) -> Result<(), DeviceError> {
+    let mut sink = Sink::default();
+    let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return Ok(()) };
+    if !descriptors::load(&mut volume, &mut sink) || !has_possible_counts(&volume) {
+        return Ok(());
+    }
+    let sum = |count: fn(&RawGroupDesc) -> u32| -> u64 {
+        volume.groups.iter().map(|group| u64_from_u32(count(&group.desc))).sum()
+    };
+    let clusters = sum(RawGroupDesc::free_clusters);
+    let blocks = BlockCount::new(clusters << volume.geometry.cluster_ratio_bits());
+    let inodes = u32_from_u64(sum(RawGroupDesc::free_inodes));
+    if volume.sb.free_blocks_count() != blocks || volume.sb.s_free_inodes_count.get() != inodes {
+        change_superblock(device, |sb| {
+            sb.set_free_blocks_count(blocks);
+            sb.s_free_inodes_count.set(inodes);
+        })?;
+        device.flush()?;
+    }
+    Ok(())
+}
+
+/// Whether e2fsck would find nothing before the first pass.
 fn has_sound_head(device: &dyn BlockDevice) -> bool {
     let mut sink = Sink::default();
     let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return false };
@@ -257,7 +314,43 @@ fn has_sound_head(device: &dyn BlockDevice) -> bool {
     if volume.sb.s_journal_uuid == [0; 16] {
         journal::check(&volume, None, &mut sink);
     }
-    sink.into_findings().iter().all(|finding| !finding.is_error() && finding.code != Code::GROUP_CHECKSUM)
+    descriptors::check_mmp(&volume, &mut sink);
+    has_possible_counts(&volume)
+        && has_features_of_backup(&volume)
+        && !sink.into_findings().iter().any(is_reason_to_check)
+}
+
+/// Whether a finding from before the first pass is a reason to check everything.
+fn is_reason_to_check(finding: &Finding) -> bool {
+    match finding.code {
+        // A clock that is wrong must not cost a check at every boot.
+        Code::MOUNT_TIME_FUTURE | Code::WRITE_TIME_FUTURE => false,
+        Code::JOURNAL_WITHOUT_FEATURE | Code::SEED_WITHOUT_CHECKSUMS | Code::WIDE_WITHOUT_EXTENTS => true,
+        _ => finding.is_error() || round::is_mended(finding),
+    }
+}
+
+/// Whether no group, and not the superblock, counts more than there is.
+fn has_possible_counts(volume: &Volume<'_>) -> bool {
+    let (sb, geometry) = (&volume.sb, &volume.geometry);
+    let inodes = geometry.inodes_per_group();
+    let mut groups = geometry.all_groups().zip(&volume.groups);
+    sb.free_blocks_count() <= geometry.blocks_count()
+        && sb.s_free_inodes_count.get() <= geometry.inodes_count()
+        && groups.all(|(group, known)| {
+            let desc = &known.desc;
+            desc.free_clusters() <= geometry.clusters_in_group(group)
+                && desc.free_inodes() <= inodes
+                && desc.used_dirs() <= inodes
+        })
+}
+
+/// Whether the backup of group 1 has the features of the superblock. Also true if there is none.
+fn has_features_of_backup(volume: &Volume<'_>) -> bool {
+    let of_this = |copy: &Backup| copy.superblock().s_uuid == volume.sb.s_uuid;
+    backup::of(volume)
+        .filter(of_this)
+        .is_none_or(|copy| !descriptors::has_other_features(&volume.sb, copy.superblock()))
 }
 
 /// Removes the mark of a clean file system from the superblock, if that is sound.

@@ -13,7 +13,7 @@ use crate::descriptors;
 use crate::finding::{Sink, Site};
 use crate::volume::Volume;
 
-/// Rewrites the copies that differ in what only mkfs and resizing change.
+/// Rewrites the copies that differ in features, or in what only mkfs and resizing change.
 pub(super) fn refresh(volume: &Volume<'_>, log: &mut Log) -> Result<(), DeviceError> {
     let mut sink = Sink::default();
     descriptors::check_backups(volume, &mut sink);

@@ -18,6 +18,7 @@ use crate::directories::Tree;
 use crate::facts::Facts;
 use crate::finding::{Finding, Site};
 use crate::superblock::is_hidden;
+use crate::tree::Faults;
 
 /// What connectivity is judged by.
 pub(crate) struct Connected<'a> {
@@ -39,6 +40,7 @@ impl Changes {
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,
+    faults: &Faults,
     findings: &[Finding],
 ) -> Result<(), DeviceError> {
     if findings.iter().any(|finding| finding.code == Code::NO_ROOT) {
@@ -47,9 +49,12 @@ pub(crate) fn repair(
             // It was not scanned: the descriptor calls that part of the table unused.
             return bitmaps::open_tables(ed, &[first].into());
         }
-        let made = directory::make(ed, InodeNr::ROOT, InodeNr::ROOT.raw(), Vec::new())?;
-        let what = if made { "root directory created" } else { "no space for a root directory" };
-        ed.add(Code::NO_ROOT, Site::inode(InodeNr::ROOT), Cost::Moved, what);
+        let site = Site::inode(InodeNr::ROOT);
+        if directory::make(ed, InodeNr::ROOT, InodeNr::ROOT.raw(), Vec::new())? {
+            ed.add(Code::NO_ROOT, site, Cost::Moved, "root directory created");
+        } else {
+            ed.log.give_up(Code::NO_ROOT, site, "no space for a root directory");
+        }
         return Ok(());
     }
     let bad = findings.iter().filter(|finding| finding.code == Code::ENTRY_BAD_BLOCK);
@@ -59,28 +64,23 @@ pub(crate) fn repair(
     }
     let mut changes = Changes::default();
     let mut cut = BTreeSet::new();
-    for finding in findings {
-        let Some(inode) = finding.site.inode else { continue };
-        match finding.code {
-            Code::SECOND_LINK => drop_second_names(at, inode.raw(), &mut changes, &mut cut),
-            Code::DIRECTORY_LOOP => drop_names(at, inode.raw(), &mut changes, &mut cut),
-            _ => {}
-        }
+    let of = |code, found| if ed.log.accepts(code) { found } else { &[][..] };
+    for &inode in of(Code::SECOND_LINK, &faults.named_twice) {
+        drop_second_names(at, inode, &mut changes, &mut cut);
     }
-    for finding in findings {
-        let Some(inode) = finding.site.inode.map(InodeNr::raw) else { continue };
-        let parent = at.tree.children.iter().find(|name| name.child == inode).map(|name| name.parent);
-        if let (Code::DOTDOT_WRONG, Some(parent), false) = (finding.code, parent, cut.contains(&inode)) {
-            changes.of(inode, finding.code).parent = Some(parent);
+    // A loop may be due to a second name, and the last name of its directory must stay then.
+    let loops = if cut.is_empty() { of(Code::DIRECTORY_LOOP, &faults.loops) } else { &[] };
+    for &inode in loops {
+        drop_names(at, inode, &mut changes, &mut cut);
+    }
+    if ed.log.accepts(Code::DOTDOT_WRONG) {
+        for &(inode, parent) in faults.dotdots.iter().filter(|found| !cut.contains(&found.0)) {
+            changes.of(inode, Code::DOTDOT_WRONG).parent = Some(parent);
         }
     }
     if changes.0.is_empty() {
-        let lost: Vec<u32> = findings
-            .iter()
-            .filter(|finding| finding.code == Code::UNCONNECTED)
-            .filter_map(|finding| finding.site.inode.map(InodeNr::raw))
-            .collect();
-        return attach(ed, at, &lost, Code::UNCONNECTED);
+        let lost = of(Code::UNCONNECTED, &faults.unconnected);
+        return attach(ed, at, lost, Code::UNCONNECTED);
     }
     carry_out(ed, at, changes)
 }
@@ -96,9 +96,8 @@ fn carry_out(ed: &mut Editor<'_, '_>, at: &Connected<'_>, changes: Changes) -> R
 /// Keeps one name of a directory: that in the directory that its `..` names, or else the first. If
 /// the directory that keeps it has several, the first of these stays.
 fn drop_second_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut: &mut BTreeSet<u32>) {
-    let parents: Vec<u32> =
-        at.tree.children.iter().filter(|name| name.child == child).map(|name| name.parent).collect();
-    let dotdot = at.tree.directories.iter().find(|entry| entry.0 == child).map(|entry| entry.1);
+    let parents: Vec<u32> = at.tree.names_of(child).iter().map(|name| name.parent).collect();
+    let dotdot = at.tree.dotdot_of(child);
     let kept = parents.iter().position(|parent| Some(*parent) == dotdot).unwrap_or(0);
     let keeper = parents.get(kept).copied();
     for &parent in parents.iter().filter(|parent| Some(**parent) != keeper) {
@@ -113,29 +112,35 @@ fn drop_second_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut:
 }
 
 fn drop_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut: &mut BTreeSet<u32>) {
-    for name in at.tree.children.iter().filter(|name| name.child == child) {
+    for name in at.tree.names_of(child) {
         changes.of(name.parent, Code::DIRECTORY_LOOP).less.insert(child);
     }
     cut.insert(child);
 }
 
-/// Gives inodes without a name one in lost+found, which is made if it is missing.
+/// Gives inodes without a name one in lost+found, which is made if it is missing. If it cannot be
+/// made, they get their names in the root, as in e2fsck.
 pub(crate) fn attach(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,
     lost: &[u32],
     code: Code,
 ) -> Result<(), DeviceError> {
+    if lost.is_empty() {
+        return Ok(());
+    }
     let geometry = &ed.volume().geometry;
     let known =
         at.tree.lost_found.filter(|&inode| at.facts.kind(geometry, InodeNr::new(inode)).is_directory());
-    let Some(lost_found) = known.filter(|inode| !lost.contains(inode)) else {
-        return make_lost_found(ed, at);
+    let (holder, folder) = match known.filter(|inode| !lost.contains(inode)) {
+        Some(lost_found) => (lost_found, "lost+found/"),
+        None if make_lost_found(ed, at)? => return Ok(()),
+        None => (InodeNr::ROOT.raw(), "/"),
     };
-    let mending = Mending { facts: at.facts, inode: InodeNr::new(lost_found), code };
+    let mending = Mending { facts: at.facts, inode: InodeNr::new(holder), code };
     let wanted: Vec<Vec<u8>> = lost.iter().map(|&inode| name_of_lost(ed, at, InodeNr::new(inode))).collect();
     let names = directory::unlike_any(ed, &mending, wanted)?;
-    let mut more: Vec<Name> = Vec::new();
+    let (mut more, mut told): (Vec<Name>, Vec<String>) = (Vec::new(), Vec::new());
     for (&inode, bytes) in lost.iter().zip(names) {
         if is_hidden(ed.volume(), InodeNr::new(inode)) {
             // No directory may name it.
@@ -144,16 +149,25 @@ pub(crate) fn attach(
         }
         let kind = at.facts.kind(geometry, InodeNr::new(inode));
         let file_type = if ed.volume().dir_layout().file_types { kind.dirent_type() } else { 0 };
-        let what = format!("named lost+found/{}", bytes.escape_ascii());
-        ed.add(code, Site::inode(InodeNr::new(inode)), Cost::Moved, what);
+        told.push(format!("named {folder}{}", bytes.escape_ascii()));
         more.push(Name { bytes, inode, file_type });
-        if kind.is_directory() {
-            let mending = Mending { facts: at.facts, inode: InodeNr::new(inode), code };
-            let change = Change { parent: Some(lost_found), ..Change::default() };
+    }
+    let named: Vec<InodeNr> = more.iter().map(|name| InodeNr::new(name.inode)).collect();
+    let decided = ed.log.actions.len();
+    directory::repair(ed, &mending, &Change { more, ..Change::default() }, Writing::InPlace)?;
+    if ed.log.actions.len() == decided {
+        ed.log.give_up(code, Site::inode(mending.inode), "no space for the names of lost inodes");
+        return Ok(());
+    }
+    for (inode, what) in named.into_iter().zip(told) {
+        ed.add(code, Site::inode(inode), Cost::Moved, what);
+        if at.facts.kind(geometry, inode).is_directory() {
+            let mending = Mending { facts: at.facts, inode, code };
+            let change = Change { parent: Some(holder), ..Change::default() };
             directory::repair(ed, &mending, &change, Writing::InPlace)?;
         }
     }
-    directory::repair(ed, &mending, &Change { more, ..Change::default() }, Writing::InPlace)
+    Ok(())
 }
 
 /// The new name of an inode without one: its number, and what is known of where it came from. That
@@ -161,7 +175,7 @@ pub(crate) fn attach(
 /// else what the first bytes of its content say about it.
 fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<u8> {
     let mut name = format!("#{inode}").into_bytes();
-    let parent = at.tree.directories.iter().find(|entry| entry.0 == inode.raw()).map(|entry| entry.1);
+    let parent = at.tree.dotdot_of(inode.raw());
     if let Some(old) = ed.log.remembered(inode.raw()) {
         name.push(b'.');
         let room = NAME_LEN_MAX - name.len();
@@ -176,15 +190,16 @@ fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<
     name
 }
 
-/// Makes lost+found in the root. Anything else with that name loses it.
-fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<(), DeviceError> {
+/// Makes lost+found in the root. Anything else with that name loses it. False when there is no inode
+/// or no space for it.
+fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<bool, DeviceError> {
     let Some(inode) = unused_inode(ed, at.facts)? else {
-        ed.add(Code::LOST_FOUND_MISSING, Site::NOWHERE, Cost::Nothing, "no inode for lost+found");
-        return Ok(());
+        ed.log.give_up(Code::LOST_FOUND_MISSING, Site::NOWHERE, "no inode for lost+found");
+        return Ok(false);
     };
     if !directory::make(ed, inode, InodeNr::ROOT.raw(), Vec::new())? {
-        ed.add(Code::LOST_FOUND_MISSING, Site::NOWHERE, Cost::Nothing, "no space for lost+found");
-        return Ok(());
+        ed.log.give_up(Code::LOST_FOUND_MISSING, Site::NOWHERE, "no space for lost+found");
+        return Ok(false);
     }
     // Names are judged by what the walk knew, so the new one is entered after the judgement.
     let file_type = if ed.volume().dir_layout().file_types { 2 } else { 0 };
@@ -192,9 +207,18 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<(), De
     let less = at.tree.lost_found.into_iter().collect();
     let change = Change { more: vec![name], less, ..Change::default() };
     let mending = Mending { facts: at.facts, inode: InodeNr::ROOT, code: Code::LOST_FOUND_MISSING };
+    let decided = ed.log.actions.len();
     directory::repair(ed, &mending, &change, Writing::InPlace)?;
+    if ed.log.actions.len() == decided {
+        // The root has no room for its name.
+        let mut slot = ed.slot(inode)?;
+        slot.bytes_mut().fill(0);
+        ed.put_slot(inode, &mut slot)?;
+        ed.log.give_up(Code::LOST_FOUND_MISSING, Site::NOWHERE, "no space for the name lost+found");
+        return Ok(false);
+    }
     ed.add(Code::LOST_FOUND_MISSING, Site::inode(inode), Cost::Nothing, "lost+found created");
-    Ok(())
+    Ok(true)
 }
 
 /// The first ordinary inode that is not in use, in the scanned part of a table: mke2fs puts

@@ -45,6 +45,14 @@ pub(crate) struct Change {
     pub(crate) once: BTreeSet<u32>,
 }
 
+impl Change {
+    /// Whether the directory is repaired only because something is wrong with it.
+    fn is_none(&self) -> bool {
+        let names = self.more.is_empty() && self.less.is_empty() && self.once.is_empty();
+        names && self.parent.is_none()
+    }
+}
+
 /// How the names of a directory are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writing {
@@ -102,7 +110,8 @@ pub(crate) fn repair(
     change: &Change,
     writing: Writing,
 ) -> Result<(), DeviceError> {
-    let tries = ed.log.try_again(Tried::Directory, at.inode);
+    // lost+found gets names in many rounds: that is no sign of a fault.
+    let tries = if change.more.is_empty() { ed.log.try_again(Tried::Directory, at.inode) } else { 0 };
     let mut slot = ed.slot(at.inode)?;
     if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
         return repair_inline(ed, at, change, &mut slot);
@@ -132,10 +141,24 @@ pub(crate) fn repair(
         note(ed, at, judged, "directory rebuilt");
         return Ok(());
     }
-    if tries >= TRIES_MAX {
+    if tries >= TRIES_MAX && change.is_none() {
         return inode::clear(ed, at.inode, at.code);
     }
     Ok(())
+}
+
+/// Writes a directory in blocks anew, unless that would change nothing.
+pub(crate) fn rebuild(ed: &mut Editor<'_, '_>, at: &Mending<'_>) -> Result<(), DeviceError> {
+    let slot = ed.slot(at.inode)?;
+    let map = maps::read(ed, at.inode, slot.raw());
+    let read = names::read(ed, at, &map.runs);
+    let names = read.blocks.into_values().flatten().collect();
+    let old = map.runs.iter().flat_map(blocks_of).collect();
+    let directory = build::Directory { inode: at.inode, parent: read.dotdot, names, old };
+    if build::is_written(ed, &directory, &slot)? {
+        return Ok(());
+    }
+    repair(ed, at, &Change::default(), Writing::Anew)
 }
 
 fn blocks_of(run: &Run) -> impl Iterator<Item = BlockNr> + use<> {
@@ -166,6 +189,8 @@ fn write_in_place(
         if indexed && logical == 0 {
             block[12..16].copy_from_slice(&read.dotdot.to_le_bytes());
             block[..4].copy_from_slice(&at.inode.raw().to_le_bytes());
+            // Zero bytes end the names `.` and `..`.
+            (block[9], block[22]) = (0, 0);
             if layout.file_types {
                 (block[7], block[19]) = (2, 2);
             }
@@ -242,8 +267,10 @@ fn repair_inline(
         }
     }
     if pending.is_some() {
-        note(ed, at, judged, "names moved out of the inode");
-        return leave_inode(ed, at, read.dotdot, all, slot);
+        if leave_inode(ed, at, read.dotdot, all, slot)? {
+            note(ed, at, judged, "names moved out of the inode");
+        }
+        return Ok(());
     }
     let raw = slot.raw_mut();
     raw.i_block[..4].copy_from_slice(&read.dotdot.to_le_bytes());
@@ -272,13 +299,7 @@ pub(crate) fn unlike_any(
     at: &Mending<'_>,
     wanted: Vec<Vec<u8>>,
 ) -> Result<Vec<Vec<u8>>, DeviceError> {
-    let slot = ed.slot(at.inode)?;
-    let read = if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
-        names::read_inline(ed, at, slot.raw().i_block, &attributes::inline_tail(&slot))
-    } else {
-        let map = maps::read(ed, at.inode, slot.raw());
-        names::read(ed, at, &map.runs)
-    };
+    let read = read(ed, at)?;
     let mut taken: BTreeSet<Vec<u8>> = read.blocks.into_values().flatten().map(|name| name.bytes).collect();
     let apart = wanted.into_iter().map(|name| {
         let name = names::unlike(&name, &taken);
@@ -288,14 +309,34 @@ pub(crate) fn unlike_any(
     Ok(apart.collect())
 }
 
-/// Moves an inline directory into a block.
+/// The inode that a name of a directory belongs to.
+pub(crate) fn find(
+    ed: &Editor<'_, '_>,
+    at: &Mending<'_>,
+    name: &[u8],
+) -> Result<Option<InodeNr>, DeviceError> {
+    let mut all = read(ed, at)?.blocks.into_values().flatten();
+    Ok(all.find(|entry| entry.bytes == name).map(|entry| InodeNr::new(entry.inode)))
+}
+
+/// Reads the names of a directory, wherever they are.
+fn read(ed: &Editor<'_, '_>, at: &Mending<'_>) -> Result<names::Read, DeviceError> {
+    let slot = ed.slot(at.inode)?;
+    if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
+        return Ok(names::read_inline(ed, at, slot.raw().i_block, &attributes::inline_tail(&slot)));
+    }
+    let map = maps::read(ed, at.inode, slot.raw());
+    Ok(names::read(ed, at, &map.runs))
+}
+
+/// Moves an inline directory into a block; false when there is no space for it.
 fn leave_inode(
     ed: &mut Editor<'_, '_>,
     at: &Mending<'_>,
     parent: u32,
     names: Vec<Name>,
     slot: &mut Slot,
-) -> Result<(), DeviceError> {
+) -> Result<bool, DeviceError> {
     attributes::remove_inline_tail(slot);
     let mut flags = slot.raw().flags();
     flags.remove(InodeFlags::INLINE_DATA);
@@ -305,10 +346,11 @@ fn leave_inode(
     slot.raw_mut().set_flags(flags);
     slot.raw_mut().i_block = [0; 60];
     let directory = build::Directory { inode: at.inode, parent, names, old: Vec::new() };
-    if build::write(ed, &directory, slot)? {
+    let fits = build::write(ed, &directory, slot)?;
+    if fits {
         ed.add(at.code, Site::inode(at.inode), Cost::Moved, "inline directory moved into a block");
     }
-    Ok(())
+    Ok(fits)
 }
 
 /// Makes a new directory in an unused inode; false when there is no space for it.
@@ -318,6 +360,7 @@ pub(crate) fn make(
     parent: u32,
     names: Vec<Name>,
 ) -> Result<bool, DeviceError> {
+    ed.log.forget_tries(inode);
     let mut slot = ed.slot(inode)?;
     let now = blockyard_disk::num::low32(ed.now);
     slot.bytes_mut().fill(0);

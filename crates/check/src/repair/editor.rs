@@ -1,13 +1,15 @@
 //! Reads and writes of one round. Writes go to an overlay, so that the image is only read.
 //!
-//! Space is free if the walk over all inodes did not claim it, whatever the bitmaps say. Space that
-//! is allocated here is claimed at once, and remembered as fresh: it is written before anything
-//! that refers to it.
+//! Space is free if the walk over all inodes did not claim it, whatever the bitmaps say. Until that
+//! walk has ended, the bitmaps must call it free, too. Space that is allocated here is claimed at
+//! once, and remembered as fresh: it is written before anything that refers to it.
+
+use std::collections::BTreeMap;
 
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::inode::InodeSlot;
-use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
 use blockyard_disk::{BlockNr, Checksums, GroupNr, InodeNr};
 use zerocopy::{FromBytes, IntoBytes};
@@ -29,8 +31,19 @@ pub(crate) struct Editor<'a, 'v> {
     pub(crate) now: u64,
     /// The external journal.
     pub(crate) journal: Option<&'a dyn BlockDevice>,
+    /// Whether all that is in use is claimed.
+    pub(crate) walked: Walked,
+    /// Nodes of maps that only their own inode claims. A new map may take their places.
+    pub(super) own_nodes: BTreeMap<InodeNr, Vec<BlockNr>>,
     next_free: u64,
     marked: Marked,
+}
+
+/// Whether the walk over all inodes has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walked {
+    NotYet,
+    Yes,
 }
 
 /// The block bitmap that was read last.
@@ -61,7 +74,16 @@ impl Marked {
 
 impl<'a, 'v> Editor<'a, 'v> {
     pub(crate) fn new(scan: &'a Scan<'a, 'v>, log: &'a mut Log, now: u64) -> Self {
-        Self { scan, log, now, journal: None, next_free: 0, marked: Marked::default() }
+        Self {
+            scan,
+            log,
+            now,
+            journal: None,
+            walked: Walked::NotYet,
+            own_nodes: BTreeMap::new(),
+            next_free: 0,
+            marked: Marked::default(),
+        }
     }
 
     pub(crate) fn volume(&self) -> &'a Volume<'v> {
@@ -80,10 +102,8 @@ impl<'a, 'v> Editor<'a, 'v> {
     pub(crate) fn put_slot(&self, inode: InodeNr, slot: &mut Slot) -> Result<(), DeviceError> {
         let volume = self.volume();
         volume.checksums.seal_inode(inode, slot);
-        let (group, index) = volume.geometry.locate_inode(inode);
-        let table = volume.group_of(group).desc.inode_table().raw() << volume.geometry.block_bits();
-        let at = table + u64_from_u32(index) * u64_from_usize(slot.bytes().len());
-        volume.device.write_at(at, slot.bytes())
+        // An inode whose table has no place is written once the table has one.
+        volume.inode_offset(inode).map_or(Ok(()), |at| volume.device.write_at(at, slot.bytes()))
     }
 
     /// Changes the superblock and seals it. The change takes effect in the next round.
@@ -103,8 +123,8 @@ impl<'a, 'v> Editor<'a, 'v> {
 
     /// Allocates a cluster; returns its first block, or `None` when none is free.
     ///
-    /// What a damaged inode maps is perhaps not claimed yet. So clusters that the bitmaps also call
-    /// free come first.
+    /// What a damaged inode maps is perhaps not claimed. So clusters that the bitmaps also call free
+    /// come first. Before the walk over the inodes there are no others.
     pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
         let geometry = &self.volume().geometry;
         let mut at = self.next_free;
@@ -119,6 +139,7 @@ impl<'a, 'v> Editor<'a, 'v> {
                 self.next_free = cluster + 1;
                 cluster
             }
+            None if self.walked == Walked::NotYet => return None,
             None => {
                 self.next_free = u64::MAX;
                 self.scan.map.free_from(0)?

@@ -31,10 +31,11 @@ pub(super) fn overlay<'a>(
     if let Some(redo) = redo {
         redo.carry_out(device, &overlay)?;
     }
-    if before.is_clean() {
+    if before.is_clean() && !before.findings.iter().any(|finding| is_contradiction(finding.code)) {
         return Ok(overlay);
     }
     let Some(sb) = primary(&overlay) else { return Ok(overlay) };
+    settle_features(&overlay, before, log)?;
     if log.accepts(Code::REVISION_LOW) && constants::has_lost_revision(&sb) {
         editor::change_superblock(&overlay, |sb| sb.s_rev_level.set(1))?;
         log.add(
@@ -73,6 +74,38 @@ pub(super) fn overlay<'a>(
         log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
     }
     Ok(overlay)
+}
+
+/// Whether a finding says that features contradict each other, and the repair settles that before
+/// anything else is read.
+pub(super) fn is_contradiction(code: Code) -> bool {
+    matches!(code, Code::WIDE_WITHOUT_EXTENTS | Code::JOURNAL_WITHOUT_FEATURE | Code::SEED_WITHOUT_CHECKSUMS)
+}
+
+/// Settles features that contradict each other, as e2fsck does.
+fn settle_features(
+    overlay: &OverlayDevice<&dyn BlockDevice>,
+    before: &Report,
+    log: &mut Log,
+) -> Result<(), Error> {
+    let found = before.findings.iter().map(|finding| finding.code);
+    for code in found.filter(|code| is_contradiction(*code)) {
+        if !log.accepts(code) {
+            continue;
+        }
+        let what = match code {
+            Code::WIDE_WITHOUT_EXTENTS => "feature extents set",
+            Code::JOURNAL_WITHOUT_FEATURE => "number of the journal's inode cleared",
+            _ => "feature metadata_csum_seed removed",
+        };
+        editor::change_superblock(overlay, |sb| match code {
+            Code::WIDE_WITHOUT_EXTENTS => sb.set_incompat(sb.incompat() | Incompat::EXTENTS),
+            Code::JOURNAL_WITHOUT_FEATURE => sb.s_journal_inum.set(0),
+            _ => sb.set_incompat(sb.incompat().difference(Incompat::CSUM_SEED)),
+        })?;
+        log.add(code, Site::NOWHERE, Cost::Nothing, what);
+    }
+    Ok(())
 }
 
 /// A finding if the inode count of the primary superblock is not that of its groups, and only this

@@ -6,6 +6,7 @@
 //! cleared.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use blockyard_device::DeviceError;
 use blockyard_disk::checksum::verify_dir_leaf;
@@ -26,7 +27,7 @@ use crate::code::Code;
 use crate::facts::GroupFacts;
 use crate::finding::{Finding, Sink, Site};
 use crate::inode::{Examination, Expected, examine};
-use crate::map::{Budget, NoClaims, Run};
+use crate::map::{Budget, Claims, NoClaims, Run};
 
 /// Times that an inode is examined and repaired in a row.
 const TURNS_MAX: usize = 24;
@@ -47,17 +48,19 @@ pub(crate) fn is_to_be_mended(finding: &Finding) -> bool {
     finding.is_error() || is_impossible_special(finding.code) || finding.code == Code::EXTENT_ROOT_DEPTH
 }
 
-/// Whether a finding says that a device, pipe or socket has an impossible map. e2fsck does not
-/// report that.
+/// Whether a finding says that a device, pipe or socket has an impossible map, or a flag of one.
+/// e2fsck reports only the flags.
 pub(super) fn is_impossible_special(code: Code) -> bool {
-    matches!(code, Code::CHAR_DEVICE | Code::BLOCK_DEVICE | Code::FIFO | Code::SOCKET)
+    matches!(code, Code::CHAR_DEVICE | Code::BLOCK_DEVICE | Code::FIFO | Code::SOCKET | Code::SPECIAL_FLAGS)
 }
 
 /// Repairs an inode in which the walk found a fault.
 pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) -> Result<(), DeviceError> {
     let mut slot = ed.slot(inode)?;
-    let tries = ed.log.try_again(Tried::Inode, inode);
     let (first, _) = findings(ed, inode, &slot);
+    // Every directory that grows has a wrong block count afterwards: that is no evidence.
+    let is_evidence = first.iter().any(|finding| finding.code != Code::BLOCKS_WRONG) || first.is_empty();
+    let tries = if is_evidence { ed.log.try_again(Tried::Inode, inode) } else { 0 };
     let why = first.first().map_or(Code::INODE_GARBAGE, |finding| finding.code);
     // Wrong checksums of extents are no further evidence: a changed seed makes all of them wrong.
     let is_checksum =
@@ -92,6 +95,12 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
     Ok(())
 }
 
+/// Whether a repair of an inode would find something to mend.
+pub(super) fn is_wrong(ed: &Editor<'_, '_>, inode: InodeNr) -> Result<bool, DeviceError> {
+    let slot = ed.slot(inode)?;
+    Ok(!findings(ed, inode, &slot).0.is_empty())
+}
+
 /// Sets the extents flag of an inode whose map begins like a root of extents.
 fn restore_extents_flag(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) {
     let raw = slot.raw();
@@ -115,6 +124,7 @@ pub(crate) fn clear(ed: &mut Editor<'_, '_>, inode: InodeNr, why: Code) -> Resul
     }
     slot.bytes_mut().fill(0);
     ed.put_slot(inode, &mut slot)?;
+    ed.log.forget_tries(inode);
     let cost = if was_used { Cost::Removed } else { Cost::Nothing };
     ed.add(why, Site::inode(inode), cost, "inode cleared");
     Ok(())
@@ -122,16 +132,7 @@ pub(crate) fn clear(ed: &mut Editor<'_, '_>, inode: InodeNr, why: Code) -> Resul
 
 /// What the walk would say about a slot: its errors, and what its fields should hold.
 fn findings(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot) -> (Vec<Finding>, Expected) {
-    let scan = ed.scan;
-    let (group, index) = scan.volume.geometry.locate_inode(inode);
-    let known = scan.volume.group_of(group).inodes_used.max(index + 1);
-    let mut facts = GroupFacts::new(known);
-    let (mut sink, mut claims, mut budget) = (Sink::default(), NoClaims, Budget::of(scan.volume));
-    let expected = Expected::default();
-    let mut examination =
-        Examination { scan, inode, sink: &mut sink, claims: &mut claims, budget: &mut budget, expected };
-    examine(&mut examination, slot.bytes(), &mut facts);
-    let expected = examination.expected;
+    let (sink, expected) = examined(ed, inode, slot, &mut NoClaims);
     (
         sink.into_findings()
             .into_iter()
@@ -139,6 +140,36 @@ fn findings(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot) -> (Vec<Finding>, 
             .collect(),
         expected,
     )
+}
+
+/// Does with a slot what the walk would do.
+fn examined(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, claims: &mut dyn Claims) -> (Sink, Expected) {
+    let scan = ed.scan;
+    let (group, index) = scan.volume.geometry.locate_inode(inode);
+    let known = scan.volume.group_of(group).inodes_used.max(index + 1);
+    let mut facts = GroupFacts::new(known);
+    let (mut sink, mut budget) = (Sink::default(), Budget::of(scan.volume));
+    let expected = Expected::default();
+    let mut examination = Examination { scan, inode, sink: &mut sink, claims, budget: &mut budget, expected };
+    examine(&mut examination, slot.bytes(), &mut facts);
+    let expected = examination.expected;
+    (sink, expected)
+}
+
+/// Ranges of clusters, in no order.
+struct Ranges(Vec<Range<u64>>);
+
+impl Claims for Ranges {
+    fn claim(&mut self, cluster: u64, count: u64) {
+        self.0.push(cluster..cluster + count);
+    }
+}
+
+/// The clusters that the walk claims for an inode, in no order.
+pub(super) fn claims_of(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot) -> Vec<Range<u64>> {
+    let mut claims = Ranges(Vec::new());
+    examined(ed, inode, slot, &mut claims);
+    claims.0
 }
 
 /// Applies the remedy of one finding to the slot.
@@ -177,7 +208,8 @@ fn mend(
             slot.raw_mut().set_size(size);
             ed.add(code, site, Cost::Nothing, format!("i_size set to {size}"));
         }
-        Code::DIRECTORY_EMPTY | Code::ENCRYPT_CONTEXT => return Ok(Outcome::Lost),
+        // No file of a bigalloc file system has a block map, so this is none.
+        Code::DIRECTORY_EMPTY | Code::ENCRYPT_CONTEXT | Code::MAP_ON_BIGALLOC => return Ok(Outcome::Lost),
         Code::MODE_INVALID | Code::ROOT_NOT_DIRECTORY | Code::SPECIAL_SIZE => {
             return Ok(mend_type(ed, inode, slot, code));
         }
@@ -259,10 +291,12 @@ fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<bool, 
             ed.change_superblock(|sb| sb.set_incompat(sb.incompat() | Incompat::EXTENTS))?;
         }
         Code::EXTENTS_WITHOUT_FEATURE => flags.remove(InodeFlags::EXTENTS),
-        Code::INLINE_WITHOUT_FEATURE if inline && !ed.volume().incompat.contains(Incompat::INLINE_DATA) => {
+        Code::INLINE_UNDECLARED | Code::INLINE_WITHOUT_FEATURE
+            if inline && !ed.volume().incompat.contains(Incompat::INLINE_DATA) =>
+        {
             ed.change_superblock(|sb| sb.set_incompat(sb.incompat() | Incompat::INLINE_DATA))?;
         }
-        Code::INLINE_WITHOUT_FEATURE => flags.remove(InodeFlags::INLINE_DATA),
+        Code::INLINE_UNDECLARED | Code::INLINE_WITHOUT_FEATURE => flags.remove(InodeFlags::INLINE_DATA),
         Code::INLINE_NO_ATTRIBUTE if header => {
             flags.remove(InodeFlags::INLINE_DATA);
             flags.insert(InodeFlags::EXTENTS);
@@ -503,9 +537,9 @@ fn mend_map(
 /// directory.
 fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Result<bool, DeviceError> {
     let end = slot.raw().size() >> ed.volume().geometry.block_bits();
-    // Nodes of an index do not look like blocks of a directory.
-    let indexed = slot.raw().flags().contains(InodeFlags::INDEX);
-    if slot.raw().file_type() != Some(FileType::Directory) || end == 0 || indexed {
+    // Nodes of an index do not look like blocks of a directory, and an inline directory has no map.
+    let unfit = slot.raw().flags().intersects(InodeFlags::INDEX | InodeFlags::INLINE_DATA);
+    if slot.raw().file_type() != Some(FileType::Directory) || end == 0 || unfit {
         return Ok(false);
     }
     let mut runs = maps::read(ed, inode, slot.raw()).runs;

@@ -11,16 +11,17 @@ use super::editor::Editor;
 use super::inode;
 use super::log::Cost;
 use crate::code::Code;
-use crate::finding::{Finding, Site};
+use crate::finding::{Finding, Site, Unkept};
 
 /// Most links that a directory counts before it stores 1 for "many".
 const LINKS_MAX: u32 = 65_000;
 
-/// Repairs what the pass found.
+/// Repairs what the pass found, kept or not.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Connected<'_>,
     findings: &[Finding],
+    unkept: &[Unkept],
 ) -> Result<(), DeviceError> {
     let mut lost = Vec::new();
     // An inode that lost something in this repair was not empty.
@@ -31,23 +32,25 @@ pub(crate) fn repair(
         .filter(|action| action.cost == Cost::Cut)
         .filter_map(|action| action.site.inode)
         .collect();
-    for finding in findings {
-        let Some(number) = finding.site.inode else { continue };
-        match finding.code {
+    let kept = findings.iter().filter_map(|finding| Some((finding.site.inode?, finding.code)));
+    let others = unkept.iter().map(|found| (found.inode, found.code));
+    for (number, code) in kept.chain(others) {
+        match code {
             Code::UNATTACHED_EMPTY if !cut.contains(&number) && has_nothing(ed, number)? => {
-                inode::clear(ed, number, finding.code)?;
+                inode::clear(ed, number, code)?;
             }
             Code::UNATTACHED_EMPTY => lost.push(number.raw()),
             Code::UNATTACHED => lost.push(number.raw()),
             Code::DIR_NLINK_NEEDED => {
                 ed.change_superblock(|sb| sb.set_ro_compat(sb.ro_compat() | RoCompat::DIR_NLINK))?;
-                ed.add(finding.code, finding.site, Cost::Nothing, "feature dir_nlink set");
+                ed.add(code, Site::inode(number), Cost::Nothing, "feature dir_nlink set");
             }
-            Code::LINK_COUNT | Code::DIR_LINK_COUNT_ONE => set_links(ed, at, number, finding.code)?,
+            Code::LINK_COUNT | Code::DIR_LINK_COUNT_ONE => set_links(ed, at, number, code)?,
             _ => {}
         }
     }
-    if lost.is_empty() { Ok(()) } else { connect::attach(ed, at, &lost, Code::UNATTACHED) }
+    lost.sort_unstable();
+    connect::attach(ed, at, &lost, Code::UNATTACHED)
 }
 
 /// Whether an inode has no blocks, no attribute block, and no size.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use blockyard_disk::InodeNr;
+use blockyard_disk::{BlockNr, InodeNr};
 
 use super::wish::Wish;
 use crate::code::Code;
@@ -96,6 +96,10 @@ pub(crate) struct Log {
     /// Blocks that nobody used before the repair; they are written first.
     pub(crate) fresh: BTreeSet<u64>,
     tries: BTreeMap<(Tried, u32), u32>,
+    /// The backup that took the place of superblock or descriptors.
+    pub(crate) backup: Option<BlockNr>,
+    /// How many errors the last round found, if that was more than were kept.
+    pub(crate) crowd: Option<u64>,
     /// Whether bitmaps and counts of every group are written, because the superblock or descriptors
     /// were replaced or bitmaps moved.
     pub(crate) rewrite_all: RewriteAll,
@@ -187,6 +191,22 @@ impl Log {
     /// Whether a finding is to be repaired at all.
     pub(crate) fn accepts(&self, code: Code) -> bool {
         !self.declined.contains(&code)
+    }
+
+    /// As [`add`](Self::add), about what cannot be done. It is said only once: a round that decides
+    /// nothing else is the last one.
+    pub(crate) fn give_up(&mut self, code: Code, site: Site, what: &str) {
+        let is_known = |action: &Action| action.code == code && action.site == site && action.what == what;
+        if !self.actions.iter().any(is_known) {
+            self.add(code, site, Cost::Nothing, what);
+        }
+    }
+
+    /// Forgets the tries at an inode that is cleared or made anew.
+    pub(crate) fn forget_tries(&mut self, inode: InodeNr) {
+        for what in [Tried::Inode, Tried::Shared, Tried::Directory] {
+            self.tries.remove(&(what, inode.raw()));
+        }
     }
 
     /// Counts one more try at something; returns how many there were before.

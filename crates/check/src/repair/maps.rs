@@ -1,7 +1,8 @@
 //! Maps of inodes: their sound parts are read, and maps are written anew.
 //!
 //! A new map takes fresh blocks for its nodes, so that the old one stays valid until the inode
-//! refers to the new one.
+//! refers to the new one. Without free space it takes the nodes of the old one. Nothing is written
+//! before every node has a place.
 
 use std::ops::Range;
 
@@ -19,6 +20,7 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::editor::{Editor, Slot};
+use super::inode::claims_of;
 use crate::finding::Sink;
 use crate::map::{Budget, NoClaims, Run, Walk, salvage_extents, walk_extents, walk_indirect};
 
@@ -119,11 +121,88 @@ pub(crate) type Written = Result<Result<(), NoSpace>, DeviceError>;
 /// extent tree or a block map. The caller writes the slot.
 pub(crate) fn write(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, runs: &[Run]) -> Written {
     debug_assert!(runs.is_sorted_by_key(|run| run.logical), "runs out of order");
-    if slot.raw().flags().contains(InodeFlags::EXTENTS) {
-        write_extents(ed, inode, slot, runs)
+    let mut nodes = Nodes { inode, placed: Vec::new(), own: None };
+    let root = if slot.raw().flags().contains(InodeFlags::EXTENTS) {
+        extent_tree(ed, &mut nodes, slot.raw(), runs)?
     } else {
-        write_indirect(ed, slot, runs)
+        block_map(ed, &mut nodes, runs)?
+    };
+    let Ok(root) = root else { return Ok(Err(NoSpace)) };
+    for (place, bytes) in &nodes.placed {
+        ed.put_block(*place, bytes)?;
     }
+    slot.raw_mut().i_block = root;
+    Ok(Ok(()))
+}
+
+/// The root of a map in `i_block`, if all nodes below it have places.
+type Root = Result<Result<[u8; 60], NoSpace>, DeviceError>;
+
+/// The nodes of a new map.
+struct Nodes {
+    inode: InodeNr,
+    placed: Vec<(BlockNr, Vec<u8>)>,
+    /// Nodes of the old map whose places are not taken yet; `None` while there is other space.
+    own: Option<Vec<BlockNr>>,
+}
+
+impl Nodes {
+    /// Gives a node its place; `None` when there is no space.
+    fn place(&mut self, ed: &mut Editor<'_, '_>, bytes: Vec<u8>) -> Result<Option<BlockNr>, DeviceError> {
+        let mut place = ed.allocate();
+        if place.is_none() {
+            if self.own.is_none() {
+                self.own = Some(own_nodes(ed, self.inode)?);
+            }
+            place = self.own.as_mut().and_then(Vec::pop);
+        }
+        self.placed.extend(place.map(|place| (place, bytes)));
+        Ok(place)
+    }
+}
+
+/// The nodes of an inode's map on the device that nobody else claims.
+fn own_nodes(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<Vec<BlockNr>, DeviceError> {
+    if let Some(known) = ed.own_nodes.get(&inode) {
+        return Ok(known.clone());
+    }
+    let slot = ed.slot(inode)?;
+    let mut claims = claims_of(ed, inode, &slot);
+    claims.sort_unstable_by_key(|claimed| claimed.start);
+    let map = ed.scan.map;
+    let is_own = |node: &BlockNr| {
+        let cluster = map.cluster(*node);
+        let after = claims.partition_point(|claimed| claimed.start <= cluster);
+        let is_its = claims[..after].last().is_some_and(|claimed| claimed.contains(&cluster));
+        !map.is_claimed(cluster) || (is_its && map.shared_in(cluster, 1) == 0)
+    };
+    let mut nodes = read(ed, inode, slot.raw()).nodes;
+    nodes.retain(is_own);
+    // The last one is taken first.
+    nodes.reverse();
+    ed.own_nodes.insert(inode, nodes.clone());
+    Ok(nodes)
+}
+
+/// Claims what the walk over the inodes left out of a damaged tree of extents: what can be salvaged
+/// of it is in use.
+pub(super) fn hold(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<(), DeviceError> {
+    let slot = ed.slot(inode)?;
+    if !slot.raw().flags().contains(InodeFlags::EXTENTS) {
+        return Ok(());
+    }
+    let left = read(ed, inode, slot.raw());
+    if !left.damaged {
+        return Ok(());
+    }
+    own_nodes(ed, inode)?;
+    let map = ed.scan.map;
+    for run in &left.runs {
+        let (first, last) = (BlockNr::new(run.physical), BlockNr::new(run.physical + run.length - 1));
+        map.mark(map.cluster(first), map.cluster(last) - map.cluster(first) + 1);
+    }
+    left.nodes.iter().for_each(|node| map.mark(map.cluster(*node), 1));
+    Ok(())
 }
 
 fn header(entries: usize, max: u16, depth: u16) -> RawExtentHeader {
@@ -138,20 +217,19 @@ fn header(entries: usize, max: u16, depth: u16) -> RawExtentHeader {
 /// An entry of a node with its key.
 type KeyedEntry = (u32, [u8; 12]);
 
-fn write_extents(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, runs: &[Run]) -> Written {
+fn extent_tree(ed: &mut Editor<'_, '_>, nodes: &mut Nodes, raw: &RawInode, runs: &[Run]) -> Root {
     let volume = ed.volume();
-    let seed = volume.checksums.inode_seed(inode, slot.raw().i_generation.get());
+    let seed = volume.checksums.inode_seed(nodes.inode, raw.i_generation.get());
     let capacity = block_capacity(volume.block_size());
     let mut level: Vec<KeyedEntry> = runs.iter().flat_map(entries_of).collect();
     let mut depth = 0;
     while level.len() > ROOT_ENTRIES {
         let mut above = Vec::with_capacity(level.len() / usize::from(capacity) + 1);
         for entries in level.chunks(usize::from(capacity)) {
-            let Some(block) = ed.allocate() else { return Ok(Err(NoSpace)) };
             let mut bytes = vec![0; volume.block_size()];
             fill_node(&mut bytes, entries, capacity, depth);
             seal_extent_block(seed, &mut bytes);
-            ed.put_block(block, &bytes)?;
+            let Some(block) = nodes.place(ed, bytes)? else { return Ok(Err(NoSpace)) };
             let key = entries[0].0;
             let index = RawExtentIndex::new(LogicalBlock::new(key), block);
             above.push((key, index.as_bytes().try_into().expect("an index has 12 bytes")));
@@ -161,8 +239,7 @@ fn write_extents(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, runs:
     }
     let mut root = [0; 60];
     fill_node(&mut root, &level, low16(u32_from_usize(ROOT_ENTRIES)), depth);
-    slot.raw_mut().i_block = root;
-    Ok(Ok(()))
+    Ok(Ok(root))
 }
 
 fn fill_node(bytes: &mut [u8], entries: &[KeyedEntry], max: u16, depth: u16) {
@@ -191,7 +268,7 @@ fn entries_of(run: &Run) -> Vec<KeyedEntry> {
         .collect()
 }
 
-fn write_indirect(ed: &mut Editor<'_, '_>, slot: &mut Slot, runs: &[Run]) -> Written {
+fn block_map(ed: &mut Editor<'_, '_>, nodes: &mut Nodes, runs: &[Run]) -> Root {
     let per = u64_from_usize(ed.volume().block_size() / 4);
     let mut words = [0u32; 15];
     // Pointers at each level, by the logical number of the pointer; level 0 is data.
@@ -212,13 +289,12 @@ fn write_indirect(ed: &mut Editor<'_, '_>, slot: &mut Slot, runs: &[Run]) -> Wri
         for _ in 0..level {
             let mut above = Vec::new();
             for table in below.chunk_by(|a, b| a.0 / per == b.0 / per) {
-                let Some(block) = ed.allocate() else { return Ok(Err(NoSpace)) };
                 let mut bytes = vec![0; ed.volume().block_size()];
                 for (at, pointer) in table {
                     let at = usize_from_u64(at % per) * 4;
                     bytes[at..at + 4].copy_from_slice(&pointer.to_le_bytes());
                 }
-                ed.put_block(block, &bytes)?;
+                let Some(block) = nodes.place(ed, bytes)? else { return Ok(Err(NoSpace)) };
                 above.push((table[0].0 / per, low32(block.raw())));
             }
             below = above;
@@ -228,8 +304,11 @@ fn write_indirect(ed: &mut Editor<'_, '_>, slot: &mut Slot, runs: &[Run]) -> Wri
         }
         base += span;
     }
-    slot.raw_mut().set_block_words(words);
-    Ok(Ok(()))
+    let mut root = [0; 60];
+    for (bytes, word) in root.chunks_exact_mut(4).zip(words) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    Ok(Ok(root))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use blockyard_device::DeviceError;
 use blockyard_disk::checksum::seal_orphan_block;
-use blockyard_disk::inode::FileType;
+use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::orphan_file;
 use blockyard_disk::{BlockNr, Compat, InodeNr, RoCompat};
 use zerocopy::little_endian::U32;
@@ -40,7 +40,8 @@ fn truncate(ed: &mut Editor<'_, '_>, number: InodeNr) -> Result<(), DeviceError>
     let bits = ed.volume().geometry.block_bits();
     let end = slot.raw().size().div_ceil(1 << bits);
     slot.raw_mut().i_dtime = U32::new(0);
-    if slot.raw().file_type() == Some(FileType::Regular) {
+    let is_mapped = !slot.raw().flags().contains(InodeFlags::INLINE_DATA);
+    if slot.raw().file_type() == Some(FileType::Regular) && is_mapped {
         let mut runs = maps::read(ed, number, slot.raw()).runs;
         let before = runs.len();
         let is_longer = runs.iter().any(|run| run.logical + run.length > end);

@@ -5,15 +5,18 @@ use std::collections::BTreeSet;
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::group_desc::RawGroupDesc;
-use blockyard_disk::superblock::{RawSuperblock, bounds};
+use blockyard_disk::superblock::{FsState, RawSuperblock, bounds};
 use blockyard_disk::{BlockNr, Compat, CorruptionKind, Incompat, InodeNr, RoCompat};
 
 use super::Plan;
 use super::editor::sound_superblock;
+use super::head::is_contradiction;
 use super::inode::is_impossible_special;
+use super::log::Action;
 use crate::code::Code;
 use crate::directories::{NODES_BEHIND, ROOT_OF_AN_INDEX};
 use crate::finding::Finding;
+use crate::inode::EXTENT_BLOCKS;
 
 /// What `-p` does with a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +85,11 @@ impl Plan<'_> {
     }
 
     /// Why nothing is repaired: the log holds commits that would be lost, because this recovery
-    /// cannot replay them.
+    /// cannot replay them, or another host checks the file system.
     #[must_use]
     pub fn refusal(&self) -> Option<&Finding> {
-        self.before.findings.iter().find(|finding| finding.code == Code::LOG_UNSUPPORTED)
+        let is_refused = |code| matches!(code, Code::LOG_UNSUPPORTED | Code::MMP_IN_USE);
+        self.before.findings.iter().find(|finding| is_refused(finding.code))
     }
 
     /// How the repair ends once the plan is carried out.
@@ -98,7 +102,9 @@ impl Plan<'_> {
             Some(after) if !after.is_clean() => Ending::Uncorrected,
             // The replay of a journal is not a correction, and neither is the removal of an error
             // mark.
-            _ if self.before.is_clean() && self.actions.is_empty() && !self.was_open => Ending::Clean,
+            _ if self.was_open => Ending::Corrected,
+            _ if self.before.is_clean() && self.actions.is_empty() => Ending::Clean,
+            _ if self.is_uncounted() => Ending::Clean,
             _ => Ending::Corrected,
         }
     }
@@ -108,9 +114,9 @@ impl Plan<'_> {
     pub fn preened_ending(&self) -> Ending {
         match self.preening() {
             Preening::Clean => Ending::Clean,
+            Preening::Refuses(finding) if finding.code == Code::MMP_IN_USE => Ending::Unusable,
             Preening::Stops(_) | Preening::Refuses(_) => Ending::Uncorrected,
             Preening::Unusable => Ending::Unusable,
-            Preening::Mends if self.is_uncounted() && !self.was_open => Ending::Clean,
             Preening::Mends => self.ending(),
         }
     }
@@ -156,8 +162,9 @@ impl Plan<'_> {
             finding.code == Code::JOURNAL_SUPERBLOCK && finding.detail.starts_with("s_nr_users")
         };
         // e2fsck starts over to read more of the tables, and what it found before no longer counts.
-        let late: Vec<Code> =
-            self.actions.iter().map(|action| action.code).filter(|code| code.pass() > 0).collect();
+        let orphans = OrphanFindings::of(self);
+        let late = self.actions.iter().filter(|action| action.code.pass() > 0 && !orphans.are_why(action));
+        let late: Vec<Code> = late.map(|action| action.code).collect();
         if !late.is_empty() && late.iter().all(|&code| restarts(code)) {
             return self.is_complete();
         }
@@ -167,29 +174,43 @@ impl Plan<'_> {
         let is_unread =
             |finding: &Finding| finding.code == Code::LOG_CORRUPT && finding.detail.ends_with(&unread);
         let mut errors = findings.iter().filter(|finding| finding.is_error());
-        let is_early = |finding: &Finding| matches!(finding.code, Code::MMP_CHECKSUM | Code::MMP_MAGIC);
+        let is_early = |finding: &Finding| {
+            matches!(finding.code, Code::MMP_CHECKSUM | Code::MMP_MAGIC | Code::ORPHAN_UNFINISHED)
+        };
         let minor = errors.all(|finding| {
             is_filled(finding)
                 || is_opened(finding)
                 || is_fields(finding)
                 || is_early(finding)
                 || is_unread(finding)
+                || orphans.go_uncounted(finding)
         });
-        let is_strict = self.actions.iter().any(|action| !action.code.is_e2fsck());
+        let is_done = |code| self.actions.iter().any(|action| action.code == code);
+        let is_own = |code: Code| !code.is_e2fsck() && code != Code::ORPHAN_UNFINISHED;
+        let is_strict = self.actions.iter().any(|action| is_own(action.code));
+        let frees = is_done(Code::ORPHAN_UNFINISHED);
+        let follows = |code: Code| is_strict || frees && code.pass() == 5;
         let is_minor = |code| match code {
             Code::LEAF_CHECKSUM => !filled.is_empty(),
             Code::INODE_UNINIT_USED => !opened.is_empty(),
             // e2fsck looks neither at faults with codes of ours nor at the maps of devices, pipes
-            // and sockets, so it does not find what only follows from their repair.
+            // and sockets, so it does not find what only follows from their repair. Nor does it
+            // find what orphans freed.
             code => {
                 let is_found = || findings.iter().any(|finding| finding.code == code);
-                !code.is_e2fsck() || is_impossible_special(code) || (is_strict && !is_found())
+                !code.is_e2fsck() || is_impossible_special(code) || follows(code) && !is_found()
             }
         };
-        // Of what it repairs before the first pass, e2fsck counts the revision and the head of the
-        // orphan list.
-        let is_counted = self.actions.iter().any(|action| action.code == Code::REVISION_LOW)
-            || findings.iter().any(|finding| finding.code == Code::ORPHAN_HEAD);
+        // Of what it repairs before the first pass, e2fsck counts the revision, features that
+        // contradict each other, and the links of the orphan list. Where errors are marked it finishes no orphans: the passes find them.
+        let is_link = |code| matches!(code, Code::ORPHAN_HEAD | Code::ORPHAN_LINK);
+        let was_in_error =
+            || sound_superblock(self.overlay.below()).is_some_and(|sb| sb.state().contains(FsState::ERROR));
+        let is_counted = is_done(Code::REVISION_LOW)
+            || is_done(Code::BOTH_CHECKSUMS)
+            || self.actions.iter().any(|action| is_contradiction(action.code))
+            || findings.iter().any(|finding| is_link(finding.code))
+            || frees && was_in_error();
         self.is_complete() && minor && !is_counted && late.iter().copied().all(is_minor)
     }
 }
@@ -224,8 +245,12 @@ struct Beside {
     without_values: BTreeSet<InodeNr>,
     /// Inodes whose size the first pass corrects.
     resized: BTreeSet<InodeNr>,
+    /// The inode that the superblock names as the journal; 0 for none.
+    journal: InodeNr,
     /// Whether it removes the journal, because the journal's inode is unusable.
     journal_goes: bool,
+    /// Whether it sets the extents feature, because 64bit needs it.
+    is_widened: bool,
     /// Whether metadata has checksums.
     checksums: bool,
     /// Directories that name an inode which was never looked at and turns out to be unused.
@@ -235,6 +260,8 @@ struct Beside {
     /// Findings about inodes that got their extents flag back, which then needed no repair of their
     /// own.
     gone: BTreeSet<(InodeNr, Code)>,
+    /// Findings about orphans.
+    orphans: OrphanFindings,
 }
 
 impl Beside {
@@ -247,12 +274,14 @@ impl Beside {
         let sizes = findings.iter().filter(|finding| finding.code == Code::SIZE_WRONG);
         Self {
             resized: sizes.filter_map(|finding| finding.site.inode).collect(),
-            journal_goes: findings.iter().any(|finding| finding.code == Code::JOURNAL_INODE)
-                && sound_superblock(plan.overlay.below())
-                    .is_some_and(|sb| sb.s_journal_inum.get() == InodeNr::JOURNAL.raw()),
+            journal: sound_superblock(plan.overlay.below())
+                .map_or(InodeNr::new(0), |sb| InodeNr::new(sb.s_journal_inum.get())),
+            journal_goes: findings.iter().any(|finding| finding.code == Code::JOURNAL_INODE),
+            is_widened: findings.iter().any(|finding| finding.code == Code::WIDE_WITHOUT_EXTENTS),
             hollow: hollow(plan),
             left: left(plan),
             gone: gone(plan),
+            orphans: OrphanFindings::of(plan),
             dropped: roots.filter_map(|finding| finding.site.inode).collect(),
             unsealed_roots: unsealed.filter_map(|finding| finding.site.inode).collect(),
             without_values: values.filter_map(|finding| finding.site.inode).collect(),
@@ -268,12 +297,15 @@ impl Beside {
         if finding.site.inode.is_some_and(|inode| self.gone.contains(&(inode, finding.code))) {
             return true;
         }
+        if self.orphans.go(finding) {
+            return true;
+        }
         if self.left.as_ref().is_some_and(|left| finding.code.pass() > 2 && !left.contains(&finding.code)) {
             return true;
         }
         match finding.code {
             // The journal is removed before the first pass, so nobody looks at its inode.
-            _ if self.journal_goes && finding.site.inode == Some(InodeNr::JOURNAL) => true,
+            _ if self.journal_goes && finding.site.inode == Some(self.journal) => true,
             // The first pass corrects such a size as a whole.
             Code::DIR_SIZE_HIGH => finding.site.inode.is_some_and(|inode| self.resized.contains(&inode)),
             // It stops at the type of such a name: an unused inode has none.
@@ -286,12 +318,20 @@ impl Beside {
             | Code::MIN_EXTRA_ISIZE
             | Code::WANT_EXTRA_ISIZE
             | Code::RESIZE_INODE
+            | Code::RESIZE_WITHOUT_FEATURE
+            | Code::RESERVED_GDT_WITHOUT_FEATURE
             | Code::RESIZE_WITH_META_BG => false,
+            // It sets the feature before the first pass.
+            Code::EXTENTS_WITHOUT_FEATURE => self.is_widened,
             Code::JOURNAL_SUPERBLOCK => {
                 !finding.detail.starts_with("unknown features") && !finding.detail.starts_with("type")
             }
             // The list of bad blocks is read before the first pass, by code that does not repair.
             Code::INODE_CHECKSUM if finding.site.inode == Some(InodeNr::BAD_BLOCKS) => false,
+            // It stops at the first block of extents, except in the journal, which it makes anew.
+            Code::INODE_CHECKSUM if finding.detail == EXTENT_BLOCKS => {
+                finding.site.inode == Some(self.journal)
+            }
             // The sound part before the corruption is replayed, and the rest is checked. A log
             // whose superblock is corrupt is given up, unless what is wrong there stops e2fsck.
             Code::LOG_CORRUPT | Code::NOT_REPLAYED => true,
@@ -310,6 +350,7 @@ impl Beside {
             | Code::HTREE_DEPTH
             | Code::HTREE_SIPHASH
             | Code::HTREE_SIPHASH_MISSING
+            | Code::INDEX_WITHOUT_FEATURE
                 if self.checksums =>
             {
                 finding.site.inode.is_some_and(|inode| self.unsealed_roots.contains(&inode))
@@ -326,6 +367,47 @@ impl Beside {
             | Code::HTREE_LEAF_DEPTH => dropped,
             code => !finding.is_error() || code.is_safe(),
         }
+    }
+}
+
+/// Findings about inodes on the orphan list. e2fsck finishes deletions and truncations before the
+/// first pass, and so never sees what goes with them.
+struct OrphanFindings {
+    orphans: BTreeSet<InodeNr>,
+    /// What was found about them.
+    found: BTreeSet<(InodeNr, Code)>,
+    /// What a repair did besides.
+    done: BTreeSet<(InodeNr, Code)>,
+}
+
+impl OrphanFindings {
+    fn of(plan: &Plan<'_>) -> Self {
+        let is_listed = |code| matches!(code, Code::ORPHAN_UNFINISHED | Code::ORPHAN_PENDING);
+        let found = plan.before.findings.iter();
+        let found = found.filter_map(|finding| Some((finding.site.inode?, finding.code)));
+        let found: BTreeSet<(InodeNr, Code)> = found.collect();
+        let done = plan.actions.iter().filter_map(|action| Some((action.site.inode?, action.code)));
+        let orphans = found.iter().filter(|(_, code)| is_listed(*code)).map(|(inode, _)| *inode).collect();
+        Self { orphans, found, done: done.collect() }
+    }
+
+    /// Whether something is only done because an orphan was finished.
+    fn are_why(&self, action: &Action) -> bool {
+        let inode = action.site.inode;
+        inode
+            .is_some_and(|inode| self.orphans.contains(&inode) && !self.found.contains(&(inode, action.code)))
+    }
+
+    /// Whether a finding goes with an orphan.
+    fn go(&self, finding: &Finding) -> bool {
+        let inode = finding.site.inode;
+        inode
+            .is_some_and(|inode| self.orphans.contains(&inode) && !self.done.contains(&(inode, finding.code)))
+    }
+
+    /// Whether a finding goes with an orphan, and e2fsck does not see it on the way.
+    fn go_uncounted(&self, finding: &Finding) -> bool {
+        self.go(finding) && finding.code != Code::ILLEGAL_BLOCK
     }
 }
 

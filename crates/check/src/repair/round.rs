@@ -4,22 +4,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use blockyard_device::{BlockDevice, DeviceError};
-use blockyard_disk::inode::FileType;
+use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::num::u32_from_usize;
-use blockyard_disk::superblock::{FsState, MAGIC, RawSuperblock};
-use blockyard_disk::{BlockCount, InodeNr, RoCompat};
+use blockyard_disk::superblock::{FsState, MAGIC, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{BlockCount, BlockNr, InodeNr, RoCompat};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U16;
 
 use super::connect::{self, Connected};
 use super::constants;
 use super::directory::{self, Change, Mending, Writing};
-use super::editor::{self, Editor};
+use super::editor::{self, Editor, Walked};
+use super::head;
 use super::infer;
 use super::inode::{self, Around};
 use super::links;
 use super::log::{Cost, JournalDropped, Log, RewriteAll};
+use super::maps;
 use super::orphans;
 use super::places;
 use super::quota;
@@ -36,10 +38,10 @@ use crate::backup::{self, Backup};
 use crate::block_map::BlockMap;
 use crate::code::Code;
 use crate::facts::Facts;
-use crate::finding::{Finding, Ledger, Sink, Site};
+use crate::finding::{Finding, Ledger, Sink, Site, Unkept};
 use crate::inode::Scan;
 use crate::superblock::Opened;
-use crate::volume::Volume;
+use crate::volume::{Group, Volume};
 use crate::{
     Error, Place, bitmaps as bitmap_check, descriptors, directories, inodes, journal, quota as quota_check,
     shared, superblock, tree, values, xattr_blocks,
@@ -79,6 +81,7 @@ const NOTES: [Code; 10] = [
 pub(super) fn is_mended(finding: &Finding) -> bool {
     inode::is_to_be_mended(finding)
         || fields::is_worth_mending(finding.code)
+        || head::is_contradiction(finding.code)
         || resize::is_about_resize(finding.code)
         || quota::is_about_quota(finding.code)
         || matches!(finding.code, Code::SUPERBLOCK_BACKUP | Code::DESCRIPTORS_BACKUP)
@@ -95,8 +98,10 @@ impl Round<'_> {
         };
         let sound = descriptors::load(&mut volume, &mut sink);
         if !sound
-            && let Some(backup) = backup::of(&volume).filter(|_| log.rewrite_all == RewriteAll::No)
-            && !self.is_foreign(&backup, &volume, unsealed(&volume))
+            // Another one would undo what was repaired since.
+            && log.backup.is_none()
+            && log.rewrite_all == RewriteAll::No
+            && let Some(backup) = self.best_backup(&volume)
             && self.take(&backup, log, Code::DESCRIPTORS_BACKUP)?
         {
             return Ok(true);
@@ -126,9 +131,7 @@ impl Round<'_> {
         if shuffled::repair(&mut ed, &misplaced)? {
             return Ok(true);
         }
-        let pending = !orphans.is_empty()
-            || volume.sb.s_last_orphan.get() != 0
-            || volume.ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+        let pending = !orphans.is_empty() || has_orphans(&volume.sb);
         let is_mended = |finding: &&Finding| finding.is_error() || fields::is_worth_mending(finding.code);
         let errors: Vec<&Finding> = found.iter().filter(is_mended).collect();
         let decided = ed.log.actions.len();
@@ -217,42 +220,80 @@ impl Round<'_> {
         unsealed(&volume) > unsealed_here
     }
 
+    /// The first backup with sound descriptors; or else the first that has fewest groups with
+    /// misplaced tables or bitmaps, or with wrong checksums. e2fsck always takes the first backup.
+    fn best_backup(&self, volume: &Volume<'_>) -> Option<Backup> {
+        let mut best: Option<(usize, Backup)> = None;
+        let unsealed_here = unsealed(volume);
+        for backup in backup::all_of(volume) {
+            if self.is_foreign(&backup, volume, unsealed_here) {
+                continue;
+            }
+            let faults = self.faults_of(&backup);
+            if best.as_ref().is_none_or(|(fewest, _)| faults < *fewest) {
+                best = Some((faults, backup));
+            }
+            if faults == 0 {
+                break;
+            }
+        }
+        best.map(|(_, backup)| backup)
+    }
+
+    /// Groups for which the descriptors behind a copy of the superblock are wrong; none if they are
+    /// sound.
+    fn faults_of(&self, copy: &Backup) -> usize {
+        let Some(overlay) = copy.laid_over(self.device) else { return usize::MAX };
+        let mut sink = Sink::default();
+        let Ok(Opened::Volume(mut volume)) = superblock::open(&overlay, &mut sink) else { return usize::MAX };
+        copy.lay_descriptors(&volume, &overlay);
+        if descriptors::load(&mut volume, &mut sink) {
+            return 0;
+        }
+        if volume.groups.is_empty() {
+            return usize::MAX;
+        }
+        let is_placed =
+            |group: &Group| group.block_bitmap_ok && group.inode_bitmap_ok && group.inode_table_ok;
+        let misplaced = volume.groups.iter().filter(|group| !is_placed(group)).count();
+        (misplaced + unsealed(&volume)).max(1)
+    }
+
     /// Whether a copy of the superblock leads to sound descriptors.
     fn is_described(&self, copy: &Backup) -> bool {
-        let Some(overlay) = copy.laid_over(self.device) else { return false };
-        let mut sink = Sink::default();
-        let Ok(Opened::Volume(mut volume)) = superblock::open(&overlay, &mut sink) else { return false };
-        copy.lay_descriptors(&volume, &overlay);
-        descriptors::load(&mut volume, &mut sink)
+        self.faults_of(copy) == 0
     }
 
     /// Without a backup, takes the primary superblock: it may be good except for magic, checksum or
-    /// a constant. False when its descriptors do not confirm that.
+    /// a constant. False when its descriptors and the root do not confirm that.
     fn seal_primary(&self, log: &mut Log) -> Result<bool, Error> {
-        let (size, mut inodes_per_group) = (self.device.size(), 0);
-        editor::change_superblock(self.device, |sb| {
-            inodes_per_group = sb.s_inodes_per_group.get();
-            sb.s_magic.set(MAGIC);
-            sb.s_checksum_type = if sb.ro_compat().contains(RoCompat::METADATA_CSUM) { CRC32C } else { 0 };
-            constants::make_possible(sb, size);
-        })?;
-        constants::weigh_inodes_per_group(self.device, inodes_per_group)?;
-        let mut sink = Sink::default();
-        let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
-            return Ok(false);
-        };
-        let sound = descriptors::load(&mut volume, &mut sink);
-        let usable = !volume.groups.is_empty() && superblock::check_values(&volume, &mut sink)?;
-        let unsealed = unsealed(&volume);
-        // Correct checksums confirm the constants, whatever a descriptor says.
-        let sealed = unsealed == 0 && volume.checksums.fs_seed().is_some();
-        if !usable || !(sound || sealed) || unsealed * 2 > volume.groups.len() {
-            return Ok(false);
+        for log_block_size in self.log_block_sizes()? {
+            let trial = OverlayDevice::new(self.device);
+            if !seal(&trial, log_block_size)? {
+                continue;
+            }
+            let mut sb = [0; RawSuperblock::SIZE];
+            trial.read_at(PRIMARY_OFFSET, &mut sb)?;
+            self.device.write_at(PRIMARY_OFFSET, &sb)?;
+            log.rewrite_all = RewriteAll::Yes;
+            let what = "no backup is left: the primary superblock is taken with a new checksum";
+            log.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, Cost::Doubtful, what);
+            return Ok(true);
         }
-        log.rewrite_all = RewriteAll::Yes;
-        let what = "no backup is left: the primary superblock is taken with a new checksum";
-        log.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, Cost::Doubtful, what);
-        Ok(true)
+        Ok(false)
+    }
+
+    /// What the primary superblock says about the block size. Without bigalloc, the size of a
+    /// cluster is the same.
+    fn log_block_sizes(&self) -> Result<BTreeSet<u32>, Error> {
+        let mut sizes = BTreeSet::new();
+        editor::change_superblock(&OverlayDevice::new(self.device), |sb| {
+            sizes.insert(sb.s_log_block_size.get());
+            if !sb.ro_compat().contains(RoCompat::BIGALLOC) {
+                sizes.insert(sb.s_log_cluster_size.get());
+            }
+        })?;
+        Ok(sizes)
     }
 
     /// Replaces the superblock by a backup; false when the backup is unusable. Replaces the
@@ -285,6 +326,7 @@ impl Round<'_> {
         }
         bitmaps::forget_uninit(&volume)?;
         log.rewrite_all = RewriteAll::Yes;
+        log.backup = Some(backup.block);
         let what = format!("taken from the backup in block {}", backup.block);
         log.add(code, Site::NOWHERE, Cost::Nothing, what);
         Ok(true)
@@ -348,6 +390,57 @@ impl Round<'_> {
     }
 }
 
+/// Gives the primary superblock this block size, possible constants and a checksum. Returns whether
+/// descriptors and a directory confirm them.
+fn seal(device: &dyn BlockDevice, log_block_size: u32) -> Result<bool, Error> {
+    let (size, mut inodes_per_group) = (device.size(), 0);
+    editor::change_superblock(device, |sb| {
+        inodes_per_group = sb.s_inodes_per_group.get();
+        sb.s_magic.set(MAGIC);
+        sb.s_checksum_type = if sb.ro_compat().contains(RoCompat::METADATA_CSUM) { CRC32C } else { 0 };
+        sb.s_log_block_size.set(log_block_size);
+        constants::make_possible(sb, size);
+    })?;
+    constants::weigh_inodes_per_group(device, inodes_per_group)?;
+    let mut sink = Sink::default();
+    let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else {
+        return Ok(false);
+    };
+    let sound = descriptors::load(&mut volume, &mut sink);
+    let usable = !volume.groups.is_empty() && superblock::check_values(&volume, &mut sink)?;
+    let unsealed = unsealed(&volume);
+    // Correct checksums confirm the constants, whatever a descriptor says.
+    let sealed = unsealed == 0 && volume.checksums.fs_seed().is_some();
+    if !usable || !(sound || sealed) || unsealed * 2 > volume.groups.len() {
+        return Ok(false);
+    }
+    // With another block size, the same descriptors lead to other inodes.
+    let lost_found = InodeNr::new(volume.first_inode());
+    Ok([InodeNr::ROOT, lost_found].into_iter().any(|inode| is_sound_directory(&volume, inode)))
+}
+
+/// Whether an inode is a directory whose first block begins with its own `.`, or an inline one with
+/// a checksum that matches.
+fn is_sound_directory(volume: &Volume<'_>, inode: InodeNr) -> bool {
+    if inode.raw() > volume.geometry.inodes_count() {
+        return false;
+    }
+    let Ok(bytes) = volume.inode(inode) else { return false };
+    let slot = InodeSlot::new(&bytes[..]);
+    if slot.raw().file_type() != Some(FileType::Directory)
+        || volume.checksums.verify_inode(inode, &slot).is_err()
+    {
+        return false;
+    }
+    if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
+        return volume.checksums.fs_seed().is_some();
+    }
+    let runs = crate::orphans::file_runs(volume, inode, &slot);
+    let first = runs.first().filter(|run| run.logical == 0);
+    let block = first.and_then(|run| volume.block(BlockNr::new(run.physical)).ok());
+    block.is_some_and(|block| block[..4] == inode.raw().to_le_bytes() && block[8] == b'.')
+}
+
 /// Marks a file system with errors as not clean; an error mark on the device stays. Returns whether
 /// the device says something else.
 pub(super) fn take_mark(device: &dyn BlockDevice, overlay: &dyn BlockDevice) -> Result<bool, Error> {
@@ -384,9 +477,19 @@ fn mark_clean(sb: &mut RawSuperblock, now: u64) {
         debug_assert!(record.end <= RawSuperblock::SIZE, "{record:?} is no part of the superblock");
         sb.as_mut_bytes()[record].fill(0);
     }
+    mark_checked(sb, now);
+}
+
+/// Records that a whole check ended now.
+pub(super) fn mark_checked(sb: &mut RawSuperblock, now: u64) {
     sb.s_mnt_count = U16::new(0);
     sb.set_check_time(now);
     sb.set_write_time(now);
+}
+
+/// Whether a superblock says that deletions or truncations have to be finished.
+pub(super) fn has_orphans(sb: &RawSuperblock) -> bool {
+    sb.s_last_orphan.get() != 0 || sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT)
 }
 
 /// How many descriptors have wrong checksums.
@@ -399,7 +502,8 @@ fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-fn errors_of(ed: &Editor<'_, '_>, ledger: &Ledger) -> Vec<Finding> {
+fn errors_of(ed: &mut Editor<'_, '_>, ledger: &Ledger) -> Vec<Finding> {
+    ed.log.crowd = ledger.errors_if_crowded();
     sorted(ledger.errors().filter(|finding| ed.log.accepts(finding.code)).cloned().collect())
 }
 
@@ -408,6 +512,9 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     let (scan, volume) = (ed.scan, ed.scan.volume);
     let mut ledger = Ledger::default();
     let facts = inodes::gather(scan, &mut ledger);
+    let references = xattr_blocks::references(&facts);
+    xattr_blocks::claim(scan.map, &references);
+    ed.walked = Walked::Yes;
     let notes: Vec<Finding> = ledger.findings().filter(|note| ed.log.accepts(note.code)).cloned().collect();
     if resize::repair(ed, &notes)? {
         return Ok(true);
@@ -419,11 +526,16 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
             .cloned()
             .collect(),
     );
-    if !found.is_empty() {
-        return mend_inodes(ed, &found);
+    ed.log.crowd = ledger.errors_if_crowded();
+    if !found.is_empty() || !ledger.unkept().is_empty() {
+        let decided = ed.log.actions.len();
+        mend_inodes(ed, &found, ledger.unkept())?;
+        // What was not kept may be notes, or faults that are not to be repaired.
+        if !found.is_empty() || ed.log.actions.len() > decided {
+            return Ok(true);
+        }
     }
-    let references = xattr_blocks::references(&facts);
-    let in_blocks = xattr_blocks::check(volume, scan.map, &references, &mut ledger);
+    let in_blocks = xattr_blocks::check(volume, &references, &mut ledger);
     let mut sink = Sink::default();
     let values = values::check(volume, &facts, in_blocks, &mut sink);
     ledger.absorb(sink);
@@ -445,18 +557,20 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     if !found.is_empty() {
         return mend_directories(ed, &facts, &found);
     }
-    tree::check_connectivity(volume, &facts, &tree, &mut ledger);
+    let faults = tree::check_connectivity(volume, &facts, &tree, &mut ledger);
     tree::check_bad_blocks(volume, &facts, &mut ledger);
     let at = Connected { facts: &facts, tree: &tree };
     let found = errors_of(ed, &ledger);
     if !found.is_empty() {
-        connect::repair(ed, &at, &found)?;
+        connect::repair(ed, &at, &faults, &found)?;
         return Ok(true);
     }
     tree::check_links(volume, &facts, &values, &mut ledger);
     let found = errors_of(ed, &ledger);
-    if !found.is_empty() {
-        links::repair(ed, &at, &found)?;
+    let is_accepted = |found: &&Unkept| found.code.pass() == 4 && ed.log.accepts(found.code);
+    let unkept: Vec<Unkept> = ledger.unkept().iter().filter(is_accepted).copied().collect();
+    if !found.is_empty() || !unkept.is_empty() {
+        links::repair(ed, &at, &found, &unkept)?;
         return Ok(true);
     }
     after_links(ed, &facts, ledger, before)
@@ -511,8 +625,9 @@ fn last_pass(
     Ok(!found.is_empty())
 }
 
-fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding]) -> Result<bool, Error> {
-    let inodes: BTreeSet<InodeNr> = found.iter().filter_map(|finding| finding.site.inode).collect();
+/// Mends the inodes with findings, kept or not.
+fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding], unkept: &[Unkept]) -> Result<(), Error> {
+    let mut inodes: BTreeSet<InodeNr> = found.iter().filter_map(|finding| finding.site.inode).collect();
     let geometry = &ed.volume().geometry;
     let per_block = u32_from_usize(geometry.block_size() / usize::from(geometry.inode_size())).max(1);
     let block_of = |inode: InodeNr| {
@@ -525,28 +640,43 @@ fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding]) -> Result<bool, Error
             *wrong.entry(block_of(inode)).or_default() += 1;
         }
     }
+    let mut unkept_in = BTreeSet::new();
+    for &Unkept { inode, .. } in unkept.iter().filter(|found| found.code.pass() == 1) {
+        if inode::is_wrong(ed, inode)? {
+            inodes.insert(inode);
+            unkept_in.insert(block_of(inode));
+        }
+    }
+    for (group, index) in unkept_in.into_iter().filter(|_| ed.log.accepts(Code::INODE_CHECKSUM)) {
+        let count = shuffled::wrong_in(ed, TableBlock { group, index });
+        let known = wrong.entry((group, index)).or_default();
+        *known = u32_from_usize(count).max(*known);
+    }
     let is_garbage = |count: u32| count > (per_block / 2).max(1);
+    let in_garbage = |inode: &InodeNr| wrong.get(&block_of(*inode)).is_some_and(|count| is_garbage(*count));
     if ed.log.garbage.is_none() {
-        let in_garbage =
-            |inode: &InodeNr| wrong.get(&block_of(*inode)).is_some_and(|count| is_garbage(*count));
         ed.log.garbage = inodes.iter().copied().find(in_garbage);
     }
     let several = wrong.iter().filter(|(_, count)| **count > 1);
     let several: Vec<TableBlock> =
         several.map(|((group, index), _)| TableBlock { group: *group, index: *index }).collect();
     if shuffled::repair(ed, &several)? {
-        return Ok(true);
+        return Ok(());
+    }
+    for inode in &inodes {
+        if !in_garbage(inode) {
+            maps::hold(ed, *inode)?;
+        }
     }
     for inode in inodes {
-        let garbage = wrong.get(&block_of(inode)).is_some_and(|count| is_garbage(*count));
-        inode::repair(ed, inode, if garbage { Around::Garbage } else { Around::Sound })?;
+        inode::repair(ed, inode, if in_garbage(&inode) { Around::Garbage } else { Around::Sound })?;
     }
     let is_lost = found.iter().any(|finding| finding.code == Code::ROOT_NOT_DIRECTORY)
         && ed.slot(InodeNr::ROOT)?.raw().file_type() != Some(FileType::Directory);
     if is_lost && directory::make(ed, InodeNr::ROOT, InodeNr::ROOT.raw(), Vec::new())? {
         ed.add(Code::NO_ROOT, Site::inode(InodeNr::ROOT), Cost::Moved, "root directory created");
     }
-    Ok(true)
+    Ok(())
 }
 
 fn mend_directories(ed: &mut Editor<'_, '_>, facts: &Facts, found: &[Finding]) -> Result<bool, Error> {

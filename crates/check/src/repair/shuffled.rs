@@ -75,7 +75,7 @@ fn is_blank(ed: &Editor<'_, '_>, block: TableBlock) -> bool {
 }
 
 /// How many inodes of a block have wrong checksums.
-fn wrong_in(ed: &Editor<'_, '_>, block: TableBlock) -> usize {
+pub(super) fn wrong_in(ed: &Editor<'_, '_>, block: TableBlock) -> usize {
     let volume = ed.volume();
     let Ok(bytes) = volume.block(block.place(ed)) else { return 0 };
     let slots =

@@ -36,6 +36,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
         Code::RECOVER_WITHOUT_JOURNAL => {
             ed.change_superblock(|sb| sb.set_incompat(sb.incompat().difference(Incompat::RECOVER)))?;
         }
+        Code::STRAY_JOURNAL_DEVICE => ed.change_superblock(forget_journal_device)?,
         Code::QUOTA_IS_ROOT => ed.change_superblock(|sb| {
             for field in [&mut sb.s_usr_quota_inum, &mut sb.s_grp_quota_inum, &mut sb.s_prj_quota_inum] {
                 if field.get() == InodeNr::ROOT.raw() {
@@ -50,7 +51,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
             })?;
             what = "feature mmp removed";
         }
-        Code::MMP_MAGIC | Code::MMP_CHECKSUM | Code::MMP_IN_USE => {
+        Code::MMP_MAGIC | Code::MMP_CHECKSUM => {
             write_mmp(ed)?;
             what = "MMP block rewritten";
         }
@@ -310,10 +311,16 @@ fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> 
         sb.set_compat(sb.compat().difference(Compat::HAS_JOURNAL));
         sb.set_incompat(sb.incompat().difference(Incompat::RECOVER));
         sb.s_journal_inum = U32::new(0);
+        forget_journal_device(sb);
         sb.s_jnl_backup_type = 0;
     })?;
     ed.log.journal_dropped = super::log::JournalDropped::Yes;
     Ok("journal removed")
+}
+
+fn forget_journal_device(sb: &mut RawSuperblock) {
+    sb.s_journal_uuid = [0; 16];
+    sb.s_journal_dev = U32::new(0);
 }
 
 fn drop_orphan_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {

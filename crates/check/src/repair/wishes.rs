@@ -5,7 +5,7 @@ use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::num::u32_from_usize;
 use blockyard_disk::{Incompat, InodeNr, RoCompat};
 
-use super::directory::{self, Change, Mending, Writing};
+use super::directory::{self, Mending};
 use super::editor::Editor;
 use super::log::Cost;
 use super::maps;
@@ -24,10 +24,13 @@ pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, Err
     let Some(wish) = ed.log.wishes.pop_first() else { return Ok(false) };
     match wish {
         Wish::RebuildDirectories => {
+            let at = |inode| Mending { facts, inode, code: Code::DOT_SLACK };
+            // Its empty blocks are room for names when there is no space.
+            let lost_found = directory::find(ed, &at(InodeNr::ROOT), b"lost+found")?;
             for fact in facts.groups.iter().flat_map(|group| &group.directories) {
-                if matches!(fact.body, DirBody::Blocks { .. }) && !fact.casefold {
-                    let at = Mending { facts, inode: fact.inode, code: Code::DOT_SLACK };
-                    directory::repair(ed, &at, &Change::default(), Writing::Anew)?;
+                let in_blocks = matches!(fact.body, DirBody::Blocks { .. });
+                if in_blocks && !fact.casefold && Some(fact.inode) != lost_found {
+                    directory::rebuild(ed, &at(fact.inode))?;
                 }
             }
         }

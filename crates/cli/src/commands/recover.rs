@@ -10,6 +10,7 @@ use blockyard_recovery::{
 };
 use serde_json::json;
 
+use super::other_hosts::Unshared;
 use super::{Output, image};
 
 /// Exit code if the log is damaged or doubtful and nothing was written.
@@ -50,7 +51,7 @@ impl Args {
         } else {
             Options::default()
         };
-        match self.replay(&options)? {
+        match self.replay(&options, output)? {
             Ok(report) => {
                 self.print(&report, output);
                 Ok(ExitCode::SUCCESS)
@@ -64,7 +65,7 @@ impl Args {
     }
 
     /// Replays onto the devices, or with `-n` into memory.
-    fn replay(&self, options: &Options) -> anyhow::Result<Result<Report, Error>> {
+    fn replay(&self, options: &Options, output: &Output) -> anyhow::Result<Result<Report, Error>> {
         let journal = self.journal_device.as_ref();
         Ok(if self.no {
             let open = |path: &ImagePath| path.open_read_only().map(OverlayDevice::new);
@@ -73,6 +74,7 @@ impl Args {
         } else {
             let image = image::device(&self.image, true)?;
             journal.map(image::refuse_in_use).transpose()?;
+            Unshared::new(&self.image, &image, output)?;
             replay_on(&image, journal.map(ImagePath::open).transpose()?.as_ref(), options)
         })
     }

@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow};
 use blockyard_check::UndoError;
 use blockyard_device::ImagePath;
 
+use super::other_hosts::Unshared;
 use super::{Output, image};
 
 /// Arguments of `blockyard undo`.
@@ -34,6 +35,7 @@ impl Args {
         image::refuse_no_image(&self.image)?;
         image::refuse_in_use(&self.image)?;
         let device = self.image.open()?;
+        Unshared::new(&self.image, &device, output)?;
         let undo = if self.force { blockyard_check::undo_forced } else { blockyard_check::undo };
         let undone = undo(&device, &self.file).map_err(|error| match error {
             UndoError::Changed => anyhow!("{error} (--force overwrites it all the same)"),

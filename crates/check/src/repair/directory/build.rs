@@ -38,38 +38,72 @@ pub(super) fn write(
     directory: &Directory,
     slot: &mut Slot,
 ) -> Result<bool, DeviceError> {
-    let volume = ed.volume();
-    let layout = DirLayout { inodes_count: u32::MAX, ..volume.dir_layout() };
-    let seed = volume.checksums.inode_seed(directory.inode, slot.raw().i_generation.get());
-    let flags = slot.raw().flags();
-    let dots = Some((directory.inode.raw(), directory.parent));
-    let mut first = vec![0; layout.block_size];
-    let mut flags_after = flags.difference(InodeFlags::INDEX);
-    let may_index = volume.compat.contains(Compat::DIR_INDEX) && !flags.contains(InodeFlags::CASEFOLD);
-    let mut blocks = if pack(&mut first, layout, dots, directory.names.iter()) {
-        seal_dir_leaf(seed, &mut first);
-        vec![first]
-    } else if let Some(blocks) = may_index.then(|| indexed(ed, directory, &layout, seed)).flatten() {
-        flags_after.insert(InodeFlags::INDEX);
-        blocks
-    } else {
-        linear(directory, layout, seed)
-    };
-    let Some(places) = places(ed, directory, blocks.len()) else { return Ok(false) };
-    let runs: Vec<Run> = (0..).zip(&places).map(|(logical, place)| run(logical, *place)).collect();
-    for (place, block) in places.iter().zip(&mut blocks) {
-        ed.put_block(*place, block)?;
+    let (mut flags_after, mut blocks) = compose(ed, directory, slot);
+    let mut found = places(ed, directory, blocks.len());
+    if found.is_none() && flags_after.contains(InodeFlags::INDEX) {
+        // In their order, names need no more blocks than they had. In hash order they may.
+        flags_after.remove(InodeFlags::INDEX);
+        blocks = linear(directory, layout_of(ed), seed_of(ed, directory, slot));
+        found = places(ed, directory, blocks.len());
     }
-    let bits = volume.geometry.block_bits();
+    let Some(places) = found else { return Ok(false) };
+    let runs: Vec<Run> = (0..).zip(&places).map(|(logical, place)| run(logical, *place)).collect();
+    let bits = ed.volume().geometry.block_bits();
     let count = u64_from_usize(blocks.len());
     slot.raw_mut().set_flags(flags_after);
     slot.raw_mut().set_size(count << bits);
     if maps::write(ed, directory.inode, slot, &joined(&runs))?.is_err() {
         return Ok(false);
     }
+    for (place, block) in places.iter().zip(&blocks) {
+        ed.put_block(*place, block)?;
+    }
     // The walk over the inodes sets the block count in the next round.
     ed.put_slot(directory.inode, slot)?;
     Ok(true)
+}
+
+/// Whether the old blocks of a directory are what would be written.
+pub(super) fn is_written(
+    ed: &Editor<'_, '_>,
+    directory: &Directory,
+    slot: &Slot,
+) -> Result<bool, DeviceError> {
+    let (flags, blocks) = compose(ed, directory, slot);
+    if slot.raw().flags() != flags || directory.old.len() != blocks.len() {
+        return Ok(false);
+    }
+    for (place, block) in directory.old.iter().zip(&blocks) {
+        if ed.volume().block(*place)? != *block {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The flags of a directory that is written anew, and its blocks.
+fn compose(ed: &Editor<'_, '_>, directory: &Directory, slot: &Slot) -> (InodeFlags, Vec<Vec<u8>>) {
+    let (layout, seed) = (layout_of(ed), seed_of(ed, directory, slot));
+    let flags = slot.raw().flags();
+    let dots = Some((directory.inode.raw(), directory.parent));
+    let may_index = ed.volume().compat.contains(Compat::DIR_INDEX) && !flags.contains(InodeFlags::CASEFOLD);
+    let mut first = vec![0; layout.block_size];
+    if pack(&mut first, layout, dots, directory.names.iter()) {
+        seal_dir_leaf(seed, &mut first);
+        (flags.difference(InodeFlags::INDEX), vec![first])
+    } else if let Some(blocks) = may_index.then(|| indexed(ed, directory, &layout, seed)).flatten() {
+        (flags | InodeFlags::INDEX, blocks)
+    } else {
+        (flags.difference(InodeFlags::INDEX), linear(directory, layout, seed))
+    }
+}
+
+fn layout_of(ed: &Editor<'_, '_>) -> DirLayout {
+    DirLayout { inodes_count: u32::MAX, ..ed.volume().dir_layout() }
+}
+
+fn seed_of(ed: &Editor<'_, '_>, directory: &Directory, slot: &Slot) -> Option<u32> {
+    ed.volume().checksums.inode_seed(directory.inode, slot.raw().i_generation.get())
 }
 
 fn run(logical: u64, place: BlockNr) -> Run {

@@ -12,6 +12,7 @@ use blockyard_device::{BlockDevice, FileDevice, ImagePath};
 use blockyard_inspect::units::counted;
 use blockyard_recovery::{OnDamage, Session};
 
+use super::super::other_hosts::Unshared;
 use super::super::{EXIT_OPERATIONAL, Output, image, mounted, names};
 use super::lost::{self, Lost};
 use super::{Args, EXIT_CANCELED, EXIT_UNCORRECTED, EXIT_USAGE, Extended, figures, print};
@@ -24,7 +25,9 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         image::refuse_partitioned(&args.image, &device)?;
     }
     let name = args.image.display();
-    if needs_no_check(args, output, &Devices { image: &device, journal: journal.as_ref() })? {
+    let unshared = if args.plan { None } else { Some(Unshared::new(&args.image, &device, output)?) };
+    let unshared = unshared.as_ref();
+    if needs_no_check(args, output, &Devices { image: &device, journal: journal.as_ref(), unshared })? {
         if !output.quiet {
             println!("{name}: clean");
         }
@@ -40,7 +43,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     }
     let lost = lost_file(args, undo.as_deref())?;
     let device = if args.yes { made_longer(args, device)? } else { device };
-    let devices = Devices { image: &device, journal: journal.as_ref() };
+    let devices = Devices { image: &device, journal: journal.as_ref(), unshared };
     let superblock = args.superblock.map(|block| Place { block, block_size: args.block_size });
     if only_replays {
         return replay_only(args, output, &devices);
@@ -125,10 +128,12 @@ fn only_plan(
 /// Whether `-p` can skip the check, because the file system is marked clean. If it will be clean
 /// once its journal is replayed, replays the journal here.
 fn needs_no_check(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::Result<bool> {
-    if !args.preen || args.force {
+    // As in e2fsck, 0 and 1 name the primary superblock.
+    if !args.preen || args.force || args.superblock.is_some_and(|block| block > 1) {
         return Ok(false);
     }
     if blockyard_check::is_marked_clean(devices.image) {
+        blockyard_check::refresh_totals(devices.image)?;
         return Ok(true);
     }
     // Only a plan can write an undo file.
@@ -136,6 +141,7 @@ fn needs_no_check(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow
         return Ok(false);
     }
     replay_only(args, output, devices)?;
+    blockyard_check::refresh_totals(devices.image)?;
     Ok(true)
 }
 
@@ -154,11 +160,19 @@ fn opened(args: &Args, path: &ImagePath) -> anyhow::Result<FileDevice> {
 struct Devices<'d> {
     image: &'d FileDevice,
     journal: Option<&'d FileDevice>,
+    /// `None` if nothing is written.
+    unshared: Option<&'d Unshared<'d>>,
 }
 
 impl<'d> Devices<'d> {
     fn journal(&self) -> Option<&'d dyn BlockDevice> {
         self.journal.map(|journal| -> &dyn BlockDevice { journal })
+    }
+
+    /// Refuses to write if another host began to use the image in the meantime.
+    fn confirm_unshared(&self, args: &Args) -> anyhow::Result<()> {
+        let confirmed = self.unshared.map_or(Ok(()), |unshared| unshared.confirm(self.image));
+        confirmed.with_context(|| args.image.display().to_string())
     }
 
     fn is_clean_once_replayed(&self) -> bool {
@@ -205,6 +219,7 @@ fn wishes(args: &Args) -> BTreeSet<Wish> {
 
 /// `-E journal_only`: replays the journal, as a mount would do first, and stops.
 fn replay_only(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::Result<ExitCode> {
+    devices.confirm_unshared(args)?;
     let options = blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, ..Default::default() };
     let session = match devices.journal() {
         Some(journal) => Session::open_with_journal(devices.image, journal),
@@ -291,6 +306,8 @@ fn preen(
     let device = devices.image;
     let name = args.image.display();
     if plan.preening() == Preening::Clean {
+        devices.confirm_unshared(args)?;
+        plan.record_check(device, now())?;
         discard(args, plan, device)?;
     }
     match plan.preening() {
@@ -305,6 +322,7 @@ fn preen(
             tell_corrupt_log(plan, &name);
             println!("{name}: {} {}: {}", finding.code, finding.site, finding.code.text());
             println!("{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY (blockyard check, without -p)");
+            devices.confirm_unshared(args)?;
             if let Some(path) = undo.filter(|_| plan.is_replayed()) {
                 save_undo(plan, devices, &path)?;
             }
@@ -345,7 +363,9 @@ fn carry_out(
     undo: Option<PathBuf>,
 ) -> anyhow::Result<Done> {
     let device = devices.image;
+    devices.confirm_unshared(args)?;
     if plan.is_empty() {
+        plan.record_check(device, now())?;
         discard(args, plan, device)?;
         return Ok(Done { blocks: 0, written: false, undo: None });
     }

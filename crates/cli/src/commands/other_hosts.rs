@@ -1,0 +1,60 @@
+//! Refuses to write to a file system that another host uses: see [`blockyard_check::Mmp`].
+
+use std::fs::File;
+use std::num::NonZeroU64;
+use std::ops::Range;
+
+use anyhow::Context;
+use blockyard_check::{InUse, Mmp};
+use blockyard_device::{BlockDevice, ImagePath};
+use rustix::fs::{Advice, fadvise};
+
+use super::Output;
+
+/// The kernel keeps what was read in units of this size or less.
+const CACHED: u64 = 64 << 10;
+
+/// An image that no other host uses, as far as its MMP block tells.
+pub(super) struct Unshared<'a> {
+    path: &'a ImagePath,
+    mmp: Option<Mmp>,
+}
+
+impl<'a> Unshared<'a> {
+    /// Waits until it is known that no other host uses the image. Takes no time unless the feature
+    /// mmp is on and the file system was not closed.
+    pub(super) fn new(
+        path: &'a ImagePath,
+        device: &dyn BlockDevice,
+        output: &Output,
+    ) -> anyhow::Result<Self> {
+        let shown = || path.display().to_string();
+        let mmp = Mmp::read(device).with_context(shown)?;
+        if let Some(mmp) = mmp.as_ref().filter(|mmp| mmp.seconds() > 0) {
+            if !output.quiet {
+                let seconds = mmp.seconds();
+                eprintln!(
+                    "blockyard: {}: was not closed; waiting {seconds} s to see whether another host uses it",
+                    path.display()
+                );
+            }
+            mmp.wait(device, &|range| forget(path, range)).with_context(shown)?;
+        }
+        Ok(Self { path, mmp })
+    }
+
+    /// Whether the MMP block is as it was: called before the first write.
+    pub(super) fn confirm(&self, device: &dyn BlockDevice) -> Result<(), InUse> {
+        let forget = |range| forget(self.path, range);
+        self.mmp.as_ref().map_or(Ok(()), |mmp| mmp.confirm(device, &forget))
+    }
+}
+
+/// Drops what the kernel has cached of a range: on a shared disk it may be behind what another host
+/// wrote there. If that fails, the range is read as it is cached.
+fn forget(path: &ImagePath, range: Range<u64>) {
+    let first = (path.offset() + range.start) / CACHED * CACHED;
+    let end = (path.offset() + range.end).next_multiple_of(CACHED);
+    let Ok(file) = File::open(path.file()) else { return };
+    let _ = fadvise(file, first, NonZeroU64::new(end - first), Advice::DontNeed);
+}
