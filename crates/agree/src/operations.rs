@@ -26,7 +26,9 @@ pub mod io_ends;
 pub mod layout;
 pub mod matrix;
 
+mod mount_options;
 mod mounted;
+mod vfs;
 mod write_back;
 
 use std::collections::BTreeMap;
@@ -53,7 +55,9 @@ use self::conversions::Conversion;
 use self::decisions::{Collector, Commit, Decision, DecisionShares};
 use self::io_ends::Schedule;
 use self::layout::Layout;
+use self::mount_options::MountOptions;
 use self::mounted::{Mounted, Played};
+use self::vfs::Passed;
 use self::write_back::Quiet;
 use super::command::{run, text};
 use super::kernel;
@@ -85,7 +89,7 @@ pub struct Plan {
     pub mke2fs: String,
     /// Bytes of the image.
     pub size: u64,
-    /// Mount options of the kernel's side, comma-separated.
+    /// Mount options, comma-separated. The engine follows them, or the plan is refused.
     pub mount: String,
     /// When bitmaps are loaded.
     pub loading: Loading,
@@ -104,6 +108,16 @@ pub struct Plan {
     /// Directory to keep the images in, as `start`, `theirs` and `ours`, with the decisions and
     /// `mb_stats` of both sides and the kernel's trace.
     pub keep: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Checks that the side beside the kernel can follow the mount options.
+    fn check(&self) -> Result<()> {
+        match self.other {
+            Other::Engine => MountOptions::parse(&self.mount).map(drop),
+            Other::Kernel => Ok(()),
+        }
+    }
 }
 
 /// The result of a comparison.
@@ -246,6 +260,7 @@ impl Session {
     /// # Errors
     /// As [`Self::compare`].
     pub fn start_image(&self, plan: &Plan) -> Result<Arc<MemoryDevice>> {
+        plan.check()?;
         if let Some(path) = &plan.start {
             let device = MemoryDevice::load(path)?;
             mounting(plan, &device).with_context(|| format!("start from {}", path.display()))?;
@@ -254,12 +269,17 @@ impl Session {
         let folder = Scratch::new("start", &plan.scratch)?;
         let path = folder.path().join("image");
         std::fs::File::create(&path)?.set_len(plan.size)?;
-        let mut arguments = vec!["-q", "-F", "-t", "ext4", "-U", "6a6a6a6a-1111-2222-3333-444444444444"];
+        let mut arguments = vec!["-q", "-F", "-U", "6a6a6a6a-1111-2222-3333-444444444444"];
         arguments.extend([
             "-E",
             "nodiscard,lazy_itable_init=1,lazy_journal_init=1,hash_seed=6a6a6a6a-5555-6666-7777-888888888888",
         ]);
-        arguments.extend(plan.mke2fs.split_whitespace());
+        let asked: Vec<&str> = plan.mke2fs.split_whitespace().collect();
+        // mke2fs takes one type only. (`-t` may stand beside its value.)
+        if !asked.iter().any(|word| word.starts_with("-t")) {
+            arguments.extend(["-t", "ext4"]);
+        }
+        arguments.extend(asked);
         arguments.push(text(&path)?);
         run("mke2fs", &arguments)?;
         let device = MemoryDevice::load(&path)?;
@@ -284,8 +304,7 @@ fn lived_through(plan: &Plan, lived: &Ageing, device: MemoryDevice) -> Result<Me
 }
 
 fn mounting<'p>(plan: &'p Plan, image: &MemoryDevice) -> Result<(&'p str, Loading, bool)> {
-    let reader = Reader::open(Arc::new(image.duplicate()))?;
-    Ok((&plan.mount, plan.loading, reader.superblock().journal_inode().is_some()))
+    Ok((&plan.mount, plan.loading, has_journal(image)?))
 }
 
 fn on_kernel(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side, Given)> {
@@ -337,12 +356,12 @@ fn own_commits(lines: &[Line], commits: &[Commit]) -> Vec<Commit> {
 }
 
 fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> Result<Side> {
+    let like = like(plan, &image)?;
     let device: Arc<dyn BlockDevice> = Arc::new(image);
     let collector = Arc::new(Collector::default());
     let Given { played: theirs, commits, conversions } = given;
     let schedule = Arc::new(Schedule::new(conversions, Arc::clone(&collector)));
-    let mut options =
-        OpenOptions { events: Some(Events(Arc::<Collector>::clone(&collector))), ..like(plan)? };
+    let mut options = OpenOptions { events: Some(Events(Arc::<Collector>::clone(&collector))), ..like };
     options.instruments.io_ends = Some(IoEnds(Arc::<Schedule>::clone(&schedule)));
     let loading = plan.loading;
     let prepare = move |fs: &FileSystem| {
@@ -376,8 +395,8 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
                 false => player.end_commit()?,
             }
         }
-        let outcome = player.play(line).with_context(|| format!("trace line {}: {line:?}", number + 1))?;
-        outcomes.push(outcome);
+        let outcome = play_as_linux(&mut player, line);
+        outcomes.push(outcome.with_context(|| format!("trace line {}: {line:?}", number + 1))?);
         player.end_io()?;
     }
     let stats = player.file_system()?.allocator().mb_stats();
@@ -387,6 +406,13 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
     player.close()?;
     drop(player);
     Ok(Side { outcomes, decisions, stats, text: String::new(), device })
+}
+
+fn play_as_linux(player: &mut EnginePlayer, line: &Line) -> Result<Outcome> {
+    match vfs::pass(player.file_system()?, line)? {
+        Passed::On(line) => player.play(&line),
+        Passed::Answered(outcome) => Ok(outcome),
+    }
 }
 
 /// Whether a line might run out of space.
@@ -404,27 +430,26 @@ fn may_run_out(fs: &FileSystem, line: &Line) -> bool {
 }
 
 /// Options under which the engine decides like a kernel with this mount.
-fn like(plan: &Plan) -> Result<OpenOptions> {
-    let has = |option: &str| plan.mount.split(',').any(|word| word == option);
-    let policy = match (has("mb_optimize_scan=0"), has("mb_optimize_scan=1")) {
-        (true, _) => "linux-6.18:scan=linear",
-        (_, true) => "linux-6.18:scan=optimized",
-        _ => "linux-6.18",
-    };
-    Ok(OpenOptions {
+fn like(plan: &Plan, image: &MemoryDevice) -> Result<OpenOptions> {
+    let options = OpenOptions {
         cpus: kernel::possible_cpus()?,
-        policy: Policy::parse(policy)?,
         rotational: false,
         cache_bytes: 1 << 30,
         dirty_data_bytes: 6 << 30,
         inodes_max: 1 << 20,
-        commit_point_handles: u64::MAX,
+        // Without a journal, what Linux frees is free at once.
+        commit_point_handles: if has_journal(image)? { u64::MAX } else { 1 },
         commit_interval_seconds: i64::MAX,
         // Commits come from the kernel's run only.
         instruments: Instruments { transaction_blocks: Some(usize::MAX), ..Instruments::page_cache() },
-        delayed_allocation: !has("nodelalloc"),
         ..OpenOptions::default()
-    })
+    };
+    MountOptions::parse(&plan.mount)?.apply(options)
+}
+
+fn has_journal(image: &MemoryDevice) -> Result<bool> {
+    let reader = Reader::open(Arc::new(image.duplicate()))?;
+    Ok(reader.superblock().journal_inode().is_some())
 }
 
 fn judge(start: &Arc<MemoryDevice>, theirs: &Side, ours: &Side, lines: &[Line]) -> Result<Agreement> {

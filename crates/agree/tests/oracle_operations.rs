@@ -126,3 +126,99 @@ fn decisions_end_with_the_trace() {
     let decisions = agreement.decisions.all;
     assert!(decisions.of > 0 && decisions.equal == decisions.of, "{decisions:?}: {:?}", agreement.first);
 }
+
+/// Compares where everything lies after a trace of few lines.
+fn assert_same_places(lines: &str, mke2fs: &str, mount: &str) {
+    let Some(agreement) = agree(lines, mke2fs, mount, Other::Engine) else { return };
+    let shares = &agreement.shares;
+    let what = format!("[{mke2fs}] [{mount}]: {:?} {:#?}", agreement.first, agreement.files);
+    for share in [shares.inodes, shares.extents, shares.directory_extents, shares.tree_blocks] {
+        assert_eq!(share.equal, share.of, "{what}");
+    }
+    assert_eq!(shares.block_bitmaps.equal, shares.block_bitmaps.of, "{what}");
+    assert_eq!(shares.inode_bitmaps.equal, shares.inode_bitmaps.of, "{what}");
+    let placements = agreement.decisions.placements;
+    assert_eq!(placements.equal, placements.of, "{what}");
+}
+
+/// A file is written, deleted, and another written: in the same blocks, if nothing waits for a
+/// commit.
+const WRITTEN_AGAIN: &str = concat!(
+    "{\"op\":\"open\",\"fd\":1,\"path\":\"/a\",\"flags\":\"rw,create\"}\n",
+    "{\"op\":\"pwrite\",\"fd\":1,\"off\":0,\"len\":40960}\n",
+    "{\"op\":\"sync\"}\n",
+    "{\"op\":\"pwrite\",\"fd\":1,\"off\":65536,\"len\":409600}\n",
+    "{\"op\":\"close\",\"fd\":1}\n",
+    "{\"op\":\"sync\"}\n",
+    "{\"op\":\"unlink\",\"path\":\"/a\"}\n",
+    "{\"op\":\"open\",\"fd\":2,\"path\":\"/b\",\"flags\":\"rw,create\"}\n",
+    "{\"op\":\"pwrite\",\"fd\":2,\"off\":0,\"len\":81920}\n",
+    "{\"op\":\"close\",\"fd\":2}\n",
+    "{\"op\":\"sync\"}\n",
+);
+
+#[test]
+fn mount_options_bind_both_sides() {
+    for mount in ["", "data=journal", "data=writeback", "stripe=48", "stripe=48,nodelalloc"] {
+        assert_same_places(WRITTEN_AGAIN, "", mount);
+    }
+}
+
+/// Without a journal nothing that is freed waits, neither data nor metadata.
+#[test]
+fn without_a_journal_freed_blocks_are_used_again_at_once() {
+    let metadata = format!(
+        "{{\"op\":\"symlink\",\"target\":\"{}\",\"path\":\"/l\"}}\n{{\"op\":\"unlink\",\"path\":\"/l\"}}\n\
+         {{\"op\":\"mkdir\",\"path\":\"/d\"}}\n{{\"op\":\"sync\"}}\n",
+        "s".repeat(100)
+    );
+    assert_same_places(&metadata, "-O ^has_journal", "");
+    assert_same_places(WRITTEN_AGAIN, "-O ^has_journal", "");
+}
+
+#[test]
+fn direct_writes_to_block_maps_lie_where_linux_puts_them() {
+    let open = "{\"op\":\"open\",\"fd\":1,\"path\":\"/n\",\"flags\":\"rw,create,direct\"}\n";
+    let write = |(block, blocks): &(u64, u64)| {
+        format!("{{\"op\":\"pwrite\",\"fd\":1,\"off\":{},\"len\":{}}}\n", block * 4096, blocks * 4096)
+    };
+    let cases: [(u64, &[(u64, u64)]); 6] = [
+        (0, &[(0, 60)]),
+        (0, &[(20, 30), (50, 10)]),
+        (0, &[(1000, 100)]),
+        (0, &[(0, 6), (4, 16)]),
+        (0, &[(1030, 30), (0, 40), (900, 200)]),
+        (400, &[(0, 60), (100, 20), (390, 20)]),
+    ];
+    for (size, writes) in cases {
+        let cut = format!("{{\"op\":\"ftruncate\",\"fd\":1,\"len\":{}}}\n", size * 4096);
+        let writes: String = writes.iter().map(write).collect();
+        let lines = format!("{open}{cut}{writes}{{\"op\":\"close\",\"fd\":1}}\n{{\"op\":\"sync\"}}\n");
+        for mount in ["", "nodelalloc"] {
+            assert_same_places(&lines, "-O ^extent,^64bit", mount);
+        }
+    }
+}
+
+/// A type of its own, and links and attributes as the layers above ext4 treat them.
+#[test]
+fn what_linux_does_above_ext4_is_done_on_both_sides() {
+    let lines = concat!(
+        "{\"op\":\"mkdir\",\"path\":\"/d\"}\n",
+        "{\"op\":\"mknod\",\"path\":\"/d/p\"}\n",
+        "{\"op\":\"setxattr\",\"path\":\"/d/p\",\"name\":\"user.b\",\"len\":300}\n",
+        "{\"op\":\"symlink\",\"target\":\"d/new\",\"path\":\"/l\"}\n",
+        "{\"op\":\"setxattr\",\"path\":\"/l\",\"name\":\"user.b\",\"len\":300}\n",
+        "{\"op\":\"open\",\"fd\":1,\"path\":\"/l\",\"flags\":\"rw,create\"}\n",
+        "{\"op\":\"pwrite\",\"fd\":1,\"off\":0,\"len\":5000}\n",
+        "{\"op\":\"close\",\"fd\":1}\n",
+        "{\"op\":\"symlink\",\"target\":\"loop\",\"path\":\"/loop\"}\n",
+        "{\"op\":\"open\",\"fd\":1,\"path\":\"/loop\",\"flags\":\"r\"}\n",
+        "{\"op\":\"fsync\",\"fd\":1}\n",
+        "{\"op\":\"unlink\",\"path\":\"/loop/f\"}\n",
+        "{\"op\":\"sync\"}\n",
+    );
+    for mke2fs in ["", "-t ext3", "-text4"] {
+        assert_same_places(lines, mke2fs, "");
+    }
+}

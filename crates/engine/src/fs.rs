@@ -50,7 +50,8 @@ pub struct Statistics {
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks for unprivileged users: without those reserved for root.
+    /// Free blocks for unprivileged users: without those reserved for root, and those that the file
+    /// system keeps for itself.
     pub blocks_available: u64,
     /// Inodes.
     pub inodes: u64,
@@ -111,12 +112,14 @@ impl FileSystem {
         let totals = self.volume.groups.totals();
         let free = totals.free_clusters.saturating_sub(self.volume.space.delayed_clusters());
         let free = free << geometry.cluster_ratio_bits();
+        let kept = self.allocator().free_clusters().reserved << geometry.cluster_ratio_bits();
+        let kept = kept + self.superblock().reserved_blocks_count().raw();
         let overhead = self.volume.overhead_blocks();
         Statistics {
             block_size: blockyard_disk::num::u32_from_usize(geometry.block_size()),
             blocks: geometry.blocks_count().raw() - overhead,
             blocks_free: free,
-            blocks_available: free.saturating_sub(self.superblock().reserved_blocks_count().raw()),
+            blocks_available: free.saturating_sub(kept),
             inodes: u64::from(geometry.inodes_count()),
             inodes_free: totals.free_inodes,
             name_max: 255,

@@ -20,6 +20,8 @@ pub struct Instruments {
     /// log. `None`: a third of it, as in Linux. Never more than three quarters of what the cache
     /// may hold, which is the only limit without a journal.
     pub transaction_blocks: Option<usize>,
+    /// Stripe in blocks instead of the superblock's, as the mount option `stripe`.
+    pub stripe: Option<u32>,
     /// A rule to break; only for tests of crash tests.
     pub broken_rule: Option<BrokenRule>,
 }

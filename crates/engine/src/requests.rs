@@ -17,6 +17,7 @@ use crate::extents::Lookup;
 use crate::instruments::IoEnds;
 use crate::options::OpenOptions;
 use crate::pool::Pool;
+use blockyard_disk::InodeNr;
 use page_cache::CachedFile;
 use std::ops::Range;
 
@@ -91,6 +92,17 @@ impl Rules {
         }
     }
 
+    /// Whose clusters the indirect blocks above data take. Linux takes them without the file
+    /// system's own reserve (observed on 6.18).
+    pub(crate) fn of_branch(&self, data: Pool) -> Pool {
+        if data == Pool::Reserved && self.remembers { Pool::Delayed } else { data }
+    }
+
+    /// Whether Linux is followed where results depend on what is in its memory.
+    pub(crate) const fn follows_linux(&self) -> bool {
+        self.remembers
+    }
+
     /// What a new in-memory file remembers.
     pub(crate) fn pages(&self) -> Pages {
         Pages(self.remembers.then(Box::default))
@@ -105,6 +117,16 @@ impl Pages {
     /// Whether nothing is remembered.
     pub(crate) const fn are_forgotten(&self) -> bool {
         self.0.is_none()
+    }
+
+    /// Notes the directory that stays while the inode is open. Returns whether it does.
+    pub(crate) fn keep_directory(&mut self, number: InodeNr) -> bool {
+        self.0.as_mut().is_some_and(|cached| cached.kept_directory.replace(number).is_none())
+    }
+
+    /// Takes the directory that [`Self::keep_directory`] noted.
+    pub(crate) fn take_kept_directory(&mut self) -> Option<InodeNr> {
+        self.0.as_mut()?.kept_directory.take()
     }
 
     /// Notes the folios that a write makes.

@@ -11,7 +11,6 @@ use crate::cache::{BlockKind, Buffer};
 use crate::groups::Groups;
 use crate::inode::Inode;
 use crate::instruments::BrokenRule;
-use crate::options::DataMode;
 use crate::pool::Pool;
 use crate::txn::Handle;
 use crate::{Error, OpContext, Refusal, Result};
@@ -30,7 +29,8 @@ pub(crate) struct Space {
     blocks: Arc<Allocator>,
     pub(crate) inodes: InodeAllocator,
     groups: Arc<Groups>,
-    data: DataMode,
+    /// Metadata waits even without a journal: a running commit may still write it.
+    frees_data_at_once: bool,
     broken_rule: Option<BrokenRule>,
     /// The transaction whose frees are held although it is committed; [`NONE_HELD`] for none.
     /// Relaxed: used only by the thread whose turn it is to commit.
@@ -185,7 +185,8 @@ impl Space {
     }
 
     /// Frees whole clusters: on disk now, in the allocator after the commit. Plain data under
-    /// [`DataMode::Writeback`] is free in the allocator at once.
+    /// [`Writeback`](crate::DataMode::Writeback), or without a journal, is free in the allocator at
+    /// once.
     pub(crate) fn free_clusters(
         &self,
         handle: &Handle<'_>,
@@ -196,7 +197,7 @@ impl Space {
         debug_assert!(clusters > 0, "nothing at {first} is freed");
         let blocks = self.groups.blocks_in(clusters);
         let context = FreeContext { cpu: handle.slot(), ..FreeContext::default() };
-        let at_once = is_data && self.data == DataMode::Writeback;
+        let at_once = is_data && self.frees_data_at_once;
         if at_once || self.broken_rule == Some(BrokenRule::EarlyRelease) {
             let mut at = first;
             let clear = |extent: FreedExtent| {

@@ -41,8 +41,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::on(mkfs::Options::ext4())
+    }
+
+    fn on(image: mkfs::Options) -> Self {
         let device = Arc::new(MemoryDevice::new(256 << 20));
-        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+        mkfs::format(&*device, &image.block_size(4096).identity(1, 1)).unwrap();
         let requests = Arc::new(Requests::default());
         let events = Some(Events(Arc::<Requests>::clone(&requests)));
         let fs = open_with(
@@ -140,4 +144,26 @@ fn parts_of_blocks_are_refused_and_change_nothing() {
         assert_eq!(refused.errno(), 22);
     }
     assert_eq!(world.fs.attributes(world.inode).unwrap().size, 0);
+}
+
+/// Observed on Linux 6.18: behind the end, blocks whose array of pointers exists are requested one
+/// by one, others up to the end of the new array. From the first hole before the end on, the rest
+/// is written like any other data, and written back before the call returns. The engine once left
+/// all of a direct write dirty.
+#[test]
+fn block_maps_are_written_directly_too() {
+    let world = World::on(mkfs::Options::ext4().features("^extent,^64bit"));
+    assert_eq!(world.direct(8, 30, 1), [(8, 1), (9, 1), (10, 1), (11, 1), (12, 26)]);
+    assert_eq!(world.direct(36, 4, 2), [(38, 1), (39, 1)], "the rest is mapped");
+    assert_eq!(world.direct(2, 10, 3), [(2, 6)], "a hole before the end");
+    assert_eq!(world.fs.allocator().free_clusters().delayed, 0, "all is written back");
+    assert_eq!([2, 7, 11, 12, 35, 36, 39].map(|block| world.byte(block)), [3, 3, 3, 1, 1, 2, 2]);
+    let World { device, fs, .. } = world;
+    fs.close(&context()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    device.save(&image).unwrap();
+    if blockyard_testkit::require(&["e2fsck"]) {
+        blockyard_testkit::e2fsck_clean(&image);
+    }
 }

@@ -11,8 +11,8 @@ mod trial;
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;
-use blockyard_disk::{CorruptionKind, InodeNr};
-use blockyard_engine::{Error, FileSystem, NewInode, OpenOptions, SetAttributes, XattrMode};
+use blockyard_disk::{CorruptionKind, InodeNr, Timestamp};
+use blockyard_engine::{Error, FileSystem, NewInode, OpContext, OpenOptions, SetAttributes, XattrMode};
 use blockyard_testkit::{LoopMount, require};
 use rustix::fs::{Mode, OFlags, XattrFlags, getxattr, lsetxattr};
 use std::path::Path;
@@ -395,6 +395,45 @@ fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
         fs.set_attributes(&context(), inode, &change(permissions)).unwrap();
         assert_eq!(fs.xattr(inode, ACCESS.as_bytes()).unwrap(), kernels);
         assert_eq!(fs.attributes(inode).unwrap().permissions, permissions);
+        judge(fs, &device);
+    }
+}
+
+/// Observed on Linux 6.18: where values can have inodes, one above 7/8 of a block gets one even if
+/// the block has room, also an inherited list. Setting the same value again keeps that inode, and
+/// changes the change time. The engine filled the block, and wrote a new inode.
+#[test]
+fn a_value_gets_an_inode_above_a_share_of_the_block_and_keeps_it() {
+    let later = |seconds| OpContext::root_at(Timestamp::from_seconds(seconds));
+    for block in [1024_u32, 2048, 4096] {
+        let (device, fs) = fresh(&ext4(block).features("ea_inode"), 32 << 20);
+        let inode = file(&fs, ROOT, FILE);
+        let inodes_of = |length: usize, byte, seconds| {
+            let before = fs.statistics().inodes_free;
+            let value = vec![byte; length];
+            fs.set_xattr(&later(seconds), inode, b"user.a", &value, XattrMode::Set).unwrap();
+            assert_eq!(fs.xattr(inode, b"user.a").unwrap(), value);
+            assert_eq!(fs.attributes(inode).unwrap().changed.seconds, seconds);
+            before.wrapping_sub(fs.statistics().inodes_free)
+        };
+        let most = usize::try_from(block).unwrap() / 8 * 7;
+        assert_eq!(inodes_of(most, b'a', 1), 0, "{block}");
+        assert_eq!(inodes_of(most + 1, b'a', 2), 1, "{block}");
+        assert_eq!(inodes_of(most + 1, b'a', 3), 0, "{block}: the same again");
+        assert_eq!(inodes_of(most + 1, b'b', 4), 0, "{block}: another in its stead");
+        let again = fs.set_xattr(&later(5), inode, b"user.a", &vec![b'b'; most + 1], XattrMode::Create);
+        assert_eq!(again.unwrap_err().errno(), 17);
+        fs.remove_xattr(&later(6), inode, b"user.a").unwrap();
+        judge(fs, &device);
+    }
+    for (users, inodes) in [(109, 1), (110, 2)] {
+        let (device, fs) = fresh(&ext4(1024).features("ea_inode"), 32 << 20);
+        let dir = directory(&fs, ROOT, "dir");
+        fs.set_xattr(&context(), dir, DEFAULT.as_bytes(), &list_of(users, [7, 5, 7, 5]), XattrMode::Set)
+            .unwrap();
+        let before = fs.statistics().inodes_free;
+        file(&fs, dir, FILE);
+        assert_eq!(before - fs.statistics().inodes_free, inodes, "{users} users");
         judge(fs, &device);
     }
 }

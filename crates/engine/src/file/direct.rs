@@ -3,7 +3,8 @@
 //! Observed on 6.18: dirty data in the range is written first. Then each request covers one piece
 //! of the mapping, or the rest of a hole, as far as Linux remembers the hole. Behind the end of the
 //! file the blocks are allocated as written. Before the end they are allocated as unwritten, and
-//! converted when all data is on the device.
+//! converted when all data is on the device. A block map has no unwritten blocks: from its first
+//! hole before the end on, the rest is written through the cache.
 //!
 //! One handle makes blocks written and raises the size over them, after the device has their data.
 //! So no commit finds written data behind the end. Blocks that the size covers before their data is
@@ -56,11 +57,8 @@ impl Files {
         let bytes = up_to_limit(offset, bytes, self.size_limit(file.core().map))?;
         let end = offset + u64_from_usize(bytes.len());
         self.locked(ctx, &file, &mut data).leave_inline()?;
-        let by_blocks = {
-            let core = file.core();
-            core.map != InodeMap::Extents || self.mapping.logs_data(&file, &core)
-        };
-        if by_blocks {
+        let is_logged = self.mapping.logs_data(&file, &file.core());
+        if is_logged {
             drop(data);
             return self.write_some(ctx, inode, offset, bytes);
         }
@@ -73,8 +71,18 @@ impl Files {
         self.locked(ctx, &file, &mut data).prepare_growth(all.range())?;
         data.pages.forget_touched(&(offset..end));
         let mut at = blocks.start;
+        let mut cached = 0;
         let written = loop {
             if at == blocks.end {
+                break Ok(());
+            }
+            if self.is_inner_hole_of_map(&file, at)? {
+                let rest = all.within(u64_from_u32(at) << self.volume.geometry().block_bits()..end);
+                match self.locked(ctx, &file, &mut data).write_through_cache(rest) {
+                    Ok(done) => cached = done,
+                    Err(Error::NoSpace) if at > blocks.start => {}
+                    Err(error) => break Err(error),
+                }
                 break Ok(());
             }
             match self.locked(ctx, &file, &mut data).write_direct_piece(all, at..blocks.end) {
@@ -86,7 +94,17 @@ impl Files {
         let converted = self.convert_written(ctx, &file, blocks.start..at);
         let timed = self.note_written(ctx, &file, 0, || ());
         written.and(converted).and(timed)?;
-        Ok(usize_from_u64(u64_from_u32(at - blocks.start) << self.volume.geometry().block_bits()))
+        let direct = u64_from_u32(at - blocks.start) << self.volume.geometry().block_bits();
+        Ok(usize_from_u64(direct) + cached)
+    }
+
+    /// Whether a block is a hole of a block map before the end of the file. Block maps have no
+    /// unwritten blocks, so such a hole cannot be mapped before its data is there.
+    fn is_inner_hole_of_map(&self, file: &Arc<Inode>, block: u32) -> Result<bool> {
+        let core = file.core();
+        let is_inner = u64_from_u32(block) << self.volume.geometry().block_bits() < core.size;
+        let is_possible = is_inner && core.map == InodeMap::Indirect;
+        Ok(is_possible && self.mapping.lookup_block(file, &core, block)?.found.is_none())
     }
 
     /// The blocks that are written back together with a range.
@@ -183,6 +201,16 @@ impl LockedFile<'_> {
         self.reserve_for_change(PIECE_ENTRIES)
     }
 
+    /// Writes the rest of a direct write as other writes do, and then writes it back.
+    fn write_through_cache(&mut self, rest: Part<'_>) -> Result<usize> {
+        let done = self.write_what_fits(rest.offset, rest.bytes)?;
+        let written = Part { offset: rest.offset, bytes: &rest.bytes[..done] };
+        let blocks = written.blocks(self.files.volume.geometry().block_bits());
+        let whole = self.files.folios_of(self.data, &blocks);
+        self.write_back_range(whole)?;
+        Ok(done)
+    }
+
     /// Writes the first piece of `range`. Returns where it ends.
     fn write_direct_piece(&mut self, all: Part<'_>, range: Range<u32>) -> Result<u32> {
         debug_assert!(!range.is_empty(), "a piece of nothing");
@@ -218,7 +246,7 @@ impl LockedFile<'_> {
             }
             // Linux requests as much of the hole as it remembers.
             let end = self.data.pages.hole_end(range.start).map_or(range.end, |hole| hole.min(range.end));
-            let wanted = (range.start, end - range.start);
+            let wanted = (range.start, self.most_at_once(range.start..end)?);
             let mapped = self
                 .plan_direct(&here, wanted, behind_end)
                 .and_then(|plan| self.write_as_planned(all, plan, behind_end));
@@ -233,6 +261,15 @@ impl LockedFile<'_> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The number of blocks of a hole that are requested together. In a block map, blocks whose
+    /// array of pointers exists are requested one by one (observed on 6.18).
+    fn most_at_once(&self, hole: Range<u32>) -> Result<u32> {
+        let core = self.inode.core();
+        let is_map = core.map == InodeMap::Indirect;
+        let has_array = is_map && self.files.mapping.missing_indirect(&core, hole.start)? == 0;
+        Ok(if has_array { 1 } else { hole.end - hole.start })
     }
 
     /// Chooses blocks for the beginning of `wanted`, a block and a count.

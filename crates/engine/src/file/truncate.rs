@@ -172,6 +172,9 @@ impl LockedFile<'_> {
             self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
             self.inode.note_remapped(&handle);
             self.files.set_new_size(self.ctx, self.inode, &mut core, size);
+            drop(core);
+            // As in Linux (observed on 6.18). Only a zeroed range puts pages there.
+            self.forget_pages(size..u64::MAX);
             return Ok(());
         }
         if size < old_size {

@@ -54,22 +54,7 @@ impl Files {
             self.size_limit(core.map)
         };
         let bytes = up_to_limit(offset, bytes, limit)?;
-        match self.locked(ctx, &inode, &mut data).write_locked(offset, bytes) {
-            Err(Error::NoSpace) if !self.writing.writes_short() => {}
-            other => return other,
-        }
-        let block_size = self.volume.block_size();
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = offset + u64_from_usize(done);
-            let part = (block_size - usize_from_u64(at) % block_size).min(bytes.len() - done);
-            match self.locked(ctx, &inode, &mut data).write_locked(at, &bytes[done..done + part]) {
-                Ok(part) => done += part,
-                Err(Error::NoSpace) if done > 0 => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
+        self.locked(ctx, &inode, &mut data).write_what_fits(offset, bytes)
     }
 
     /// Writes the whole content of a value inode, and writes it back.
@@ -208,6 +193,27 @@ impl Files {
 }
 
 impl LockedFile<'_> {
+    /// Writes the beginning of `bytes` if there is no space for all. Returns the number of bytes
+    /// written.
+    pub(super) fn write_what_fits(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        match self.write_locked(offset, bytes) {
+            Err(Error::NoSpace) if !self.files.writing.writes_short() => {}
+            other => return other,
+        }
+        let block_size = self.files.volume.block_size();
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + u64_from_usize(done);
+            let part = (block_size - usize_from_u64(at) % block_size).min(bytes.len() - done);
+            match self.write_locked(at, &bytes[done..done + part]) {
+                Ok(part) => done += part,
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
     /// Returns the number of bytes written.
     fn write_locked(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
         let map = {

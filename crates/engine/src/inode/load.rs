@@ -86,7 +86,12 @@ impl Inodes {
         // Ask the block first: if a commit takes it now, that commit has already ended its
         // transaction.
         let changed_in = buffer.changed_in();
-        let last = self.txns.last_to_change(changed_in);
+        let last = if self.rules.follows_linux() && self.txns.has_changes() {
+            // As in Linux (observed on 6.18): whatever is loaded while a transaction runs.
+            self.txns.running()
+        } else {
+            self.txns.last_to_change(changed_in)
+        };
         if !self.txns.is_durable(last) {
             let mark = u64::from(last.raw()) + 1;
             inode.changed_in.store(mark, Ordering::Relaxed);

@@ -28,6 +28,7 @@ pub(crate) struct InodeTable {
     dirty: Box<[DirtyList]>,
     dirty_files: DirtyFiles,
     per_shard: usize,
+    made_max: usize,
 }
 
 /// One CPU slot's list of inodes to encode, the earliest change at the front.
@@ -48,8 +49,9 @@ struct Shard {
 }
 
 impl InodeTable {
-    /// An empty table of about `inodes_max` inodes for `slots` CPU slots.
-    pub(crate) fn new(inodes_max: usize, slots: usize) -> Self {
+    /// An empty table of about `inodes_max` inodes for `slots` CPU slots. With `keeps_made`, new
+    /// inodes stay as long as there is room.
+    pub(crate) fn new(inodes_max: usize, slots: usize, keeps_made: bool) -> Self {
         let shard = || CachePadded::new(Mutex::new(rank::INODE_TABLE, Shard::default()));
         let list = || CachePadded::new(Mutex::new(rank::JOURNAL_STATE, VecDeque::new()));
         Self {
@@ -57,6 +59,7 @@ impl InodeTable {
             dirty: (0..slots.max(1)).map(|_| list()).collect(),
             dirty_files: DirtyFiles::new(),
             per_shard: (inodes_max / SHARDS).max(1),
+            made_max: if keeps_made { usize::MAX } else { MADE_MAX },
         }
     }
 
@@ -99,7 +102,7 @@ impl InodeTable {
             "inode {} is in memory twice",
             inode.number()
         );
-        if shard.made.len() >= MADE_MAX.min(self.per_shard) {
+        if shard.made.len() >= self.made_max.min(self.per_shard) {
             shard.leave_made(&self.dirty_files);
         }
         shard.make_room(self.per_shard, &self.dirty_files);

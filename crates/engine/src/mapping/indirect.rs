@@ -141,7 +141,7 @@ impl Mapping {
     }
 
     /// Number of missing levels of indirect blocks above a block.
-    pub(super) fn missing_indirect(&self, core: &InodeCore, logical: u32) -> Result<usize> {
+    pub(crate) fn missing_indirect(&self, core: &InodeCore, logical: u32) -> Result<usize> {
         Ok(match self.walk(core, logical)? {
             Some(Walk::Missing(missing)) => missing.levels,
             Some(Walk::Found(_)) | None => 0,

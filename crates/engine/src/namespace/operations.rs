@@ -257,6 +257,7 @@ impl Namespace {
             let found = self.directories.find_name(&parent, &parent.core(), name)?.ok_or(Error::NotFound)?;
             let child = self.named(&parent, found)?;
             self.remove_entry(ctx, &parent, &child, (name, directory))?;
+            self.keep_directory(&parent, &child);
             child
         };
         self.xattrs.delete_if_unused(ctx, &child)
@@ -327,8 +328,31 @@ impl Namespace {
         if write && inode.opens.end_writer() {
             self.volume.space.last_writer_closed(ctx, &inode);
         }
-        let last = inode.opens.end();
-        if last && inode.core().links() == 0 { self.xattrs.delete_if_unused(ctx, &inode) } else { Ok(()) }
+        self.end_reference(ctx, inode)
+    }
+
+    /// Ends a reference. Deletes what is no longer needed.
+    fn end_reference(&self, ctx: &OpContext, mut inode: Arc<Inode>) -> Result<()> {
+        while inode.opens.end() && inode.core().links() == 0 {
+            let directory = inode.write().pages.take_kept_directory();
+            self.xattrs.delete_if_unused(ctx, &inode)?;
+            let Some(directory) = directory else { break };
+            inode = self.volume.inodes.inode(directory)?;
+        }
+        Ok(())
+    }
+
+    /// If Linux is followed and `child` has lost its last name, in `parent`, but is still open: the
+    /// directory stays as long. Linux's dentry of an open file holds its directory, even if both
+    /// were removed (observed on 6.18). The caller holds the content of `parent`.
+    pub(super) fn keep_directory(&self, parent: &Inode, child: &Inode) {
+        if self.volume.rules.follows_linux()
+            && child.opens.is_open()
+            && child.core().links() == 0
+            && child.write_child().pages.keep_directory(parent.number())
+        {
+            parent.opens.open(false);
+        }
     }
 
     pub(super) fn directory(&self, inode: impl Into<InodeRef>) -> Result<Arc<Inode>> {

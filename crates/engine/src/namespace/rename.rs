@@ -92,6 +92,7 @@ impl Namespace {
                         if matches!(error, Error::Invalid(_)) { Error::NotEmpty } else { error }
                     })?;
                     self.move_name(ctx, (&moved, from.1), (&new_parent, to.1), other.as_ref())?;
+                    other.iter().for_each(|victim| self.keep_directory(&new_parent, victim));
                     other
                 }
             }
@@ -99,7 +100,8 @@ impl Namespace {
         victim.map_or(Ok(()), |victim| self.xattrs.delete_if_unused(ctx, &victim))
     }
 
-    /// Writes back the data of a file that is about to replace another.
+    /// Writes back the data of a file that is about to replace another. As in Linux (observed on
+    /// 6.18), a rename that does nothing or is refused by the target's type writes nothing.
     fn write_back_source(
         &self,
         ctx: &OpContext,
@@ -113,13 +115,19 @@ impl Namespace {
             let core = parent.core();
             self.directories.find_name(parent, &core, name)
         };
-        let (Some(source), Some(_)) = (find(old, old_name)?, find(new, new_name)?) else { return Ok(()) };
-        let written = match self.volume.inodes.inode(source) {
-            Ok(source) if source.kind() == FileType::Regular => {
-                self.files.write_back_file(ctx, source.id().into())
+        let (Some(source), Some(target)) = (find(old, old_name)?, find(new, new_name)?) else {
+            return Ok(());
+        };
+        if source == target {
+            return Ok(());
+        }
+        let kind = |number| self.volume.inodes.inode(number).map(|inode| inode.kind());
+        let written = match (kind(source), kind(target)) {
+            (Ok(FileType::Regular), Ok(target)) if target != FileType::Directory => {
+                self.files.write_back_file(ctx, source.into())
             }
-            Ok(_) => Ok(()),
-            Err(error) => Err(error),
+            (Ok(_), Ok(_)) => Ok(()),
+            (Err(error), _) | (_, Err(error)) => Err(error),
         };
         match written {
             // The name was removed meanwhile. The steps below find that out under the locks.

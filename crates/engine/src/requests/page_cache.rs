@@ -9,6 +9,7 @@ use crate::extents::{self, Lookup};
 use crate::options::OpenOptions;
 use crate::pool::Pool;
 use crate::range_set::RangeSet;
+use blockyard_disk::InodeNr;
 use folios::Folios;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -64,6 +65,9 @@ pub(super) struct CachedFile {
     pub(super) holes: RangeSet,
     /// What the dirty blocks of the file were mapped to when they became dirty.
     kinds: BTreeMap<u32, CachedAs>,
+    /// The directory that held the inode's last name. It has one open reference for as long as this
+    /// inode is open.
+    pub(super) kept_directory: Option<InodeNr>,
 }
 
 impl CachedFile {

@@ -2,7 +2,7 @@
 
 use super::Space;
 use crate::groups::Groups;
-use crate::options::OpenOptions;
+use crate::options::{DataMode, OpenOptions};
 use crate::{Error, Refusal, Result};
 use blockyard_alloc::inode::{
     BitmapLoad, FreeClusters, InodeAllocator, InodeConfig, InodeGroupFacts, InodeSource, RecentDeletion,
@@ -10,7 +10,7 @@ use blockyard_alloc::inode::{
 use blockyard_alloc::{AllocConfig, Allocator, GroupFacts, GroupSource, SourceError};
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::superblock::Superblock;
-use blockyard_disk::{FlexNr, GroupNr, Incompat};
+use blockyard_disk::{Compat, FlexNr, GroupNr, Incompat};
 use blockyard_sync::AtomicU64;
 use std::fmt;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Space {
             policy: options.policy,
             cpus,
             rotational: options.rotational,
-            stripe: sb.raw().s_raid_stripe_width.get(),
+            stripe: options.instruments.stripe.unwrap_or_else(|| sb.raw().s_raid_stripe_width.get()),
             root_reserved: sb.reserved_blocks_count().raw() >> geometry.cluster_ratio_bits(),
             extents: sb.features().incompat.contains(Incompat::EXTENTS),
             seed: options.seed,
@@ -107,7 +107,8 @@ impl Space {
             blocks,
             inodes,
             groups: Arc::clone(groups),
-            data: options.data,
+            frees_data_at_once: options.data == DataMode::Writeback
+                || !sb.features().compat.contains(Compat::HAS_JOURNAL),
             broken_rule: options.instruments.broken_rule,
             held: AtomicU64::new(super::NONE_HELD),
         })

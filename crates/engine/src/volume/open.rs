@@ -64,7 +64,7 @@ impl Volume {
         let names = Arc::new(DentryCache::new(options.name_cache_bytes));
         let (sb, rules) = (Arc::new(sb), Rules::of(&options));
         let inodes = Inodes {
-            table: InodeTable::new(options.inodes_max, slots),
+            table: InodeTable::new(options.inodes_max, slots, rules.follows_linux()),
             sb: Arc::clone(&sb),
             cache: Arc::clone(&cache),
             groups: Arc::clone(&groups),
