@@ -183,6 +183,16 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         (&["fallocate2", "--policy", "yard:slots"], "\"slots\" is not slot=value"),
         (&["fallocate2", "--policy", "yard:slots=9"], "slot slots has no filling \"9\"; known: one, hashed"),
         (&["fallocate2", "--policy", "linux-6.18:visit=choose"], "impossible combination"),
+        (&["fallocate2", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
+        (&["e2", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
+        (&["e3", "--policy", "ext3"], "policy ext3 serves no image with extent"),
+        (&["e4", "--policy", "ext3"], "policy ext3 serves no image with extent"),
+        (&["copy", "--scale", "0.01", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
+        (&["fallocate2", "--policy", "yard,yard"], "--policy: yard twice"),
+        (&["copy", "--scale", "0.01", "--policy", "yard,yard"], "--policy: yard twice"),
+        (&["fallocate2", "--workers", "1,2,1"], "--workers: 1 twice"),
+        (&["fallocate2", "--aged", "mail:100,mail:100"], "--aged: mail:100 twice"),
+        (&["e3", "--aged", "mail:100,mail:100"], "--aged: mail:100 twice"),
         (&["fallocate2", "--workers", "0"], "from 1 up"),
         (&["fallocate2", "--workers", "9999"], "at most 4096"),
         (&["fallocate2", "--cpus", "0"], "from 1 up"),
@@ -243,6 +253,49 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         assert!(text.contains(part), "{arguments:?}: {text}");
         assert!(text.starts_with("blockyard: ") && text.lines().count() == 1, "{arguments:?}: {text}");
         assert_eq!(stdout(&output), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn wrong_usage_of_pairs_is_one_line_and_exit_code_2() {
+    for (line, part) in [
+        ("--workers 0", "--workers takes numbers from 1 up"),
+        ("--workers 65", "at most 64 threads"),
+        ("--workers 1,1", "--workers: 1 twice"),
+        ("--policy linux-9", "no policy"),
+        ("--seconds 0", "--seconds 0: give a time above 0"),
+        ("--seconds -1", "--seconds -1"),
+        ("--cpus 2", "--cpus: only for --interleave virtual"),
+        ("--interleave virtual --pairs 0", "--pairs takes numbers from 1 up"),
+        ("--interleave virtual --cpus 0", "--cpus takes numbers from 1 up"),
+        ("--interleave virtual --machine /nonexistent", "/nonexistent"),
+    ] {
+        let output = blockyard(&words(&format!("lab pairs --json {line}")));
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{line}: {text}");
+        assert!(text.contains(part) && text.lines().count() == 1, "{line}: {text}");
+        assert_eq!(stdout(&output), "", "{line}");
+    }
+    let taken = "lab pairs --json --policy yard --workers 4 --interleave virtual --cpus 2 --pairs 50";
+    let row: serde_json::Value = serde_json::from_str(&stdout(&blockyard(&words(taken)))).unwrap();
+    assert_eq!((row["threads"].as_u64(), row["pairs"].as_u64()), (Some(4), Some(200)));
+}
+
+/// The inodes are enough for the first cell, and not for the second.
+#[test]
+fn a_cell_that_fails_leaves_the_rows_before_it() {
+    let line = "lab run fallocate2 --memory 256M --workers 1,200 --ops 5 --interleave lockstep --policy yard";
+    for more in [&["--json"][..], &[]] {
+        let output = blockyard(&[&words(line)[..], &["--mkfs", "-N 16"], more].concat());
+        let text = stdout(&output);
+        assert_eq!(output.status.code(), Some(8), "{}", stderr(&output));
+        assert!(stderr(&output).contains("fallocate2 yard x 200"), "{}", stderr(&output));
+        if more.is_empty() {
+            assert!(text.contains("1 worker"), "{text}");
+            continue;
+        }
+        let row: serde_json::Value = serde_json::from_str(text.trim_end()).unwrap();
+        assert_eq!(row["workers"], 1);
     }
 }
 

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::age::{Ageing, Circumstances, age};
 use crate::figures::states::FRESH;
 use crate::folder::ledger::Ledger;
-use crate::run::{ImageSource, NamedMap, Verdict};
+use crate::run::{ImageSource, NamedMap, Verdict, refuse_twice};
 use crate::target::engine::context;
 use crate::workload::{GIB, MIB};
 use copier::Copier;
@@ -237,8 +237,12 @@ impl CopyPlan {
     /// Says what is wrong and what to do.
     pub fn check(&self) -> Result<()> {
         ensure!(!self.policies.is_empty(), "--policy: name at least one (see blockyard policy list)");
+        refuse_twice("--policy", &self.policies)?;
+        refuse_twice("--aged", &self.aged)?;
         for text in &self.policies {
-            Policy::parse(text).with_context(|| format!("--policy {text} (see blockyard policy list)"))?;
+            let policy = Policy::parse(text)
+                .with_context(|| format!("--policy {text} (see blockyard policy list)"))?;
+            self.image.check_policy(text, &policy)?;
         }
         ensure!((1..=100).contains(&self.copies), "--copies: give a number from 1 to 100");
         ensure!((1..=4096).contains(&self.cpus), "--cpus: give a number from 1 to 4096");
@@ -304,10 +308,34 @@ pub fn run(plan: &CopyPlan, progress: impl FnMut(usize, &str)) -> Result<CopyOut
 pub fn run_kept(
     plan: &CopyPlan,
     ledger: &mut Ledger,
-    mut progress: impl FnMut(usize, &str),
+    progress: impl FnMut(usize, &str),
 ) -> Result<CopyOutcome> {
+    let (outcome, ended) = run_as_far(plan, ledger, progress)?;
+    ended.map(|()| outcome)
+}
+
+/// Like [`run_kept`], but an arm that fails does not take along what was measured before: the error
+/// stands beside it.
+///
+/// # Errors
+/// Those of [`CopyPlan::check`].
+pub fn run_as_far(
+    plan: &CopyPlan,
+    ledger: &mut Ledger,
+    progress: impl FnMut(usize, &str),
+) -> Result<(CopyOutcome, Result<()>)> {
     plan.check()?;
     let mut outcome = CopyOutcome::default();
+    let ended = measure(plan, ledger, progress, &mut outcome);
+    Ok((outcome, ended))
+}
+
+fn measure(
+    plan: &CopyPlan,
+    ledger: &mut Ledger,
+    mut progress: impl FnMut(usize, &str),
+    outcome: &mut CopyOutcome,
+) -> Result<()> {
     let mut done = 0;
     for (variant, plan) in plan.variants() {
         for aged in std::iter::once(None).chain(plan.aged.iter().map(Some)) {
@@ -330,7 +358,7 @@ pub fn run_kept(
             }
         }
     }
-    Ok(outcome)
+    Ok(())
 }
 
 /// A policy on images of one state, copied in one manner.

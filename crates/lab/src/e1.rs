@@ -7,6 +7,8 @@ mod predicted;
 mod published;
 mod steps;
 
+use std::collections::BTreeSet;
+
 use blockyard_disk::num::count_as_f64;
 
 use crate::figures::plot::{Chart, Series};
@@ -59,14 +61,14 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
 
 /// Rates by number of workers, each as a share of the rate of one worker: the shape of the curve.
 fn contention(rows: &[&Row]) -> Table {
-    let heads = std::iter::once("workers".to_owned())
-        .chain(FALLOCATE2_BASE.iter().map(|(workers, _)| workers.to_string()));
+    let counts = worker_counts(rows);
+    let heads = std::iter::once("workers".to_owned()).chain(counts.iter().map(u32::to_string));
     let mut table = Table::new(
         "E1, fallocate2: contention, average operations per second per worker (share of one worker's)",
         heads,
     );
     let mut push = |name: String, rates: Vec<Option<f64>>| {
-        let one = rates[0];
+        let one = counts.iter().position(|&workers| workers == 1).and_then(|at| rates[at]);
         let cells = rates.iter().map(|rate| match (rate, one) {
             (Some(rate), Some(one)) => format!("{rate:.0} ({:.0}%)", 100.0 * rate / one),
             (Some(rate), None) => format!("{rate:.0}"),
@@ -76,10 +78,10 @@ fn contention(rows: &[&Row]) -> Table {
     };
     push(
         "published: before the series".to_owned(),
-        FALLOCATE2_BASE.iter().map(|(_, rate)| Some(*rate)).collect(),
+        counts.iter().map(|&workers| published_rate(workers)).collect(),
     );
     for arm in ARMS {
-        let rates = FALLOCATE2_BASE.iter().map(|(workers, _)| rate(rows, arm, *workers)).collect();
+        let rates = counts.iter().map(|&workers| rate(rows, arm, workers)).collect();
         push(format!("this machine: {arm}"), rates);
     }
     table.note(machine_note());
@@ -102,8 +104,8 @@ pub(crate) fn chart(rows: &[Row]) -> Chart {
     let mut series =
         vec![Series { name: "published: before".to_owned(), points: shares(FALLOCATE2_BASE.to_vec()) }];
     for arm in ARMS {
-        let rates =
-            FALLOCATE2_BASE.iter().filter_map(|(workers, _)| Some((*workers, rate(&rows, arm, *workers)?)));
+        let counts = worker_counts(&rows);
+        let rates = counts.into_iter().filter_map(|workers| Some((workers, rate(&rows, arm, workers)?)));
         series.push(Series { name: format!("ours: {arm}"), points: shares(rates.collect()) });
     }
     Chart {
@@ -112,6 +114,16 @@ pub(crate) fn chart(rows: &[Row]) -> Chart {
         y_label: "rate of a worker, % of one worker alone",
         series,
     }
+}
+
+/// The published numbers of workers and the measured ones.
+fn worker_counts(rows: &[&Row]) -> BTreeSet<u32> {
+    let published = FALLOCATE2_BASE.iter().map(|(workers, _)| *workers);
+    published.chain(rows.iter().map(|row| row.workers)).collect()
+}
+
+fn published_rate(workers: u32) -> Option<f64> {
+    FALLOCATE2_BASE.iter().find(|(count, _)| *count == workers).map(|(_, rate)| *rate)
 }
 
 fn rate(rows: &[&Row], arm: &str, workers: u32) -> Option<f64> {
@@ -281,6 +293,11 @@ mod tests {
         assert_eq!(table.rows[4][1..4], ["4000 (100%)", "2000 (50%)", "-"]);
         let without_one: Vec<Row> = rows().into_iter().filter(|row| row.workers != 1).collect();
         assert_eq!(tables(&without_one)[0].rows[1][1..4], ["-", "250", "-"]);
+        // Numbers of workers that nobody published have columns, too.
+        let more: Vec<Row> = rows().into_iter().chain([row(ARMS[0], 3, 300.0)]).collect();
+        let more = &tables(&more)[0];
+        let three = more.heads.iter().position(|head| head == "3").unwrap();
+        assert_eq!((more.rows[0][three].as_str(), more.rows[1][three].as_str()), ("-", "100 (10%)"));
         let chart = chart(&rows());
         assert_eq!(chart.series[1].points, [(1.0, 100.0), (2.0, 25.0)]);
         assert_eq!(chart.series[4].points, [(1.0, 100.0), (2.0, 50.0)]);

@@ -7,6 +7,8 @@
 
 mod published;
 
+use std::collections::BTreeSet;
+
 use crate::device_model::DeviceModel;
 use crate::figures::row::{Interleave, Row};
 use crate::figures::{Table, modelled, summary};
@@ -14,7 +16,7 @@ use crate::run::{ImageSource, Plan, Setup};
 use crate::runner::Limit;
 use crate::workload::scale::scaled;
 use crate::workload::{GIB, Workload};
-use published::ROUND_ROBIN;
+use published::{ROUND_ROBIN, RoundRobin};
 
 const JOBS: [&str; 3] = ["seqwrite", "smallfiles", "allocstress"];
 /// The published names and their policies here.
@@ -69,8 +71,7 @@ pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
 }
 
 fn plan(setup: &Setup, name: &str, arms: &[String], interleave: Interleave) -> Plan {
-    let published = Workload::by_name(name, 1.0).map_or(1, |workload| workload.published_workers());
-    let workers = setup.workers.clone().unwrap_or(vec![published]);
+    let workers = setup.workers.clone().unwrap_or(vec![published_workers(name)]);
     setup.plan(name, arms, &workers, interleave)
 }
 
@@ -96,6 +97,7 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     let heads = [
         "job",
         "policy",
+        "workers",
         "MiB/s",
         "IOPS",
         "mean us",
@@ -107,20 +109,29 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
         "published mean us",
     ];
     let title = "E2, fio jobs: bandwidth and latency of a write, ours and published";
-    let mut table = Table::new(title, heads).with_keys(2);
+    let mut table = Table::new(title, heads).with_keys(3);
     for name in jobs() {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == name).collect();
+        let published_workers = published_workers(&name);
         for (published_name, policy) in POLICIES {
             let published =
                 ROUND_ROBIN.iter().find(|row| row.workload == name && row.policy == published_name);
-            let theirs = |value: Option<f64>| value.map_or("-".to_owned(), |value| value.to_string());
-            let theirs = [
-                theirs(published.map(|row| row.bandwidth_mib_s)),
-                theirs(published.map(|row| row.iops)),
-                theirs(published.map(|row| row.latency_us)),
-            ];
-            let names = [name.clone(), format!("{published_name} ({policy})")];
-            table.push(names.into_iter().chain(latencies(&rows, policy)).chain(theirs));
+            let mut counts = worker_counts(&rows, policy);
+            if published.is_some() || counts.is_empty() {
+                counts.insert(published_workers);
+            }
+            for workers in counts {
+                let at = published.filter(|_| workers == published_workers);
+                let names = [name.clone(), format!("{published_name} ({policy})"), workers.to_string()];
+                table.push(names.into_iter().chain(latencies(&rows, policy, workers)).chain(theirs(at)));
+            }
+        }
+        let is_further = |policy: &&str| POLICIES.iter().all(|(_, known)| known != policy);
+        for policy in summary::policies(&rows).into_iter().filter(is_further) {
+            for workers in worker_counts(&rows, policy) {
+                let names = [name.clone(), policy.to_owned(), workers.to_string()];
+                table.push(names.into_iter().chain(latencies(&rows, policy, workers)).chain(theirs(None)));
+            }
         }
     }
     table.note(
@@ -133,10 +144,27 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     vec![table]
 }
 
+fn published_workers(name: &str) -> u32 {
+    Workload::by_name(name, 1.0).map_or(1, |workload| workload.published_workers())
+}
+
+/// The numbers of workers that a policy was measured with.
+fn worker_counts(rows: &[&Row], policy: &str) -> BTreeSet<u32> {
+    rows.iter().filter(|row| row.policy == policy).map(|row| row.workers).collect()
+}
+
+/// The published MiB/s, operations a second and mean latency.
+fn theirs(published: Option<&RoundRobin>) -> [String; 3] {
+    let figure = |value: fn(&RoundRobin) -> f64| {
+        published.map_or("-".to_owned(), |published| value(published).to_string())
+    };
+    [figure(|row| row.bandwidth_mib_s), figure(|row| row.iops), figure(|row| row.latency_us)]
+}
+
 /// MiB/s, operations a second, and latencies in microseconds: mean, p99, p99.99, longest.
-fn latencies(rows: &[&Row], policy: &str) -> [String; 6] {
+fn latencies(rows: &[&Row], policy: &str, workers: u32) -> [String; 6] {
     let ours = |value: fn(&Row) -> f64, digits: usize| {
-        summary::median(rows, policy, None, value)
+        summary::median(rows, policy, Some(workers), value)
             .map_or("-".to_owned(), |spread| format!("{:.digits$}", spread.median))
     };
     [
@@ -156,7 +184,7 @@ mod tests {
 
     #[test]
     fn each_job_has_our_figures_and_the_published_ones_of_its_policy() {
-        let job = |policy: &str, more: f64| Row {
+        let job = |policy: &str, workers: u32, more: f64| Row {
             workload: "smallfiles".to_owned(),
             bw_mib_s: 700.0 + more,
             lat_us_mean: 0.5 + more,
@@ -164,15 +192,16 @@ mod tests {
             lat_us_p99: 2.0 + more,
             lat_us_p9999: 9.0 + more,
             lat_us_max: 50.0 + more,
-            ..row(policy, 2, 6000.0 + more)
+            ..row(policy, workers, 6000.0 + more)
         };
-        let rows = [job("linux-6.18", 0.0), job("rralloc-v2", 1.0)];
+        let rows = [job("linux-6.18", 6, 0.0), job("rralloc-v2", 6, 1.0)];
         let table = &tables(&rows)[0];
         assert_eq!(
             table.rows[2],
             [
                 "smallfiles",
                 "regular (linux-6.18)",
+                "6",
                 "700",
                 "6000",
                 "0.50",
@@ -189,6 +218,7 @@ mod tests {
             [
                 "smallfiles",
                 "rralloc (rralloc-v2)",
+                "6",
                 "701",
                 "6001",
                 "1.50",
@@ -202,8 +232,40 @@ mod tests {
         );
         let nothing = ["-"; 6];
         let published = ["497", "496", "9190"];
-        assert_eq!(table.rows[0], [&["seqwrite", "regular (linux-6.18)"][..], &nothing, &published].concat());
+        assert_eq!(
+            table.rows[0],
+            [&["seqwrite", "regular (linux-6.18)", "6"][..], &nothing, &published].concat()
+        );
         let name = "allocstress:fallocate=none";
-        assert_eq!(table.rows[11], [&[name, "rralloc (rralloc-v2)"][..], &nothing, &["-"; 3]].concat());
+        assert_eq!(table.rows[11], [&[name, "rralloc (rralloc-v2)", "48"][..], &nothing, &["-"; 3]].concat());
+    }
+
+    /// Other policies than the published ones were measured and not shown, and figures of several
+    /// numbers of workers were one median.
+    #[test]
+    fn every_policy_and_number_of_workers_has_a_row() {
+        let job = |policy: &str, workers: u32, rate: f64| Row {
+            workload: "smallfiles".to_owned(),
+            ..row(policy, workers, rate)
+        };
+        let rows = [job("linux-6.18", 2, 100.0), job("linux-6.18", 4, 300.0), job("yard", 2, 500.0)];
+        let table = &tables(&rows)[0];
+        let cell = |row: &[String], column: usize| row[column].clone();
+        let of_job: Vec<_> = table
+            .rows
+            .iter()
+            .filter(|row| row[0] == "smallfiles")
+            .map(|row| [cell(row, 1), cell(row, 2), cell(row, 4), cell(row, 9)])
+            .collect();
+        assert_eq!(
+            of_job,
+            [
+                ["regular (linux-6.18)", "2", "100", "-"],
+                ["regular (linux-6.18)", "4", "300", "-"],
+                ["regular (linux-6.18)", "6", "-", "707"],
+                ["rralloc (rralloc-v2)", "6", "-", "586"],
+                ["yard", "2", "500", "-"],
+            ]
+        );
     }
 }

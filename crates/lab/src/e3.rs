@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::age::Ageing;
 use crate::figures::states::FRESH;
 use crate::folder::ledger::Ledger;
-use crate::run::Verdict;
+use crate::run::{ImageSource, Verdict, refuse_twice};
 use crate::workload::scale::scaled;
 use crate::workload::{GIB, MIB};
 use server::{Measured as Call, Server};
@@ -259,15 +259,16 @@ impl ClusterPlan {
     /// # Errors
     /// Says what is wrong and what to do.
     pub fn check(&self) -> Result<()> {
-        Policy::parse(&self.policy)
+        let policy = Policy::parse(&self.policy)
             .with_context(|| format!("--policy {} (see blockyard policy list)", self.policy))?;
+        refuse_twice("--aged", &self.aged)?;
         ensure!(self.calls > 0, "--ops: give a number from 1 up");
         ensure!(
             (0.005..=1.8).contains(&self.scale),
             "--scale {}: for e3 give a factor from 0.005 (5 GiB) to 1.8, which the modelled disk holds",
             self.scale
         );
-        Ok(())
+        ImageSource::memory(self.image_bytes(), self.seed).check_policy(&self.policy, &policy)
     }
 }
 
@@ -432,6 +433,7 @@ mod tests {
     fn bad_plans_are_refused() {
         for (plan, part) in [
             (ClusterPlan { policy: "linux-9".into(), ..plan() }, "no policy"),
+            (ClusterPlan { policy: "ext3".into(), ..plan() }, "policy ext3 serves no image"),
             (ClusterPlan { scale: 0.0001, ..plan() }, "--scale"),
             (ClusterPlan { calls: 0, ..plan() }, "--ops"),
         ] {

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use crate::age::{Ageing, Circumstances, age};
 use crate::figures::states::FRESH;
 use crate::folder::ledger::Ledger;
-use crate::run::{Verdict, e2fsck_program};
+use crate::run::{Verdict, e2fsck_program, refuse_twice};
 use crate::scratch::Scratch;
 use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
@@ -201,11 +201,16 @@ impl PassPlan {
     pub fn check(&self) -> Result<()> {
         Policy::parse(&self.policy)
             .with_context(|| format!("--policy {} (see blockyard policy list)", self.policy))?;
+        refuse_twice("--aged", &self.aged)?;
         ensure!(
             (0.005..=1.0).contains(&self.scale),
             "--scale {}: for e4 give a factor from 0.005 to 1",
             self.scale
         );
+        for kind in self.kinds() {
+            let features = mkfs::plan(self.image_bytes(), &mkfs_options(self, kind)?)?.features;
+            self.policy_of(kind)?.serves(&features).with_context(|| format!("--policy {}", self.policy))?;
+        }
         Ok(())
     }
 
@@ -296,10 +301,7 @@ pub fn run_kept(
 /// Creates a file system of a kind and copies the tree to it.
 fn fill(plan: &PassPlan, kind: Kind, aged: Option<&Ageing>) -> Result<Arc<MemoryDevice>> {
     let device = Arc::new(MemoryDevice::new(plan.image_bytes()));
-    let mut options =
-        profile(kind).block_size(4096).journal_mib(journal_mib(plan)).identity(plan.seed, 1_700_000_000);
-    options.inodes = Some(u32::try_from(plan.scaled(INODES))?);
-    mkfs::format(&*device, &options)?;
+    mkfs::format(&*device, &mkfs_options(plan, kind)?)?;
     let rotational = kind.rotational;
     if let Some(ageing) = aged {
         let who = Circumstances {
@@ -319,6 +321,13 @@ fn fill(plan: &PassPlan, kind: Kind, aged: Option<&Ageing>) -> Result<Arc<Memory
     copy.tree(plan)?;
     copy.fs.close(&context(0))?;
     Ok(device)
+}
+
+fn mkfs_options(plan: &PassPlan, kind: Kind) -> Result<mkfs::Options> {
+    let mut options =
+        profile(kind).block_size(4096).journal_mib(journal_mib(plan)).identity(plan.seed, 1_700_000_000);
+    options.inodes = Some(u32::try_from(plan.scaled(INODES))?);
+    Ok(options)
 }
 
 /// A kind of file system as it was created in 2009. With today's `metadata_csum` pass 2 would read

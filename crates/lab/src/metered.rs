@@ -1,10 +1,12 @@
 //! Counts the metadata that an operation reads when memory is short: a device that caches some
 //! pages and reports what it had to fetch.
 //!
-//! The most recently used pages are cached, up to a given number. A read of any other page is
-//! counted by its kind. Writes of more than a page are content and are not cached. The group
-//! descriptors say where bitmaps, descriptors and inode tables are; the first bytes of a block say
-//! whether it is an extent block; everything else counts as a directory.
+//! The most recently used pages are cached, up to a given number. A page is 4 KiB, or a block if
+//! that is larger. A read of any other page is counted by its kind. Writes of more than a page are
+//! content and are not cached. The group descriptors say where bitmaps, descriptors and inode
+//! tables are; the first bytes of a block say whether it is an extent block; everything else counts
+//! as a directory. Content of files cannot be told from names here; who knows the files leaves it
+//! out.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -16,7 +18,7 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_inspect::reader::Reader;
 use serde::{Deserialize, Serialize};
 
-/// Bytes that are cached together.
+/// The fewest bytes that are cached together.
 const PAGE: u64 = 4096;
 /// The first bytes of a block of extents.
 const EXTENT_MAGIC: [u8; 2] = [0x0A, 0xF3];
@@ -52,6 +54,11 @@ pub struct MetadataReads {
 }
 
 impl MetadataReads {
+    /// Reads of all kinds.
+    pub(crate) fn all(&self) -> u64 {
+        self.bitmap + self.descriptor + self.inode_table + self.map + self.directory
+    }
+
     pub(crate) fn add(&mut self, class: Class) {
         *match class {
             Class::Bitmap => &mut self.bitmap,
@@ -67,7 +74,7 @@ impl MetadataReads {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
     pub(crate) class: Class,
-    /// Its first byte.
+    /// The first byte of it that was asked for.
     pub(crate) offset: u64,
 }
 
@@ -77,11 +84,19 @@ pub(crate) struct Metered<D> {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
+    /// Bytes of a page.
+    page: u64,
     places: Places,
     memory: Memory,
     fetched: Vec<Fetch>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let (places, memory) = (Places::default(), Memory::default());
+        Self { page: PAGE, places, memory, fetched: Vec::new() }
+    }
 }
 
 /// Positions of metadata with a fixed place, in pages.
@@ -125,6 +140,11 @@ impl<D: BlockDevice> Metered<D> {
         state.memory = Memory { most: state.memory.most, ..Memory::default() };
     }
 
+    /// Bytes of a page.
+    pub(crate) fn page(&self) -> u64 {
+        self.state().page
+    }
+
     /// The pages fetched since the last call.
     pub(crate) fn take(&self) -> Vec<Fetch> {
         std::mem::take(&mut self.state().fetched)
@@ -136,7 +156,7 @@ impl<D: BlockDevice> Metered<D> {
 }
 
 impl<D: BlockDevice + 'static> Metered<D> {
-    /// Learns the positions of the image's metadata.
+    /// Learns the positions of the image's metadata, and the size of its blocks. Empties the cache.
     ///
     /// # Errors
     /// Those of the image.
@@ -146,9 +166,10 @@ impl<D: BlockDevice + 'static> Metered<D> {
         let superblock = reader.superblock();
         let geometry = superblock.geometry();
         let block = u64_from_usize(geometry.block_size());
-        let page = |number: u64| number * block / PAGE;
+        let page_bytes = block.max(PAGE);
+        let page = |number: u64| number * block / page_bytes;
         let mut places = Places::default();
-        let table_pages = (geometry.inode_table_blocks() * block).div_ceil(PAGE);
+        let table_pages = (geometry.inode_table_blocks() * block).div_ceil(page_bytes);
         let mut last = 0;
         for group in geometry.all_groups() {
             let found = reader.group(group)?;
@@ -159,9 +180,18 @@ impl<D: BlockDevice + 'static> Metered<D> {
         }
         places.descriptors = 0..page(last) + 1;
         let mut state = self.state();
-        state.places = places;
-        state.fetched.clear();
+        let memory = Memory { most: state.memory.most, ..Memory::default() };
+        *state = State { page: page_bytes, places, memory, fetched: Vec::new() };
         Ok(())
+    }
+}
+
+impl State {
+    /// Caches what was written, unless it is content.
+    fn note_written(&mut self, offset: u64, data: &[u8]) {
+        if u64_from_usize(data.len()) <= self.page {
+            self.memory.uses(offset / self.page);
+        }
     }
 }
 
@@ -209,12 +239,13 @@ impl<D: BlockDevice> BlockDevice for Metered<D> {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockyard_device::Result<()> {
         self.below.read_at(offset, buf)?;
         let mut state = self.state();
-        let State { places, memory, fetched } = &mut *state;
+        let State { page: bytes, places, memory, fetched } = &mut *state;
         let end = offset + u64_from_usize(buf.len());
-        for page in offset / PAGE..end.div_ceil(PAGE) {
+        for page in offset / *bytes..end.div_ceil(*bytes) {
             if !memory.uses(page) {
-                let from = usize_from_u64((page * PAGE).max(offset) - offset);
-                fetched.push(Fetch { class: places.class(page, &buf[from..]), offset: page * PAGE });
+                let first = (page * *bytes).max(offset);
+                let class = places.class(page, &buf[usize_from_u64(first - offset)..]);
+                fetched.push(Fetch { class, offset: first });
             }
         }
         Ok(())
@@ -222,9 +253,7 @@ impl<D: BlockDevice> BlockDevice for Metered<D> {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> blockyard_device::Result<()> {
         self.below.write_at(offset, data)?;
-        if u64_from_usize(data.len()) <= PAGE {
-            self.state().memory.uses(offset / PAGE);
-        }
+        self.state().note_written(offset, data);
         Ok(())
     }
 
@@ -233,20 +262,15 @@ impl<D: BlockDevice> BlockDevice for Metered<D> {
         let mut state = self.state();
         let mut at = offset;
         for part in parts {
-            let length = u64_from_usize(part.len());
-            if length <= PAGE {
-                state.memory.uses(at / PAGE);
-            }
-            at += length;
+            state.note_written(at, part);
+            at += u64_from_usize(part.len());
         }
         Ok(())
     }
 
     fn write_durable_at(&self, offset: u64, data: &[u8]) -> blockyard_device::Result<()> {
         self.below.write_durable_at(offset, data)?;
-        if u64_from_usize(data.len()) <= PAGE {
-            self.state().memory.uses(offset / PAGE);
-        }
+        self.state().note_written(offset, data);
         Ok(())
     }
 

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use blockyard_alloc::{Allocator, LockCensus, Policy};
-use blockyard_disk::num::{count_as_f64, u32_from_usize};
+use blockyard_disk::num::{count_as_f64, u32_from_usize, usize_from_u32};
 use blockyard_inspect::units::counted;
 use blockyard_sync::Virtual;
 use blockyard_sync::virtual_time::{Program, simulate};
 use serde::Serialize;
 
 use crate::machine::{CPUS_MAX, Machine};
+use crate::run::refuse_twice;
 
 use self::worker::{PairWorker, open};
 
@@ -27,6 +28,8 @@ const WARM_UP: u64 = 2000;
 const CHUNK: u64 = 1000;
 /// CPU slots, whatever the number of threads.
 const CPUS: u32 = 64;
+/// Most threads in virtual time.
+const THREADS_MAX: u32 = 4096;
 
 /// The figures of one policy with one number of threads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -68,16 +71,9 @@ pub fn run(
     time: Duration,
     mut progress: impl FnMut(usize, &str),
 ) -> Result<Vec<PairsRow>> {
-    ensure!(
-        !threads.is_empty() && threads.iter().all(|&count| (1..=CPUS).contains(&count)),
-        "--workers takes numbers from 1 to {CPUS}"
-    );
-    let parsed: Vec<Policy> = policies
-        .iter()
-        .map(|text| Policy::parse(text).with_context(|| format!("--policy {text}")))
-        .collect::<Result<_>>()?;
+    check(policies, threads, time)?;
     let mut rows = Vec::new();
-    for (name, policy) in policies.iter().zip(parsed) {
+    for (name, policy) in policies.iter().zip(parsed(policies)?) {
         for &count in threads {
             progress(rows.len() + 1, &format!("{name}, {}", counted(count.into(), "thread")));
             let allocator: Allocator = open(policy, CPUS)?;
@@ -87,55 +83,97 @@ pub fn run(
     Ok(rows)
 }
 
-/// Like [`run`], with each thread on a CPU of a modelled machine in virtual time. Each makes
-/// `pairs` pairs, after as many to warm up. A pair costs the machine's `operation_ns` in addition
-/// to its locks and lines. CPU time is that of all CPUs.
+/// Refuses what [`run`] cannot measure.
+///
+/// # Errors
+/// Says what is wrong.
+pub fn check(policies: &[String], threads: &[u32], time: Duration) -> Result<()> {
+    check_arms(policies, threads)?;
+    ensure!(
+        threads.iter().all(|&count| count <= CPUS),
+        "--workers: at most {CPUS} threads; --interleave virtual takes more"
+    );
+    ensure!(!time.is_zero(), "--seconds: give a time above 0");
+    Ok(())
+}
+
+/// Refuses what [`run_virtual`] cannot measure.
+///
+/// # Errors
+/// Says what is wrong.
+pub fn check_virtual(policies: &[String], threads: &[u32], cpus: Option<u32>, pairs: u64) -> Result<()> {
+    check_arms(policies, threads)?;
+    ensure!(cpus != Some(0), "--cpus takes numbers from 1 up");
+    ensure!(threads.iter().all(|&count| count <= THREADS_MAX), "--workers: at most {THREADS_MAX}");
+    ensure!(
+        threads.iter().all(|&count| cpus.map_or(count, |cpus| cpus.min(count)) <= CPUS_MAX),
+        "--workers, --cpus: at most {CPUS_MAX} CPUs in virtual time"
+    );
+    ensure!(pairs > 0, "--pairs takes numbers from 1 up");
+    Ok(())
+}
+
+fn check_arms(policies: &[String], threads: &[u32]) -> Result<()> {
+    parsed(policies)?;
+    ensure!(!threads.is_empty() && !threads.contains(&0), "--workers takes numbers from 1 up");
+    refuse_twice("--policy", policies)?;
+    refuse_twice("--workers", threads)
+}
+
+/// Like [`run`], with the threads on the CPUs of a modelled machine in virtual time: as many as
+/// `cpus`, or one for each thread. Threads beyond the CPUs take turns. Each makes `pairs` pairs,
+/// after as many to warm up. A pair costs the machine's `operation_ns` in addition to its locks and
+/// lines. CPU time is that of all CPUs.
 ///
 /// # Errors
 /// As [`run`], and no pairs.
 pub fn run_virtual(
     policies: &[String],
     threads: &[u32],
-    machine: &Machine,
+    (machine, cpus): (&Machine, Option<u32>),
     pairs: u64,
     mut progress: impl FnMut(usize, &str),
 ) -> Result<Vec<PairsRow>> {
-    ensure!(
-        !threads.is_empty() && threads.iter().all(|&count| (1..=CPUS_MAX).contains(&count)),
-        "--workers takes numbers from 1 to {CPUS_MAX} in virtual time"
-    );
-    ensure!(pairs > 0, "--pairs takes numbers from 1 up");
+    check_virtual(policies, threads, cpus, pairs)?;
     let mut rows = Vec::new();
-    for name in policies {
-        let policy = Policy::parse(name).with_context(|| format!("--policy {name}"))?;
+    for (name, policy) in policies.iter().zip(parsed(policies)?) {
         for &count in threads {
             progress(rows.len() + 1, &format!("{name}, {}", counted(count.into(), "virtual CPU")));
-            let allocator: Allocator<Virtual> = open(policy, count)?;
-            rows.push(predict(&allocator, name, count, (machine, pairs))?);
+            let cpus = cpus.unwrap_or(count).min(count);
+            let allocator: Allocator<Virtual> = open(policy, cpus)?;
+            rows.push(predict(&allocator, name, (count, cpus), (machine, pairs))?);
         }
     }
     Ok(rows)
 }
 
+fn parsed(policies: &[String]) -> Result<Vec<Policy>> {
+    let parse = |text: &String| Policy::parse(text).with_context(|| format!("--policy {text}"));
+    policies.iter().map(parse).collect()
+}
+
 fn predict(
     allocator: &Allocator<Virtual>,
     policy: &str,
-    threads: u32,
+    (threads, cpus): (u32, u32),
     (machine, pairs): (&Machine, u64),
 ) -> Result<PairsRow> {
     let before = allocator.lock_census();
     // For each CPU: when it began to count and when it ended, or what failed.
     let ended = Mutex::new(Vec::new());
     let work = |cpu| {
-        let mut worker = PairWorker::new(allocator, cpu);
+        let files = (cpu..threads).step_by(usize_from_u32(cpus));
+        let mut workers: Vec<_> = files.map(|file| PairWorker::of_file(allocator, file, cpu)).collect();
         let mut began = 0;
         let mut run = || -> Result<()> {
             for pair in 0..2 * pairs {
                 if pair == pairs {
                     began = Virtual::now_ns();
                 }
-                Virtual::work(machine.operation_ns);
-                worker.run(1)?;
+                for worker in &mut workers {
+                    Virtual::work(machine.operation_ns);
+                    worker.run(1)?;
+                }
             }
             Ok(())
         };
@@ -143,7 +181,7 @@ fn predict(
         ended.lock().unwrap_or_else(PoisonError::into_inner).push(result);
     };
     let work = &work;
-    let programs = (0..threads).map(|cpu| -> Program<'_> { Box::new(move || work(cpu)) }).collect();
+    let programs = (0..cpus).map(|cpu| -> Program<'_> { Box::new(move || work(cpu)) }).collect();
     let report = simulate(&machine.costs(), programs);
     drop(report);
     let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -249,20 +287,36 @@ mod tests {
         let arms =
             ["linux-6.16".to_owned(), "linux-6.18".to_owned(), "rralloc-v2".to_owned(), "yard".to_owned()];
         let machine = Machine::open("kunpeng-920").unwrap();
-        let run = || run_virtual(&arms, &[1, 8], &machine, 100, |_, _| ()).unwrap();
+        let run = || run_virtual(&arms, &[1, 8], (&machine, None), 100, |_, _| ()).unwrap();
         let rows = run();
         assert_eq!(rows, run());
         let gain = |at: usize| rows[at + 1].pairs_per_s / rows[at].pairs_per_s;
         assert!(gain(6) > 4.0 && gain(0) < gain(6), "{rows:?}");
-        assert!(run_virtual(&arms, &[1025], &machine, 100, |_, _| ()).is_err());
+        assert!(run_virtual(&arms, &[1025], (&machine, None), 100, |_, _| ()).is_err());
+    }
+
+    #[test]
+    fn more_threads_than_virtual_cpus_take_turns() {
+        let machine = Machine::open("kunpeng-920").unwrap();
+        let rate = |threads, cpus| {
+            let arms = ["yard".to_owned()];
+            let rows = run_virtual(&arms, &[threads], (&machine, cpus), 100, |_, _| ()).unwrap();
+            assert_eq!((rows[0].threads, rows[0].pairs), (threads, 100 * u64::from(threads)));
+            rows[0].pairs_per_s
+        };
+        let (eight, two) = (rate(8, None), rate(8, Some(2)));
+        assert!(two < eight / 2.0 && two > rate(1, None), "{two} {eight}");
+        assert_eq!(rate(2, Some(9)), rate(2, None));
     }
 
     #[test]
     fn bad_input_is_refused() {
-        let none = Duration::ZERO;
-        assert!(run(&["yard".into()], &[0], none, |_, _| ()).is_err());
-        assert!(run(&["yard".into()], &[65], none, |_, _| ()).is_err());
-        assert!(run(&["nonsense".into()], &[1], none, |_, _| ()).is_err());
+        let short = Duration::from_millis(1);
+        assert!(run(&["yard".into()], &[0], short, |_, _| ()).is_err());
+        assert!(run(&["yard".into()], &[65], short, |_, _| ()).is_err());
+        assert!(run(&["yard".into()], &[1, 1], short, |_, _| ()).is_err());
+        assert!(run(&["nonsense".into()], &[1], short, |_, _| ()).is_err());
+        assert!(run(&["yard".into()], &[1], Duration::ZERO, |_, _| ()).is_err());
     }
 
     /// From the first start to the last end: 4 seconds, 8000 pairs.

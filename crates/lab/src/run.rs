@@ -11,6 +11,7 @@ mod on_device;
 mod setup;
 mod virtual_time;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -224,6 +225,13 @@ impl Plan {
     fn check_image(&self) -> Result<()> {
         let most = u64::from(self.workers.iter().copied().max().unwrap_or(1));
         self.image.check(most, self.workload.file_size())?;
+        if self.interleave != Interleave::Virtual {
+            let parsed = self.parsed()?;
+            self.policies
+                .iter()
+                .zip(&parsed)
+                .try_for_each(|(name, policy)| self.image.check_policy(name, policy))?;
+        }
         ensure!(
             self.workload.writes_data() || self.image.has_extents()?,
             "{}: {} allocates by fallocate, which needs extents (ext4); take a workload that writes, such as \
@@ -244,6 +252,8 @@ impl Plan {
             !self.workers.is_empty() && !self.workers.contains(&0) && self.repeat > 0 && self.cpus != Some(0),
             "--workers, --cpus and --repeat take numbers from 1 up"
         );
+        refuse_twice("--policy", &self.policies)?;
+        refuse_twice("--workers", &self.workers)?;
         ensure!(
             matches!(self.journal[..], [_] | [false, true] | [true, false]),
             "--journal takes off, on, or off,on"
@@ -437,8 +447,38 @@ pub fn run(plan: &Plan, progress: impl FnMut(usize, &str)) -> Result<Outcome> {
 ///
 /// # Errors
 /// As [`run`], and when a cell cannot be written.
-pub fn run_kept(plan: &Plan, ledger: &mut Ledger, mut progress: impl FnMut(usize, &str)) -> Result<Outcome> {
+pub fn run_kept(plan: &Plan, ledger: &mut Ledger, progress: impl FnMut(usize, &str)) -> Result<Outcome> {
+    let (outcome, ended) = run_as_far(plan, ledger, progress)?;
+    ended.map(|()| outcome)
+}
+
+/// Like [`run_kept`], but a cell that fails does not take along what was measured before: the error
+/// stands beside it.
+///
+/// # Errors
+/// Those of [`Plan::check`].
+pub fn run_as_far(
+    plan: &Plan,
+    ledger: &mut Ledger,
+    progress: impl FnMut(usize, &str),
+) -> Result<(Outcome, Result<()>)> {
     plan.check()?;
+    let (mut judged, mut rows) = (Judged::default(), Vec::new());
+    let ended = measure(plan, ledger, progress, (&mut judged, &mut rows));
+    rows.sort_by_key(|(key, _)| *key);
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    Ok((Outcome { rows, verdict: judged.verdict, maps: judged.maps }, ended))
+}
+
+/// The place of a row: arm, workers and repetition.
+type Place = (usize, u32, u32);
+
+fn measure(
+    plan: &Plan,
+    ledger: &mut Ledger,
+    mut progress: impl FnMut(usize, &str),
+    (judged, rows): (&mut Judged, &mut Vec<(Place, Row)>),
+) -> Result<()> {
     let mut arms = plan.engine_arms()?;
     if plan.beside_kernel {
         arms.push((KERNEL_ARM.to_owned(), Arm::Kernel));
@@ -450,8 +490,6 @@ pub fn run_kept(plan: &Plan, ledger: &mut Ledger, mut progress: impl FnMut(usize
         other => format!("{}, {}", plan.workload.name(), other.name()),
     };
     let workload = plan.aged.iter().fold(workload, |workload, aged| format!("{workload}; {aged}"));
-    let mut judged = Judged::default();
-    let mut rows = Vec::new();
     for (index, (repeat, cell)) in abba(cells.len(), plan.repeat).enumerate() {
         let (arm, workers) = cells[cell];
         let (name, decides) = &arms[arm];
@@ -479,9 +517,19 @@ pub fn run_kept(plan: &Plan, ledger: &mut Ledger, mut progress: impl FnMut(usize
         measured.maps.into_iter().for_each(|map| judged.keep_map(map));
         rows.extend(measured.rows.into_iter().map(|row| ((arm, workers, repeat), row)));
     }
-    rows.sort_by_key(|(key, _)| *key);
-    let rows = rows.into_iter().map(|(_, row)| row).collect();
-    Ok(Outcome { rows, verdict: judged.verdict, maps: judged.maps })
+    Ok(())
+}
+
+/// Refuses what is given twice: rows of two arms of one name would pass for repetitions.
+///
+/// # Errors
+/// Names what is there twice.
+pub fn refuse_twice(option: &str, given: &[impl ToString]) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    match given.iter().map(ToString::to_string).find(|text| !seen.insert(text.clone())) {
+        Some(text) => bail!("{option}: {text} twice; give it once, and --repeat for repetitions"),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -581,6 +629,10 @@ mod tests {
             "impossible combination",
         );
         refused(Plan { policies: Vec::new(), ..good() }, "--policy");
+        let misfit = vec!["yard".into(), "ext3".into()];
+        refused(Plan { policies: misfit, ..good() }, "policy ext3 serves no image with extent");
+        refused(Plan { policies: vec!["yard".into(), "yard".into()], ..good() }, "--policy: yard twice");
+        refused(Plan { workers: vec![1, 2, 1], ..good() }, "--workers: 1 twice");
         refused(Plan { workers: vec![0], ..good() }, "numbers from 1 up");
         refused(Plan { workers: vec![5000], ..good() }, "at most 4096");
         refused(Plan { repeat: 0, ..good() }, "numbers from 1 up");

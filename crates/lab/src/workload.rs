@@ -172,6 +172,12 @@ impl Workload {
         matches!(self, Self::Fio(_))
     }
 
+    /// Whether files are written before the workers start, because the workers read them.
+    #[must_use]
+    pub fn lays_out(&self) -> bool {
+        matches!(self, Self::Fio(job) if job.access.reads())
+    }
+
     /// The number of workers of the published experiment.
     #[must_use]
     pub fn published_workers(&self) -> u32 {
@@ -443,10 +449,12 @@ pub(crate) mod tests {
                 log[..3],
                 [format!("0 create {file}"), "0 fallocate 0 12288".into(), "0 write 0 12288".into()]
             );
-            let mut reads = log[3..6].to_vec();
-            assert_eq!(log[9..], [format!("0 close {file}")]);
+            // Else write-back of the layout would go on beside the reads.
+            assert_eq!(log[3], format!("0 fsync {file}"));
+            let mut reads = log[4..7].to_vec();
+            assert_eq!(log[10..], [format!("0 close {file}")]);
             if access == Access::Read {
-                assert_eq!(reads, log[6..9]);
+                assert_eq!(reads, log[7..10]);
             }
             reads.sort();
             assert_eq!(reads, ["0 read 0 4096", "0 read 4096 4096", "0 read 8192 4096"]);

@@ -70,7 +70,9 @@ fn arms() -> impl Iterator<Item = String> {
 }
 
 pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
-    let arms: Vec<String> = arms().chain(setup.policies.iter().flatten().cloned()).collect();
+    let own: Vec<String> = arms().collect();
+    let further = setup.policies.iter().flatten().filter(|arm| !own.contains(arm));
+    let arms: Vec<String> = own.iter().chain(further).cloned().collect();
     let cpus = setup.workers.clone().unwrap_or(vec![CPUS]);
     let more = setup.workers.clone().unwrap_or(MORE_CPUS[1..].to_vec());
     let mut plans = vec![

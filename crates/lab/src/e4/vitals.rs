@@ -58,16 +58,22 @@ fn of_line(line: &str) -> Vec<Vital> {
         return Vec::new();
     }
     let (what, inside) = rest.split_once(" (").unwrap_or((rest, ""));
-    let one = |what: &str| PUBLISHED.iter().any(|(known, _)| *known == what);
-    // For a count of one e2fsck prints the singular.
-    let what = if one(what) { what.to_owned() } else { format!("{what}s") };
-    if !one(&what) {
+    let Some(what) =
+        PUBLISHED.iter().map(|(known, _)| *known).find(|known| singular(known) == singular(what))
+    else {
         return Vec::new();
-    }
-    let fast = inside.strip_suffix(" fast symbolic links)");
-    std::iter::once(vital(&what, count))
-        .chain(fast.map(|count| vital("fast symbolic links", count)))
-        .collect()
+    };
+    let fast = ["", "s"].iter().find_map(|end| inside.strip_suffix(&format!(" fast symbolic link{end})")));
+    std::iter::once(vital(what, count)).chain(fast.map(|count| vital("fast symbolic links", count))).collect()
+}
+
+/// Every word in the singular, which e2fsck prints for a count of one.
+fn singular(text: &str) -> String {
+    let word = |word: &str| match word.strip_suffix("ies") {
+        Some(stem) => format!("{stem}y"),
+        None => word.strip_suffix('s').unwrap_or(word).to_owned(),
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// The published counts and ours; `None` if e2fsck's were not kept.
@@ -116,5 +122,27 @@ Memory used: 272k/0k (82k/191k), time:  7.00/ 2.00/ 1.00\n";
             let expected = if what == "ind/dind/tind blocks" { "7/8/9" } else { published };
             assert_eq!(vital.count, expected, "{what}");
         }
+    }
+
+    #[test]
+    fn counts_of_one_are_read() {
+        let text = "1 inode used (0.1%, out of 9)\n1 non-contiguous file (9.1%)\n\
+      1 non-contiguous directory (9.1%)\n1 block used (0.1%, out of 9)\n1 bad block\n1 regular file\n\
+      1 directory\n1 fifo\n1 symbolic link (1 fast symbolic link)\n1 socket\n";
+        let whats: Vec<String> = of_e2fsck(text).into_iter().map(|vital| vital.what).collect();
+        let expected = [
+            "inodes used",
+            "non-contiguous files",
+            "non-contiguous directories",
+            "blocks used",
+            "bad blocks",
+            "regular files",
+            "directories",
+            "fifos",
+            "symbolic links",
+            "fast symbolic links",
+            "sockets",
+        ];
+        assert_eq!(whats, expected);
     }
 }

@@ -41,6 +41,8 @@ pub struct PairWorker<'a, B: Backend = Native> {
     allocator: &'a Allocator<B>,
     inode: InodeAlloc<B>,
     cpu: u32,
+    /// The number of its file.
+    file: u32,
     left: Option<Neighbour>,
 }
 
@@ -48,7 +50,13 @@ impl<'a, B: Backend> PairWorker<'a, B> {
     /// The worker of a CPU slot.
     #[must_use]
     pub fn new(allocator: &'a Allocator<B>, cpu: u32) -> Self {
-        Self { allocator, inode: InodeAlloc::new(), cpu, left: None }
+        Self::of_file(allocator, cpu, cpu)
+    }
+
+    /// One of several workers of a CPU slot, by the number of its file.
+    #[must_use]
+    pub fn of_file(allocator: &'a Allocator<B>, file: u32, cpu: u32) -> Self {
+        Self { allocator, inode: InodeAlloc::new(), cpu, file, left: None }
     }
 
     /// Makes pairs, one after the other.
@@ -64,7 +72,7 @@ impl<'a, B: Backend> PairWorker<'a, B> {
                 cpu: slot,
                 flags: RequestFlags::DATA | RequestFlags::NO_NORMALIZE,
                 ..BlockRequest::data(
-                    InodeNr::new(12 + self.cpu),
+                    InodeNr::new(12 + self.file),
                     GroupNr::ZERO,
                     LogicalBlock::new(SIZE),
                     LENGTH,

@@ -71,20 +71,25 @@ impl Cell<'_> {
         let cpus = plan.cpus.unwrap_or(self.workers);
         let mut stack = DeviceStack::new(device.shared(), model)?;
         plan.age(stack.shared(), self.policy)?;
-        if plan.requests.is_some() {
-            stack.modelled().keep_trace();
-        }
         let target = self.target(stack.shared(), cpus)?;
         target.file_system().allocator().set_tunable(Tunable::Stats, 1)?;
         let workers = plan.workload.workers(&target, self.workers, cpus)?;
+        if plan.workload.lays_out() {
+            // Else the first reads would wait for what is left of the layout.
+            target.file_system().sync(&context(0))?;
+            stack.shared().flush()?;
+        }
+        if plan.requests.is_some() {
+            stack.modelled().keep_trace();
+        }
         let before = census(&target);
         let (measured, workers) = stack.run(&target, workers, cpus, plan.limit)?;
         let after = census(&target);
-        let modelled = stack.figures(plan.workload.name(), &measured);
         if let Some(path) = &plan.requests {
             let trace = stack.modelled().take_trace().unwrap_or_default();
             crate::new_file::write(path, &trace.to_string())?;
         }
+        let modelled = stack.figures(plan.workload.name(), &measured, &target.content()?);
         runner::finish(&target, workers, cpus, plan.interleave)?;
         target.close()?;
         let scan = judged.image(device, is_last)?;

@@ -9,8 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
+use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, FileDevice, ImagePath, MemoryDevice, OverlayDevice};
-use blockyard_disk::Incompat;
+use blockyard_disk::{FeatureSet, Incompat};
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions, mkfs};
 use blockyard_inspect::reader::Reader;
 
@@ -123,11 +124,22 @@ impl ImageSource {
     /// # Errors
     /// As [`Self::check`].
     pub(crate) fn has_extents(&self) -> Result<bool> {
-        let incompat = match self {
-            Self::Memory { bytes, mkfs, .. } => mkfs::plan(*bytes, mkfs)?.features.incompat,
-            Self::File { .. } => Reader::open(self.device()?.shared())?.superblock().raw().incompat(),
-        };
-        Ok(incompat.contains(Incompat::EXTENTS))
+        Ok(self.features()?.incompat.contains(Incompat::EXTENTS))
+    }
+
+    /// Refuses a policy that serves no image with such features, before anything is measured.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn check_policy(&self, name: &str, policy: &Policy) -> Result<()> {
+        policy.serves(&self.features()?).with_context(|| format!("--policy {name}: {}", self.name()))
+    }
+
+    fn features(&self) -> Result<FeatureSet> {
+        Ok(match self {
+            Self::Memory { bytes, mkfs, .. } => mkfs::plan(*bytes, mkfs)?.features,
+            Self::File { .. } => *Reader::open(self.device()?.shared())?.superblock().features(),
+        })
     }
 
     /// Number of groups.

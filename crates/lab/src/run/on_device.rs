@@ -6,17 +6,18 @@
 //! by kind; the engine's own cache is bounded ([`CACHE_BYTES`]). Nothing depends on a clock of this
 //! machine: the same command gives the same row.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use blockyard_device::BlockDevice;
-use blockyard_device::modelled::{ModelCounts, Modelled};
-use blockyard_disk::num::{count_as_f64, u64_from_usize};
+use blockyard_device::modelled::{Figures, ModelCounts, Modelled};
+use blockyard_disk::num::count_as_f64;
 
 use crate::device_model::DeviceModel;
 use crate::figures::row::OnDevice;
-use crate::metered::{MetadataReads, Metered};
+use crate::metered::{Class, Fetch, MetadataReads, Metered};
 use crate::runner::{Limit, Measured};
 use crate::target::Target;
 use crate::workload::{Step, Workers};
@@ -33,11 +34,17 @@ pub(super) const CACHE_BYTES: usize = 16 << 20;
 pub(super) struct DeviceStack {
     model: DeviceModel,
     metered: Arc<Metered<Modelled<Arc<dyn BlockDevice>>>>,
-    /// The counts when the workers began.
-    before: ModelCounts,
-    requests: u64,
-    reads: MetadataReads,
-    reads_max: u64,
+    /// What the model told when the workers began, and when they ended.
+    before: Figures,
+    after: Figures,
+    /// The fetches of each operation that had any.
+    fetched: Vec<Vec<Run>>,
+}
+
+/// Neighbouring pages of a class.
+struct Run {
+    first: Fetch,
+    pages: u64,
 }
 
 impl DeviceStack {
@@ -49,8 +56,8 @@ impl DeviceStack {
         let modelled = Modelled::new(below, &model.parameters)?;
         let metered = Arc::new(Metered::new(modelled));
         metered.learn()?;
-        let (before, reads) = (ModelCounts::default(), MetadataReads::default());
-        Ok(Self { model: model.clone(), metered, before, requests: 0, reads, reads_max: 0 })
+        let (before, after) = (Figures::default(), Figures::default());
+        Ok(Self { model: model.clone(), metered, before, after, fetched: Vec::new() })
     }
 
     /// The device for the file system.
@@ -75,10 +82,8 @@ impl DeviceStack {
         cpus: u32,
         limit: Limit,
     ) -> Result<(Measured, Workers<'t, T>)> {
-        let figures = self.modelled().figures();
-        (self.before, self.requests) = (figures.counts, figures.requests);
+        self.before = self.modelled().figures();
         self.metered.take();
-        let began = figures.elapsed;
         let mut measured = Measured::new();
         let mut running: Vec<usize> = (0..workers.len()).collect();
         let mut left = limit.ops_per_worker.unwrap_or(u64::MAX);
@@ -99,7 +104,8 @@ impl DeviceStack {
         if limit.fsync_end {
             workers.iter_mut().try_for_each(|worker| worker.sync(target))?;
         }
-        measured.seconds = (self.modelled().elapsed() - began).as_secs_f64();
+        self.after = self.modelled().figures();
+        measured.seconds = (self.after.elapsed - self.before.elapsed).as_secs_f64();
         Ok((measured, workers))
     }
 
@@ -113,30 +119,83 @@ impl DeviceStack {
         measured.ops += 1;
         measured.bytes += bytes;
         let fetched = self.metered.take();
-        self.reads_max = self.reads_max.max(u64_from_usize(fetched.len()));
-        fetched.iter().for_each(|fetch| self.reads.add(fetch.class));
+        if !fetched.is_empty() {
+            self.fetched.push(runs(fetched, self.metered.page()));
+        }
     }
 
-    /// The device's figures for the row of a workload.
-    pub(super) fn figures(&self, job: String, measured: &Measured) -> OnDevice {
-        let figures = self.modelled().figures();
-        let written = figures.counts.host_pages - self.before.host_pages;
-        let programmed = |counts: &ModelCounts| counts.programs.iter().sum::<u64>();
-        let programs = programmed(&figures.counts) - programmed(&self.before);
-        let reads = self.reads;
-        let all = reads.bitmap + reads.descriptor + reads.inode_table + reads.map + reads.directory;
+    /// Counts the metadata that was read, and the most that an operation read. `content` says where
+    /// files have their content, in ascending order.
+    fn metadata_reads(&self, content: &[Range<u64>]) -> (MetadataReads, u64) {
+        let page = self.metered.page();
+        let (mut reads, mut most) = (MetadataReads::default(), 0);
+        for operation in &self.fetched {
+            let before = reads.all();
+            for Run { first, pages } in operation {
+                let offsets = (0..*pages).map(|more| match more {
+                    0 => first.offset,
+                    _ => (first.offset / page + more) * page,
+                });
+                let has_place = !matches!(first.class, Class::Map | Class::Directory);
+                let is_metadata = |offset: &u64| has_place || !holds(content, *offset);
+                offsets.filter(is_metadata).for_each(|_| reads.add(first.class));
+            }
+            most = most.max(reads.all() - before);
+        }
+        (reads, most)
+    }
+
+    /// The device's figures for the row of a workload whose files have their content there.
+    pub(super) fn figures(&self, job: String, measured: &Measured, content: &[Range<u64>]) -> OnDevice {
+        let counts = since(&self.after.counts, &self.before.counts);
+        let (reads, reads_max) = self.metadata_reads(content);
         OnDevice {
             device: self.model.name.clone(),
             job,
             lat_us_stdev: measured.latency_ns.stdev() / 1e3,
             lat_us_p999: measured.latency_us(0.999),
-            requests: figures.requests - self.requests,
-            write_amplification: (written > 0).then(|| count_as_f64(programs) / count_as_f64(written)),
-            wear_spread: figures.counts.wear_spread(),
-            meta_reads_mean: count_as_f64(all) / count_as_f64(measured.ops.max(1)),
-            meta_reads_max: self.reads_max,
+            requests: self.after.requests - self.before.requests,
+            write_amplification: counts.write_amplification(),
+            wear_spread: counts.wear_spread(),
+            meta_reads_mean: count_as_f64(reads.all()) / count_as_f64(measured.ops.max(1)),
+            meta_reads_max: reads_max,
             meta_reads: reads,
         }
+    }
+}
+
+/// The neighbours of a class among fetched pages, together.
+fn runs(fetched: Vec<Fetch>, page: u64) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for fetch in fetched {
+        match runs.last_mut() {
+            Some(Run { first, pages })
+                if first.class == fetch.class && (first.offset / page + *pages) * page == fetch.offset =>
+            {
+                *pages += 1;
+            }
+            _ => runs.push(Run { first: fetch, pages: 1 }),
+        }
+    }
+    runs
+}
+
+/// Whether one of the ascending ranges contains the offset.
+fn holds(ranges: &[Range<u64>], offset: u64) -> bool {
+    let after = ranges.partition_point(|range| range.start <= offset);
+    after.checked_sub(1).is_some_and(|index| ranges[index].contains(&offset))
+}
+
+/// What was counted between two moments.
+fn since(after: &ModelCounts, before: &ModelCounts) -> ModelCounts {
+    let grown =
+        |after: &[u64], before: &[u64]| after.iter().zip(before).map(|(now, then)| now - then).collect();
+    ModelCounts {
+        positionings: after.positionings - before.positionings,
+        buffer_hits: after.buffer_hits - before.buffer_hits,
+        host_pages: after.host_pages - before.host_pages,
+        programs: grown(&after.programs, &before.programs),
+        erases: grown(&after.erases, &before.erases),
     }
 }
 
@@ -146,22 +205,25 @@ fn copied(bytes: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::Row;
     use crate::figures::row::Interleave;
-    use crate::run::{Plan, run};
-    use crate::runner::Limit;
+    use crate::run::{ImageSource, Plan, default_mkfs, run};
 
     fn rows(device: &str, workload: &str) -> Vec<Row> {
+        run(&plan(device, workload), |_, _| ()).unwrap().rows
+    }
+
+    fn plan(device: &str, workload: &str) -> Plan {
         let limit = Limit { time: None, ops_per_worker: Some(400), fsync_end: true };
-        let plan = Plan {
+        Plan {
             limit,
             device: Some(device.parse().unwrap()),
             policies: vec!["linux-6.18".to_owned()],
             workers: vec![3],
             dirty_limit: Some(1 << 20),
             ..crate::run::tests::plan(workload, Interleave::Lockstep, 400)
-        };
-        run(&plan, |_, _| ()).unwrap().rows
+        }
     }
 
     #[test]
@@ -189,5 +251,45 @@ mod tests {
     fn a_disk_is_slower_than_an_ssd() {
         let seconds = |device: &str| rows(device, "smallfiles")[0].seconds;
         assert!(seconds("hdd") > 1.5 * seconds("ssd"), "{} {}", seconds("hdd"), seconds("ssd"));
+    }
+
+    /// Of what was laid out nothing is left to be written, and every read goes to the device. What
+    /// is read is content.
+    #[test]
+    fn reads_wait_for_no_layout_and_are_no_metadata() {
+        for (workload, most_ms) in [("seqread", 60.0), ("randread", 60.0)] {
+            let row = &rows("hdd", workload)[0];
+            let on = row.modelled.as_ref().unwrap();
+            assert!(row.lat_us_max < most_ms * 1e3, "{workload}: {} us", row.lat_us_max);
+            assert!(on.requests >= row.ops, "{workload}: {} requests, {} reads", on.requests, row.ops);
+            assert_eq!((on.meta_reads, on.meta_reads_max), (MetadataReads::default(), 0), "{workload}");
+        }
+    }
+
+    /// A bitmap of 64 KiB is one read of a bitmap.
+    #[test]
+    fn a_large_block_is_one_read_of_its_kind() {
+        let mkfs = Box::new(default_mkfs(1).block_size(65_536));
+        let image = ImageSource::Memory { bytes: 2 << 30, mkfs, held: crate::run::Held::Process };
+        let outcome = run(&Plan { image, ..plan("ssd", "fallocate2") }, |_, _| ()).unwrap();
+        let on = outcome.rows[0].modelled.as_ref().unwrap();
+        assert!(on.meta_reads.bitmap > 0 && on.meta_reads.bitmap <= on.requests, "{on:?}");
+        assert_eq!(on.meta_reads, MetadataReads { bitmap: on.meta_reads.bitmap, ..MetadataReads::default() });
+    }
+
+    #[test]
+    fn wear_is_that_of_the_time_that_amplification_tells() {
+        let below = ImageSource::memory(64 << 20, 1).device().unwrap().shared();
+        let mut stack = DeviceStack::new(below, &"ftl".parse().unwrap()).unwrap();
+        let counts = |host_pages, programs, erases: [u64; 2]| ModelCounts {
+            host_pages,
+            programs: vec![programs],
+            erases: erases.to_vec(),
+            ..ModelCounts::default()
+        };
+        stack.before.counts = counts(100, 500, [7, 9]);
+        stack.after.counts = counts(110, 530, [8, 9]);
+        let on = stack.figures("smallfiles".to_owned(), &Measured::new(), &[]);
+        assert_eq!((on.write_amplification, on.wear_spread), (Some(3.0), Some((0, 1))));
     }
 }

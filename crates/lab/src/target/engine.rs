@@ -5,7 +5,8 @@
 //! groups goes elsewhere; one that waits gets the group afterwards. Only the last data allocation
 //! of an operation counts, because a CPU holds one group's lock at a time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use blockyard_alloc::{AllocEvent, EventKind, EventSink, Policy, RequestFlags};
@@ -25,6 +26,8 @@ const NOW: i64 = 1_700_000_000;
 pub struct EngineTarget {
     fs: FileSystem,
     in_flight: Option<InFlight>,
+    /// The files created here.
+    created: Mutex<Vec<InodeNr>>,
 }
 
 /// Where the current operation last allocated data.
@@ -51,7 +54,7 @@ impl EngineTarget {
     /// A target on an open file system; operations run one after another or in parallel.
     #[must_use]
     pub fn new(fs: FileSystem) -> Self {
-        Self { fs, in_flight: None }
+        Self { fs, in_flight: None, created: Mutex::default() }
     }
 
     /// Opens an image so that the operations between two calls of [`Target::next_round`] count as
@@ -66,7 +69,7 @@ impl EngineTarget {
         let fs = FileSystem::open(device, options, &context(0))?;
         let held = Arc::new(HeldLocks::new(fs.allocator()));
         fs.allocator().set_lock_model(Some(Arc::<HeldLocks>::clone(&held)));
-        Ok(Self { fs, in_flight: Some(InFlight { latest, held }) })
+        Ok(Self { fs, in_flight: Some(InFlight { latest, held }), created: Mutex::default() })
     }
 
     /// Keeps the group locked: the operation is done, but counts as running until the round ends.
@@ -81,6 +84,25 @@ impl EngineTarget {
     #[must_use]
     pub fn file_system(&self) -> &FileSystem {
         &self.fs
+    }
+
+    /// The bytes of the device that hold content of the files created here, in ascending order.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(crate) fn content(&self) -> Result<Vec<Range<u64>>> {
+        let mut ranges = Vec::new();
+        for &file in &*self.created() {
+            let extents = self.fs.extents(file, 0, usize::MAX).context("extents")?;
+            let placed = extents.iter().filter_map(|extent| Some((extent.physical?, extent.len)));
+            ranges.extend(placed.map(|(first, length)| first..first + length));
+        }
+        ranges.sort_unstable_by_key(|range| range.start);
+        Ok(ranges)
+    }
+
+    fn created(&self) -> MutexGuard<'_, Vec<InodeNr>> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes the file system. Afterwards everything is on the device.
@@ -113,6 +135,7 @@ impl Target for EngineTarget {
             made => made.with_context(|| format!("create {name}"))?,
         };
         self.fs.open_inode(inode, true).with_context(|| format!("open {name}"))?;
+        self.created().push(inode);
         Ok(Some(inode))
     }
 

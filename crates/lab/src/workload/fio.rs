@@ -5,7 +5,7 @@
 //!
 //! - Each job has its own file of `size` bytes.
 //! - Unless `fallocate=none`, the parent preallocates every file, one after the other, before any
-//!   job starts. Files to be read are laid out completely.
+//!   job starts. Files to be read are laid out completely and made durable (`create_fsync=1`).
 //! - Operations go through the page cache in blocks of `bs`, in ascending order or, at random, to
 //!   every block once before any is repeated.
 //! - With `time_based` a job that has visited its whole file starts over, so writes overwrite from
@@ -34,7 +34,7 @@ pub enum Access {
 }
 
 impl Access {
-    const fn reads(self) -> bool {
+    pub(super) const fn reads(self) -> bool {
         matches!(self, Self::Read | Self::RandomRead)
     }
 
@@ -85,7 +85,7 @@ fn is_unsupported(error: &anyhow::Error) -> bool {
 }
 
 /// Creates the worker of a job on a file that is ready. For a job that reads, the file is laid out
-/// first. `index` selects the order of random operations.
+/// and made durable first. `index` selects the order of random operations.
 ///
 /// # Errors
 /// Those of the target.
@@ -106,6 +106,7 @@ where
             target.write(cpu, &file, at, &data[..length])?;
             at += u64_from_usize(length);
         }
+        target.fsync(cpu, &file)?;
     }
     Ok(Box::new(FioWorker::new(cpu, index, file, job)))
 }

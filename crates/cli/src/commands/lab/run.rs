@@ -17,7 +17,7 @@ use blockyard_lab::folder::ledger::{Existing, Ledger};
 use blockyard_lab::machine::Machine;
 use blockyard_lab::report::Run;
 use blockyard_lab::run::Setup;
-use blockyard_lab::run::{CAVEAT, Held, ImageSource, KERNEL_ARM, Plan, Verdict, default_mkfs};
+use blockyard_lab::run::{CAVEAT, Held, ImageSource, KERNEL_ARM, Plan, Verdict, default_mkfs, refuse_twice};
 use blockyard_lab::runner::Limit;
 use blockyard_lab::workload::Workload;
 
@@ -63,8 +63,8 @@ counted apart since patch 2 of the series), index_entries (visited by searches),
 read_file_hdd_ms, read_directory_hdd_ms, read_tree_hdd_ms, read_file_ssd_ms, read_directory_ssd_ms, read_tree_ssd_ms (a file
 alone, the fullest directory, all, on modelled disks; null without an image), directory_runs (of directory blocks on the disk). Extents, groups and
 score are those of the whole image with the files at full size; null means unknown. With --device also: device, job, lat_us_stdev, lat_us_p999,
-requests, write_amplification, wear_spread (fewest and most erasures of a block), meta_reads_mean, meta_reads_max (reads of metadata an operation), meta_reads (by
-what was read). For copy, one object per copy: workload, policy, state, variant, copy, seed, files, bytes, boundaries, empty_groups,
+requests, write_amplification, wear_spread (fewest and most erasures of a block), meta_reads_mean, meta_reads_max (reads of metadata an operation, in pages of 4 KiB or larger
+blocks), meta_reads (by what was read). All of these count from when the workers begin, after files to be read were laid out and made durable. For copy, one object per copy: workload, policy, state, variant, copy, seed, files, bytes, boundaries, empty_groups,
 overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
 extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score, groups_per_transaction, write_entropy, write_gini,
 discard (none, online, periodic: segments, segment_kb_mean, thin_mib, write_amplification, wear_spread), readings (read_back, walk, check:
@@ -76,7 +76,8 @@ read_mib, rate_mib_s (as e2fsck says), and on the modelled disk reads, read_mb, 
 without strace); the total has vitals (what e2fsck counts: what, count) and directories (blocks, runs, runs_elsewhere: not in first groups of
 flex groups) too.
 
-On a terminal, standard error shows which cell runs. With --out, rows.jsonl grows with each cell.
+On a terminal, standard error shows which cell runs. With --out, rows.jsonl grows with each cell, and an interrupted run loses none.
+If a cell fails, what was measured before it is shown all the same (of e3 and e4 with --out only).
 
 Exit codes: 0 every image passed the check, and that of e2fsck if it is installed; 2 wrong usage, nothing ran; 4 a judge
 found errors; 8 failed, or --out holds another run. An image given with --image is changed only by --in-place, after the judges passed the result.")]
@@ -202,7 +203,7 @@ pub(crate) struct Args {
 }
 
 /// Exit code for wrong usage, when nothing ran.
-const EXIT_USAGE: u8 = 2;
+pub(super) const EXIT_USAGE: u8 = 2;
 /// Exit code if a judge found errors in an image.
 pub(super) const EXIT_ERRORS: u8 = 4;
 
@@ -251,16 +252,22 @@ impl Args {
         environment.seed = self.seed;
         let (too_small, conditions) = (work.too_small(), work.conditions());
         let begin = |environment: &Environment, plan: String| self.ledger(environment, &plan, output);
+        let mut failed = None;
         let (run, verdict) = match work {
             Work::Cells(plans, experiment) => {
                 environment.experiment = experiment.map(|experiment| experiment.name().to_owned());
-                run_cells(&plans, environment, output, begin)?
+                run_cells(&plans, environment, output, begin, &mut failed)?
             }
-            Work::Copy(plan) => run_copy(&plan, environment, output, begin)?,
+            Work::Copy(plan) => run_copy(&plan, environment, output, begin, &mut failed)?,
             Work::Clusters(plan) => run_clusters(&plan, environment, output, begin)?,
             Work::Passes(plan) => run_passes(&plan, environment, output, begin)?,
         };
-        self.show(&run, &verdict, output)?;
+        if failed.is_none() || !run.rows.is_empty() || !run.copies.is_empty() {
+            self.show(&run, &verdict, output)?;
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
         if let Some(text) = conditions.filter(|_| !output.quiet && !output.json) {
             println!("{text}");
         }
@@ -315,6 +322,7 @@ impl Args {
             Some(experiment) => (self.experiment(experiment)?, Some(experiment)),
             None => (self.plans()?, None),
         };
+        refuse_twice("--aged", &self.aged)?;
         let plans = self.with_aged(plans);
         ensure!(
             self.keep_requests.is_none() || plans.len() == 1,
@@ -644,11 +652,14 @@ fn refuse(whose: &str, options: &[(&str, bool)]) -> Result<()> {
     }
 }
 
+/// A cell that fails ends the run. What was measured before it is returned all the same, and its
+/// error is put into `failed`.
 fn run_cells(
     plans: &[Plan],
     mut environment: Environment,
     output: &Output,
     begin: impl FnOnce(&Environment, String) -> Result<Ledger>,
+    failed: &mut Option<anyhow::Error>,
 ) -> Result<(Run, Verdict)> {
     for plan in plans {
         look_at(&plan.image)?;
@@ -663,11 +674,15 @@ fn run_cells(
     let mut done = 0;
     for plan in plans {
         let told = |cell: usize, name: &str| progress.begin(done + cell, name);
-        let outcome = blockyard_lab::run::run_kept(plan, &mut ledger, told)?;
+        let (outcome, ended) = blockyard_lab::run::run_as_far(plan, &mut ledger, told)?;
         done += plan.cells();
         run.rows.extend(outcome.rows);
         run.maps.extend(outcome.maps);
         verdict.add(&outcome.verdict);
+        *failed = ended.err();
+        if failed.is_some() {
+            break;
+        }
     }
     Ok((run, verdict))
 }
@@ -677,13 +692,16 @@ fn run_copy(
     mut environment: Environment,
     output: &Output,
     begin: impl FnOnce(&Environment, String) -> Result<Ledger>,
+    failed: &mut Option<anyhow::Error>,
 ) -> Result<(Run, Verdict)> {
     look_at(&plan.image)?;
     plan.check()?;
     environment.device = plan.image.description();
     let mut ledger = begin(&environment, plan.identity())?;
     let progress = Progress::parts(output, "lab run", plan.parts());
-    let outcome = blockyard_lab::copy::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
+    let told = |part: usize, name: &str| progress.begin(part, name);
+    let (outcome, ended) = blockyard_lab::copy::run_as_far(plan, &mut ledger, told)?;
+    *failed = ended.err();
     let run = Run {
         copies: outcome.rows,
         maps: outcome.maps,
