@@ -21,8 +21,9 @@ impl FileSystem {
     /// - `dest` is the path of the copy itself, not of the directory that gets it.
     /// - A directory that exists keeps its other entries. It gets the permissions, owner, times and
     ///   extended attributes of the source, even if it is the root.
-    /// - A file that exists gets the new content, even if a symbolic link leads to it. Anything
-    ///   else that is in the way is an error.
+    /// - A file that exists gets the new content and attributes, even if a symbolic link leads to
+    ///   it. Names that a copy has linked already stay linked. Anything else that is in the way is
+    ///   an error.
     /// - Symbolic links are copied as links, `source` included. Two names of one file remain two
     ///   names of one file if both are below `source`.
     /// - Flags of chattr are not copied, nor is the host's time of creation; see

@@ -260,20 +260,19 @@ impl FileSystem {
         last: LastLink,
         operation: impl Fn(&Engine, &OpContext, Found) -> std::result::Result<T, EngineError>,
     ) -> Result<T> {
-        self.on_place(path, last, |engine, ctx, place| {
-            let found = place.found().ok_or(EngineError::NotFound)?;
+        self.on_path(path, |engine, ctx| {
+            let found = Place::locate(engine, path, last)?.found().ok_or(EngineError::NotFound)?;
             Ok(operation(engine, ctx, found)?)
         })
     }
 
-    /// Runs an operation on the [`Place`] that a path leads to.
-    pub(crate) fn on_place<T>(
+    /// Runs an operation on a name that is to be removed or renamed.
+    pub(crate) fn on_name<T>(
         &self,
         path: &Path,
-        last: LastLink,
         operation: impl Fn(&Engine, &OpContext, &Place) -> Bare<T>,
     ) -> Result<T> {
-        self.on_path(path, |engine, ctx| operation(engine, ctx, &Place::locate(engine, path, last)?))
+        self.on_path(path, |engine, ctx| operation(engine, ctx, &Place::locate_name(engine, path)?))
     }
 
     /// Creates something of type `kind` where a path leads; nothing may be there yet.

@@ -18,6 +18,9 @@ use crate::error::{Bare, Error, Result};
 use crate::file_system::FileSystem;
 use crate::instance::Instance;
 
+/// The most CPU slots: each takes memory in many structures.
+const CPUS_MAX: u32 = 1024;
+
 /// How to open or make an image.
 ///
 /// ```
@@ -293,7 +296,7 @@ impl ImageOptions {
         self
     }
 
-    /// The number of CPU slots. More threads than this share slots.
+    /// The number of CPU slots, at most 1024. More threads than this share slots.
     ///
     /// ```
     /// use blockyard::ImageOptions;
@@ -304,7 +307,7 @@ impl ImageOptions {
     /// ```
     #[must_use]
     pub const fn cpus(mut self, slots: u32) -> Self {
-        self.engine.cpus = slots;
+        self.engine.cpus = if slots < CPUS_MAX { slots } else { CPUS_MAX };
         self
     }
 

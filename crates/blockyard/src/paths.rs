@@ -19,6 +19,22 @@ impl Place {
         path::locate(&Walk(engine), path.as_os_str().as_bytes(), last).map(Self)
     }
 
+    /// Walks to a name that is to be removed or renamed. A symbolic link at the last name is not
+    /// followed, even if the path has a trailing slash: then it is an error, as on Linux.
+    pub(crate) fn locate_name(engine: &Engine, path: &Path) -> Result<Self, Reason> {
+        let place = path::locate(&Walk(engine), path::trimmed(path.as_os_str().as_bytes()), LastLink::Keep)?;
+        match &place.node {
+            Some(found) if path::names_directory(path.as_os_str().as_bytes()) => {
+                if found.kind == FileType::Directory {
+                    Ok(Self(place))
+                } else {
+                    Err(EngineError::NotDirectory.into())
+                }
+            }
+            _ => Ok(Self(place)),
+        }
+    }
+
     /// Walks to the place for a new file of type `kind`. Only the path of a directory may have a
     /// trailing slash. A symbolic link at the last name is not followed.
     pub(crate) fn locate_new(engine: &Engine, path: &Path, kind: FileType) -> Result<Self, Reason> {

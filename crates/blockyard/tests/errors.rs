@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use blockyard::device::{BlockDevice, MemoryDevice};
-use blockyard::{ImageOptions, OpenOptions, mkfs};
+use blockyard::{Context, FileSystem, ImageOptions, InodeNr, OpenOptions, RenameMode, mkfs};
 
 /// Makes every directory entry of a name lead to another inode. The image has no checksums.
 fn lead_elsewhere(device: &MemoryDevice, name: &[u8], inode: u32) {
@@ -169,4 +169,134 @@ fn nothing_is_copied_outside_the_destination() {
     };
     damaged(b"\x0e\x01tree_slash_out", b"\x0e\x01../../////out", "name");
     damaged(b"\x0e\x07a_link_outside", b"\x0e\x02a_link_outside", "not a directory");
+}
+
+/// A look-up by hash does not find names that a listing of the same directory shows. The removal of
+/// such a directory never ended.
+#[test]
+fn a_directory_whose_index_is_wrong_is_not_removed_for_ever() {
+    let memory = Arc::new(MemoryDevice::new(16 << 20));
+    let options = mkfs::Options::ext4().block_size(1024).features("^metadata_csum");
+    let fs = ImageOptions::new().mkfs(options).make_on(Arc::clone(&memory)).unwrap();
+    fs.create_dir("large").unwrap();
+    for number in 0..600 {
+        fs.write(format!("large/file_with_long_name_{number}"), "").unwrap();
+    }
+    let number = fs.metadata("large").unwrap().ino().raw().to_le_bytes();
+    fs.close().unwrap();
+    let mut bytes = vec![0; 16 << 20];
+    memory.read_at(0, &mut bytes).unwrap();
+    // The root of the index: `.`, then a `..` that reaches to the end of the block.
+    let is_root = |block: &[u8]| {
+        block[..4] == number
+            && block[4..9] == *b"\x0c\0\x01\x02."
+            && block[0x10..0x12] == 1012_u16.to_le_bytes()
+    };
+    let root = 1024 * u64::try_from(bytes.chunks(1024).position(is_root).unwrap()).unwrap();
+    // The blocks of the second and the third entry of the index.
+    let (mut second, mut third) = ([0; 4], [0; 4]);
+    memory.read_at(root + 0x2c, &mut second).unwrap();
+    memory.read_at(root + 0x34, &mut third).unwrap();
+    memory.write_at(root + 0x2c, &third).unwrap();
+    memory.write_at(root + 0x34, &second).unwrap();
+    let fs = ImageOptions::new().open_device(memory).unwrap();
+    let error = fs.remove_dir_all("large").unwrap_err();
+    assert!(error.to_string().contains("run the checker"), "{error}");
+}
+
+#[test]
+fn a_name_with_nul_is_no_name_of_an_attribute() {
+    let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();
+    fs.write("file", "text").unwrap();
+    assert_eq!(fs.set_xattr("file", b"user.a\0b", b"value").unwrap_err().errno(), 22);
+    assert!(fs.xattr_names("file").unwrap().is_empty());
+}
+
+/// A slash behind a symbolic link does not make it a directory that can be removed or renamed: the
+/// link's target was.
+#[test]
+fn removals_and_renames_do_not_follow_a_link_with_a_slash() {
+    let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();
+    for directory in ["real", "other", "moved"] {
+        fs.create_dir(directory).unwrap();
+    }
+    fs.symlink("real", "link").unwrap();
+    fs.symlink("nowhere", "lost").unwrap();
+    for refused in [
+        fs.remove_dir("link/"),
+        fs.remove_dir_all("link/"),
+        fs.remove_file("link/"),
+        fs.rename("link/", "new"),
+        fs.rename("other", "link/"),
+        fs.rename("other", "lost/"),
+        fs.rename_with("other", "link/", RenameMode::Exchange),
+    ] {
+        assert_eq!(refused.unwrap_err().errno(), 20);
+    }
+    assert!(fs.exists("real").unwrap() && fs.exists("other").unwrap() && !fs.exists("nowhere").unwrap());
+    fs.rename("moved/", "new/").unwrap();
+    fs.remove_dir("new/").unwrap();
+    fs.remove_dir("link/.").unwrap_err();
+}
+
+/// The copy once emptied its own source.
+#[test]
+fn a_file_is_not_copied_onto_itself() {
+    let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();
+    fs.write("file", "text").unwrap();
+    fs.hard_link("file", "name").unwrap();
+    fs.symlink("file", "link").unwrap();
+    for dest in ["file", "name", "link"] {
+        assert_eq!(fs.copy("file", dest).unwrap_err().errno(), 22, "{dest}");
+    }
+    assert_eq!(fs.read("file").unwrap(), b"text");
+    let appending = OpenOptions::new().append(true).open(&fs, "file").unwrap();
+    fs.write("from", "0123").unwrap();
+    assert_eq!(fs.open("from").unwrap().copy_range(0, 4, &appending, 0).unwrap_err().errno(), 22);
+}
+
+/// Content and attributes go to the same file.
+#[test]
+fn a_copy_through_a_link_gives_attributes_to_the_target() {
+    use std::os::unix::fs::PermissionsExt;
+    let host = tempfile::tempdir().unwrap();
+    let path = |name: &str| host.path().join(name);
+    std::fs::write(path("one"), "text").unwrap();
+    std::fs::set_permissions(path("one"), std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::fs::hard_link(path("one"), path("two")).unwrap();
+    let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();
+    fs.write("target", "old").unwrap();
+    fs.symlink("target", "link").unwrap();
+    fs.copy_in(path("one"), "link").unwrap();
+    let found = fs.metadata("target").unwrap();
+    assert_eq!((found.mode(), fs.read("target").unwrap()), (0o640, b"text".to_vec()));
+    for _ in 0..2 {
+        fs.copy_in(host.path(), "tree").unwrap();
+        assert_eq!(fs.metadata("tree/one").unwrap().id(), fs.metadata("tree/two").unwrap().id());
+    }
+}
+
+/// What the file system keeps for itself was once shown as available.
+#[test]
+fn what_is_available_can_be_used() {
+    let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
+    let theirs: FileSystem = fs.with_context(Context::new().user(1000, 1000));
+    let file = theirs.create("file").unwrap();
+    let (mut at, mut len) = (0, 8 << 20);
+    while len >= 4096 {
+        match file.allocate(at, len) {
+            Ok(()) => at += len,
+            Err(_) => len /= 2,
+        }
+    }
+    let room = fs.statfs().unwrap();
+    assert!(room.blocks_available <= 8 && room.blocks_free > 300, "{room:?}");
+}
+
+#[test]
+fn the_inodes_of_the_file_system_itself_are_stale() {
+    let fs = ImageOptions::new().cpus(u32::MAX).make_in_memory(16 << 20).unwrap();
+    for number in (1..=10).filter(|number| *number != 2) {
+        assert!(fs.by_inode().identify(InodeNr::new(number)).unwrap_err().is_stale(), "{number}");
+    }
 }

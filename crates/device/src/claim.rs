@@ -4,8 +4,13 @@
 //! A device that is open for writing has no other user; readers share a device. Between processes
 //! the lock of [`FileDevice`](crate::FileDevice) ensures the same. A pointer, a recorder or a fault
 //! injector counts as the device behind it ([`BlockDevice::identity`]).
+//!
+//! Locks of files have a list of their own ([`FileClaim`]): copies of one open file share its lock,
+//! so the lock alone would let two writers of one process in.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::{Arc, LazyLock};
 
 use blockyard_sync::{Mutex, rank};
@@ -37,6 +42,90 @@ enum Use {
 static USED: LazyLock<Mutex<BTreeMap<DeviceId, Use>>> =
     LazyLock::new(|| Mutex::new(rank::LEAF, BTreeMap::new()));
 
+/// The files whose lock this process has.
+static LOCKED: LazyLock<Mutex<BTreeMap<FileId, Use>>> =
+    LazyLock::new(|| Mutex::new(rank::LEAF, BTreeMap::new()));
+
+/// Distinguishes the files and block devices of the host, whichever name leads to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum FileId {
+    File { device: u64, inode: u64 },
+    BlockDevice(u64),
+}
+
+impl FileId {
+    fn of(found: &Metadata) -> Self {
+        if found.file_type().is_block_device() {
+            Self::BlockDevice(found.rdev())
+        } else {
+            Self::File { device: found.dev(), inode: found.ino() }
+        }
+    }
+}
+
+/// The right to lock a file on behalf of one device. Taken before the lock, and released with it.
+#[derive(Debug)]
+pub(crate) struct FileClaim(FileId);
+
+impl FileClaim {
+    /// Claims a file for writing. `None` if this process has its lock.
+    pub(crate) fn write(found: &Metadata) -> Option<Self> {
+        let id = FileId::of(found);
+        add_writer(&mut LOCKED.lock(), id).ok().map(|()| Self(id))
+    }
+
+    /// Claims a file for reading. `None` if this process writes to it.
+    pub(crate) fn read(found: &Metadata) -> Option<Self> {
+        let id = FileId::of(found);
+        add_reader(&mut LOCKED.lock(), id).ok().map(|()| Self(id))
+    }
+
+    /// Releases the right, and calls `unlock` if no other device of this process uses the lock. No
+    /// other device can take the lock between the two.
+    pub(crate) fn release(self, unlock: impl FnOnce()) {
+        let mut locked = LOCKED.lock();
+        remove(&mut locked, self.0);
+        if !locked.contains_key(&self.0) {
+            unlock();
+        }
+    }
+}
+
+/// Enters a writer, unless there is another user; then returns that use.
+fn add_writer<I: Ord>(used: &mut BTreeMap<I, Use>, id: I) -> std::result::Result<(), Use> {
+    match used.get(&id) {
+        Some(other) => Err(*other),
+        None => {
+            used.insert(id, Use::Write);
+            Ok(())
+        }
+    }
+}
+
+/// Enters a reader, unless there is a writer; then returns that use.
+fn add_reader<I: Ord>(used: &mut BTreeMap<I, Use>, id: I) -> std::result::Result<(), Use> {
+    let readers = match used.get(&id) {
+        Some(Use::Write) => return Err(Use::Write),
+        Some(Use::Read(readers)) => *readers,
+        None => 0,
+    };
+    used.insert(id, Use::Read(readers + 1));
+    Ok(())
+}
+
+/// Removes one user.
+fn remove<I: Ord>(used: &mut BTreeMap<I, Use>, id: I) {
+    match used.get(&id) {
+        Some(Use::Read(readers)) if *readers > 1 => {
+            let left = Use::Read(readers - 1);
+            used.insert(id, left);
+        }
+        _ => {
+            used.remove(&id);
+        }
+    }
+}
+
 /// The right to use a device. Dropping it releases the right.
 pub struct Claim {
     /// Kept alive, so that no other device gets its address meanwhile.
@@ -55,14 +144,10 @@ impl Claim {
     /// # Errors
     /// [`DeviceError::Busy`] when somebody uses it.
     pub fn write(device: &Arc<dyn BlockDevice>) -> Result<Self> {
-        let mut used = USED.lock();
-        match used.get(&device.identity()) {
-            Some(Use::Write) => Err(DeviceError::Busy("this process has it open for writing already")),
-            Some(Use::Read(_)) => Err(DeviceError::Busy("this process has it open for reading")),
-            None => {
-                used.insert(device.identity(), Use::Write);
-                Ok(Self { device: Arc::clone(device) })
-            }
+        match add_writer(&mut USED.lock(), device.identity()) {
+            Err(Use::Write) => Err(DeviceError::Busy("this process has it open for writing already")),
+            Err(Use::Read(_)) => Err(DeviceError::Busy("this process has it open for reading")),
+            Ok(()) => Ok(Self { device: Arc::clone(device) }),
         }
     }
 
@@ -71,32 +156,16 @@ impl Claim {
     /// # Errors
     /// [`DeviceError::Busy`] when somebody writes to it.
     pub fn read(device: &Arc<dyn BlockDevice>) -> Result<Self> {
-        let mut used = USED.lock();
-        let readers = match used.get(&device.identity()) {
-            Some(Use::Write) => {
-                return Err(DeviceError::Busy("this process has it open for writing"));
-            }
-            Some(Use::Read(readers)) => *readers,
-            None => 0,
-        };
-        used.insert(device.identity(), Use::Read(readers + 1));
-        Ok(Self { device: Arc::clone(device) })
+        match add_reader(&mut USED.lock(), device.identity()) {
+            Err(_) => Err(DeviceError::Busy("this process has it open for writing")),
+            Ok(()) => Ok(Self { device: Arc::clone(device) }),
+        }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let mut used = USED.lock();
-        let id = self.device.identity();
-        match used.get(&id) {
-            Some(Use::Read(readers)) if *readers > 1 => {
-                let left = Use::Read(readers - 1);
-                used.insert(id, left);
-            }
-            _ => {
-                used.remove(&id);
-            }
-        }
+        remove(&mut USED.lock(), self.device.identity());
     }
 }
 

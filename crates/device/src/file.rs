@@ -1,7 +1,8 @@
 //! A device that is a file or a block device, or a part of one: positional reads and writes, hole
 //! punching, advisory lock.
 //!
-//! A writer holds an exclusive `flock` while it lives, so two of our writers never meet. To open a
+//! A writer holds an exclusive `flock` while it lives, so two of our writers never meet. Copies of
+//! one open file share its lock, so a lock also needs a [`FileClaim`]. To open a
 //! block device, it also asks the kernel for exclusive use, which fails while the device is
 //! mounted. A file that backs a loop device is never written: the kernel caches what it has read of
 //! the file. A reader takes a shared lock only if it asks for one
@@ -12,10 +13,12 @@ use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
-use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
+use crate::claim::FileClaim;
 use crate::clone_range::clone_range;
 use crate::{BlockDevice, DeviceError, PartitionTable, Result, check_range, in_use};
 
@@ -33,6 +36,8 @@ pub struct FileDevice {
     start: u64,
     size: u64,
     is_read_only: bool,
+    /// Set once this device has the lock.
+    claim: OnceLock<FileClaim>,
 }
 
 impl FileDevice {
@@ -58,13 +63,18 @@ impl FileDevice {
     /// writing, so is the device, with the exclusive lock. Otherwise it is read-only and unlocked.
     ///
     /// # Errors
-    /// As [`FileDevice::open`].
+    /// As [`FileDevice::open`]; or the file was opened to append, so that the kernel would move every
+    /// write to its end.
     pub fn from_file(file: File) -> Result<Self> {
         use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
         let path = std::fs::read_link(&link).unwrap_or_else(|_| link.into());
         let flags = rustix::fs::fcntl_getfl(&file).map_err(|errno| open_error(&path, errno.into()))?;
-        let is_writable = flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::RDWR;
+        let is_writable = flags & OFlags::RWMODE == OFlags::RDWR;
+        if is_writable && flags.contains(OFlags::APPEND) {
+            let message = "it was opened to append; open it for writing only";
+            return Err(open_error(&path, io::Error::new(io::ErrorKind::InvalidInput, message)));
+        }
         let opened = if is_writable { refuse_attached(&path).map(|()| file) } else { Ok(file) };
         Self::finish_open(opened, &path, !is_writable).map_err(|source| open_error(&path, source))
     }
@@ -76,7 +86,7 @@ impl FileDevice {
     /// [`DeviceError::Open`] when somebody writes to the file, or the kernel has it mounted and may
     /// change it.
     pub fn lock_for_reading(&self) -> Result<()> {
-        if !self.is_read_only {
+        if !self.is_read_only || self.claim.get().is_some() {
             return Ok(());
         }
         if let Some(mount) = in_use::kernel_mount(&self.path) {
@@ -181,7 +191,8 @@ impl FileDevice {
     fn finish_open(opened: io::Result<File>, path: &Path, is_read_only: bool) -> io::Result<Self> {
         let file = opened?;
         check_kind(file.metadata()?.file_type())?;
-        let mut device = Self { file, path: path.to_owned(), start: 0, size: 0, is_read_only };
+        let claim = OnceLock::new();
+        let mut device = Self { file, path: path.to_owned(), start: 0, size: 0, is_read_only, claim };
         if !is_read_only {
             device.lock(FlockOperation::NonBlockingLockExclusive)?;
         }
@@ -191,13 +202,22 @@ impl FileDevice {
     }
 
     fn lock(&self, operation: FlockOperation) -> io::Result<()> {
-        rustix::fs::flock(&self.file, operation).map_err(|errno| {
-            if errno == rustix::io::Errno::WOULDBLOCK {
-                busy(in_use::lock_holder(&self.file))
-            } else {
-                errno.into()
-            }
-        })
+        let found = self.file.metadata()?;
+        let claim = match operation {
+            FlockOperation::NonBlockingLockExclusive => FileClaim::write(&found),
+            _ => FileClaim::read(&found),
+        };
+        let claim = claim.ok_or_else(|| busy(in_use::lock_holder(&self.file)))?;
+        if let Err(errno) = rustix::fs::flock(&self.file, operation) {
+            claim.release(|| {});
+            let is_held = errno == rustix::io::Errno::WOULDBLOCK;
+            return Err(if is_held { busy(in_use::lock_holder(&self.file)) } else { errno.into() });
+        }
+        if let Err(second) = self.claim.set(claim) {
+            // Another thread locked this device meanwhile.
+            second.release(|| {});
+        }
+        Ok(())
     }
 
     /// The path that the device was opened by.
@@ -300,7 +320,11 @@ impl Drop for FileDevice {
     /// Releases the lock at once. Otherwise a child process that another thread is about to start
     /// could keep the lock: between fork and exec the child has a copy of the open file.
     fn drop(&mut self) {
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        if let Some(claim) = self.claim.take() {
+            claim.release(|| {
+                let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+            });
+        }
     }
 }
 
@@ -423,7 +447,7 @@ impl<'a> Gather<'a> {
 /// `O_EXCL` as the standard library takes it. On a block device, opening fails while the device is
 /// in use.
 fn rustix_exclusive() -> i32 {
-    rustix::fs::OFlags::EXCL.bits().cast_signed()
+    OFlags::EXCL.bits().cast_signed()
 }
 
 /// Refuses files that can hold no image before opening them: opening a pipe waits for a writer.
@@ -499,6 +523,44 @@ mod tests {
         let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let device = FileDevice::from_file(file).unwrap();
         assert_eq!((device.path(), device.size(), device.is_read_only()), (path.as_path(), 4096, false));
+    }
+
+    /// Copies of one open file share its lock: taking it again succeeds, and the first who gives it
+    /// back gives it back for all.
+    #[test]
+    fn copies_of_one_open_file_are_one_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        let writer = FileDevice::from_file(file.try_clone().unwrap()).unwrap();
+        let error = FileDevice::from_file(file.try_clone().unwrap()).unwrap_err();
+        assert!(error.is_busy() && error.to_string().contains("this process is writing to it"), "{error}");
+        assert!(FileDevice::open(&path).unwrap_err().is_busy(), "the refused one took the lock away");
+        drop(writer);
+        drop(FileDevice::from_file(file).unwrap());
+
+        let file = std::fs::File::open(&path).unwrap();
+        let [first, second, unlocked] =
+            [(); 3].map(|()| FileDevice::from_file(file.try_clone().unwrap()).unwrap());
+        first.lock_for_reading().unwrap();
+        second.lock_for_reading().unwrap();
+        first.lock_for_reading().unwrap();
+        drop((first, unlocked));
+        assert!(FileDevice::open(&path).unwrap_err().is_busy(), "one reader is left");
+        drop(second);
+        FileDevice::open(&path).unwrap();
+    }
+
+    /// The kernel moves every write to the end of a file that was opened to append.
+    #[test]
+    fn a_file_that_was_opened_to_append_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        std::fs::write(&path, [7; 4096]).unwrap();
+        let file = std::fs::OpenOptions::new().read(true).append(true).open(&path).unwrap();
+        let error = FileDevice::from_file(file).unwrap_err();
+        assert!(error.to_string().contains("opened to append"), "{error}");
+        FileDevice::open(&path).unwrap();
     }
 
     #[test]

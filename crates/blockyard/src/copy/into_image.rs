@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File as HostFile, Metadata as HostMetadata};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,15 @@ pub(crate) fn copy_in(fs: &FileSystem, source: &Path, dest: &Path) -> Result<u64
         let identity = (found.dev(), found.ino());
         if !found.is_dir() && found.nlink() > 1 {
             if let Some(first) = known.get(&identity) {
-                fs.hard_link(first, &task.dest)?;
+                match fs.hard_link(first, &task.dest) {
+                    // An earlier copy has linked them already.
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                        if fs.symlink_metadata(first)?.id() != fs.symlink_metadata(&task.dest)?.id() {
+                            return Err(error);
+                        }
+                    }
+                    linked => linked?,
+                }
                 continue;
             }
             known.insert(identity, task.dest.clone());
@@ -125,7 +134,11 @@ fn next_data(file: &HostFile, from: u64, size: u64) -> Option<(u64, u64)> {
 
 fn give_attributes(fs: &FileSystem, task: &Task, found: &HostMetadata) -> Result<()> {
     for (name, value) in on_host(&task.source, attributes::read(&task.source))? {
-        fs.set_symlink_xattr(&task.dest, &name, &value)?;
+        if found.is_symlink() {
+            fs.set_symlink_xattr(&task.dest, &name, &value)?;
+        } else {
+            fs.set_xattr(&task.dest, &name, &value)?;
+        }
     }
     let time = |seconds: i64, nanoseconds: i64| Timestamp {
         seconds,
@@ -139,7 +152,12 @@ fn give_attributes(fs: &FileSystem, task: &Task, found: &HostMetadata) -> Result
         modified: Some(time(found.mtime(), found.mtime_nsec())),
         ..SetAttributes::default()
     };
-    fs.set_symlink_attributes(&task.dest, &changes)
+    // The content went through a link at the destination, so the attributes do, too.
+    if found.is_symlink() {
+        fs.set_symlink_attributes(&task.dest, &changes)
+    } else {
+        fs.set_attributes(&task.dest, &changes)
+    }
 }
 
 fn permissions(found: &HostMetadata) -> u16 {

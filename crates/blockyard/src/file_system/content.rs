@@ -135,7 +135,8 @@ impl FileSystem {
     /// file's size in bytes. Holes stay holes.
     ///
     /// # Errors
-    /// As [`FileSystem::open`] and [`FileSystem::create`]; or `from` is no regular file.
+    /// As [`FileSystem::open`] and [`FileSystem::create`]; `from` is no regular file; or both paths
+    /// lead to the same file.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -152,8 +153,12 @@ impl FileSystem {
         if !found.is_file() {
             return Err(Error::at(source.path(), crate::Reason::Invalid("not a regular file")));
         }
-        let dest =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(found.mode()).open(self, to)?;
+        let dest = OpenOptions::new().write(true).create(true).mode(found.mode()).open(self, to)?;
+        // Emptied only now: it may be the source by another name.
+        if dest.id() == source.id() {
+            return Err(Error::at(dest.path(), crate::Reason::Invalid("both are the same file")));
+        }
+        dest.set_len(0)?;
         source.each_data(|bytes, at| {
             std::os::unix::fs::FileExt::write_all_at(&dest, bytes, at)
                 .map_err(|error| Error::at(dest.path(), error))

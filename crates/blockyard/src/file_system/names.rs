@@ -216,9 +216,9 @@ impl FileSystem {
     /// ```
     pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        self.on_place(from, LastLink::Keep, |engine, ctx, source| {
+        self.on_name(from, |engine, ctx, source| {
             let found = source.found().ok_or(EngineError::NotFound)?;
-            let dest = Place::locate(engine, to, LastLink::Keep)?;
+            let dest = Place::locate_name(engine, to)?;
             check_movable(from, source)?;
             check_movable(to, &dest)?;
             if found.kind != FileType::Directory && dest.means_directory(to) {
@@ -268,7 +268,7 @@ impl FileSystem {
     }
 
     fn remove(&self, path: &Path, what: Removed) -> Result<()> {
-        self.on_place(path, LastLink::Keep, |engine, ctx, place| {
+        self.on_name(path, |engine, ctx, place| {
             place.found().ok_or(EngineError::NotFound)?;
             check_removable(path, place, what)?;
             match what {

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use blockyard_disk::FileType;
 use blockyard_engine::{Error as EngineError, FileSystem as Engine, InodeId, OpContext};
-use blockyard_inspect::path::{self, LastLink};
+use blockyard_inspect::path;
 
 use crate::batch::read_batch;
 use crate::error::{Bare, Error, Reason, Result};
-use crate::file_system::FileSystem;
+use crate::file_system::{FileSystem, TRIES};
 
 /// Entries that are read from a directory before any of them is removed.
 const BATCH: usize = 256;
@@ -34,7 +34,7 @@ impl FileSystem {
     /// ```
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let found = self.on_found(path, LastLink::Keep, |_, _, found| Ok(found))?;
+        let found = self.on_name(path, |_, _, place| Ok(place.found().ok_or(EngineError::NotFound)?))?;
         match found.kind {
             FileType::Directory => {}
             FileType::Symlink => return self.remove_file(path),
@@ -53,9 +53,10 @@ impl FileSystem {
     /// memory.
     fn empty(&self, top: InodeId) -> Bare<()> {
         let mut way: Vec<(InodeId, Vec<u8>)> = vec![(top, Vec::new())];
+        let mut progress = Progress::default();
         while let Some((directory, _)) = way.last() {
             let directory = *directory;
-            match self.run(|engine, ctx| remove_files(engine, ctx, directory))? {
+            match self.run(|engine, ctx| remove_files(engine, ctx, directory, &mut progress))? {
                 // In a damaged tree a directory can lie below itself.
                 Some((below, _)) if way.iter().any(|(above, _)| *above == below) => {
                     return Err(Reason::Invalid("the directory tree has a loop; run the checker"));
@@ -65,10 +66,30 @@ impl FileSystem {
                     let (_, name) = way.pop().unwrap_or((top, Vec::new()));
                     if let Some((above, _)) = way.last() {
                         let removed = self.run(|engine, ctx| engine.rmdir(ctx, *above, &name));
-                        is_gone(removed)?;
+                        progress.note(is_removed(removed)?)?;
                     }
                 }
             }
+        }
+        Ok(())
+    }
+}
+
+/// Ends the removal of a tree if nothing can be removed any more. In a damaged directory, names can
+/// be listed that a look-up does not find.
+#[derive(Default)]
+struct Progress {
+    /// Attempts since something was removed.
+    in_vain: usize,
+}
+
+impl Progress {
+    /// Notes whether an attempt removed something. The attempts in vain have a bound, because other
+    /// threads may also be the cause.
+    fn note(&mut self, has_removed: bool) -> Bare<()> {
+        self.in_vain = if has_removed { 0 } else { self.in_vain + 1 };
+        if self.in_vain == TRIES {
+            return Err(Reason::Invalid("names are listed that are not found; run the checker"));
         }
         Ok(())
     }
@@ -80,7 +101,8 @@ fn remove_files(
     engine: &Engine,
     ctx: &OpContext,
     directory: InodeId,
-) -> std::result::Result<Option<(InodeId, Vec<u8>)>, EngineError> {
+    progress: &mut Progress,
+) -> Bare<Option<(InodeId, Vec<u8>)>> {
     loop {
         let (batch, _) = match read_batch(engine, directory.into(), 0, BATCH) {
             Err(EngineError::StaleInode(_)) => return Ok(None),
@@ -89,31 +111,34 @@ fn remove_files(
         if batch.is_empty() {
             return Ok(None);
         }
+        let mut has_removed = false;
         for entry in batch {
             let removed = match engine.unlink(ctx, directory, &entry.name) {
                 Err(EngineError::IsDirectory) => engine.rmdir(ctx, directory, &entry.name),
                 removed => removed,
             };
             match removed {
-                Ok(()) | Err(EngineError::NotFound | EngineError::StaleInode(_)) => {}
+                Ok(()) => has_removed = true,
+                Err(EngineError::NotFound | EngineError::StaleInode(_)) => {}
                 Err(EngineError::NotEmpty) => match engine.find(directory, &entry.name) {
                     Ok(found) => return Ok(Some((found.inode, entry.name))),
                     Err(EngineError::NotFound | EngineError::StaleInode(_)) => {}
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.into()),
                 },
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
+        progress.note(has_removed)?;
     }
 }
 
-/// Accepts that someone else removed the emptied directory or filled it again. The caller then
-/// reads the parent directory once more.
-fn is_gone(removed: Bare<()>) -> Bare<()> {
+/// Whether the emptied directory was removed by us. Accepts that someone else removed it or filled
+/// it again. The caller then reads the parent directory once more.
+fn is_removed(removed: Bare<()>) -> Bare<bool> {
     match removed {
         Err(Reason::FileSystem(
             EngineError::NotFound | EngineError::StaleInode(_) | EngineError::NotEmpty,
-        )) => Ok(()),
-        removed => removed,
+        )) => Ok(false),
+        removed => removed.map(|()| true),
     }
 }
