@@ -174,6 +174,8 @@ fn without_a_journal_freed_blocks_are_used_again_at_once() {
     );
     assert_same_places(&metadata, "-O ^has_journal", "");
     assert_same_places(WRITTEN_AGAIN, "-O ^has_journal", "");
+    assert_equal("log-rotate", "-O ^has_journal", "mb_optimize_scan=1");
+    assert_equal("mixed", "-O ^has_journal", "mb_optimize_scan=1,nodelalloc");
 }
 
 #[test]

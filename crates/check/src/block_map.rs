@@ -177,6 +177,7 @@ impl BlockMap {
     /// Whether somebody claims a cluster.
     pub(crate) fn is_claimed(&self, cluster: u64) -> bool {
         let (group, inside) = (cluster / self.clusters_per_group, cluster % self.clusters_per_group);
+        debug_assert!(usize_from_u64(group) < self.found.pages.len(), "cluster {cluster} is outside");
         let page = self.found.pages[usize_from_u64(group)].get();
         page.is_some_and(|page| {
             page[usize_from_u64(inside / 64)].load(Ordering::Relaxed) >> (inside % 64) & 1 == 1

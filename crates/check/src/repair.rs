@@ -261,6 +261,11 @@ fn decide<'a>(
     log.declined.clone_from(&options.declined);
     log.wishes.clone_from(&options.wishes);
     let mut overlay = head::overlay(device, redo, &before, &mut log)?;
+    let is_short = before.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT);
+    if is_short && !log.actions.iter().any(|action| action.code == Code::DEVICE_SHORT) {
+        // Blocks behind the end can be neither read nor written.
+        return Ok(Plan::empty(OverlayDevice::new(device), (before, costs)));
+    }
     let mut log_device = journal.map(OverlayDevice::new);
     let is_replayed =
         replay::asks_for_recovery(&overlay) && replay::replay_over(&overlay, log_device.as_ref(), &mut sink);

@@ -38,7 +38,9 @@ impl Tree {
     pub(crate) fn names_of(&self, child: u32) -> &[ChildRef] {
         let first = self.children.partition_point(|name| name.child < child);
         let count = self.children[first..].partition_point(|name| name.child == child);
-        &self.children[first..first + count]
+        let names = &self.children[first..first + count];
+        debug_assert!(names.iter().all(|name| name.child == child), "names of {child} are not sorted");
+        names
     }
 
     /// The inode that the `..` of a directory names; `None` if the directory was not walked.
@@ -144,6 +146,7 @@ fn loops(parents: &Parents) -> Vec<u32> {
             }
         }
     }
+    debug_assert!(met.iter().all(|walk| *walk != 0), "a directory was not walked");
     loops
 }
 

@@ -341,3 +341,20 @@ fn features_in_conflict() {
         });
     }
 }
+
+/// Images that were cut short, some of them before the end of the journal.
+#[test]
+fn images_that_were_cut_short() {
+    let Some(mut judged) = Judged::start() else { return };
+    for (options, megabytes) in [(EXT4, 1), (EXT4, 8), (EXT4, 16), (EXT4, 24), (EXT4, 31), (PLAIN, 20)] {
+        for dirty in [false, true] {
+            judged.judge(format!("{megabytes} MiB, dirty: {dirty}, {options:?}"), options, |image| {
+                if dirty {
+                    debugfs(image, "feature needs_recovery");
+                }
+                let file = std::fs::File::options().write(true).open(image).unwrap();
+                file.set_len(megabytes << 20).unwrap();
+            });
+        }
+    }
+}

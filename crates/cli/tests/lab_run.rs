@@ -118,7 +118,7 @@ fn every_option_changes_the_run_as_it_says() {
     assert_eq!(row(&["--seed", "99"])["seed"], 99);
     assert_eq!(row(&["--interleave", "overlap"])["interleave"], "overlap");
     assert_eq!(row(&["--journal"])["ops"], 80);
-    assert_eq!(row(&["--journal=off,on", "--policy", "yard"])["policy"], "yard, journal off");
+    assert_eq!(row(&["--journal=off,on"])["policy"], "yard, journal off");
     // A smaller block size makes more groups, and so more free runs.
     let small = row(&["--mkfs", "-b 1024 -O ^has_journal"]);
     assert!(small["free_extents"].as_u64() > row(&[])["free_extents"].as_u64(), "{small}");
@@ -284,12 +284,12 @@ fn wrong_usage_of_pairs_is_one_line_and_exit_code_2() {
 /// The inodes are enough for the first cell, and not for the second.
 #[test]
 fn a_cell_that_fails_leaves_the_rows_before_it() {
-    let line = "lab run fallocate2 --memory 256M --workers 1,200 --ops 5 --interleave lockstep --policy yard";
+    let line = "lab run fallocate2 --memory 256M --workers 1,60 --ops 5 --interleave lockstep --policy yard";
     for more in [&["--json"][..], &[]] {
-        let output = blockyard(&[&words(line)[..], &["--mkfs", "-N 16"], more].concat());
+        let output = blockyard(&[&words(line)[..], &["--mkfs", "-b 4096 -N 16"], more].concat());
         let text = stdout(&output);
         assert_eq!(output.status.code(), Some(8), "{}", stderr(&output));
-        assert!(stderr(&output).contains("fallocate2 yard x 200"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("fallocate2 yard x 60"), "{}", stderr(&output));
         if more.is_empty() {
             assert!(text.contains("1 worker"), "{text}");
             continue;

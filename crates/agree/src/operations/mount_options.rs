@@ -26,6 +26,8 @@ impl MountOptions {
         for option in text.split(',').filter(|option| !option.is_empty()) {
             parsed.add(option)?;
         }
+        // Linux then chooses blocks as data is written (observed on 6.18).
+        parsed.delays &= parsed.data != DataMode::Journal;
         Ok(parsed)
     }
 

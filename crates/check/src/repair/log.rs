@@ -196,6 +196,7 @@ impl Log {
     /// As [`add`](Self::add), about what cannot be done. It is said only once: a round that decides
     /// nothing else is the last one.
     pub(crate) fn give_up(&mut self, code: Code, site: Site, what: &str) {
+        debug_assert!(!what.is_empty(), "nothing is said about {site:?}");
         let is_known = |action: &Action| action.code == code && action.site == site && action.what == what;
         if !self.actions.iter().any(is_known) {
             self.add(code, site, Cost::Nothing, what);

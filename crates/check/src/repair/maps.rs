@@ -178,6 +178,8 @@ fn own_nodes(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<Vec<BlockNr>, De
     };
     let mut nodes = read(ed, inode, slot.raw()).nodes;
     nodes.retain(is_own);
+    let volume = ed.volume();
+    debug_assert!(nodes.iter().all(|node| volume.contains_range(*node, 1)), "a node is outside");
     // The last one is taken first.
     nodes.reverse();
     ed.own_nodes.insert(inode, nodes.clone());

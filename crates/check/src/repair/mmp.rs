@@ -84,6 +84,7 @@ impl Mmp {
                 (2 * interval + 1).min(interval + LATE_MAX)
             }
         };
+        debug_assert!(seconds <= INTERVAL_MAX + LATE_MAX, "waits {seconds} s");
         Ok(Some(Self { at, block, seconds }))
     }
 
@@ -112,6 +113,7 @@ impl Mmp {
     /// [`InUse`] if not.
     pub fn confirm(&self, device: &dyn BlockDevice, forget: &dyn Fn(Range<u64>)) -> Result<(), InUse> {
         forget(self.at..self.at + u64_from_usize(RawMmp::SIZE));
+        debug_assert!(self.at + u64_from_usize(RawMmp::SIZE) <= device.size(), "another device");
         let mut now = [0; RawMmp::SIZE];
         device.read_at(self.at, &mut now)?;
         if now == *self.block { Ok(()) } else { Err(InUse::Mounted(host(raw(&now)))) }

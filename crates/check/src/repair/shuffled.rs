@@ -78,8 +78,9 @@ fn is_blank(ed: &Editor<'_, '_>, block: TableBlock) -> bool {
 pub(super) fn wrong_in(ed: &Editor<'_, '_>, block: TableBlock) -> usize {
     let volume = ed.volume();
     let Ok(bytes) = volume.block(block.place(ed)) else { return 0 };
-    let slots =
-        bytes.chunks_exact(usize::from(volume.geometry.inode_size())).zip(block.first_inode(ed).raw()..);
+    let size = usize::from(volume.geometry.inode_size());
+    debug_assert!(bytes.len().is_multiple_of(size), "inodes of {size} bytes in a block");
+    let slots = bytes.chunks_exact(size).zip(block.first_inode(ed).raw()..);
     let used = slots.filter(|(slot, _)| slot.iter().any(|byte| *byte != 0));
     let is_wrong = |slot: &[u8], inode| {
         volume.checksums.verify_inode(InodeNr::new(inode), &InodeSlot::new(slot)).is_err()

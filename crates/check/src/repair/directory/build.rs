@@ -88,14 +88,16 @@ fn compose(ed: &Editor<'_, '_>, directory: &Directory, slot: &Slot) -> (InodeFla
     let dots = Some((directory.inode.raw(), directory.parent));
     let may_index = ed.volume().compat.contains(Compat::DIR_INDEX) && !flags.contains(InodeFlags::CASEFOLD);
     let mut first = vec![0; layout.block_size];
-    if pack(&mut first, layout, dots, directory.names.iter()) {
+    let (flags, blocks) = if pack(&mut first, layout, dots, directory.names.iter()) {
         seal_dir_leaf(seed, &mut first);
         (flags.difference(InodeFlags::INDEX), vec![first])
     } else if let Some(blocks) = may_index.then(|| indexed(ed, directory, &layout, seed)).flatten() {
         (flags | InodeFlags::INDEX, blocks)
     } else {
         (flags.difference(InodeFlags::INDEX), linear(directory, layout, seed))
-    }
+    };
+    debug_assert!(blocks.iter().all(|block| block.len() == layout.block_size), "a block of another size");
+    (flags, blocks)
 }
 
 fn layout_of(ed: &Editor<'_, '_>) -> DirLayout {
