@@ -18,6 +18,9 @@ use blockyard_testkit::{mke2fs, require, run};
 use support::small::debugfs;
 use zerocopy::{FromBytes, IntoBytes};
 
+/// Damages the image at a path.
+type Damage<'a> = &'a dyn Fn(&Path);
+
 const NOW: u64 = 1_790_000_000;
 const EXT4: &[&str] = &["-t", "ext4"];
 const PLAIN: &[&str] = &["-t", "ext4", "-O", "^metadata_csum"];
@@ -249,7 +252,7 @@ fn orphans_end_a_repair_as_they_end_that_of_e2fsck() {
     };
     let mut wrong = Vec::new();
     for options in [EXT4, PLAIN, &["-t", "ext2"]] {
-        let damages: [(&str, &dyn Fn(&Path)); 5] = [
+        let damages: [(&str, Damage<'_>); 5] = [
             ("deleted", &|image| {
                 unlinked(image);
             }),
@@ -299,7 +302,7 @@ fn a_whole_repair_counts_what_preening_counts() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let damages: [(&str, &[&str], &dyn Fn(&Path)); 3] = [
+    let damages: [(&str, &[&str], Damage<'_>); 3] = [
         ("a test file system", EXT4, &|image| change(image, |sb| sb.s_flags |= 4)),
         ("a backup that differs", EXT4, &|image| {
             FileDevice::open(image).unwrap().write_at((8193 << 10) + 0x60, &[0; 4]).unwrap();
