@@ -202,6 +202,125 @@ fn direct_writes_to_block_maps_lie_where_linux_puts_them() {
     }
 }
 
+/// A trace of operations, each without its braces.
+fn trace(lines: &[&str]) -> String {
+    lines.iter().map(|line| format!("{{{line}}}\n")).collect()
+}
+
+/// What is freed can be used again only after a commit, so where `/d` lies shows whether fsync
+/// committed. An inode that comes into memory while a transaction runs counts as changed in it. A
+/// directory always does.
+#[test]
+fn fsync_commits_for_what_was_loaded_meanwhile_and_for_directories() {
+    let link = format!(r#""op":"symlink","target":"{}","path":"/l""#, "s".repeat(200));
+    let unlink = r#""op":"unlink","path":"/l""#;
+    let open = |path| format!(r#""op":"open","fd":1,"path":"{path}","flags":"r""#);
+    for path in ["/a", "/m"] {
+        let open = open(path);
+        for (first, second) in [(unlink, open.as_str()), (open.as_str(), unlink)] {
+            for how in ["fsync", "fdatasync"] {
+                let mut lines: Vec<String> = vec![link.clone()];
+                // A table block of its own for what is opened.
+                lines.extend((0..16).map(|n| format!(r#""op":"mknod","path":"/n{n}""#)));
+                lines.extend(
+                    [
+                        r#""op":"mkdir","path":"/m""#,
+                        r#""op":"open","fd":1,"path":"/a","flags":"rw,create""#,
+                        r#""op":"close","fd":1"#,
+                        r#""op":"sync""#,
+                        r#""op":"remount""#,
+                        first,
+                        second,
+                        &format!(r#""op":"{how}","fd":1"#),
+                        r#""op":"mkdir","path":"/d""#,
+                        r#""op":"close","fd":1"#,
+                        r#""op":"sync""#,
+                    ]
+                    .map(str::to_owned),
+                );
+                let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+                assert_same_places(&trace(&lines), "", "");
+            }
+        }
+    }
+}
+
+/// A removed directory keeps its inode while a file is open whose last name was in it.
+#[test]
+fn a_removed_directory_stays_while_a_file_that_was_deleted_in_it_is_open() {
+    let begin = [
+        r#""op":"mkdir","path":"/p""#,
+        r#""op":"mkdir","path":"/q""#,
+        r#""op":"mkdir","path":"/p/s""#,
+        r#""op":"mkdir","path":"/p/s/u""#,
+        r#""op":"mknod","path":"/p/g""#,
+        r#""op":"open","fd":4,"path":"/p/s/u/f","flags":"rw,create""#,
+    ];
+    let end = [
+        r#""op":"mkdir","path":"/p/t""#,
+        r#""op":"mkdir","path":"/p/v""#,
+        r#""op":"close","fd":4"#,
+        r#""op":"mkdir","path":"/p/w""#,
+        r#""op":"mkdir","path":"/p/x""#,
+        r#""op":"sync""#,
+    ];
+    let unlink = r#""op":"unlink","path":"/p/s/u/f""#;
+    let rmdir = r#""op":"rmdir","path":"/p/s/u""#;
+    let replaced = r#""op":"rename","from":"/q","to":"/p/s/u""#;
+    let over = r#""op":"rename","from":"/p/g","to":"/p/s/u/f""#;
+    let away = r#""op":"rename","from":"/p/s/u/f","to":"/q/f""#;
+    for removal in [
+        &[unlink, rmdir, r#""op":"rmdir","path":"/p/s""#][..],
+        &[unlink, replaced],
+        &[over, unlink, rmdir],
+        &[away, r#""op":"unlink","path":"/q/f""#, rmdir, r#""op":"rmdir","path":"/q""#],
+    ] {
+        assert_same_places(&trace(&[&begin[..], removal, &end].concat()), "", "");
+    }
+}
+
+/// A rename between two names of one inode does nothing, and one that is refused writes nothing.
+#[test]
+fn a_rename_that_changes_nothing_writes_nothing_back() {
+    let written = [
+        r#""op":"open","fd":2,"path":"/a","flags":"rw,create""#,
+        r#""op":"pwrite","fd":2,"off":0,"len":9000"#,
+    ];
+    let end = [r#""op":"mkdir","path":"/d""#, r#""op":"close","fd":2"#, r#""op":"sync""#];
+    let to_b = r#""op":"rename","from":"/a","to":"/b""#;
+    for renamed in [
+        &[r#""op":"link","target":"/a","path":"/b""#, to_b][..],
+        &[r#""op":"rename","from":"/a","to":"/a""#],
+        &[r#""op":"mkdir","path":"/b""#, to_b],
+        &[r#""op":"symlink","target":"x","path":"/b""#, to_b],
+    ] {
+        let lines = trace(&[&written[..], renamed, &end].concat());
+        let Some(agreement) = agree(&lines, "", "", Other::Engine) else { return };
+        let decisions = agreement.decisions.all;
+        assert_eq!(decisions.equal, decisions.of, "{renamed:?}: {:?}", agreement.first);
+    }
+}
+
+/// A zeroed range behind the end loads pages there. Growing the file by truncation drops those
+/// behind its new end.
+#[test]
+fn a_growing_truncation_drops_the_pages_behind_the_new_end() {
+    for size in [131_072, 155_648, 160_000, 300_000] {
+        let lines = trace(&[
+            r#""op":"open","fd":18,"path":"/a","flags":"rw,create""#,
+            r#""op":"fallocate","fd":18,"mode":"zero_range,keep_size","off":159085,"len":32768"#,
+            r#""op":"fallocate","fd":18,"mode":"zero_range,keep_size","off":400001,"len":5000"#,
+            &format!(r#""op":"ftruncate","fd":18,"len":{size}"#),
+            r#""op":"pwrite","fd":18,"off":32768,"len":512118"#,
+            r#""op":"close","fd":18"#,
+            r#""op":"sync""#,
+        ]);
+        let Some(agreement) = agree(&lines, "", "", Other::Engine) else { return };
+        let decisions = agreement.decisions.all;
+        assert_eq!(decisions.equal, decisions.of, "{size}: {:?}", agreement.first);
+    }
+}
+
 /// A type of its own, and links and attributes as the layers above ext4 treat them.
 #[test]
 fn what_linux_does_above_ext4_is_done_on_both_sides() {

@@ -14,7 +14,7 @@ use blockyard_engine::instruments::Instruments;
 use blockyard_engine::{Events, Fallocate, FileSystem, OpContext, OpenOptions, mkfs};
 use blockyard_sync::CpuSlot;
 use std::sync::{Arc, Mutex};
-use support::{ROOT, context, file, open_with};
+use support::{ROOT, context, directory, file, open_with};
 
 const BLOCK: u64 = 4096;
 
@@ -291,6 +291,96 @@ fn fdatasync_commits_changes_of_content_and_fsync_those_of_times_too() {
     let overwrite = |world: &World, ctx: &OpContext, f| world.fs.write(ctx, f, 0, &[1; 4096]).unwrap();
     assert_eq!(commits(overwrite), [false, true]);
     assert_eq!(commits(|world, _, f| overwrite(world, &context(), f)), [false, false], "at the same time");
+}
+
+/// As observed on Linux 6.18: an inode that is loaded while a transaction runs counts as changed in
+/// it. A directory commits whatever runs.
+#[test]
+fn fsync_commits_for_what_was_loaded_meanwhile_and_for_directories() {
+    let commits = |opened: &str, opened_first: bool| {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+        let open = || {
+            let instruments = Instruments::page_cache();
+            open_with(&device, OpenOptions { instruments, ..OpenOptions::default() })
+        };
+        let fs = open();
+        fs.symlink(&context(), ROOT, b"link", &[b's'; 200]).unwrap();
+        // The table block of the link holds sixteen inodes.
+        for n in 0..16 {
+            file(&fs, ROOT, format!("beside-{n}"));
+        }
+        file(&fs, ROOT, "file");
+        directory(&fs, ROOT, "directory");
+        fs.close(&context()).unwrap();
+        let fs = open();
+        let number = fs.lookup(ROOT, opened.as_bytes()).unwrap();
+        if opened_first {
+            fs.attributes(number).unwrap();
+        }
+        fs.unlink(&context(), ROOT, b"link").unwrap();
+        let pending = fs.allocator().pending_clusters();
+        assert!(pending > 0);
+        fs.fsync(&context(), number).unwrap();
+        fs.allocator().pending_clusters() == 0
+    };
+    assert_eq!([commits("file", false), commits("file", true)], [true, false]);
+    assert_eq!([commits("directory", false), commits("directory", true)], [true, true]);
+}
+
+/// As observed on Linux 6.18: a removed directory keeps its inode while a file is open whose last
+/// name was in it.
+#[test]
+fn a_removed_directory_stays_while_a_file_that_was_deleted_in_it_is_open() {
+    let world = World::new();
+    let outer = directory(&world.fs, ROOT, "outer");
+    let inner = directory(&world.fs, outer, "inner");
+    let open = file(&world.fs, inner, "open");
+    world.fs.open_inode(open, false).unwrap();
+    world.fs.unlink(&context(), inner, b"open").unwrap();
+    world.fs.rmdir(&context(), outer, b"inner").unwrap();
+    world.fs.rmdir(&context(), ROOT, b"outer").unwrap();
+    assert!(world.fs.attributes(inner).is_ok() && world.fs.attributes(outer).is_ok());
+    world.fs.release_inode(&context(), open, false).unwrap();
+    assert!([open, inner, outer].iter().all(|&gone| world.fs.attributes(gone).is_err()));
+    world.fs.close(&context()).unwrap();
+}
+
+/// As observed on Linux 6.18: renaming between two names of one inode does nothing.
+#[test]
+fn a_rename_that_changes_nothing_writes_nothing_back() {
+    let world = World::new();
+    let renames = |from: &str, to: &str| {
+        let mode = blockyard_engine::RenameMode::Replace;
+        world.fs.rename(&context(), (ROOT, from.as_bytes()), (ROOT, to.as_bytes()), mode)
+    };
+    let written = world.open("a");
+    world.write(written, 0, 3);
+    world.fs.link(&context(), written, ROOT, b"b").unwrap();
+    renames("a", "b").unwrap();
+    renames("a", "a").unwrap();
+    directory(&world.fs, ROOT, "directory");
+    world.taken();
+    assert!(renames("a", "directory").is_err());
+    assert_eq!(world.taken(), []);
+    assert_eq!(world.synced(), [written.raw()], "nothing was written before");
+}
+
+/// As observed on Linux 6.18: a truncation drops cached pages behind the new end, also when the
+/// file grows. A zeroed range behind the end had loaded them.
+#[test]
+fn a_growing_truncation_drops_the_pages_behind_the_new_end() {
+    let grown_to = |size| {
+        let world = World::new();
+        let a = world.open("a");
+        world.allocate(a, Fallocate::ZeroRangeKeepSize, 159_085, 159_085 + 32_768);
+        world.fs.truncate(&context(), a, size).unwrap();
+        world.fs.write(&context(), a, 32_768, &[7; 512_118]).unwrap();
+        world.taken();
+        world.fs.sync(&context()).unwrap();
+        world.taken()
+    };
+    assert_ne!(grown_to(131_072), grown_to(300_000));
 }
 
 /// Observed on Linux 6.18: a write inside the last block raises the size on disk at once, so

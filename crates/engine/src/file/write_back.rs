@@ -70,7 +70,10 @@ impl Files {
         if inode.lost_data.swap(false, Ordering::Relaxed) {
             return Err(Error::LostData(inode.number()));
         }
-        if let Some(tid) = changed.load(Ordering::Relaxed).checked_sub(1) {
+        if self.volume.rules.follows_linux() && inode.kind() == FileType::Directory {
+            // As in Linux (observed on 6.18): whatever the transaction has changed.
+            self.volume.commit_through(ctx, self.volume.txns.running())?;
+        } else if let Some(tid) = changed.load(Ordering::Relaxed).checked_sub(1) {
             self.volume.commit_through(ctx, TxnId::new(low32(tid)))?;
         }
         self.volume.flushes.cover(inode.written.load(Ordering::Relaxed))
