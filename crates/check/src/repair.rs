@@ -49,6 +49,7 @@ use std::ops::Range;
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::InodeNr;
+use blockyard_disk::superblock::FsState;
 
 pub use apply::{Applied, is_clean_once_replayed, is_marked_clean, refresh_totals};
 pub use log::{Action, Cost};
@@ -97,6 +98,8 @@ pub struct Plan<'a> {
     sets_mark: bool,
     /// Whether the superblock said, before the repair, that the file system was not closed.
     was_open: bool,
+    /// Whether the superblock said, before the repair, that there are errors.
+    had_error_mark: bool,
     /// An inode in a block of an inode table that is mostly garbage.
     garbage: Option<InodeNr>,
     /// Set when the inode count of the primary superblock is not that of its groups, and nothing
@@ -123,6 +126,7 @@ impl<'a> Plan<'a> {
             takes_mark: false,
             sets_mark: false,
             was_open: false,
+            had_error_mark: false,
             garbage: None,
             miscounted: None,
         }
@@ -277,6 +281,8 @@ fn decide<'a>(
     }
     let is_resumed = redo.is_some();
     let was_open = round::is_open(&overlay);
+    let had_error_mark =
+        editor::sound_superblock(device).is_some_and(|sb| sb.state().contains(FsState::ERROR));
     let has_orphans = editor::sound_superblock(&overlay).is_some_and(|sb| round::has_orphans(&sb));
     let asked = !options.wishes.is_empty() || options.check.superblock.is_some();
     let settled = !is_replayed && !is_resumed && !has_orphans && !asked;
@@ -321,6 +327,7 @@ fn decide<'a>(
         takes_mark,
         sets_mark,
         was_open,
+        had_error_mark,
         garbage: log.garbage,
         miscounted: head::miscounted(device)?,
     };

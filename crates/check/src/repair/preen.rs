@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::group_desc::RawGroupDesc;
-use blockyard_disk::superblock::{FsState, RawSuperblock, bounds};
+use blockyard_disk::superblock::{RawSuperblock, bounds};
 use blockyard_disk::{BlockNr, Compat, CorruptionKind, Incompat, InodeNr, RoCompat};
 
 use super::Plan;
@@ -202,15 +202,14 @@ impl Plan<'_> {
             }
         };
         // Of what it repairs before the first pass, e2fsck counts the revision, features that
-        // contradict each other, and the links of the orphan list. Where errors are marked it finishes no orphans: the passes find them.
+        // contradict each other, and the links of the orphan list. Where errors are marked it
+        // finishes no orphans: the passes find them.
         let is_link = |code| matches!(code, Code::ORPHAN_HEAD | Code::ORPHAN_LINK);
-        let was_in_error =
-            || sound_superblock(self.overlay.below()).is_some_and(|sb| sb.state().contains(FsState::ERROR));
         let is_counted = is_done(Code::REVISION_LOW)
             || is_done(Code::BOTH_CHECKSUMS)
             || self.actions.iter().any(|action| is_contradiction(action.code))
             || findings.iter().any(|finding| is_link(finding.code))
-            || frees && was_in_error();
+            || frees && self.had_error_mark;
         self.is_complete() && minor && !is_counted && late.iter().copied().all(is_minor)
     }
 }

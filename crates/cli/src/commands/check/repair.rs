@@ -305,12 +305,14 @@ fn preen(
 ) -> anyhow::Result<ExitCode> {
     let device = devices.image;
     let name = args.image.display();
-    if plan.preening() == Preening::Clean {
+    // Asked before anything is written, because the answers depend on what the device holds.
+    let (preening, ending) = (plan.preening(), plan.preened_ending());
+    if preening == Preening::Clean {
         devices.confirm_unshared(args)?;
         plan.record_check(device, now())?;
         discard(args, plan, device)?;
     }
-    match plan.preening() {
+    match preening {
         Preening::Unusable if output.json => print(&plan.before, output),
         Preening::Unusable => {
             println!(
@@ -342,10 +344,10 @@ fn preen(
             write_lost(lost, &plan.actions, output)?;
         }
     }
-    if !matches!(plan.preening(), Preening::Stops(_)) {
+    if !matches!(preening, Preening::Stops(_)) {
         print_vitals(args, plan, output);
     }
-    Ok(ExitCode::from(plan.preened_ending().exit_code()))
+    Ok(ExitCode::from(ending.exit_code()))
 }
 
 /// Says which transactions are lost because the log is corrupt.
