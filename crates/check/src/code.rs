@@ -224,8 +224,8 @@ codes! {
     XATTR_CHECKSUM 0x01_006c Error "attribute block checksum does not match";
     EXTENT_INDEX_KEY 0x01_006d Error "extent index key is not the first key below";
     EXTENT_BEYOND_PARENT 0x01_006e Error "extent reaches past its parent's range";
-    INLINE_UNDECLARED 0x01_006f Error "inline data although the feature is off";
-    INLINE_WITHOUT_FEATURE 0x01_0070 Error "inline data without the feature";
+    INLINE_UNDECLARED 0x01_006f Error "inline data and its attribute, but without the feature";
+    INLINE_WITHOUT_FEATURE 0x01_0070 Error "inline data flag without the attribute and the feature";
     MAP_IN_METADATA 0x01_0071 Error "block of a map lies in metadata";
     DIRECTORY_HOLE 0x01_0072 Error "hole in a directory's map";
     DIRECTORY_UNWRITTEN 0x01_0073 Error "directory block is marked unwritten";

@@ -3,9 +3,9 @@
 //! A finding is a [`Code`], a [`Site`] and a sentence. Findings sort by (pass, site, code,
 //! sentence): two checks of the same image give the same list, whatever the number of threads.
 //! Memory is bounded: a [`Sink`] keeps a limited number of findings per unit of work and counts the
-//! rest. The limit is one of reporting. A repair has to know of every inode with a fault, so of the
-//! findings that are not kept, inode and code are: 8 bytes for each inode in pass 1, and 8 bytes for
-//! each inode and code in the other passes.
+//! rest. The limit is one of reporting. A repair has to know of every inode with a fault, so inode
+//! and code are kept of the other errors of passes 1 and 4: 8 bytes for each inode in pass 1, and
+//! for each inode and code in pass 4.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 
@@ -131,9 +131,12 @@ impl Unkept {
     }
 }
 
-/// Remembers a finding that is not kept. Findings about an inode come one after another.
+/// Remembers a finding that is not kept, if a repair asks for it. In passes 1 and 4 findings about
+/// an inode come one after another.
 fn remember(unkept: &mut Vec<Unkept>, code: Code, site: Site) {
-    if let Some(next) = site.inode.map(|inode| Unkept { inode, code })
+    if code.severity() == Severity::Error
+        && matches!(code.pass(), 1 | 4)
+        && let Some(next) = site.inode.map(|inode| Unkept { inode, code })
         && !unkept.last().is_some_and(|last| last.covers(next))
     {
         unkept.push(next);
@@ -283,5 +286,25 @@ impl Ledger {
         );
         self.findings.sort();
         (self.findings, self.errors, self.suppressed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A repair asks for errors of passes 1 and 4 only. Notes that it cannot act on would end it
+    /// before the last pass.
+    #[test]
+    fn only_what_a_repair_asks_for_is_remembered_beyond_the_limit() {
+        let mut sink = Sink::default();
+        for nr in 0..u32::try_from(Sink::LIMIT).unwrap() {
+            sink.add(Code::EA_FLAG_ON_FILE, Site { inode: Some(InodeNr::new(nr)), ..Site::NOWHERE }, "");
+        }
+        let beyond = Site { inode: Some(InodeNr::new(1 << 20)), ..Site::NOWHERE };
+        for code in [Code::EA_FLAG_ON_FILE, Code::BLOCKS_WRONG, Code::DOT_UNTERMINATED] {
+            sink.add(code, beyond, "");
+        }
+        assert_eq!(sink.unkept, [Unkept { inode: InodeNr::new(1 << 20), code: Code::BLOCKS_WRONG }]);
     }
 }

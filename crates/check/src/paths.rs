@@ -118,8 +118,8 @@ fn names_in(volume: &Volume<'_>, fact: &DirFact, wanted: &BTreeSet<u32>) -> BTre
     names
 }
 
-/// The path of an inode from the root, or from the first directory above it that has no name or that
-/// the path already led through. `None` when the inode itself has no name.
+/// The path of an inode from the root, or from the first directory above it that has no name or
+/// that the path already led through. `None` when the inode itself has no name.
 fn path(names: &NameOf, inode: u32) -> Option<Vec<u8>> {
     if inode == InodeNr::ROOT.raw() {
         return Some(b"/".to_vec());

@@ -19,6 +19,7 @@ mod constants;
 mod directory;
 mod editor;
 mod entries;
+mod examined;
 mod head;
 mod infer;
 mod inode;
@@ -63,8 +64,8 @@ use log::Log;
 use redo::Redo;
 use round::Round;
 
-/// Rounds after which a repair gives up. A round is not counted if it found more errors than are
-/// kept, and fewer by [`STRIDE`] than the round before.
+/// Rounds after which a repair gives up. A round with more errors than are kept is not counted if
+/// it found fewer by [`STRIDE`] than the round before.
 const ROUNDS_MAX: usize = 60;
 /// Errors that a round must have mended so that it is not counted.
 const STRIDE: u64 = 1024;
@@ -302,16 +303,8 @@ fn decide<'a>(
         // Superblocks that were tried in vain are not part of the plan.
         overlay = OverlayDevice::new(device);
     }
-    let after = Options { superblock: None, ..options.check.clone() };
-    let after = crate::measure(&overlay, log_below, &after).ok().map(|(report, _)| report);
-    let is_clean = after.as_ref().filter(|after| after.examined).map(Report::is_clean);
-    let takes_mark = is_clean == Some(false) && round::take_mark(device, &overlay)?;
-    let was_clean = is_clean == Some(true) && log.actions.is_empty();
-    let sets_mark = was_clean && round::set_mark(&overlay, options.now)?;
-    if was_clean && (is_replayed || is_resumed) && editor::sound_superblock(&overlay).is_some() {
-        editor::change_superblock(&overlay, |sb| round::mark_checked(sb, options.now))?;
-    }
-    debug_assert!(!(takes_mark && sets_mark), "a file system is clean or has errors");
+    let decided = (log.actions.is_empty(), is_replayed || is_resumed);
+    let (after, takes_mark, sets_mark) = settle(device, (&overlay, log_below), options, decided)?;
     let mut plan = Plan {
         overlay,
         journal: log_device,
@@ -333,6 +326,28 @@ fn decide<'a>(
     };
     name_inodes(&mut plan);
     Ok(plan)
+}
+
+/// Checks what a repair leaves, and lets the marks of the superblock say it: what was found, and
+/// whether the clean mark is taken or set. Nothing may have been decided, but only a journal or a
+/// redo log carried out.
+fn settle(
+    device: &dyn BlockDevice,
+    (overlay, journal): (&OverlayDevice<&dyn BlockDevice>, Option<&dyn BlockDevice>),
+    options: &RepairOptions,
+    (is_undecided, is_carried_out): (bool, bool),
+) -> Result<(Option<Report>, bool, bool), Error> {
+    let check = Options { superblock: None, ..options.check.clone() };
+    let after = crate::measure(overlay, journal, &check).ok().map(|(report, _)| report);
+    let is_clean = after.as_ref().filter(|after| after.examined).map(Report::is_clean);
+    let takes_mark = is_clean == Some(false) && round::take_mark(device, overlay)?;
+    let was_clean = is_clean == Some(true) && is_undecided;
+    let sets_mark = was_clean && round::set_mark(overlay, options.now)?;
+    if was_clean && is_carried_out && editor::sound_superblock(overlay).is_some() {
+        editor::change_superblock(overlay, |sb| round::mark_checked(sb, options.now))?;
+    }
+    debug_assert!(!(takes_mark && sets_mark), "a file system is clean or has errors");
+    Ok((after, takes_mark, sets_mark))
 }
 
 /// Repairs until a round finds nothing more to mend, then marks the file system clean.

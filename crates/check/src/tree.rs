@@ -19,8 +19,8 @@ const BATCH: usize = 4096;
 /// Most links that a directory counts before it stores 1 for "many".
 const LINKS_MAX: u32 = 65_000;
 
-/// What is wrong with the connections of directories, however much that is: a repair must not depend
-/// on how many findings are kept. At most 20 bytes for each name of a directory.
+/// What is wrong with the connections of directories, however much that is: a repair must not
+/// depend on how many findings are kept. At most 20 bytes for each name of a directory.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     /// Directories with several names, ascending.

@@ -1,5 +1,5 @@
-//! Repairs where no block is free, or seems to be, and of what is in place of a map or a superblock:
-//! one test for each cause.
+//! Repairs where no block is free, or seems to be, and of what is in place of a map or a
+//! superblock: one test for each cause.
 
 #![allow(clippy::unwrap_used)]
 
@@ -330,7 +330,8 @@ fn a_root_without_a_map_is_made_anew_on_bigalloc() {
     assert!([12, 14].iter().all(|inode| lost.iter().any(|entry| entry.0 == *inode)), "{lost:?}");
 }
 
-/// Descriptors do not show the block size of small blocks: with 2 KiB, too, they begin at byte 2048.
+/// Descriptors do not show the block size of small blocks: with 2 KiB, too, they begin at byte
+/// 2048.
 #[test]
 fn a_wrong_block_size_does_not_empty_the_file_system() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -390,7 +391,10 @@ fn a_journal_device_without_a_journal_is_forgotten() {
     let folder = tempfile::tempdir().unwrap();
     let image = small::made(folder.path(), &["-t", "ext4", "-O", "^has_journal"], "8M");
     debugfs(&image, "set_super_value journal_uuid 01234567-89ab-cdef-0123-456789abcdef");
-    let report = check(&FileDevice::open_read_only(&image).unwrap(), &Options::default()).unwrap();
+    let device = FileDevice::open_read_only(&image).unwrap();
+    let report = check(&device, &Options::default()).unwrap();
     assert!(report.examined && !report.is_clean(), "e2fsck -fn ends with 12");
+    assert!(!blockyard_check::is_marked_clean(&device), "-p without -f would skip it");
+    drop(device);
     repair(&image);
 }

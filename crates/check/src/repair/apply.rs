@@ -22,7 +22,7 @@ use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock};
-use blockyard_disk::{BlockCount, ClusterOffset, Incompat, bitmap};
+use blockyard_disk::{BlockCount, ClusterOffset, Compat, Incompat, bitmap};
 use blockyard_recovery::{OnDamage, Options, Session};
 
 use super::Plan;
@@ -311,7 +311,8 @@ fn has_sound_head(device: &dyn BlockDevice) -> bool {
         return false;
     }
     // An external journal is checked only when it is given.
-    if volume.sb.s_journal_uuid == [0; 16] {
+    let is_external = volume.compat.contains(Compat::HAS_JOURNAL) && volume.sb.s_journal_uuid != [0; 16];
+    if !is_external {
         journal::check(&volume, None, &mut sink);
     }
     descriptors::check_mmp(&volume, &mut sink);
@@ -325,7 +326,6 @@ fn is_reason_to_check(finding: &Finding) -> bool {
     match finding.code {
         // A clock that is wrong must not cost a check at every boot.
         Code::MOUNT_TIME_FUTURE | Code::WRITE_TIME_FUTURE => false,
-        Code::JOURNAL_WITHOUT_FEATURE | Code::SEED_WITHOUT_CHECKSUMS | Code::WIDE_WITHOUT_EXTENTS => true,
         _ => finding.is_error() || round::is_mended(finding),
     }
 }

@@ -190,8 +190,8 @@ fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<
     name
 }
 
-/// Makes lost+found in the root. Anything else with that name loses it. False when there is no inode
-/// or no space for it.
+/// Makes lost+found in the root. Anything else with that name loses it. False when there is no
+/// inode or no space for it.
 fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<bool, DeviceError> {
     let Some(inode) = unused_inode(ed, at.facts)? else {
         ed.log.give_up(Code::LOST_FOUND_MISSING, Site::NOWHERE, "no inode for lost+found");

@@ -102,7 +102,7 @@ impl<'a, 'v> Editor<'a, 'v> {
     pub(crate) fn put_slot(&self, inode: InodeNr, slot: &mut Slot) -> Result<(), DeviceError> {
         let volume = self.volume();
         volume.checksums.seal_inode(inode, slot);
-        // An inode whose table has no place is written once the table has one.
+        // A write to a table without a place is dropped: the next round finds the fault again.
         volume.inode_offset(inode).map_or(Ok(()), |at| volume.device.write_at(at, slot.bytes()))
     }
 
@@ -123,8 +123,8 @@ impl<'a, 'v> Editor<'a, 'v> {
 
     /// Allocates a cluster; returns its first block, or `None` when none is free.
     ///
-    /// What a damaged inode maps is perhaps not claimed. So clusters that the bitmaps also call free
-    /// come first. Before the walk over the inodes there are no others.
+    /// What a damaged inode maps is perhaps not claimed. So clusters that the bitmaps also call
+    /// free come first. Before the walk over the inodes there are no others.
     pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
         let geometry = &self.volume().geometry;
         let mut at = self.next_free;

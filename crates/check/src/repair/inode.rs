@@ -6,7 +6,6 @@
 //! cleared.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use blockyard_device::DeviceError;
 use blockyard_disk::checksum::verify_dir_leaf;
@@ -20,14 +19,14 @@ use zerocopy::little_endian::{U16, U32};
 
 use super::attributes;
 use super::editor::{Editor, Slot};
+use super::examined::examined;
 use super::log::{Cost, Outcome, Tried};
 use super::maps::{self, NoSpace};
 use super::{remains, xattr_blocks};
 use crate::code::Code;
-use crate::facts::GroupFacts;
-use crate::finding::{Finding, Sink, Site};
-use crate::inode::{Examination, Expected, examine};
-use crate::map::{Budget, Claims, NoClaims, Run};
+use crate::finding::{Finding, Site};
+use crate::inode::Expected;
+use crate::map::{NoClaims, Run};
 
 /// Times that an inode is examined and repaired in a row.
 const TURNS_MAX: usize = 24;
@@ -142,36 +141,6 @@ fn findings(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot) -> (Vec<Finding>, 
     )
 }
 
-/// Does with a slot what the walk would do.
-fn examined(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, claims: &mut dyn Claims) -> (Sink, Expected) {
-    let scan = ed.scan;
-    let (group, index) = scan.volume.geometry.locate_inode(inode);
-    let known = scan.volume.group_of(group).inodes_used.max(index + 1);
-    let mut facts = GroupFacts::new(known);
-    let (mut sink, mut budget) = (Sink::default(), Budget::of(scan.volume));
-    let expected = Expected::default();
-    let mut examination = Examination { scan, inode, sink: &mut sink, claims, budget: &mut budget, expected };
-    examine(&mut examination, slot.bytes(), &mut facts);
-    let expected = examination.expected;
-    (sink, expected)
-}
-
-/// Ranges of clusters, in no order.
-struct Ranges(Vec<Range<u64>>);
-
-impl Claims for Ranges {
-    fn claim(&mut self, cluster: u64, count: u64) {
-        self.0.push(cluster..cluster + count);
-    }
-}
-
-/// The clusters that the walk claims for an inode, in no order.
-pub(super) fn claims_of(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot) -> Vec<Range<u64>> {
-    let mut claims = Ranges(Vec::new());
-    examined(ed, inode, slot, &mut claims);
-    claims.0
-}
-
 /// Applies the remedy of one finding to the slot.
 fn mend(
     ed: &mut Editor<'_, '_>,
@@ -208,7 +177,7 @@ fn mend(
             slot.raw_mut().set_size(size);
             ed.add(code, site, Cost::Nothing, format!("i_size set to {size}"));
         }
-        // No file of a bigalloc file system has a block map, so this is none.
+        // On bigalloc no file has a block map: what looks like one is garbage.
         Code::DIRECTORY_EMPTY | Code::ENCRYPT_CONTEXT | Code::MAP_ON_BIGALLOC => return Ok(Outcome::Lost),
         Code::MODE_INVALID | Code::ROOT_NOT_DIRECTORY | Code::SPECIAL_SIZE => {
             return Ok(mend_type(ed, inode, slot, code));
@@ -365,7 +334,7 @@ fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Cod
         return Outcome::Kept;
     } else if is_impossible_special(code) {
         clear_map(slot);
-        ed.add(code, site, Cost::Nothing, "map of the special file cleared");
+        ed.add(code, site, Cost::Nothing, "map and flags of the special file cleared");
         return Outcome::Kept;
     } else {
         return Outcome::Lost;

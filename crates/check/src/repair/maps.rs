@@ -19,8 +19,8 @@ use blockyard_disk::{BlockNr, InodeNr, LogicalBlock};
 use zerocopy::little_endian::U16;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::editor::{Editor, Slot};
-use super::inode::claims_of;
+use super::editor::{Editor, Slot, Walked};
+use super::examined::claims_of;
 use crate::finding::Sink;
 use crate::map::{Budget, NoClaims, Run, Walk, salvage_extents, walk_extents, walk_indirect};
 
@@ -176,8 +176,12 @@ fn own_nodes(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<Vec<BlockNr>, De
         let is_its = claims[..after].last().is_some_and(|claimed| claimed.contains(&cluster));
         !map.is_claimed(cluster) || (is_its && map.shared_in(cluster, 1) == 0)
     };
-    let mut nodes = read(ed, inode, slot.raw()).nodes;
+    let Map { mut nodes, damaged, .. } = read(ed, inode, slot.raw());
     nodes.retain(is_own);
+    if damaged && ed.walked == Walked::NotYet {
+        // Nobody knows yet who else uses what a damaged map names.
+        nodes.clear();
+    }
     let volume = ed.volume();
     debug_assert!(nodes.iter().all(|node| volume.contains_range(*node, 1)), "a node is outside");
     // The last one is taken first.

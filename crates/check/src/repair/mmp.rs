@@ -18,6 +18,8 @@ use zerocopy::FromBytes;
 use super::editor::sound_superblock;
 use crate::backup;
 
+/// Interval between two updates, in seconds, if none is given.
+const INTERVAL_DEFAULT: u64 = 5;
 /// Longest interval between two updates, in seconds, that is believed.
 const INTERVAL_MAX: u64 = 300;
 /// What a busy host may be late, in seconds.
@@ -80,7 +82,8 @@ impl Mmp {
             // A damaged block may still be updated.
             _ => {
                 let interval = mmp.mmp_check_interval.get().max(sb.s_mmp_update_interval.get());
-                let interval = u64::from(interval).clamp(1, INTERVAL_MAX);
+                let interval =
+                    if interval == 0 { INTERVAL_DEFAULT } else { u64::from(interval).min(INTERVAL_MAX) };
                 (2 * interval + 1).min(interval + LATE_MAX)
             }
         };

@@ -27,7 +27,7 @@ pub enum Preening<'p> {
     Mends,
     /// It replays the journal and marks errors: somebody must look at this finding.
     Stops(&'p Finding),
-    /// Nothing, not even the replay of the journal: this finding says who must do that first.
+    /// Nothing, not even the replay of the journal: this finding says who must act first.
     Refuses(&'p Finding),
     /// Nothing: the file system cannot be examined by its own superblock.
     Unusable,

@@ -265,7 +265,7 @@ impl Round<'_> {
     }
 
     /// Without a backup, takes the primary superblock: it may be good except for magic, checksum or
-    /// a constant. False when its descriptors and the root do not confirm that.
+    /// a constant. False when its descriptors and a directory do not confirm that.
     fn seal_primary(&self, log: &mut Log) -> Result<bool, Error> {
         for log_block_size in self.log_block_sizes()? {
             let trial = OverlayDevice::new(self.device);
@@ -530,7 +530,7 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     if !found.is_empty() || !ledger.unkept().is_empty() {
         let decided = ed.log.actions.len();
         mend_inodes(ed, &found, ledger.unkept())?;
-        // What was not kept may be notes, or faults that are not to be repaired.
+        // What was not kept may be faults that are not to be repaired.
         if !found.is_empty() || ed.log.actions.len() > decided {
             return Ok(true);
         }

@@ -74,11 +74,10 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
             ed.change_superblock(|sb| sb.set_incompat(sb.incompat().difference(Incompat::RECOVER)))?;
             what = "log discarded";
         }
-        Code::ORPHAN_FILE_NO_JOURNAL => {
-            drop_orphan_file(ed)?;
-            what = "orphan file removed";
-        }
-        Code::ORPHAN_FILE_MODE | Code::ORPHAN_FILE_SIZE | Code::ORPHAN_FILE_HOLE => {
+        Code::ORPHAN_FILE_NO_JOURNAL
+        | Code::ORPHAN_FILE_MODE
+        | Code::ORPHAN_FILE_SIZE
+        | Code::ORPHAN_FILE_HOLE => {
             drop_orphan_file(ed)?;
             what = "orphan file removed";
         }

@@ -133,10 +133,13 @@ fn needs_no_check(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow
         return Ok(false);
     }
     if blockyard_check::is_marked_clean(devices.image) {
-        blockyard_check::refresh_totals(devices.image)?;
+        // Only a plan can write an undo file.
+        if args.undo.is_none() {
+            devices.confirm_unshared(args)?;
+            blockyard_check::refresh_totals(devices.image)?;
+        }
         return Ok(true);
     }
-    // Only a plan can write an undo file.
     if args.undo.is_some() || !devices.is_clean_once_replayed() {
         return Ok(false);
     }
@@ -294,8 +297,8 @@ struct Done {
 const MARK_ONLY: &str = "nothing is wrong except the mark of errors or of a file system that was not closed";
 
 /// Makes only safe repairs. If anything else is wrong, only the journal is replayed and the error
-/// mark written. If the superblock or descriptors are unusable, or the log holds what we cannot
-/// replay, nothing is written.
+/// mark written. If the superblock or descriptors are unusable, the log holds what we cannot
+/// replay, or another host checks the file system, nothing is written.
 fn preen(
     args: &Args,
     output: &Output,
