@@ -13,9 +13,6 @@ use crate::file_system::FileSystem;
 use crate::metadata::{Flags, Metadata};
 use crate::reference::{Access, Reference};
 
-/// Inodes 1 to this one belong to the file system itself, except the root.
-const RESERVED: u32 = 10;
-
 /// The operations of an image by inode. An [`InodeId`] names an inode by its number and its
 /// generation, which tells it apart from later users of that number. Once the inode is deleted,
 /// every operation on it fails with `ESTALE` ([`Error::is_stale`]), even if another file has the
@@ -127,7 +124,7 @@ impl<'a> ByInode<'a> {
     pub fn identify(self, number: InodeNr) -> Result<InodeId> {
         self.on(number, |engine, _| {
             // The file system's own inodes hold no files, and some have a map of another form.
-            if number != InodeNr::ROOT && (1..=RESERVED).contains(&number.raw()) {
+            if engine.is_own_inode(number) {
                 return Err(EngineError::StaleInode(number));
             }
             Ok(engine.identify(number)?.inode)

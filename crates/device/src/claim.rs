@@ -38,6 +38,15 @@ enum Use {
     Write,
 }
 
+impl Use {
+    fn by_this_process(self) -> &'static str {
+        match self {
+            Self::Write => "this process is writing to it",
+            Self::Read(_) => "this process is reading it",
+        }
+    }
+}
+
 /// The devices in use.
 static USED: LazyLock<Mutex<BTreeMap<DeviceId, Use>>> =
     LazyLock::new(|| Mutex::new(rank::LEAF, BTreeMap::new()));
@@ -68,16 +77,16 @@ impl FileId {
 pub(crate) struct FileClaim(FileId);
 
 impl FileClaim {
-    /// Claims a file for writing. `None` if this process has its lock.
-    pub(crate) fn write(found: &Metadata) -> Option<Self> {
+    /// Claims a file for writing; else says how this process uses it.
+    pub(crate) fn write(found: &Metadata) -> std::result::Result<Self, &'static str> {
         let id = FileId::of(found);
-        add_writer(&mut LOCKED.lock(), id).ok().map(|()| Self(id))
+        add_writer(&mut LOCKED.lock(), id).map(|()| Self(id)).map_err(Use::by_this_process)
     }
 
-    /// Claims a file for reading. `None` if this process writes to it.
-    pub(crate) fn read(found: &Metadata) -> Option<Self> {
+    /// Claims a file for reading; else says how this process uses it.
+    pub(crate) fn read(found: &Metadata) -> std::result::Result<Self, &'static str> {
         let id = FileId::of(found);
-        add_reader(&mut LOCKED.lock(), id).ok().map(|()| Self(id))
+        add_reader(&mut LOCKED.lock(), id).map(|()| Self(id)).map_err(Use::by_this_process)
     }
 
     /// Releases the right, and calls `unlock` if no other device of this process uses the lock. No

@@ -38,6 +38,8 @@ pub struct FileDevice {
     is_read_only: bool,
     /// Set once this device has the lock.
     claim: OnceLock<FileClaim>,
+    /// Whether others may have copies of the open file, which share its lock.
+    is_shared: bool,
 }
 
 impl FileDevice {
@@ -63,8 +65,8 @@ impl FileDevice {
     /// writing, so is the device, with the exclusive lock. Otherwise it is read-only and unlocked.
     ///
     /// # Errors
-    /// As [`FileDevice::open`]; or the file was opened to append, so that the kernel would move every
-    /// write to its end.
+    /// As [`FileDevice::open`]; or the file was opened to append, so that the kernel would move
+    /// every write to its end.
     pub fn from_file(file: File) -> Result<Self> {
         use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -76,7 +78,10 @@ impl FileDevice {
             return Err(open_error(&path, io::Error::new(io::ErrorKind::InvalidInput, message)));
         }
         let opened = if is_writable { refuse_attached(&path).map(|()| file) } else { Ok(file) };
-        Self::finish_open(opened, &path, !is_writable).map_err(|source| open_error(&path, source))
+        let mut device =
+            Self::finish_open(opened, &path, !is_writable).map_err(|source| open_error(&path, source))?;
+        device.is_shared = true;
+        Ok(device)
     }
 
     /// Takes a reader's shared lock: nobody writes while this device lives. A writer already has a
@@ -192,7 +197,8 @@ impl FileDevice {
         let file = opened?;
         check_kind(file.metadata()?.file_type())?;
         let claim = OnceLock::new();
-        let mut device = Self { file, path: path.to_owned(), start: 0, size: 0, is_read_only, claim };
+        let path = path.to_owned();
+        let mut device = Self { file, path, start: 0, size: 0, is_read_only, claim, is_shared: false };
         if !is_read_only {
             device.lock(FlockOperation::NonBlockingLockExclusive)?;
         }
@@ -207,7 +213,7 @@ impl FileDevice {
             FlockOperation::NonBlockingLockExclusive => FileClaim::write(&found),
             _ => FileClaim::read(&found),
         };
-        let claim = claim.ok_or_else(|| busy(in_use::lock_holder(&self.file)))?;
+        let claim = claim.map_err(|how| busy(how.to_owned()))?;
         if let Err(errno) = rustix::fs::flock(&self.file, operation) {
             claim.release(|| {});
             let is_held = errno == rustix::io::Errno::WOULDBLOCK;
@@ -321,9 +327,15 @@ impl Drop for FileDevice {
     /// could keep the lock: between fork and exec the child has a copy of the open file.
     fn drop(&mut self) {
         if let Some(claim) = self.claim.take() {
-            claim.release(|| {
+            let unlock = || {
                 let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
-            });
+            };
+            if self.is_shared {
+                claim.release(unlock);
+            } else {
+                unlock();
+                claim.release(|| {});
+            }
         }
     }
 }

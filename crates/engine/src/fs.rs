@@ -23,6 +23,7 @@ use crate::volume::Volume;
 use crate::xattr::Xattrs;
 use blockyard_alloc::Allocator;
 use blockyard_disk::Geometry;
+use blockyard_disk::InodeNr;
 use blockyard_disk::superblock::Superblock;
 use std::sync::Arc;
 
@@ -72,6 +73,13 @@ impl FileSystem {
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
         self.volume.superblock()
+    }
+
+    /// Whether an inode number belongs to the file system itself: the reserved ones except the
+    /// root, the journal's and the orphan file's.
+    #[must_use]
+    pub fn is_own_inode(&self, number: InodeNr) -> bool {
+        self.volume.is_own_inode(number)
     }
 
     /// Whether changes are refused: on request, required by the image, or after a failure.

@@ -92,14 +92,19 @@ impl Rules {
         }
     }
 
-    /// Whose clusters the indirect blocks above data take. Linux takes them without the file
-    /// system's own reserve (observed on 6.18).
-    pub(crate) fn of_branch(&self, data: Pool) -> Pool {
-        if data == Pool::Reserved && self.remembers { Pool::Delayed } else { data }
+    /// Whose clusters the indirect blocks above a data block take, and for which logical block.
+    /// Linux asks for all of them as for block 0, without the file system's own reserve (observed
+    /// on 6.18).
+    pub(crate) fn of_branch(&self, data: (Pool, u32)) -> (Pool, u32) {
+        match data {
+            (Pool::Reserved, _) if self.remembers => (Pool::Delayed, 0),
+            (pool, _) if self.remembers => (pool, 0),
+            other => other,
+        }
     }
 
-    /// Whether Linux is followed where results depend on what is in its memory.
-    pub(crate) const fn follows_linux(&self) -> bool {
+    /// Whether Linux is followed also where results depend on what is in its memory.
+    pub(crate) const fn imitates_memory(&self) -> bool {
         self.remembers
     }
 

@@ -29,7 +29,8 @@ pub(crate) struct Space {
     blocks: Arc<Allocator>,
     pub(crate) inodes: InodeAllocator,
     groups: Arc<Groups>,
-    /// Metadata waits even without a journal: a running commit may still write it.
+    /// Whether data that is freed can be allocated at once. Metadata waits for the commit: a
+    /// running one may still write it.
     frees_data_at_once: bool,
     broken_rule: Option<BrokenRule>,
     /// The transaction whose frees are held although it is committed; [`NONE_HELD`] for none.
@@ -185,8 +186,7 @@ impl Space {
     }
 
     /// Frees whole clusters: on disk now, in the allocator after the commit. Plain data under
-    /// [`Writeback`](crate::DataMode::Writeback), or without a journal, is free in the allocator at
-    /// once.
+    /// [`Writeback`](crate::DataMode::Writeback) is free in the allocator at once.
     pub(crate) fn free_clusters(
         &self,
         handle: &Handle<'_>,

@@ -174,7 +174,8 @@ impl<B: Backend> Transactions<B> {
         Some(kind)
     }
 
-    /// Whether a buffer or a revoke is in the running transaction. A hint unless the gate is closed.
+    /// Whether a buffer or a revoke is in the running transaction. A hint unless the gate is
+    /// closed.
     pub(crate) fn has_changes(&self) -> bool {
         self.revoked_count.load(Ordering::Relaxed) > 0
             || self.dirty.iter().any(|list| !list.lock().is_empty())

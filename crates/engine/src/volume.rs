@@ -29,7 +29,7 @@ use crate::{Error, OpContext, Result};
 use blockyard_device::{BlockDevice, Claim};
 use blockyard_disk::num::usize_from_u64;
 use blockyard_disk::superblock::Superblock;
-use blockyard_disk::{Geometry, Timestamp};
+use blockyard_disk::{Geometry, InodeNr, Timestamp};
 use blockyard_sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use std::sync::Arc;
 use super_block::SuperBlock;
@@ -92,6 +92,12 @@ impl Volume {
     /// See [`crate::FileSystem::superblock`].
     pub(crate) fn superblock(&self) -> &Superblock {
         &self.sb
+    }
+
+    /// See [`crate::FileSystem::is_own_inode`].
+    pub(crate) fn is_own_inode(&self, number: InodeNr) -> bool {
+        let of_features = [self.sb.journal_inode(), self.sb.orphan_file_inode()];
+        number < self.sb.first_inode() && number != InodeNr::ROOT || of_features.contains(&Some(number))
     }
 
     /// See [`crate::FileSystem::is_read_only`].

@@ -212,7 +212,7 @@ impl Xattrs {
         }
         let unused = {
             let _alone = owner.write();
-            if self.keeps_value(ctx, &owner, (index, name), bytes, mode)? {
+            if self.touch_if_same(ctx, &owner, (index, name), bytes, mode)? {
                 return Ok(());
             }
             let value = self.make_value(ctx, &owner, bytes)?;
@@ -231,10 +231,10 @@ impl Xattrs {
         unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
-    /// Whether an attribute already has a value in an inode. Then Linux keeps that inode, and only
-    /// the change time changes (observed on 6.18). The caller holds the owner's content
-    /// exclusively.
-    fn keeps_value(
+    /// If the attribute already has this value in an inode: keeps that inode, changes the change
+    /// time as Linux does (observed on 6.18), and returns true. The caller holds the owner's
+    /// content exclusively.
+    fn touch_if_same(
         &self,
         ctx: &OpContext,
         owner: &Arc<Inode>,
@@ -376,19 +376,25 @@ impl Xattrs {
             *in_inode = with_new;
             return Ok(area);
         }
-        let is_small = self.may_lie_in_block(&new.value);
+        let is_value = matches!(new.value, Value::Bytes(_));
         in_block.set(new);
-        if !is_small || !in_block.write_block(&mut vec![0; self.volume.block_size()], 1) {
+        if (is_value && !self.leaves_room(in_block))
+            || !in_block.write_block(&mut vec![0; self.volume.block_size()], 1)
+        {
             return Err(Error::AttributeRoom { bytes, block: self.volume.block_size() });
         }
         write(in_inode).ok_or(Error::NoSpace)
     }
 
-    /// Whether a value may lie in a block, if there is room. Where values can have inodes, one of
-    /// more than 7/8 of a block gets an inode (observed on Linux 6.18).
-    fn may_lie_in_block(&self, value: &Value) -> bool {
-        let Value::Bytes(bytes) = value else { return true };
-        !self.keeps_values_in_inodes() || bytes.len() <= self.volume.block_size() / 8 * 7
+    /// Whether another value may be put into a block, which then has these. Where values can have
+    /// inodes, those in a block take at most 7/8 of it (observed on Linux 6.18).
+    fn leaves_room(&self, block: &AttributeList) -> bool {
+        let length = |attribute: &Attribute| match &attribute.value {
+            Value::Bytes(bytes) => bytes.len().next_multiple_of(4),
+            _ => 0,
+        };
+        let all: usize = block.iter().map(length).sum();
+        !self.keeps_values_in_inodes() || all <= self.volume.block_size() / 8 * 7
     }
 
     /// Stores the attributes of the block: in place, in a copy if others use it too, or nowhere if

@@ -426,6 +426,16 @@ fn a_value_gets_an_inode_above_a_share_of_the_block_and_keeps_it() {
         fs.remove_xattr(&later(6), inode, b"user.a").unwrap();
         judge(fs, &device);
     }
+    for (second, inodes) in [(1584, 0), (1585, 1)] {
+        let (device, fs) = fresh(&ext4(4096).inode_size(128).features("ea_inode"), 32 << 20);
+        let inode = file(&fs, ROOT, FILE);
+        let before = fs.statistics().inodes_free;
+        for (name, length) in [(b"user.a", 2000), (b"user.b", second)] {
+            fs.set_xattr(&context(), inode, name, &vec![b'c'; length], XattrMode::Set).unwrap();
+        }
+        assert_eq!(before - fs.statistics().inodes_free, inodes, "2000 and {second} bytes");
+        judge(fs, &device);
+    }
     for (users, inodes) in [(109, 1), (110, 2)] {
         let (device, fs) = fresh(&ext4(1024).features("ea_inode"), 32 << 20);
         let dir = directory(&fs, ROOT, "dir");

@@ -173,8 +173,10 @@ impl LockedFile<'_> {
             self.inode.note_remapped(&handle);
             self.files.set_new_size(self.ctx, self.inode, &mut core, size);
             drop(core);
-            // As in Linux (observed on 6.18). Only a zeroed range puts pages there.
-            self.forget_pages(size..u64::MAX);
+            if self.files.volume.rules.imitates_memory() {
+                // As in Linux (observed on 6.18): a zeroed range may have put pages behind the end.
+                self.forget_pages(size..u64::MAX);
+            }
             return Ok(());
         }
         if size < old_size {

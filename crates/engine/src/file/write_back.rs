@@ -70,7 +70,7 @@ impl Files {
         if inode.lost_data.swap(false, Ordering::Relaxed) {
             return Err(Error::LostData(inode.number()));
         }
-        if self.volume.rules.follows_linux() && inode.kind() == FileType::Directory {
+        if self.volume.rules.imitates_memory() && inode.kind() == FileType::Directory {
             // As in Linux (observed on 6.18): whatever the transaction has changed.
             self.volume.commit_through(ctx, self.volume.txns.running())?;
         } else if let Some(tid) = changed.load(Ordering::Relaxed).checked_sub(1) {

@@ -86,7 +86,7 @@ impl Inodes {
         // Ask the block first: if a commit takes it now, that commit has already ended its
         // transaction.
         let changed_in = buffer.changed_in();
-        let last = if self.rules.follows_linux() && self.txns.has_changes() {
+        let last = if self.rules.imitates_memory() && self.txns.has_changes() {
             // As in Linux (observed on 6.18): whatever is loaded while a transaction runs.
             self.txns.running()
         } else {

@@ -4,6 +4,7 @@ use super::Inode;
 use super::dirty_files::DirtyFiles;
 use crate::Result;
 use crate::numbers::{NumberHasher, SHARDS, shard_of};
+use crate::requests::Rules;
 use blockyard_disk::InodeNr;
 use blockyard_disk::num::usize_from_u64;
 use blockyard_sync::{CachePadded, CpuSlot, Mutex, Ordering, rank};
@@ -49,9 +50,9 @@ struct Shard {
 }
 
 impl InodeTable {
-    /// An empty table of about `inodes_max` inodes for `slots` CPU slots. With `keeps_made`, new
-    /// inodes stay as long as there is room.
-    pub(crate) fn new(inodes_max: usize, slots: usize, keeps_made: bool) -> Self {
+    /// An empty table of about `inodes_max` inodes for `slots` CPU slots. If Linux's
+    /// memory is imitated, new inodes stay as long as there is room.
+    pub(crate) fn new(inodes_max: usize, slots: usize, rules: &Rules) -> Self {
         let shard = || CachePadded::new(Mutex::new(rank::INODE_TABLE, Shard::default()));
         let list = || CachePadded::new(Mutex::new(rank::JOURNAL_STATE, VecDeque::new()));
         Self {
@@ -59,7 +60,7 @@ impl InodeTable {
             dirty: (0..slots.max(1)).map(|_| list()).collect(),
             dirty_files: DirtyFiles::new(),
             per_shard: (inodes_max / SHARDS).max(1),
-            made_max: if keeps_made { usize::MAX } else { MADE_MAX },
+            made_max: if rules.imitates_memory() { usize::MAX } else { MADE_MAX },
         }
     }
 

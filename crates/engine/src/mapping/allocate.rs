@@ -104,7 +104,7 @@ impl Mapping {
 
     /// Claims the missing indirect blocks above a block. They are claimed before the data, so that
     /// reading a file that was written in order meets them on the way. Each is the goal of the
-    /// next. None has a logical block: Linux asks for all as for block 0 (observed on 6.18).
+    /// next.
     fn plan_branch(
         &self,
         ctx: &OpContext,
@@ -114,9 +114,11 @@ impl Mapping {
         pool: Pool,
     ) -> Result<Vec<Claim<'_>>> {
         let mut branch = Vec::new();
-        let pool = self.volume.rules.of_branch(pool);
-        for _ in 0..self.missing_indirect(core, logical)? {
-            let wanted = Wanted { goal, indirect: true, pool, ..Wanted::new(inode, WantedFor::Metadata) };
+        let levels = self.missing_indirect(core, logical)?;
+        let (pool, logical) = self.volume.rules.of_branch((pool, logical));
+        for _ in 0..levels {
+            let wanted =
+                Wanted { logical, goal, indirect: true, pool, ..Wanted::new(inode, WantedFor::Metadata) };
             let claim = self.volume.space.claim(ctx, &wanted, &inode.space)?;
             goal = claim.first_block();
             branch.push(claim);

@@ -83,10 +83,7 @@ impl Namespace {
     /// gives EUCLEAN for that as well. So are the directory itself, whose locks the caller has, and
     /// the file system's own inodes: whoever truncates the journal destroys it.
     pub(super) fn named(&self, parent: &Inode, number: InodeNr) -> Result<Arc<Inode>> {
-        let sb = &self.volume.sb;
-        let is_own = number < sb.first_inode() && number != InodeNr::ROOT
-            || [sb.journal_inode(), sb.orphan_file_inode()].contains(&Some(number));
-        if is_own || number == parent.number() {
+        if self.volume.is_own_inode(number) || number == parent.number() {
             return Err(Corruption::new(CorruptionKind::NameInode).in_inode(number).into());
         }
         self.volume.inodes.inode(number).map_err(|error| match error {
@@ -334,9 +331,10 @@ impl Namespace {
     /// Ends a reference. Deletes what is no longer needed.
     fn end_reference(&self, ctx: &OpContext, mut inode: Arc<Inode>) -> Result<()> {
         while inode.opens.end() && inode.core().links() == 0 {
-            let directory = inode.write().pages.take_kept_directory();
+            let imitates = self.volume.rules.imitates_memory();
+            let kept = imitates.then(|| inode.write().pages.take_kept_directory()).flatten();
             self.xattrs.delete_if_unused(ctx, &inode)?;
-            let Some(directory) = directory else { break };
+            let Some(directory) = kept else { break };
             inode = self.volume.inodes.inode(directory)?;
         }
         Ok(())
@@ -346,7 +344,7 @@ impl Namespace {
     /// directory stays as long. Linux's dentry of an open file holds its directory, even if both
     /// were removed (observed on 6.18). The caller holds the content of `parent`.
     pub(super) fn keep_directory(&self, parent: &Inode, child: &Inode) {
-        if self.volume.rules.follows_linux()
+        if self.volume.rules.imitates_memory()
             && child.opens.is_open()
             && child.core().links() == 0
             && child.write_child().pages.keep_directory(parent.number())

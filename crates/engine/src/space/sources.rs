@@ -108,7 +108,7 @@ impl Space {
             inodes,
             groups: Arc::clone(groups),
             frees_data_at_once: options.data == DataMode::Writeback
-                || !sb.features().compat.contains(Compat::HAS_JOURNAL),
+                || (options.instruments.page_cache && !sb.features().compat.contains(Compat::HAS_JOURNAL)),
             broken_rule: options.instruments.broken_rule,
             held: AtomicU64::new(super::NONE_HELD),
         })

@@ -47,10 +47,7 @@ impl Volume {
         let place = if read_only { None } else { find_journal(&device, external.as_ref(), &options)? };
         let internal = place.as_ref().filter(|_| external.is_none());
         let journal = internal.map_or_else(Vec::new, |place| place.runs().collect());
-        let committed = place.map(|place| {
-            let log = LogBlocks::new(Arc::clone(&device), external, place, wanted_log(&sb));
-            Arc::new(Committed::new(Arc::new(log)))
-        });
+        let committed = place.map(|place| open_log(&device, external, place, &sb));
         let view = home_view(&device, committed.as_ref(), block_size);
         let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes));
         let groups = Arc::new(Groups::open(&*device, &sb, Arc::clone(&cache), journal)?);
@@ -64,7 +61,7 @@ impl Volume {
         let names = Arc::new(DentryCache::new(options.name_cache_bytes));
         let (sb, rules) = (Arc::new(sb), Rules::of(&options));
         let inodes = Inodes {
-            table: InodeTable::new(options.inodes_max, slots, rules.follows_linux()),
+            table: InodeTable::new(options.inodes_max, slots, &rules),
             sb: Arc::clone(&sb),
             cache: Arc::clone(&cache),
             groups: Arc::clone(&groups),
@@ -110,6 +107,17 @@ impl Volume {
         }
         self.super_block.get_mut().write_opened(&*device, ctx.now, journaled)
     }
+}
+
+/// The log at `place`, with the images in it that are not home yet.
+fn open_log(
+    device: &Arc<dyn BlockDevice>,
+    external: Option<Arc<dyn BlockDevice>>,
+    place: JournalPlace,
+    sb: &Superblock,
+) -> Arc<Committed> {
+    let log = LogBlocks::new(Arc::clone(device), external, place, wanted_log(sb));
+    Arc::new(Committed::new(Arc::new(log)))
 }
 
 /// Claims devices for exclusive use, or for shared reading. With [`OpenOptions::shared`] a reader

@@ -104,10 +104,9 @@ impl Xattrs {
     ) -> Result<InheritedList> {
         let attribute = |value| Attribute { index, name: Vec::new(), value };
         let mut with_it = in_block.clone();
-        let in_place = Value::Bytes(bytes.clone());
-        let is_small = self.may_lie_in_block(&in_place);
-        with_it.set(attribute(in_place));
-        let fits = is_small && with_it.write_block(&mut vec![0; self.volume.block_size()], 1);
+        with_it.set(attribute(Value::Bytes(bytes.clone())));
+        let fits =
+            self.leaves_room(&with_it) && with_it.write_block(&mut vec![0; self.volume.block_size()], 1);
         if fits || !self.keeps_values_in_inodes() {
             *in_block = with_it;
             return Ok(InheritedList { attribute: attribute(Value::Bytes(bytes)), fresh: None });
