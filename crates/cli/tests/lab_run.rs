@@ -171,89 +171,93 @@ fn progress_shows_on_a_terminal_only() {
     assert_eq!(stderr(&piped), "");
 }
 
+/// Arguments of `lab run`, and a part of what is said about them.
+const WRONG_USAGE: &[(&[&str], &str)] = &[
+    (&["nothing"], "workload \"nothing\" is unknown: use fallocate2, scanswitch, append64"),
+    (&["append64:fallocate=none"], "is unknown"),
+    (
+        &["fallocate2", "--policy", "linux-9"],
+        "--policy linux-9 (see blockyard policy list): no policy \"linux-9\"",
+    ),
+    (&["fallocate2", "--policy", "yard:slots"], "\"slots\" is not slot=value"),
+    (&["fallocate2", "--policy", "yard:slots=9"], "slot slots has no filling \"9\"; known: one, hashed"),
+    (&["fallocate2", "--policy", "linux-6.18:visit=choose"], "impossible combination"),
+    (&["fallocate2", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
+    (&["e2", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
+    (&["e3", "--policy", "ext3"], "policy ext3 serves no image with extent"),
+    (&["e4", "--policy", "ext3"], "policy ext3 serves no image with extent"),
+    (&["copy", "--scale", "0.01", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
+    (&["fallocate2", "--policy", "yard,yard"], "--policy: yard twice"),
+    (&["copy", "--scale", "0.01", "--policy", "yard,yard"], "--policy: yard twice"),
+    (&["fallocate2", "--workers", "1,2,1"], "--workers: 1 twice"),
+    (&["fallocate2", "--aged", "mail:100,mail:100"], "--aged: mail:100 twice"),
+    (&["e3", "--aged", "mail:100,mail:100"], "--aged: mail:100 twice"),
+    (&["fallocate2", "--workers", "0"], "from 1 up"),
+    (&["fallocate2", "--workers", "9999"], "at most 4096"),
+    (&["fallocate2", "--cpus", "0"], "from 1 up"),
+    (&["fallocate2", "--repeat", "0"], "--repeat"),
+    (&["fallocate2", "--scale", "0"], "--scale 0: give a factor above 0"),
+    (&["fallocate2", "--scale", "NaN"], "--scale NaN"),
+    (&["fallocate2", "--seconds", "-1"], "--seconds"),
+    (&["fallocate2", "--seconds", "inf"], "--seconds inf"),
+    (&["fallocate2", "--ops", "0"], "--ops 0"),
+    (&["fallocate2", "--interleave", "chaos"], "use threads, lockstep, overlap or virtual"),
+    (&["fallocate2", "--interleave", "overlap", "--seconds", "1"], "counted by --ops"),
+    (&["fallocate2", "--interleave", "virtual", "--mkfs", "-b 1024"], "--mkfs: only for other ways"),
+    (&["fallocate2", "--interleave", "virtual", "--image-in", "tmpfs"], "--image-in: only for other"),
+    (&["fallocate2", "--interleave", "virtual", "--fsync-end"], "--fsync-end: only for other ways"),
+    (&["fallocate2", "--interleave", "virtual", "--dirty-limit", "2M"], "--dirty-limit: only for other"),
+    (
+        &["fallocate2", "--aged", "vm", "--keep-requests", "x", "--device", "hdd", "--policy", "yard"],
+        "leave out --aged",
+    ),
+    (&["seqwrite", "--device", "hdd", "--seconds", "1"], "--seconds does not fit --device hdd: "),
+    (&["fallocate2", "--memory", "12X"], "use K, M, G or T"),
+    (&["fallocate2", "--memory", "1P"], "use K, M, G or T"),
+    (&["fallocate2", "--memory", "99999999T"], "sizes go to 16T"),
+    (&["fallocate2", "--memory", "1M"], "--memory"),
+    (&["append64", "--memory", "1G"], "too small"),
+    (&["fallocate2", "--mkfs", "-b 17"], "--mkfs"),
+    (&["fallocate2", "--mkfs", "--frobnicate"], "unexpected argument '--frobnicate'"),
+    (&["fallocate2", "--mkfs", "-O quota"], "quota"),
+    (&["append64", "--mkfs", "-t ext3"], "append64 allocates by fallocate, which needs extents (ext4)"),
+    (&["fallocate2", "--mkfs", "64M"], "leave size, -F, -n and -d out"),
+    (&["e1", "--interleave", "overlap"], "--interleave: only for a workload of its own"),
+    (&["copy", "--workers", "2"], "--workers: only for the other workloads"),
+    (&["fallocate2", "--tree", "/"], "--tree: only for copy"),
+    (&["copy", "--copies", "0"], "--copies"),
+    (&["e3", "--workers", "2"], "--workers: only for the other workloads"),
+    (&["e3", "--policy", "yard,linux-6.18"], "--policy: e3 takes one"),
+    (&["e4", "--ops", "2"], "--ops: only for the other workloads"),
+    (&["e4", "--scale", "2"], "for e4 give a factor from 0.005"),
+    (&["e3", "--scale", "0.001"], "for e3 give a factor from 0.005"),
+    (&["copy", "--tree", "/nonexistent-tree"], "/nonexistent-tree"),
+    (&["copy", "--tree", "/", "--scale", "0.5"], "--scale: only for a made-up tree"),
+    (&["fallocate2", "--ops", "5", "--seconds", "1"], "cannot be used with '--seconds <SECONDS>'"),
+    (&["fallocate2", "--in-place"], "not provided: --image <IMAGE>"),
+    (&["fallocate2", "--image", "x", "--memory", "1G"], "cannot be used with"),
+    (&["fallocate2", "--image", "x", "--mkfs", "-b 1024"], "cannot be used with"),
+    (&["fallocate2", "--beside", "windows"], "[possible values: kernel]"),
+    (&["fallocate2", "--journal=maybe"], "[possible values: off, on]"),
+    (&["fallocate2", "--workers", "two"], "invalid value 'two' for '--workers"),
+    (&["fallocate2", "--repeat", "-1"], "'-1'"),
+    (&[], "required arguments were not provided: <WORKLOAD>"),
+];
+
 #[test]
 fn wrong_usage_is_one_line_and_exit_code_2() {
-    let cases: &[(&[&str], &str)] = &[
-        (&["nothing"], "workload \"nothing\" is unknown: use fallocate2, scanswitch, append64"),
-        (&["append64:fallocate=none"], "is unknown"),
-        (
-            &["fallocate2", "--policy", "linux-9"],
-            "--policy linux-9 (see blockyard policy list): no policy \"linux-9\"",
-        ),
-        (&["fallocate2", "--policy", "yard:slots"], "\"slots\" is not slot=value"),
-        (&["fallocate2", "--policy", "yard:slots=9"], "slot slots has no filling \"9\"; known: one, hashed"),
-        (&["fallocate2", "--policy", "linux-6.18:visit=choose"], "impossible combination"),
-        (&["fallocate2", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
-        (&["e2", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
-        (&["e3", "--policy", "ext3"], "policy ext3 serves no image with extent"),
-        (&["e4", "--policy", "ext3"], "policy ext3 serves no image with extent"),
-        (&["copy", "--scale", "0.01", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
-        (&["fallocate2", "--policy", "yard,yard"], "--policy: yard twice"),
-        (&["copy", "--scale", "0.01", "--policy", "yard,yard"], "--policy: yard twice"),
-        (&["fallocate2", "--workers", "1,2,1"], "--workers: 1 twice"),
-        (&["fallocate2", "--aged", "mail:100,mail:100"], "--aged: mail:100 twice"),
-        (&["e3", "--aged", "mail:100,mail:100"], "--aged: mail:100 twice"),
-        (&["fallocate2", "--workers", "0"], "from 1 up"),
-        (&["fallocate2", "--workers", "9999"], "at most 4096"),
-        (&["fallocate2", "--cpus", "0"], "from 1 up"),
-        (&["fallocate2", "--repeat", "0"], "--repeat"),
-        (&["fallocate2", "--scale", "0"], "--scale 0: give a factor above 0"),
-        (&["fallocate2", "--scale", "NaN"], "--scale NaN"),
-        (&["fallocate2", "--seconds", "-1"], "--seconds"),
-        (&["fallocate2", "--seconds", "inf"], "--seconds inf"),
-        (&["fallocate2", "--ops", "0"], "--ops 0"),
-        (&["fallocate2", "--interleave", "chaos"], "use threads, lockstep, overlap or virtual"),
-        (&["fallocate2", "--interleave", "overlap", "--seconds", "1"], "counted by --ops"),
-        (&["fallocate2", "--interleave", "virtual", "--mkfs", "-b 1024"], "--mkfs: only for other ways"),
-        (&["fallocate2", "--interleave", "virtual", "--image-in", "tmpfs"], "--image-in: only for other"),
-        (&["fallocate2", "--interleave", "virtual", "--fsync-end"], "--fsync-end: only for other ways"),
-        (&["fallocate2", "--interleave", "virtual", "--dirty-limit", "2M"], "--dirty-limit: only for other"),
-        (
-            &["fallocate2", "--aged", "vm", "--keep-requests", "x", "--device", "hdd", "--policy", "yard"],
-            "leave out --aged",
-        ),
-        (&["seqwrite", "--device", "hdd", "--seconds", "1"], "--seconds does not fit --device hdd: "),
-        (&["fallocate2", "--memory", "12X"], "use K, M, G or T"),
-        (&["fallocate2", "--memory", "1P"], "use K, M, G or T"),
-        (&["fallocate2", "--memory", "99999999T"], "sizes go to 16T"),
-        (&["fallocate2", "--memory", "1M"], "--memory"),
-        (&["append64", "--memory", "1G"], "too small"),
-        (&["fallocate2", "--mkfs", "-b 17"], "--mkfs"),
-        (&["fallocate2", "--mkfs", "--frobnicate"], "unexpected argument '--frobnicate'"),
-        (&["fallocate2", "--mkfs", "-O quota"], "quota"),
-        (&["append64", "--mkfs", "-t ext3"], "append64 allocates by fallocate, which needs extents (ext4)"),
-        (&["fallocate2", "--mkfs", "64M"], "leave size, -F, -n and -d out"),
-        (&["e1", "--interleave", "overlap"], "--interleave: only for a workload of its own"),
-        (&["copy", "--workers", "2"], "--workers: only for the other workloads"),
-        (&["fallocate2", "--tree", "/"], "--tree: only for copy"),
-        (&["copy", "--copies", "0"], "--copies"),
-        (&["e3", "--workers", "2"], "--workers: only for the other workloads"),
-        (&["e3", "--policy", "yard,linux-6.18"], "--policy: e3 takes one"),
-        (&["e4", "--ops", "2"], "--ops: only for the other workloads"),
-        (&["e4", "--scale", "2"], "for e4 give a factor from 0.005"),
-        (&["e3", "--scale", "0.001"], "for e3 give a factor from 0.005"),
-        (&["copy", "--tree", "/nonexistent-tree"], "/nonexistent-tree"),
-        (&["copy", "--tree", "/", "--scale", "0.5"], "--scale: only for a made-up tree"),
-        (&["fallocate2", "--ops", "5", "--seconds", "1"], "cannot be used with '--seconds <SECONDS>'"),
-        (&["fallocate2", "--in-place"], "not provided: --image <IMAGE>"),
-        (&["fallocate2", "--image", "x", "--memory", "1G"], "cannot be used with"),
-        (&["fallocate2", "--image", "x", "--mkfs", "-b 1024"], "cannot be used with"),
-        (&["fallocate2", "--beside", "windows"], "[possible values: kernel]"),
-        (&["fallocate2", "--journal=maybe"], "[possible values: off, on]"),
-        (&["fallocate2", "--workers", "two"], "invalid value 'two' for '--workers"),
-        (&["fallocate2", "--repeat", "-1"], "'-1'"),
-        (&[], "required arguments were not provided: <WORKLOAD>"),
-    ];
-    for (arguments, part) in cases {
-        let mut all = vec!["lab", "run"];
-        all.extend(*arguments);
-        let output = blockyard(&all);
-        let text = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
-        assert!(text.contains(part), "{arguments:?}: {text}");
-        assert!(text.starts_with("blockyard: ") && text.lines().count() == 1, "{arguments:?}: {text}");
-        assert_eq!(stdout(&output), "", "{arguments:?}");
+    for (arguments, part) in WRONG_USAGE {
+        assert_wrong_usage(&[&["lab", "run"], *arguments].concat(), part);
     }
+}
+
+fn assert_wrong_usage(command: &[&str], part: &str) {
+    let output = blockyard(command);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
+    assert!(text.contains(part), "{command:?}: {text}");
+    assert!(text.starts_with("blockyard: ") && text.lines().count() == 1, "{command:?}: {text}");
+    assert_eq!(stdout(&output), "", "{command:?}");
 }
 
 #[test]
@@ -270,11 +274,7 @@ fn wrong_usage_of_pairs_is_one_line_and_exit_code_2() {
         ("--interleave virtual --cpus 0", "--cpus takes numbers from 1 up"),
         ("--interleave virtual --machine /nonexistent", "/nonexistent"),
     ] {
-        let output = blockyard(&words(&format!("lab pairs --json {line}")));
-        let text = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{line}: {text}");
-        assert!(text.contains(part) && text.lines().count() == 1, "{line}: {text}");
-        assert_eq!(stdout(&output), "", "{line}");
+        assert_wrong_usage(&words(&format!("lab pairs --json {line}")), part);
     }
     let taken = "lab pairs --json --policy yard --workers 4 --interleave virtual --cpus 2 --pairs 50";
     let row: serde_json::Value = serde_json::from_str(&stdout(&blockyard(&words(taken)))).unwrap();

@@ -527,7 +527,7 @@ fn measure(
 pub fn refuse_twice(option: &str, given: &[impl ToString]) -> Result<()> {
     let mut seen = BTreeSet::new();
     match given.iter().map(ToString::to_string).find(|text| !seen.insert(text.clone())) {
-        Some(text) => bail!("{option}: {text} twice; give it once, and --repeat for repetitions"),
+        Some(text) => bail!("{option}: {text} twice; give it once"),
         None => Ok(()),
     }
 }

@@ -37,8 +37,8 @@ pub(crate) struct OperationArgs {
     /// MiB of file space that a generated trace may fill
     #[arg(long, default_value_t = 256)]
     space: u64,
-    /// Mount options of the kernel's side. The engine follows mb_optimize_scan, nodelalloc, data
-    /// and stripe; others are refused, except with --ceiling
+    /// Mount options of both sides. The engine follows mb_optimize_scan, delalloc, nodelalloc, data
+    /// and stripe, and accepts commit; others are refused, except with --ceiling
     #[arg(long, default_value = "")]
     mount: String,
     /// First play this trace on the start image, in the kernel
