@@ -1,20 +1,16 @@
 //! What Linux does above ext4, and the engine therefore does not: it follows symbolic links in
 //! paths, and it allows attributes of users only on files and directories (xattr(7)).
 
-use std::collections::VecDeque;
-
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_engine::FileSystem;
+use blockyard_inspect::path::{LastLink, Tree, locate, resolve};
 use blockyard_lab::trace::play::Outcome;
 use blockyard_trace::{Line, Op, OpenFlags};
 
 const EPERM: i32 = 1;
 const ELOOP: i32 = 40;
-
-/// Links that one path may lead through.
-const LINKS_MAX: u32 = 40;
 
 /// What becomes of a line on its way to ext4.
 pub(super) enum Passed {
@@ -49,19 +45,12 @@ pub(super) fn pass(fs: &FileSystem, line: &Line) -> Result<Passed> {
     Ok(Passed::On(line))
 }
 
-/// Whether a link that is the last name of a path is followed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Last {
-    Followed,
-    Kept,
-}
-
 /// The paths of an operation.
-fn paths(op: &mut Op) -> Result<Vec<(&mut String, Last)>> {
+fn paths(op: &mut Op) -> Result<Vec<(&mut String, LastLink)>> {
     Ok(match op {
         Op::Open { path, flags, .. } => {
             let flags = OpenFlags::parse(flags)?;
-            let last = if flags.create && flags.exclusive { Last::Kept } else { Last::Followed };
+            let last = if flags.create && flags.exclusive { LastLink::Keep } else { LastLink::Follow };
             vec![(path, last)]
         }
         Op::Mkdir { path, .. }
@@ -69,60 +58,88 @@ fn paths(op: &mut Op) -> Result<Vec<(&mut String, Last)>> {
         | Op::Rmdir { path }
         | Op::Symlink { path, .. }
         | Op::Mknod { path, .. }
-        | Op::Setxattr { path, .. } => vec![(path, Last::Kept)],
+        | Op::Setxattr { path, .. } => vec![(path, LastLink::Keep)],
         Op::Rename { from: one, to: other } | Op::Link { target: one, path: other } => {
-            vec![(one, Last::Kept), (other, Last::Kept)]
+            vec![(one, LastLink::Keep), (other, LastLink::Keep)]
         }
         _ => Vec::new(),
     })
 }
 
-/// The path behind all links, as far as it exists; `None` if there are too many links.
-fn follow(fs: &FileSystem, path: &str, last: Last) -> Result<Option<String>> {
-    let mut rest: VecDeque<String> = names(path).collect();
-    let mut done: Vec<(InodeNr, String)> = Vec::new();
-    let mut links = 0;
-    while let Some(name) = rest.pop_front() {
-        if name == ".." {
-            done.pop();
-            continue;
-        }
-        let directory = done.last().map_or(InodeNr::ROOT, |(inode, _)| *inode);
-        let Ok(inode) = fs.lookup(directory, name.as_bytes()) else {
-            rest.push_front(name);
-            break;
-        };
-        let may_follow = last == Last::Followed || !rest.is_empty();
-        if may_follow && fs.attributes(inode).is_ok_and(|found| found.kind == FileType::Symlink) {
-            links += 1;
-            if links > LINKS_MAX {
-                return Ok(None);
-            }
-            let target = String::from_utf8(fs.read_link(inode)?)?;
-            if target.starts_with('/') {
-                bail!("{path} leads out of the image, to {target}");
-            }
-            for name in names(&target).collect::<Vec<_>>().into_iter().rev() {
-                rest.push_front(name);
-            }
-        } else {
-            done.push((inode, name));
-        }
-    }
-    let all: Vec<String> = done.into_iter().map(|(_, name)| name).chain(rest).collect();
-    Ok(Some(format!("/{}", all.join("/"))))
+/// The image as a path leads through it. A node is the inodes and names on the way from the root.
+struct Walk<'a>(&'a FileSystem);
+
+/// Why a path leads nowhere.
+enum Stop {
+    /// Something on the way does not exist or is no directory: ext4 says so itself.
+    Missing,
+    TooManyLinks,
+    Refused(anyhow::Error),
 }
 
-fn names(path: &str) -> impl Iterator<Item = String> {
-    path.split('/').filter(|name| !name.is_empty() && *name != ".").map(str::to_owned)
+fn inode_of(node: &[(InodeNr, Vec<u8>)]) -> InodeNr {
+    node.last().map_or(InodeNr::ROOT, |(inode, _)| *inode)
+}
+
+impl Tree for Walk<'_> {
+    type Node = Vec<(InodeNr, Vec<u8>)>;
+    type Error = Stop;
+
+    fn root(&self) -> Result<Self::Node, Stop> {
+        Ok(Vec::new())
+    }
+    fn look_up(&self, directory: &Self::Node, name: &[u8]) -> Result<Self::Node, Stop> {
+        let mut node = directory.clone();
+        if name == b".." {
+            node.pop();
+        } else {
+            let inode = self.0.lookup(inode_of(directory), name).map_err(|_| Stop::Missing)?;
+            node.push((inode, name.to_vec()));
+        }
+        Ok(node)
+    }
+    fn kind(&self, node: &Self::Node) -> Result<FileType, Stop> {
+        self.0.attributes(inode_of(node)).map(|found| found.kind).map_err(|_| Stop::Missing)
+    }
+    fn read_link(&self, link: &Self::Node) -> Result<Vec<u8>, Stop> {
+        let target = self.0.read_link(inode_of(link)).map_err(|error| Stop::Refused(error.into()))?;
+        if target.first() == Some(&b'/') {
+            let target = target.escape_ascii();
+            return Err(Stop::Refused(anyhow!("a link leads out of the image, to {target}")));
+        }
+        Ok(target)
+    }
+    fn too_many_symlinks(&self) -> Stop {
+        Stop::TooManyLinks
+    }
+    fn not_directory(&self) -> Stop {
+        Stop::Missing
+    }
+    fn is_missing(&self, error: &Stop) -> bool {
+        matches!(error, Stop::Missing)
+    }
+}
+
+/// The path behind all links; `None` if there are too many. A path that leads nowhere stays as it
+/// is.
+fn follow(fs: &FileSystem, path: &str, last: LastLink) -> Result<Option<String>> {
+    let found = match locate(&Walk(fs), path.as_bytes(), last) {
+        Ok(found) => found,
+        Err(Stop::Missing) => return Ok(Some(path.to_owned())),
+        Err(Stop::TooManyLinks) => return Ok(None),
+        Err(Stop::Refused(why)) => return Err(why.context(path.to_owned())),
+    };
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    match found.node {
+        Some(node) => names.extend(node.into_iter().map(|(_, name)| name)),
+        None => names.extend(found.directory.into_iter().map(|(_, name)| name).chain([found.name])),
+    }
+    Ok(Some(format!("/{}", String::from_utf8(names.join(&b'/'))?)))
 }
 
 fn kind_of(fs: &FileSystem, path: &str) -> Option<FileType> {
-    let mut inode = InodeNr::ROOT;
-    for name in names(path) {
-        inode = fs.lookup(inode, name.as_bytes()).ok()?;
-    }
-    Some(fs.attributes(inode).ok()?.kind)
+    let walk = Walk(fs);
+    walk.kind(&resolve(&walk, path.as_bytes(), LastLink::Keep).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -173,7 +190,7 @@ mod tests {
         assert_eq!(open("/l", "rw,create,excl").unwrap(), "/l");
         assert_eq!(open("/loop", "r").unwrap(), "/loop");
         assert_eq!(open("/none/x", "r").unwrap(), "/none/x");
-        assert!(open("/out/passwd", "r").unwrap_err().to_string().contains("out of the image"));
+        assert!(open("/out/passwd", "r").unwrap_err().root_cause().to_string().contains("out of the image"));
         let unlink = |path: &str| seen(&fs, &format!(r#"{{"op":"unlink","path":"{path}"}}"#)).unwrap();
         assert_eq!([unlink("/l"), unlink("/up/f"), unlink("/loop/f")], ["/l", "/d/f", "Err(40)"]);
     }
