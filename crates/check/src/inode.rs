@@ -167,7 +167,7 @@ fn is_stale_orphan_file(cx: &Examination<'_, '_, '_>, raw: &RawInode, role: Role
 /// An inode of zeroes was never written and has no checksum. Like e2fsck, this looks only at the
 /// first 128 bytes.
 fn check_checksum(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) {
-    let was_written = slot.bytes().iter().take(RawInode::SIZE).any(|byte| *byte != 0);
+    let was_written = slot.bytes()[..RawInode::SIZE] != [0; RawInode::SIZE];
     if was_written && cx.scan.volume.checksums.verify_inode(cx.inode, slot).is_err() {
         let detail = if has_extent_blocks(slot.raw()) { EXTENT_BLOCKS } else { "" };
         cx.add(Code::INODE_CHECKSUM, detail);
