@@ -18,6 +18,7 @@ mod connect;
 mod constants;
 mod directory;
 mod editor;
+mod ending;
 mod entries;
 mod examined;
 mod head;
@@ -26,11 +27,13 @@ mod inode;
 mod links;
 mod log;
 mod maps;
+mod marks;
 mod mmp;
 mod origin;
 mod orphans;
 mod places;
 mod preen;
+mod primary;
 mod quota;
 mod redo;
 mod remains;
@@ -53,9 +56,10 @@ use blockyard_disk::InodeNr;
 use blockyard_disk::superblock::FsState;
 
 pub use apply::{Applied, is_clean_once_replayed, is_marked_clean, refresh_totals};
+pub use ending::Ending;
 pub use log::{Action, Cost};
 pub use mmp::{InUse, Mmp};
-pub use preen::{Ending, Preening};
+pub use preen::Preening;
 pub use undo::{UndoError, undo, undo_forced};
 pub use wish::Wish;
 
@@ -281,14 +285,14 @@ fn decide<'a>(
         overlay = head::overlay(device, redo, &before, &mut log)?;
     }
     let is_resumed = redo.is_some();
-    let was_open = round::is_open(&overlay);
+    let was_open = marks::is_open(&overlay);
     let had_error_mark =
         editor::sound_superblock(device).is_some_and(|sb| sb.state().contains(FsState::ERROR));
-    let has_orphans = editor::sound_superblock(&overlay).is_some_and(|sb| round::has_orphans(&sb));
+    let has_orphans = editor::sound_superblock(&overlay).is_some_and(|sb| marks::has_orphans(&sb));
     let asked = !options.wishes.is_empty() || options.check.superblock.is_some();
     let settled = !is_replayed && !is_resumed && !has_orphans && !asked;
     if settled && before.examined && !before.findings.iter().any(round::is_mended) {
-        let sets_mark = before.is_clean() && round::set_mark(&overlay, options.now)?;
+        let sets_mark = before.is_clean() && marks::set_mark(&overlay, options.now)?;
         return Ok(Plan { sets_mark, was_open, ..Plan::empty(overlay, (before, costs)) });
     }
     let log_below = log_device.as_ref().map(|journal| -> &dyn BlockDevice { journal });
@@ -340,11 +344,11 @@ fn settle(
     let check = Options { superblock: None, ..options.check.clone() };
     let after = crate::measure(overlay, journal, &check).ok().map(|(report, _)| report);
     let is_clean = after.as_ref().filter(|after| after.examined).map(Report::is_clean);
-    let takes_mark = is_clean == Some(false) && round::take_mark(device, overlay)?;
+    let takes_mark = is_clean == Some(false) && marks::take_mark(device, overlay)?;
     let was_clean = is_clean == Some(true) && is_undecided;
-    let sets_mark = was_clean && round::set_mark(overlay, options.now)?;
+    let sets_mark = was_clean && marks::set_mark(overlay, options.now)?;
     if was_clean && is_carried_out && editor::sound_superblock(overlay).is_some() {
-        editor::change_superblock(overlay, |sb| round::mark_checked(sb, options.now))?;
+        editor::change_superblock(overlay, |sb| marks::mark_checked(sb, options.now))?;
     }
     debug_assert!(!(takes_mark && sets_mark), "a file system is clean or has errors");
     Ok((after, takes_mark, sets_mark))

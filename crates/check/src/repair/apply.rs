@@ -27,6 +27,7 @@ use blockyard_recovery::{OnDamage, Options, Session};
 
 use super::Plan;
 use super::editor::{change_superblock, sound_superblock};
+use super::marks;
 use super::redo::Redo;
 use super::round;
 use crate::backup::{self, Backup};
@@ -142,7 +143,7 @@ impl Plan<'_> {
     pub fn record_check(&self, device: &dyn BlockDevice, now: u64) -> Result<(), DeviceError> {
         let is_checked = self.is_empty() && self.before.examined && self.before.is_clean();
         if is_checked && sound_superblock(device).is_some() && !asks_for_recovery(device) {
-            change_superblock(device, |sb| round::mark_checked(sb, now))?;
+            change_superblock(device, |sb| marks::mark_checked(sb, now))?;
             device.flush()?;
         }
         Ok(())
@@ -242,7 +243,7 @@ pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
     sb.state().contains(FsState::VALID)
         && !sb.state().contains(FsState::ERROR)
         && !sb.incompat().contains(Incompat::RECOVER)
-        && !round::has_orphans(&sb)
+        && !marks::has_orphans(&sb)
         && !is_check_due(&sb)
         && has_sound_head(device)
 }

@@ -153,9 +153,7 @@ pub(crate) fn attach(
         more.push(Name { bytes, inode, file_type });
     }
     let named: Vec<InodeNr> = more.iter().map(|name| InodeNr::new(name.inode)).collect();
-    let decided = ed.log.actions.len();
-    directory::repair(ed, &mending, &Change { more, ..Change::default() }, Writing::InPlace)?;
-    if ed.log.actions.len() == decided {
+    if !directory::repair(ed, &mending, &Change { more, ..Change::default() }, Writing::InPlace)? {
         ed.log.give_up(code, Site::inode(mending.inode), "no space for the names of lost inodes");
         return Ok(());
     }
@@ -207,9 +205,7 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<bool, 
     let less = at.tree.lost_found.into_iter().collect();
     let change = Change { more: vec![name], less, ..Change::default() };
     let mending = Mending { facts: at.facts, inode: InodeNr::ROOT, code: Code::LOST_FOUND_MISSING };
-    let decided = ed.log.actions.len();
-    directory::repair(ed, &mending, &change, Writing::InPlace)?;
-    if ed.log.actions.len() == decided {
+    if !directory::repair(ed, &mending, &change, Writing::InPlace)? {
         // The root has no room for its name.
         let mut slot = ed.slot(inode)?;
         slot.bytes_mut().fill(0);

@@ -103,13 +103,14 @@ pub(crate) struct Mending<'a> {
     pub(crate) code: Code,
 }
 
-/// Repairs a directory and changes it.
+/// Repairs a directory and changes it; false when it was not written, because there is no space, or
+/// because it was cleared.
 pub(crate) fn repair(
     ed: &mut Editor<'_, '_>,
     at: &Mending<'_>,
     change: &Change,
     writing: Writing,
-) -> Result<(), DeviceError> {
+) -> Result<bool, DeviceError> {
     // lost+found gets names in many rounds: that is no sign of a fault.
     let tries = if change.more.is_empty() { ed.log.try_again(Tried::Directory, at.inode) } else { 0 };
     let mut slot = ed.slot(at.inode)?;
@@ -127,7 +128,7 @@ pub(crate) fn repair(
     }
     if writing == Writing::InPlace && write_in_place(ed, at, &slot, &read, &change.more)? {
         note(ed, at, judged, "names rewritten in place");
-        return Ok(());
+        return Ok(true);
     }
     let mut all: Vec<Name> = read.blocks.into_values().flatten().collect();
     all.extend(change.more.iter().cloned());
@@ -139,12 +140,12 @@ pub(crate) fn repair(
         &mut slot,
     )? {
         note(ed, at, judged, "directory rebuilt");
-        return Ok(());
+        return Ok(true);
     }
     if tries >= TRIES_MAX && change.is_none() {
-        return inode::clear(ed, at.inode, at.code);
+        inode::clear(ed, at.inode, at.code)?;
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Writes a directory in blocks anew, unless that would change nothing.
@@ -158,7 +159,8 @@ pub(crate) fn rebuild(ed: &mut Editor<'_, '_>, at: &Mending<'_>) -> Result<(), D
     if build::is_written(ed, &directory, &slot)? {
         return Ok(());
     }
-    repair(ed, at, &Change::default(), Writing::Anew)
+    repair(ed, at, &Change::default(), Writing::Anew)?;
+    Ok(())
 }
 
 fn blocks_of(run: &Run) -> impl Iterator<Item = BlockNr> + use<> {
@@ -238,13 +240,14 @@ fn pack<'n>(
     fits
 }
 
-/// Repairs a directory that is kept in its inode.
+/// Repairs a directory that is kept in its inode; false when it had to leave it and there is no
+/// space.
 fn repair_inline(
     ed: &mut Editor<'_, '_>,
     at: &Mending<'_>,
     change: &Change,
     slot: &mut Slot,
-) -> Result<(), DeviceError> {
+) -> Result<bool, DeviceError> {
     let tail = attributes::inline_tail(slot);
     let mut read = names::read_inline(ed, at, slot.raw().i_block, &tail);
     let mut judged = names::judge(ed, at, change, &mut read);
@@ -267,10 +270,11 @@ fn repair_inline(
         }
     }
     if pending.is_some() {
-        if leave_inode(ed, at, read.dotdot, all, slot)? {
+        let fits = leave_inode(ed, at, read.dotdot, all, slot)?;
+        if fits {
             note(ed, at, judged, "names moved out of the inode");
         }
-        return Ok(());
+        return Ok(fits);
     }
     let raw = slot.raw_mut();
     raw.i_block[..4].copy_from_slice(&read.dotdot.to_le_bytes());
@@ -279,7 +283,7 @@ fn repair_inline(
     attributes::set_inline_tail(slot, rest);
     ed.put_slot(at.inode, slot)?;
     note(ed, at, judged, "inline directory rebuilt");
-    Ok(())
+    Ok(true)
 }
 
 /// Records what was done to a directory, and to each name that changed or was removed.
@@ -307,16 +311,6 @@ pub(crate) fn unlike_any(
         name
     });
     Ok(apart.collect())
-}
-
-/// The inode that a name of a directory belongs to.
-pub(crate) fn find(
-    ed: &Editor<'_, '_>,
-    at: &Mending<'_>,
-    name: &[u8],
-) -> Result<Option<InodeNr>, DeviceError> {
-    let mut all = read(ed, at)?.blocks.into_values().flatten();
-    Ok(all.find(|entry| entry.bytes == name).map(|entry| InodeNr::new(entry.inode)))
 }
 
 /// Reads the names of a directory, wherever they are.

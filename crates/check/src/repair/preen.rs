@@ -6,12 +6,10 @@ use std::collections::BTreeSet;
 use blockyard_device::BlockDevice;
 use blockyard_disk::group_desc::RawGroupDesc;
 use blockyard_disk::superblock::{RawSuperblock, bounds};
-use blockyard_disk::{BlockNr, Compat, CorruptionKind, Incompat, InodeNr, RoCompat};
+use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr, RoCompat};
 
 use super::Plan;
 use super::editor::sound_superblock;
-use super::head::is_contradiction;
-use super::inode::is_impossible_special;
 use super::log::Action;
 use crate::code::Code;
 use crate::directories::{NODES_BEHIND, ROOT_OF_AN_INDEX};
@@ -31,32 +29,6 @@ pub enum Preening<'p> {
     Refuses(&'p Finding),
     /// Nothing: the file system cannot be examined by its own superblock.
     Unusable,
-}
-
-/// How a repair ends, which gives the exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// There was nothing to correct.
-    Clean,
-    /// All errors were corrected.
-    Corrected,
-    /// Errors are left.
-    Uncorrected,
-    /// Unknown: there is no verdict afterwards.
-    Unusable,
-}
-
-impl Ending {
-    /// The exit code that e2fsck gives.
-    #[must_use]
-    pub const fn exit_code(self) -> u8 {
-        match self {
-            Self::Clean => 0,
-            Self::Corrected => 1,
-            Self::Uncorrected => 4,
-            Self::Unusable => 8,
-        }
-    }
 }
 
 impl Plan<'_> {
@@ -91,35 +63,6 @@ impl Plan<'_> {
         let is_refused = |code| matches!(code, Code::LOG_UNSUPPORTED | Code::MMP_IN_USE);
         self.before.findings.iter().find(|finding| is_refused(finding.code))
     }
-
-    /// How the repair ends once the plan is carried out.
-    #[must_use]
-    pub fn ending(&self) -> Ending {
-        match &self.after {
-            _ if self.refusal().is_some() => Ending::Unusable,
-            None => Ending::Unusable,
-            Some(after) if !after.examined => Ending::Unusable,
-            Some(after) if !after.is_clean() => Ending::Uncorrected,
-            // The replay of a journal is not a correction, and neither is the removal of an error
-            // mark.
-            _ if self.was_open => Ending::Corrected,
-            _ if self.before.is_clean() && self.actions.is_empty() => Ending::Clean,
-            _ if self.is_uncounted() => Ending::Clean,
-            _ => Ending::Corrected,
-        }
-    }
-
-    /// How `-p` ends once it did what [`preening`](Self::preening) says.
-    #[must_use]
-    pub fn preened_ending(&self) -> Ending {
-        match self.preening() {
-            Preening::Clean => Ending::Clean,
-            Preening::Refuses(finding) if finding.code == Code::MMP_IN_USE => Ending::Unusable,
-            Preening::Stops(_) | Preening::Refuses(_) => Ending::Uncorrected,
-            Preening::Unusable => Ending::Unusable,
-            Preening::Mends => self.ending(),
-        }
-    }
 }
 
 impl Plan<'_> {
@@ -139,79 +82,6 @@ impl Plan<'_> {
                 && !names_first_table(self.overlay.below(), &sb)
         })
     }
-
-    /// Whether nothing is done that e2fsck counts as a correction. It does not count what it
-    /// repairs before the first pass, a block in which it filled in a type, or the replay of a log
-    /// up to a corrupt transaction.
-    fn is_uncounted(&self) -> bool {
-        let findings = &self.before.findings;
-        let unset = findings.iter().filter(|finding| finding.code == Code::TYPE_UNSET);
-        let filled: BTreeSet<_> = unset.map(|finding| (finding.site.inode, finding.site.logical)).collect();
-        let is_filled = |finding: &Finding| {
-            finding.code == Code::LEAF_CHECKSUM
-                && filled.contains(&(finding.site.inode, finding.site.logical))
-        };
-        // e2fsck clears both flags of such a group before it reads the table.
-        let flags = |code| matches!(code, Code::ITABLE_UNUSED | Code::UNINIT_WITHOUT_FEATURE);
-        let unused = findings.iter().filter(|finding| flags(finding.code));
-        let opened: BTreeSet<_> = unused.map(|finding| finding.site.group).collect();
-        let is_opened = |finding: &Finding| {
-            finding.code == Code::INODE_UNINIT_USED && opened.contains(&finding.site.group)
-        };
-        let is_fields = |finding: &Finding| {
-            finding.code == Code::JOURNAL_SUPERBLOCK && finding.detail.starts_with("s_nr_users")
-        };
-        // e2fsck starts over to read more of the tables, and what it found before no longer counts.
-        let orphans = OrphanFindings::of(self);
-        let late = self.actions.iter().filter(|action| action.code.pass() > 0 && !orphans.are_why(action));
-        let late: Vec<Code> = late.map(|action| action.code).collect();
-        if !late.is_empty() && late.iter().all(|&code| restarts(code)) {
-            return self.is_complete();
-        }
-        // Of corrupt logs, e2fsck counts those with blocks that it skips or descriptors that it
-        // does not read.
-        let unread = CorruptionKind::JournalCommitChecksum.to_string();
-        let is_unread =
-            |finding: &Finding| finding.code == Code::LOG_CORRUPT && finding.detail.ends_with(&unread);
-        let mut errors = findings.iter().filter(|finding| finding.is_error());
-        let is_early = |finding: &Finding| {
-            matches!(finding.code, Code::MMP_CHECKSUM | Code::MMP_MAGIC | Code::ORPHAN_UNFINISHED)
-        };
-        let minor = errors.all(|finding| {
-            is_filled(finding)
-                || is_opened(finding)
-                || is_fields(finding)
-                || is_early(finding)
-                || is_unread(finding)
-                || orphans.go_uncounted(finding)
-        });
-        let is_done = |code| self.actions.iter().any(|action| action.code == code);
-        let is_own = |code: Code| !code.is_e2fsck() && code != Code::ORPHAN_UNFINISHED;
-        let is_strict = self.actions.iter().any(|action| is_own(action.code));
-        let frees = is_done(Code::ORPHAN_UNFINISHED);
-        let follows = |code: Code| is_strict || frees && code.pass() == 5;
-        let is_minor = |code| match code {
-            Code::LEAF_CHECKSUM => !filled.is_empty(),
-            Code::INODE_UNINIT_USED => !opened.is_empty(),
-            // e2fsck looks neither at faults with codes of ours nor at the maps of devices, pipes
-            // and sockets, so it does not find what only follows from their repair. Nor does it
-            // find what orphans freed.
-            code => {
-                let is_found = || findings.iter().any(|finding| finding.code == code);
-                !code.is_e2fsck() || is_impossible_special(code) || follows(code) && !is_found()
-            }
-        };
-        // Of what it repairs before the first pass, e2fsck counts the revision, features that
-        // contradict each other, and the links of the orphan list. Where errors are marked it
-        // finishes no orphans: the passes find them.
-        let is_link = |code| matches!(code, Code::ORPHAN_HEAD | Code::ORPHAN_LINK);
-        let is_counted = is_done(Code::REVISION_LOW)
-            || is_done(Code::BOTH_CHECKSUMS)
-            || self.actions.iter().any(|action| is_contradiction(action.code))
-            || findings.iter().any(|finding| is_link(finding.code))
-            || frees && self.had_error_mark;
-        self.is_complete() && minor && !is_counted && late.iter().copied().all(is_minor)
-    }
 }
 
 /// Whether the first descriptor names a possible place for its table.
@@ -228,7 +98,7 @@ fn names_first_table(device: &dyn BlockDevice, sb: &RawSuperblock) -> bool {
 }
 
 /// Whether a finding makes e2fsck read more of the tables and start over.
-fn restarts(code: Code) -> bool {
+pub(super) fn restarts(code: Code) -> bool {
     matches!(code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE)
 }
 
@@ -296,7 +166,7 @@ impl Beside {
         if finding.site.inode.is_some_and(|inode| self.gone.contains(&(inode, finding.code))) {
             return true;
         }
-        if self.orphans.go(finding) {
+        if self.orphans.cover(finding) {
             return true;
         }
         if self.left.as_ref().is_some_and(|left| finding.code.pass() > 2 && !left.contains(&finding.code)) {
@@ -371,7 +241,7 @@ impl Beside {
 
 /// Findings about inodes on the orphan list. e2fsck finishes deletions and truncations before the
 /// first pass, and so never sees what goes with them.
-struct OrphanFindings {
+pub(super) struct OrphanFindings {
     orphans: BTreeSet<InodeNr>,
     /// What was found about them.
     found: BTreeSet<(InodeNr, Code)>,
@@ -380,7 +250,7 @@ struct OrphanFindings {
 }
 
 impl OrphanFindings {
-    fn of(plan: &Plan<'_>) -> Self {
+    pub(super) fn of(plan: &Plan<'_>) -> Self {
         let is_listed = |code| matches!(code, Code::ORPHAN_UNFINISHED | Code::ORPHAN_PENDING);
         let found = plan.before.findings.iter();
         let found = found.filter_map(|finding| Some((finding.site.inode?, finding.code)));
@@ -390,23 +260,23 @@ impl OrphanFindings {
         Self { orphans, found, done: done.collect() }
     }
 
-    /// Whether something is only done because an orphan was finished.
-    fn are_why(&self, action: &Action) -> bool {
+    /// Whether an orphan that was finished is the only reason for an action.
+    pub(super) fn explain(&self, action: &Action) -> bool {
         let inode = action.site.inode;
         inode
             .is_some_and(|inode| self.orphans.contains(&inode) && !self.found.contains(&(inode, action.code)))
     }
 
-    /// Whether a finding goes with an orphan.
-    fn go(&self, finding: &Finding) -> bool {
+    /// Whether a finding is gone once the orphan is finished.
+    fn cover(&self, finding: &Finding) -> bool {
         let inode = finding.site.inode;
         inode
             .is_some_and(|inode| self.orphans.contains(&inode) && !self.done.contains(&(inode, finding.code)))
     }
 
-    /// Whether a finding goes with an orphan, and e2fsck does not see it on the way.
-    fn go_uncounted(&self, finding: &Finding) -> bool {
-        self.go(finding) && finding.code != Code::ILLEGAL_BLOCK
+    /// Whether a finding is gone with an orphan before e2fsck sees it.
+    pub(super) fn hide(&self, finding: &Finding) -> bool {
+        self.cover(finding) && finding.code != Code::ILLEGAL_BLOCK
     }
 }
 

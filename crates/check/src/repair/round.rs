@@ -2,26 +2,21 @@
 //! are repaired.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
-use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
-use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
+use blockyard_device::{BlockDevice, DeviceError};
+use blockyard_disk::inode::FileType;
 use blockyard_disk::num::u32_from_usize;
-use blockyard_disk::superblock::{FsState, MAGIC, PRIMARY_OFFSET, RawSuperblock};
-use blockyard_disk::{BlockCount, BlockNr, InodeNr, RoCompat};
-use zerocopy::IntoBytes;
-use zerocopy::little_endian::U16;
+use blockyard_disk::{BlockCount, InodeNr, RoCompat};
 
 use super::connect::{self, Connected};
-use super::constants;
 use super::directory::{self, Change, Mending, Writing};
 use super::editor::{self, Editor, Walked};
 use super::head;
-use super::infer;
 use super::inode::{self, Around};
 use super::links;
 use super::log::{Cost, JournalDropped, Log, RewriteAll};
 use super::maps;
+use super::marks;
 use super::orphans;
 use super::places;
 use super::quota;
@@ -34,23 +29,16 @@ use super::tables;
 use super::wishes;
 use super::xattr_blocks as blocks;
 use super::{backups, bitmaps};
-use crate::backup::{self, Backup};
 use crate::block_map::BlockMap;
 use crate::code::Code;
 use crate::facts::Facts;
 use crate::finding::{Finding, Ledger, Sink, Site, Unkept};
 use crate::inode::Scan;
 use crate::superblock::Opened;
-use crate::volume::{Group, Volume};
 use crate::{
-    Error, Place, bitmaps as bitmap_check, descriptors, directories, inodes, journal, quota as quota_check,
-    shared, superblock, tree, values, xattr_blocks,
+    Error, bitmaps as bitmap_check, descriptors, directories, inodes, journal, quota as quota_check, shared,
+    superblock, tree, values, xattr_blocks,
 };
-
-/// The count, first and last error, and the high bytes of their times with their codes.
-const ERROR_RECORDS: [Range<usize>; 2] = [0x194..0x200, 0x278..0x27C];
-/// The only `s_checksum_type`.
-const CRC32C: u8 = 1;
 
 /// What every round has.
 pub(super) struct Round<'a> {
@@ -131,7 +119,7 @@ impl Round<'_> {
         if shuffled::repair(&mut ed, &misplaced)? {
             return Ok(true);
         }
-        let pending = !orphans.is_empty() || has_orphans(&volume.sb);
+        let pending = !orphans.is_empty() || marks::has_orphans(&volume.sb);
         let is_mended = |finding: &&Finding| finding.is_error() || fields::is_worth_mending(finding.code);
         let errors: Vec<&Finding> = found.iter().filter(is_mended).collect();
         let decided = ed.log.actions.len();
@@ -149,208 +137,8 @@ impl Round<'_> {
         passes(&mut ed, &found)
     }
 
-    /// Takes the superblock that the user names.
-    pub(super) fn take_superblock(&self, place: Place, log: &mut Log) -> Result<(), Error> {
-        let Place { block, block_size } = place;
-        let unusable = Error::NoSuperblock { block, block_size };
-        match backup::at(self.device, place) {
-            Some(backup) if self.take(&backup, log, Code::SUPERBLOCK_BACKUP)? => Ok(()),
-            _ => Err(unusable),
-        }
-    }
-
-    fn take_any_backup(&self, log: &mut Log) -> Result<bool, Error> {
-        if log.rewrite_all == RewriteAll::Yes {
-            return Ok(false);
-        }
-        for backup in backup::all(self.device) {
-            if self.take(&backup, log, Code::SUPERBLOCK_BACKUP)? {
-                return Ok(true);
-            }
-        }
-        if self.seal_primary(log)? {
-            return Ok(true);
-        }
-        let copies = backup::scattered(self.device).into_iter();
-        let (likely, others): (Vec<Backup>, Vec<Backup>) = copies.partition(|copy| self.is_described(copy));
-        for backup in likely.into_iter().chain(others) {
-            if self.take(&backup, log, Code::SUPERBLOCK_BACKUP)? {
-                return Ok(true);
-            }
-        }
-        self.infer(log)
-    }
-
-    /// Writes a superblock inferred from what is left.
-    fn infer(&self, log: &mut Log) -> Result<bool, Error> {
-        let Some(uuid) = infer::write(self.device, self.now)? else { return Ok(false) };
-        let mut sink = Sink::default();
-        let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
-            return Ok(false);
-        };
-        descriptors::load(&mut volume, &mut sink);
-        if volume.groups.is_empty() {
-            return Ok(false);
-        }
-        bitmaps::forget_uninit(&volume)?;
-        log.rewrite_all = RewriteAll::Yes;
-        let what = format!(
-            "no copy is left: a superblock is inferred from inodes and descriptors; {}, features are \
-             guessed, label, reserved blocks and mount options are lost",
-            uuid.text()
-        );
-        log.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, Cost::Doubtful, what);
-        Ok(true)
-    }
-
-    /// Whether a backup has another UUID or checksum seed than the primary superblock and does not
-    /// prove itself. It proves itself if no more of its own descriptors have wrong checksums than
-    /// the `unsealed_here` of the primary ones. Also true if it cannot be opened. Under the wrong
-    /// seed every inode would look damaged.
-    fn is_foreign(&self, backup: &Backup, volume: &Volume<'_>, unsealed_here: usize) -> bool {
-        let copy = backup.superblock();
-        if copy.s_uuid == volume.sb.s_uuid && copy.s_checksum_seed == volume.sb.s_checksum_seed {
-            return false;
-        }
-        let Some(overlay) = backup.laid_over(self.device) else { return true };
-        let mut sink = Sink::default();
-        let Ok(Opened::Volume(mut volume)) = superblock::open(&overlay, &mut sink) else { return true };
-        backup.lay_descriptors(&volume, &overlay);
-        descriptors::load(&mut volume, &mut sink);
-        unsealed(&volume) > unsealed_here
-    }
-
-    /// The first backup with sound descriptors; or else the first that has fewest groups with
-    /// misplaced tables or bitmaps, or with wrong checksums. e2fsck always takes the first backup.
-    fn best_backup(&self, volume: &Volume<'_>) -> Option<Backup> {
-        let mut best: Option<(usize, Backup)> = None;
-        let unsealed_here = unsealed(volume);
-        for backup in backup::all_of(volume) {
-            if self.is_foreign(&backup, volume, unsealed_here) {
-                continue;
-            }
-            let faults = self.faults_of(&backup);
-            if best.as_ref().is_none_or(|(fewest, _)| faults < *fewest) {
-                best = Some((faults, backup));
-            }
-            if faults == 0 {
-                break;
-            }
-        }
-        best.map(|(_, backup)| backup)
-    }
-
-    /// Groups for which the descriptors behind a copy of the superblock are wrong; none if they are
-    /// sound.
-    fn faults_of(&self, copy: &Backup) -> usize {
-        let Some(overlay) = copy.laid_over(self.device) else { return usize::MAX };
-        let mut sink = Sink::default();
-        let Ok(Opened::Volume(mut volume)) = superblock::open(&overlay, &mut sink) else { return usize::MAX };
-        copy.lay_descriptors(&volume, &overlay);
-        if descriptors::load(&mut volume, &mut sink) {
-            return 0;
-        }
-        if volume.groups.is_empty() {
-            return usize::MAX;
-        }
-        let is_placed =
-            |group: &Group| group.block_bitmap_ok && group.inode_bitmap_ok && group.inode_table_ok;
-        let misplaced = volume.groups.iter().filter(|group| !is_placed(group)).count();
-        (misplaced + unsealed(&volume)).max(1)
-    }
-
-    /// Whether a copy of the superblock leads to sound descriptors.
-    fn is_described(&self, copy: &Backup) -> bool {
-        self.faults_of(copy) == 0
-    }
-
-    /// Without a backup, takes the primary superblock: it may be good except for magic, checksum or
-    /// a constant. False when its descriptors and a directory do not confirm that.
-    fn seal_primary(&self, log: &mut Log) -> Result<bool, Error> {
-        for log_block_size in self.log_block_sizes()? {
-            let trial = OverlayDevice::new(self.device);
-            if !seal(&trial, log_block_size)? {
-                continue;
-            }
-            let mut sb = [0; RawSuperblock::SIZE];
-            trial.read_at(PRIMARY_OFFSET, &mut sb)?;
-            self.device.write_at(PRIMARY_OFFSET, &sb)?;
-            log.rewrite_all = RewriteAll::Yes;
-            let what = "no backup is left: the primary superblock is taken with a new checksum";
-            log.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, Cost::Doubtful, what);
-            return Ok(true);
-        }
-        Ok(false)
-    }
-
-    /// What the primary superblock says about the block size. Without bigalloc, the size of a
-    /// cluster is the same.
-    fn log_block_sizes(&self) -> Result<BTreeSet<u32>, Error> {
-        let mut sizes = BTreeSet::new();
-        editor::change_superblock(&OverlayDevice::new(self.device), |sb| {
-            sizes.insert(sb.s_log_block_size.get());
-            if !sb.ro_compat().contains(RoCompat::BIGALLOC) {
-                sizes.insert(sb.s_log_cluster_size.get());
-            }
-        })?;
-        Ok(sizes)
-    }
-
-    /// Replaces the superblock by a backup; false when the backup is unusable. Replaces the
-    /// descriptors too, if any follow the backup, unless only the primary ones are sound. The
-    /// groups' flags may be as old as the backup. So those that call bitmaps and tables
-    /// uninitialised are cleared, and whole inode tables are read.
-    fn take(&self, backup: &Backup, log: &mut Log, code: Code) -> Result<bool, Error> {
-        let is_usable = |device: &dyn BlockDevice| {
-            matches!(superblock::open(device, &mut Sink::default()), Ok(Opened::Volume(_)))
-        };
-        // A backup that cannot be opened must not replace anything.
-        let trial = backup.laid_over(self.device);
-        if !trial.is_some_and(|trial| is_usable(&trial)) || !backup.write_over(self.device) {
-            return Ok(false);
-        }
-        let mut sink = Sink::default();
-        self.make_possible()?;
-        let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
-            return Ok(false);
-        };
-        // The descriptors of the backup may be damaged while the primary ones are sound.
-        let keeps_descriptors = !self.is_described(backup) && descriptors::load(&mut volume, &mut sink);
-        if !keeps_descriptors {
-            backup.lay_descriptors(&volume, self.device);
-            volume.is_backup = true;
-            descriptors::load(&mut volume, &mut sink);
-        }
-        if volume.groups.is_empty() {
-            return Ok(false);
-        }
-        bitmaps::forget_uninit(&volume)?;
-        log.rewrite_all = RewriteAll::Yes;
-        log.backup = Some(backup.block);
-        let what = format!("taken from the backup in block {}", backup.block);
-        log.add(code, Site::NOWHERE, Cost::Nothing, what);
-        Ok(true)
-    }
-
-    /// Replaces impossible values in a backup that was taken.
-    fn make_possible(&self) -> Result<(), Error> {
-        editor::change_superblock(self.device, |sb| {
-            if constants::has_lost_revision(sb) {
-                sb.s_rev_level.set(1);
-            }
-        })?;
-        let Ok(Opened::Volume(volume)) = superblock::open(self.device, &mut Sink::default()) else {
-            return Ok(());
-        };
-        if !superblock::check_values(&volume, &mut Sink::default())? {
-            let size = self.device.size();
-            editor::change_superblock(self.device, |sb| constants::make_possible(sb, size))?;
-        }
-        Ok(())
-    }
-
     /// Marks the file system as checked and clean, if it was changed. If errors are left,
-    /// [`take_mark`] takes the mark back.
+    /// [`marks::take_mark`] takes the mark back.
     pub(super) fn close(&self, log: &mut Log) -> Result<(), Error> {
         if log.actions.is_empty() || !self.has_superblock() {
             return Ok(());
@@ -361,7 +149,7 @@ impl Round<'_> {
                 log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
             }
             redo::forget(sb);
-            mark_clean(sb, self.now);
+            marks::mark_clean(sb, self.now);
         })?;
         Ok(())
     }
@@ -388,113 +176,6 @@ impl Round<'_> {
             _ => 10,
         }
     }
-}
-
-/// Gives the primary superblock this block size, possible constants and a checksum. Returns whether
-/// descriptors and a directory confirm them.
-fn seal(device: &dyn BlockDevice, log_block_size: u32) -> Result<bool, Error> {
-    let (size, mut inodes_per_group) = (device.size(), 0);
-    editor::change_superblock(device, |sb| {
-        inodes_per_group = sb.s_inodes_per_group.get();
-        sb.s_magic.set(MAGIC);
-        sb.s_checksum_type = if sb.ro_compat().contains(RoCompat::METADATA_CSUM) { CRC32C } else { 0 };
-        sb.s_log_block_size.set(log_block_size);
-        constants::make_possible(sb, size);
-    })?;
-    constants::weigh_inodes_per_group(device, inodes_per_group)?;
-    let mut sink = Sink::default();
-    let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else {
-        return Ok(false);
-    };
-    let sound = descriptors::load(&mut volume, &mut sink);
-    let usable = !volume.groups.is_empty() && superblock::check_values(&volume, &mut sink)?;
-    let unsealed = unsealed(&volume);
-    // Correct checksums confirm the constants, whatever a descriptor says.
-    let sealed = unsealed == 0 && volume.checksums.fs_seed().is_some();
-    if !usable || !(sound || sealed) || unsealed * 2 > volume.groups.len() {
-        return Ok(false);
-    }
-    // With another block size, the same descriptors lead to other inodes.
-    let lost_found = InodeNr::new(volume.first_inode());
-    Ok([InodeNr::ROOT, lost_found].into_iter().any(|inode| is_sound_directory(&volume, inode)))
-}
-
-/// Whether an inode is a directory whose first block begins with its own `.`, or an inline one with
-/// a checksum that matches.
-fn is_sound_directory(volume: &Volume<'_>, inode: InodeNr) -> bool {
-    if inode.raw() > volume.geometry.inodes_count() {
-        return false;
-    }
-    let Ok(bytes) = volume.inode(inode) else { return false };
-    let slot = InodeSlot::new(&bytes[..]);
-    if slot.raw().file_type() != Some(FileType::Directory)
-        || volume.checksums.verify_inode(inode, &slot).is_err()
-    {
-        return false;
-    }
-    if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
-        return volume.checksums.fs_seed().is_some();
-    }
-    let runs = crate::orphans::file_runs(volume, inode, &slot);
-    let first = runs.first().filter(|run| run.logical == 0);
-    let block = first.and_then(|run| volume.block(BlockNr::new(run.physical)).ok());
-    block.is_some_and(|block| block[..4] == inode.raw().to_le_bytes() && block[8] == b'.')
-}
-
-/// Marks a file system with errors as not clean; an error mark on the device stays. Returns whether
-/// the device says something else.
-pub(super) fn take_mark(device: &dyn BlockDevice, overlay: &dyn BlockDevice) -> Result<bool, Error> {
-    let Some(sb) = editor::sound_superblock(overlay) else { return Ok(false) };
-    let before = editor::sound_superblock(device).map(|sb| sb.state());
-    let error = before.unwrap_or(FsState::empty()) & FsState::ERROR;
-    let state = sb.state().difference(FsState::VALID) | error;
-    debug_assert!(!state.contains(FsState::VALID), "errors are left: {state:?}");
-    editor::change_superblock(overlay, |sb| sb.set_state(state))?;
-    Ok(before != Some(state))
-}
-
-/// Marks a file system without errors as clean. Returns whether the superblock said something else.
-pub(super) fn set_mark(device: &dyn BlockDevice, now: u64) -> Result<bool, Error> {
-    let Some(sb) = editor::sound_superblock(device) else { return Ok(false) };
-    let is_clean = sb.state().contains(FsState::VALID) && !sb.state().contains(FsState::ERROR);
-    if is_clean && sb.s_error_count.get() == 0 {
-        return Ok(false);
-    }
-    editor::change_superblock(device, |sb| mark_clean(sb, now))?;
-    Ok(true)
-}
-
-/// Whether the superblock says that the file system was not closed.
-pub(super) fn is_open(device: &dyn BlockDevice) -> bool {
-    editor::sound_superblock(device).is_some_and(|sb| !sb.state().contains(FsState::VALID))
-}
-
-/// Marks the file system as checked and clean. As in e2fsck, the record of errors goes with them.
-fn mark_clean(sb: &mut RawSuperblock, now: u64) {
-    sb.set_state(sb.state().difference(FsState::ERROR | FsState::ORPHAN) | FsState::VALID);
-    debug_assert!(!sb.state().contains(FsState::ERROR), "clean with errors");
-    for record in ERROR_RECORDS {
-        debug_assert!(record.end <= RawSuperblock::SIZE, "{record:?} is no part of the superblock");
-        sb.as_mut_bytes()[record].fill(0);
-    }
-    mark_checked(sb, now);
-}
-
-/// Records that a whole check ended now.
-pub(super) fn mark_checked(sb: &mut RawSuperblock, now: u64) {
-    sb.s_mnt_count = U16::new(0);
-    sb.set_check_time(now);
-    sb.set_write_time(now);
-}
-
-/// Whether a superblock says that deletions or truncations have to be finished.
-pub(super) fn has_orphans(sb: &RawSuperblock) -> bool {
-    sb.s_last_orphan.get() != 0 || sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT)
-}
-
-/// How many descriptors have wrong checksums.
-fn unsealed(volume: &Volume<'_>) -> usize {
-    volume.groups.iter().filter(|group| !group.is_sealed).count()
 }
 
 fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
@@ -573,24 +254,25 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
         links::repair(ed, &at, &found, &unkept)?;
         return Ok(true);
     }
-    after_links(ed, &facts, ledger, before)
+    after_links(ed, &at, ledger, before)
 }
 
 /// The steps that need files and directories in their final state: the journal, wishes, quota
 /// files, pass 5.
 fn after_links(
     ed: &mut Editor<'_, '_>,
-    facts: &Facts,
+    at: &Connected<'_>,
     mut ledger: Ledger,
     before: &[Finding],
 ) -> Result<bool, Error> {
+    let facts = at.facts;
     if ed.log.journal_dropped == JournalDropped::Yes {
         ed.log.journal_dropped = JournalDropped::No;
         if fields::make_journal(ed)? {
             return Ok(true);
         }
     }
-    if wishes::fulfil(ed, facts)? {
+    if wishes::fulfil(ed, at)? {
         return Ok(true);
     }
     quota_check::check(ed.scan, facts, &mut ledger);

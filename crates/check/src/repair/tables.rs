@@ -23,6 +23,7 @@ use super::bitmaps::put_descriptor;
 use super::editor::Editor;
 use super::log::{Cost, Tried};
 use super::places::groups_with;
+use super::primary;
 use crate::code::Code;
 use crate::finding::{Finding, Site};
 
@@ -256,19 +257,8 @@ fn is_plausible(ed: &Editor<'_, '_>, inode: InodeNr, slot: &[u8]) -> bool {
 /// Whether a slot is the root's: a directory in use, with a right checksum, whose first block names
 /// it.
 fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
-    let volume = ed.volume();
     let slot = InodeSlot::new(slot);
-    let raw = slot.raw();
-    if raw.file_type() != Some(FileType::Directory) || raw.i_links_count.get() < 2 {
-        return false;
-    }
-    if volume.checksums.verify_inode(InodeNr::ROOT, &slot).is_err() {
-        return false;
-    }
-    let map = super::maps::read(ed, InodeNr::ROOT, raw);
-    let inline = raw.flags().contains(InodeFlags::INLINE_DATA);
-    let block = map.runs.first().and_then(|run| volume.block(BlockNr::new(run.physical)).ok());
-    inline || block.is_some_and(|block| block[..4] == [2, 0, 0, 0] && block[8] == b'.')
+    slot.raw().i_links_count.get() >= 2 && primary::is_sound_directory(ed.volume(), InodeNr::ROOT, &slot)
 }
 
 /// The first run of blocks that is neither metadata nor marked in a bitmap: for a table of which

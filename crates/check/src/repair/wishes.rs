@@ -5,6 +5,7 @@ use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::num::u32_from_usize;
 use blockyard_disk::{Incompat, InodeNr, RoCompat};
 
+use super::connect::Connected;
 use super::directory::{self, Mending};
 use super::editor::Editor;
 use super::log::Cost;
@@ -20,17 +21,18 @@ use crate::finding::Site;
 ///
 /// # Errors
 /// [`Error::NoRoomToUnshare`], and those of the device.
-pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, Error> {
+pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, known: &Connected<'_>) -> Result<bool, Error> {
     let Some(wish) = ed.log.wishes.pop_first() else { return Ok(false) };
+    let facts = known.facts;
     match wish {
         Wish::RebuildDirectories => {
-            let at = |inode| Mending { facts, inode, code: Code::DOT_SLACK };
-            // Its empty blocks are room for names when there is no space.
-            let lost_found = directory::find(ed, &at(InodeNr::ROOT), b"lost+found")?;
             for fact in facts.groups.iter().flat_map(|group| &group.directories) {
                 let in_blocks = matches!(fact.body, DirBody::Blocks { .. });
-                if in_blocks && !fact.casefold && Some(fact.inode) != lost_found {
-                    directory::rebuild(ed, &at(fact.inode))?;
+                // The empty blocks of lost+found are room for names when there is no space.
+                let is_lost_found = known.tree.lost_found == Some(fact.inode.raw());
+                if in_blocks && !fact.casefold && !is_lost_found {
+                    let code = Code::DOT_SLACK;
+                    directory::rebuild(ed, &Mending { facts, inode: fact.inode, code })?;
                 }
             }
         }
