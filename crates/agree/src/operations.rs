@@ -275,7 +275,7 @@ impl Session {
             "nodiscard,lazy_itable_init=1,lazy_journal_init=1,hash_seed=6a6a6a6a-5555-6666-7777-888888888888",
         ]);
         let asked: Vec<&str> = plan.mke2fs.split_whitespace().collect();
-        // mke2fs takes one type only. (`-t` may stand beside its value.)
+        // mke2fs accepts one type only. (`-t` and its value may be one word.)
         if !asked.iter().any(|word| word.starts_with("-t")) {
             arguments.extend(["-t", "ext4"]);
         }

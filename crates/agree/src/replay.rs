@@ -84,7 +84,7 @@ pub fn share(part: u64, whole: u64) -> f64 {
 ///
 /// # Errors
 /// When the recorded geometry is invalid, the recording names a group that does not exist, or the
-/// allocator fails for another reason than lack of space.
+/// allocator fails for a reason other than lack of space.
 pub fn replay(recording: &Recording) -> anyhow::Result<Agreement> {
     let mut replay = Replay::new(&recording.image)?;
     for line in &recording.events {

@@ -444,7 +444,7 @@ mod tests {
 
     const ASKS: &str = "ext4_request_blocks: dev 7,0 ino 13 flags HINT_DATA|0x8000 len 5 lblk 40 goal 900 lleft 39 lright 60 pleft 850 pright 999 ";
 
-    /// All fields differ: each must be read from behind its own label.
+    /// All fields differ: each must be read from after its own label.
     #[test]
     fn every_field_of_a_request_has_its_label() {
         let request = request(&[

@@ -29,7 +29,8 @@ pub struct FreeClusters {
     pub root_reserved: u64,
 }
 
-/// Free and reserved clusters by the lagging counters: late by less than a batch per CPU slot.
+/// Free and reserved clusters as the lagging counters show them. Each counter is late by less than
+/// a batch per CPU slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Free on disk.
@@ -49,8 +50,7 @@ impl Room {
     }
 
     /// Whether new data should be allocated at once: Linux does so when more than two thirds of the
-    /// free clusters are reserved, or when so few are left that the lag of the counters could hide
-    /// that there are none.
+    /// free clusters are reserved, or when the lag of the counters could hide that none are left.
     #[must_use]
     pub const fn is_short(&self) -> bool {
         2 * self.free < 3 * self.delayed || self.free < self.delayed + self.watermark
@@ -123,8 +123,8 @@ impl<B: Backend> Admission<B> {
         let (mut count, take_back) = (Some(count), take_back);
         if self.is_plenty(n) {
             count.take().into_iter().for_each(|count| count());
-            // `n` is counted already. Asking for it again only makes the exact look a little more
-            // frequent.
+            // The counters hold `n` already, and `is_plenty` adds it once more. That only makes
+            // exact looks a little more frequent.
             if self.is_plenty(n) {
                 return true;
             }
@@ -208,12 +208,12 @@ impl<B: Backend> Admission<B> {
         }
     }
 
-    /// Free and reserved clusters by the lagging counters.
+    /// Free and reserved clusters as the lagging counters show them.
     pub(crate) fn room(&self) -> Room {
         Room { free: self.free.approximate(), delayed: self.dirty.approximate(), watermark: self.watermark }
     }
 
-    /// Free clusters by the lagging counter: late by less than a batch per CPU.
+    /// Free clusters as the lagging counter shows them: late by less than a batch per CPU slot.
     pub(crate) fn free_approximate(&self) -> u64 {
         self.free.approximate()
     }
@@ -232,8 +232,9 @@ mod room_tests {
         Admission::new(&AllocConfig { reserved: Some(0), ..AllocConfig::new(geometry) }, free)
     }
 
-    /// The lagging counter shows clusters that were reserved one by one only after a claim without
-    /// a reservation: Linux counts such a claim as reserved while it runs.
+    /// 22 clusters reserved one by one stay below the batch, so the lagging counter shows none of
+    /// them. A claim without a reservation takes them along: Linux counts such a claim as reserved
+    /// while it runs.
     #[test]
     fn a_claim_takes_along_what_the_counter_of_reserved_clusters_lags_behind() {
         let (none, cpu) = (RequestFlags::empty(), CpuSlot::ZERO);

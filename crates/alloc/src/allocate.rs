@@ -299,8 +299,8 @@ impl<B: Backend> Allocator<B> {
         prealloc.put();
     }
 
-    /// Puts a locality preallocation into its bucket. Returns the clusters of those for which the
-    /// bucket has no more room.
+    /// Puts a locality preallocation into its bucket. Preallocations that the bucket drops give
+    /// their clusters back to their groups.
     fn put_back(&self, cpu: CpuSlot, prealloc: Arc<Prealloc<B>>, locality: &mut LocalityGroup<B>) {
         for dropped in &locality.insert(prealloc) {
             self.return_prealloc(dropped, cpu);
@@ -372,8 +372,8 @@ impl<B: Backend> Allocator<B> {
         self.note_change(cpu);
     }
 
-    /// Why a search found nothing although the counters promise space. A damaged group may hold it:
-    /// that is not "no space", and a check is the remedy.
+    /// Why a search found nothing although the counters promise space. If a group is corrupt, it
+    /// may hold that space. Then the error is corruption, not "no space": a check can help.
     fn nothing_found(&self, request: &BlockRequest) -> AllocError {
         let mut groups = self.table.geometry.all_groups();
         match groups.find(|group| self.table.group(*group).summary().corrupt()) {

@@ -180,8 +180,8 @@ impl<B: Backend> Allocator<B> {
         self.admission.figures()
     }
 
-    /// Free and reserved clusters by the lagging counters. A writer decides by them whether to
-    /// delay allocation or to allocate at once.
+    /// Free and reserved clusters as the lagging counters show them. A writer uses them to decide
+    /// whether to delay allocation or to allocate at once.
     #[must_use]
     pub fn room(&self) -> Room {
         self.admission.room()
@@ -379,7 +379,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// The number of runs of free clusters in the whole file system, and of the clusters in them. A
-    /// run that goes on in the next group counts once. Groups that cannot be loaded are left out.
+    /// run that continues in the next group counts once. Groups that cannot be loaded are left out.
     #[must_use]
     pub fn free_runs(&self) -> (u64, u64) {
         let (mut runs, mut clusters) = (0, 0);

@@ -13,8 +13,8 @@ use crate::prealloc::inode::InodeAlloc;
 use crate::request::{BlockRequest, Mapping, RequestFlags};
 use crate::tunables::{Tunable, Tunables};
 
-/// Flags that say how a search goes on, and that change during the search. All other flags say what
-/// kind of request it is.
+/// Flags that say how a search proceeds, and that change during the search. All other flags say
+/// what kind of request it is.
 pub(crate) const SEARCH_FLAGS: RequestFlags =
     RequestFlags::TRY_GOAL.union(RequestFlags::FIRST).union(RequestFlags::STRICT_CHECK);
 

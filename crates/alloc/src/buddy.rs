@@ -42,7 +42,8 @@ pub(crate) struct Buddy {
     free: u32,
     fragments: u32,
     first_free: u32,
-    /// No free cluster lies below this word. It only shortens scans and has no visible effect.
+    /// No free cluster lies below this word. The hint only shortens scans and has no visible
+    /// effect.
     hint_word: u32,
 }
 
@@ -402,8 +403,8 @@ impl Buddy {
         }
     }
 
-    /// The order of the chunk that starts at `at` when `[at, end)` is to be cut into maximal
-    /// aligned chunks.
+    /// The order of the chunk that starts at `at` when `[at, end)` is cut into maximal aligned
+    /// chunks.
     #[inline]
     fn chunk_order(&self, at: u32, end: u32) -> u32 {
         at.trailing_zeros().min((end - at).ilog2()).min(self.orders - 1)

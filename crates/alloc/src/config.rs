@@ -57,7 +57,7 @@ pub struct AllocConfig {
     /// Whether the device has seek times. If so, the default linear prefix is 4 groups, otherwise
     /// 0.
     pub rotational: bool,
-    /// Stripe in blocks. There is none if this is 0 or 1, larger than a group, or no multiple of
+    /// Stripe in blocks. There is none if this is 0 or 1, larger than a group, or not a multiple of
     /// the cluster ratio.
     pub stripe: u32,
     /// Clusters reserved for root.

@@ -47,8 +47,8 @@ impl<B: Backend> Sets<B> {
         }
     }
 
-    /// Removes the group from the set that it is in. That may be another one than the set of its
-    /// stored order.
+    /// Removes the group from the set that it is in. This set may differ from the set of its stored
+    /// order.
     fn remove_anywhere(&self, orders: u32, group: GroupNr, cpu: CpuSlot) {
         match self {
             Self::ByGroup(sets) => (0..orders).for_each(|order| sets.remove(order, group)),

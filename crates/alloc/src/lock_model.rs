@@ -21,7 +21,7 @@ pub trait LockModel: Send + Sync {
 }
 
 /// The model, if any. It uses native primitives under every backend, because it observes the locks
-/// and is no part of them.
+/// from outside.
 pub(crate) struct ModelledLocks {
     /// Relaxed: set before the operations of the model begin.
     is_set: AtomicBool,

@@ -101,7 +101,7 @@ impl<B: Backend> Allocator<B> {
             StreamFiles::Large => RequestFlags::STREAM,
             StreamFiles::Small => RequestFlags::DATA.union(RequestFlags::GROUP_ALLOC),
         };
-        // With `overflow=lane` a file goes on in the group of its last block. The goal may lie in
+        // With `overflow=lane` a file continues in the group of its last block. The goal may lie in
         // the next group, which another writer may use.
         let left = context.asked.request.left.filter(|_| context.asked.is_data());
         let stays = left.filter(|_| self.policy.overflow == Overflow::Lane);
@@ -170,8 +170,8 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Counts a hit of the best candidate. After all criteria, the hit lands in a neighbouring
-    /// counter, as in the kernel: in the first one of the useless loops.
+    /// Counts a hit of the best candidate. After all criteria the hit lands, as in the kernel, in a
+    /// neighbouring counter: that of the first criterion's useless loops.
     fn count_best(&self, context: &mut Context<'_, B>, last: Criterion) {
         if context.search.criterion == EXHAUSTED {
             context.outcome.stats.useless_loops[Criterion::PowerOfTwo.index()] += 1;

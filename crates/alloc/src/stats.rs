@@ -67,7 +67,7 @@ counters! {
     /// Searches that found space, by criterion. Exact-goal hits count in none, nor does the best
     /// candidate taken after all criteria (`visit=scan`).
     hits[CRITERIA],
-    /// Pre-checks of groups; walks over an index count each entry once more.
+    /// Pre-checks of groups. Walks over an index count each entry in addition.
     groups_considered[CRITERIA],
     /// Candidates looked at in each criterion.
     extents_scanned[CRITERIA],

@@ -171,7 +171,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Gives the file a window in a group, from the goal on. `None` if there is no room for a
-    /// window, if nothing is free, or if the old window goes on in the next group.
+    /// window, if nothing is free, or if the old window continues in the next group.
     fn move_window(
         &self,
         guard: &GroupGuard<'_, B>,
@@ -186,7 +186,7 @@ impl<B: Backend> Allocator<B> {
         let start = goal.unwrap_or(first);
         if let Some(old) = known.window {
             if old.contains(last) && old.last > last && start >= old.first {
-                // The old window goes on in the next group, where it is looked at again.
+                // The old window continues in the next group, where it is looked at again.
                 return None;
             }
             known.grow();

@@ -1,6 +1,6 @@
 //! POSIX access control lists, in the form of the `system.posix_acl_*` attributes.
 
-/// The version of the attributes' form.
+/// The version of the attribute format.
 const VERSION: u32 = 2;
 /// The id of an entry that names no user or group.
 const NO_ID: u32 = u32::MAX;

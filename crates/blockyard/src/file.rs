@@ -134,8 +134,8 @@ impl File {
         self.run(|engine, ctx, id| engine.read(ctx, id, offset, buf))
     }
 
-    /// Writes at byte `offset` and returns the number of bytes written, which is short only when
-    /// space runs out or the file reaches the largest size that it may have. The position does not
+    /// Writes at byte `offset`. Returns the number of bytes written, which is short only when space
+    /// runs out or the file reaches the largest size that it may have. The position does not
     /// change. A file opened for appending appends, as on Linux.
     ///
     /// To write all or get an error, use `write_all_at` of [`std::os::unix::fs::FileExt`], which
@@ -176,7 +176,7 @@ impl File {
         self.run(|engine, ctx, id| engine.append(ctx, id, buf))
     }
 
-    /// A write to a given offset is none that appends.
+    /// Refuses a write at a given offset if the file was opened for appending.
     pub(crate) const fn check_not_appending(&self) -> Bare<()> {
         if self.abilities.append {
             Err(Reason::Invalid("an offset in a file opened for appending"))
@@ -208,7 +208,7 @@ impl File {
             return Err(self.error(Reason::Invalid("the file was not opened for writing")));
         }
         if i64::try_from(len).is_err() {
-            return Err(self.error(Reason::Invalid("no file is so long")));
+            return Err(self.error(Reason::Invalid("no file can be that long")));
         }
         self.named(self.run(|engine, ctx, id| engine.truncate(ctx, id, len)))
     }

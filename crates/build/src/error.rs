@@ -38,7 +38,7 @@ pub enum Error {
     /// The options of the file system are wrong.
     #[error(transparent)]
     Mkfs(#[from] blockyard_engine::mkfs::Error),
-    /// The output cannot be written, and it is not a device.
+    /// The output, which is not a device, cannot be written.
     #[error("{}: {error}", path.display())]
     Output {
         /// The output.
@@ -46,7 +46,7 @@ pub enum Error {
         /// Why.
         error: std::io::Error,
     },
-    /// The device failed. What was written so far is no file system.
+    /// The device failed. What was written so far is not a file system.
     #[error(transparent)]
     Device(#[from] blockyard_device::DeviceError),
 }

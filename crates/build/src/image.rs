@@ -109,7 +109,7 @@ impl Plan {
             device.write_at(place * block, &bytes[done..done + len])?;
             done += len;
         }
-        assert_eq!(done, bytes.len(), "all has its place");
+        assert_eq!(done, bytes.len(), "every byte was written");
         Ok(())
     }
 }

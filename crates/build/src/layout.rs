@@ -110,7 +110,7 @@ impl<'a> Content<'a> {
                         return Err(Error::Refused {
                             path: tree.host_path(&own),
                             reason: format!(
-                                "{} names are more than a directory of blocks of {} bytes holds; ask for -O large_dir, or larger blocks",
+                                "its {} names are more than a directory can hold with blocks of {} bytes; ask for -O large_dir, or larger blocks",
                                 directory.nodes.len(),
                                 shape.block_size
                             ),

@@ -62,7 +62,7 @@ impl Room {
         }
     }
 
-    /// The least number of blocks of which enough are free, if `used` are not.
+    /// The least number of blocks that leaves enough of them free when `used` are not.
     fn blocks_with(self, used: u64, block: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => used + bytes.div_ceil(block),
@@ -504,7 +504,7 @@ impl Tree {
             let reason = match node.kind {
                 FileType::Regular if shape.blocks(node.size) >= u64::from(u32::MAX) => {
                     format!(
-                        "{} bytes are more than a file of blocks of {} bytes has",
+                        "its {} bytes are more than a file can have with blocks of {} bytes",
                         node.size, shape.block_size
                     )
                 }
@@ -512,7 +512,7 @@ impl Tree {
                     if shape.mapping == Mapping::Blocks && shape.blocks(node.size) > map_max(shape) =>
                 {
                     format!(
-                        "{} bytes are more than a map of blocks of {} bytes has; ask for -O extents",
+                        "its {} bytes are more than a block map can hold with blocks of {} bytes; ask for -O extents",
                         node.size, shape.block_size
                     )
                 }
@@ -527,7 +527,7 @@ impl Tree {
                 }
                 FileType::Symlink if u64::from(node.target.len) >= shape.block_size => {
                     format!(
-                        "its target of {} bytes does not fit a block; ask for larger ones",
+                        "its target of {} bytes does not fit in a block; ask for larger blocks",
                         node.target.len
                     )
                 }

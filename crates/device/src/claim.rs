@@ -22,7 +22,7 @@ use crate::{BlockDevice, DeviceError, Result};
 pub struct DeviceId(usize);
 
 impl DeviceId {
-    /// The identity of a device that is no view of another one: its address in memory.
+    /// The identity of a device that is not a view of another one: its address in memory.
     #[must_use]
     pub fn of<D: ?Sized>(device: &D) -> Self {
         Self(std::ptr::from_ref(device).cast::<()>().addr())
@@ -77,13 +77,13 @@ impl FileId {
 pub(crate) struct FileClaim(FileId);
 
 impl FileClaim {
-    /// Claims a file for writing; else says how this process uses it.
+    /// Claims a file for writing, or says how this process already uses it.
     pub(crate) fn write(found: &Metadata) -> std::result::Result<Self, &'static str> {
         let id = FileId::of(found);
         add_writer(&mut LOCKED.lock(), id).map(|()| Self(id)).map_err(Use::by_this_process)
     }
 
-    /// Claims a file for reading; else says how this process uses it.
+    /// Claims a file for reading, or says how this process already uses it.
     pub(crate) fn read(found: &Metadata) -> std::result::Result<Self, &'static str> {
         let id = FileId::of(found);
         add_reader(&mut LOCKED.lock(), id).map(|()| Self(id)).map_err(Use::by_this_process)
@@ -100,7 +100,7 @@ impl FileClaim {
     }
 }
 
-/// Enters a writer, unless there is another user; then returns that use.
+/// Enters a writer. If there is a user already, fails with that use.
 fn add_writer<I: Ord>(used: &mut BTreeMap<I, Use>, id: I) -> std::result::Result<(), Use> {
     match used.get(&id) {
         Some(other) => Err(*other),
@@ -111,7 +111,7 @@ fn add_writer<I: Ord>(used: &mut BTreeMap<I, Use>, id: I) -> std::result::Result
     }
 }
 
-/// Enters a reader, unless there is a writer; then returns that use.
+/// Enters a reader. If there is a writer, fails with that use.
 fn add_reader<I: Ord>(used: &mut BTreeMap<I, Use>, id: I) -> std::result::Result<(), Use> {
     let readers = match used.get(&id) {
         Some(Use::Write) => return Err(Use::Write),

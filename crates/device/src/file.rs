@@ -2,11 +2,10 @@
 //! punching, advisory lock.
 //!
 //! A writer holds an exclusive `flock` while it lives, so two of our writers never meet. Copies of
-//! one open file share its lock, so a lock also needs a [`FileClaim`]. To open a
-//! block device, it also asks the kernel for exclusive use, which fails while the device is
-//! mounted. A file that backs a loop device is never written: the kernel caches what it has read of
-//! the file. A reader takes a shared lock only if it asks for one
-//! ([`FileDevice::lock_for_reading`]).
+//! one open file share its lock, so a lock also needs a [`FileClaim`]. On a block device, a writer
+//! also asks the kernel for exclusive use, which fails while the device is mounted. A file that
+//! backs a loop device is never written: the kernel caches what it has read of the file. A reader
+//! takes a shared lock only if it asks for one ([`FileDevice::lock_for_reading`]).
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -151,7 +150,7 @@ impl FileDevice {
     /// The part that begins at byte `start` and has at most `bytes` bytes; `None` for all the rest.
     ///
     /// # Errors
-    /// [`DeviceError::Open`] when the part begins at or behind the end.
+    /// [`DeviceError::Open`] when the part begins at or after the end.
     pub fn window(mut self, start: u64, bytes: Option<u64>) -> Result<Self> {
         if start >= self.size && start > 0 {
             let message = format!("it has {} bytes, the image would begin at byte {start}", self.size);
@@ -265,7 +264,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// The first stretch of data at or after `position`: its first byte, and the byte behind it.
+    /// The first stretch of data at or after `position`: its first byte, and the byte after its
+    /// last.
     fn next_data(&self, position: u64) -> Result<Option<(u64, u64)>> {
         if position >= self.size {
             return Ok(None);
@@ -537,8 +537,8 @@ mod tests {
         assert_eq!((device.path(), device.size(), device.is_read_only()), (path.as_path(), 4096, false));
     }
 
-    /// Copies of one open file share its lock: taking it again succeeds, and the first who gives it
-    /// back gives it back for all.
+    /// Copies of one open file share its lock. Taking the lock again succeeds, and the first copy
+    /// to release it releases it for all.
     #[test]
     fn copies_of_one_open_file_are_one_file() {
         let directory = tempfile::tempdir().unwrap();

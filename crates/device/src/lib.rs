@@ -62,7 +62,7 @@ pub enum DeviceError {
         "{operation} of {length} bytes at byte {offset} reaches past the end of the device ({size} bytes)"
     )]
     OutOfRange {
-        /// What was tried: `read`, `write`, `punch`, ...
+        /// What was tried: `read`, `write`, `write zeroes`, ...
         operation: &'static str,
         /// First byte.
         offset: u64,
@@ -188,7 +188,7 @@ pub trait BlockDevice: Send + Sync {
     fn flush(&self) -> Result<()>;
 
     /// What tells this device from others. A view that writes to the device below has the identity
-    /// of that device. The default is right for a device that is no such view.
+    /// of that device. The default is right for every other device.
     fn identity(&self) -> DeviceId {
         DeviceId::of(self)
     }

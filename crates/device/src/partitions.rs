@@ -38,7 +38,7 @@ impl TableKind {
 pub struct PartitionTable {
     /// Its form.
     pub kind: TableKind,
-    /// The partitions it lists. Each begins on the disk, but may end behind the disk's end.
+    /// The partitions it lists. Each begins on the disk, but may end beyond the disk's end.
     pub partitions: Vec<Partition>,
 }
 
@@ -107,7 +107,7 @@ fn gpt(device: &dyn BlockDevice, sector_bytes: u64) -> Result<Option<Vec<Partiti
     Ok(None)
 }
 
-/// The partitions of a boot sector, and the logical ones behind its extended entries.
+/// The partitions of a boot sector, and the logical ones that its extended entries lead to.
 fn mbr(device: &dyn BlockDevice, sector: &BootSector, sector_bytes: u64) -> Result<Vec<Partition>> {
     let mut found = Vec::new();
     for entry in sector.entries().filter(|entry| !entry.is_extended()) {

@@ -63,13 +63,13 @@ impl Stripe {
         (0..STRIPE_PAGES).map(|index| self.page(index))
     }
 
-    /// The content of a data page, mutable; `None` if the page is no data page.
+    /// The content of a data page, mutable; `None` if the page holds no data.
     pub(crate) fn data_mut(&mut self, index: usize) -> Option<&mut [u8; PAGE_SIZE]> {
         let rank = self.rank(index);
         (self.data & bit(index) != 0).then(|| &mut *self.held[rank])
     }
 
-    /// Gives content to a page that is no data page.
+    /// Gives content to a page that holds no data.
     pub(crate) fn insert(&mut self, index: usize, content: PageData) -> &mut [u8; PAGE_SIZE] {
         debug_assert!(self.data & bit(index) == 0, "page {index} has content");
         let rank = self.rank(index);
@@ -110,7 +110,7 @@ fn bit(index: usize) -> u16 {
 mod tests {
     use super::{Page, STRIPE_PAGES, Stripe, zero_page};
 
-    /// Compares with a plain array, in an order that inserts pages before, between and behind
+    /// Compares with a plain array, in an order that inserts pages before, between and after
     /// others.
     #[test]
     fn a_stripe_is_an_array_of_pages() {

@@ -279,7 +279,7 @@ impl Directories {
         };
         debug_assert!(
             self.is_in_blocks(inode, core, name, known),
-            "a directory and what is known of it disagree"
+            "the dentry cache and the blocks disagree"
         );
         Ok(known)
     }

@@ -150,8 +150,8 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     /// Adds a name. The caller has checked that the directory does not have it.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], also when the index is full; errors of the store. The directory is
-    /// unchanged then. [`Error::Corrupt`] may come after a part of the change.
+    /// [`Error::NoSpace`] when there is no space or the index is full; errors of the store. The
+    /// directory is unchanged then. [`Error::Corrupt`] may come after a part of the change.
     pub(crate) fn insert(&mut self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<()> {
         debug_assert!(name != b"." && name != b"..", "the dots are no names");
         debug_assert!(!self.lookup(name).is_ok_and(|entry| entry.is_some()), "a name is entered twice");

@@ -64,7 +64,7 @@ pub enum Error {
     #[error("no space left on the file system")]
     NoSpace,
     /// No free inode. Their number is fixed when the file system is made.
-    #[error("no inode left on the file system, which was made for a number of files (mkfs -N or -i)")]
+    #[error("no inode left on the file system: mkfs fixed their number (-N or -i)")]
     NoInodes,
     /// The instance is or has become read-only.
     #[error("read-only file system")]
@@ -128,7 +128,7 @@ pub enum OrphanDefect {
     #[error("its number is not one of a file")]
     Number,
     /// An earlier entry names it: the list may have a loop.
-    #[error("twice")]
+    #[error("it is named twice")]
     Twice,
     /// Its bit in the inode bitmap is clear.
     #[error("it is free")]

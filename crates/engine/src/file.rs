@@ -94,13 +94,13 @@ impl Files {
     ) -> LockedFile<'a> {
         debug_assert!(
             inode.kind() == FileType::Regular || inode.waiting().dirty.is_empty(),
-            "data of inode {}, which is no file, waits",
+            "inode {} is not a file and has waiting data",
             inode.number()
         );
         debug_assert_eq!(
             inode.delayed_clusters(),
             u64_from_usize(data.reserved_len()),
-            "what is reserved for inode {} was not noted",
+            "the reservations of inode {} were not noted",
             inode.number()
         );
         LockedFile { files: self, ctx, inode, data }

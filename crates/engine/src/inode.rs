@@ -8,7 +8,7 @@
 //!
 //! The raw inode (`slot`) is the truth, edited in place. Size, sectors and mapping kind are kept
 //! beside it because operations read them often. A changed inode is encoded into its table block by
-//! the commit, or by the first thread that changes it again before the commit came to it. It is
+//! the commit, or by the first thread that changes it again before the commit has reached it. It is
 //! encoded earlier if many inodes are waiting and nobody holds it.
 
 mod dirty_files;

@@ -1,4 +1,4 @@
-//! The identity of an inode, which tells it apart from all others, also from earlier ones with the
+//! The identity of an inode, which tells it apart from all others, even from earlier ones with the
 //! same number.
 
 use blockyard_disk::InodeNr;

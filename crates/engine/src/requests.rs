@@ -92,9 +92,9 @@ impl Rules {
         }
     }
 
-    /// Whose clusters the indirect blocks above a data block take, and for which logical block.
-    /// Linux asks for all of them as for block 0, without the file system's own reserve (observed
-    /// on 6.18).
+    /// The pool and the logical block with which the indirect blocks above a data block are
+    /// requested; `data` holds those of the data block. Linux requests all of them for block 0,
+    /// without the file system's own reserve (observed on 6.18).
     pub(crate) fn of_branch(&self, data: (Pool, u32)) -> (Pool, u32) {
         match data {
             (Pool::Reserved, _) if self.remembers => (Pool::Delayed, 0),
@@ -103,7 +103,7 @@ impl Rules {
         }
     }
 
-    /// Whether Linux is followed also where results depend on what is in its memory.
+    /// Whether Linux is followed even where results depend on what is in its memory.
     pub(crate) const fn imitates_memory(&self) -> bool {
         self.remembers
     }

@@ -29,8 +29,8 @@ pub(crate) struct Space {
     blocks: Arc<Allocator>,
     pub(crate) inodes: InodeAllocator,
     groups: Arc<Groups>,
-    /// Whether data that is freed can be allocated at once. Metadata waits for the commit: a
-    /// running one may still write it.
+    /// Whether data that is freed can be allocated at once. Metadata always waits for the commit: a
+    /// commit in progress may still write it.
     frees_data_at_once: bool,
     broken_rule: Option<BrokenRule>,
     /// The transaction whose frees are held although it is committed; [`NONE_HELD`] for none.

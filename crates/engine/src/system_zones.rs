@@ -10,7 +10,7 @@ use std::ops::Range;
 pub(crate) struct SystemZones {
     /// The blocks of the file system.
     all: Range<u64>,
-    /// In ascending order, apart from each other.
+    /// In ascending order. They neither overlap nor touch.
     zones: Box<[Range<u64>]>,
 }
 

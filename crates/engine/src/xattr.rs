@@ -386,8 +386,8 @@ impl Xattrs {
         write(in_inode).ok_or(Error::NoSpace)
     }
 
-    /// Whether another value may be put into a block, which then has these. Where values can have
-    /// inodes, those in a block take at most 7/8 of it (observed on Linux 6.18).
+    /// Whether a block may hold these attributes, one of which is new. If values can have inodes of
+    /// their own, the values in a block take at most 7/8 of it (observed on Linux 6.18).
     fn leaves_room(&self, block: &AttributeList) -> bool {
         let length = |attribute: &Attribute| match &attribute.value {
             Value::Bytes(bytes) => bytes.len().next_multiple_of(4),

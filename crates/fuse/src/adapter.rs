@@ -601,8 +601,8 @@ impl Filesystem for Adapter {
         let (caller, name, value) = (caller(request), name.as_bytes().to_vec(), value.to_vec());
         let process = request.pid();
         self.answer(Kind::SetXattr, move |shared, came| {
-            // The kernel leaves it to us to clear the set-group-ID bit. It says whether to only
-            // with FUSE_SETXATTR_EXT, which fuser lacks.
+            // Clearing the set-group-ID bit is left to us. The kernel says when to clear it, but
+            // only with FUSE_SETXATTR_EXT, which fuser lacks.
             let is_list = name == ACCESS_LIST;
             let cleared = if is_list {
                 shared.server.clear_set_group_id(caller, node(inode), || groups(process))

@@ -7,7 +7,7 @@ use std::ops::Range;
 /// How many ends of earlier ranges may be drawn again.
 const RECENT: usize = 16;
 
-/// How many steps a draw near the beginning of a file may be away from it. Also the most steps of a
+/// The most steps between the beginning of a file and a draw near it. Also the most steps of a
 /// short length.
 const NEAR: u64 = 8;
 

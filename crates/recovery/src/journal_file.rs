@@ -218,8 +218,9 @@ impl Mapper<'_> {
         Ok(())
     }
 
-    /// Follows the path of every block. Each indirect block is read once. When it appears again it
-    /// is refused here or, if it follows itself, by the checks of the finished map.
+    /// Follows the path of every block. Each indirect block is read once. If it appears again
+    /// later, it is refused here. If two neighbouring pointers name it, the checks of the finished
+    /// map refuse it.
     fn walk_indirect(&mut self, file: &FileMap) -> Result<()> {
         let bits = self.sb.geometry().block_bits();
         let mut seen = BTreeSet::new();

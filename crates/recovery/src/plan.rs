@@ -12,7 +12,7 @@ use crate::report::{Damage, note};
 use crate::scan::{LoggedBlock, Scan};
 use crate::superblock_file;
 
-/// What is to be written home.
+/// What must be written home.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// The copy to write, for each block.
@@ -80,8 +80,8 @@ fn verify(log: &Log<'_>, tid: TxnId, logged: &LoggedBlock, block: &mut [u8]) -> 
     if is_good { verify_superblock(logged, block) } else { Some(CorruptionKind::JournalDataChecksum) }
 }
 
-/// What is wrong with the superblock in a copy of its block. Features that are not supported are no
-/// damage: the copy stays, and the log is refused.
+/// What is wrong with the superblock in a copy of its block. Unsupported features are not damage:
+/// the copy stays, and the log is refused.
 fn verify_superblock(logged: &LoggedBlock, block: &mut [u8]) -> Option<CorruptionKind> {
     let (place, inside) = superblock_file::place(block.len());
     if logged.tag.target != place {

@@ -201,10 +201,11 @@ impl<'a> Session<'a> {
     }
 }
 
-/// A transaction after every one that the ring can hold, where `first` is the oldest one that stays
-/// unread. Otherwise a new transaction could end where an abandoned one with the next number
-/// begins, and the next replay would take that for its own. Each transaction takes at least one
-/// block, so all numbers in the ring are below `first` + blocks of the ring.
+/// A transaction number after every one that the ring can hold, where `first` is the oldest one
+/// that stays unread. With a lower number, a new transaction could end where an abandoned one with
+/// the next number begins. The next replay would then replay the abandoned one, too. Each
+/// transaction takes at least one block, so all numbers in the ring are below `first` + blocks of
+/// the ring.
 fn after_ring(log: &Log<'_>, first: TxnId) -> TxnId {
     TxnId::new(first.raw().wrapping_add(log.superblock.ring().len()))
 }
@@ -233,13 +234,13 @@ fn open_external<'a>(fs: &Superblock, journal: &'a dyn BlockDevice) -> Result<Lo
     check(raw.incompat().contains(Incompat::JOURNAL_DEV), "it is not a journal device")?;
     check(raw.s_uuid == fs.raw().s_journal_uuid, "its UUID is another one")?;
     let block_size = fs.geometry().block_size();
-    check(raw.s_log_block_size.get() == fs.raw().s_log_block_size.get(), "its block size is another one")?;
+    check(raw.s_log_block_size.get() == fs.raw().s_log_block_size.get(), "its block size differs")?;
     let blocks = raw.blocks_count().raw().min(journal.size() / u64_from_usize(block_size));
     check(blocks > 2 && blocks <= u64::from(u32::MAX), "its size is impossible")?;
     let at = if block_size == 1024 { 2 } else { 1 };
     let log = open_log(journal, block_size, JournalMap::identity(u32_from_u64(blocks)), at)?;
     let journal_sb = log.superblock.raw();
-    check(journal_sb.s_nr_users.get() == 1, "it has not exactly one user")?;
+    check(journal_sb.s_nr_users.get() == 1, "it does not have exactly one user")?;
     check(journal_sb.s_users[0] == fs.raw().s_uuid, "it belongs to another file system")?;
     Ok(log)
 }

@@ -49,6 +49,7 @@ impl<T: Send + Sync, B: Backend> RwLock<T, B> {
 
     /// As [`RwLock::read`], for one of several locks of the same rank. `order` must exceed the
     /// order key of those that the thread already holds.
+    ///
     /// # Panics
     /// In debug builds, when the thread holds a lock of a higher rank, or one of this rank whose
     /// key is not below `order`.
@@ -70,6 +71,7 @@ impl<T: Send + Sync, B: Backend> RwLock<T, B> {
 
     /// As [`RwLock::write`], for one of several locks of the same rank. `order` must exceed the
     /// order key of those that the thread already holds.
+    ///
     /// # Panics
     /// In debug builds, when the thread holds a lock of a higher rank, or one of this rank whose
     /// key is not below `order`.

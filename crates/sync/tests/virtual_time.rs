@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use blockyard_sync::virtual_time::{Costs, Level, Program, Report, Section, Tick, simulate};
+use blockyard_sync::virtual_time::{Costs, Level, LineFigures, Program, Report, Section, Tick, simulate};
 use blockyard_sync::{
     Atomic, AtomicInt, Backend, CachePadded, Condvar, CpuSlot, Mutex, Native, Ordering, RwLock,
     ShardedCounter, Virtual, rank,
@@ -241,6 +241,38 @@ fn runs_repeat_to_the_nanosecond() {
         })
     };
     assert_eq!(run(), run());
+}
+
+/// A CPU looks at a counter and at the lines half way: the look costs nothing, and the rest of the
+/// run is the difference.
+#[test]
+fn a_look_aside_costs_nothing_and_splits_a_run() {
+    let run = |looks: bool| {
+        let counter = CachePadded::new(Virtual::on_line("counter", || {
+            <<Virtual as Backend>::AtomicU64 as Atomic<u64>>::new(0)
+        }));
+        let halfway = std::sync::Mutex::new(None);
+        let report = on_each(2, |cpu| {
+            for turn in 0..100u32 {
+                counter.fetch_add(1, Ordering::Relaxed);
+                if looks && turn == 50 && cpu == CpuSlot::ZERO {
+                    let seen = Virtual::aside(|| counter.load(Ordering::Relaxed));
+                    *halfway.lock().unwrap() = Some((seen, Virtual::line_figures()));
+                }
+            }
+        });
+        (report, halfway.into_inner().unwrap())
+    };
+    let (report, halfway) = run(true);
+    assert_eq!(report, run(false).0);
+    let (seen, lines) = halfway.unwrap();
+    assert!((51..150).contains(&seen), "{seen}");
+    let of = |lines: &[LineFigures]| *lines.iter().find(|line| line.name == "counter").unwrap();
+    let (before, after) = (of(&lines), of(&report.lines));
+    let rest = after.since(&before);
+    assert!(before.moved > 0 && rest.moved > 0, "{before:?} {rest:?}");
+    assert_eq!((before.moved + rest.moved, before.moved_ns + rest.moved_ns), (after.moved, after.moved_ns));
+    assert!(Virtual::line_figures().is_empty());
 }
 
 #[test]

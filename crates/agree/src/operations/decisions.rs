@@ -548,7 +548,7 @@ mod tests {
         }
     }
 
-    /// All fields differ: each must be read from behind its own label.
+    /// All fields differ: each must be read from after its own label.
     #[test]
     fn every_field_of_a_decision_has_its_label() {
         let text = "\

@@ -1,5 +1,5 @@
 //! What Linux does above ext4, and the engine therefore does not: it follows symbolic links in
-//! paths, and it allows attributes of users only on files and directories (xattr(7)).
+//! paths, and it allows `user.` attributes only on files and directories (xattr(7)).
 
 use anyhow::{Result, anyhow};
 use blockyard_disk::InodeNr;
@@ -30,7 +30,8 @@ pub(super) fn pass(fs: &FileSystem, line: &Line) -> Result<Passed> {
     for (path, last) in paths(&mut line.op)? {
         match follow(fs, path, last)? {
             Some(followed) => *path = followed,
-            // The player must know that the file is not open. It opens no link.
+            // The player must still see the line, to know that the file is not open. It does not
+            // follow links, so its open fails.
             None if is_open => {}
             None => return Ok(Passed::Answered(Err(ELOOP))),
         }
@@ -66,12 +67,13 @@ fn paths(op: &mut Op) -> Result<Vec<(&mut String, LastLink)>> {
     })
 }
 
-/// The image as a path leads through it. A node is the inodes and names on the way from the root.
+/// The image, for the walk of one path. A node lists the inodes and names on the way to it from the
+/// root.
 struct Walk<'a>(&'a FileSystem);
 
 /// Why a path leads nowhere.
 enum Stop {
-    /// Something on the way does not exist or is no directory: ext4 says so itself.
+    /// Something on the way does not exist or is not a directory. ext4 itself reports that.
     Missing,
     TooManyLinks,
     Refused(anyhow::Error),
@@ -120,8 +122,8 @@ impl Tree for Walk<'_> {
     }
 }
 
-/// The path behind all links; `None` if there are too many. A path that leads nowhere stays as it
-/// is.
+/// The path with all symbolic links resolved; `None` if there are too many. A path that leads
+/// nowhere is returned unchanged.
 fn follow(fs: &FileSystem, path: &str, last: LastLink) -> Result<Option<String>> {
     let found = match locate(&Walk(fs), path.as_bytes(), last) {
         Ok(found) => found,

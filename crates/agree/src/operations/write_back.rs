@@ -75,7 +75,7 @@ impl Quiet {
         let quiet = Self { process, words };
         let mut line = String::new();
         BufReader::new(answers).read_line(&mut line).context("the keeper is gone")?;
-        ensure!(line.trim_end() == "ready", "the write-back settings under /proc/sys/vm can not be changed");
+        ensure!(line.trim_end() == "ready", "the write-back settings under /proc/sys/vm cannot be changed");
         Ok(quiet)
     }
 }

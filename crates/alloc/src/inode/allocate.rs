@@ -168,7 +168,7 @@ impl<B: Backend> InodeAllocator<B> {
         (self.config.first_inode - 1).saturating_sub(before)
     }
 
-    /// First index of a group's table from which on no inode was ever used.
+    /// The index in a group's table where the never-used inodes begin.
     fn never_used_from(&self, state: &GroupState) -> u32 {
         let per_group = self.geometry.inodes_per_group();
         if self.config.descriptor_checksums { state.used_prefix(per_group) } else { per_group }

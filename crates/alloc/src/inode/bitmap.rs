@@ -6,8 +6,8 @@ use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 
 use super::config::InodeSource;
 
-/// Seconds for which a deleted number is passed over: while its table block is clean, and while it
-/// is dirty.
+/// Seconds for which a deleted number is passed over. The longer time applies while the inode's
+/// table block is dirty.
 const RECENT_SECONDS: u32 = 60;
 const RECENT_SECONDS_DIRTY: u32 = 360;
 

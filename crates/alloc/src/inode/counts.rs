@@ -205,8 +205,8 @@ impl<B: Backend> InodeCounts<B> {
         }
     }
 
-    /// The counters that a directory counts in: the directories of its group, and those of its flex
-    /// group (with the bug: the flex group's free inodes).
+    /// The counters that a new or deleted directory changes: the directories of its group, and
+    /// those of its flex group (with the bug: the flex group's free inodes).
     fn directory_counts(&self, group: GroupNr) -> impl Iterator<Item = &B::AtomicU32> {
         let flex = self.flexes.get(usize_from_u32(group.raw() >> self.flex_bits));
         let in_flex = flex.map(|pair| if self.used_dirs_fault { &pair.free } else { &pair.directories });

@@ -169,23 +169,23 @@ const SLOTS: &[SlotText] = &[
     switch_text!(
         "average_in_blocks",
         orlov.average_in_blocks,
-        "In what the average of free space is counted; differs with clusters of several blocks.",
+        "The unit in which the average of free space is counted. It matters with clusters of several blocks.",
         "In blocks, so that a bound computed from it is too high for most flex groups (before 5.14).",
         "In clusters."
     ),
     switch_text!(
         "used_dirs_fault",
         orlov.used_dirs_fault,
-        "What a directory that is made or deleted changes in the figures of its flex group.",
-        "Its free inodes, by a fault (before 2.6.32).",
-        "Its directories."
+        "Which count of its flex group a new or deleted directory changes.",
+        "The free inodes, by a fault (before 2.6.32).",
+        "The directories."
     ),
     switch_text!(
         "debt",
         orlov.debt,
-        "Whether groups with many directories and few files of late are passed over, under inode=orlov-ext3.",
+        "Whether groups that got many directories and few files lately are passed over, under inode=orlov-ext3.",
         "They are (ext2).",
-        "They are not: ext3 computed it and never looked."
+        "They are not: ext3 computed the debt and never used it."
     ),
     slot_text!("top_flag", TopFlag, top_flag),
     slot_text!("dir_blocks", DirBlocks, dir_blocks),
@@ -237,13 +237,13 @@ const SLOTS: &[SlotText] = &[
         cursor.zero_is_unset,
         "Whether an inode's cursor at group 0 counts as none.",
         "It does, as published: a file cannot remember group 0.",
-        "It counts as any other."
+        "It counts like any other group."
     ),
     number_text!("floor", cursor.floor, "Clusters of the shortest run taken at first, under accept=floor."),
     number_text!(
         "patience",
         cursor.patience,
-        "Groups passed over for runs below the floor before any length is taken."
+        "How many groups without a run of the floor's length are passed over before any length is taken."
     ),
     number_text!(
         "advance_bytes",
@@ -343,7 +343,7 @@ impl Policy {
         )?;
         rule(
             self.stream_goals <= STREAM_GOALS_MAX,
-            "stream_goals is at most 65536: more goals than that are more than any machine has writers",
+            "stream_goals is at most 65536: no machine has more writers than that",
         )?;
         rule(
             self.normalise != Normalise::Window || self.window > 0,

@@ -382,8 +382,9 @@ slot! {
         /// A directory to the group with most free blocks, files with their directory (ext3 with
         /// oldalloc).
         OldAlloc = "oldalloc",
-        /// Everything in the parent's flex group while it has space, then the lowest that has (ext4
-        /// of 2.6.27 and 2.6.28): may say that there are no inodes while there are.
+        /// Everything in the parent's flex group while it has space, then in the lowest flex group
+        /// that has some (ext4 of 2.6.27 and 2.6.28). May report that there are no inodes although
+        /// there are.
         Flex2008 = "flex-2008",
         /// As flex-2008; if that finds none, as ext3 places files (2.6.29).
         Flex2008Fallback = "flex-2008-fallback",
@@ -462,18 +463,19 @@ slot! {
     }
 }
 slot! {
-    /// `first_groups`: whether data may go to the first group of a flex group for powers of two.
+    /// `first_groups`: whether data requests for a power of two may use the first group of a flex
+    /// group.
     FirstGroups {
         /// Not before later criteria: it is left to directories and metadata.
         Avoid = "avoid",
-        /// As to any other (before 2.6.30).
+        /// Like any other group (before 2.6.30).
         Use = "use",
     }
 }
 slot! {
     /// `fresh_groups`: whether powers of two are served from groups whose bitmap was never written.
     FreshGroups {
-        /// As from any other.
+        /// Like any other group.
         Take = "take",
         /// Not before later criteria, so groups in use fill up first (2008).
         Pass = "pass",
@@ -502,7 +504,7 @@ slot! {
     StreamLearns {
         /// Those of streams.
         Streams = "streams",
-        /// All of data (2008).
+        /// Those of all data (2008).
         AllData = "all-data",
     }
 }

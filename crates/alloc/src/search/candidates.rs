@@ -11,9 +11,9 @@ use crate::extent::Extent;
 pub(crate) enum Status {
     /// Undecided.
     Continue,
-    /// `best` is to be taken, in the group being scanned.
+    /// `best` must be taken. It lies in the group being scanned.
     Found,
-    /// Too many candidates: the best is to be taken wherever it is.
+    /// Too many candidates: `best` must be taken, whatever its group.
     Break,
 }
 

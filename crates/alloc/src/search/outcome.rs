@@ -23,7 +23,7 @@ pub(crate) struct Find<B: Backend> {
 pub(crate) struct Outcome<B: Backend> {
     /// What the search claimed.
     pub(crate) find: Option<Find<B>>,
-    /// Why the first group that failed to load could not be loaded. Reported when nothing is found.
+    /// The error of the first group that could not be loaded. Reported when nothing is found.
     pub(crate) first_error: Option<AllocError>,
     pub(crate) stats: RequestStats,
 }

@@ -38,7 +38,7 @@ pub(crate) fn copy_in(fs: &FileSystem, source: &Path, dest: &Path) -> Result<u64
         if !found.is_dir() && found.nlink() > 1 {
             if let Some(first) = known.get(&identity) {
                 match fs.hard_link(first, &task.dest) {
-                    // An earlier copy has linked them already.
+                    // An earlier copy may have made this hard link already.
                     Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                         if fs.symlink_metadata(first)?.id() != fs.symlink_metadata(&task.dest)?.id() {
                             return Err(error);
@@ -152,7 +152,8 @@ fn give_attributes(fs: &FileSystem, task: &Task, found: &HostMetadata) -> Result
         modified: Some(time(found.mtime(), found.mtime_nsec())),
         ..SetAttributes::default()
     };
-    // The content went through a link at the destination, so the attributes do, too.
+    // A file's content was written through any symbolic link at the destination, so its attributes
+    // follow that link, too.
     if found.is_symlink() {
         fs.set_symlink_attributes(&task.dest, &changes)
     } else {

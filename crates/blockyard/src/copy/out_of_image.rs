@@ -119,7 +119,7 @@ impl Copier<'_> {
             on_host(dest, attributes::set(dest, &name, &value))?;
         }
         if !found.is_symlink() {
-            // A program would run as whoever copies it.
+            // Without its owner, a set-id program would run as the user who copied it.
             let lost = if is_owned || found.is_dir() { 0 } else { SET_ID };
             let mode = std::fs::Permissions::from_mode((found.mode() & !lost).into());
             on_host(dest, std::fs::set_permissions(dest, mode))?;

@@ -80,7 +80,7 @@ impl File {
         target.named(target.check_not_appending())?;
         let meet = offset < to.saturating_add(len) && to < offset.saturating_add(len);
         if self.id() == target.id() && meet {
-            return Err(self.error(Reason::Invalid("the ranges meet")));
+            return Err(self.error(Reason::Invalid("the ranges overlap")));
         }
         let mut buf = vec![0; usize_from_u64(len.min(PIECE))];
         let mut done = 0;

@@ -67,8 +67,8 @@ impl FileSystem {
         self.set_attributes(path, &SetAttributes { permissions: Some(mode), ..SetAttributes::default() })
     }
 
-    /// Sets owner and group; `None` keeps the current one. The set-id bits stay, other than with
-    /// chown(2).
+    /// Sets owner and group; `None` keeps the current one. Unlike chown(2), it keeps the set-id
+    /// bits.
     ///
     /// # Errors
     /// As [`FileSystem::set_permissions`].

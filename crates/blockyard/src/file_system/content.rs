@@ -135,8 +135,8 @@ impl FileSystem {
     /// file's size in bytes. Holes stay holes.
     ///
     /// # Errors
-    /// As [`FileSystem::open`] and [`FileSystem::create`]; `from` is no regular file; or both paths
-    /// lead to the same file.
+    /// As [`FileSystem::open`] and [`FileSystem::create`]; `from` is not a regular file; or both
+    /// paths lead to the same file.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

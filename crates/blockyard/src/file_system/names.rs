@@ -303,7 +303,7 @@ impl FileSystem {
 /// Fails when a path ends in `.` or `..`, or is the root: none of these can move.
 fn check_movable(path: &Path, place: &Place) -> Bare<()> {
     let fixed = matches!(place.name(), b"" | b"..") || path::ends_in_dot(path.as_os_str().as_bytes());
-    if fixed { Err(Reason::Invalid("the root, `.` and `..` do not move")) } else { Ok(()) }
+    if fixed { Err(Reason::Invalid("the root, `.` and `..` cannot be renamed")) } else { Ok(()) }
 }
 
 fn check_removable(path: &Path, place: &Place, what: Removed) -> Bare<()> {
@@ -313,7 +313,7 @@ fn check_removable(path: &Path, place: &Place, what: Removed) -> Bare<()> {
             Err(EngineError::IsDirectory.into())
         }
         Removed::Directory if ends_in_dot || place.name().is_empty() => {
-            Err(Reason::Invalid("the root and `.` can not be removed"))
+            Err(Reason::Invalid("the root and `.` cannot be removed"))
         }
         Removed::Directory if place.name() == b".." => Err(EngineError::NotEmpty.into()),
         _ => Ok(()),

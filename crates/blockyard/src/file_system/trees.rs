@@ -42,7 +42,7 @@ impl FileSystem {
         }
         // Check before anything is removed.
         if path::ends_in_dot(path.as_os_str().as_bytes()) || path.file_name().is_none() {
-            return Err(Error::at(path, Reason::Invalid("the root, `.` and `..` can not be removed")));
+            return Err(Error::at(path, Reason::Invalid("the root, `.` and `..` cannot be removed")));
         }
         let emptied = self.empty(found.inode);
         self.at(path, emptied)?;
@@ -89,7 +89,7 @@ impl Progress {
     fn note(&mut self, has_removed: bool) -> Bare<()> {
         self.in_vain = if has_removed { 0 } else { self.in_vain + 1 };
         if self.in_vain == TRIES {
-            return Err(Reason::Invalid("names are listed that are not found; run the checker"));
+            return Err(Reason::Invalid("a directory lists names that cannot be found; run the checker"));
         }
         Ok(())
     }

@@ -162,7 +162,7 @@ impl Worker<'_> {
             device.write_at(place * block + shared, rest)?;
             done += len * block;
         }
-        assert_eq!(done, u64_from_usize(self.bytes.len()), "all has its place");
+        assert_eq!(done, u64_from_usize(self.bytes.len()), "every byte was written");
         Ok(())
     }
 

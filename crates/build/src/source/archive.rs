@@ -128,7 +128,7 @@ impl Reading<'_> {
                 let what = char::from(other.as_byte());
                 return Err(self
                     .staging
-                    .refused(&path, format!("an entry of type {what:?}, which no image holds")));
+                    .refused(&path, format!("an entry of type {what:?}, which no image can hold")));
             }
         };
         // Old archives mark directories by their names alone.
@@ -140,7 +140,7 @@ impl Reading<'_> {
         self.staging.enter(&path, what)
     }
 
-    /// Whether an entry is no file of the image, but a whiteout or bookkeeping. Applies a whiteout,
+    /// Whether an entry is a whiteout or bookkeeping, not a file of the image. Applies a whiteout,
     /// which removes names of the layers below.
     fn is_whiteout(&mut self, path: &[u8]) -> Result<bool> {
         // A whiteout of a directory ends with a slash.
@@ -180,7 +180,7 @@ impl Reading<'_> {
         let id = |extended: Option<u64>, field: io::Result<u64>| -> Result<u32> {
             let id = extended.map_or(field, Ok).map_err(failed)?;
             u32::try_from(id)
-                .map_err(|_| self.staging.refused(path, format!("owner {id}: no image holds it")))
+                .map_err(|_| self.staging.refused(path, format!("owner {id}: no image can hold it")))
         };
         let mut what = Staged {
             kind,
@@ -225,7 +225,7 @@ impl Reading<'_> {
                 let name = String::from_utf8_lossy(name);
                 return Err(self
                     .staging
-                    .refused(path, format!("{name} has more than 64 KiB, which no file has")));
+                    .refused(path, format!("{name} has more than 64 KiB, which no file can hold")));
             }
             let value = if acl::is_list(name) { acl::stored(value) } else { Ok(Some(value.clone())) };
             let Some(value) = value.map_err(|reason| self.staging.refused(path, reason))? else { continue };

@@ -186,7 +186,7 @@ impl<'t> Store<'t> {
         let configuration: Configuration = self.json(image.config.as_bytes())?;
         if configuration.rootfs.diff_ids.len() != image.layers.len() {
             return Err(
-                self.refused(image.config.as_bytes(), "lists another number of layers than manifest.json")
+                self.refused(image.config.as_bytes(), "its number of layers differs from manifest.json")
             );
         }
         choice.check(&configuration).map_err(|reason| self.refused(DOCKER_INDEX, reason))?;

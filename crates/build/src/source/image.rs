@@ -18,8 +18,9 @@ use std::sync::Arc;
 
 impl Tree {
     /// Reads what is at `path` in an image: names, attributes and sizes, but no content. A file
-    /// becomes a tree with one name. `name` is the image's name in messages. Nothing is written and
-    /// no journal is replayed; pass an overlay if one must be. An empty lost+found is left out.
+    /// becomes a tree with one name. `name` is the image's name in messages. Nothing is written,
+    /// and no journal is replayed. If one must be, replay it into an overlay and pass that. An
+    /// empty lost+found is left out.
     ///
     /// # Errors
     /// [`Error::Source`] if something cannot be read or is damaged; [`Error::Refused`] for a name

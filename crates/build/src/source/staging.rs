@@ -233,7 +233,7 @@ impl Staging {
         let there = self.find(existing).filter(|&inode| !self.is_directory(inode));
         let Some(inode) = there else {
             let what = String::from_utf8_lossy(existing).into_owned();
-            return Err(self.refused(path, format!("a hard link to {what}, which is no file before it")));
+            return Err(self.refused(path, format!("a hard link to {what}, which is not an earlier file")));
         };
         let names = self.names(path)?;
         let Some((last, parents)) = names.split_last() else {

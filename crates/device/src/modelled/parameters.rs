@@ -1,8 +1,8 @@
 //! The parameters of a model, as text: `key = value` lines of TOML (numbers and strings); `#`
 //! begins a comment.
 //!
-//! A value with a unit has it in its key, as a suffix. Every key is required, so every value of
-//! a model is written in its text; there are no defaults.
+//! The unit of a value is the suffix of its key. Every key is required, so every value of a model
+//! is written in its text; there are no defaults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub enum BadModel {
         what: &'static str,
     },
     /// The model cannot stand for a device of that size.
-    #[error("a device of {bytes} bytes is none that the model can have: {what}")]
+    #[error("the model cannot stand for a device of {bytes} bytes: {what}")]
     Size {
         /// The size.
         bytes: u64,
@@ -166,7 +166,7 @@ impl Keys {
             let (key, value) = content.split_once('=').ok_or_else(line)?;
             let (key, value) = (key.trim(), value.trim());
             if keys.insert(key.to_owned(), value.to_owned()).is_some() {
-                return Err(bad(key, "stands twice"));
+                return Err(bad(key, "is given twice"));
             }
         }
         Ok(Self(keys))
@@ -236,7 +236,7 @@ impl Keys {
             return Err(bad("inner_mb_s", "is more than outer_mb_s"));
         }
         if !parameters.seeks.is_sorted() {
-            return Err(bad("average_seek_us", "lies between shortest_seek_us and full_seek_us"));
+            return Err(bad("average_seek_us", "must lie between shortest_seek_us and full_seek_us"));
         }
         Ok(parameters)
     }

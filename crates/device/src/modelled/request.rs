@@ -52,7 +52,7 @@ impl Request {
         Self { kind: RequestKind::Write, offset, length }
     }
 
-    /// The byte behind the last.
+    /// The byte after the last.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.offset.saturating_add(self.length)
@@ -66,9 +66,9 @@ impl fmt::Display for Request {
     }
 }
 
-/// A line that is no request.
+/// A line that is not a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} of the trace is no request (kind, first byte, bytes): {text:?}")]
+#[error("line {line} of the trace is not a request (kind, first byte, bytes): {text:?}")]
 pub struct BadTrace {
     /// Its number, from 1.
     pub line: usize,

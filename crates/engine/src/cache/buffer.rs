@@ -168,7 +168,7 @@ impl<B: Backend> Buffer<B> {
         Epoch::from_raw(self.epoch.load(Ordering::Acquire))
     }
 
-    /// Whether the block is to be written.
+    /// Whether the block must be written.
     pub(crate) fn is_dirty(&self) -> bool {
         self.changed_in() != Epoch::NONE
     }

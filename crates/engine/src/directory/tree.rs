@@ -1,8 +1,8 @@
 //! The hash index: the path from the root to the leaf of a name, and its growth.
 //!
 //! The path of a hash has at most three index blocks and the leaf. A name is in that leaf. If names
-//! of one hash fill more than one leaf, it may be in a leaf to the right instead, whose key says
-//! that the hash continues there.
+//! of one hash fill more than one leaf, it may be in a leaf to the right instead. The key of such a
+//! leaf says that the hash continues there.
 
 use super::{Directory, DirectoryStore, Entry, Role};
 use crate::extents::NodeBlock;

@@ -23,9 +23,10 @@ impl<S: TreeStore> Tree<'_, S> {
         // and the one before it. So a leaf with more than `ROOT_ENTRIES + 2` entries stays too full
         // for the root.
         let may_fit_root = count <= ROOT_ENTRIES + 2;
-        // As in Linux (observed on 6.18), an extent that directly follows one that it does not join
-        // is first tried as an entry of its own. It joins the extent after it only if that entry
-        // would need a tree block that cannot be had. The order matters only if the leaf is full.
+        // As in Linux (observed on 6.18): if `new` directly follows an extent but cannot join it,
+        // `new` is first tried as an entry of its own. It joins the extent after it only if its own
+        // entry would need a tree block and none can be allocated. The order matters only if the
+        // leaf is full.
         let apart = count == max && self.follows_without_joining(&path, &new);
         if apart || !self.merge_into_neighbour(&path, &new) {
             match self.insert_entry(path, new) {

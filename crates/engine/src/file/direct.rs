@@ -28,8 +28,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Entries that one piece may add to the mapping: two if it cuts an unwritten extent, and one for
-/// each partly dirty cluster at its ends. Until now the reservation of such a cluster covered its
-/// entry.
+/// each partly dirty cluster at its ends. Mapping the piece ends the reservation of such a cluster,
+/// which covered its entry.
 const PIECE_ENTRIES: usize = 4;
 
 impl Files {
@@ -43,7 +43,7 @@ impl Files {
     ) -> Result<usize> {
         let block_size = u64_from_usize(self.volume.block_size());
         if !offset.is_multiple_of(block_size) || !u64_from_usize(bytes.len()).is_multiple_of(block_size) {
-            return Err(Error::Invalid("a direct write of parts of blocks"));
+            return Err(Error::Invalid("a direct write must cover whole blocks"));
         }
         let file = self.writable_file(inode)?;
         let mut data = file.write();

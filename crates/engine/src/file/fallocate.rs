@@ -300,8 +300,7 @@ impl LockedFile<'_> {
         self.touch_times(Touched::Content)
     }
 
-    /// Makes allocated blocks unwritten, unless they are so already, and forgets their dirty
-    /// content.
+    /// Makes allocated blocks unwritten, unless they already are, and forgets their dirty content.
     fn zero_blocks(&mut self, blocks: &Range<u32>, are_unwritten: bool) -> Result<()> {
         if !are_unwritten {
             let entries = 2 + 2 * self.inode.waiting().dirty.runs_in(blocks.clone()).len();

@@ -63,7 +63,7 @@ impl Files {
     ) -> Result<usize> {
         let block_size = self.volume.block_size();
         if !offset.is_multiple_of(u64_from_usize(block_size)) || !buf.len().is_multiple_of(block_size) {
-            return Err(Error::Invalid("a direct read of parts of blocks"));
+            return Err(Error::Invalid("a direct read must cover whole blocks"));
         }
         let inode = self.readable_file(inode)?;
         let bits = self.volume.geometry().block_bits();

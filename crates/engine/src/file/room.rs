@@ -44,7 +44,7 @@ impl LockedFile<'_> {
             return Ok(());
         }
         match self.files.write_back_others(self.ctx, || !is_over(roomy)) {
-            // Another file's error, for which this write need not wait.
+            // Another file could not be written, but this write has its room.
             Err(Error::Device(_)) if !is_over(limit) => Ok(()),
             other => other,
         }

@@ -54,7 +54,7 @@ impl Files {
     /// it is durable, and flushes what no commit has flushed.
     fn make_durable(&self, ctx: &OpContext, inode: &Arc<Inode>, changed: &AtomicU64) -> Result<()> {
         if self.volume.is_opened_read_only() {
-            // As in Linux: nothing can be dirty.
+            // A read-only instance has nothing dirty. Linux succeeds here, too.
             return Ok(());
         }
         if self.volume.has_failed() {
@@ -71,7 +71,8 @@ impl Files {
             return Err(Error::LostData(inode.number()));
         }
         if self.volume.rules.imitates_memory() && inode.kind() == FileType::Directory {
-            // As in Linux (observed on 6.18): whatever the transaction has changed.
+            // As in Linux (observed on 6.18), the running transaction is committed, whatever it has
+            // changed.
             self.volume.commit_through(ctx, self.volume.txns.running())?;
         } else if let Some(tid) = changed.load(Ordering::Relaxed).checked_sub(1) {
             self.volume.commit_through(ctx, TxnId::new(low32(tid)))?;

@@ -213,13 +213,13 @@ impl FileSystem {
         let _operation = self.volume.watch();
         let times = [changes.accessed, changes.modified, changes.changed];
         if times.into_iter().flatten().any(|time| time.nanoseconds >= SECOND) {
-            return Err(Error::Invalid("nanoseconds of a second or more"));
+            return Err(Error::Invalid("the nanoseconds of a time must be below a second"));
         }
         let inode = self.volume.inodes.inode(inode)?;
         let _alone = inode.write();
         if let Some(permissions) = changes.permissions {
-            // In a separate transaction, which also sets the mode bits that the list shares: list
-            // and mode agree after that transaction and after the next.
+            // A separate transaction adapts the list and sets the mode bits that both share. So
+            // list and mode agree after it and after the next one.
             self.xattrs.fit_access_list(ctx, &inode, permissions)?;
         }
         let handle = self.volume.begin(ctx, CREDITS)?;

@@ -38,7 +38,7 @@ impl FileSystem {
         self.files.read_direct(ctx, inode.into(), offset, buf)
     }
 
-    /// Writes all of `bytes` at byte `offset`, also past the end; a gap reads as zeroes. The data
+    /// Writes all of `bytes` at byte `offset`, even past the end; a gap reads as zeroes. The data
     /// is durable after [`FileSystem::fsync`] or [`FileSystem::sync`].
     ///
     /// # Errors

@@ -113,8 +113,8 @@ impl Groups {
         Some(RecentDeletion { deleted_at, dirty: buffer.is_dirty() })
     }
 
-    /// The index in the group from which on inodes were never used. Table blocks that hold only
-    /// such inodes have arbitrary content and must not be read.
+    /// The index in the group where the never-used inodes begin. Table blocks that hold only such
+    /// inodes have arbitrary content and must not be read.
     pub(crate) fn never_used_from(&self, group: GroupNr) -> u32 {
         let state = self.lock(group);
         self.geometry().inodes_per_group() - self.unused(&state)

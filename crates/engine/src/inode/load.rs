@@ -83,11 +83,12 @@ impl Inodes {
     /// `buffer` is its table block.
     fn presume_changed(&self, inode: &Inode, buffer: &Buffer) {
         inode.written.store(self.flushes.ticket(), Ordering::Relaxed);
-        // Ask the block first: if a commit takes it now, that commit has already ended its
-        // transaction.
+        // Ask the block first. If a commit has just taken it, that transaction has ended, so
+        // `last_to_change` returns it or a later one.
         let changed_in = buffer.changed_in();
         let last = if self.rules.imitates_memory() && self.txns.has_changes() {
-            // As in Linux (observed on 6.18): whatever is loaded while a transaction runs.
+            // As in Linux (observed on 6.18), an inode that is loaded while a transaction runs
+            // counts as changed in it.
             self.txns.running()
         } else {
             self.txns.last_to_change(changed_in)
@@ -120,9 +121,9 @@ impl Inodes {
     }
 
     /// Joins an inode to the transaction. Changes of its core reach the disk if they are made
-    /// before the caller unlocks the core. The creator of an inode may release the core in between:
-    /// [`Self::encode_waiting`] passes over inodes that are held. Reads the table block, so it
-    /// belongs to the reserve part of an operation.
+    /// before the caller unlocks the core. The creator of an inode may unlock the core and change
+    /// it later, because [`Self::encode_waiting`] passes over inodes that somebody holds. Reads the
+    /// table block, so it belongs to the reserve part of an operation.
     pub(crate) fn join_inode(
         &self,
         handle: &Handle<'_>,
@@ -145,7 +146,7 @@ impl Inodes {
             None => self.cache.read(block, BlockKind::Plain, |_| Ok(()))?,
         };
         if inode.is_dirty() {
-            // The commit in progress has not come to this inode yet.
+            // The commit in progress has not encoded this inode yet.
             inode.encode_core(core, &self.encoding());
         }
         debug_assert_eq!(buffer.block(), block, "the inode's table block");

@@ -1,9 +1,9 @@
 //! A transaction as log blocks: revoke records, then descriptors with the images that they
 //! describe, then zeroes at the position of the commit record, which is written after a flush.
 //!
-//! The zeroes guard against a commit record of which only some sectors arrive. It fills one sector,
-//! but its checksum covers the block. Over the log's old content, e2fsck 1.47 takes half a record
-//! for a corrupt transaction. Over zeroes the record is whole or absent.
+//! The zeroes guard against a commit record of which only some sectors arrive. The record fills one
+//! sector, but its checksum covers the block. Over the log's old content, e2fsck 1.47 takes half a
+//! record for a corrupt transaction. Over zeroes the record is whole or absent.
 
 use crate::txn::Image;
 use blockyard_disk::jbd2::{DescriptorBuilder, LogFormat, RevokeBlock, RevokeBuilder, descriptor, escape};

@@ -141,8 +141,9 @@ impl Mapping {
             (None, Some(e)) => e.physical,
             (None, None) => return None,
         };
-        // A block lies as far into its cluster as its logical block. A damaged neighbour may not,
-        // but the new block must not leave the cluster.
+        // A block has the same offset in its cluster as its logical block has in the logical
+        // cluster. A damaged neighbour may break this rule, but the new block must stay in the
+        // cluster.
         let physical = self.volume.cluster_start(beside) + u64::from(logical - cluster);
         let len = len.min(ratio - (logical - cluster));
         Some(Extent { logical, len, physical, unwritten })

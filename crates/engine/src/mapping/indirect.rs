@@ -271,7 +271,7 @@ impl Mapping {
             let start = range.start.max(end.saturating_sub(WINDOW));
             let mapped = self.mapped_runs(core, start..end)?;
             if let Some(last) = mapped.last() {
-                // The last run may go on behind the range.
+                // The last run may extend beyond the range.
                 let start = start.max(last.end().min(end).saturating_sub(REMOVAL_MAX));
                 for run in mapped.iter().filter(|run| run.end() > start) {
                     self.volume.groups.reserve_bitmaps(
@@ -438,9 +438,9 @@ const fn border(logical: u32) -> Extent {
     Extent { logical, len: 1, physical: 0, unwritten: false }
 }
 
-/// At most how many indirect blocks the blocks `new` need. For each of their pointer arrays this
-/// counts all blocks on its path, even if they exist or are shared with another array. Leaves out
-/// arrays for which something is reserved already.
+/// An upper bound on the indirect blocks that the blocks `new` need. For each of their pointer
+/// arrays it counts all blocks on its path, even if they exist or are shared with another array.
+/// Leaves out arrays for which something is reserved already.
 pub(crate) fn blocks_for_arrays(block_bits: u32, data: &FileData, new: &[Range<u32>]) -> u64 {
     let mut last = 0..0;
     let mut wanted = 0;

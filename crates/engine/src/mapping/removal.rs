@@ -72,8 +72,8 @@ impl Mapping {
         let (ratio, bits) =
             (self.volume.geometry().cluster_ratio(), self.volume.geometry().cluster_ratio_bits());
         let (mut first, mut end) = (piece.logical >> bits, ((piece.end() - 1) >> bits) + 1);
-        // Not by the distance in the logical cluster: a damaged extent may have another one, and
-        // then a neighbour's cluster would be freed.
+        // Do not subtract the offset in the logical cluster: in a damaged extent it may differ from
+        // the physical one, and a neighbour's cluster would be freed.
         let base = self.volume.cluster_start(piece.physical);
         let place =
             |cluster: u32| BlockNr::new(base + (u64::from(cluster - (piece.logical >> bits)) << bits));

@@ -1,4 +1,4 @@
-//! What a new file system holds besides its own files, as far as its groups must know.
+//! What the groups of a new file system must know about its content besides its own files.
 
 use std::ops::Range;
 

@@ -109,7 +109,7 @@ pub(super) fn edit(set: &mut FeatureSet, list: &str) -> Result<()> {
             (Some(feature), true) => set.set(feature, true),
             (Some(feature), false) => set.set(feature, false),
             (None, true) => return Err(refusal(name)),
-            // Removing a feature that is never there is no error.
+            // A refused feature is never set, so removing it is allowed.
             (None, false) => {}
         }
     }

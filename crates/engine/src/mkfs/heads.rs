@@ -4,7 +4,7 @@
 //! There are two ways to keep descriptors. Classic: every group with a superblock copy has the
 //! whole table behind it. meta_bg: each meta group keeps its own descriptor block in its first,
 //! second and last group. Invariant: a head occupies consecutive blocks from the first block of its
-//! group (block 1 in group 0 with 1 KiB blocks, also with bigalloc).
+//! group (block 1 in group 0 with 1 KiB blocks, even with bigalloc).
 
 use std::ops::Range;
 
@@ -79,12 +79,14 @@ impl Heads {
         self.reserved_gdt
     }
 
-    /// `s_reserved_gdt_blocks`: the blocks in reserve, or the number that was requested in vain.
+    /// `s_reserved_gdt_blocks`: the blocks in reserve, or the requested number even if none is
+    /// reserved.
     pub(super) const fn reserved_gdt_field(&self) -> u64 {
         self.reserved_gdt_field
     }
 
-    /// Blocks of the longest head, superblock and descriptors and reserve.
+    /// Blocks of the longest head: superblock, descriptors and `s_reserved_gdt_blocks`, even
+    /// if none of these are reserved.
     pub(super) const fn full_head_blocks(&self) -> u64 {
         let desc = if self.classic_desc_blocks == 0 { 1 } else { self.classic_desc_blocks };
         1 + desc + self.reserved_gdt_field

@@ -56,7 +56,7 @@ impl Layout {
             )));
         }
         let mut space = Space::new(geometry.blocks_count().raw());
-        // With blocks of 1 KiB the boot block is no block of the file system.
+        // With blocks of 1 KiB the boot block does not belong to the file system.
         space.mark(0..params.first_block);
         for group in geometry.all_groups() {
             space.mark(heads.range(&geometry, group));
@@ -318,7 +318,7 @@ fn middle_goal(params: &Params, geometry: &Geometry, space: &Space) -> u64 {
     geometry.group_first_block(GroupNr::new(best)).raw()
 }
 
-/// The last candidate group but one.
+/// The group before the last candidate.
 const fn middle_or(first: u32, middle: u32, flex: u32) -> u32 {
     if flex > 1 && middle > flex { first } else { middle }
 }

@@ -260,7 +260,7 @@ impl Params {
         if total > JOURNAL_BLOCKS_MAX {
             return Err(bad_value(
                 "-J size=",
-                format!("{total} blocks are more than the most of {JOURNAL_BLOCKS_MAX}; give fewer MiB"),
+                format!("{total} blocks are above the maximum of {JOURNAL_BLOCKS_MAX}; give fewer MiB"),
             ));
         }
         Ok(Some(JournalSize { total, fast_commit }))

@@ -99,7 +99,7 @@ impl Placer<'_> {
     }
 
     /// Takes the first free run at or after `from` that does not begin at the last block of `range`
-    /// (a group), else such a run anywhere in the group, else a run anywhere.
+    /// (a group). If there is none, takes such a run anywhere in the group, or else a run anywhere.
     fn take_near(&mut self, from: u64, range: &Range<u64>, len: u64) -> Result<u64> {
         let found = self
             .space

@@ -58,7 +58,7 @@ impl Namespace {
         if let Some(known) = parent.dentry(name).answer() {
             debug_assert!(
                 self.directories.is_in_blocks(parent, &parent.core(), name, known),
-                "names in memory and in blocks differ"
+                "the dentry cache and the blocks disagree"
             );
             return known.ok_or(Error::NotFound);
         }
@@ -78,10 +78,11 @@ impl Namespace {
         Ok(Found { inode: inode.id(), kind: inode.kind() })
     }
 
-    /// The inode of a name other than `.` and `..`. The caller holds the directory's content. The
-    /// name stays meanwhile, and with it the inode, so a number that is not in use is damage. Linux
-    /// gives EUCLEAN for that as well. So are the directory itself, whose locks the caller has, and
-    /// the file system's own inodes: whoever truncates the journal destroys it.
+    /// The inode of a name other than `.` and `..`. The caller holds the directory's content, so
+    /// the name stays, and with it the inode. A number that is not in use is therefore damage;
+    /// Linux returns EUCLEAN as well. The number of the directory itself is damage too: the caller
+    /// holds its locks. So is that of one of the file system's own inodes: truncating the journal,
+    /// for example, would destroy it.
     pub(super) fn named(&self, parent: &Inode, number: InodeNr) -> Result<Arc<Inode>> {
         if self.volume.is_own_inode(number) || number == parent.number() {
             return Err(Corruption::new(CorruptionKind::NameInode).in_inode(number).into());
@@ -136,7 +137,7 @@ impl Namespace {
         self.create_with(ctx, parent, name, New { inode: new, target: None, open: Some(Open { write }) })
     }
 
-    /// As [`Self::create`], also for symbolic links and with an open reference.
+    /// As [`Self::create`], but also makes symbolic links, and opens the inode if asked.
     pub(super) fn create_with(
         &self,
         ctx: &OpContext,
@@ -313,7 +314,7 @@ impl Namespace {
     pub(crate) fn release_inode(&self, ctx: &OpContext, inode: InodeRef, write: bool) -> Result<()> {
         let inode = self.volume.inodes.inode(inode)?;
         if !inode.opens.has(write) {
-            return Err(Error::Invalid("a release of an inode that is not open so"));
+            return Err(Error::Invalid("the inode has no open reference of this kind"));
         }
         if inode.written_at_close.swap(false, Ordering::Relaxed) && !self.volume.is_read_only() {
             let mut data = inode.write();
@@ -340,9 +341,9 @@ impl Namespace {
         Ok(())
     }
 
-    /// If Linux is followed and `child` has lost its last name, in `parent`, but is still open: the
-    /// directory stays as long. Linux's dentry of an open file holds its directory, even if both
-    /// were removed (observed on 6.18). The caller holds the content of `parent`.
+    /// Keeps `parent` until `child` is closed, if `child` has just lost its last name there and
+    /// Linux's memory is imitated. In Linux the dentry of an open file holds its directory, even if
+    /// both were removed (observed on 6.18). The caller holds the content of `parent`.
     pub(super) fn keep_directory(&self, parent: &Inode, child: &Inode) {
         if self.volume.rules.imitates_memory()
             && child.opens.is_open()

@@ -27,7 +27,7 @@ pub(super) fn rules(options: &OpenOptions) -> Rules {
         // Linux requests blocks for a split like any others, with the file system's own reserve
         // (observed on 6.18). This affects how far its counters lag.
         convert: Pool::Reserve,
-        // Without that reserve, also observed.
+        // Here Linux does not use that reserve (also observed).
         zero: Pool::Ordinary,
         ahead_of_data: Pool::Delayed,
         patience: if delays { RETRIES_MAX } else { 0 },

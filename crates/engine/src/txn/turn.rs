@@ -12,8 +12,8 @@ pub(crate) struct Turn<B: Backend = Native> {
     changed: Condvar<B>,
     /// Held by the thread that has the turn.
     held: Mutex<(), B>,
-    /// Commits so far, changed only by the thread that has the turn. Relaxed: a thread that has
-    /// waited for a commit, or found it durable, is thereby ordered after it.
+    /// Commits so far, changed only by the thread that has the turn. Relaxed: waiting for a commit,
+    /// or finding it durable, already orders a thread after it.
     commits: B::AtomicU64,
 }
 

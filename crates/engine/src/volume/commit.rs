@@ -166,7 +166,8 @@ impl Volume {
             if images.len() == at_once {
                 self.journal.write(&images)?;
                 spare.extend(images.drain(..).map(|image| image.bytes));
-                // Copies that handles had set aside did not come from `spare`, so it would grow.
+                // Copies that handles had set aside did not come from `spare`, which would grow by
+                // them.
                 spare.truncate(at_once);
             }
             let Some(copied) = buffer.take_copy(epoch, &mut spare) else { continue };
@@ -229,7 +230,7 @@ impl Volume {
 
     /// See [`crate::fs::Instrumented::release_frees`].
     pub(crate) fn release_frees(&self, ctx: &OpContext) {
-        // Not while another commit may hold some.
+        // Not during a commit: it may be about to hold frees.
         let turn = self.txns.turn.wait(|| true);
         self.space.release_held(ctx.cpu);
         drop(turn);

@@ -51,8 +51,8 @@ impl Volume {
             is_first
         };
         if is_first {
-            // The next commit that writes the superblock writes the error again, at the latest the
-            // close. Best effort until then.
+            // Best effort: the next commit that writes the superblock records the error again, and
+            // the close does so at the latest.
             let _ = self.note_in_superblock(ctx);
         }
     }

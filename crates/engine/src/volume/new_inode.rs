@@ -58,7 +58,7 @@ impl Volume {
             FileType::Symlink => InodeMap::FastSymlink,
             FileType::CharDevice | FileType::BlockDevice => {
                 let number = new.device.ok_or(Error::Invalid("a device needs a number"))?;
-                number.to_disk().ok_or(Error::Invalid("a device number beyond 12 and 20 bits"))?;
+                number.to_disk().ok_or(Error::Invalid("major beyond 12 bits or minor beyond 20 bits"))?;
                 InodeMap::Device(number)
             }
             FileType::Fifo | FileType::Socket => InodeMap::None,
@@ -71,8 +71,8 @@ impl Volume {
         let inode = Arc::new(Inode::new(number, new.kind, group, core, &self.names, self.rules.pages()));
         {
             let mut core = inode.core_mut_child();
-            // Into the table first: that tells whoever takes inodes from the list of changed ones
-            // that this one is held.
+            // Into the table first: without the table's reference, the inode would look unused to
+            // `encode_waiting`, which counts references.
             self.inodes.table.insert(&inode);
             self.inodes
                 .join_inode(handle, &inode, &mut core)
@@ -190,8 +190,8 @@ impl Volume {
         slot
     }
 
-    /// The generation of a new inode: differs from that of the number's previous user, also in
-    /// earlier instances, and is repeatable from the seed.
+    /// The generation of a new inode. It differs from that of the number's previous user, even of
+    /// one in an earlier instance, and is repeatable from the seed.
     fn generation(&self, number: InodeNr) -> u32 {
         let draw = self.inodes_created.fetch_add(1, blockyard_sync::Ordering::Relaxed);
         let mixed = (self.options().seed ^ draw ^ (u64::from(number.raw()) << 32))

@@ -18,10 +18,10 @@ impl Volume {
         let range = bytes.start >> bits..(bytes.end >> bits).min(blocks);
         let at_least = at_least.div_ceil(ratio << bits);
         if range.start >= blocks || bytes.end.saturating_sub(bytes.start) >> bits == 0 {
-            return Err(Error::Invalid("a range to trim that holds no block of the file system"));
+            return Err(Error::Invalid("the range to trim holds no block of the file system"));
         }
         if at_least > per_group {
-            return Err(Error::Invalid("runs longer than a group are to be trimmed"));
+            return Err(Error::Invalid("the minimum length of a run to trim exceeds a group"));
         }
         let clusters =
             range.start.saturating_sub(first) / ratio..range.end.saturating_sub(first).div_ceil(ratio);

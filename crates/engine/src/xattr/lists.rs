@@ -34,7 +34,7 @@ impl Xattrs {
             return Err(Error::Denied);
         }
         if !acl_is_whole(&list) {
-            return Err(Error::Invalid("not a whole access control list"));
+            return Err(Error::Invalid("an incomplete access control list"));
         }
         if index == ACCESS_LIST && !acl_exceeds_mode(&list) {
             let change = Change { permissions: acl_mode(&list), ..Change::default() };
@@ -57,9 +57,9 @@ impl Xattrs {
         }
     }
 
-    /// Adapts the access control list of an inode, if there is one, to a mode that the inode is
-    /// about to get, and sets the nine bits that they share. The caller holds the inode's content
-    /// exclusively.
+    /// Adapts the access control list of an inode, if there is one, to the mode that the inode is
+    /// about to get. Also sets the nine bits that list and mode share. The caller holds the inode's
+    /// content exclusively.
     pub(crate) fn fit_access_list(
         &self,
         ctx: &OpContext,

@@ -78,9 +78,9 @@ impl Xattrs {
         Ok(held)
     }
 
-    /// The value of an attribute of `owner`. A value in an inode must be what was put there, as in
-    /// Linux (observed on 6.18): the size and both hashes say so. Values written before
-    /// there were hashes name their owner instead.
+    /// The value of an attribute of `owner`. As in Linux (observed on 6.18), a value in an inode is
+    /// checked by its size and both hashes. Values written before there were hashes name their
+    /// owner instead.
     pub(super) fn value_of(&self, owner: &Arc<Inode>, attribute: &Attribute) -> Result<Vec<u8>> {
         let (number, size, entry_hash) = match &attribute.value {
             Value::Bytes(bytes) => return Ok(bytes.clone()),
@@ -97,7 +97,7 @@ impl Xattrs {
         })?;
         let _content = holder.read_value();
         let core = holder.core_of_value();
-        // Check the bound first: no more memory than the largest value takes.
+        // Check the bound before allocating memory for the value.
         let is_too_large = usize_from_u32(size) > VALUE_MAX;
         if is_too_large || !core.flags().contains(InodeFlags::EA_INODE) || core.size != u64::from(size) {
             return Err(damaged().into());

@@ -89,7 +89,7 @@ fn config(receivers: usize, options: Vec<MountOption>) -> Config {
 pub(super) fn negotiate(config: &mut KernelConfig) {
     for capability in CAPABILITIES {
         if let Err(missing) = config.add_capabilities(*capability) {
-            tracing::debug!(?missing, "the kernel has not");
+            tracing::debug!(?missing, "the kernel lacks features");
         }
     }
     // If a value is too large, the error holds the largest one that works.

@@ -156,7 +156,7 @@ mod tests {
     const OWNER: Caller = Caller { uid: 1001, gid: 1001 };
     const OTHER: Caller = Caller { uid: 1002, gid: 1001 };
 
-    /// The kernel passes on a number that it does not know without any check.
+    /// The kernel passes on unknown numbers unchecked.
     #[test]
     fn flags_are_set_only_by_the_number_that_the_kernel_checks() {
         assert_eq!(Control::of(0x4008_6602), Some(Control::SetFlags));

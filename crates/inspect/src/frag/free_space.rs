@@ -83,7 +83,7 @@ impl FreeSpace {
     /// # Panics
     /// When the run is empty.
     pub fn add_run(&mut self, first_block: u64, blocks: u64) {
-        assert!(blocks > 0, "an empty run is no free extent");
+        assert!(blocks > 0, "an empty run is not a free extent");
         self.extents += 1;
         self.blocks += blocks;
         self.longest = self.longest.max(blocks);

@@ -82,8 +82,8 @@ impl Picture<'_> {
 
     /// Rows and stretches from the first group to the last.
     fn strips(&self) -> Vec<Strip> {
-        // A group is empty if it has no content of files. If no content of files is known at all,
-        // it is empty if nothing in it is used.
+        // A group is empty if it has no content of files. If the map has no content of files at
+        // all, a group is empty if nothing in it is used.
         let files = self.files.filter(|files| files.figures().used_clusters > 0);
         let seen = files.unwrap_or(self.used);
         let empty: Vec<bool> = (0..self.used.groups()).map(|group| seen.used_in(group) == 0).collect();

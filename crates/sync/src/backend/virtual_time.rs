@@ -87,6 +87,23 @@ pub struct LineFigures {
     pub moved_ns: u64,
 }
 
+impl LineFigures {
+    /// What was added after `before`, earlier figures of the same lines.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        debug_assert_eq!(self.name, before.name, "figures of different lines");
+        Self {
+            name: self.name,
+            taken: self.taken - before.taken,
+            waits: self.waits - before.waits,
+            wait_ns: self.wait_ns - before.wait_ns,
+            section_ns: self.section_ns - before.section_ns,
+            moved: self.moved - before.moved,
+            moved_ns: self.moved_ns - before.moved_ns,
+        }
+    }
+}
+
 /// What a simulation cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -153,6 +170,21 @@ impl Virtual {
     #[must_use]
     pub fn now_ns() -> u64 {
         scheduler::current().map_or(0, |scheduler| scheduler.now())
+    }
+
+    /// The figures of all lines so far, by name; empty outside a simulation.
+    #[must_use]
+    pub fn line_figures() -> Vec<LineFigures> {
+        scheduler::current().map_or_else(Vec::new, |scheduler| scheduler.line_figures())
+    }
+
+    /// Reads something in a moment of virtual time: in `f`, accesses cost nothing, and no other CPU
+    /// runs. `f` must not take a lock, because another CPU may hold it.
+    pub fn aside<R>(f: impl FnOnce() -> R) -> R {
+        match scheduler::current() {
+            Some(scheduler) => scheduler.aside(f),
+            None => f(),
+        }
     }
 
     /// The calling CPU; `None` outside a simulation.

@@ -40,7 +40,7 @@ impl<B: Backend> Search<'_, B> {
         let per_group = self.geometry.inodes_per_group();
         let groups = u64::from(self.geometry.groups());
         let directories_below = self.counts.directories_approximate() / groups + u64::from(per_group / 16);
-        // A bound below zero is no bound.
+        // A bound below zero excludes nothing.
         let inodes_min = self.average_inodes().saturating_sub(u64::from(per_group / 4));
         let blocks_min = self.average_blocks().saturating_sub(self.geometry.blocks_per_group() / 4);
         let debt_max = self.debt_max();
@@ -70,8 +70,8 @@ impl<B: Backend> Search<'_, B> {
                 choice = Some((blocks, group));
             }
         }
-        // The rule of oldalloc has no fallback. If the totals lag, it may be that no group has the
-        // average. Without the fallback, a small file system would then report that there are no
+        // The rule of oldalloc has no fallback. If the totals lag, the average may be above what
+        // any group has. Without a fallback, a small file system would then report that it has no
         // inodes although it has some.
         choice.map(|(_, group)| group).or_else(|| self.fallback_from(GroupNr::ZERO))
     }

@@ -78,7 +78,7 @@ impl<R: Read> Read for Expanding<R> {
         let n = self.inner.read(into)?;
         self.bytes += u64_from_usize(n);
         if self.bytes > FREE && self.bytes / RATIO_MAX > self.compressed.taken.get() {
-            let reason = "more than a GiB, and more than 250 times its compressed size: it looks like a bomb; decompress it first if it is none";
+            let reason = "more than a GiB, and more than 250 times its compressed size: it looks like a bomb; decompress it first if it is not";
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
         }
         Ok(n)

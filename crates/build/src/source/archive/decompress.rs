@@ -65,7 +65,7 @@ pub(in crate::source) fn decompressed<T>(
 }
 
 /// As [`decompressed`], for a stream that may block, such as a pipe. If `consume` returns early, so
-/// does this function. The thread stays behind until the stream delivers something or ends.
+/// does this function. The thread then lives on until the stream delivers something or ends.
 ///
 /// # Errors
 /// As [`decompressed`].

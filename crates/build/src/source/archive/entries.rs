@@ -16,7 +16,7 @@ const LONG_MAX: u64 = 16 << 20;
 /// Largest file in bytes that system calls support.
 const FILE_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// The type of the entry with the archive's own name, which is no file.
+/// The type of the entry with the archive's own name, which is not a file.
 const VOLUME_LABEL: u8 = b'V';
 
 /// One entry. Its content is read from [`Entries`].

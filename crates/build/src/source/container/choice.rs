@@ -143,7 +143,7 @@ impl Choice {
         let is_named = |found: &&Descriptor| self.reference.as_ref().is_none_or(|name| found.is_named(name));
         let mut level: Vec<Descriptor> = index.manifests.iter().filter(is_named).cloned().collect();
         let mut images: Vec<Descriptor> = Vec::new();
-        // An index that is listed again, also by itself, adds nothing.
+        // An index that is listed again, or that lists itself, adds nothing.
         let (mut seen, mut entries) = (HashSet::new(), level.len());
         for _ in 0..DEPTH_MAX {
             let (lists, found): (Vec<_>, Vec<_>) = level.into_iter().partition(Descriptor::is_index);

@@ -21,7 +21,7 @@ impl Layer {
         let (kind, path) = (&descriptor.media_type, descriptor.path()?);
         if kind.contains("encrypted") || !(kind.is_empty() || kind.contains("tar")) {
             return Err(format!(
-                "a layer of type {kind}, which is no archive; only archives can be laid out"
+                "a layer of type {kind}, which is not an archive; only archives can be unpacked"
             ));
         }
         Ok(Self { path, digest: descriptor.digest(), is_of_archive: false })

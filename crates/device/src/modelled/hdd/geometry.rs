@@ -57,7 +57,7 @@ impl Geometry {
         Self { zones }
     }
 
-    /// Position of a byte. A byte behind the end is at the end.
+    /// Position of a byte. A byte beyond the end counts as the end.
     pub(super) fn place(&self, byte: u64) -> Place {
         let index = self.zones.partition_point(|zone| zone.first_byte <= byte).saturating_sub(1);
         let zone = &self.zones[index];

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::lines::{Access, CPUS_MAX, Lines, Outcome, Served};
 use super::place::{ByNumber, LineId, LockId};
-use super::{Costs, CpuFigures, Report};
+use super::{Costs, CpuFigures, LineFigures, Report};
 use crate::held_set::HeldSet;
 
 thread_local! {
@@ -23,7 +23,7 @@ pub(super) fn current() -> Option<Rc<Scheduler>> {
     (!scheduler.over.get() && scheduler.running.get().is_some()).then_some(scheduler)
 }
 
-/// Ends the installation when dropped.
+/// When dropped, uninstalls this thread's scheduler.
 pub(super) struct Installed;
 
 pub(super) fn install(scheduler: &Rc<Scheduler>) -> Installed {
@@ -267,7 +267,26 @@ impl Scheduler {
 
     pub(super) fn report(&self) -> Report {
         let state = self.state.borrow();
-        Report { cpus: state.cpus.iter().map(|cpu| cpu.figures).collect(), lines: state.lines.all_figures() }
+        Report { cpus: state.cpus.iter().map(|cpu| cpu.figures).collect(), lines: self.line_figures() }
+    }
+
+    pub(super) fn line_figures(&self) -> Vec<LineFigures> {
+        self.state.borrow().lines.all_figures()
+    }
+
+    /// Runs `f` as if it were outside of the simulation.
+    pub(super) fn aside<R>(&self, f: impl FnOnce() -> R) -> R {
+        /// Restores the running CPU, after a panic too.
+        struct Resumes<'a>(&'a Scheduler, Option<usize>);
+        impl Drop for Resumes<'_> {
+            fn drop(&mut self) {
+                self.0.running.set(self.1);
+            }
+        }
+        let running = self.running.take();
+        debug_assert!(running.is_some(), "no CPU runs, so nothing can be aside");
+        let _resumes = Resumes(self, running);
+        f()
     }
 
     pub(super) fn cpu(&self) -> usize {
