@@ -148,6 +148,11 @@ impl Backup {
         &self.sb
     }
 
+    /// Whether it lies where a backup belongs.
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.kind == Kind::Backup
+    }
+
     /// The device with the backup in place of the primary; `None` when that place cannot be read.
     pub(crate) fn laid_over<'a>(
         &self,

@@ -362,6 +362,7 @@ codes! {
     QUOTA_IS_ROOT 0xF0_0008 Error "a quota file is said to be the root directory";
     EXTENT_DEPTH 0xF0_010A Note "extent node names another depth than its place in the tree";
     EXTENT_ROOT_DEPTH 0xF0_010B Note "empty extent tree is deeper than Linux reads";
+    EXTENT_TREE_LOOSE 0xF0_010C Note "extent tree could be shorter or narrower";
     INLINE_SIZE 0xF0_0109 Note "size is beyond the inline data";
     SUPERBLOCK_BACKUP 0xF0_000B Note "superblock is unusable, a backup is taken";
     DESCRIPTORS_NARROW 0xF0_000C Note "group descriptors are too small for 64bit, and Linux does not mount it";

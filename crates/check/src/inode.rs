@@ -24,7 +24,8 @@ use crate::descriptors::SystemRange;
 use crate::facts::{DirBody, DirFact, GroupFacts, InlineBody, Kind, ValueInode};
 use crate::finding::{Sink, Site};
 use crate::map::{Budget, Claims, Run};
-use crate::superblock::{is_hidden, is_used_by_name, quota_inodes};
+use crate::superblock::quota::quota_inodes;
+use crate::superblock::{is_hidden, is_used_by_name};
 use crate::vitals::blocks_per_group;
 use crate::volume::Volume;
 
@@ -175,7 +176,7 @@ fn check_checksum(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) {
 }
 
 /// Whether an inode in use has extents in blocks, by its header.
-fn has_extent_blocks(raw: &RawInode) -> bool {
+pub(crate) fn has_extent_blocks(raw: &RawInode) -> bool {
     let is_mapped =
         matches!(raw.file_type(), Some(FileType::Regular | FileType::Directory | FileType::Symlink));
     let (header, _) = RawExtentHeader::read_from_prefix(&raw.i_block).expect("12 of 60 bytes");
@@ -287,11 +288,8 @@ fn check_content(
     let raw = slot.raw();
     let kind = raw.file_type();
     let inline = raw.flags().contains(InodeFlags::INLINE_DATA);
-    let inline_feature = cx.scan.volume.incompat.contains(Incompat::INLINE_DATA);
     match kind {
-        Some(FileType::Symlink) if inline && inline_feature => {
-            content::check_inline_symlink(cx, raw, attributes);
-        }
+        Some(FileType::Symlink) if inline => content::check_inline_symlink(cx, raw, attributes),
         Some(FileType::Regular | FileType::Directory) if inline => {
             let directory = kind == Some(FileType::Directory);
             content::check_inline(cx, raw, directory, file_acl, attributes);

@@ -72,6 +72,11 @@ fn check_external(volume: &Volume<'_>, journal: Option<&dyn BlockDevice>, recove
     }
 }
 
+/// The block of an external journal that holds its journal superblock.
+pub(crate) fn external_block(volume: &Volume<'_>) -> u64 {
+    if volume.geometry.block_bits() == 10 { 2 } else { 1 }
+}
+
 /// The journal superblock of an external journal. It follows a superblock that identifies the
 /// device.
 fn external_superblock(
@@ -90,8 +95,7 @@ fn external_superblock(
     }
     let bits = volume.geometry.block_bits();
     let mut block = vec![0; volume.block_size()];
-    let place = if bits == 10 { 2 } else { 1 };
-    journal.read_at(place << bits, &mut block).map_err(|error| bad(error.to_string()))?;
+    journal.read_at(external_block(volume) << bits, &mut block).map_err(|error| bad(error.to_string()))?;
     let (raw, _) = RawJournalSuperblock::read_from_prefix(&block).expect("a block has 1024 bytes");
     if raw.s_nr_users.get() > 1 {
         return Err((Code::JOURNAL_SHARED, format!("s_nr_users = {}", raw.s_nr_users)));

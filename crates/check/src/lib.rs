@@ -43,8 +43,9 @@ pub use code::{Code, Severity};
 pub use finding::{Finding, Site};
 pub use meter::PassCost;
 pub use repair::{
-    Action, Applied, Cost, Ending, InUse, Mmp, Plan, Preening, RepairOptions, UndoError, Wish, claimed_bytes,
-    is_clean_once_replayed, is_marked_clean, plan, plan_with_journal, refresh_totals, undo, undo_forced,
+    Action, Applied, Cost, Ending, InUse, Mmp, Plan, Preening, RepairOptions, Shared, UndoError, Undone,
+    Wish, claimed_bytes, is_clean_once_replayed, is_marked_clean, plan, plan_with_journal, refresh_totals,
+    save_undo_of_replay, undo, undo_forced,
 };
 pub use vitals::Vitals;
 
@@ -88,6 +89,10 @@ pub enum Part {
     Inodes,
     /// Directories: pass 2.
     Directories,
+    /// Directories, which must all be reachable: pass 3. Told once, at its end.
+    Connectivity,
+    /// Groups, whose inodes' links are counted: pass 4. Told once, at its end.
+    Links,
     /// Groups, whose bitmaps are compared: pass 5.
     Groups,
 }
@@ -379,12 +384,7 @@ fn passes(volume: &volume::Volume<'_>, course: &mut Course<'_, '_>) {
     let system = descriptors::system_ranges(volume, &mut sink);
     let orphans = orphans::collect(volume, &mut sink);
     ledger.absorb(sink);
-    let map = BlockMap::new(&volume.geometry);
-    for range in &system {
-        let first = map.cluster(range.first);
-        let last = map.cluster(range.first + blockyard_disk::BlockCount::new(range.count.saturating_sub(1)));
-        map.mark(first, last - first + 1);
-    }
+    let map = with_metadata(volume, &system);
     passes.end(0);
     let scan = Scan { volume, system: &system, map: &map, orphans: &orphans };
     let facts = inodes::gather(&scan, ledger);
@@ -402,8 +402,12 @@ fn passes(volume: &volume::Volume<'_>, course: &mut Course<'_, '_>) {
     passes.end(2);
     tree::check_connectivity(volume, &facts, &tree, ledger);
     tree::check_bad_blocks(volume, &facts, ledger);
+    let directories: usize = facts.groups.iter().map(|group| group.directories.len()).sum();
+    let told = blockyard_disk::num::u64_from_usize;
+    volume.watch.tell(Part::Connectivity, told(directories), told(directories));
     passes.end(3);
     tree::check_links(volume, &facts, &values, ledger);
+    volume.watch.tell(Part::Links, told(groups), told(groups));
     passes.end(4);
     let free = bitmaps::check(volume, &map, &facts, ledger);
     *vitals = Some(facts.vitals(&volume.geometry, free));
@@ -411,6 +415,17 @@ fn passes(volume: &volume::Volume<'_>, course: &mut Course<'_, '_>) {
     paths::attach(volume, &facts, &tree, ledger);
     leave_unjudged(&facts, ledger);
     passes.end(5);
+}
+
+/// A map of clusters in which only the file system's own metadata is marked.
+fn with_metadata(volume: &volume::Volume<'_>, system: &[descriptors::SystemRange]) -> BlockMap {
+    let map = BlockMap::new(&volume.geometry);
+    for range in system {
+        let first = map.cluster(range.first);
+        let last = map.cluster(range.first + blockyard_disk::BlockCount::new(range.count.saturating_sub(1)));
+        map.mark(first, last - first + 1);
+    }
+    map
 }
 
 /// Records what e2fsck judges and this checker does not.

@@ -6,17 +6,16 @@
 
 use std::collections::BTreeMap;
 
-use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
-use blockyard_disk::num::{u64_from_u32, u64_from_usize};
-use blockyard_disk::quota::{BLOCK, QuotaFile, QuotaType, Usage};
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
+use blockyard_disk::quota::{QuotaFile, QuotaType, Usage};
 use blockyard_disk::{InodeNr, RoCompat};
 
 use crate::code::Code;
 use crate::facts::Facts;
 use crate::finding::{Ledger, Sink, Site};
 use crate::inode::Scan;
-use crate::map::{Budget, NoClaims, Run, Walk, walk_extents, walk_indirect};
-use crate::superblock::quota_inodes;
+use crate::superblock::quota::{content, quota_inodes};
+use crate::volume::Volume;
 
 /// Compares each quota file with what was counted.
 pub(crate) fn check(scan: &Scan<'_, '_>, facts: &Facts, ledger: &mut Ledger) {
@@ -25,7 +24,7 @@ pub(crate) fn check(scan: &Scan<'_, '_>, facts: &Facts, ledger: &mut Ledger) {
     let usages = if files.is_empty() { Default::default() } else { facts.usages() };
     for (kind, inode) in files {
         let counted = &usages[index_of(kind)];
-        let Some(file) = read(scan, inode) else {
+        let Some(file) = read(scan.volume, inode) else {
             let detail = format!("{}: no regular file", kind.text());
             sink.add(Code::QUOTA_USAGE, Site::inode(inode), detail);
             continue;
@@ -61,41 +60,13 @@ pub(crate) fn index_of(kind: QuotaType) -> usize {
 }
 
 /// Reads a quota file; `None` when its inode cannot be read, or is not a regular file with a map.
-pub(crate) fn read(scan: &Scan<'_, '_>, inode: InodeNr) -> Option<QuotaFile> {
-    let volume = scan.volume;
+pub(crate) fn read(volume: &Volume<'_>, inode: InodeNr) -> Option<QuotaFile> {
     let slot = InodeSlot::new(volume.inode(inode).ok()?);
-    let raw = slot.raw();
-    if raw.file_type() != Some(FileType::Regular) || raw.flags().contains(InodeFlags::INLINE_DATA) {
+    let is_regular = slot.raw().file_type() == Some(FileType::Regular);
+    if !is_regular || slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
         return None;
     }
-    let runs = runs_of(scan, inode, raw);
-    let bits = volume.geometry.block_bits();
-    let read = &mut |number: u32| {
-        let at = u64_from_u32(number) * u64_from_usize(BLOCK);
-        let mut block = [0; BLOCK];
-        let after = runs.partition_point(|run| run.logical <= at >> bits);
-        let run = after.checked_sub(1).map(|nth| &runs[nth]);
-        let run = run.filter(|run| !run.unwritten && at >> bits < run.logical + run.length);
-        if let Some(run) = run {
-            let place = ((run.physical + (at >> bits) - run.logical) << bits) + at % (1 << bits);
-            volume.device.read_at(place, &mut block).ok()?;
-        }
-        Some(block)
-    };
-    Some(QuotaFile::read(raw.size(), read))
-}
-
-fn runs_of(scan: &Scan<'_, '_>, inode: InodeNr, raw: &RawInode) -> Vec<Run> {
-    let seed = scan.volume.checksums.inode_seed(inode, raw.i_generation.get());
-    let (mut sink, mut claims, mut budget) = (Sink::default(), NoClaims, Budget::of(scan.volume));
-    let mut walk = Walk::new(scan.volume, scan.system, inode, seed, &mut sink, &mut claims, &mut budget);
-    walk.keep_runs = true;
-    if raw.flags().contains(InodeFlags::EXTENTS) {
-        walk_extents(&mut walk, &raw.i_block);
-    } else {
-        walk_indirect(&mut walk, &raw.block_words());
-    }
-    walk.runs
+    Some(content(volume, inode, &slot))
 }
 
 /// How a file differs from what was counted; `None` when it does not.

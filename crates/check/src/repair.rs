@@ -16,6 +16,7 @@ mod backups;
 mod bitmaps;
 mod connect;
 mod constants;
+mod cut;
 mod directory;
 mod editor;
 mod ending;
@@ -24,6 +25,7 @@ mod examined;
 mod head;
 mod infer;
 mod inode;
+mod landmark;
 mod links;
 mod log;
 mod maps;
@@ -60,8 +62,8 @@ pub use ending::Ending;
 pub use log::{Action, Cost};
 pub use mmp::{InUse, Mmp};
 pub use preen::Preening;
-pub use undo::{UndoError, undo, undo_forced};
-pub use wish::Wish;
+pub use undo::{UndoError, Undone, save_undo_of_replay, undo, undo_forced};
+pub use wish::{Shared, Wish};
 
 use crate::{Code, Error, Finding, Options, PassCost, Report, replay};
 use log::Log;
@@ -110,6 +112,8 @@ pub struct Plan<'a> {
     /// Set when the inode count of the primary superblock is not that of its groups, and nothing
     /// else is wrong with it.
     miscounted: Option<Finding>,
+    /// The size of a device that was cut short and is as long as its file system here.
+    cut_at: Option<u64>,
 }
 
 impl<'a> Plan<'a> {
@@ -134,6 +138,7 @@ impl<'a> Plan<'a> {
             had_error_mark: false,
             garbage: None,
             miscounted: None,
+            cut_at: None,
         }
     }
 }
@@ -184,6 +189,11 @@ pub struct RepairOptions {
     pub declined: BTreeSet<Code>,
     /// What else is done because the user asked for it.
     pub wishes: BTreeSet<Wish>,
+    /// What inodes get in place of blocks that another one keeps.
+    pub shared: Shared,
+    /// The size in bytes of an image that was cut short, if the device is longer: what lies behind
+    /// reads as zeroes. The plan then lists the content that this cost.
+    pub cut_at: Option<u64>,
 }
 
 /// Size of the file system on a device in bytes, by its superblock, or by its backups where those
@@ -191,8 +201,8 @@ pub struct RepairOptions {
 ///
 /// If that is more than the device has, the image was cut short
 /// ([`DEVICE_SHORT`](crate::Code::DEVICE_SHORT)). A repair needs the whole length. So make the file
-/// that long first, as `blockyard check -y` does (`std::fs::File::set_len`), and open it again;
-/// what was cut off then reads as zeroes. Only then make the [`plan`].
+/// that long first (`std::fs::File::set_len`), and open it again; what was cut off then reads as
+/// zeroes. Only then make the [`plan`], with the old size in [`RepairOptions::cut_at`].
 #[must_use]
 pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     match crate::superblock::open(device, &mut crate::finding::Sink::default()) {
@@ -268,7 +278,8 @@ fn decide<'a>(
     let mut sink = crate::finding::Sink::default();
     let mut log = Log::default();
     log.declined.clone_from(&options.declined);
-    log.wishes.clone_from(&options.wishes);
+    log.wishes = options.wishes.iter().copied().filter(|wish| wish.is_due(&before)).collect();
+    log.shared = options.shared;
     let mut overlay = head::overlay(device, redo, &before, &mut log)?;
     let is_short = before.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT);
     if is_short && !log.actions.iter().any(|action| action.code == Code::DEVICE_SHORT) {
@@ -289,8 +300,8 @@ fn decide<'a>(
     let had_error_mark =
         editor::sound_superblock(device).is_some_and(|sb| sb.state().contains(FsState::ERROR));
     let has_orphans = editor::sound_superblock(&overlay).is_some_and(|sb| marks::has_orphans(&sb));
-    let asked = !options.wishes.is_empty() || options.check.superblock.is_some();
-    let settled = !is_replayed && !is_resumed && !has_orphans && !asked;
+    let asked = !log.wishes.is_empty() || options.check.superblock.is_some();
+    let settled = !is_replayed && !is_resumed && !has_orphans && !asked && options.cut_at.is_none();
     if settled && before.examined && !before.findings.iter().any(round::is_mended) {
         let sets_mark = before.is_clean() && marks::set_mark(&overlay, options.now)?;
         return Ok(Plan { sets_mark, was_open, ..Plan::empty(overlay, (before, costs)) });
@@ -307,7 +318,7 @@ fn decide<'a>(
         // Superblocks that were tried in vain are not part of the plan.
         overlay = OverlayDevice::new(device);
     }
-    let decided = (log.actions.is_empty(), is_replayed || is_resumed);
+    let decided = (log.actions.is_empty(), is_replayed || is_resumed || options.cut_at.is_some());
     let (after, takes_mark, sets_mark) = settle(device, (&overlay, log_below), options, decided)?;
     let mut plan = Plan {
         overlay,
@@ -327,8 +338,13 @@ fn decide<'a>(
         had_error_mark,
         garbage: log.garbage,
         miscounted: head::miscounted(device)?,
+        cut_at: options.cut_at,
     };
     name_inodes(&mut plan);
+    if let Some(end) = options.cut_at {
+        let losses = cut::losses(&plan.overlay, end, &plan.fresh)?;
+        plan.actions.splice(0..0, losses);
+    }
     Ok(plan)
 }
 
@@ -354,7 +370,9 @@ fn settle(
     Ok((after, takes_mark, sets_mark))
 }
 
-/// Repairs until a round finds nothing more to mend, then marks the file system clean.
+/// Repairs until a round finds nothing more to mend, then marks the file system clean. Decides
+/// nothing if a superblock was inferred and errors are left: then it may be a wrong one, and a
+/// repair by it would destroy what another tool can still find.
 fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<(), Error> {
     let (mut counted, mut crowd) = (0, u64::MAX);
     while counted < ROUNDS_MAX {
@@ -373,7 +391,22 @@ fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<(), Error> {
         counted += usize::from(errors > crowd.saturating_sub(STRIDE));
         crowd = errors;
     }
-    round.close(log)
+    round.close(log)?;
+    if log.is_inferred && has_errors(round)? {
+        log.actions.clear();
+        log.fresh.clear();
+        log.spare.clear();
+    }
+    Ok(())
+}
+
+/// Whether a check finds errors. A file system without a verdict has none.
+fn has_errors(round: &Round<'_>) -> Result<bool, Error> {
+    match crate::measure(round.device, round.journal, &Options::default()) {
+        Ok((report, _)) => Ok(!report.examined || !report.is_clean()),
+        Err(Error::Unsupported(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Gives actions the paths of the findings from before the repair.

@@ -1,8 +1,11 @@
 //! Pass 0, the superblock: constants that all arithmetic relies on, features, and fields that can
 //! be wrong alone.
 
+pub(crate) mod quota;
+
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u32_from_usize, u64_from_u32};
+use blockyard_disk::quota::QuotaType;
 use blockyard_disk::superblock::bounds::{self, Bounded};
 use blockyard_disk::superblock::{FsFlags, INCOMPAT_READABLE, MAGIC, PRIMARY_OFFSET, RawSuperblock};
 use blockyard_disk::{Checksums, Compat, Geometry, Incompat, InodeNr, RoCompat};
@@ -13,6 +16,7 @@ use crate::Watch;
 use crate::code::Code;
 use crate::finding::{Sink, Site};
 use crate::volume::Volume;
+use quota::quota_inodes;
 
 /// The only `s_checksum_type`.
 const CRC32C: u8 = 1;
@@ -203,14 +207,8 @@ fn check_fields(volume: &Volume<'_>, sink: &mut Sink) {
     let resize = volume.compat.contains(Compat::RESIZE_INODE);
     let meta_bg = volume.incompat.contains(Incompat::META_BG);
     add(resize && meta_bg, Code::RESIZE_WITH_META_BG, String::new());
-    let quota = volume.ro_compat.contains(RoCompat::QUOTA);
-    let inodes_count = volume.geometry.inodes_count();
-    let project = quota && volume.ro_compat.contains(RoCompat::PROJECT);
-    for (inode, (usual, used)) in quota_inodes(sb).into_iter().zip([(3, quota), (4, quota), (0, project)]) {
-        let ordinary = inode >= volume.first_inode() && inode <= inodes_count;
-        let spare = !used && matches!(inode, 3 | 4);
-        let possible = inode == 0 || inode == usual || ordinary || spare;
-        add(!possible, Code::QUOTA_INODE, format!("inode {inode}"));
+    for (kind, inode) in QuotaType::ALL.into_iter().zip(quota_inodes(sb)) {
+        add(!quota::is_possible(volume, kind, inode), Code::QUOTA_INODE, format!("inode {inode}"));
         add(inode == InodeNr::ROOT.raw(), Code::QUOTA_IS_ROOT, String::new());
     }
     let encoding = sb.s_encoding.get();
@@ -248,9 +246,4 @@ pub(crate) fn is_hidden(volume: &Volume<'_>, inode: InodeNr) -> bool {
 /// checked first.
 pub(crate) fn is_used_by_name(sb: &RawSuperblock, inode: InodeNr) -> bool {
     sb.s_prj_quota_inum.get() == inode.raw()
-}
-
-/// The inodes that the superblock names as quota files, with or without the feature; 0 for none.
-pub(crate) fn quota_inodes(sb: &RawSuperblock) -> [u32; 3] {
-    [sb.s_usr_quota_inum, sb.s_grp_quota_inum, sb.s_prj_quota_inum].map(|inode| inode.get())
 }

@@ -208,10 +208,12 @@ fn check_links_of(
             continue;
         }
         let inode = volume.geometry.inode_at(nr, u32_from_usize(index));
-        let value = kind.is_ea_inode() && values.contains(&inode.raw());
-        if !(kind.is_orphan() || value || is_hidden(volume, inode)) {
-            check_inode(volume, inode, *kind, stored, counted, sink);
+        if kind.is_orphan() || is_hidden(volume, inode) {
+            continue;
         }
+        // Attributes that refer to an inode count as one name.
+        let value = kind.is_ea_inode() && counted == 0 && values.contains(&inode.raw());
+        check_inode(volume, inode, *kind, stored, if value { 1 } else { counted }, sink);
     }
 }
 

@@ -178,6 +178,31 @@ fn a_repair_replays_a_journal_device_and_can_be_taken_back() {
     }
 }
 
+/// The log of a journal device begins outside it, and nobody asks for a replay: the log is emptied
+/// once, and both checkers are content.
+#[test]
+fn a_log_that_begins_outside_its_device_is_emptied() {
+    if !require(&["root", "mke2fs", "e2fsck", "losetup", "prlimit"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for block_size in ["1024", "4096"] {
+        let pair = Pair::make(directory.path(), &format!("outside-{block_size}"), block_size);
+        let mut head = fs::read(&pair.journal).unwrap()[..16384].to_vec();
+        let at = if block_size == "1024" { 2048 } else { 4096 };
+        head[at + 28..at + 32].copy_from_slice(&[0xFF, 0xEE, 0xDD, 0xCC]);
+        reseal(&pair, &mut head, false);
+        fs::File::options().write(true).open(&pair.journal).unwrap().write_all_at(&head, 0).unwrap();
+        assert!(has(&pair.check_with(&pair.journal), Code::LOG_NOT_EMPTY), "{block_size}");
+        let undo_files = ["undo", "undo.journal"].map(|name| directory.path().join(name));
+        assert!(repair(&pair, &undo_files), "{block_size}");
+        let report = pair.check_with(&pair.journal);
+        assert!(code(&report) == Some(0) && !has(&report, Code::LOG_NOT_EMPTY), "{report:?}");
+        assert_eq!(pair.e2fsck_with(&pair.journal).0, Some(0), "{block_size}");
+        undo_files.iter().for_each(|file| fs::remove_file(file).unwrap());
+    }
+}
+
 #[test]
 fn nothing_is_repaired_without_the_journal_device() {
     if !require(&["root", "mke2fs", "debugfs", "losetup"]) {

@@ -249,3 +249,34 @@ fn a_root_without_links_is_repaired() {
     repair(&image);
     e2fsck_clean(&image);
 }
+
+/// The superblock names a user's file or directory as a quota file. It keeps its name and its
+/// content, and the quota file in the reserved inode counts again.
+#[test]
+fn a_file_of_a_user_is_no_quota_file() {
+    if !require(&["root", "mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (field, path, cleared) in [
+        ("usr_quota_inum", "/a", None),
+        ("grp_quota_inum", "/d", None),
+        ("prj_quota_inum", "/b", None),
+        ("usr_quota_inum", "/c", Some(3)),
+    ] {
+        let image = small(folder.path());
+        cleared.iter().for_each(|inode| drop(debugfs(&image, &format!("clri <{inode}>"))));
+        let stat = debugfs(&image, &format!("stat {path}"));
+        let inode = stat.split("Inode:").nth(1).unwrap().split_whitespace().next().unwrap();
+        debugfs(&image, &format!("set_super_value {field} {inode}"));
+        assert_eq!(e2fsck_bounded(&image).code, Some(4), "{field}");
+        assert!(!codes(&FileDevice::open_read_only(&image).unwrap()).is_empty(), "{field}");
+        repair(&image);
+        e2fsck_clean(&image);
+        let (kept, map) = (debugfs(&image, &format!("stat {path}")), "EXTENTS:");
+        assert!(kept.contains(&format!("Inode: {inode} ")), "{field}: {kept}");
+        assert_eq!(kept.split(map).nth(1), stat.split(map).nth(1), "{field}");
+        let records = debugfs(&image, "list_quota user").contains("1001");
+        assert_eq!(records, cleared.is_none(), "{field}: the quota file stays");
+    }
+}

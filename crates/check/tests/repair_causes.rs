@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use blockyard_check::{Cost, Options, RepairOptions, check, plan};
 use blockyard_device::{BlockDevice, FileDevice};
-use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
+use blockyard_testkit::{e2fsck_bounded, e2fsck_clean, mke2fs, require, run};
 use support::small::{self, debugfs, lost_found, repair, slot_at};
 
 fn made(folder: &Path, options: &[&str]) -> PathBuf {
@@ -248,6 +248,34 @@ fn names_in_lost_found_say_where_files_came_from() {
     assert_eq!(of(unlinked), Some(format!("#{unlinked}.txt~1")), "{names:?}");
     let gone: Vec<_> = plan.actions.iter().filter_map(|action| action.name.as_deref()).collect();
     assert_eq!(gone, [b"back"], "{:?}", plan.actions);
+}
+
+/// A directory whose inode is zeroed: its blocks are in use by the bitmap and nobody's, and so the
+/// names in them are still known. Names in free blocks are of nobody.
+#[test]
+fn names_come_back_from_a_directory_without_its_inode() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in [&["-t", "ext4"][..], &["-t", "ext2", "-b", "1024"], &["-t", "ext3", "-O", "^filetype"]] {
+        for is_marked in [true, false] {
+            let image = made(folder.path(), options);
+            debugfs(&image, &format!("write {} one/letter", folder.path().join("image").display()));
+            let place = debugfs(&image, "blocks one");
+            debugfs(&image, "clri one");
+            if !is_marked {
+                debugfs(&image, &format!("freeb {}", place.trim()));
+            }
+            repair(&image);
+            let names = lost_found(&image);
+            assert_eq!(names.len(), 2, "{options:?}: {names:?}");
+            for old in [".letter", ".two"] {
+                let told = names.iter().any(|(_, name)| name.ends_with(old));
+                assert_eq!(told, is_marked, "{options:?}: {names:?}");
+            }
+        }
+    }
 }
 
 /// The extent of a directory begins a block too early on the device, or a block too late in the
@@ -524,4 +552,128 @@ fn a_directory_with_two_names_in_one_parent_keeps_the_first() {
         assert!(names.contains("/kept/") && !names.contains("/second/"), "{options:?}: {names}");
         assert!(debugfs(&image, "ls -p both/kept").contains("/below/"), "{options:?}");
     }
+}
+
+/// Whether a check calls the image clean, as e2fsck does.
+fn is_clean(image: &Path) -> bool {
+    let device = FileDevice::open_read_only(image).unwrap();
+    let ours = check(&device, &Options::default()).unwrap().is_clean();
+    let theirs = e2fsck_bounded(image);
+    assert_eq!(ours, theirs.code == Some(0), "{}", theirs.text);
+    ours
+}
+
+/// Without the bit of the feature, inline data proves that it is needed: links keep their targets,
+/// and the feature is set once, whatever the number of inodes that ask for it.
+#[test]
+fn links_in_inodes_bring_their_feature_back() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-I", "256", "-O", "inline_data"]);
+    let target = "t".repeat(100);
+    ["a", "b"].iter().for_each(|name| drop(debugfs(&image, &format!("symlink {name} {target}"))));
+    debugfs(&image, "feature ^inline_data");
+    assert!(!is_clean(&image), "the feature is needed");
+    let device = FileDevice::open(&image).unwrap();
+    let plan = plan(&device, &RepairOptions::default()).unwrap();
+    let said: Vec<_> = plan.actions.iter().map(|action| action.what.as_str()).collect();
+    assert_eq!(said, ["feature inline_data set"]);
+    assert_eq!(plan.preened_ending().exit_code(), 1, "as e2fsck -fp");
+    drop(plan);
+    drop(device);
+    repair(&image);
+    for name in ["a", "b"] {
+        assert!(debugfs(&image, &format!("stat {name}")).contains("Size: 100"), "{name} stays");
+    }
+}
+
+/// An image with an attribute whose value is in an inode of its own, and that inode.
+fn with_value_inode(folder: &Path, options: &[&str]) -> (PathBuf, u32) {
+    let image = made(folder, options);
+    let value = folder.join("value");
+    std::fs::write(&value, [b'v'; 1024]).unwrap();
+    debugfs(&image, "write /dev/null file");
+    debugfs(&image, &format!("ea_set -f {} file user.large", value.display()));
+    // debugfs does not count the block of the value.
+    run("e2fsck", &["-fy", image.to_str().unwrap()]);
+    let of_value = |inode: &u32| debugfs(&image, &format!("stat <{inode}>")).contains("Flags: 0x280000");
+    let inode = (12..64).find(of_value).expect("the value is in an inode");
+    (image, inode)
+}
+
+#[test]
+fn the_inode_of_a_value_has_one_link() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, inode) = with_value_inode(folder.path(), &["-t", "ext4", "-O", "ea_inode"]);
+    assert!(is_clean(&image), "as made");
+    for links in [7, 65535] {
+        debugfs(&image, &format!("set_inode_field <{inode}> links_count {links}"));
+        assert!(!is_clean(&image), "{links} links");
+        repair(&image);
+        assert!(debugfs(&image, &format!("stat <{inode}>")).contains("Links: 1 "), "{links}");
+    }
+    // A name counts, and then the attribute adds no link.
+    debugfs(&image, &format!("ln <{inode}> name"));
+    assert!(is_clean(&image), "one name");
+}
+
+/// Without the bit of the feature e2fsck finds no attribute of an inode that has its value in
+/// another one, not even that of its inline data.
+#[test]
+fn values_in_inodes_bring_their_feature_back() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for size in ["256", "512"] {
+        let options = ["-t", "ext4", "-I", size, "-O", "ea_inode,inline_data"];
+        let (image, _) = with_value_inode(folder.path(), &options);
+        debugfs(&image, "feature ^ea_inode");
+        assert!(!is_clean(&image), "{size}");
+        repair(&image);
+        let kept = folder.path().join("kept");
+        debugfs(&image, &format!("ea_get -f {} file user.large", kept.display()));
+        assert_eq!(std::fs::read(kept).unwrap(), [b'v'; 1024], "{size}");
+    }
+    // Other files need no attribute.
+    let (image, _) = with_value_inode(folder.path(), &["-t", "ext4", "-O", "ea_inode"]);
+    debugfs(&image, "feature ^ea_inode");
+    assert!(is_clean(&image), "no inline data");
+}
+
+#[test]
+fn inline_directories_have_no_types_without_the_feature() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-I", "256", "-O", "inline_data"]);
+    // What is not inline is right: the types of inline directories are found by themselves.
+    debugfs(&image, "feature ^filetype");
+    repair(&image);
+    assert!(is_clean(&image), "every type is gone");
+    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
+}
+
+/// Without checksums the field for one in blocks of the orphan file is zero. tune2fs leaves the old
+/// one.
+#[test]
+fn the_orphan_file_has_no_checksum_without_the_feature() {
+    if !require(&["mke2fs", "tune2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-O", "orphan_file"]);
+    run("tune2fs", &["-O", "^metadata_csum", image.to_str().unwrap()]);
+    assert!(!is_clean(&image), "a checksum is left");
+    let device = FileDevice::open(&image).unwrap();
+    assert_eq!(plan(&device, &RepairOptions::default()).unwrap().preened_ending().exit_code(), 1);
+    drop(device);
+    repair(&image);
+    assert!(is_clean(&image), "it is gone");
 }

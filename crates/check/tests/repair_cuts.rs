@@ -1,8 +1,9 @@
 //! Plans do not depend on the number of threads, and repairs can be undone. After a power cut, a
-//! second repair ends clean, and no file that the uncut repair keeps is lost.
+//! second repair ends clean, and no file that the uncut repair keeps is lost. The cut comes after
+//! each write of a repair in turn, and at sampled places with writes reordered or torn.
 //!
-//! 6 repairs by default, 300 with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another number,
-//! `PROFILE=name,name` the images.
+//! 6 repairs of two images by default, 300 of all with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another
+//! number, `PROFILE=name,name` the images.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +17,9 @@ use blockyard_check::{Action, Options, RepairOptions, check, plan, undo};
 use blockyard_device::{BlockDevice, CrashPlan, MemoryDevice, RecorderDevice};
 use blockyard_disk::num::usize_from_u64;
 use blockyard_disk::superblock::{MAGIC, RawSuperblock};
-use blockyard_testkit::images::{Profile, make_filled, profile_named};
+use blockyard_testkit::images::{
+    MORE_PROFILES, PROFILES, Profile, RARE_PROFILES, make_filled, profile_named,
+};
 use blockyard_testkit::mutate::Inventory;
 use blockyard_testkit::{full_matrix, require, seed};
 use rand::seq::IndexedRandom;
@@ -29,8 +32,10 @@ use support::kept::{Files, files_on};
 
 /// The present time for repairs, in seconds since 1970.
 const NOW: u64 = 1_700_000_000;
-/// Most cuts that are tried for one repair.
-const CUTS_MAX: usize = 24;
+/// Cuts with reordered or torn writes that are tried for one repair.
+const SAMPLES: usize = 24;
+/// Cuts without reordering that are tried for one repair: after every write, if it has fewer.
+const PREFIXES_MAX: usize = 128;
 
 fn options(threads: usize) -> Options {
     Options { threads: Some(threads), ..Options::default() }
@@ -102,32 +107,48 @@ fn same(one: &dyn BlockDevice, other: &dyn BlockDevice) -> bool {
         })
 }
 
-/// Cuts a repair at sampled places; returns what went wrong. Nothing is cut if the whole repair
-/// does not end clean.
-fn cut(damaged: &MemoryDevice, random: &mut ChaCha8Rng) -> Vec<String> {
+/// What cuts of a repair showed.
+struct Cuts {
+    /// How many were tried: none if the whole repair does not end clean.
+    tried: usize,
+    faults: Vec<String>,
+}
+
+/// Cuts a repair after each of its writes, and at sampled places with reordered and torn writes.
+fn cut(damaged: &MemoryDevice, random: &mut ChaCha8Rng) -> Cuts {
+    let mut cuts = Cuts { tried: 0, faults: Vec::new() };
     let recorder = RecorderDevice::new(damaged.duplicate());
     if !repair(&recorder) {
-        return Vec::new();
+        return cuts;
     }
     let whole = contents(&files_on(Arc::new(recorder.below().duplicate())));
     let log = recorder.log();
-    let plan = CrashPlan { seed: random.random(), ..CrashPlan::default() };
-    let states: Vec<_> = log.crash_states(&plan).collect();
-    let mut faults = Vec::new();
-    for state in states.choose_multiple(random, CUTS_MAX) {
-        let device = damaged.duplicate();
-        state.build(&log, &device).unwrap();
+    let mut try_again = |device: MemoryDevice, place: &dyn std::fmt::Debug| {
+        cuts.tried += 1;
         if !repair(&device) {
-            faults.push(format!("not clean after {state:?}"));
-            continue;
+            cuts.faults.push(format!("not clean after {place:?}"));
+            return;
         }
         let left = contents(&files_on(Arc::new(device)));
         let lost = whole.difference(&left).filter(|file| file.1 >> 12 == 8).count();
         if lost > 0 {
-            faults.push(format!("{lost} files lost after {state:?}"));
+            cuts.faults.push(format!("{lost} files lost after {place:?}"));
         }
+    };
+    let events = log.events().len();
+    for count in (0..events).step_by(events / PREFIXES_MAX + 1) {
+        let device = damaged.duplicate();
+        log.apply_prefix(count, &device).unwrap();
+        try_again(device, &format!("{count} of {events} writes and flushes"));
     }
-    faults
+    let plan = CrashPlan { seed: random.random(), ..CrashPlan::default() };
+    let states: Vec<_> = log.crash_states(&plan).collect();
+    for state in states.choose_multiple(random, SAMPLES) {
+        let device = damaged.duplicate();
+        state.build(&log, &device).unwrap();
+        try_again(device, state);
+    }
+    cuts
 }
 
 fn wanted() -> usize {
@@ -136,8 +157,13 @@ fn wanted() -> usize {
 }
 
 fn profiles() -> Vec<&'static Profile> {
-    let names = std::env::var("PROFILE").unwrap_or_else(|_| "ext4-1k,ext3-1k".to_owned());
-    names.split(',').map(profile_named).collect()
+    if let Ok(names) = std::env::var("PROFILE") {
+        return names.split(',').map(profile_named).collect();
+    }
+    if full_matrix() {
+        return PROFILES.iter().chain(MORE_PROFILES).chain(RARE_PROFILES).collect();
+    }
+    ["ext4-1k", "ext3-1k"].map(profile_named).to_vec()
 }
 
 #[test]
@@ -148,7 +174,7 @@ fn cuts_threads_and_undo() {
     let mut random = ChaCha8Rng::seed_from_u64(seed(5));
     let folder = tempfile::tempdir().unwrap();
     let (wanted, profiles) = (wanted(), profiles());
-    let mut faults = 0;
+    let (mut faults, mut tried, mut uncut) = (0, 0, 0);
     for (n, profile) in profiles.iter().enumerate() {
         let image = make_filled(profile, folder.path());
         let inventory = Inventory::read(&image);
@@ -167,13 +193,18 @@ fn cuts_threads_and_undo() {
             if one.is_some() && !is_undone(&damaged, folder.path()) {
                 found.push("not undone".to_owned());
             }
-            found.extend(cut(&damaged, &mut random));
+            let cuts = cut(&damaged, &mut random);
+            tried += cuts.tried;
+            uncut += usize::from(cuts.tried == 0);
+            found.extend(cuts.faults);
             faults += found.len();
             for fault in &found {
                 println!("--- {}: {what}\n    {}", profile.name, fault.chars().take(300).collect::<String>());
             }
         }
     }
-    println!("{wanted} repairs, {faults} faults");
+    println!(
+        "{wanted} repairs, {tried} cuts, {faults} faults; {uncut} repairs do not end clean and are not cut"
+    );
     assert_eq!(faults, 0);
 }

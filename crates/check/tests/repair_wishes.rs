@@ -11,7 +11,7 @@ use blockyard_check::{Code, Error, RepairOptions, UndoError, Wish, plan, undo, u
 use blockyard_device::{BlockDevice, CrashPlan, FileDevice, MemoryDevice, OverlayDevice, RecorderDevice};
 use blockyard_disk::Checksums;
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock};
-use blockyard_testkit::{e2fsck_clean, mke2fs, require};
+use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
 use zerocopy::{FromBytes, IntoBytes};
 
 use support::small::{debugfs, made};
@@ -146,6 +146,78 @@ fn directories_are_written_anew_only_where_that_changes_something() {
     }
 }
 
+/// A block map reaches further than extents: a file with blocks out there keeps its map.
+#[test]
+fn a_file_too_long_for_extents_keeps_its_block_map() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    mke2fs(&image, &["-t", "ext2", "-b", "65536", "-N", "64"], "96M");
+    let content = folder.path().join("content");
+    std::fs::write(&content, [7; 100_000]).unwrap();
+    debugfs(&image, &format!("write {} long", content.display()));
+    debugfs(&image, &format!("write {} short", content.display()));
+    let device = FileDevice::open(&image).unwrap();
+    for (place, at, next) in [(1200u64, 100, 1201u32), (1201, 0, 1202), (1202, 0, 1203)] {
+        device.write_at(place << 16, &[0; 65536]).unwrap();
+        device.write_at((place << 16) + 4 * at, &next.to_le_bytes()).unwrap();
+    }
+    drop(device);
+    let size = ((100u64 << 28) + (1 << 28) + (1 << 14) + 13) << 16;
+    debugfs(&image, "set_inode_field long block[TIND] 1200");
+    debugfs(&image, &format!("set_inode_field long size {size}"));
+    support::small::repair(&image);
+    let device = FileDevice::open(&image).unwrap();
+    let plan = plan(&device, &how(&[Wish::BlockMapsToExtents])).unwrap();
+    assert!(plan.is_complete(), "{:?}", plan.after);
+    plan.apply(&device).unwrap();
+    e2fsck_clean(&image);
+    let has_extents = |name: &str| debugfs(&image, &format!("stat {name}")).contains("EXTENTS");
+    assert_eq!(["long", "short"].map(has_extents), [false, true]);
+}
+
+/// Trees that e2fsck -fy makes smaller, and such that it leaves: ours has the same nodes
+/// afterwards, and a second run finds nothing to do. Without the wish nothing is done.
+#[test]
+fn extent_trees_are_packed_as_e2fsck_does() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pieces = folder.path().join("pieces");
+    let file = std::fs::File::create(&pieces).unwrap();
+    for piece in 0..200 {
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7; 1024], piece * 2048).unwrap();
+    }
+    for (options, kept) in
+        [("metadata_csum", 6), ("^metadata_csum", 4), ("^metadata_csum", 8), ("metadata_csum", 60)]
+    {
+        let image = folder.path().join("image");
+        mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", options], "32M");
+        debugfs(&image, &format!("write {} pieces", pieces.display()));
+        debugfs(&image, &format!("punch pieces {kept}"));
+        debugfs(&image, &format!("set_inode_field pieces size {}", kept * 1024));
+        support::small::repair(&image);
+        let theirs = folder.path().join("theirs");
+        std::fs::copy(&image, &theirs).unwrap();
+        let ended = run("e2fsck", &["-fy", theirs.to_str().unwrap()]);
+        let device = FileDevice::open(&image).unwrap();
+        assert!(plan(&device, &how(&[])).unwrap().is_empty(), "{kept} without the wish");
+        for again in [false, true] {
+            let plan = plan(&device, &how(&[Wish::PackExtentTrees])).unwrap();
+            assert_eq!(plan.is_empty(), again || kept > 6, "{kept}: {:?}", plan.actions);
+            assert_eq!(Some(i32::from(plan.ending().exit_code())), ended.status.code(), "{kept}");
+            plan.apply(&device).unwrap();
+        }
+        e2fsck_clean(&image);
+        let lines = |image: &Path| debugfs(image, "dump_extents pieces").lines().count();
+        assert_eq!(lines(&image), lines(&theirs), "{kept}");
+        assert!(content_of(&image, "pieces") == content_of(&theirs, "pieces"), "{kept}");
+    }
+}
+
 /// One shared block made the repair remember every block of a large file.
 #[test]
 fn a_shared_block_of_a_large_file_costs_no_memory_for_the_rest() {
@@ -207,6 +279,20 @@ fn a_repair_is_not_taken_back_from_an_image_that_was_used_since_or_is_another() 
         undo_forced(&device, &path).unwrap();
         assert!(std::fs::read(other).unwrap() != before);
     }
+    // A copy whose superblock says nothing of what was changed in it.
+    let [old, sibling] = ["old", "sibling"].map(|name| folder.path().join(name));
+    let repaired = std::fs::read(&image).unwrap();
+    for copy in [&old, &sibling] {
+        std::fs::write(copy, &repaired).unwrap();
+    }
+    undo(&FileDevice::open(&old).unwrap(), &path).unwrap();
+    let before = std::fs::read(&old).unwrap();
+    let written = (2048..before.len()).find(|at| before[*at] != repaired[*at]).unwrap();
+    let device = FileDevice::open(&sibling).unwrap();
+    let third = (0..=255).find(|byte| ![before[written], repaired[written]].contains(byte)).unwrap();
+    device.write_at(u64::try_from(written).unwrap(), &[third]).unwrap();
+    let error = undo(&device, &path).unwrap_err();
+    assert!(matches!(error, UndoError::Changed), "{error}");
     // Taken back once, it can be taken back again: an undo that was cut is finished so.
     let device = FileDevice::open(&image).unwrap();
     undo(&device, &path).unwrap();

@@ -18,6 +18,7 @@ mod image;
 mod interrupt;
 mod lab;
 mod ln;
+mod longer;
 mod ls;
 mod map;
 mod mkdir;

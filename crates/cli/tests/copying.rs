@@ -242,7 +242,9 @@ fn set_id_bits_go_when_the_owner_cannot_be_given() {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
     }
     let program = folder.path().join("blockyard");
-    std::fs::copy(env!("CARGO_BIN_EXE_blockyard"), &program).unwrap();
+    // By another process: a child of another test's would keep a file of ours open for writing, and
+    // what is open for writing cannot be run.
+    assert!(run("cp", &[env!("CARGO_BIN_EXE_blockyard"), text(&program)]).status.success());
     let output = Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", text(&program)])
         .args(["get", &image, "/of-root", "/own", text(&open)])
@@ -399,6 +401,71 @@ fn a_name_that_is_there_twice_is_told() {
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     assert!(errors(&output).contains("/name-one: the directory holds the name twice"), "{}", errors(&output));
     assert_eq!(std::fs::read(to.join("name-one")).unwrap(), b"name-one");
+}
+
+/// A damaged directory may hold `..` twice. The second one was once left out without a word, and so
+/// was a lost+found with nothing else in it.
+#[test]
+fn a_second_entry_of_the_parent_is_told() {
+    if !require(&["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    mke2fs(&path, &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal"], "16M");
+    done(&["mkdir", text(&path), "/d"]);
+    done(&["touch", text(&path), "/d/zz", "/lost+found/zz"]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // Length of the name, type, name.
+    while let Some(at) = bytes.windows(4).position(|window| window == b"\x02\x01zz") {
+        bytes[at + 2..at + 4].copy_from_slice(b"..");
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let (copied, exported) = (folder.path().join("copied"), folder.path().join("exported"));
+    for (to, arguments) in [
+        (&copied, &["get", "-r", text(&path), "/.", text(&copied)][..]),
+        (&exported, &["export", text(&path), text(&exported)]),
+    ] {
+        let output = command(arguments).output().unwrap();
+        let told = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        for place in ["/d/..", "/lost+found/.."] {
+            assert!(told.contains(&format!("{place}: the directory holds the name twice")), "{told}");
+        }
+        assert_eq!(std::fs::read_dir(to.join("d")).unwrap().count(), 0);
+    }
+}
+
+/// As with cp, a link that is DEST stands for what it leads to. Links below DEST are replaced.
+#[test]
+fn a_link_as_the_destination_of_a_file_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), "16M");
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("new"), "new").unwrap();
+    done(&["put", &image, text(&at("new")), "/x"]);
+    std::fs::write(at("real"), "old").unwrap();
+    for (link, target) in [("link", "real"), ("dangling", "made"), ("folder", "into")] {
+        symlink(target, at(link)).unwrap();
+    }
+    std::fs::create_dir(at("into")).unwrap();
+    symlink("../kept", at("into/x")).unwrap();
+    std::fs::write(at("kept"), "kept").unwrap();
+    for (to, written) in [("link", "real"), ("dangling", "made"), ("folder", "into/x")] {
+        done(&["get", &image, "/x", text(&at(to))]);
+        assert!(at(to).is_symlink() && !at(written).is_symlink(), "{to}");
+        assert_eq!(std::fs::read(at(written)).unwrap(), b"new", "{to}");
+    }
+    assert_eq!(std::fs::read(at("kept")).unwrap(), b"kept");
+    if require(&["root", "mknod"]) {
+        assert!(Command::new("mknod").arg(at("null")).args(["c", "1", "3"]).status().unwrap().success());
+        symlink("null", at("to-null")).unwrap();
+        for to in ["null", "to-null"] {
+            let told = fails(&["get", &image, "/x", text(&at(to))], 1);
+            assert!(told.contains("is a device, pipe or socket; it is not replaced"), "{told}");
+        }
+        assert!(!at("null").is_file() && at("to-null").is_symlink());
+    }
 }
 
 /// lost+found belongs to the image, so `get` copies it only if it is not empty.

@@ -50,10 +50,16 @@ fn a_plan_writes_nothing_and_a_repair_can_be_taken_back() {
     assert_eq!(code(&["check", "-n", name]), 0);
     let undo = folder.path().join("image.undo");
     assert!(undo.exists());
-    // An existing undo file is not overwritten, and refused before the work.
+    // An undo file is in the way only if there is something to write. It is not overwritten.
+    let again = blockyard(&["check", "-y", name]);
+    assert_eq!(again.status.code(), Some(0));
+    assert!(String::from_utf8(again.stdout).unwrap().contains("0 changes decided, 1 block written: clean"));
+    let repaired = std::fs::read(&image).unwrap();
+    debugfs(&image, "set_inode_field /a links_count 5");
     let refused = blockyard(&["check", "-y", name]);
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(8), 0));
     assert!(String::from_utf8(refused.stderr).unwrap().contains("image.undo: is there from an earlier"));
+    std::fs::write(&image, repaired).unwrap();
     let undone = blockyard(&["undo", name, undo.to_str().unwrap()]);
     assert_eq!(undone.status.code(), Some(0));
     assert!(String::from_utf8(undone.stdout).unwrap().contains("image.undo is no longer needed"));
@@ -315,4 +321,308 @@ fn a_repair_comes_before_the_copy_if_the_journal_is_on_another_device() {
         assert_eq!(code(&["undo", name, undo.to_str().unwrap()]), 0, "{name}");
     }
     assert!(content() == before, "not taken back to the byte");
+}
+
+/// Answers each question with the same line; returns what was said.
+fn answered(arguments: &str, line: &str, folder: &Path) -> Output {
+    let answers = folder.join("answers");
+    std::fs::write(&answers, line.repeat(40)).unwrap();
+    let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_blockyard"));
+    let mut script = Command::new("script");
+    let input = std::fs::File::open(&answers).unwrap();
+    script.args(["-qec", &command, "/dev/null"]).stdin(input).output().unwrap()
+}
+
+/// Everything after the superblock: that records that errors are left.
+fn behind_superblock(image: &Path) -> Vec<u8> {
+    std::fs::read(image).unwrap().split_off(2048)
+}
+
+#[test]
+fn nothing_that_is_declined_is_written() {
+    if !require(&["mke2fs", "debugfs", "e2fsck", "script"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let content = folder.path().join("content");
+    std::fs::write(&content, vec![7; 60_000]).unwrap();
+    let cases = [
+        ("sif kept flags 0", ""),
+        ("set_block_group 1 inode_table 99999", ""),
+        ("set_block_group 0 block_bitmap 5", ""),
+        ("ssv inodes_per_group 77", ""),
+        ("ssv feature_compat 0", ""),
+        ("stat kept", "-D"),
+    ];
+    for (damage, option) in cases {
+        let image = folder.path().join("image");
+        mke2fs(&image, &["-t", "ext4", "-b", "1024"], "24M");
+        debugfs(&image, &format!("write {} kept", content.display()));
+        debugfs(&image, damage);
+        let before = behind_superblock(&image);
+        let found = blockyard(&["check", "-n", image.to_str().unwrap()]).stdout;
+        let told = answered(&format!("check --no-undo {option} {}", image.display()), "n\n", folder.path());
+        let text = String::from_utf8_lossy(&told.stdout).into_owned();
+        assert!(behind_superblock(&image) == before, "{damage}: {text}");
+        let left = blockyard(&["check", "-n", image.to_str().unwrap()]).stdout;
+        assert_eq!(String::from_utf8(left).unwrap(), String::from_utf8(found).unwrap(), "{damage}: {text}");
+    }
+}
+
+#[test]
+fn a_question_names_paths_and_takes_only_yes_or_no() {
+    if !require(&["mke2fs", "debugfs", "script"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = wrong_links(folder.path());
+    for name in ["b", "c", "d", "e"] {
+        debugfs(&image, &format!("mkdir /{name}"));
+        debugfs(&image, &format!("set_inode_field /{name} links_count 7"));
+    }
+    let before = std::fs::read(&image).unwrap();
+    let command = format!("check --no-undo {}", image.display());
+    let told = answered(&command, "q\n", folder.path());
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(std::fs::read(&image).unwrap() == before, "q repaired: {text}");
+    assert!(text.contains("y or n? [Y/n]"), "{text}");
+    assert!(text.contains("5 changes, cost: nothing [/a, /b, /c, and 2 more]. Repair?"), "{text}");
+    let (found, asked) = (text.find("NOT clean").unwrap(), text.find("Repair?").unwrap());
+    assert!(found < asked, "what was found comes first: {text}");
+    assert_eq!(answered(&command, "y\n", folder.path()).status.code(), Some(1));
+}
+
+/// An image with ten files of 2.2 MB, cut so that some of their content is gone; and the files.
+fn cut_short(folder: &Path) -> PathBuf {
+    let (image, content) = (folder.join("image"), folder.join("content"));
+    std::fs::write(&content, vec![7; 2_200_000]).unwrap();
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], "32M");
+    for nth in 0..10 {
+        debugfs(&image, &format!("write {} f{nth}", content.display()));
+    }
+    std::fs::File::options().write(true).open(&image).unwrap().set_len((14 << 20) + 300).unwrap();
+    image
+}
+
+/// Names of files that hold other bytes than they had.
+fn zeroed(image: &Path, folder: &Path) -> Vec<String> {
+    let out = folder.join("out");
+    let name = |nth: usize| format!("/f{nth}");
+    let is_whole = |nth: usize| {
+        debugfs(image, &format!("dump {} {}", name(nth), out.display()));
+        std::fs::read(&out).unwrap() == vec![7; 2_200_000]
+    };
+    (0..10).filter(|nth| !is_whole(*nth)).map(name).collect()
+}
+
+#[test]
+fn what_a_cut_image_lost_is_listed_before_and_after_and_undo_cuts_it_again() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = cut_short(folder.path());
+    let before = std::fs::read(&image).unwrap();
+    let name = image.to_str().unwrap();
+    let lost = folder.path().join("lost");
+    let listed = || {
+        let list = std::fs::read_to_string(&lost).unwrap();
+        let lines = list.lines().filter(|line| line.contains("behind the end of the cut image"));
+        let mut paths: Vec<String> = lines.map(|line| line.split('\t').nth(2).unwrap().to_owned()).collect();
+        paths.sort();
+        paths
+    };
+    assert_eq!(code(&["check", "--plan", "--lost", lost.to_str().unwrap(), name]), 4);
+    let planned = listed();
+    assert!(std::fs::read(&image).unwrap() == before, "a plan wrote to the image");
+    // Without a place for the undo file, the image keeps its length.
+    assert_eq!(code(&["check", "-y", "-z", "/nonexistent/undo", name]), 8);
+    assert!(std::fs::read(&image).unwrap() == before, "the image was made longer without an undo file");
+    assert_eq!(code(&["check", "-y", "--lost", lost.to_str().unwrap(), name]), 1);
+    e2fsck_clean(&image);
+    assert_eq!(listed(), planned);
+    assert_eq!(zeroed(&image, folder.path()), planned);
+    assert!(!planned.is_empty());
+    let undone = blockyard(&["undo", name, folder.path().join("image.undo").to_str().unwrap()]);
+    assert_eq!(undone.status.code(), Some(0), "{undone:?}");
+    assert!(std::fs::read(&image).unwrap() == before, "the image is not what it was");
+}
+
+#[test]
+fn a_salvage_names_the_files_that_a_cut_image_left_zeroes_of() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = cut_short(folder.path());
+    let there = folder.path().join("there");
+    let salvaged = blockyard(&["salvage", image.to_str().unwrap(), there.to_str().unwrap()]);
+    assert_eq!(salvaged.status.code(), Some(1));
+    let text = String::from_utf8(salvaged.stderr).unwrap();
+    for nth in 0..10 {
+        let is_whole = std::fs::read(there.join(format!("f{nth}"))).unwrap() == vec![7; 2_200_000];
+        assert_eq!(text.contains(&format!("/f{nth}: ")), !is_whole, "f{nth}: {text}");
+    }
+}
+
+#[test]
+fn the_list_of_losses_has_every_block_that_is_dropped_on_request() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let content = folder.path().join("content");
+    std::fs::write(&content, vec![7; 40_000]).unwrap();
+    for (option, has_copy) in [("shared=clone", true), ("shared=drop", false)] {
+        let image = folder.path().join("image");
+        let _ = std::fs::remove_file(&image);
+        mke2fs(&image, &["-t", "ext3", "-b", "1024"], "16M");
+        debugfs(&image, &format!("write {} one", content.display()));
+        debugfs(&image, &format!("write {} two", content.display()));
+        let taken = run("debugfs", &["-R", "bmap one 3", image.to_str().unwrap()]);
+        let block = String::from_utf8(taken.stdout).unwrap();
+        debugfs(&image, &format!("sif two block[5] {}", block.trim()));
+        let lost = folder.path().join("lost");
+        let (lost, name) = (lost.to_str().unwrap(), image.to_str().unwrap());
+        assert_eq!(code(&["check", "-y", "--no-undo", "-E", option, "--lost", lost, name]), 1, "{option}");
+        e2fsck_clean(&image);
+        let list = std::fs::read_to_string(lost).unwrap();
+        assert_eq!(list.contains("cut\t"), !has_copy, "{option}: {list}");
+        if !has_copy {
+            assert!(list.contains("1 shared blocks dropped") && list.contains("bytes "), "{list}");
+            let hole = run("debugfs", &["-R", "bmap two 5", name]);
+            let other = run("debugfs", &["-R", "bmap one 3", name]);
+            let both = [hole, other].map(|found| String::from_utf8(found.stdout).unwrap());
+            assert!(both.iter().any(|block| block.trim() == "0"), "one of them lost it: {both:?}");
+        }
+    }
+    assert_eq!(code(&["check", "-y", "-E", "shared=drop,unshare_blocks", "image"]), 16);
+}
+
+#[test]
+fn options_without_an_effect_are_refused() {
+    for arguments in [
+        &["-n", "-z", "file"][..],
+        &["-n", "--lost", "file"],
+        &["-n", "--threads", "1000000"],
+        &["-y", "--threads", "0"],
+        &["-y", "-D", "-E", "fixes_only"],
+        &["-y", "-E", "fixes_only,bmap2extent"],
+    ] {
+        assert_eq!(code(&[&["check"], arguments, &["image"]].concat()), 16, "{arguments:?}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::write(&image, vec![0; 1 << 20]).unwrap();
+    let missing = blockyard(&["check", "-j", "/nonexistent", image.to_str().unwrap()]);
+    let text = String::from_utf8(missing.stderr).unwrap();
+    assert!(text.contains("the journal of -j") && !text.contains("mkfs"), "{text}");
+}
+
+/// As in e2fsck, where only the options that forbid it leave a tree as it is.
+#[test]
+fn extent_trees_are_packed_unless_it_is_forbidden() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pieces = folder.path().join("pieces");
+    let file = std::fs::File::create(&pieces).unwrap();
+    for piece in 0..200 {
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7; 1024], piece * 2048).unwrap();
+    }
+    let loose = folder.path().join("loose");
+    mke2fs(&loose, &["-t", "ext4", "-b", "1024"], "32M");
+    debugfs(&loose, &format!("write {} pieces", pieces.display()));
+    debugfs(&loose, "punch pieces 6");
+    debugfs(&loose, "set_inode_field pieces size 6144");
+    debugfs(&loose, "set_inode_field pieces links_count 1");
+    run("e2fsck", &["-fy", "-E", "no_optimize_extents", loose.to_str().unwrap()]);
+    let image = folder.path().join("image");
+    let name = image.to_str().unwrap();
+    let lines = || {
+        let output = run("debugfs", &["-R", "dump_extents pieces", name]);
+        String::from_utf8(output.stdout).unwrap().lines().count()
+    };
+    let mut of_options = Vec::new();
+    for options in
+        [&["-fy"][..], &["-fy", "-E", "fixes_only"], &["-fy", "-E", "no_optimize_extents"], &["-fp"]]
+    {
+        std::fs::copy(&loose, &image).unwrap();
+        let expected = run("e2fsck", &[options, &[name]].concat()).status.code();
+        let theirs = lines();
+        std::fs::copy(&loose, &image).unwrap();
+        let ended = code(&[&["check", "--no-undo"], options, &[name]].concat());
+        assert_eq!((Some(ended), lines()), (expected, theirs), "{options:?}");
+        e2fsck_clean(&image);
+        of_options.push(theirs);
+    }
+    assert!(of_options[0] < of_options[1], "{of_options:?}");
+    assert!(of_options[1..].iter().all(|lines| *lines == of_options[1]), "{of_options:?}");
+}
+
+#[test]
+fn a_plan_says_which_blocks_change_and_a_replay_can_be_taken_back() {
+    if !require(&["root", "mke2fs", "losetup", "perl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dirty = folder.path().join("dirty");
+    mke2fs(&dirty, &["-t", "ext4", "-b", "1024"], "16M");
+    CrashImage {
+        image: &dirty,
+        journal: None,
+        options: "noinit_itable",
+        seed: blockyard_testkit::seed(8),
+        operations: 100,
+        stop: Stop::CutAfterCommit,
+        orphans: false,
+    }
+    .make_dirty();
+    let (image, undo) = (folder.path().join("copy"), folder.path().join("undo"));
+    let (name, file) = (image.to_str().unwrap(), undo.to_str().unwrap());
+    let fresh = || {
+        std::fs::copy(&dirty, &image).unwrap();
+        let _ = std::fs::remove_file(&undo);
+    };
+    fresh();
+    let before = std::fs::read(&image).unwrap();
+    let plan = blockyard(&["--json", "check", "--plan", name]);
+    let last = String::from_utf8(plan.stdout).unwrap().lines().last().unwrap().to_owned();
+    let plan: serde_json::Value = serde_json::from_str(&last).unwrap();
+    let runs = plan["changed"].as_array().unwrap();
+    let blocks: u64 = runs.iter().map(|run| run[1].as_u64().unwrap() + 1 - run[0].as_u64().unwrap()).sum();
+    assert_eq!(plan["blocks"], blocks);
+    let repaired = blockyard(&["check", "-y", "--no-undo", name]);
+    let told = format!(", {blocks} blocks written");
+    assert!(String::from_utf8(repaired.stdout).unwrap().contains(&told), "{told}");
+    for arguments in
+        [&["check", "-y", "-E", "journal_only", "-z", file, name][..], &["check", "-p", "-z", file, name]]
+    {
+        fresh();
+        assert_eq!(code(arguments), 0, "{arguments:?}");
+        assert!(std::fs::read(&image).unwrap() != before);
+        assert_eq!(code(&["undo", name, file]), 0, "{arguments:?}");
+        assert!(std::fs::read(&image).unwrap() == before, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_preening_that_stops_can_be_taken_back_too() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = wrong_links(folder.path());
+    debugfs(&image, "unlink /a");
+    let (name, undo) = (image.to_str().unwrap(), folder.path().join("undo"));
+    let before = std::fs::read(&image).unwrap();
+    // A name without a folder is made durable in the folder of the process.
+    let mut stopping = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+    let stopped =
+        stopping.current_dir(folder.path()).args(["check", "-fp", "-z", "undo", name]).status().unwrap();
+    assert_eq!(stopped.code(), Some(4));
+    assert!(std::fs::read(&image).unwrap() != before);
+    assert_eq!(code(&["undo", name, undo.to_str().unwrap()]), 0);
+    assert!(std::fs::read(&image).unwrap() == before);
 }

@@ -76,6 +76,7 @@ fn passes_say_what_they_read() {
     let text = image.to_str().unwrap();
     let (code, printed) = check(&["-tt", text]);
     assert_eq!(code, 0);
+    assert!(!check(&["-t", text]).1.contains("\nPass 1: "), "only the total");
     for pass in 1..=5 {
         assert!(printed.contains(&format!("\nPass {pass}: I/O read: ")), "{printed}");
     }
@@ -90,6 +91,6 @@ fn passes_say_what_they_read() {
         assert!(costs[1][key].as_u64() > Some(0), "pass 1: {key}");
     }
     // With a repair: the figures of the check before it.
-    let (code, printed) = check(&["-y", "-t", "--no-undo", text]);
+    let (code, printed) = check(&["-y", "-tt", "--no-undo", text]);
     assert!(code == 0 && printed.contains("\nPass 5: I/O read: "), "{code}: {printed}");
 }

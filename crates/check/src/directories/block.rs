@@ -94,12 +94,7 @@ pub(super) fn check(
         "an entry leaves its block"
     );
     debug_assert!(entries.is_sorted_by(|a, b| a.at < b.at), "entries out of order");
-    if !visit.layout.file_types {
-        for entry in entries.iter().filter(|entry| entry.inode != 0 && bytes[entry.at + 7] != 0) {
-            let detail = format!("{}: {}", printable(entry.name), bytes[entry.at + 7]);
-            sink.add(Code::TYPE_WITHOUT_FEATURE, site.at_offset(entry.at), detail);
-        }
-    }
+    report_types(visit, bytes, &entries, site, sink);
     if logical == 0 {
         check_dots(visit, bytes, &mut entries, site, told, sink);
     }
@@ -121,7 +116,19 @@ fn looks_like_node(visit: &Visit<'_, '_>, bytes: &[u8]) -> bool {
 /// Checks entries in an area that is not a block (inline directories).
 pub(super) fn check_area(visit: &Visit<'_, '_>, area: &[u8], site: Site, told: &mut Told, sink: &mut Sink) {
     let entries = collect(Entries::in_area(area, visit.layout), site, sink);
+    report_types(visit, area, &entries, site, sink);
     check_names(visit, &entries, Role::Linear, site, &mut Names::new(false), told, sink);
+}
+
+/// Reports types of entries on a file system where entries have none.
+fn report_types(visit: &Visit<'_, '_>, bytes: &[u8], entries: &[Entry<'_>], site: Site, sink: &mut Sink) {
+    if visit.layout.file_types {
+        return;
+    }
+    for entry in entries.iter().filter(|entry| entry.inode != 0 && bytes[entry.at + 7] != 0) {
+        let detail = format!("{}: {}", printable(entry.name), bytes[entry.at + 7]);
+        sink.add(Code::TYPE_WITHOUT_FEATURE, site.at_offset(entry.at), detail);
+    }
 }
 
 /// The sound entries up to the first defect, which is reported.

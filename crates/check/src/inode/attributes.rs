@@ -63,7 +63,7 @@ pub(super) fn check_in_inode(
                 "an entry leaves the inode"
             );
             found.count = entries.len();
-            let is_found = entries.iter().all(|entry| offset_is_possible(area, entry));
+            let is_found = entries.iter().all(|entry| is_readable(cx, area, entry));
             for entry in &entries {
                 check_entry(cx, entry, facts);
                 found.value_blocks += value_blocks(cx, entry);
@@ -96,7 +96,8 @@ fn block_hides(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let bytes = block.filter(|block| volume.contains(*block)).and_then(|block| volume.block(block).ok());
     let Some(bytes) = bytes else { return false };
     let entries = xattr::parse_entries(&bytes, Home::Block).unwrap_or_default();
-    entries.iter().any(|entry| entry.value_inode != 0 && stored_offset(&bytes, entry) != 0)
+    let has_values = volume.incompat.contains(Incompat::EA_INODE);
+    entries.iter().any(|entry| entry.value_inode != 0 && (!has_values || stored_offset(&bytes, entry) != 0))
 }
 
 /// Whether an entry is `system.data`. NUL after the name is ignored: e2fsck does not see it either.
@@ -132,11 +133,15 @@ pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode:
     })
 }
 
-/// Whether the offset of a value is possible: inside the area, even for an empty value, or 0 if the
-/// value has an inode of its own. If one attribute has an impossible offset, e2fsck finds none.
-fn offset_is_possible(area: &[u8], entry: &RawEntry<'_>) -> bool {
+/// Whether e2fsck can read an attribute; otherwise it finds none of the inode. The offset of a
+/// value must be inside the area, even for an empty value. A value in an inode of its own needs the
+/// feature, and the offset 0.
+fn is_readable(cx: &Examination<'_, '_, '_>, area: &[u8], entry: &RawEntry<'_>) -> bool {
     let stored = stored_offset(area, entry);
-    if entry.value_inode == 0 { xattr::INODE_HEADER_LEN + stored <= area.len() } else { stored == 0 }
+    if entry.value_inode == 0 {
+        return xattr::INODE_HEADER_LEN + stored <= area.len();
+    }
+    stored == 0 && cx.scan.volume.incompat.contains(Incompat::EA_INODE)
 }
 
 /// The field `e_value_offs` of an entry.

@@ -332,6 +332,9 @@ pub(super) fn check_inline(
 /// Checks a symbolic link with inline data, as `mke2fs -d` makes it (Linux does not). It must be as
 /// long as the data; nothing else is checked.
 pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, attributes: &InInode) {
+    if !cx.scan.volume.incompat.contains(Incompat::INLINE_DATA) {
+        return;
+    }
     match &attributes.inline_tail {
         None => cx.add(Code::INLINE_NO_ATTRIBUTE, ""),
         Some(tail) if raw.size() != u64_from_usize(60 + tail.len()) => {

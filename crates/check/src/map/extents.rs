@@ -65,6 +65,8 @@ pub(crate) fn walk_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
         return (0..root.entries)
             .for_each(|index| leaf_entry(walk, &root.extent(index), site, end, &mut floor));
     }
+    let mut levels = Levels::default();
+    let depth = root.depth;
     let mut stack = vec![root];
     while let Some(node) = stack.last_mut() {
         let index = node.next;
@@ -78,9 +80,36 @@ pub(crate) fn walk_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
             let (site, end) = (node.site(walk), node.end);
             leaf_entry(walk, &node.extent(index), site, end, &mut floor);
         } else if let Some(child) = index_entry(walk, node, index, floor) {
+            levels.add(&child);
             stack.push(child);
             assert!(stack.len() <= usize::from(DEPTH_MAX) + 1, "{} levels of a tree", stack.len());
         }
+    }
+    let capacity = usize::from(block_capacity(walk.volume.block_size()));
+    if !walk.damaged && levels.are_loose(depth, capacity) {
+        walk.sink.add(Code::EXTENT_TREE_LOOSE, walk.site(), "");
+    }
+}
+
+/// Nodes below the root and their entries, by the depth below them.
+#[derive(Default)]
+struct Levels([(usize, usize); 5]);
+
+impl Levels {
+    fn add(&mut self, node: &Node<'_>) {
+        if let Some((nodes, entries)) = self.0.get_mut(usize::from(node.depth)) {
+            *nodes += 1;
+            *entries += node.entries;
+        }
+    }
+
+    /// Whether e2fsck would write a tree anew, as observed: what the nodes right below the root
+    /// hold fits into the root with room to spare, or the entries of a level into fewer nodes.
+    fn are_loose(&self, depth: u16, capacity: usize) -> bool {
+        let Some(levels) = self.0.get(..usize::from(depth)) else { return false };
+        let is_short = levels.last().is_some_and(|(_, entries)| *entries < usize::from(ROOT_CAPACITY));
+        debug_assert!(levels.iter().all(|(nodes, entries)| nodes <= entries), "an empty node");
+        is_short || levels.iter().any(|(nodes, entries)| entries / capacity + 1 < *nodes)
     }
 }
 
@@ -254,6 +283,40 @@ mod tests {
 
     fn kept(places: &[(u64, u64)]) -> Vec<u64> {
         most_in_order(&runs(places)).iter().map(|run| run.logical).collect()
+    }
+
+    /// What e2fsck says of such trees with 83 entries in a block.
+    #[test]
+    fn trees_are_loose_where_e2fsck_says_so() {
+        let is_loose = |levels: &[(usize, usize)]| {
+            let mut all = Levels::default();
+            all.0[..levels.len()].copy_from_slice(levels);
+            all.are_loose(u16::try_from(levels.len()).expect("few levels"), 83)
+        };
+        for loose in [
+            &[(1, 3)][..],
+            &[(2, 2)],
+            &[(2, 80)],
+            &[(4, 167)],
+            &[(1, 4), (1, 1)],
+            &[(4, 40), (1, 4)],
+            &[(9, 583), (1, 9)],
+            &[(10, 600), (1, 10)],
+            &[(60, 4980), (3, 60)],
+        ] {
+            assert!(is_loose(loose), "{loose:?}");
+        }
+        for tight in [
+            &[(1, 4)][..],
+            &[(2, 83)],
+            &[(2, 84)],
+            &[(4, 250)],
+            &[(5, 333), (1, 5)],
+            &[(4, 332), (1, 4)],
+            &[(83, 6889), (2, 83)],
+        ] {
+            assert!(!is_loose(tight), "{tight:?}");
+        }
     }
 
     #[test]

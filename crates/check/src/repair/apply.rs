@@ -41,8 +41,8 @@ use crate::{descriptors, journal};
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Blocks of the file system that were written. Those of a journal replay and of the redo log
-    /// do not count.
+    /// Blocks of the file system that were changed, as [`Plan::changed_blocks`] counts them: with
+    /// those of a journal replay, without those of the redo log.
     pub blocks: u64,
 }
 
@@ -102,6 +102,7 @@ impl Plan<'_> {
             return Ok(Applied::default());
         }
         assert_eq!(journal.is_some(), self.journal.is_some(), "the plan was made with other devices");
+        let blocks = u64_from_usize(self.changed_blocks(device)?.len());
         self.replay(device, journal);
         if let Some(redo) = Redo::of(device).filter(|_| self.is_resumed) {
             redo.carry_out_in_place(device)?;
@@ -132,21 +133,23 @@ impl Plan<'_> {
         }
         self.write(device, superblock)?;
         device.flush()?;
-        Ok(Applied { blocks: u64_from_usize(changed.len()) })
+        Ok(Applied { blocks })
     }
 
     /// Records that the file system was checked, if it was and nothing is wrong: the time, and that
-    /// it was not mounted since. [`apply`](Self::apply) does that for a plan that is not empty.
+    /// it was not mounted since. [`apply`](Self::apply) does that for a plan that is not empty. No
+    /// undo file covers it. Returns whether anything was recorded.
     ///
     /// # Errors
     /// Those of the device.
-    pub fn record_check(&self, device: &dyn BlockDevice, now: u64) -> Result<(), DeviceError> {
+    pub fn record_check(&self, device: &dyn BlockDevice, now: u64) -> Result<bool, DeviceError> {
         let is_checked = self.is_empty() && self.before.examined && self.before.is_clean();
-        if is_checked && sound_superblock(device).is_some() && !asks_for_recovery(device) {
+        let is_recorded = is_checked && sound_superblock(device).is_some() && !asks_for_recovery(device);
+        if is_recorded {
             change_superblock(device, |sb| marks::mark_checked(sb, now))?;
             device.flush()?;
         }
-        Ok(())
+        Ok(is_recorded)
     }
 
     /// What `-p` writes where it stops: it replays the journal, as a mount would, and records in

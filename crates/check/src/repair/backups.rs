@@ -21,7 +21,7 @@ pub(super) fn refresh(volume: &Volume<'_>, log: &mut Log) -> Result<(), DeviceEr
         sink.into_findings().into_iter().filter_map(|finding| finding.site.group).collect();
     for group in volume.superblock_groups().into_iter().filter(|group| group.raw() != 0) {
         let first = volume.geometry.group_first_block(group);
-        if wrong.contains(&group) {
+        if wrong.contains(&group) && log.accepts(Code::BACKUP_SUPERBLOCK) {
             write_superblock(volume, group)?;
             let site = Site::group(group).at_block(first);
             log.add(Code::BACKUP_SUPERBLOCK, site, Cost::Nothing, "backup rewritten");
@@ -54,7 +54,7 @@ fn refresh_descriptors(
     copy: BlockNr,
     log: &mut Log,
 ) -> Result<(), DeviceError> {
-    if !volume.contains(copy) {
+    if !volume.contains(copy) || !log.accepts(Code::BACKUP_DESCRIPTORS) {
         return Ok(());
     }
     let (right, old) = (volume.block(volume.desc_block(index))?, volume.block(copy)?);

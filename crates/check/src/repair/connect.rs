@@ -12,7 +12,7 @@ use super::directory::{self, Change, Mending, Name, Writing};
 use super::editor::Editor;
 use super::inode;
 use super::log::Cost;
-use super::origin;
+use super::{origin, remains};
 use crate::code::Code;
 use crate::directories::Tree;
 use crate::facts::Facts;
@@ -129,6 +129,7 @@ pub(crate) fn attach(
     if lost.is_empty() {
         return Ok(());
     }
+    remains::search(ed, lost);
     let geometry = &ed.volume().geometry;
     let known =
         at.tree.lost_found.filter(|&inode| at.facts.kind(geometry, InodeNr::new(inode)).is_directory());

@@ -21,11 +21,12 @@ const LOG_BLOCK_MAX: u32 = 6;
 /// Logarithm of the number of groups in a flex group, as mke2fs chooses it.
 const LOG_FLEX: u8 = 4;
 
-/// Replaces impossible values.
-pub(super) fn make_possible(sb: &mut RawSuperblock, device_size: u64) {
+/// Replaces impossible values. Returns false if there is no telling how large a group is: neither
+/// of the two fields is possible, and the number of inodes refutes the usual size.
+pub(super) fn make_possible(sb: &mut RawSuperblock, device_size: u64) -> bool {
     let log = sb.s_log_block_size.get();
     if log > LOG_BLOCK_MAX {
-        return;
+        return false;
     }
     let block_size = 1024u32 << log;
     sb.s_rev_level = U32::new(sb.s_rev_level.get().min(1));
@@ -35,20 +36,22 @@ pub(super) fn make_possible(sb: &mut RawSuperblock, device_size: u64) {
     {
         sb.s_inode_size = U16::new(256);
     }
-    let clustered = sb.ro_compat().contains(RoCompat::BIGALLOC);
-    if !clustered {
-        sb.s_log_cluster_size = sb.s_log_block_size;
-        let per_group = sb.s_blocks_per_group.get();
-        if per_group == 0 || per_group > 8 * block_size || !per_group.is_multiple_of(8) {
-            sb.s_blocks_per_group = U32::new(8 * block_size);
-        }
-        sb.s_clusters_per_group = sb.s_blocks_per_group;
-        sb.s_first_data_block = U32::new(u32::from(block_size == 1024));
-    }
     let room = device_size >> (10 + log);
     let blocks = sb.blocks_count().raw();
     if blocks == 0 || blocks > room {
         sb.set_blocks_count(BlockCount::new(room));
+    }
+    if has_block_clusters(sb) && refutes_bigalloc(sb) {
+        sb.set_ro_compat(sb.ro_compat().difference(RoCompat::BIGALLOC));
+    }
+    let mut is_sized = true;
+    if !sb.ro_compat().contains(RoCompat::BIGALLOC) {
+        sb.s_log_cluster_size = sb.s_log_block_size;
+        sb.s_first_data_block = U32::new(u32::from(block_size == 1024));
+        let known = known_group_size(sb, block_size);
+        is_sized = known.is_some() || agrees_with_inodes(sb, 8 * block_size) != Some(false);
+        sb.s_blocks_per_group = U32::new(known.unwrap_or(8 * block_size));
+        sb.s_clusters_per_group = sb.s_blocks_per_group;
     }
     if sb.reserved_blocks_count().raw() > sb.blocks_count().raw() / 2 {
         sb.set_reserved_blocks_count(BlockCount::new(0));
@@ -63,6 +66,42 @@ pub(super) fn make_possible(sb: &mut RawSuperblock, device_size: u64) {
         sb.s_log_groups_per_flex = LOG_FLEX;
     }
     make_inodes_possible(sb, block_size);
+    is_sized
+}
+
+/// Whether bigalloc is set although a cluster is a block. mke2fs can make that, and so can one
+/// wrong bit.
+pub(super) fn has_block_clusters(sb: &RawSuperblock) -> bool {
+    sb.ro_compat().contains(RoCompat::BIGALLOC)
+        && sb.s_log_cluster_size == sb.s_log_block_size
+        && sb.s_clusters_per_group == sb.s_blocks_per_group
+}
+
+/// Whether other fields say that there is no bigalloc: it needs extents, and a first group that
+/// begins with block 0.
+pub(super) fn refutes_bigalloc(sb: &RawSuperblock) -> bool {
+    !sb.incompat().contains(Incompat::EXTENTS) || sb.s_first_data_block.get() == 1
+}
+
+/// Blocks of a group according to two fields that should say the same, without bigalloc. If both
+/// are possible, the number of inodes decides, and then the rounder number. `None` if neither is
+/// possible.
+fn known_group_size(sb: &RawSuperblock, block_size: u32) -> Option<u32> {
+    let is_possible = |size: &u32| *size > 0 && *size <= 8 * block_size && size.is_multiple_of(8);
+    let said = [sb.s_clusters_per_group.get(), sb.s_blocks_per_group.get()].into_iter();
+    let rank = |size: &u32| (agrees_with_inodes(sb, *size) == Some(true), size.trailing_zeros());
+    said.filter(is_possible).max_by_key(rank)
+}
+
+/// Whether groups of this size are as many as the inodes say; `None` if these say nothing.
+fn agrees_with_inodes(sb: &RawSuperblock, group_size: u32) -> Option<bool> {
+    let (inodes, in_group) = (sb.s_inodes_count.get(), sb.s_inodes_per_group.get());
+    if in_group == 0 || inodes == 0 || !inodes.is_multiple_of(in_group) {
+        return None;
+    }
+    debug_assert!(group_size > 0, "groups of no blocks");
+    let blocks = sb.blocks_count().raw().saturating_sub(u64_from_u32(sb.s_first_data_block.get()));
+    Some(blocks.div_ceil(u64_from_u32(group_size)) == u64_from_u32(inodes / in_group))
 }
 
 /// Replaces impossible counts of inodes, which depend on the number of groups.

@@ -121,6 +121,12 @@ impl<'a, 'v> Editor<'a, 'v> {
         volume.device.write_at(block.raw() << volume.geometry.block_bits(), bytes)
     }
 
+    /// Whether the stored bitmap calls a cluster used although nothing claims it.
+    pub(crate) fn is_leaked(&mut self, cluster: u64) -> bool {
+        debug_assert_eq!(self.walked, Walked::Yes, "not everything is claimed yet");
+        !self.scan.map.is_claimed(cluster) && self.marked.is_marked(self.scan.volume, cluster)
+    }
+
     /// Allocates a cluster; returns its first block, or `None` when none is free.
     ///
     /// What a damaged inode maps is perhaps not claimed. So clusters that the bitmaps also call

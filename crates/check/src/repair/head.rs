@@ -1,6 +1,8 @@
 //! Fields of the superblock that are corrected before anything else is read. If one of them is
 //! wrong, sound files look wrong, and their repair would lose them. e2fsck trusts these fields.
 
+mod features;
+
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::inode::{FileType, InodeSlot};
 use blockyard_disk::num::{low16, u32_from_u64, u64_from_u32};
@@ -15,6 +17,7 @@ use super::redo::Redo;
 use crate::code::Code;
 use crate::finding::{Finding, Sink, Site};
 use crate::superblock::{self, Opened};
+use crate::volume::Volume;
 use crate::{Error, Report, backup, descriptors};
 
 /// The first ordinary inode of all known file systems.
@@ -53,6 +56,7 @@ pub(super) fn overlay<'a>(
     if !log.accepts(Code::SUPERBLOCK_CONSTANT) {
         return Ok(overlay);
     }
+    features::settle(&overlay, log)?;
     if let Some(blocks) = blocks_of_backups(device, &sb).filter(|_| log.accepts(Code::DEVICE_SHORT)) {
         editor::change_superblock(&overlay, |sb| sb.set_blocks_count(BlockCount::new(blocks)))?;
         let what = format!("block count set to {blocks}, as in the backups");
@@ -65,7 +69,8 @@ pub(super) fn overlay<'a>(
     }
     if let Some(count) = reserved_descriptors(device, &overlay, &sb)? {
         editor::change_superblock(&overlay, |sb| sb.s_reserved_gdt_blocks.set(count))?;
-        let what = format!("reserved descriptor blocks set to {count}: a sound inode table follows them");
+        let what =
+            format!("reserved descriptor blocks set to {count}: bitmaps and the inode table follow them");
         log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
     }
     if names_files(&sb) {
@@ -149,6 +154,16 @@ fn has_stray_journal_uuid(sb: &RawSuperblock) -> bool {
         && sb.s_jnl_blocks[0].get() != 0
 }
 
+/// A backup of this very file system, in a group that the superblock leads to; in groups of the
+/// usual size if it leads nowhere.
+fn own_backup(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<RawSuperblock> {
+    let copies = match superblock::open(device, &mut Sink::default()) {
+        Ok(Opened::Volume(volume)) => backup::all_of(&volume),
+        _ => backup::all(device),
+    };
+    copies.iter().map(|copy| *copy.superblock()).find(|copy| copy.s_uuid == sb.s_uuid)
+}
+
 /// The number of blocks by a backup of this very file system, if the superblock claims more than
 /// the device has and the backup does not. Then the field is wrong, and the device was not cut.
 fn blocks_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u64> {
@@ -156,12 +171,8 @@ fn blocks_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u64
     if sb.blocks_count().raw() <= room {
         return None;
     }
-    let copies = backup::all(device).into_iter();
-    let mut same = copies.filter(|copy| {
-        let copy = copy.superblock();
-        copy.s_uuid == sb.s_uuid && copy.s_log_block_size == sb.s_log_block_size
-    });
-    let blocks = same.next()?.superblock().blocks_count().raw();
+    let same = own_backup(device, sb).filter(|copy| copy.s_log_block_size == sb.s_log_block_size);
+    let blocks = same?.blocks_count().raw();
     (blocks > 0 && blocks <= room).then_some(blocks)
 }
 
@@ -181,8 +192,7 @@ fn first_inode(
     overlay: &dyn BlockDevice,
     sb: &RawSuperblock,
 ) -> Result<Option<(u32, &'static str)>, Error> {
-    let backups = backup::all(device);
-    let same = backups.iter().map(backup::Backup::superblock).find(|copy| copy.s_uuid == sb.s_uuid);
+    let same = own_backup(device, sb);
     if sb.s_rev_level.get() == 0 {
         return Ok(None);
     }
@@ -216,9 +226,10 @@ fn has_files_below_first(device: &dyn BlockDevice, sb: &RawSuperblock) -> Result
     Ok(known && (FIRST_INODE..end).map(InodeNr::new).any(is_file))
 }
 
-/// The right number of blocks reserved for descriptors, if the superblock claims so many that the
-/// first inode table, with a root in it, would lie among them. The number is what a backup says, or
-/// what there is room for before the bitmaps and the table.
+/// The right number of blocks reserved for descriptors, if the superblock claims so many that a
+/// bitmap or the inode table of the first group would lie among them, and the root is sound. The
+/// number is what a backup says, or what there is room for before these. Nothing if a backup or the
+/// resize inode confirms the claim: then the descriptor is wrong.
 fn reserved_descriptors(
     device: &dyn BlockDevice,
     overlay: &dyn BlockDevice,
@@ -233,7 +244,9 @@ fn reserved_descriptors(
     let first = volume.desc_block(0).raw() + u64_from_u32(volume.old_desc_blocks());
     let area = first..first + u64::from(sb.s_reserved_gdt_blocks.get());
     let desc = volume.groups[0].desc;
-    if !area.contains(&desc.inode_table().raw()) || volume.incompat.contains(Incompat::META_BG) {
+    let objects = [desc.block_bitmap(), desc.inode_bitmap(), desc.inode_table()].map(BlockNr::raw);
+    let Some(next) = objects.into_iter().filter(|place| area.contains(place)).min() else { return Ok(None) };
+    if volume.incompat.contains(Incompat::META_BG) || is_listed(&volume) {
         return Ok(None);
     }
     let is_root = volume.inode(InodeNr::ROOT).is_ok_and(|bytes| {
@@ -241,13 +254,20 @@ fn reserved_descriptors(
         slot.raw().file_type() == Some(FileType::Directory)
             && volume.checksums.verify_inode(InodeNr::ROOT, &slot).is_ok()
     });
-    let objects = [desc.block_bitmap(), desc.inode_bitmap(), desc.inode_table()].map(BlockNr::raw);
-    let room =
-        objects.into_iter().filter(|place| area.contains(place)).min().map_or(0, |place| place - first);
-    let backups = backup::all(device);
-    let same = backups.iter().map(backup::Backup::superblock).find(|copy| copy.s_uuid == sb.s_uuid);
-    let copied = same.map(|copy| copy.s_reserved_gdt_blocks.get()).filter(|count| u64::from(*count) <= room);
-    Ok(is_root.then(|| copied.unwrap_or(low16(u32_from_u64(room)))))
+    let room = next - first;
+    let copied = own_backup(device, sb).map(|copy| copy.s_reserved_gdt_blocks.get());
+    let is_confirmed = copied == Some(sb.s_reserved_gdt_blocks.get());
+    let count = copied.filter(|count| u64::from(*count) <= room).unwrap_or(low16(u32_from_u64(room)));
+    Ok((is_root && !is_confirmed).then_some(count))
+}
+
+/// Whether the resize inode lists the very blocks that the superblock reserves for descriptors.
+fn is_listed(volume: &Volume<'_>) -> bool {
+    let Ok(bytes) = volume.inode(InodeNr::RESIZE) else { return false };
+    let mut sink = Sink::default();
+    let words = InodeSlot::new(bytes).raw().block_words();
+    descriptors::check_resize_inode(volume, &words, &mut sink);
+    volume.compat.contains(Compat::RESIZE_INODE) && sink.into_findings().is_empty()
 }
 
 /// The fields that name the orphan file and quota files although their features are off.

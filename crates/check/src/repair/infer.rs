@@ -7,7 +7,8 @@
 //! label, no reserved blocks, another hash seed, so that indexes are rebuilt. If the journal still
 //! has the UUID, that is taken, and checksums stay on if they match it. Otherwise the UUID is new.
 //!
-//! As a rule only a file system of one group gets here: others have backups.
+//! As a rule only a file system of one group gets here: others have backups. If what is inferred
+//! does not lead to a clean file system, nothing is written.
 
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::checksum::crc32c_raw;
@@ -32,6 +33,11 @@ const SLOTS_MAX: u32 = 8192;
 const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
 /// Logarithm of the largest cluster that is looked for, in blocks.
 const CLUSTER_POWER_MAX: u32 = 15;
+/// Blocks before the first table among which its inode bitmap is looked for: more than 64 groups of
+/// a flex group have bitmaps, after descriptors and blocks reserved for them.
+const BITMAP_DISTANCE_MAX: u64 = 4096;
+/// One bit in so many of an inode bitmap may be wrong.
+const WRONG_SHARE_MAX: usize = 32;
 /// First ordinary inode.
 const FIRST_INODE: u32 = 11;
 const CRC32C: u8 = 1;
@@ -216,7 +222,7 @@ fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
 }
 
 /// Inodes per group: they follow from the padding of the inode bitmap, or else from the first block
-/// after the table that an inode maps.
+/// after the table that an inode maps. With flex_bg, the tables of several groups lie in between.
 fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) -> Option<u32> {
     let per_block = table.block_size() / table.inode_size;
     let fits = |count: usize| {
@@ -227,10 +233,7 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     };
     let described = if described { first_descriptor(device, table) } else { None };
     let bitmap = described.and_then(|(desc, _)| read_block(device, table, desc.inode_bitmap().raw()));
-    let padded = bitmap.map(|bitmap| {
-        let padding = bitmap.iter().rev().take_while(|byte| **byte == 0xFF).count();
-        8 * (bitmap.len() - padding)
-    });
+    let padded = bitmap.or_else(|| inode_bitmap(device, table, fits)).map(|bitmap| unpadded(&bitmap));
     let begin = table.at >> table.bits;
     let slots = (1..=512).filter_map(|inode| table.slot(device, inode));
     let used = slots.filter(|slot| slot.raw().i_links_count.get() > 0);
@@ -239,6 +242,30 @@ fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) ->
     let rounded = |count: usize| count / 8 * 8;
     let found = padded.into_iter().chain(room.map(rounded)).find(|count| fits(*count))?;
     Some(u32_from_usize(found))
+}
+
+/// Bits before the padding of a bitmap, whose bytes have all bits set.
+fn unpadded(bitmap: &[u8]) -> usize {
+    8 * (bitmap.len() - bitmap.iter().rev().take_while(|byte| **byte == 0xFF).count())
+}
+
+/// The inode bitmap of the first group, if no descriptor names it: the block before the table whose
+/// bits say best which slots are in use. `fits` says how many inodes a group may have.
+fn inode_bitmap(device: &dyn BlockDevice, table: &Table, fits: impl Fn(usize) -> bool) -> Option<Vec<u8>> {
+    let slots = 1..=(8 * u32_from_usize(table.block_size())).min(SLOTS_MAX);
+    let is_used = |inode| table.slot(device, inode).is_some_and(|slot| slot.raw().i_links_count.get() > 0);
+    let used: Vec<bool> = slots.map(|inode| inode < FIRST_INODE || is_used(inode)).collect();
+    debug_assert!(used[0], "the first inode is reserved");
+    let end = table.at >> table.bits;
+    let blocks = end.saturating_sub(BITMAP_DISTANCE_MAX).max(table.first_data_block() + 1)..end;
+    let rated = blocks.filter_map(|block| {
+        let bitmap = read_block(device, table, block)?;
+        let count = unpadded(&bitmap).min(used.len());
+        let is_set = |index: usize| bitmap[index / 8] >> (index % 8) & 1 == 1;
+        let wrong = (0..count).filter(|index| is_set(*index) != used[*index]).count();
+        (fits(unpadded(&bitmap)) && wrong <= count / WRONG_SHARE_MAX).then_some((wrong, bitmap))
+    });
+    rated.min_by_key(|(wrong, _)| *wrong).map(|(_, bitmap)| bitmap)
 }
 
 /// Blocks of a cluster: the power of two that divides the allocated blocks of nearly all inodes,

@@ -14,11 +14,13 @@ use blockyard_disk::extent;
 use blockyard_disk::inline_data::InlineData;
 use blockyard_disk::inode::{FileType, InodeFlags, RawInode};
 use blockyard_disk::num::{low16, low32, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
-use blockyard_disk::{BlockNr, Incompat, InodeNr};
+use blockyard_disk::superblock::RawSuperblock;
+use blockyard_disk::xattr::{self, Home, RawEntry};
+use blockyard_disk::{BlockNr, Incompat, InodeNr, RoCompat};
 use zerocopy::little_endian::{U16, U32};
 
 use super::attributes;
-use super::editor::{Editor, Slot};
+use super::editor::{Editor, Slot, sound_superblock};
 use super::examined::examined;
 use super::log::{Cost, Outcome, Tried};
 use super::maps::{self, NoSpace};
@@ -57,6 +59,10 @@ pub(super) fn is_impossible_special(code: Code) -> bool {
 pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) -> Result<(), DeviceError> {
     let mut slot = ed.slot(inode)?;
     let (first, _) = findings(ed, inode, &slot);
+    if declare(ed, inode, &slot, &first)? {
+        // What else is wrong shows when the feature counts, in the next round.
+        return Ok(());
+    }
     // Every directory that grows has a wrong block count afterwards: that is no evidence.
     let is_evidence = first.iter().any(|finding| finding.code != Code::BLOCKS_WRONG) || first.is_empty();
     let tries = if is_evidence { ed.log.try_again(Tried::Inode, inode) } else { 0 };
@@ -67,7 +73,8 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
     let checksums = first.iter().filter(is_checksum).count();
     let garbage = first.len() > checksums
         && first.iter().any(|finding| finding.code == Code::INODE_CHECKSUM)
-        && around == Around::Garbage;
+        && around == Around::Garbage
+        && ed.log.accepts(Code::INODE_GARBAGE);
     if garbage || tries >= TRIES_MAX {
         return clear(ed, inode, if garbage { Code::INODE_GARBAGE } else { why });
     }
@@ -88,7 +95,8 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
         }
     }
     ed.put_slot(inode, &mut slot)?;
-    if first.iter().all(|finding| finding.code == Code::INODE_CHECKSUM) {
+    let is_checksum = first.iter().all(|finding| finding.code == Code::INODE_CHECKSUM);
+    if is_checksum && ed.log.accepts(Code::INODE_CHECKSUM) {
         ed.add(Code::INODE_CHECKSUM, Site::inode(inode), Cost::Nothing, "checksum recomputed");
     }
     Ok(())
@@ -106,7 +114,9 @@ fn restore_extents_flag(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot
     let flags = raw.flags();
     let begins = raw.i_block[..2] == extent::MAGIC.to_le_bytes() && raw.i_block[4..6] == [4, 0];
     let mapped = matches!(raw.file_type(), Some(FileType::Regular | FileType::Directory | FileType::Symlink));
-    let possible = ed.volume().incompat.contains(Incompat::EXTENTS) && raw.i_links_count.get() != 0;
+    let possible = ed.volume().incompat.contains(Incompat::EXTENTS)
+        && raw.i_links_count.get() != 0
+        && ed.log.accepts(Code::EXTENTS_UNFLAGGED);
     if begins && mapped && possible && !flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
         slot.raw_mut().set_flags(flags | InodeFlags::EXTENTS);
         ed.add(Code::EXTENTS_UNFLAGGED, Site::inode(inode), Cost::Nothing, "extents flag set");
@@ -154,7 +164,7 @@ fn mend(
     if xattr_blocks::uncover(ed, inode, slot.raw(), code)? || attributes::uncover(ed, inode, slot, code) {
         return Ok(Outcome::Kept);
     }
-    if mend_field(ed, inode, slot, code) || mend_flags(ed, slot, code)? {
+    if mend_field(ed, inode, slot, code) || mend_flags(ed, slot, code) {
         ed.add(code, site, Cost::Nothing, "field corrected");
         return Ok(Outcome::Kept);
     }
@@ -200,16 +210,66 @@ fn mend(
             slot.raw_mut().set_size(size);
             ed.add(code, site, Cost::Doubtful, format!("i_size set to {size}, the end of written data"));
         }
-        Code::LARGE_FILE_FEATURE => {
-            ed.change_superblock(|sb| {
-                sb.set_ro_compat(sb.ro_compat() | blockyard_disk::RoCompat::LARGE_FILE)
-            })?;
-            ed.add(code, site, Cost::Nothing, "feature large_file set");
-        }
         _ if attributes::is_about_attributes(code) => return attributes::mend(ed, inode, slot, finding),
         _ => return mend_map(ed, inode, slot, code),
     }
     Ok(Outcome::Kept)
+}
+
+/// Sets the features that the content of an inode has; false if it asks for none. They count from
+/// the next round on. The first inode that asks for one stands for all.
+fn declare(
+    ed: &mut Editor<'_, '_>,
+    inode: InodeNr,
+    slot: &Slot,
+    found: &[Finding],
+) -> Result<bool, DeviceError> {
+    let has_extents = slot.raw().i_block[..2] == extent::MAGIC.to_le_bytes();
+    let mut asked = false;
+    for code in found.iter().map(|finding| finding.code) {
+        let (incompat, ro_compat, what) = match code {
+            Code::EXTENTS_WITHOUT_FEATURE if has_extents => {
+                (Incompat::EXTENTS, RoCompat::empty(), "feature extent set")
+            }
+            Code::INLINE_UNDECLARED | Code::INLINE_WITHOUT_FEATURE if attributes::has_inline_data(slot) => {
+                (Incompat::INLINE_DATA, RoCompat::empty(), "feature inline_data set")
+            }
+            Code::INLINE_NO_ATTRIBUTE | Code::ENCRYPT_NO_ATTRIBUTE if has_value_inode(ed, slot) => {
+                (Incompat::EA_INODE, RoCompat::empty(), "feature ea_inode set")
+            }
+            Code::LARGE_FILE_FEATURE => (Incompat::empty(), RoCompat::LARGE_FILE, "feature large_file set"),
+            _ => continue,
+        };
+        asked = true;
+        let has_both =
+            |sb: RawSuperblock| sb.incompat().contains(incompat) && sb.ro_compat().contains(ro_compat);
+        if !sound_superblock(ed.volume().device).is_some_and(has_both) {
+            ed.change_superblock(|sb| {
+                sb.set_incompat(sb.incompat() | incompat);
+                sb.set_ro_compat(sb.ro_compat() | ro_compat);
+            })?;
+            ed.add(code, Site::inode(inode), Cost::Nothing, what);
+        }
+    }
+    Ok(asked)
+}
+
+/// Whether the value of an attribute is in an inode for values although that feature is off.
+fn has_value_inode(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
+    let volume = ed.volume();
+    let is_value = |entry: RawEntry<'_>| {
+        let known = (volume.first_inode()..=volume.geometry.inodes_count()).contains(&entry.value_inode);
+        let value = known.then(|| ed.slot(InodeNr::new(entry.value_inode)));
+        value.is_some_and(|slot| slot.is_ok_and(|slot| slot.raw().flags().contains(InodeFlags::EA_INODE)))
+    };
+    let at = xattr::inode_area_at(slot.bytes().len(), slot.extra_isize());
+    let own = at.map_or(&[][..], |at| &slot.bytes()[at..]);
+    let block = Some(volume.file_acl(slot.raw())).filter(|block| volume.contains(*block));
+    let block = block.and_then(|block| volume.block(block).ok()).unwrap_or_default();
+    !volume.incompat.contains(Incompat::EA_INODE)
+        && [(own, Home::Inode), (&block[..], Home::Block)].into_iter().any(|(area, home)| {
+            xattr::parse_entries(area, home).unwrap_or_default().into_iter().any(is_value)
+        })
 }
 
 /// Sets a field that has one right value; false if the finding is about no such field.
@@ -237,12 +297,11 @@ fn mend_field(ed: &Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) 
     true
 }
 
-/// Corrects a flag that contradicts the features or the content, or sets the feature if the content
-/// has it; false if the finding is about no such flag.
-fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<bool, DeviceError> {
+/// Corrects a flag that contradicts the features or the content; false if the finding is about no
+/// such flag.
+fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> bool {
     let raw = slot.raw();
     let header = raw.i_block[..2] == extent::MAGIC.to_le_bytes();
-    let inline = attributes::has_inline_data(slot);
     let mut flags = slot.raw().flags();
     match code {
         Code::IMAGIC => flags.remove(InodeFlags::IMAGIC),
@@ -256,15 +315,7 @@ fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<bool, 
         Code::INLINE_BUT_EXTENTS => flags.remove(InodeFlags::INLINE_DATA),
         Code::BOTH_MAP_FLAGS if header => flags.remove(InodeFlags::INLINE_DATA),
         Code::BOTH_MAP_FLAGS => flags.remove(InodeFlags::EXTENTS),
-        Code::EXTENTS_WITHOUT_FEATURE if header => {
-            ed.change_superblock(|sb| sb.set_incompat(sb.incompat() | Incompat::EXTENTS))?;
-        }
         Code::EXTENTS_WITHOUT_FEATURE => flags.remove(InodeFlags::EXTENTS),
-        Code::INLINE_UNDECLARED | Code::INLINE_WITHOUT_FEATURE
-            if inline && !ed.volume().incompat.contains(Incompat::INLINE_DATA) =>
-        {
-            ed.change_superblock(|sb| sb.set_incompat(sb.incompat() | Incompat::INLINE_DATA))?;
-        }
         Code::INLINE_UNDECLARED | Code::INLINE_WITHOUT_FEATURE => flags.remove(InodeFlags::INLINE_DATA),
         Code::INLINE_NO_ATTRIBUTE if header => {
             flags.remove(InodeFlags::INLINE_DATA);
@@ -272,10 +323,10 @@ fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<bool, 
         }
         Code::INLINE_NO_ATTRIBUTE if has_block_map(ed, raw) => flags.remove(InodeFlags::INLINE_DATA),
         Code::EXTENTS_NO_HEADER if raw.i_block[4..6] != [4, 0] => flags.remove(InodeFlags::EXTENTS),
-        _ => return Ok(false),
+        _ => return false,
     }
     slot.raw_mut().set_flags(flags);
-    Ok(true)
+    true
 }
 
 /// Whether `i_block` holds pointers of a file that is too large for inline data.

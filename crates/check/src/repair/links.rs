@@ -67,7 +67,8 @@ fn set_links(
     code: Code,
 ) -> Result<(), DeviceError> {
     let geometry = &ed.volume().geometry;
-    let counted = at.facts.references(geometry, number);
+    // Without a name it is the value of attributes, which count as one.
+    let counted = at.facts.references(geometry, number).max(1);
     let directory = at.facts.kind(geometry, number).is_directory();
     let links = match u16::try_from(counted) {
         Ok(links) if !directory || counted <= LINKS_MAX => links,

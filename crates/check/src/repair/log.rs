@@ -6,12 +6,14 @@ use std::ops::Range;
 
 use blockyard_disk::{BlockNr, InodeNr};
 
-use super::wish::Wish;
+use super::wish::{Shared, Wish};
 use crate::code::Code;
 use crate::finding::Site;
 
 /// Most ranges of a file that an action names.
 const RANGES_MAX: usize = 64;
+/// No file is longer, in bytes: its blocks have numbers of 32 bits.
+const FILE_MAX: u64 = 1 << 48;
 
 /// What a change costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,12 +107,16 @@ pub(crate) struct Log {
     pub(crate) rewrite_all: RewriteAll,
     /// Whether a broken journal was removed, to be made again when the rest is clean.
     pub(crate) journal_dropped: JournalDropped,
+    /// Whether superblock and descriptors are inferred from what is left.
+    pub(crate) is_inferred: bool,
     /// Findings that are not repaired.
     pub(crate) declined: BTreeSet<Code>,
     /// The first inode found in a block of an inode table that is mostly garbage.
     pub(crate) garbage: Option<InodeNr>,
     /// What remains to be done when nothing is wrong.
     pub(crate) wishes: BTreeSet<Wish>,
+    /// What inodes get in place of blocks that another one keeps.
+    pub(crate) shared: Shared,
     /// Blocks that are free in the end, from the end of the file system backwards: room for the
     /// redo log.
     pub(crate) spare: Vec<Range<u64>>,
@@ -167,9 +173,12 @@ impl Log {
     }
 
     /// Says which bytes of a file the last action is about. The last range includes all beyond
-    /// [`RANGES_MAX`].
+    /// [`RANGES_MAX`]. A size that no file has says nothing.
     pub(crate) fn set_ranges(&mut self, mut ranges: Vec<Range<u64>>) {
         debug_assert!(ranges.is_sorted_by_key(|range| range.start), "ranges out of order");
+        if ranges.last().is_some_and(|range| range.end > FILE_MAX) {
+            return;
+        }
         if let Some(end) = ranges.last().map(|range| range.end).filter(|_| ranges.len() > RANGES_MAX) {
             ranges.truncate(RANGES_MAX);
             ranges[RANGES_MAX - 1].end = end;

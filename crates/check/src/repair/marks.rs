@@ -1,5 +1,5 @@
-//! The marks of the superblock that say how a check ended: clean or not, when, and which errors were
-//! met.
+//! The marks of the superblock that say how a check ended: clean or not, when, and which errors
+//! were met.
 
 use std::ops::Range;
 

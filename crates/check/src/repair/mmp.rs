@@ -81,7 +81,8 @@ impl Mmp {
             unknown @ SEQUENCE_FSCK.. if is_sound => return Err(InUse::Unknown(unknown)),
             // A damaged block may still be updated.
             _ => {
-                let interval = mmp.mmp_check_interval.get().max(sb.s_mmp_update_interval.get());
+                let in_block = if is_sound { mmp.mmp_check_interval.get() } else { 0 };
+                let interval = in_block.max(sb.s_mmp_update_interval.get());
                 let interval =
                     if interval == 0 { INTERVAL_DEFAULT } else { u64::from(interval).min(INTERVAL_MAX) };
                 (2 * interval + 1).min(interval + LATE_MAX)

@@ -27,8 +27,11 @@ pub(super) fn groups_with(before: &[Finding], codes: [Code; 2]) -> Vec<GroupNr> 
 /// Moves each bitmap whose place is impossible or taken, according to the findings, to a free block
 /// if there is one. Returns whether there are such findings.
 pub(crate) fn place_bitmaps(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, DeviceError> {
-    let blocks = groups_with(before, [Code::BLOCK_BITMAP_PLACE, Code::BLOCK_BITMAP_CONFLICT]);
-    let inodes = groups_with(before, [Code::INODE_BITMAP_PLACE, Code::INODE_BITMAP_CONFLICT]);
+    let wanted = |place, conflict| {
+        if ed.log.accepts(place) { groups_with(before, [place, conflict]) } else { Vec::new() }
+    };
+    let blocks = wanted(Code::BLOCK_BITMAP_PLACE, Code::BLOCK_BITMAP_CONFLICT);
+    let inodes = wanted(Code::INODE_BITMAP_PLACE, Code::INODE_BITMAP_CONFLICT);
     for &group in &blocks {
         move_bitmap(ed, group, Code::BLOCK_BITMAP_PLACE)?;
     }

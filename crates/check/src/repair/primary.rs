@@ -1,17 +1,19 @@
-//! Which superblock and descriptors a repair goes on with, if the primary ones cannot be used: those
-//! that the user names, those of a backup, the primary ones with a new checksum, or inferred ones.
+//! Which superblock and descriptors a repair goes on with, if the primary ones cannot be used:
+//! those that the user names, those of a backup, the primary ones with a new checksum, or inferred
+//! ones.
 
 use std::collections::BTreeSet;
 
 use blockyard_device::{BlockDevice, OverlayDevice};
-use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
+use blockyard_disk::inode::InodeSlot;
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
-use blockyard_disk::{BlockNr, InodeNr, RoCompat};
+use blockyard_disk::{InodeNr, RoCompat};
 
 use super::bitmaps;
 use super::constants;
 use super::editor;
 use super::infer;
+use super::landmark::is_sound_directory;
 use super::log::{Cost, Log, RewriteAll};
 use super::round::Round;
 use crate::backup::{self, Backup};
@@ -36,25 +38,42 @@ impl Round<'_> {
     }
 
     pub(super) fn take_any_backup(&self, log: &mut Log) -> Result<bool, Error> {
-        if log.rewrite_all == RewriteAll::Yes {
+        let is_declined =
+            [Code::SUPERBLOCK_BACKUP, Code::SUPERBLOCK_BAD].iter().any(|code| !log.accepts(*code));
+        if log.rewrite_all == RewriteAll::Yes || is_declined {
             return Ok(false);
         }
-        for backup in backup::all(self.device) {
-            if self.take(&backup, log, Code::SUPERBLOCK_BACKUP)? {
-                return Ok(true);
-            }
-        }
-        if self.seal_primary(log)? {
+        if self.take_first(&backup::all(self.device), log)? {
             return Ok(true);
         }
         let copies = backup::scattered(self.device).into_iter();
         let (likely, others): (Vec<Backup>, Vec<Backup>) = copies.partition(|copy| self.is_described(copy));
-        for backup in likely.into_iter().chain(others) {
-            if self.take(&backup, log, Code::SUPERBLOCK_BACKUP)? {
+        // What the primary superblock says about the size of groups may be a guess; a backup knows.
+        let uuid = self.stored_uuid()?;
+        let (own, likely): (Vec<Backup>, Vec<Backup>) =
+            likely.into_iter().partition(|copy| copy.is_at_home() && copy.superblock().s_uuid == uuid);
+        if self.take_first(&own, log)? || self.seal_primary(log)? {
+            return Ok(true);
+        }
+        Ok(self.take_first(&likely, log)? || self.take_first(&others, log)? || self.infer(log)?)
+    }
+
+    /// Takes the first of these backups that is usable; false if none is.
+    fn take_first(&self, backups: &[Backup], log: &mut Log) -> Result<bool, Error> {
+        for backup in backups {
+            if self.take(backup, log, Code::SUPERBLOCK_BACKUP)? {
                 return Ok(true);
             }
         }
-        self.infer(log)
+        Ok(false)
+    }
+
+    /// The UUID where the primary superblock has it, whatever else is there.
+    fn stored_uuid(&self) -> Result<[u8; 16], Error> {
+        let mut uuid = [0; 16];
+        let trial = OverlayDevice::new(self.device);
+        editor::change_superblock(&trial, |sb| uuid = sb.s_uuid)?;
+        Ok(uuid)
     }
 
     /// Writes a superblock inferred from what is left.
@@ -76,6 +95,7 @@ impl Round<'_> {
             uuid.text()
         );
         log.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, Cost::Doubtful, what);
+        log.is_inferred = true;
         Ok(true)
     }
 
@@ -220,7 +240,9 @@ impl Round<'_> {
         };
         if !superblock::check_values(&volume, &mut Sink::default())? {
             let size = self.device.size();
-            editor::change_superblock(self.device, |sb| constants::make_possible(sb, size))?;
+            editor::change_superblock(self.device, |sb| {
+                constants::make_possible(sb, size);
+            })?;
         }
         Ok(())
     }
@@ -229,14 +251,17 @@ impl Round<'_> {
 /// Gives the primary superblock this block size, possible constants and a checksum. Returns whether
 /// descriptors and a directory confirm them.
 fn seal(device: &dyn BlockDevice, log_block_size: u32) -> Result<bool, Error> {
-    let (size, mut inodes_per_group) = (device.size(), 0);
+    let (size, mut inodes_per_group, mut is_sized) = (device.size(), 0, false);
     editor::change_superblock(device, |sb| {
         inodes_per_group = sb.s_inodes_per_group.get();
         sb.s_magic.set(MAGIC);
         sb.s_checksum_type = if sb.ro_compat().contains(RoCompat::METADATA_CSUM) { CRC32C } else { 0 };
         sb.s_log_block_size.set(log_block_size);
-        constants::make_possible(sb, size);
+        is_sized = constants::make_possible(sb, size);
     })?;
+    if !is_sized {
+        return Ok(false);
+    }
     constants::weigh_inodes_per_group(device, inodes_per_group)?;
     let mut sink = Sink::default();
     let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else {
@@ -258,22 +283,6 @@ fn seal(device: &dyn BlockDevice, log_block_size: u32) -> Result<bool, Error> {
         bytes.is_some_and(|bytes| is_sound_directory(&volume, inode, &InodeSlot::new(&bytes[..])))
     };
     Ok([InodeNr::ROOT, lost_found].into_iter().any(is_confirmed))
-}
-
-/// Whether an inode is a directory with a checksum that matches. Its first block begins with its own
-/// `.`; an inline one is in the root, if there are no checksums.
-pub(super) fn is_sound_directory(volume: &Volume<'_>, inode: InodeNr, slot: &InodeSlot<&[u8]>) -> bool {
-    let raw = slot.raw();
-    if raw.file_type() != Some(FileType::Directory) || volume.checksums.verify_inode(inode, slot).is_err() {
-        return false;
-    }
-    if raw.flags().contains(InodeFlags::INLINE_DATA) {
-        return volume.checksums.fs_seed().is_some() || raw.i_block[..4] == InodeNr::ROOT.raw().to_le_bytes();
-    }
-    let runs = crate::orphans::file_runs(volume, inode, slot);
-    let first = runs.first().filter(|run| run.logical == 0);
-    let block = first.and_then(|run| volume.block(BlockNr::new(run.physical)).ok());
-    block.is_some_and(|block| block[..4] == inode.raw().to_le_bytes() && block[8] == b'.')
 }
 
 /// How many descriptors have wrong checksums.

@@ -44,7 +44,7 @@ pub(super) fn repair(
             continue;
         }
         let unknown = QuotaFile { header: FromZeros::new_zeroed(), records: Vec::new(), defect: None };
-        let old = read(ed.scan, inode).unwrap_or(unknown);
+        let old = read(ed.volume(), inode).unwrap_or(unknown);
         let records = old.corrected(&usages[index_of(kind)]);
         let content = old.encode(kind, &records);
         let fits = put_content(ed, inode, &content)?;

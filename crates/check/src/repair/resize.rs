@@ -13,6 +13,7 @@ use zerocopy::little_endian::{U16, U32};
 use super::editor::Editor;
 use super::log::{Cost, Tried};
 use crate::code::Code;
+use crate::descriptors::SystemRange;
 use crate::finding::{Finding, Site};
 
 /// Word of `i_block` that refers to a double-indirect block.
@@ -57,13 +58,13 @@ fn remake(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     if end > u64_from_u32(u32::MAX) {
         return Ok(false);
     }
-    let Some(double) = ed.allocate() else { return Ok(false) };
     let words = volume.block_size() / 4;
     let reserved = u64::from(volume.sb.s_reserved_gdt_blocks.get());
     let first = volume.desc_block(0) + BlockCount::new(u64_from_u32(volume.old_desc_blocks()));
-    if !volume.contains_range(first, reserved.max(1)) {
+    if !volume.contains_range(first, reserved.max(1)) || is_occupied(ed, first, reserved) {
         return Ok(false);
     }
+    let Some(double) = ed.allocate() else { return Ok(false) };
     let mut top = vec![0; volume.block_size()];
     let groups: Vec<u64> = volume.superblock_groups().iter().map(|group| u64_from_u32(group.raw())).collect();
     for index in 0..reserved {
@@ -99,6 +100,23 @@ fn remake(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     raw.set_blocks_field(sectors);
     ed.put_slot(InodeNr::RESIZE, &mut slot)?;
     Ok(true)
+}
+
+/// Whether blocks that would get lists are other metadata, or an inode maps them. Then the
+/// superblock reserves too many.
+fn is_occupied(ed: &Editor<'_, '_>, first: BlockNr, reserved: u64) -> bool {
+    if reserved == 0 {
+        return false;
+    }
+    let map = ed.scan.map;
+    let last = BlockNr::new(first.raw() + reserved - 1);
+    debug_assert!(ed.volume().contains(last), "the reserved blocks end behind the file system");
+    let area = ed.volume().geometry.first_data_block();
+    let is_other = |range: &SystemRange| {
+        range.first != area && range.first <= last && range.first.raw() + range.count > first.raw()
+    };
+    ed.scan.system.iter().any(is_other)
+        || map.shared_in(map.cluster(first), map.cluster(last) - map.cluster(first) + 1) > 0
 }
 
 fn put_word(block: &mut [u8], nth: usize, value: BlockNr) {

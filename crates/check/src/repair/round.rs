@@ -89,6 +89,7 @@ impl Round<'_> {
             // Another one would undo what was repaired since.
             && log.backup.is_none()
             && log.rewrite_all == RewriteAll::No
+            && log.accepts(Code::DESCRIPTORS_BACKUP)
             && let Some(backup) = self.best_backup(&volume)
             && self.take(&backup, log, Code::DESCRIPTORS_BACKUP)?
         {
@@ -112,23 +113,22 @@ impl Round<'_> {
         ed.journal = self.journal;
         let mut found = sorted(sink.into_findings());
         found.append(&mut self.findings);
-        if tables::place_tables(&mut ed, &found)? {
+        found.retain(|finding| ed.log.accepts(finding.code));
+        if ed.log.accepts(Code::INODE_TABLE_PLACE) && tables::place_tables(&mut ed, &found)? {
             return Ok(true);
         }
         let misplaced = shuffled::wrong_with_first(&ed);
-        if shuffled::repair(&mut ed, &misplaced)? {
+        if ed.log.accepts(Code::INODE_GARBAGE) && shuffled::repair(&mut ed, &misplaced)? {
             return Ok(true);
         }
         let pending = !orphans.is_empty() || marks::has_orphans(&volume.sb);
         let is_mended = |finding: &&Finding| finding.is_error() || fields::is_worth_mending(finding.code);
         let errors: Vec<&Finding> = found.iter().filter(is_mended).collect();
         let decided = ed.log.actions.len();
-        let declined = ed.log.declined.clone();
-        let accepted = |code: &Code| !declined.contains(code);
-        for finding in errors.into_iter().filter(|finding| accepted(&finding.code)) {
+        for finding in errors {
             fields::repair(&mut ed, finding)?;
         }
-        if pending {
+        if pending && ed.log.accepts(Code::ORPHAN_UNFINISHED) {
             orphans::finish(&mut ed, &orphans)?;
         }
         if ed.log.actions.len() > decided {
@@ -144,7 +144,7 @@ impl Round<'_> {
             return Ok(());
         }
         editor::change_superblock(self.device, |sb| {
-            if fields::clear_meaningless(sb) {
+            if log.accepts(Code::SUPERBLOCK_CONSTANT) && fields::clear_meaningless(sb) {
                 let what = "fields of features that are off, and mount options that are not text, cleared";
                 log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
             }
@@ -154,11 +154,14 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Rewrites backups that differ, if the superblock and the descriptors are sound.
+    /// Rewrites backups that differ, if the superblock and the descriptors are sound and no error
+    /// in them is left: a backup may be what is right.
     pub(super) fn refresh_backups(&self, log: &mut Log) -> Result<(), Error> {
         let mut sink = Sink::default();
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else { return Ok(()) };
-        if descriptors::load(&mut volume, &mut sink) && superblock::check_values(&volume, &mut sink)? {
+        let is_sound =
+            descriptors::load(&mut volume, &mut sink) && superblock::check_values(&volume, &mut sink)?;
+        if is_sound && sink.errors() == 0 {
             backups::refresh(&volume, log)?;
         }
         Ok(())
@@ -229,8 +232,7 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
         shared::report(scan, &references, &mut ledger);
     }
     let found = errors_of(ed, &ledger);
-    if !found.is_empty() {
-        parted::repair(ed, &found)?;
+    if !found.is_empty() && parted::repair(ed, &found)? {
         return Ok(true);
     }
     let tree = directories::check(volume, &facts, &mut ledger);
@@ -294,7 +296,10 @@ fn last_pass(
     if places::place_bitmaps(ed, before)? {
         return Ok(true);
     }
-    ed.log.spare = ed.scan.map.free_at_end(redo::BLOCKS_MAX);
+    // The last cluster may reach beyond the last block.
+    let end = ed.volume().geometry.blocks_count().raw();
+    let spare = ed.scan.map.free_at_end(redo::BLOCKS_MAX).into_iter();
+    ed.log.spare = spare.map(|run| run.start..run.end.min(end)).collect();
     bitmap_check::check(ed.volume(), ed.scan.map, facts, &mut ledger);
     let mut found = errors_of(ed, &ledger);
     let notes = ledger.findings().chain(before).filter(|finding| NOTES.contains(&finding.code));
@@ -342,7 +347,7 @@ fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding], unkept: &[Unkept]) ->
     let several = wrong.iter().filter(|(_, count)| **count > 1);
     let several: Vec<TableBlock> =
         several.map(|((group, index), _)| TableBlock { group: *group, index: *index }).collect();
-    if shuffled::repair(ed, &several)? {
+    if ed.log.accepts(Code::INODE_GARBAGE) && shuffled::repair(ed, &several)? {
         return Ok(());
     }
     for inode in &inodes {
@@ -354,6 +359,7 @@ fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding], unkept: &[Unkept]) ->
         inode::repair(ed, inode, if in_garbage(&inode) { Around::Garbage } else { Around::Sound })?;
     }
     let is_lost = found.iter().any(|finding| finding.code == Code::ROOT_NOT_DIRECTORY)
+        && ed.log.accepts(Code::NO_ROOT)
         && ed.slot(InodeNr::ROOT)?.raw().file_type() != Some(FileType::Directory);
     if is_lost && directory::make(ed, InodeNr::ROOT, InodeNr::ROOT.raw(), Vec::new())? {
         ed.add(Code::NO_ROOT, Site::inode(InodeNr::ROOT), Cost::Moved, "root directory created");

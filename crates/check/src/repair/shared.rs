@@ -1,4 +1,5 @@
-//! Passes 1B to 1D: blocks that are claimed twice. One owner keeps them, the others get copies.
+//! Passes 1B to 1D: blocks that are claimed twice. One owner keeps them, the others get copies, or
+//! lose them if the user asks for that.
 //!
 //! Metadata keeps its blocks first; then reserved inodes; then inodes that needed no repair so far,
 //! those with the fewest shared blocks first; then the others. All of these inodes are reported as
@@ -16,6 +17,7 @@ use super::editor::Editor;
 use super::inode;
 use super::log::{Cost, Tried};
 use super::maps::{self, Map, NoSpace};
+use super::wish::Shared;
 use crate::code::Code;
 use crate::descriptors::touches;
 use crate::facts::Facts;
@@ -29,8 +31,9 @@ const TRIES_MAX: u32 = 3;
 #[derive(Default)]
 struct Owned(BTreeSet<u64>);
 
-/// Separates the inodes that share clusters.
-pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<(), DeviceError> {
+/// Separates the inodes that share clusters. Returns whether anything was done: what metadata of
+/// the file system itself shares is left to later passes.
+pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bool, DeviceError> {
     let first = ed.volume().first_inode();
     let mut inodes: Vec<InodeNr> = findings
         .iter()
@@ -49,10 +52,27 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<()
     }
     ranked.sort_unstable();
     let mut owned = Owned::default();
+    let (decided, mut keepers) = (ed.log.actions.len(), Vec::new());
     for (_, inode) in ranked {
-        part(ed, inode, &mut owned)?;
+        if part(ed, inode, &mut owned)? == Parted::Keeps {
+            keepers.push(inode);
+        }
     }
-    Ok(())
+    let is_done = ed.log.actions.len() > decided;
+    for inode in keepers.into_iter().filter(|_| is_done) {
+        let what = "shared blocks kept";
+        ed.add(Code::SHARED_BLOCKS, Site::inode(inode), Cost::Doubtful, what);
+    }
+    Ok(is_done)
+}
+
+/// What became of an inode with shared blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parted {
+    /// It stays as it is.
+    Keeps,
+    /// It was changed, or has no blocks of its own.
+    Done,
 }
 
 /// Clusters that copies take at most if every file gets its own blocks: of each shared cluster one
@@ -149,7 +169,7 @@ fn is_systems(ed: &Editor<'_, '_>, cluster: u64) -> bool {
     touches(ed.scan.system, start, ratio)
 }
 
-fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<(), DeviceError> {
+fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<Parted, DeviceError> {
     let site = Site::inode(inode);
     let mut slot = ed.slot(inode)?;
     let own_attributes = part_attributes(ed, inode, owned)?;
@@ -157,11 +177,13 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<()
         slot = ed.slot(inode)?;
     }
     if !has_map(slot.raw()) || inode == InodeNr::RESIZE || inode == InodeNr::BAD_BLOCKS {
-        return give_up_reserved(ed, inode, owned);
+        give_up_reserved(ed, inode, owned)?;
+        return Ok(Parted::Done);
     }
     let map = maps::read(ed, inode, slot.raw());
     if !map.runs.is_empty() && is_copy_of_journal(ed, inode, slot.raw())? {
-        return inode::clear(ed, inode, Code::SHARED_BLOCKS);
+        inode::clear(ed, inode, Code::SHARED_BLOCKS)?;
+        return Ok(Parted::Done);
     }
     let mut mine = BTreeSet::new();
     let mut changed = false;
@@ -191,19 +213,24 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<()
     }
     changed |= !(copied.is_empty() && dropped.is_empty());
     let tries = ed.log.try_again(Tried::Shared, inode);
-    if changed {
-        let written = maps::write(ed, inode, &mut slot, &runs)?;
-        if written == Err(NoSpace) || tries >= TRIES_MAX {
-            return inode::clear(ed, inode, Code::SHARED_BLOCKS);
-        }
-        ed.put_slot(inode, &mut slot)?;
+    if !changed {
+        return Ok(Parted::Keeps);
     }
+    let written = maps::write(ed, inode, &mut slot, &runs)?;
+    if written == Err(NoSpace) || tries >= TRIES_MAX {
+        inode::clear(ed, inode, Code::SHARED_BLOCKS)?;
+        return Ok(Parted::Done);
+    }
+    ed.put_slot(inode, &mut slot)?;
     let (cost, ranges) = if dropped.is_empty() { (Cost::Doubtful, &copied) } else { (Cost::Cut, &dropped) };
     let (copies, losses) = (copied.len(), dropped.len());
-    let what = format!("{copies} shared blocks copied, {losses} dropped for lack of space");
+    let what = match ed.log.shared {
+        Shared::Clone => format!("{copies} shared blocks copied, {losses} dropped for lack of space"),
+        Shared::Drop => format!("{losses} shared blocks dropped: another owner keeps them"),
+    };
     ed.add(Code::SHARED_BLOCKS, site, cost, what);
     ed.log.set_ranges(maps::bytes_of(ranges, ed.volume().geometry.block_bits()));
-    Ok(())
+    Ok(Parted::Done)
 }
 
 /// Whether an inode is a copy of the journal's: no file ever maps what the journal does.
@@ -265,8 +292,13 @@ fn placed(
     if again && ratio == 1 && ed.scan.map.shared_in(cluster, 1) == 0 {
         return Ok(Placed::Stays);
     }
-    let Some(first) = ed.allocate() else { return Ok(Placed::Dropped) };
+    let Some(first) = place_of_copy(ed) else { return Ok(Placed::Dropped) };
     copy(ed, block, BlockNr::new(first.raw() + block.logical % ratio)).map(Placed::Copied)
+}
+
+/// Where a copy goes; `None` if none is wanted, or if there is no space.
+fn place_of_copy(ed: &mut Editor<'_, '_>) -> Option<BlockNr> {
+    if ed.log.shared == Shared::Clone { ed.allocate() } else { None }
 }
 
 /// Where the first block of a run goes if its logical cluster has a place already, because the run
@@ -317,7 +349,7 @@ fn part_attributes(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -
     }
     let bytes = ed.volume().block(block)?;
     let sound = blockyard_disk::xattr::parse_entries(&bytes, blockyard_disk::xattr::Home::Block).is_ok();
-    let new = if sound { ed.allocate() } else { None };
+    let new = if sound { place_of_copy(ed) } else { None };
     let to = new.unwrap_or(BlockNr::ZERO);
     if let Some(new) = new {
         let mut bytes = bytes;

@@ -1,11 +1,12 @@
 //! Pass 0: fields of the superblock, the MMP block, the journal's superblock and inode, the orphan
 //! file.
 
-use blockyard_device::DeviceError;
+use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::jbd2::{self, BlockKind, RawHeader, RawJournalSuperblock};
 use blockyard_disk::mmp::{self, RawMmp};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
+use blockyard_disk::quota::QuotaType;
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr, RoCompat, TxnId};
 use blockyard_recovery::{OnDamage, Session, Unflagged};
@@ -19,7 +20,10 @@ use super::maps;
 use super::orphans;
 use crate::code::Code;
 use crate::finding::{Finding, Site};
+use crate::journal::external_block;
 use crate::map::Run;
+use crate::superblock::quota::{self, quota_inodes};
+use crate::volume::Volume;
 
 /// Smallest journal in blocks.
 const JOURNAL_MIN: u64 = 1024;
@@ -37,13 +41,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
             ed.change_superblock(|sb| sb.set_incompat(sb.incompat().difference(Incompat::RECOVER)))?;
         }
         Code::STRAY_JOURNAL_DEVICE => ed.change_superblock(forget_journal_device)?,
-        Code::QUOTA_IS_ROOT => ed.change_superblock(|sb| {
-            for field in [&mut sb.s_usr_quota_inum, &mut sb.s_grp_quota_inum, &mut sb.s_prj_quota_inum] {
-                if field.get() == InodeNr::ROOT.raw() {
-                    *field = U32::new(0);
-                }
-            }
-        })?,
+        Code::QUOTA_IS_ROOT | Code::QUOTA_INODE => name_quota_files(ed)?,
         Code::MMP_BLOCK => {
             ed.change_superblock(|sb| {
                 sb.set_incompat(sb.incompat().difference(Incompat::MMP));
@@ -143,20 +141,12 @@ pub(super) fn clear_meaningless(sb: &mut RawSuperblock) -> bool {
 
 /// Repairs values of the superblock that can be wrong alone; false for other findings.
 fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
-    let (first, now) = (ed.volume().first_inode(), ed.now);
+    let now = ed.now;
     let wide = ed.volume().geometry.inode_size() > 128;
     if !is_worth_mending(code) {
         return Ok(false);
     }
     ed.change_superblock(|sb| match code {
-        Code::QUOTA_INODE => {
-            let fields = [&mut sb.s_usr_quota_inum, &mut sb.s_grp_quota_inum, &mut sb.s_prj_quota_inum];
-            for (field, usual) in fields.into_iter().zip([3, 4, 0]) {
-                if field.get() != usual && field.get() < first || field.get() > sb.s_inodes_count.get() {
-                    *field = U32::new(0);
-                }
-            }
-        }
         Code::MIN_EXTRA_ISIZE => sb.s_min_extra_isize = U16::new(if wide { 32 } else { 0 }),
         Code::WANT_EXTRA_ISIZE => sb.s_want_extra_isize = U16::new(if wide { 32 } else { 0 }),
         Code::RESIZE_WITH_META_BG => sb.set_compat(sb.compat().difference(Compat::RESIZE_INODE)),
@@ -176,6 +166,21 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
+/// Where the superblock cannot be right about the quota file of a type, names the reserved inode if
+/// it holds one, and otherwise none.
+fn name_quota_files(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
+    let volume = ed.volume();
+    let right = |(kind, named): (QuotaType, u32)| {
+        let usual = quota::usual(kind).filter(|usual| quota::holds(volume, kind, InodeNr::new(*usual)));
+        if quota::is_possible(volume, kind, named) { named } else { usual.unwrap_or(0) }
+    };
+    let numbers = QuotaType::ALL.into_iter().zip(quota_inodes(&volume.sb)).map(right);
+    ed.change_superblock(|sb| {
+        let fields = [&mut sb.s_usr_quota_inum, &mut sb.s_grp_quota_inum, &mut sb.s_prj_quota_inum];
+        fields.into_iter().zip(numbers).for_each(|(field, number)| *field = U32::new(number));
+    })
+}
+
 /// Replays a log although the superblock does not ask for it. Empties the log if that fails, and
 /// returns why it did.
 fn replay(ed: &Editor<'_, '_>) -> Result<Option<blockyard_recovery::Error>, DeviceError> {
@@ -189,7 +194,10 @@ fn replay(ed: &Editor<'_, '_>) -> Result<Option<blockyard_recovery::Error>, Devi
     match session.and_then(|session| session.replay(&options)) {
         Ok(_) => Ok(None),
         Err(why) => {
-            empty_journal(ed)?;
+            match ed.journal.filter(|_| ed.volume().sb.s_journal_uuid != [0; 16]) {
+                Some(journal) => empty_external(ed, journal)?,
+                None => drop(empty_journal(ed)?),
+            }
             Ok(Some(why))
         }
     }
@@ -249,24 +257,45 @@ fn empty_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     }
     let length = u32_from_u64(length.min(u64_from_u32(u32::MAX)));
     let mut new = RawJournalSuperblock::new_empty(volume.block_size(), length, volume.sb.s_uuid);
-    new.s_sequence = BigU32::new(unused_transaction(ed, &map.runs).raw());
+    let log = map.runs.iter().flat_map(|run| run.physical..run.physical + run.length);
+    new.s_sequence = BigU32::new(unused_transaction(volume, volume.device, log).raw());
     let mut block = vec![0; volume.block_size()];
     block[..RawJournalSuperblock::SIZE].copy_from_slice(new.as_bytes());
     ed.put_block(BlockNr::new(first.physical), &block)?;
     Ok(true)
 }
 
+/// Marks the log of an external journal, whose superblock is sound, as empty.
+fn empty_external(ed: &Editor<'_, '_>, journal: &dyn BlockDevice) -> Result<(), DeviceError> {
+    let volume = ed.volume();
+    let (first, bits) = (external_block(volume), volume.geometry.block_bits());
+    let mut bytes = [0; RawJournalSuperblock::SIZE];
+    journal.read_at(first << bits, &mut bytes)?;
+    let mut raw = RawJournalSuperblock::read_from_bytes(&bytes).expect("1024 bytes");
+    debug_assert!(RawHeader::read(&bytes).is_some(), "no journal superblock in block {first}");
+    let end = (journal.size() >> bits).min(first + u64_from_u32(raw.s_maxlen.get()));
+    raw.s_sequence = BigU32::new(unused_transaction(volume, journal, first..end).raw());
+    raw.s_start = BigU32::new(0);
+    raw.seal();
+    journal.write_at(first << bits, raw.as_bytes())
+}
+
 /// A transaction after every one that the blocks of a journal name. With a number from before, a
 /// new transaction could end where an old one with the next number begins, and a replay would take
 /// that for its own. The old journal superblock is no guide: it is what was unusable.
-fn unused_transaction(ed: &Editor<'_, '_>, runs: &[Run]) -> TxnId {
-    debug_assert!(runs.iter().all(|run| run.length > 0), "an empty run of the journal");
-    let blocks = runs.iter().flat_map(|run| run.physical..run.physical + run.length);
-    let records =
-        blocks.filter_map(|block| match RawHeader::read(&ed.volume().block(BlockNr::new(block)).ok()?) {
+fn unused_transaction(
+    volume: &Volume<'_>,
+    device: &dyn BlockDevice,
+    blocks: impl Iterator<Item = u64>,
+) -> TxnId {
+    let mut bytes = vec![0; volume.block_size()];
+    let records = blocks.filter_map(|block| {
+        device.read_at(block << volume.geometry.block_bits(), &mut bytes).ok()?;
+        match RawHeader::read(&bytes) {
             Some((Some(BlockKind::Descriptor | BlockKind::Commit | BlockKind::Revoke), tid)) => Some(tid),
             _ => None,
-        });
+        }
+    });
     let last = records.reduce(|last, tid| if tid.is_after(last) { tid } else { last });
     last.unwrap_or(TxnId::ZERO).next()
 }

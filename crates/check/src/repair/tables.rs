@@ -16,14 +16,15 @@ use blockyard_device::DeviceError;
 use blockyard_disk::extent;
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
+use blockyard_disk::jbd2::RawHeader;
 use blockyard_disk::num::{u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 
 use super::bitmaps::put_descriptor;
 use super::editor::Editor;
+use super::landmark;
 use super::log::{Cost, Tried};
 use super::places::groups_with;
-use super::primary;
 use crate::code::Code;
 use crate::finding::{Finding, Site};
 
@@ -79,10 +80,14 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
 }
 
 /// Whether the first table has no root, and no more of its reserved inodes are right than wrong.
-/// The other inodes tell nothing more if checksums do not cover their numbers.
+/// The other inodes tell nothing more if checksums do not cover their numbers. Also if what is here
+/// is the journal's copy of the table's first block.
 fn is_first_elsewhere(ed: &Editor<'_, '_>) -> bool {
     let Ok(root) = ed.slot(InodeNr::ROOT) else { return true };
     let here = ed.volume().group_of(FIRST).desc.inode_table();
+    if is_in_sound_journal(ed, here) {
+        return true;
+    }
     !is_root(ed, root.bytes()) && rate_part(ed, FIRST, here, 0..ed.volume().first_inode()) <= 0
 }
 
@@ -229,6 +234,17 @@ fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], place: BlockNr) -> bool {
         || ed.slot(InodeNr::JOURNAL).is_ok_and(|slot| is_mapped(slot.bytes()))
 }
 
+/// Whether a block lies in the journal that the present table's inode maps, and that map leads to a
+/// log. A wrong map may include the table.
+fn is_in_sound_journal(ed: &Editor<'_, '_>, block: BlockNr) -> bool {
+    let Ok(slot) = ed.slot(InodeNr::JOURNAL) else { return false };
+    let map = super::maps::read(ed, InodeNr::JOURNAL, slot.raw());
+    let first = map.runs.first().filter(|run| run.logical == 0 && !map.damaged);
+    let head = first.and_then(|run| ed.volume().block(BlockNr::new(run.physical)).ok());
+    let is_log = head.is_some_and(|head| RawHeader::read(&head).is_some());
+    is_log && map.runs.iter().any(|run| (run.physical..run.physical + run.length).contains(&block.raw()))
+}
+
 /// Whether a slot holds what could be an inode with this number.
 fn is_plausible(ed: &Editor<'_, '_>, inode: InodeNr, slot: &[u8]) -> bool {
     let volume = ed.volume();
@@ -258,7 +274,7 @@ fn is_plausible(ed: &Editor<'_, '_>, inode: InodeNr, slot: &[u8]) -> bool {
 /// it.
 fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
     let slot = InodeSlot::new(slot);
-    slot.raw().i_links_count.get() >= 2 && primary::is_sound_directory(ed.volume(), InodeNr::ROOT, &slot)
+    slot.raw().i_links_count.get() >= 2 && landmark::is_sound_directory(ed.volume(), InodeNr::ROOT, &slot)
 }
 
 /// The first run of blocks that is neither metadata nor marked in a bitmap: for a table of which

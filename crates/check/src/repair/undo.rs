@@ -1,13 +1,15 @@
 //! The undo file: what blocks held before a repair wrote them, durable before the first write.
 //!
-//! A head of 4096 bytes (magic, size of the image, number of records, states, checksum), then
-//! records: offset, length, checksum of both and of the old bytes, old bytes. The head is written
+//! A head of 4096 bytes (magic, size of the image during the repair, number of records, size
+//! before, states, checksum), then records: offset, length, number of later states, checksum of the
+//! record, old bytes, and for each later state the checksum of each sector. The head is written
 //! last. So if saving was interrupted, the file is not an undo file, and nothing was written to the
-//! image.
+//! image. An image that was cut short is larger during and after the repair than before.
 //!
-//! The states say which image the file is of, and that nobody used it since: checksums of the
-//! sectors that whoever uses the image changes, before the repair, after the replay of the journal,
-//! and after the repair. A cut repair may leave each of these sectors in another of these states.
+//! The states say which image the file is of, and that nobody used it since: before the repair,
+//! after the replay of the journal, after an earlier repair was finished, and after the repair. A
+//! cut repair may leave each sector in another of these states. The superblock's sectors are judged
+//! without the marks that a repair sets meanwhile. Where a redo log may lie, nothing is judged.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -18,7 +20,7 @@ use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
 use blockyard_disk::Incompat;
 use blockyard_disk::checksum::crc32c_raw;
 use blockyard_disk::num::{
-    u32_from_u64, u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32, usize_from_u64,
+    join32, u32_from_u64, u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32, usize_from_u64,
 };
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock};
 use zerocopy::FromBytes;
@@ -29,15 +31,17 @@ use crate::finding::Sink;
 use crate::replay;
 
 const HEAD: usize = 4096;
-const MAGIC: &[u8; 16] = b"blockyard undo 2";
+const MAGIC: &[u8; 16] = b"blockyard undo 3";
+/// What every version of the magic begins with.
+const ANY_VERSION: &[u8] = b"blockyard undo ";
 /// Where the states begin in the head: offset of the first sector, sectors, states, checksums.
-const STATES: usize = 28;
+const STATES: usize = 36;
 /// A device writes a sector whole.
 const SECTOR: u64 = 512;
 /// Most sectors whose states are kept.
 const SECTORS_MAX: u64 = 8;
-/// Before, after the replay, and after the repair.
-const STATES_MAX: u32 = 3;
+/// Before, after the replay, after an earlier repair was finished, and after the repair.
+const STATES_MAX: u32 = 4;
 /// Most old bytes in one record.
 const RECORD_MAX: u64 = 1 << 20;
 
@@ -58,6 +62,16 @@ pub enum UndoError {
     Device(#[from] DeviceError),
 }
 
+/// What [`undo()`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undone {
+    /// Bytes that were written back.
+    pub bytes: u64,
+    /// The size in bytes that the image had, if the repair made it longer
+    /// ([`RepairOptions::cut_at`](super::RepairOptions::cut_at)): cut it there.
+    pub cut_at: Option<u64>,
+}
+
 impl Plan<'_> {
     /// Saves to a new file what [`apply`](Plan::apply) will overwrite. The file is durable when
     /// this returns.
@@ -65,18 +79,21 @@ impl Plan<'_> {
     /// # Errors
     /// [`UndoError`], also when the file exists.
     pub fn save_undo(&self, device: &dyn BlockDevice, path: &Path) -> Result<(), UndoError> {
-        let mut ranges = self.overlay.dirty_ranges();
-        ranges.insert(0, 0..device.size().min(4096));
-        let size = 1 << self.block_bits;
+        let (size, end) = (1 << self.block_bits, self.overlay.size());
         let log = self.places_of_undo();
-        ranges.extend(log.into_iter().map(|block| block * size..((block + 1) * size).min(device.size())));
-        let mut states = States::new(Sectors::SUPERBLOCK);
-        states.add(device)?;
-        if self.is_replayed() {
-            states.add(&self.replayed(device))?;
-        }
-        states.add(&self.overlay)?;
-        save(device, &ranges, &states, path)
+        let log = log.into_iter().map(|block| block * size..((block + 1) * size).min(end));
+        let replayed = self.is_replayed().then(|| self.replayed(device));
+        let resumed = self.resumed(device, replayed.as_ref())?;
+        let states = replayed.iter().chain(&resumed).chain([&self.overlay]);
+        let saving = Saving {
+            device,
+            cut_at: self.cut_at.unwrap_or(end),
+            sectors: Sectors::SUPERBLOCK,
+            judged: with_superblock(device, self.overlay.dirty_ranges()),
+            unjudged: log.collect(),
+            later: states.map(|state| -> &dyn BlockDevice { state }).collect(),
+        };
+        saving.save(path)
     }
 
     /// The device as the replay of the journal leaves it.
@@ -87,19 +104,74 @@ impl Plan<'_> {
         image
     }
 
+    /// The device once an earlier repair is finished, after the replay; `None` if there was none.
+    fn resumed<'d>(
+        &self,
+        device: &'d dyn BlockDevice,
+        replayed: Option<&'d OverlayDevice<&'d dyn BlockDevice>>,
+    ) -> Result<Option<OverlayDevice<&'d dyn BlockDevice>>, DeviceError> {
+        let below = replayed.map_or(device, |replayed| replayed);
+        let Some(redo) = redo::Redo::of(below).filter(|_| self.is_resumed) else { return Ok(None) };
+        let resumed = OverlayDevice::new(below);
+        redo.carry_out(below, &resumed)?;
+        Ok(Some(resumed))
+    }
+
     /// As [`save_undo`](Self::save_undo), for an external journal. Makes no file and returns false
     /// if nothing of the journal changes.
     ///
     /// # Errors
     /// As [`save_undo`](Self::save_undo).
     pub fn save_undo_of_journal(&self, journal: &dyn BlockDevice, path: &Path) -> Result<bool, UndoError> {
-        let ranges = self.journal.as_ref().map(OverlayDevice::dirty_ranges).unwrap_or_default();
-        let (Some(first), Some(planned)) = (ranges.first(), &self.journal) else { return Ok(false) };
-        let mut states = States::new(Sectors::beginning(first));
-        states.add(journal)?;
-        states.add(planned)?;
-        save(journal, &ranges, &states, path).map(|()| true)
+        self.journal.as_ref().map_or(Ok(false), |planned| save_journal(journal, planned, path))
     }
+}
+
+/// As [`Plan::save_undo`], for a replay of the journal without a repair. An external journal comes
+/// with an undo file of its own. Makes no file and returns false if there is nothing to replay.
+///
+/// # Errors
+/// As [`Plan::save_undo`].
+pub fn save_undo_of_replay(
+    device: &dyn BlockDevice,
+    path: &Path,
+    journal: Option<(&dyn BlockDevice, &Path)>,
+) -> Result<bool, UndoError> {
+    let below = journal.map(|(journal, _)| journal);
+    let Some(after) = replay::replayed(device, below, &mut Sink::default()) else { return Ok(false) };
+    let saving = Saving {
+        device,
+        cut_at: device.size(),
+        sectors: Sectors::SUPERBLOCK,
+        judged: with_superblock(device, after.image.dirty_ranges()),
+        unjudged: Vec::new(),
+        later: vec![&after.image],
+    };
+    saving.save(path)?;
+    if let (Some((journal, path)), Some(after)) = (journal, &after.journal) {
+        save_journal(journal, after, path)?;
+    }
+    Ok(true)
+}
+
+/// Saves what is overwritten in an external journal; false if nothing is.
+fn save_journal(
+    journal: &dyn BlockDevice,
+    after: &OverlayDevice<&dyn BlockDevice>,
+    path: &Path,
+) -> Result<bool, UndoError> {
+    let judged = after.dirty_ranges();
+    let Some(first) = judged.first() else { return Ok(false) };
+    let sectors = Sectors::beginning(first);
+    let (cut_at, unjudged) = (journal.size(), Vec::new());
+    Saving { device: journal, cut_at, sectors, judged, unjudged, later: vec![after] }.save(path)?;
+    Ok(true)
+}
+
+/// The superblock is changed even if the plan does not.
+fn with_superblock(device: &dyn BlockDevice, mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.insert(0, 0..device.size().min(4096));
+    ranges
 }
 
 /// Sectors that whoever uses a device changes: the superblock of a file system, or what a repair
@@ -185,82 +257,169 @@ impl States {
     }
 }
 
-/// Saves ranges of a device in a new file. After an error there is no file.
-fn save(
-    device: &dyn BlockDevice,
-    ranges: &[Range<u64>],
-    states: &States,
-    path: &Path,
-) -> Result<(), UndoError> {
-    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    let done = save_in(file, device, ranges, states).and_then(|()| sync_folder(path));
-    if done.is_err() {
-        // Half a file is of no use, and would refuse the next repair.
-        let _ = std::fs::remove_file(path);
-    }
-    done
+/// What goes into an undo file.
+struct Saving<'a> {
+    device: &'a dyn BlockDevice,
+    /// The size of the image before the repair.
+    cut_at: u64,
+    sectors: Sectors,
+    /// What is overwritten, with content that is known.
+    judged: Vec<Range<u64>>,
+    /// What else may be overwritten.
+    unjudged: Vec<Range<u64>>,
+    /// The device in each later state.
+    later: Vec<&'a dyn BlockDevice>,
 }
 
-fn save_in(
-    mut file: File,
-    device: &dyn BlockDevice,
-    ranges: &[Range<u64>],
-    states: &States,
-) -> Result<(), UndoError> {
-    file.write_all(&[0; HEAD])?;
-    let mut records = 0;
-    for range in ranges {
-        debug_assert!(range.start <= range.end, "a range that ends before it begins: {range:?}");
-        let mut at = range.start;
-        while at < range.end {
-            let length = (range.end - at).min(RECORD_MAX);
-            let mut old = vec![0; usize_from_u64(length)];
-            device.read_at(at, &mut old)?;
-            let length_field = u32_from_u64(length).to_le_bytes();
-            file.write_all(&at.to_le_bytes())?;
-            file.write_all(&length_field)?;
-            file.write_all(&record_sum(at.to_le_bytes(), length_field, &old).to_le_bytes())?;
-            file.write_all(&old)?;
-            records += 1;
-            at += length;
+impl Saving<'_> {
+    /// Makes the file. After an error there is none.
+    fn save(&self, path: &Path) -> Result<(), UndoError> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        let done = self.write(file).and_then(|()| sync_folder(path));
+        if done.is_err() {
+            // Half a file is of no use, and would refuse the next repair.
+            let _ = std::fs::remove_file(path);
         }
+        done
     }
-    file.sync_all()?;
-    file.seek(SeekFrom::Start(0))?;
-    file.write_all(&head(device.size(), records, states))?;
-    file.sync_all()?;
-    Ok(())
+
+    fn write(&self, mut file: File) -> Result<(), UndoError> {
+        let mut states = States::new(self.sectors);
+        for state in [self.device].iter().chain(&self.later) {
+            states.add(*state)?;
+        }
+        file.write_all(&[0; HEAD])?;
+        let ranges = self.judged.iter().map(|range| (range, &self.later[..]));
+        let ranges = ranges.chain(self.unjudged.iter().map(|range| (range, &[][..])));
+        let mut records = 0;
+        for (range, later) in ranges {
+            debug_assert!(range.start <= range.end, "a range that ends before it begins: {range:?}");
+            let end = range.end.min(self.cut_at);
+            let mut at = range.start;
+            while at < end {
+                let length = (end - at).min(RECORD_MAX);
+                file.write_all(&Record::of(self.device, later, at, length)?.bytes())?;
+                records += 1;
+                at += length;
+            }
+        }
+        file.sync_all()?;
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&head(self.device.size(), self.cut_at, records, &states))?;
+        file.sync_all()?;
+        Ok(())
+    }
 }
 
+/// A piece of the image before the repair.
+struct Record {
+    at: u64,
+    old: Vec<u8>,
+    /// The checksums of the sectors in each later state. Empty if nothing is judged.
+    later: Vec<Vec<u32>>,
+}
+
+impl Record {
+    /// Offset, length, later states, checksum.
+    const HEAD: usize = 20;
+
+    fn of(
+        device: &dyn BlockDevice,
+        later: &[&dyn BlockDevice],
+        at: u64,
+        length: u64,
+    ) -> Result<Self, DeviceError> {
+        debug_assert!(length <= RECORD_MAX, "a record of {length} bytes");
+        let mut old = vec![0; usize_from_u64(length)];
+        let mut sums = Vec::with_capacity(later.len());
+        for state in later {
+            state.read_at(at, &mut old)?;
+            sums.push(sector_sums(&old));
+        }
+        device.read_at(at, &mut old)?;
+        Ok(Self { at, old, later: sums })
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let counts = [self.old.len(), self.later.len()].map(|count| u32_from_usize(count).to_le_bytes());
+        let fields = [&self.at.to_le_bytes()[..], &counts[0], &counts[1]].concat();
+        let sums = self.later.iter().flatten().flat_map(|sum| sum.to_le_bytes());
+        let body: Vec<u8> = self.old.iter().copied().chain(sums).collect();
+        let sum = crc32c_raw(crc32c_raw(!0, &fields), &body);
+        [&fields, &sum.to_le_bytes()[..], &body].concat()
+    }
+
+    fn read(file: &mut File) -> Result<Self, UndoError> {
+        let mut fields = [0; Self::HEAD];
+        read_whole(file, &mut fields)?;
+        let word = |at: usize| U32::read_from_bytes(&fields[at..at + 4]).map_or(0, U32::get);
+        let at = join32(word(4), word(0));
+        let (length, states) = (usize_from_u32(word(8)), usize_from_u32(word(12)));
+        if u64_from_usize(length) > RECORD_MAX || word(12) >= STATES_MAX {
+            return Err(UndoError::Format("a record is too long"));
+        }
+        let sectors = length.div_ceil(usize_from_u64(SECTOR));
+        let mut body = vec![0; length + 4 * sectors * states];
+        read_whole(file, &mut body)?;
+        if crc32c_raw(crc32c_raw(!0, &fields[..16]), &body) != word(16) {
+            return Err(UndoError::Format("a record does not match its checksum"));
+        }
+        let sums: Vec<u32> =
+            body[length..].chunks_exact(4).map(|sum| U32::read_from_bytes(sum).map_or(0, U32::get)).collect();
+        body.truncate(length);
+        let later = sums.chunks(sectors.max(1)).map(<[u32]>::to_vec).collect();
+        Ok(Self { at, old: body, later })
+    }
+
+    /// Whether each sector is as in one of the states, if that is judged. `apart` is judged by
+    /// itself.
+    fn holds(&self, device: &dyn BlockDevice, apart: Sectors) -> Result<bool, DeviceError> {
+        if self.later.is_empty() {
+            return Ok(true);
+        }
+        let mut now = vec![0; self.old.len()];
+        device.read_at(self.at, &mut now)?;
+        let old = sector_sums(&self.old);
+        let apart = apart.first..apart.first + apart.count * SECTOR;
+        Ok(sector_sums(&now).iter().enumerate().all(|(nth, sum)| {
+            let states = [&old].into_iter().chain(&self.later);
+            let place = self.at + u64_from_usize(nth) * SECTOR;
+            apart.contains(&place) || states.into_iter().any(|state| state[nth] == *sum)
+        }))
+    }
+}
+
+fn sector_sums(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks(usize_from_u64(SECTOR)).map(|sector| crc32c_raw(!0, sector)).collect()
+}
+
+/// Makes a name durable.
 fn sync_folder(path: &Path) -> Result<(), UndoError> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        File::open(folder)?.sync_all()?;
-    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
     Ok(())
 }
 
-fn record_sum(at: [u8; 8], length: [u8; 4], old: &[u8]) -> u32 {
-    crc32c_raw(crc32c_raw(crc32c_raw(!0, &at), &length), old)
-}
-
-fn head(size: u64, records: u32, states: &States) -> [u8; HEAD] {
+fn head(size: u64, cut_at: u64, records: u32, states: &States) -> [u8; HEAD] {
+    debug_assert!(cut_at <= size, "a repair made {cut_at} bytes shorter: {size}");
     let mut head = [0; HEAD];
     head[..16].copy_from_slice(MAGIC);
     head[16..24].copy_from_slice(&size.to_le_bytes());
     head[24..28].copy_from_slice(&records.to_le_bytes());
+    head[28..36].copy_from_slice(&cut_at.to_le_bytes());
     states.put(&mut head);
     let sum = crc32c_raw(!0, &head[..HEAD - 4]);
     head[HEAD - 4..].copy_from_slice(&sum.to_le_bytes());
     head
 }
 
-/// Restores an image to what it was when the undo file was made; returns how many bytes were
-/// written. Every record is checked before the first write. The image must be as the repair left
-/// it, even if that was cut, or as it was before.
+/// Restores an image to what it was when the undo file was made. Every record is checked before the
+/// first write. The image must be as the repair left it, even if that was cut, or as it was before.
+/// If the repair made it longer, the caller cuts it again: see [`Undone::cut_at`].
 ///
 /// # Errors
 /// [`UndoError`]; the image is unchanged after [`UndoError::Format`] and [`UndoError::Changed`].
-pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<u64, UndoError> {
+pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<Undone, UndoError> {
     restore(device, path, Since::Refused)
 }
 
@@ -269,7 +428,7 @@ pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<u64, UndoError> {
 ///
 /// # Errors
 /// As [`undo`], but never [`UndoError::Changed`].
-pub fn undo_forced(device: &dyn BlockDevice, path: &Path) -> Result<u64, UndoError> {
+pub fn undo_forced(device: &dyn BlockDevice, path: &Path) -> Result<Undone, UndoError> {
     restore(device, path, Since::Overwritten)
 }
 
@@ -280,28 +439,38 @@ enum Since {
     Overwritten,
 }
 
-fn restore(device: &dyn BlockDevice, path: &Path, since: Since) -> Result<u64, UndoError> {
+fn restore(device: &dyn BlockDevice, path: &Path, since: Since) -> Result<Undone, UndoError> {
     let mut file = File::open(path)?;
     let mut first = [0; HEAD];
     read_whole(&mut file, &mut first)?;
     let records = u32::from_le_bytes([first[24], first[25], first[26], first[27]]);
-    let states = States::of(&first).filter(|_| first[..16] == MAGIC[..]);
-    let states = states.filter(|states| first == head(device.size(), records, states));
-    let Some(states) = states else {
+    let word = |at: usize| U32::read_from_bytes(&first[at..at + 4]).map_or(0, U32::get);
+    let [size, cut_at] = [16, 28].map(|at| join32(word(at + 4), word(at)));
+    if first[..16] != MAGIC[..] && first.starts_with(ANY_VERSION) {
+        return Err(UndoError::Format("another version of blockyard made it; only that one can use it"));
+    }
+    let is_size = device.size() == size || device.size() == cut_at;
+    let states = States::of(&first).filter(|_| is_size && cut_at <= size);
+    let Some(states) = states.filter(|states| first == head(size, cut_at, records, states)) else {
         return Err(UndoError::Format("not an undo file, or one of an image of another size"));
     };
-    for_each_record(&mut file, records, |_, _| Ok(()))?;
-    if since == Since::Refused && !states.hold(device)? {
+    let mut is_known = states.hold(device)?;
+    for _ in 0..records {
+        let record = Record::read(&mut file)?;
+        is_known = is_known && record.holds(device, states.sectors)?;
+    }
+    if since == Since::Refused && !is_known {
         return Err(UndoError::Changed);
     }
     file.seek(SeekFrom::Start(u64_from_u32(u32_from_usize(HEAD))))?;
     let mut bytes = 0;
-    for_each_record(&mut file, records, |at, old| {
-        bytes += u64_from_u32(u32_from_usize(old.len()));
-        Ok(device.write_at(at, old)?)
-    })?;
+    for _ in 0..records {
+        let Record { at, old, .. } = Record::read(&mut file)?;
+        device.write_at(at, &old)?;
+        bytes += u64_from_usize(old.len());
+    }
     device.flush()?;
-    Ok(bytes)
+    Ok(Undone { bytes, cut_at: Some(cut_at).filter(|cut_at| *cut_at < size) })
 }
 
 fn read_whole(file: &mut File, bytes: &mut [u8]) -> Result<(), UndoError> {
@@ -309,29 +478,4 @@ fn read_whole(file: &mut File, bytes: &mut [u8]) -> Result<(), UndoError> {
         ErrorKind::UnexpectedEof => UndoError::Format("it was cut short"),
         _ => error.into(),
     })
-}
-
-fn for_each_record(
-    file: &mut File,
-    records: u32,
-    mut visit: impl FnMut(u64, &[u8]) -> Result<(), UndoError>,
-) -> Result<(), UndoError> {
-    for _ in 0..records {
-        let mut fields = [0; 16];
-        read_whole(file, &mut fields)?;
-        let [a, b, c, d, e, f, g, h, l0, l1, l2, l3, s0, s1, s2, s3] = fields;
-        let (at_field, length_field) = ([a, b, c, d, e, f, g, h], [l0, l1, l2, l3]);
-        let at = u64::from_le_bytes(at_field);
-        let length = u64_from_u32(u32::from_le_bytes(length_field));
-        if length > RECORD_MAX {
-            return Err(UndoError::Format("a record is too long"));
-        }
-        let mut old = vec![0; usize_from_u64(length)];
-        read_whole(file, &mut old)?;
-        if record_sum(at_field, length_field, &old) != u32::from_le_bytes([s0, s1, s2, s3]) {
-            return Err(UndoError::Format("a record does not match its checksum"));
-        }
-        visit(at, &old)?;
-    }
-    Ok(())
 }

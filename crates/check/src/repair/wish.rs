@@ -1,5 +1,7 @@
 //! What a repair may do besides mending what is wrong.
 
+use crate::{Code, Report};
+
 /// A change of something that is not wrong, because the user asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wish {
@@ -10,4 +12,24 @@ pub enum Wish {
     BlockMapsToExtents,
     /// Give every file its own blocks on a file system that shares them, and remove that feature.
     UnshareBlocks,
+    /// Write extent trees anew that need fewer blocks than they have, as `e2fsck -fy` does.
+    PackExtentTrees,
+}
+
+impl Wish {
+    /// Whether there may be something to do, judged by what a check found.
+    pub(super) fn is_due(self, found: &Report) -> bool {
+        let is_loose = || found.findings.iter().any(|finding| finding.code == Code::EXTENT_TREE_LOOSE);
+        self != Self::PackExtentTrees || is_loose()
+    }
+}
+
+/// What an inode gets in place of a block that another one keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shared {
+    /// A copy.
+    #[default]
+    Clone,
+    /// Nothing: the block is cut from the inode.
+    Drop,
 }

@@ -8,6 +8,7 @@ use blockyard_disk::{Incompat, InodeNr, RoCompat};
 use super::connect::Connected;
 use super::directory::{self, Mending};
 use super::editor::Editor;
+use super::examined::examined;
 use super::log::Cost;
 use super::maps;
 use super::shared;
@@ -16,6 +17,8 @@ use crate::Error;
 use crate::code::Code;
 use crate::facts::{DirBody, Facts};
 use crate::finding::Site;
+use crate::inode::has_extent_blocks;
+use crate::map::NoClaims;
 
 /// Fulfils the next wish; false when there is none.
 ///
@@ -25,6 +28,8 @@ pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, known: &Connected<'_>) -> Result<b
     let Some(wish) = ed.log.wishes.pop_first() else { return Ok(false) };
     let facts = known.facts;
     match wish {
+        Wish::RebuildDirectories if !ed.log.accepts(Code::DOT_SLACK) => {}
+        Wish::BlockMapsToExtents if !ed.log.accepts(Code::EXTENTS_UNFLAGGED) => {}
         Wish::RebuildDirectories => {
             for fact in facts.groups.iter().flat_map(|group| &group.directories) {
                 let in_blocks = matches!(fact.body, DirBody::Blocks { .. });
@@ -38,6 +43,12 @@ pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, known: &Connected<'_>) -> Result<b
         }
         Wish::BlockMapsToExtents => convert_all(ed, facts)?,
         Wish::UnshareBlocks => unshare(ed, facts)?,
+        Wish::PackExtentTrees if !ed.log.accepts(Code::EXTENT_TREE_LOOSE) => {}
+        Wish::PackExtentTrees => {
+            for inode in files(ed, facts) {
+                pack_tree(ed, inode)?;
+            }
+        }
     }
     Ok(true)
 }
@@ -59,21 +70,47 @@ fn unshare(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<(), Error> {
     Ok(())
 }
 
-fn convert_all(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<(), DeviceError> {
-    let geometry = &ed.volume().geometry;
-    let decided = ed.log.actions.len();
-    let first = ed.volume().first_inode();
+/// The inodes in use that are files of users, and the root.
+fn files(ed: &Editor<'_, '_>, facts: &Facts) -> Vec<InodeNr> {
+    let (geometry, first) = (&ed.volume().geometry, ed.volume().first_inode());
+    let mut files = Vec::new();
     for (group, nr) in facts.groups.iter().zip(geometry.all_groups()) {
-        for (index, _) in group.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used()) {
-            let inode = geometry.inode_at(nr, u32_from_usize(index));
-            if inode.raw() >= first || inode == InodeNr::ROOT {
-                convert(ed, inode)?;
-            }
-        }
+        let used = group.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used());
+        let inodes = used.map(|(index, _)| geometry.inode_at(nr, u32_from_usize(index)));
+        files.extend(inodes.filter(|inode| inode.raw() >= first || *inode == InodeNr::ROOT));
+    }
+    files
+}
+
+fn convert_all(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<(), DeviceError> {
+    let decided = ed.log.actions.len();
+    for inode in files(ed, facts) {
+        convert(ed, inode)?;
     }
     if ed.log.actions.len() > decided {
         ed.change_superblock(|sb| sb.set_incompat(sb.incompat() | Incompat::EXTENTS))?;
     }
+    Ok(())
+}
+
+/// Writes the extent tree of an inode anew if it needs fewer blocks than it has.
+fn pack_tree(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<(), DeviceError> {
+    let mut slot = ed.slot(inode)?;
+    if !has_extent_blocks(slot.raw()) {
+        return Ok(());
+    }
+    let (found, _) = examined(ed, inode, &slot, &mut NoClaims);
+    let map = maps::read(ed, inode, slot.raw());
+    let is_loose = found.into_findings().iter().any(|finding| finding.code == Code::EXTENT_TREE_LOOSE);
+    if !is_loose || map.damaged || maps::write(ed, inode, &mut slot, &map.runs)?.is_err() {
+        return Ok(());
+    }
+    let (_, expected) = examined(ed, inode, &slot, &mut NoClaims);
+    if let Some(units) = expected.units {
+        slot.raw_mut().set_blocks_field(units);
+    }
+    ed.put_slot(inode, &mut slot)?;
+    ed.add(Code::EXTENT_TREE_LOOSE, Site::inode(inode), Cost::Nothing, "extent tree packed");
     Ok(())
 }
 
@@ -89,6 +126,10 @@ fn convert(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<(), DeviceError> {
         return Ok(());
     }
     let map = maps::read(ed, inode, slot.raw());
+    if map.runs.last().is_some_and(|run| run.logical + run.length > u64::from(u32::MAX)) {
+        // Extents cannot name its last blocks.
+        return Ok(());
+    }
     slot.raw_mut().set_flags(flags | InodeFlags::EXTENTS);
     if maps::write(ed, inode, &mut slot, &map.runs)?.is_ok() {
         ed.put_slot(inode, &mut slot)?;

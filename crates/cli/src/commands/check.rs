@@ -8,6 +8,7 @@ mod repair;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use blockyard_check::{Finding, Options, Part, Place, Report, Watch};
@@ -25,6 +26,8 @@ const EXIT_USAGE: u8 = 16;
 const EXIT_CANCELED: u8 = 32;
 /// Most reads in flight; each blocks a thread.
 const IO_DEPTH_MAX: usize = 1024;
+/// Most worker threads: more only cost memory.
+const THREADS_MAX: usize = 1024;
 
 /// Arguments of `blockyard check`.
 #[derive(clap::Args)]
@@ -34,8 +37,8 @@ const IO_DEPTH_MAX: usize = 1024;
                   has its bytes in hexadecimal); then one object: summary \
                   (true), clean, examined, errors, findings, suppressed. With -p, -y and --plan also one object per decision: \
                   action (true), code, message, what, cost (nothing, moved, doubtful, cut, removed), and if they apply \
-                  group, inode, block, path, bytes (first and last of each range of the file); then one object: repair (true), actions, blocks (those written), complete, \
-                  written, undo. With -v one object: vitals (true) and the counts; with -t one per pass and one for all of them: cost (true), \
+                  group, inode, block, path, bytes (first and last of each range of the file); then one object: repair (true), actions, blocks (those written), changed (with --plan: first and last of each run of blocks), complete, \
+                  written, undo. With -v one object: vitals (true) and the counts; with -t one for all passes, with -tt one per pass before it: cost (true), \
                   pass, reads, bytes, seeks, real_s, user_s, system_s.\n\nExit codes (those of e2fsck): 0 clean, 1 all errors corrected, 4 errors left, 8 the image \
                   cannot be checked, 16 wrong usage, 32 input ended before the last question (nothing is written)."
 )]
@@ -63,9 +66,11 @@ pub(crate) struct Args {
     #[arg(short = 'D', long)]
     rebuild_directories: bool,
     /// Extended options of e2fsck: journal_only (only replay the journal; no effect with -f),
-    /// bmap2extent (convert block maps to extents), unshare_blocks, discard (discard free space);
-    /// fixes_only and no_optimize_extents are accepted and change nothing, because nothing is
-    /// optimised here
+    /// bmap2extent (convert block maps to extents), unshare_blocks, discard (discard free space),
+    /// shared=clone (of blocks that several inodes claim, one keeps them and the others get copies;
+    /// the default) or shared=drop (the blocks are cut from the others, and --lost lists them);
+    /// fixes_only and no_optimize_extents (extent trees stay wider or deeper than they need be; -p
+    /// never packs them)
     #[arg(short = 'E', long = "extended", value_name = "OPTION", value_delimiter = ',')]
     extended: Vec<Extended>,
     /// List in a file what the repair costs, one change per line: cost, inode, path, what, and the
@@ -76,7 +81,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     lost: Option<PathBuf>,
     /// Save overwritten blocks in this file, for `blockyard undo` [default with -y: IMAGE.undo for
-    /// a file]; those of a separate journal device go to FILE.journal
+    /// a file]; those of a separate journal device go to FILE.journal. The time of a check that
+    /// finds nothing to repair is only written without it
     #[arg(short = 'z', long, value_name = "FILE")]
     undo: Option<PathBuf>,
     /// Do not save overwritten blocks
@@ -98,10 +104,13 @@ pub(crate) struct Args {
     /// Count what the image holds, as e2fsck -v does; with a repair, count what remains after it
     #[arg(short = 'v', long)]
     verbose: bool,
-    /// Show the time and the reads of each pass, as e2fsck -tt does; with a repair, those of the
-    /// check before it
-    #[arg(short = 't', long, action = clap::ArgAction::Count)]
-    stats: u8,
+    /// Show the time and the reads of the check, and with -tt those of each pass; with a repair,
+    /// those of the check before it
+    #[arg(short = 't', action = clap::ArgAction::Count)]
+    times: u8,
+    /// The same as -tt
+    #[arg(long)]
+    stats: bool,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -121,6 +130,10 @@ enum Extended {
     #[value(name = "bmap2extent")]
     BlockMapsToExtents,
     UnshareBlocks,
+    #[value(name = "shared=clone")]
+    SharedClone,
+    #[value(name = "shared=drop")]
+    SharedDrop,
     Discard,
 }
 
@@ -146,7 +159,8 @@ impl Args {
             // A damaged superblock has backups. A partitioned disk has none.
             image::refuse_partitioned(&self.image, &device)?;
         }
-        let journal = self.journal_device.as_ref().map(open).transpose()?;
+        let journal = self.journal_device.as_ref();
+        let journal = journal.map(|path| found_journal(path).and_then(open)).transpose()?;
         let superblock = self.superblock.map(|block| Place { block, block_size: self.block_size });
         let progress = Progress::counting(output, "check", "inodes");
         let lines = self.lines()?;
@@ -165,8 +179,8 @@ impl Args {
                 return Ok(ExitCode::from(EXIT_OPERATIONAL));
             }
         };
-        if self.stats > 0 {
-            figures::print_costs(&costs, &self.image.display().to_string(), output);
+        if self.times > 0 || self.stats {
+            figures::print_costs(&costs, &self.image.display().to_string(), self.is_by_pass(), output);
         }
         print(&report, output);
         if let Some(vitals) = report.vitals.as_ref().filter(|_| self.verbose) {
@@ -186,15 +200,39 @@ impl Args {
         if let Some(size) = self.block_size.filter(bad_size) {
             return Some(format!("-B {size}: a block has 1024 to 65536 bytes, a power of two"));
         }
-        if self.threads == Some(0) {
-            return Some("--threads 0: at least one thread is needed".to_owned());
+        if let Some(threads) = self.threads.filter(|threads| !(1..=THREADS_MAX).contains(threads)) {
+            return Some(format!("--threads {threads}: 1 to {THREADS_MAX} threads are possible"));
         }
         if let Some(depth) = self.io_depth.filter(|depth| !(1..=IO_DEPTH_MAX).contains(depth)) {
             return Some(format!("--io-depth {depth}: 1 to {IO_DEPTH_MAX} reads are possible"));
         }
+        let asked = |option| self.extended.contains(&option);
+        if asked(Extended::SharedDrop) && (asked(Extended::SharedClone) || asked(Extended::UnshareBlocks)) {
+            return Some("-E shared=drop excludes -E shared=clone and unshare_blocks".to_owned());
+        }
+        let rewrites = self.rebuild_directories || asked(Extended::BlockMapsToExtents);
+        if asked(Extended::FixesOnly) && rewrites {
+            return Some("-E fixes_only excludes -D and -E bmap2extent".to_owned());
+        }
+        if !repairs && (self.undo.is_some() || self.lost.is_some()) {
+            return Some(
+                "-z and --lost belong to a repair: -y, -p, --plan or a terminal for questions is needed"
+                    .to_owned(),
+            );
+        }
         let changes = self.rebuild_directories || !self.extended.is_empty();
         (changes && !repairs)
             .then(|| "-D and -E change the image: -y, -p or a terminal for questions is needed".to_owned())
+    }
+
+    /// Whether the cost of each pass is shown.
+    const fn is_by_pass(&self) -> bool {
+        self.times > 1 || self.stats
+    }
+
+    /// Whether a repair asks before each kind of change.
+    fn asks(&self) -> bool {
+        !(self.preen || self.yes || self.plan)
     }
 
     fn threads_and_depth(&self) -> Options {
@@ -213,26 +251,59 @@ impl Args {
     }
 }
 
-/// Advances the progress line: inodes, then directories, then groups.
+/// The device of a journal, if it is there.
+fn found_journal(path: &ImagePath) -> anyhow::Result<&ImagePath> {
+    let shown = path.display();
+    std::fs::metadata(path.file()).with_context(|| format!("{shown}: the journal of -j"))?;
+    Ok(path)
+}
+
+/// Thousandths of a check that are done where a part begins and ends, as e2fsck weighs its passes.
+const fn share_of(part: Part) -> (u64, u64) {
+    match part {
+        Part::Inodes => (0, 700),
+        Part::Directories => (700, 900),
+        Part::Connectivity => (900, 920),
+        Part::Links => (920, 950),
+        Part::Groups => (950, 1000),
+    }
+}
+
+/// Advances the progress line through the parts of a check. The time that is left is that of the
+/// whole check; a repair checks more than once.
 fn watch(progress: &Progress) -> Watch {
     if !progress.is_wanted() {
         return Watch::default();
     }
-    let bar = progress.bar_of_names();
+    let bar = progress.bar_of_shares(1000);
+    let done: Mutex<(Part, u64)> = Mutex::new((Part::Groups, 0));
     Watch::new(move |part, more, all| {
-        let what = match part {
-            Part::Inodes => "inodes",
-            Part::Directories => "directories",
-            Part::Groups => "groups",
-        };
-        // When two threads begin a part at the same time, a few counts are lost.
-        if bar.message() != what {
-            bar.reset();
-            bar.set_length(all);
-            bar.set_message(what);
+        let mut now = done.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.0 != part {
+            if part == Part::Inodes {
+                bar.reset();
+            }
+            *now = (part, 0);
         }
-        bar.inc(more);
+        now.1 += more;
+        let (what, all) = (noun(part), all.max(1));
+        let (first, end) = share_of(part);
+        let position = first + (end - first) * now.1.min(all) / all;
+        if position != bar.position() || now.1 == more {
+            bar.set_message(format!("{} of {all} {what}", now.1));
+            bar.set_position(position);
+        }
     })
+}
+
+const fn noun(part: Part) -> &'static str {
+    match part {
+        Part::Inodes => "inodes",
+        Part::Directories => "directories",
+        Part::Connectivity => "directories connected",
+        Part::Links => "groups, links",
+        Part::Groups => "groups",
+    }
 }
 
 fn print(report: &Report, output: &Output) {

@@ -1,7 +1,7 @@
 //! `blockyard get IMAGE PATH... DEST`: copies files and trees from an image to the host.
 //!
-//! The image is only read, and is not trusted. Nothing is written outside DEST, existing links are
-//! not followed, and a file appears under its name only once it is complete.
+//! The image is only read, and is not trusted. Nothing is written outside DEST, no existing links
+//! are followed but DEST itself, and a file appears under its name only once it is complete.
 
 mod attributes;
 mod shortage;
@@ -33,7 +33,7 @@ use self::shortage::is_full;
 use super::host::{Links, OnHost, refused};
 use super::progress::Progress;
 use super::volume::of_side;
-use super::{Interrupted, Output, image, interrupt, names};
+use super::{Interrupted, Output, image, interrupt, names, partial};
 
 /// Exit codes, for the help.
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 some of it failed (each reported; the rest is done), 2 wrong usage, 8 the image \
@@ -46,7 +46,7 @@ const CHUNK: u64 = 1 << 20;
 #[command(after_help = EXIT_CODES, after_long_help = format!("A directory given as DIR/. puts its content \
     into DEST, without the directory itself. As root, owners are kept as far as the host \
     allows; so are devices and the attributes of the system. A file that cannot get its owner loses its set-id bits. \
-    Without -r a link given as PATH is followed. An empty /lost+found is left out.\n\nJSON: one object per name: path (in the image), to, type, \
+    Without -r a link given as PATH is followed; so is DEST, for a file. An empty /lost+found is left out.\n\nJSON: one object per name: path (in the image), to, type, \
     size. {}\n\n{EXIT_CODES}", names::BYTES_KEYS))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
@@ -242,6 +242,8 @@ impl Copy<'_> {
             Some(name) if is_into && name != b".." && !path.ends_with(b"/.") => {
                 dest.join(OsStr::from_bytes(name))
             }
+            // The user chose the link. The content of links below DEST is anyone's.
+            _ if inode.file_type() == FileType::Regular => partial::followed(dest).on_host(dest)?,
             _ => dest.to_owned(),
         };
         let item = Item { path: path.to_vec(), inode, to, base: None };
@@ -316,15 +318,15 @@ impl Copy<'_> {
         let place = place.map_or_else(|| item.to.clone(), |base| base.path.clone());
         for entry in self.reader.entries(&item.inode)? {
             let entry = entry.with_context(|| shown(item))?;
-            if entry.name == b"." || entry.name == b".." {
-                continue;
-            }
             let path = join(&item.path, &entry.name);
             if !names.insert(entry.name.clone()) {
                 let text = String::from_utf8_lossy(&path);
                 self.settle::<()>(Err(anyhow!(
-                    "{text}: the directory holds the name twice: the image is damaged; the first was copied"
+                    "{text}: the directory holds the name twice: the image is damaged; the first one counts"
                 )))?;
+                continue;
+            }
+            if is_dots(&entry.name) {
                 continue;
             }
             let inode =
@@ -341,14 +343,14 @@ impl Copy<'_> {
         Ok(below)
     }
 
-    /// Whether a directory is readable and has no entries.
+    /// Whether a directory is readable and has no entries but `.` and `..`, each once.
     fn is_empty(&self, directory: &Inode) -> bool {
-        let is_dots = |name: &[u8]| name == b"." || name == b"..";
+        let mut names = HashSet::new();
+        let mut is_expected = |name: Vec<u8>| is_dots(&name) && names.insert(name);
         directory.is_directory()
-            && self
-                .reader
-                .entries(directory)
-                .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| is_dots(&entry.name))))
+            && self.reader.entries(directory).is_ok_and(|mut entries| {
+                entries.all(|entry| entry.is_ok_and(|entry| is_expected(entry.name)))
+            })
     }
 
     /// Copies anything but a directory.
@@ -468,6 +470,10 @@ fn opened(item: &Item) -> Result<Rc<Base>> {
     let open = rustix::fs::open(&item.to, flags, Mode::empty()).on_host(&item.to)?;
     let path = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
     Ok(Rc::new(Base { path, whole: item.whole_to(), _open: open }))
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
 }
 
 fn shown(item: &Item) -> String {

@@ -1,10 +1,12 @@
 //! Files and folders of the host that appear only when complete. Until then they have a temporary
 //! name next to the final one, and are removed if the work fails.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tempfile::{NamedTempFile, TempDir};
 
 fn builder() -> tempfile::Builder<'static, 'static> {
@@ -17,9 +19,85 @@ fn place(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A temporary file next to the requested one.
+/// Linux's limit of symbolic links in a path.
+const LINKS_MAX: usize = 40;
+
+/// The file that a path leads to, also if it is missing. A link stays, and what it points to is
+/// made.
+///
+/// # Errors
+/// A circle of links, and links of /proc to something without a name, such as a pipe.
+pub(super) fn followed(path: &Path) -> io::Result<PathBuf> {
+    let mut at = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        match std::fs::read_link(&at) {
+            Ok(target) => at.set_file_name(target),
+            // No link, or nothing there.
+            Err(_) if is_same(path, &at) => return Ok(at),
+            Err(_) => return Err(io::Error::other("it leads to something without a name")),
+        }
+    }
+    Err(rustix::io::Errno::LOOP.into())
+}
+
+/// Whether two paths lead to one file, or both to none.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let inode = |path: &Path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
+    inode(one) == inode(other)
+}
+
+/// Where the output of a command goes.
+pub(super) enum Destination {
+    /// A file that gets its name when it is complete.
+    New { made: NamedTempFile, path: PathBuf },
+    /// A pipe, or a device that is written in order, such as a terminal.
+    There(File),
+}
+
+impl Destination {
+    /// Opens the destination that a path leads to.
+    ///
+    /// # Errors
+    /// It is a directory, a socket or a block device.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let shown = || path.display().to_string();
+        let is_stream = |there: &Metadata| there.file_type().is_char_device() || there.file_type().is_fifo();
+        match std::fs::metadata(path) {
+            Ok(there) if is_stream(&there) => {
+                Ok(Self::There(File::options().write(true).open(path).with_context(shown)?))
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error).with_context(shown),
+            Ok(_) | Err(_) => {
+                let path = followed(path).with_context(shown)?;
+                Ok(Self::New { made: file_beside(&path)?, path })
+            }
+        }
+    }
+
+    /// The file to write.
+    pub(super) fn as_file(&self) -> &File {
+        match self {
+            Self::New { made, .. } => made.as_file(),
+            Self::There(file) => file,
+        }
+    }
+
+    /// Gives a new file its name.
+    pub(super) fn complete(self) -> Result<()> {
+        match self {
+            Self::New { made, path } => complete(made.into_temp_path(), &path),
+            Self::There(_) => Ok(()),
+        }
+    }
+}
+
+/// A temporary file next to the requested one, which is missing or a regular file: a rename would
+/// replace anything else, too.
 pub(super) fn file_beside(path: &Path) -> Result<NamedTempFile> {
     there(path)?;
+    if std::fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+        bail!("{}: is no regular file; it is not replaced", path.display());
+    }
     builder().tempfile_in(place(path)).with_context(|| place(path).display().to_string())
 }
 

@@ -136,9 +136,11 @@ impl Progress {
         self.bar.set_message(format!("{number} of {all}: {name}"));
     }
 
-    /// The line itself, for work that advances it from several threads and sets its own total.
-    pub(crate) fn bar_of_names(&self) -> ProgressBar {
-        self.bar.set_style(styled(OF_NAMES));
+    /// The line itself, for work that advances it from several threads, in so many shares, and says
+    /// by itself what is done.
+    pub(crate) fn bar_of_shares(&self, shares: u64) -> ProgressBar {
+        self.bar.set_style(styled(OF_PARTS));
+        self.bar.set_length(shares);
         self.bar.clone()
     }
 

@@ -6,22 +6,26 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use blockyard_check::{Cost, RepairOptions};
-use blockyard_device::{BlockDevice, DeviceError, FileDevice, ImagePath, OverlayDevice};
+use blockyard_check::{Action, Code, Cost, Plan, RepairOptions};
+use blockyard_device::{BlockDevice, DeviceError, ImagePath, OverlayDevice};
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
 use blockyard_disk::{Checksums, Compat, Incompat};
 use blockyard_inspect::reader::Reader;
 use blockyard_inspect::units::counted;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::longer::Longer;
 use super::{Output, get, image, mounted};
+
+/// Exit code if something is missing from the copy.
+const EXIT_INCOMPLETE: u8 = 1;
 
 /// Arguments of `blockyard salvage`.
 #[derive(clap::Args)]
 #[command(
     after_help = "The image is repaired in memory and then copied; it is not written to. Files without a name are in \
-                        DEST/lost+found.\n\nJSON: as for `blockyard get`.\n\nExit codes: 0 done, 1 some of it failed (each \
-                        reported; the rest is done), 2 wrong usage, 8 nothing can be read."
+                        DEST/lost+found.\n\nJSON: as for `blockyard get`.\n\nExit codes: 0 done, 1 some of it failed, or is \
+                        zeroes because the image was cut short (each reported; the rest is done), 2 wrong usage, 8 nothing can be read."
 )]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
@@ -47,7 +51,9 @@ impl Args {
         if !image::has_magic(&image) {
             image::refuse_partitioned(&self.image, &image)?;
         }
-        let device = OverlayDevice::new(Longer::as_claimed(image));
+        let longer = Longer::as_claimed(image);
+        let cut_at = longer.cut_at();
+        let device = OverlayDevice::new(longer);
         let journal = self.journal_device.as_ref().map(ImagePath::open_read_only).transpose()?;
         let journal = journal.map(OverlayDevice::new);
         if journal.is_none() && forget_journal_device(&device)? {
@@ -58,7 +64,8 @@ impl Args {
         }
         let journal = journal.as_ref().map(|journal| -> &dyn BlockDevice { journal });
         let check = blockyard_check::Options { threads: self.threads, ..Default::default() };
-        let options = RepairOptions { check, ..RepairOptions::default() };
+        let options = RepairOptions { check, cut_at, ..RepairOptions::default() };
+        let mut zeroed = 0;
         match blockyard_check::plan_with_journal(&device, journal, &options) {
             Ok(plan) => {
                 let costly = plan.actions.iter().filter(|action| action.cost > Cost::Nothing).count();
@@ -69,13 +76,27 @@ impl Args {
                         self.image.display()
                     );
                 }
+                zeroed = self.tell_zeroed(&plan);
                 plan.apply_with_journal(&device, journal)?;
             }
             Err(error) => eprintln!("blockyard: {}: {error}", self.image.display()),
         }
         let reader = Reader::open(Arc::new(device)).with_context(|| self.image.display().to_string())?;
         std::fs::create_dir_all(&self.dest).with_context(|| self.dest.display().to_string())?;
-        get::Args::whole(self.image, self.dest).run_on(&reader, output)
+        let copied = get::Args::whole(self.image, self.dest).run_on(&reader, output)?;
+        Ok(if zeroed > 0 && copied == ExitCode::SUCCESS { ExitCode::from(EXIT_INCOMPLETE) } else { copied })
+    }
+
+    /// Names the files that have zeroes where a cut image lost their content; returns how many.
+    fn tell_zeroed(&self, plan: &Plan<'_>) -> usize {
+        let is_zeroed = |action: &&Action| action.code == Code::DEVICE_SHORT && action.cost == Cost::Cut;
+        let zeroed: Vec<&Action> = plan.actions.iter().filter(is_zeroed).collect();
+        for action in &zeroed {
+            let inode = || action.site.inode.map_or_else(String::new, |inode| format!("inode {inode}"));
+            let path = action.path.as_ref().map_or_else(inode, |path| crate::terminal::escaped(path));
+            eprintln!("blockyard: {}: {path}: {}", self.image.display(), action.what);
+        }
+        zeroed.len()
     }
 }
 
@@ -99,58 +120,4 @@ fn forget_journal_device(device: &dyn BlockDevice) -> Result<bool, DeviceError> 
     Checksums::of(sb).seal_superblock(sb);
     device.write_at(PRIMARY_OFFSET, sb.as_bytes())?;
     Ok(true)
-}
-
-/// An image that was cut short, as long as its file system. What is missing reads as zeroes. It is
-/// only read.
-struct Longer {
-    below: FileDevice,
-    size: u64,
-}
-
-impl Longer {
-    fn as_claimed(below: FileDevice) -> Self {
-        // No file is longer, so a superblock that says so is wrong.
-        let possible = |bytes: &u64| i64::try_from(*bytes).is_ok();
-        let claimed = blockyard_check::claimed_bytes(&below).filter(possible).unwrap_or(0);
-        let size = claimed.max(below.size());
-        Self { below, size }
-    }
-
-    const fn refused(operation: &'static str, offset: u64) -> DeviceError {
-        DeviceError::ReadOnly { operation, offset }
-    }
-}
-
-impl BlockDevice for Longer {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn is_read_only(&self) -> bool {
-        true
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        let there = usize::try_from(self.below.size().saturating_sub(offset)).unwrap_or(usize::MAX);
-        let (there, missing) = buf.split_at_mut(there.min(buf.len()));
-        missing.fill(0);
-        if there.is_empty() { Ok(()) } else { self.below.read_at(offset, there) }
-    }
-
-    fn write_at(&self, offset: u64, _: &[u8]) -> Result<(), DeviceError> {
-        Err(Self::refused("write", offset))
-    }
-
-    fn write_zeroes(&self, offset: u64, _: u64) -> Result<(), DeviceError> {
-        Err(Self::refused("write zeroes", offset))
-    }
-
-    fn discard(&self, offset: u64, _: u64) -> Result<(), DeviceError> {
-        Err(Self::refused("discard", offset))
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        Ok(())
-    }
 }

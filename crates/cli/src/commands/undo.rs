@@ -1,10 +1,11 @@
 //! `blockyard undo`: restores an image to its state before a repair.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
-use blockyard_check::UndoError;
+use blockyard_check::{UndoError, Undone};
 use blockyard_device::ImagePath;
 
 use super::other_hosts::Unshared;
@@ -14,7 +15,8 @@ use super::{Output, image};
 #[derive(clap::Args)]
 #[command(
     after_help = "The undo file stays. Remove it once the image is as you want it: while it is there, the next repair of \
-                        the image is refused.\n\nJSON: one object: bytes (written back).\n\nExit codes: 0 done, 2 wrong usage, 8 the image cannot be \
+                        the image is refused.\n\nJSON: one object: bytes (written back), cut_at (the length of an image that was cut \
+                        short, which it has again; null for others).\n\nExit codes: 0 done, 2 wrong usage, 8 the image cannot be \
                         written, was changed after the repair, or the file is not an undo file of it."
 )]
 pub(crate) struct Args {
@@ -41,12 +43,25 @@ impl Args {
             UndoError::Changed => anyhow!("{error} (--force overwrites it all the same)"),
             error => error.into(),
         });
-        let bytes = undone.with_context(|| format!("{}: {}", self.image.display(), self.file.display()))?;
+        let Undone { bytes, cut_at } =
+            undone.with_context(|| format!("{}: {}", self.image.display(), self.file.display()))?;
+        if let Some(length) = cut_at {
+            self.cut(length).with_context(|| self.image.display().to_string())?;
+        }
         if output.json {
-            println!("{}", serde_json::json!({ "bytes": bytes }));
+            println!("{}", serde_json::json!({ "bytes": bytes, "cut_at": cut_at }));
         } else if !output.quiet {
-            println!("{bytes} bytes written back; {} is no longer needed", self.file.display());
+            let cut = cut_at
+                .map_or_else(String::new, |length| format!(", and the image is {length} bytes long again"));
+            println!("{bytes} bytes written back{cut}; {} is no longer needed", self.file.display());
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Takes back that the repair made the file longer.
+    fn cut(&self, length: u64) -> std::io::Result<()> {
+        let file = File::options().write(true).open(self.image.file())?;
+        file.set_len(self.image.offset().saturating_add(length))?;
+        file.sync_all()
     }
 }

@@ -91,17 +91,19 @@ fn vitals_json(v: &Vitals) -> serde_json::Value {
     })
 }
 
-/// Prints the cost of each pass in the format of `e2fsck -tt`, followed by reads and seeks.
-pub(super) fn print_costs(costs: &[PassCost], name: &str, output: &Output) {
+/// Prints the cost of the check as `e2fsck -t` does, followed by reads and seeks. `by_pass` also
+/// prints that of each pass, as `-tt` does.
+pub(super) fn print_costs(costs: &[PassCost], name: &str, by_pass: bool, output: &Output) {
     let total = PassCost::total(costs);
+    let passes = if by_pass { costs } else { &[] };
     if output.json {
-        let rows = costs.iter().map(|cost| (json!(cost.pass), cost));
+        let rows = passes.iter().map(|cost| (json!(cost.pass), cost));
         for (pass, cost) in rows.chain([(json!("all"), &total)]) {
             println!("{}", cost_json(&pass, cost));
         }
         return;
     }
-    for cost in costs {
+    for cost in passes {
         let who = if cost.pass == 0 { "Begin".to_owned() } else { format!("Pass {}", cost.pass) };
         print!("{}", cost_text(&who, cost));
     }

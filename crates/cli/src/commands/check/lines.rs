@@ -11,8 +11,8 @@ use blockyard_check::{Part, Watch};
 struct Lines {
     file: File,
     device: String,
-    /// Progress in inodes, directories and groups. Relaxed: only the lines depend on it.
-    done: [AtomicU64; 3],
+    /// Progress in each part. Relaxed: only the lines depend on it.
+    done: [AtomicU64; 5],
 }
 
 /// A watch that writes to an open file descriptor of this process.
@@ -30,7 +30,9 @@ impl Lines {
         let (pass, counter) = match part {
             Part::Inodes => (1, &self.done[0]),
             Part::Directories => (2, &self.done[1]),
-            Part::Groups => (5, &self.done[2]),
+            Part::Connectivity => (3, &self.done[2]),
+            Part::Links => (4, &self.done[3]),
+            Part::Groups => (5, &self.done[4]),
         };
         let before = counter.fetch_add(more, Ordering::Relaxed);
         let (done, all) = (before + more, all.max(1));

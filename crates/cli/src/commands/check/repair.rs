@@ -6,78 +6,121 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
-use blockyard_check::{Action, Code, Cost, Options, Place, Plan, Preening, RepairOptions, Report, Wish};
-use blockyard_device::{BlockDevice, FileDevice, ImagePath};
+use anyhow::{Context, anyhow, bail};
+use blockyard_check::{
+    Action, Code, Cost, Options, Place, Plan, Preening, RepairOptions, Report, Shared, Watch, Wish,
+};
+use blockyard_device::{BlockDevice, FileDevice, ImagePath, in_use};
 use blockyard_inspect::units::counted;
 use blockyard_recovery::{OnDamage, Session};
 
+use super::super::longer::Longer;
 use super::super::other_hosts::Unshared;
+use super::super::progress::Progress;
 use super::super::{EXIT_OPERATIONAL, Output, image, mounted, names};
 use super::lost::{self, Lost};
-use super::{Args, EXIT_CANCELED, EXIT_UNCORRECTED, EXIT_USAGE, Extended, figures, print};
+use super::{
+    Args, EXIT_CANCELED, EXIT_UNCORRECTED, EXIT_USAGE, Extended, figures, found_journal, print, watch,
+};
+
+/// Most paths that a question names.
+const PATHS_MAX: usize = 3;
 
 /// Plans a repair. Carries it out unless only the plan is wanted.
 pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
+    // As in e2fsck, -f still runs the whole check.
+    let only_replays = args.extended.contains(&Extended::JournalOnly) && !args.force;
     let device = opened(args, &args.image)?;
-    let journal = args.journal_device.as_ref().map(|path| opened(args, path)).transpose()?;
+    let journal = args.journal_device.as_ref();
+    let journal = journal.map(|path| found_journal(path).and_then(|path| opened(args, path))).transpose()?;
     if args.superblock.is_none() && !image::has_magic(&device) {
         image::refuse_partitioned(&args.image, &device)?;
     }
-    let name = args.image.display();
+    let device = if args.preen || only_replays {
+        Longer::as_it_is(device)
+    } else {
+        Longer::as_file_can_be(device, &args.image)
+    };
     let unshared = if args.plan { None } else { Some(Unshared::new(&args.image, &device, output)?) };
-    let unshared = unshared.as_ref();
-    if needs_no_check(args, output, &Devices { image: &device, journal: journal.as_ref(), unshared })? {
+    let devices = Devices { image: &device, journal: journal.as_ref(), unshared: unshared.as_ref() };
+    let undo = if args.plan { None } else { undo_file(args)? };
+    if needs_no_check(args, output, &devices, undo.as_deref())? {
         if !output.quiet {
-            println!("{name}: clean");
+            println!("{}: clean", args.image.display());
         }
         return Ok(ExitCode::SUCCESS);
     }
-    // As in e2fsck, -f still runs the whole check.
-    let only_replays = args.extended.contains(&Extended::JournalOnly) && !args.force;
-    // Refuse an undo file that is in the way before any work is done.
-    let undo = if args.plan || only_replays { None } else { undo_file(args)? };
     if undo.is_some() && args.extended.contains(&Extended::Discard) {
         eprintln!("blockyard: check -E discard: what is discarded cannot be undone; give --no-undo");
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let lost = lost_file(args, undo.as_deref())?;
-    let device = if args.yes { made_longer(args, device)? } else { device };
-    let devices = Devices { image: &device, journal: journal.as_ref(), unshared };
-    let superblock = args.superblock.map(|block| Place { block, block_size: args.block_size });
     if only_replays {
-        return replay_only(args, output, &devices);
+        return replay_only(args, output, &devices, undo.as_deref());
     }
-    let watch = args.lines()?.unwrap_or_default();
-    let check = Options { superblock, watch, ..args.threads_and_depth() };
-    let mut options = RepairOptions { check, now: now(), wishes: wishes(args), ..RepairOptions::default() };
-    let mut plan = devices.plan(&options);
-    if !args.preen && !args.yes && !args.plan {
-        let Some(answered) = questions(&devices, &mut options, plan)? else {
+    plan_and_write(args, output, &devices, (undo, lost))
+}
+
+fn plan_and_write(
+    args: &Args,
+    output: &Output,
+    devices: &Devices<'_>,
+    (undo, lost): (Option<PathBuf>, Option<Lost>),
+) -> anyhow::Result<ExitCode> {
+    let name = args.image.display();
+    let progress = Progress::counting(output, "check", "inodes");
+    let mut options = options(args, devices.image.cut_at(), &progress)?;
+    let mut planned = devices.plan(&options);
+    drop(progress);
+    if let (Some(undo), Ok(plan)) = (&undo, &planned)
+        && !plan.is_empty()
+    {
+        refuse_existing(args, undo)?;
+    }
+    if args.asks() {
+        options.check.watch = Watch::default();
+        let Some(answered) = questions(devices, &mut options, planned, output)? else {
             eprintln!("blockyard: {name}: input ended before the last question; nothing was written");
             return Ok(ExitCode::from(EXIT_CANCELED));
         };
-        plan = answered;
+        planned = answered;
     }
-    let plan = match plan {
+    let plan = match planned {
         Ok(plan) => plan,
         Err(error) => {
             eprintln!("blockyard: {name}: {error}");
             return Ok(ExitCode::from(EXIT_OPERATIONAL));
         }
     };
-    if args.stats > 0 {
-        figures::print_costs(&plan.costs, &name.to_string(), output);
+    if let Some(action) = plan.actions.iter().find(|action| options.declined.contains(&action.code)) {
+        let (code, text) = (action.code, action.code.text());
+        eprintln!(
+            "blockyard: {name}: {code} ({text}) was declined, and the rest needs it; nothing was written"
+        );
+        return Ok(ExitCode::from(EXIT_UNCORRECTED));
+    }
+    if args.times > 0 || args.stats {
+        figures::print_costs(&plan.costs, &name.to_string(), args.is_by_pass(), output);
     }
     if args.preen {
-        return preen(args, output, &plan, &devices, (undo, lost));
+        return preen(args, output, &plan, devices, (undo, lost));
     }
     let left = plan.after.as_ref().unwrap_or(&plan.before);
     if left.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT) {
         eprintln!("blockyard: {name}: shorter than its file system; make it longer first (truncate -s)");
         return Ok(ExitCode::from(EXIT_OPERATIONAL));
     }
-    print_and_write(args, output, &plan, &devices, (undo, lost))
+    print_and_write(args, output, &plan, devices, (undo, lost))
+}
+
+fn options(args: &Args, cut_at: Option<u64>, progress: &Progress) -> anyhow::Result<RepairOptions> {
+    let superblock = args.superblock.map(|block| Place { block, block_size: args.block_size });
+    let watch = args.lines()?.unwrap_or_else(|| watch(progress));
+    let check = Options { superblock, watch, ..args.threads_and_depth() };
+    let drops = args.extended.contains(&Extended::SharedDrop);
+    let shared = if drops { Shared::Drop } else { Shared::Clone };
+    let (now, wishes) = (now(), wishes(args));
+    Ok(RepairOptions { check, now, wishes, shared, cut_at, ..RepairOptions::default() })
 }
 
 /// Says what was found and decided, and writes it unless only the plan is wanted.
@@ -89,7 +132,10 @@ fn print_and_write(
     (undo, lost): (Option<PathBuf>, Option<Lost>),
 ) -> anyhow::Result<ExitCode> {
     let name = args.image.display();
-    print(&plan.before, output);
+    // Questions come after what was found.
+    if !args.asks() {
+        print(&plan.before, output);
+    }
     if let Some(finding) = plan.refusal().filter(|_| !args.plan) {
         eprintln!("blockyard: {name}: {}; nothing was written", finding.detail);
         return Ok(ExitCode::from(plan.ending().exit_code()));
@@ -111,13 +157,13 @@ fn print_and_write(
 /// `--plan`: says what would be written. The exit code is that of a check.
 fn only_plan(
     plan: &Plan<'_>,
-    device: &FileDevice,
+    device: &Longer,
     lost: Option<Lost>,
     output: &Output,
 ) -> anyhow::Result<ExitCode> {
     write_lost(lost, &plan.actions, output)?;
-    let blocks = plan.changed_blocks(device)?.len();
-    summary(output, plan, &Done { blocks, written: false, undo: None });
+    let changed = plan.changed_blocks(device)?;
+    summary(output, plan, &Done { blocks: changed.len(), changed: Some(changed), ..Done::default() });
     Ok(match (plan.before.examined, plan.before.is_clean()) {
         (false, _) => ExitCode::from(EXIT_OPERATIONAL),
         (true, false) => ExitCode::from(EXIT_UNCORRECTED),
@@ -127,24 +173,31 @@ fn only_plan(
 
 /// Whether `-p` can skip the check, because the file system is marked clean. If it will be clean
 /// once its journal is replayed, replays the journal here.
-fn needs_no_check(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::Result<bool> {
+fn needs_no_check(
+    args: &Args,
+    output: &Output,
+    devices: &Devices<'_>,
+    undo: Option<&Path>,
+) -> anyhow::Result<bool> {
     // As in e2fsck, 0 and 1 name the primary superblock.
     if !args.preen || args.force || args.superblock.is_some_and(|block| block > 1) {
         return Ok(false);
     }
     if blockyard_check::is_marked_clean(devices.image) {
-        // Only a plan can write an undo file.
-        if args.undo.is_none() {
+        // No undo file covers the totals.
+        if undo.is_none() {
             devices.confirm_unshared(args)?;
             blockyard_check::refresh_totals(devices.image)?;
         }
         return Ok(true);
     }
-    if args.undo.is_some() || !devices.is_clean_once_replayed() {
+    if !devices.is_clean_once_replayed() {
         return Ok(false);
     }
-    replay_only(args, output, devices)?;
-    blockyard_check::refresh_totals(devices.image)?;
+    replay_only(args, output, devices, undo)?;
+    if undo.is_none() {
+        blockyard_check::refresh_totals(devices.image)?;
+    }
     Ok(true)
 }
 
@@ -156,12 +209,18 @@ fn opened(args: &Args, path: &ImagePath) -> anyhow::Result<FileDevice> {
         return Ok(path.open_read_only()?);
     }
     image::refuse_in_use(path)?;
-    Ok(path.open()?)
+    path.open().map_err(|error| match in_use::kernel_mount(path.file()).filter(|_| error.is_busy()) {
+        Some(mount) => {
+            let place = mount.place.map(|place| format!(" at {place}")).unwrap_or_default();
+            anyhow!("{}: is mounted{place}; unmount it first", path.display())
+        }
+        None => error.into(),
+    })
 }
 
 /// The image, and the device of its journal if that is separate.
 struct Devices<'d> {
-    image: &'d FileDevice,
+    image: &'d Longer,
     journal: Option<&'d FileDevice>,
     /// `None` if nothing is written.
     unshared: Option<&'d Unshared<'d>>,
@@ -195,34 +254,29 @@ fn print_vitals(args: &Args, plan: &Plan<'_>, output: &Output) {
     }
 }
 
-/// Restores the length of a truncated image file. What was lost reads as zeroes.
-fn made_longer(args: &Args, device: FileDevice) -> anyhow::Result<FileDevice> {
-    let wanted = blockyard_check::claimed_bytes(&device).unwrap_or(0);
-    let file = args.image.file();
-    if wanted <= device.size() || !file.is_file() {
-        return Ok(device);
-    }
-    let length = args.image.offset().checked_add(wanted).filter(|length| i64::try_from(*length).is_ok());
-    let Some(length) = length else { return Ok(device) };
-    drop(device);
-    std::fs::File::options().write(true).open(file)?.set_len(length)?;
-    eprintln!("blockyard: {}: was cut short; made {wanted} bytes long again", args.image.display());
-    Ok(args.image.open()?)
-}
-
 fn wishes(args: &Args) -> BTreeSet<Wish> {
     let asked = |option: Extended| args.extended.contains(&option);
+    let packs = !args.preen && !asked(Extended::NoOptimizeExtents) && !asked(Extended::FixesOnly);
     let wishes = [
         (args.rebuild_directories, Wish::RebuildDirectories),
         (asked(Extended::BlockMapsToExtents), Wish::BlockMapsToExtents),
         (asked(Extended::UnshareBlocks), Wish::UnshareBlocks),
+        (packs, Wish::PackExtentTrees),
     ];
     wishes.into_iter().filter(|wish| wish.0).map(|wish| wish.1).collect()
 }
 
 /// `-E journal_only`: replays the journal, as a mount would do first, and stops.
-fn replay_only(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::Result<ExitCode> {
+fn replay_only(
+    args: &Args,
+    output: &Output,
+    devices: &Devices<'_>,
+    undo: Option<&Path>,
+) -> anyhow::Result<ExitCode> {
     devices.confirm_unshared(args)?;
+    if let Some(path) = undo {
+        save_undo_of_replay(args, devices, path)?;
+    }
     let options = blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, ..Default::default() };
     let session = match devices.journal() {
         Some(journal) => Session::open_with_journal(devices.image, journal),
@@ -243,41 +297,78 @@ fn replay_only(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::R
 /// A plan, or the error of planning.
 type Planned<'d> = Result<Plan<'d>, blockyard_check::Error>;
 
-/// Asks once for each kind of finding that the plan repairs. What is declined stays, and the plan
-/// is made again without it. `None` if input ends, which answers nothing.
+/// Says what was found, then asks once for each kind of finding that the plan repairs. What is
+/// declined stays, and the plan is made again without it. `None` if input ends, which answers
+/// nothing.
 fn questions<'d>(
     devices: &Devices<'d>,
     options: &mut RepairOptions,
     mut planned: Planned<'d>,
+    output: &Output,
 ) -> anyhow::Result<Option<Planned<'d>>> {
     let mut asked = BTreeSet::new();
+    if let Ok(plan) = &planned {
+        print(&plan.before, output);
+    }
     loop {
         let Ok(plan) = &planned else { return Ok(Some(planned)) };
-        let mut kinds: BTreeMap<Code, (u64, Cost)> = BTreeMap::new();
+        let mut kinds: BTreeMap<Code, Vec<&Action>> = BTreeMap::new();
         for action in plan.actions.iter().filter(|action| !asked.contains(&action.code)) {
-            let kind = kinds.entry(action.code).or_insert((0, Cost::Nothing));
-            *kind = (kind.0 + 1, kind.1.max(action.cost));
+            kinds.entry(action.code).or_default().push(action);
         }
-        let mut declined = false;
-        for (code, (count, cost)) in kinds {
+        let declined_before = options.declined.len();
+        for (code, actions) in kinds {
             asked.insert(code);
-            let changes = counted(count, "change");
-            print!("{code} {}: {changes}, cost: {}. Repair? [Y/n] ", code.text(), cost.text());
-            std::io::stdout().flush()?;
-            let mut answer = String::new();
-            if std::io::stdin().read_line(&mut answer)? == 0 {
-                println!();
-                return Ok(None);
-            }
-            if answer.trim_start().starts_with(['n', 'N']) {
-                options.declined.insert(code);
-                declined = true;
+            print!("{} Repair? [Y/n] ", at_stake(code, &actions));
+            match answer()? {
+                None => return Ok(None),
+                Some(Answer::Yes) => {}
+                Some(Answer::No) => drop(options.declined.insert(code)),
             }
         }
-        if !declined {
+        if options.declined.len() == declined_before {
             return Ok(Some(planned));
         }
         planned = devices.plan(options);
+    }
+}
+
+/// What is done about a kind of finding, what that costs at most, and whom.
+fn at_stake(code: Code, actions: &[&Action]) -> String {
+    let cost = actions.iter().map(|action| action.cost).max().unwrap_or(Cost::Nothing);
+    let changes = counted(u64::try_from(actions.len()).unwrap_or(u64::MAX), "change");
+    let costly = actions.iter().filter(|action| action.cost == cost);
+    let paths: BTreeSet<&[u8]> = costly.filter_map(|action| action.path.as_deref()).collect();
+    let mut named: Vec<String> =
+        paths.iter().take(PATHS_MAX).map(|path| crate::terminal::escaped(path)).collect();
+    if paths.len() > PATHS_MAX {
+        named.push(format!("and {} more", paths.len() - PATHS_MAX));
+    }
+    let named = if named.is_empty() { String::new() } else { format!(" [{}]", named.join(", ")) };
+    format!("{code} {}: {changes}, cost: {}{named}.", code.text(), cost.text())
+}
+
+/// An answer to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+}
+
+/// Reads an answer, and asks again until there is one; `None` at the end of input.
+fn answer() -> anyhow::Result<Option<Answer>> {
+    loop {
+        std::io::stdout().flush()?;
+        let mut line = String::new();
+        if std::io::stdin().read_line(&mut line)? == 0 {
+            println!();
+            return Ok(None);
+        }
+        match line.trim().to_ascii_lowercase().as_str() {
+            "" | "y" | "yes" => return Ok(Some(Answer::Yes)),
+            "n" | "no" => return Ok(Some(Answer::No)),
+            _ => print!("y or n? [Y/n] "),
+        }
     }
 }
 
@@ -286,9 +377,12 @@ fn now() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// The result of writing a plan.
+/// The result of writing a plan, or of making one.
+#[derive(Default)]
 struct Done {
     blocks: usize,
+    /// The blocks that would be written, if only a plan is wanted.
+    changed: Option<Vec<u64>>,
     written: bool,
     undo: Option<PathBuf>,
 }
@@ -312,7 +406,7 @@ fn preen(
     let (preening, ending) = (plan.preening(), plan.preened_ending());
     if preening == Preening::Clean {
         devices.confirm_unshared(args)?;
-        plan.record_check(device, now())?;
+        record_check(plan, device, undo.as_deref())?;
         discard(args, plan, device)?;
     }
     match preening {
@@ -328,8 +422,8 @@ fn preen(
             println!("{name}: {} {}: {}", finding.code, finding.site, finding.code.text());
             println!("{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY (blockyard check, without -p)");
             devices.confirm_unshared(args)?;
-            if let Some(path) = undo.filter(|_| plan.is_replayed()) {
-                save_undo(plan, devices, &path)?;
+            if let Some(path) = undo {
+                save_undo(args, plan, devices, &path)?;
             }
             plan.stop(device, devices.journal())?;
         }
@@ -370,23 +464,35 @@ fn carry_out(
     let device = devices.image;
     devices.confirm_unshared(args)?;
     if plan.is_empty() {
-        plan.record_check(device, now())?;
+        let written = record_check(plan, device, args.undo.as_deref())?;
         discard(args, plan, device)?;
-        return Ok(Done { blocks: 0, written: false, undo: None });
+        return Ok(Done { blocks: usize::from(written), written, ..Done::default() });
     }
     if let Some(path) = &undo {
-        save_undo(plan, devices, path)?;
+        save_undo(args, plan, devices, path)?;
     }
+    let grown = device.grow(&args.image);
+    if let (Err(_), Some(path)) = (&grown, &undo) {
+        // Nothing was written, so there is nothing to undo.
+        let _ = std::fs::remove_file(path);
+    }
+    grown?;
     let applied = plan
         .apply_with_journal(device, devices.journal())
         .with_context(|| args.image.display().to_string())?;
     discard(args, plan, device)?;
     let blocks = usize::try_from(applied.blocks).unwrap_or(usize::MAX);
-    Ok(Done { blocks, written: true, undo })
+    Ok(Done { blocks, written: true, undo, ..Done::default() })
+}
+
+/// Records that a check found nothing, unless an undo file is asked for: none covers that.
+fn record_check(plan: &Plan<'_>, device: &Longer, undo: Option<&Path>) -> anyhow::Result<bool> {
+    Ok(undo.is_none() && plan.record_check(device, now())?)
 }
 
 /// Saves what will be overwritten in the image, and in a separate journal device.
-fn save_undo(plan: &Plan<'_>, devices: &Devices<'_>, path: &Path) -> anyhow::Result<()> {
+fn save_undo(args: &Args, plan: &Plan<'_>, devices: &Devices<'_>, path: &Path) -> anyhow::Result<()> {
+    refuse_existing(args, path)?;
     plan.save_undo(devices.image, path).with_context(|| path.display().to_string())?;
     let Some(journal) = devices.journal() else { return Ok(()) };
     let of_journal = journal_undo(path);
@@ -398,8 +504,17 @@ fn save_undo(plan: &Plan<'_>, devices: &Devices<'_>, path: &Path) -> anyhow::Res
     saved.map(drop).with_context(|| of_journal.display().to_string())
 }
 
+/// As [`save_undo`], if only the journal is replayed.
+fn save_undo_of_replay(args: &Args, devices: &Devices<'_>, path: &Path) -> anyhow::Result<()> {
+    let of_journal = journal_undo(path);
+    let journal = devices.journal().map(|journal| (journal, of_journal.as_path()));
+    refuse_existing(args, path)?;
+    let saved = blockyard_check::save_undo_of_replay(devices.image, path, journal);
+    saved.map(drop).with_context(|| path.display().to_string())
+}
+
 /// With `-E discard`, discards free space, whether or not anything was repaired.
-fn discard(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<()> {
+fn discard(args: &Args, plan: &Plan<'_>, device: &Longer) -> anyhow::Result<()> {
     if args.extended.contains(&Extended::Discard) {
         plan.discard_free(device).with_context(|| args.image.display().to_string())?;
     }
@@ -407,23 +522,28 @@ fn discard(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<
 }
 
 /// The undo file to write, if any. An image file gets one beside it unless `--no-undo` is given. A
-/// device, or any image with `-p`, gets one only with `-z`. It is an error if the file exists.
+/// device, or any image with `-p`, gets one only with `-z`. A file that `-z` names must not exist;
+/// one beside the image is in the way only if there is something to write.
 fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     let file = args.image.file();
-    let path = match &args.undo {
-        Some(path) => path.clone(),
-        None if args.no_undo || args.preen || !file.is_file() => return Ok(None),
-        None => with_ending(file, ".undo"),
-    };
-    let of_journal = args.journal_device.as_ref().map(|_| journal_undo(&path));
-    if let Some(there) = std::iter::once(&path).chain(&of_journal).find(|path| path.exists()) {
+    match &args.undo {
+        Some(path) => refuse_existing(args, path).map(|()| Some(path.clone())),
+        None if args.no_undo || args.preen || !file.is_file() => Ok(None),
+        None => Ok(Some(with_ending(file, ".undo"))),
+    }
+}
+
+/// An undo file of an earlier repair is not overwritten.
+fn refuse_existing(args: &Args, path: &Path) -> anyhow::Result<()> {
+    let of_journal = args.journal_device.as_ref().map(|_| journal_undo(path));
+    if let Some(there) = [path].into_iter().chain(of_journal.as_deref()).find(|path| path.exists()) {
         bail!(
             "{}: is there from an earlier repair; remove it if you do not want to undo that, \
              name another file with -z, or give --no-undo",
             there.display()
         );
     }
-    Ok(Some(path))
+    Ok(())
 }
 
 fn with_ending(path: &Path, ending: &str) -> PathBuf {
@@ -522,7 +642,7 @@ fn ranges(action: &Action) -> String {
 fn summary(output: &Output, plan: &Plan<'_>, done: &Done) {
     let complete = plan.is_complete();
     if output.json {
-        let object = serde_json::json!({
+        let mut object = serde_json::json!({
             "repair": true,
             "actions": plan.actions.len(),
             "blocks": done.blocks,
@@ -530,6 +650,9 @@ fn summary(output: &Output, plan: &Plan<'_>, done: &Done) {
             "written": done.written,
             "undo": done.undo.as_ref().map(|path| path.display().to_string()),
         });
+        if let Some(changed) = &done.changed {
+            object["changed"] = runs(changed).into();
+        }
         println!("{object}");
         return;
     }
@@ -544,9 +667,15 @@ fn summary(output: &Output, plan: &Plan<'_>, done: &Done) {
     };
     let undo = done.undo.as_ref().filter(|_| done.written);
     let back = undo.map_or_else(String::new, |path| format!("; undo in {}", path.display()));
-    let verb = if done.written { "written" } else { "would be written" };
+    let verb = if done.changed.is_none() { "written" } else { "would be written" };
     println!(
         "{} decided, {blocks} {verb}: {result}{back}",
         counted(u64::try_from(plan.actions.len()).unwrap_or(u64::MAX), "change")
     );
+}
+
+/// Ascending numbers as runs: first and last.
+fn runs(blocks: &[u64]) -> Vec<[u64; 2]> {
+    debug_assert!(blocks.is_sorted(), "blocks out of order");
+    blocks.chunk_by(|one, next| one + 1 == *next).map(|run| [run[0], run[run.len() - 1]]).collect()
 }

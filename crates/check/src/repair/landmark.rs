@@ -1,0 +1,22 @@
+//! Directories by which a guess about the layout is confirmed: the root and lost+found.
+
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
+use blockyard_disk::{BlockNr, InodeNr};
+
+use crate::volume::Volume;
+
+/// Whether an inode is a directory with a checksum that matches. Its first block begins with its
+/// own `.`; an inline one is in the root, if there are no checksums.
+pub(super) fn is_sound_directory(volume: &Volume<'_>, inode: InodeNr, slot: &InodeSlot<&[u8]>) -> bool {
+    let raw = slot.raw();
+    if raw.file_type() != Some(FileType::Directory) || volume.checksums.verify_inode(inode, slot).is_err() {
+        return false;
+    }
+    if raw.flags().contains(InodeFlags::INLINE_DATA) {
+        return volume.checksums.fs_seed().is_some() || raw.i_block[..4] == InodeNr::ROOT.raw().to_le_bytes();
+    }
+    let runs = crate::orphans::file_runs(volume, inode, slot);
+    let first = runs.first().filter(|run| run.logical == 0);
+    let block = first.and_then(|run| volume.block(BlockNr::new(run.physical)).ok());
+    block.is_some_and(|block| block[..4] == inode.raw().to_le_bytes() && block[8] == b'.')
+}

@@ -1,0 +1,147 @@
+//! An image that was cut short, shown as long as its file system. What is missing reads as zeroes,
+//! until the file itself is made longer.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+
+use anyhow::Context;
+use blockyard_device::{BlockDevice, DeviceError, DeviceId, FileDevice, ImagePath};
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+
+/// An image, at least as long as its file system.
+pub(super) struct Longer {
+    below: FileDevice,
+    size: u64,
+    /// The file, once it is as long, and the byte of it where the device begins.
+    grown: OnceLock<(File, u64)>,
+}
+
+impl Longer {
+    /// As long as the superblock claims.
+    pub(super) fn as_claimed(below: FileDevice) -> Self {
+        // No file is longer, so a superblock that says so is wrong.
+        let possible = |bytes: &u64| i64::try_from(*bytes).is_ok();
+        let claimed = blockyard_check::claimed_bytes(&below).filter(possible).unwrap_or(0);
+        let size = claimed.max(below.size());
+        Self { below, size, grown: OnceLock::new() }
+    }
+
+    /// As long as it is.
+    pub(super) fn as_it_is(below: FileDevice) -> Self {
+        let size = below.size();
+        Self { below, size, grown: OnceLock::new() }
+    }
+
+    /// As long as the superblock claims, if the image ends where its file ends. What follows a
+    /// partition is not the image's.
+    pub(super) fn as_file_can_be(below: FileDevice, path: &ImagePath) -> Self {
+        let end = path.offset().checked_add(below.size());
+        let is_last =
+            std::fs::metadata(path.file()).is_ok_and(|data| data.is_file() && Some(data.len()) == end);
+        if is_last { Self::as_claimed(below) } else { Self::as_it_is(below) }
+    }
+
+    /// The length of the image itself, if that is less.
+    pub(super) fn cut_at(&self) -> Option<u64> {
+        Some(self.below.size()).filter(|length| *length < self.size)
+    }
+
+    /// Makes the file itself as long.
+    pub(super) fn grow(&self, path: &ImagePath) -> anyhow::Result<()> {
+        if self.cut_at().is_none() || self.grown.get().is_some() {
+            return Ok(());
+        }
+        let shown = || path.display().to_string();
+        let file = File::options().read(true).write(true).open(path.file()).with_context(shown)?;
+        let end = path.offset().saturating_add(self.size);
+        debug_assert!(file.metadata().is_ok_and(|data| data.len() < end), "{end} bytes would be shorter");
+        file.set_len(end).and_then(|()| file.sync_all()).with_context(shown)?;
+        let _ = self.grown.set((file, path.offset()));
+        eprintln!("blockyard: {}: was cut short; made {} bytes long again", shown(), self.size);
+        Ok(())
+    }
+
+    /// How many of so many bytes at an offset the device below has.
+    fn there(&self, offset: u64, length: usize) -> usize {
+        usize_from_u64(self.below.size().saturating_sub(offset).min(u64_from_usize(length)))
+    }
+
+    /// The file behind the end of the device below, with the place of an offset in it.
+    fn behind(&self, offset: u64) -> Option<(&File, u64)> {
+        self.grown.get().map(|(file, start)| (file, start + offset))
+    }
+
+    const fn refused(operation: &'static str, offset: u64) -> DeviceError {
+        DeviceError::ReadOnly { operation, offset }
+    }
+}
+
+impl BlockDevice for Longer {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.below.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let (there, missing) = buf.split_at_mut(self.there(offset, buf.len()));
+        if !there.is_empty() {
+            self.below.read_at(offset, there)?;
+        }
+        missing.fill(0);
+        let at = offset + u64_from_usize(there.len());
+        match self.behind(at).filter(|_| !missing.is_empty()) {
+            None => Ok(()),
+            Some((file, place)) => {
+                let length = u64_from_usize(missing.len());
+                let read = file.read_exact_at(missing, place);
+                read.map_err(|source| DeviceError::Io { operation: "read", offset: at, length, source })
+            }
+        }
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        let (there, missing) = data.split_at(self.there(offset, data.len()));
+        if !there.is_empty() {
+            self.below.write_at(offset, there)?;
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let at = offset + u64_from_usize(there.len());
+        let (file, place) = self.behind(at).ok_or(Self::refused("write", at))?;
+        let (length, written) = (u64_from_usize(missing.len()), file.write_all_at(missing, place));
+        written.map_err(|source| DeviceError::Io { operation: "write", offset: at, length, source })
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        if offset + length <= self.below.size() {
+            return self.below.write_zeroes(offset, length);
+        }
+        let mut at = offset;
+        while at < offset + length {
+            let piece = (offset + length - at).min(1 << 20);
+            self.write_at(at, &vec![0; usize_from_u64(piece)])?;
+            at += piece;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        // What was added is a hole already.
+        let there = self.below.size().saturating_sub(offset).min(length);
+        if there == 0 { Ok(()) } else { self.below.discard(offset, there) }
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        // It is one file, whichever way it was written.
+        self.below.flush()
+    }
+
+    fn identity(&self) -> DeviceId {
+        self.below.identity()
+    }
+}
