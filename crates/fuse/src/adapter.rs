@@ -146,7 +146,7 @@ impl Shared {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        session::negotiate(config);
+        session::negotiate(config, self.shared.server.time_granularity());
         Ok(())
     }
 
@@ -462,7 +462,7 @@ impl Filesystem for Adapter {
             // After a cached write that found no room, the notification makes the kernel ask for
             // the attributes at the program's next write. That answer is the error. Otherwise a
             // program that only writes would never stop.
-            let has_no_room = how.is_cached && written == Err(Errno::NOSPC);
+            let has_no_room = how.is_cached && matches!(written, Err(Errno::NOSPC | Errno::FBIG));
             if how.drops_privileges || has_no_room || written.is_ok_and(|written| written.allocates) {
                 shared.attributes_changed(inode);
             }

@@ -20,6 +20,8 @@ impl Errno {
     pub const BADF: Self = Self(9);
     /// Invalid argument.
     pub const INVAL: Self = Self(22);
+    /// Beyond the largest size of a file.
+    pub const FBIG: Self = Self(27);
     /// No space left.
     pub const NOSPC: Self = Self(28);
     /// Read-only file system.

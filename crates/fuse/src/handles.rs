@@ -26,6 +26,14 @@ const SHARDS: usize = 16;
 pub(crate) enum Use {
     Reading,
     Writing,
+    /// Writing that the kernel does not cache.
+    WritingUncached,
+}
+
+impl Use {
+    fn writes(self) -> bool {
+        self != Self::Reading
+    }
 }
 
 /// An open file and its use.
@@ -77,7 +85,7 @@ impl Handles {
 
     /// Keeps a file until it is removed.
     pub(crate) fn insert(&self, file: File, what_for: Use) -> HandleNr {
-        if what_for == Use::Writing {
+        if what_for.writes() {
             let inode = file.id().number;
             self.writers_of(inode).lock().entry(inode.raw()).or_default().count += 1;
         }
@@ -94,7 +102,7 @@ impl Handles {
     /// Removes a file. It is closed once nobody uses it.
     pub(crate) fn remove(&self, handle: HandleNr) {
         let Some(opened) = self.shard(handle).write().remove(&handle.0) else { return };
-        if opened.what_for == Use::Writing {
+        if opened.what_for.writes() {
             let inode = opened.file.id().number;
             let mut writers = self.writers_of(inode).lock();
             let count = writers.get_mut(&inode.raw()).map(|writing| {
@@ -127,12 +135,15 @@ impl Handles {
         }
     }
 
-    /// Whether a cached write to the inode of a writing handle found no room since the last call.
-    pub(crate) fn take_no_room(&self, handle: HandleNr) -> bool {
-        let inode = match self.shard(handle).read().get(&handle.0) {
-            Some(opened) if opened.what_for == Use::Writing => opened.file.id().number,
-            _ => return false,
-        };
+    /// The inode of a handle whose writes the kernel caches; `None` for every other handle.
+    pub(crate) fn cached_by(&self, handle: HandleNr) -> Option<InodeNr> {
+        let shard = self.shard(handle).read();
+        let opened = shard.get(&handle.0).filter(|opened| opened.what_for == Use::Writing)?;
+        Some(opened.file.id().number)
+    }
+
+    /// Whether a cached write to an inode found no room since the last call.
+    pub(crate) fn take_no_room(&self, inode: InodeNr) -> bool {
         let mut writers = self.writers_of(inode).lock();
         writers.get_mut(&inode.raw()).is_some_and(|writing| std::mem::take(&mut writing.found_no_room))
     }

@@ -42,6 +42,9 @@ struct Remembered {
     node: Node,
     /// Look-ups that the kernel has not forgotten.
     lookups: u64,
+    /// The kernel takes the file for longer than a file can be: a cached write there failed. The
+    /// kernel keeps its own size while it remembers the file, whatever attributes it is sent.
+    is_overlong: bool,
 }
 
 /// One shard of the table.
@@ -93,7 +96,7 @@ impl Nodes {
                     Some(node)
                 }
                 None => {
-                    shard.insert(id.number.raw(), Remembered { node, lookups: 1 });
+                    shard.insert(id.number.raw(), Remembered { node, lookups: 1, is_overlong: false });
                     None
                 }
             }
@@ -129,6 +132,26 @@ impl Nodes {
         // Dropped outside the lock, because this deletes an inode without names.
         drop(gone);
         true
+    }
+
+    /// Records that the kernel takes a file for longer than it can be.
+    pub(crate) fn note_overlong(&self, inode: InodeNr) {
+        debug_assert!(inode != InodeNr::ROOT, "a directory has no written bytes");
+        if let Some(known) = self.shard(inode).lock().get_mut(&inode.raw()) {
+            known.is_overlong = true;
+        }
+    }
+
+    /// Records that the size of a file was set, which gives the kernel the same size.
+    pub(crate) fn note_size(&self, inode: InodeNr) {
+        if let Some(known) = self.shard(inode).lock().get_mut(&inode.raw()) {
+            known.is_overlong = false;
+        }
+    }
+
+    /// Whether the kernel takes a file for longer than it can be.
+    pub(crate) fn is_overlong(&self, inode: InodeNr) -> bool {
+        self.shard(inode).lock().get(&inode.raw()).is_some_and(|known| known.is_overlong)
     }
 
     /// The number of remembered inodes, without the root directory.

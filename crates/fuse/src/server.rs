@@ -12,6 +12,8 @@ mod directories;
 mod names;
 mod xattrs;
 
+use std::time::Duration;
+
 use blockyard::{AccessTimes, ByInode, Context, FileSystem, InodeId, Metadata, Statistics};
 
 use crate::handles::Handles;
@@ -26,6 +28,9 @@ pub use controls::Control;
 pub use data::{Opened, Transfer, Written};
 pub use directories::Listed;
 pub use names::Creation;
+
+/// Bytes of the inodes that have no fields beyond those of ext2: times without nanoseconds.
+const INODE_SIZE_OF_EXT2: u16 = 128;
 
 /// On whose behalf a request comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +120,14 @@ impl Server {
     #[must_use]
     pub const fn block_size(&self) -> u32 {
         self.block_size
+    }
+
+    /// The unit in which inodes store times: seconds, if they have no room for the nanoseconds.
+    #[must_use]
+    pub fn time_granularity(&self) -> Duration {
+        let size = self.fs.with_engine(|engine, _| Ok(engine.superblock().geometry().inode_size()));
+        let is_small = size.is_ok_and(|size| size <= INODE_SIZE_OF_EXT2);
+        if is_small { Duration::from_secs(1) } else { Duration::from_nanos(1) }
     }
 
     /// The file system that is served.

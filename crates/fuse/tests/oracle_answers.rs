@@ -21,10 +21,15 @@ const USER: u32 = 1001;
 
 /// Asks both mounts, and asserts that the answers are equal.
 fn compare(ask: impl Fn(&Path) -> Vec<String>) {
+    compare_on(&["-t", "ext4"], ask);
+}
+
+/// As [`compare`], on images that mke2fs makes with these arguments.
+fn compare_on(arguments: &[&str], ask: impl Fn(&Path) -> Vec<String>) {
     if !require(&["root", "mke2fs", "mount"]) {
         return;
     }
-    let (theirs, ours) = (place(&["-t", "ext4"], "64M"), place(&["-t", "ext4"], "64M"));
+    let (theirs, ours) = (place(arguments, "64M"), place(arguments, "64M"));
     let kernel = LoopMount::new(&theirs.image, "").unwrap();
     let mounted = Mounted::new(&ours.image, &ours.directory, "allow_other");
     let (wanted, got) = (ask(kernel.path()), ask(&ours.directory));
@@ -228,6 +233,48 @@ fn times_beyond_what_inodes_hold() {
             let found = std::fs::metadata(&file).unwrap();
             answers.push(format!("{seconds}: {} {}", found.atime(), found.atime_nsec()));
         }
+        answers
+    });
+}
+
+/// Inodes of 128 bytes store seconds. A time was once shown with nanoseconds until the kernel forgot
+/// the inode.
+#[test]
+fn times_are_as_fine_as_inodes_hold() {
+    for size in ["128", "256"] {
+        compare_on(&["-t", "ext4", "-I", size], |root| {
+            let file = root.join("file");
+            std::fs::write(&file, "text").unwrap();
+            let written = std::fs::metadata(&file).unwrap();
+            let time = Timespec { tv_sec: 1_000_000, tv_nsec: 123_456_789 };
+            let times = Timestamps { last_access: time, last_modification: time };
+            rustix::fs::utimensat(rustix::fs::CWD, &file, &times, AtFlags::empty()).unwrap();
+            let set = std::fs::metadata(&file).unwrap();
+            let has_fraction = written.mtime_nsec() != 0 || written.ctime_nsec() != 0;
+            vec![format!("{size}: {has_fraction} {} {}", set.atime_nsec(), set.mtime_nsec())]
+        });
+    }
+}
+
+/// A change of owner takes the capabilities of a program, and leaves the attributes of a directory
+/// alone.
+#[test]
+fn capabilities_go_with_the_owner() {
+    const NAME: &str = "security.capability";
+    // Revision 2, effective, with one permitted capability.
+    let mut capability = [0; 20];
+    capability[..8].copy_from_slice(&[1, 0, 0, 2, 1, 0, 0, 0]);
+    compare(|root| {
+        let (file, directory) = (root.join("file"), root.join("directory"));
+        std::fs::write(&file, "text").unwrap();
+        std::fs::create_dir(&directory).unwrap();
+        let mut answers = Vec::new();
+        for path in [&file, &directory] {
+            rustix::fs::setxattr(path, NAME, &capability, XattrFlags::empty()).unwrap();
+            std::os::unix::fs::chown(path, Some(USER), None).unwrap();
+            answers.push(told(NAME, rustix::fs::getxattr(path, NAME, &mut [0; 64])));
+        }
+        assert_ne!(answers[0], answers[1]);
         answers
     });
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::thread;
 
@@ -132,6 +133,46 @@ fn what_fsync_kept_of_a_full_image_is_there() {
         let found = fs::read(place.directory.join(number.to_string())).unwrap();
         assert!(found == content(number), "file {number} has {} bytes", found.len());
     }
+    mounted.unmount();
+    e2fsck_clean(&place.image);
+}
+
+/// The kernel does not learn the largest size of a file. After a cached write beyond it, the kernel
+/// takes the file for that long and appends there. All appended bytes were lost once, after writes
+/// that had succeeded.
+#[test]
+fn after_a_write_beyond_the_largest_size_no_writer_is_told_success() {
+    const BEYOND: u64 = 17_247_252_485;
+    if !can_mount() {
+        return;
+    }
+    let place = place(&["-t", "ext2", "-b", "1024"], "60M");
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    let path = place.directory.join("a");
+    let too_large = |done: std::io::Result<()>| done.is_err_and(|error| error.raw_os_error() == Some(27));
+    let append = || OpenOptions::new().append(true).open(&path).unwrap();
+    fs::write(&path, "short\n").unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"x", BEYOND).unwrap();
+    assert!(too_large(file.sync_all()));
+    // The server notifies the kernel only after it has answered the write-back. A write within the
+    // file that comes before that would be kept, with zeroes up to the end of its page.
+    wait_until("a write fails", || too_large(file.write_all_at(b"x", BEYOND)));
+    assert!(too_large(file.write_all_at(b"S", 0)), "and the next one, wherever it goes");
+    drop(file);
+    assert!(too_large(append().write_all(b"lost\n")), "it ends with the write that the kernel misplaces");
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"S", 0).unwrap();
+    drop(file);
+    // `fs::read` would take memory for the size that the kernel shows.
+    let mut found = Vec::new();
+    File::open(&path).unwrap().take(100).read_to_end(&mut found).unwrap();
+    assert_eq!(found, b"Short\n");
+    append().set_len(6).unwrap();
+    append().write_all(b"kept\n").unwrap();
+    mounted.unmount();
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    assert_eq!(fs::read(&path).unwrap(), b"Short\nkept\n");
     mounted.unmount();
     e2fsck_clean(&place.image);
 }

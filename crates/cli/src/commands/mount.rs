@@ -271,12 +271,12 @@ fn present_options(directory: &Path) -> Result<String> {
     Ok(options.split(',').filter(|word| kept.contains(word)).collect::<Vec<_>>().join(","))
 }
 
-/// A path as /proc/self/mounts shows it: blanks, line ends, backslashes and `#` in octal.
+/// A path as /proc/self/mounts shows it: blanks, line ends and backslashes in octal.
 fn as_in_mounts(path: &Path) -> String {
     let mut shown = Vec::new();
     for &byte in path.as_os_str().as_bytes() {
         match byte {
-            b' ' | b'\t' | b'\n' | b'\\' | b'#' => shown.extend(format!("\\{byte:03o}").bytes()),
+            b' ' | b'\t' | b'\n' | b'\\' => shown.extend(format!("\\{byte:03o}").bytes()),
             _ => shown.push(byte),
         }
     }

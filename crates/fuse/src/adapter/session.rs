@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuser::{Config, InitFlags, KernelConfig, MountOption, Session, SessionACL};
 
@@ -86,7 +87,7 @@ fn config(receivers: usize, options: Vec<MountOption>) -> Config {
 }
 
 /// Negotiates the session's features with the kernel.
-pub(super) fn negotiate(config: &mut KernelConfig) {
+pub(super) fn negotiate(config: &mut KernelConfig, granularity: Duration) {
     for capability in CAPABILITIES {
         if let Err(missing) = config.add_capabilities(*capability) {
             tracing::debug!(?missing, "the kernel lacks features");
@@ -98,4 +99,7 @@ pub(super) fn negotiate(config: &mut KernelConfig) {
         let _ = config.set_max_readahead(most);
     }
     let _ = config.set_max_background(BACKGROUND_MAX);
+    if let Err(nearest) = config.set_time_granularity(granularity) {
+        tracing::debug!(?nearest, "the kernel shows times of another granularity");
+    }
 }

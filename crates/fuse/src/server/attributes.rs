@@ -87,10 +87,13 @@ impl Server {
         let id = self.id(node)?;
         let mut permissions = changes.permissions;
         let changes_owner = changes.uid.is_some() || changes.gid.is_some();
+        let mut drops_privileges = false;
         if changes_owner || changes.size.is_some() {
             let before = self.inodes().metadata(id)?;
+            // Linux leaves the set-id bits and attributes of directories alone.
+            drops_privileges = before.file_type() != FileType::Directory;
             let takes = changes_owner || !caller.is_privileged();
-            if takes && before.file_type() != FileType::Directory {
+            if takes && drops_privileges {
                 let kept = kept_permissions(permissions.unwrap_or_else(|| before.mode()));
                 if permissions.is_some() || kept != before.mode() {
                     permissions = Some(kept);
@@ -99,8 +102,9 @@ impl Server {
         }
         if let Some(size) = changes.size {
             self.as_caller(caller).by_inode().truncate(id, size)?;
+            self.nodes.note_size(id.number);
         }
-        if changes_owner || changes.size.is_some() {
+        if drops_privileges {
             self.remove_capability(id)?;
         }
         // After a change of content, a kernel that caches writes sends the current time as an

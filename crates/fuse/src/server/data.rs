@@ -16,8 +16,9 @@ use crate::handles::Use;
 pub struct Opened {
     /// The kernel's number for it.
     pub handle: HandleNr,
-    /// The kernel must not cache writes. It would write whole pages, but the file accepts bytes
-    /// only at its end.
+    /// The kernel must not cache writes: it would write whole pages, but the file accepts bytes only
+    /// at its end; or it takes the file for longer than it can be, and bytes at that end would be
+    /// lost later.
     pub is_uncached: bool,
 }
 
@@ -49,7 +50,7 @@ impl Server {
     pub fn open(&self, caller: Caller, node: NodeNr, flags: OFlags) -> Answer<Opened> {
         let id = self.id(node)?;
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        let mut is_uncached = false;
+        let mut is_uncached = self.nodes.is_overlong(id.number);
         if writes {
             let of_inode = self.inodes().metadata(id)?.flags();
             if of_inode.contains(InodeFlags::IMMUTABLE) {
@@ -65,7 +66,11 @@ impl Server {
         // The kernel also reads through this handle, to fill the rest of a partly written page.
         let fs = if is_uncached { self.as_caller(caller) } else { self.as_caching_caller(caller) };
         let file = fs.by_inode().open(id, true, writes)?;
-        let what_for = if writes { Use::Writing } else { Use::Reading };
+        let what_for = match (writes, is_uncached) {
+            (false, _) => Use::Reading,
+            (true, false) => Use::Writing,
+            (true, true) => Use::WritingUncached,
+        };
         Ok(Opened { handle: self.handles.insert(file, what_for), is_uncached })
     }
 
@@ -138,8 +143,10 @@ impl Server {
             let done = self.removals.with_space(|| {
                 Ok(if is_direct { file.write_direct_at(rest, at)? } else { file.write_at(rest, at)? })
             });
-            if how.is_cached && done == Err(Errno::NOSPC) {
-                self.handles.note_no_room(file.id().number);
+            match done {
+                Err(Errno::NOSPC) if how.is_cached => self.handles.note_no_room(file.id().number),
+                Err(Errno::FBIG) if how.is_cached => self.nodes.note_overlong(file.id().number),
+                _ => {}
             }
             written += done?;
             if written == bytes.len() || !(how.is_cached || how.is_direct) {
@@ -153,9 +160,13 @@ impl Server {
     /// asks for the attributes of the open file, and passes an error on to the writer.
     ///
     /// # Errors
-    /// `ENOSPC`, once.
+    /// `ENOSPC`, once; `EFBIG` until the file's size is set.
     pub fn check_room(&self, handle: HandleNr) -> Answer<()> {
-        if self.handles.take_no_room(handle) { Err(Errno::NOSPC) } else { Ok(()) }
+        match self.handles.cached_by(handle) {
+            Some(inode) if self.handles.take_no_room(inode) => Err(Errno::NOSPC),
+            Some(inode) if self.nodes.is_overlong(inode) => Err(Errno::FBIG),
+            _ => Ok(()),
+        }
     }
 
     fn is_whole_blocks(&self, offset: u64, len: usize) -> bool {
