@@ -27,13 +27,17 @@ pub enum Error {
     },
     /// The content does not fit the size asked for.
     #[error(
-        "the content needs an image of {needed} bytes and {asked} are asked for; ask for more, or for --size auto"
+        "the content needs an image of {needed} bytes and {asked} are asked for; {}",
+        advice(*smaller)
     )]
     TooSmall {
         /// Bytes asked for.
         asked: u64,
-        /// Bytes needed.
+        /// The next larger size in bytes that holds the content.
         needed: u64,
+        /// The smallest size that holds the content, if it is below `asked`. Its journal is
+        /// smaller.
+        smaller: Option<u64>,
     },
     /// The options of the file system are wrong.
     #[error(transparent)]
@@ -49,6 +53,17 @@ pub enum Error {
     /// The device failed. What was written so far is not a file system.
     #[error(transparent)]
     Device(#[from] blockyard_device::DeviceError),
+}
+
+/// What to do about an image that is too small.
+fn advice(smaller: Option<u64>) -> String {
+    match smaller {
+        None => "ask for more, or for --size auto".to_owned(),
+        Some(bytes) => format!(
+            "larger images have larger journals: ask for more, for {bytes} bytes (--size auto), or for a \
+             small journal (-J size=)"
+        ),
+    }
 }
 
 /// Result of this crate's operations.

@@ -222,7 +222,7 @@ impl Builder {
         let how = How { builder: self, options: &options, ahead: &ahead };
         let found = match self.size {
             Size::Bytes(bytes) => how.find(&mut tree, bytes)?.map_err(|_| how.too_small(&mut tree, bytes))?,
-            Size::Auto(room) => how.smallest(&mut tree, room)?,
+            Size::Auto(room) => how.smallest(&mut tree, room, BLOCKS_FIRST)?,
         };
         let Found { blank, order, shape, directories, homes, space, placed } = found;
         let Placed { places, taken, kinds } = placed;
@@ -276,13 +276,15 @@ struct How<'a> {
 }
 
 impl How<'_> {
-    /// The smallest image for the content. Each attempt adds what the previous one lacked.
-    fn smallest(&self, tree: &mut Tree, room: Room) -> Result<Found> {
+    /// The smallest image of at least `first` blocks for the content. Each attempt adds what the
+    /// previous one lacked.
+    fn smallest(&self, tree: &mut Tree, room: Room, first: u64) -> Result<Found> {
         let block = self.block_size();
         // A requested journal may take half of the blocks. A file system that is too small for the
         // journal would be made without it.
         let journal = u64::from(self.options.journal_mib.unwrap_or(0)) << 20;
-        let mut blocks = BLOCKS_FIRST.max(2 * journal / block);
+        // The first attempt refuses blocks of 0 bytes.
+        let mut blocks = first.max((2 * journal).checked_div(block).unwrap_or(0));
         // The previous size, if it was too small for any file system with these options.
         let mut refused = None;
         for _ in 0..STEPS_MAX {
@@ -337,11 +339,20 @@ impl How<'_> {
         u64::from(self.options.block_size.unwrap_or(4096))
     }
 
+    /// The error for `asked` bytes, which do not hold the content. The default journal grows in
+    /// steps with the image, so a smaller image can have more room.
     fn too_small(&self, tree: &mut Tree, asked: u64) -> Error {
-        match self.smallest(tree, Room::Bytes(0)) {
-            Ok(found) => {
-                let geometry = found.blank.geometry();
-                Error::TooSmall { asked, needed: geometry.blocks_count().raw() << geometry.block_bits() }
+        let mut bytes_from = |first| {
+            let found = self.smallest(tree, Room::Bytes(0), first)?;
+            let geometry = found.blank.geometry();
+            Ok(geometry.blocks_count().raw() << geometry.block_bits())
+        };
+        let sizes =
+            bytes_from(asked / self.block_size()).and_then(|needed| Ok((needed, bytes_from(BLOCKS_FIRST)?)));
+        match sizes {
+            Ok((needed, least)) => {
+                debug_assert!(needed > asked, "{needed} bytes are needed, {asked} asked for");
+                Error::TooSmall { asked, needed, smaller: (least < asked).then_some(least) }
             }
             Err(error) => error,
         }

@@ -178,12 +178,47 @@ fn the_size_is_the_smallest_and_room_is_kept_when_asked() {
     assert_holds(&made(&source, &Builder::default()), &source);
     let tight = Builder { size: Size::Bytes(16 * MIB), ..Builder::default() };
     match tight.plan(Tree::read(&source, 1).unwrap()).err().unwrap() {
-        Error::TooSmall { asked, needed } => {
-            assert_eq!(asked, 16 * MIB);
+        Error::TooSmall { asked, needed, smaller } => {
+            assert_eq!((asked, smaller), (16 * MIB, None));
             let fits = Builder { size: Size::Bytes(needed), ..Builder::default() };
             assert_holds(&made(&source, &fits), &source);
         }
         other => panic!("{other}"),
+    }
+}
+
+/// From 8 MiB on, an image has a journal of 4 MiB. A size just above needs more than a size below,
+/// and the message once named less than what was asked for.
+#[test]
+fn a_size_that_is_too_small_is_told_one_that_holds_the_content() {
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("file"), vec![7; 4_300_000]).unwrap();
+    let planned = |size| {
+        let builder = Builder { size, ..Builder::default() };
+        builder.plan(Tree::read(scratch.path(), 1).unwrap())
+    };
+    let least = planned(Size::Auto(Room::Bytes(0))).unwrap().bytes();
+    assert!(least < 8 * MIB && planned(Size::Bytes(8 * MIB - 1)).is_ok(), "{least}");
+    for wanted in [8 * MIB, 8 * MIB + 100_000] {
+        match planned(Size::Bytes(wanted)).err().unwrap() {
+            Error::TooSmall { asked, needed, smaller } => {
+                assert!((asked, smaller) == (wanted, Some(least)) && needed > wanted, "{asked} {needed}");
+                assert!(planned(Size::Bytes(needed)).is_ok(), "{needed}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_block_size_of_zero_is_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    for size in [Size::Auto(Room::Bytes(0)), Size::Bytes(8 * MIB)] {
+        let builder = Builder { size, ..builder(|options| options.block_size(0)) };
+        match builder.plan(Tree::read(scratch.path(), 1).unwrap()).err().unwrap() {
+            Error::Mkfs(blockyard_engine::mkfs::Error::Value { option, .. }) => assert_eq!(option, "-b 0"),
+            other => panic!("{other}"),
+        }
     }
 }
 

@@ -68,8 +68,9 @@ fn a_dry_run_and_a_refusal_write_nothing() {
     let folder = tree();
     let dry = build(folder.path(), &["-n", "tree", "tree.img"]);
     assert!(dry.status.success() && text(&dry.stdout).contains("would make"), "{}", text(&dry.stdout));
-    let cases: [(&[&str], i32, &str); 8] = [
+    let cases: [(&[&str], i32, &str); 9] = [
         (&["absent", "x.img"], 8, "absent"),
+        (&["tree", "x.img", "-b", "0"], 2, "-b 0"),
         (&["tree/small", "x.img"], 8, "tree/small"),
         (&["tree", "x.img", "--size", "64k"], 8, "ask for more"),
         (&["tree", "x.img", "--size", "300k"], 8, "the content needs an image of"),
@@ -173,6 +174,22 @@ fn a_link_to_the_target_stays_a_link() {
         assert!(made.status.success(), "{name}: {}", text(&made.stderr));
         assert!(link.is_symlink() && fs::metadata(&real).unwrap().len() > 0, "{name}");
         assert_eq!(fs::read_dir(folder.path().join("images")).unwrap().count(), 1, "{name}");
+    }
+}
+
+/// A link to a file that is missing was once replaced by the image.
+#[test]
+fn a_link_to_a_missing_target_stays_a_link() {
+    let folder = tree();
+    for options in [&["-q"][..], &["-q", "-F"], &["-q", "--compress", "gz"]] {
+        std::os::unix::fs::symlink("real.img", folder.path().join("link")).unwrap();
+        let made = build(folder.path(), &[options, &["tree", "link"]].concat());
+        assert!(made.status.success(), "{options:?}: {}", text(&made.stderr));
+        assert!(folder.path().join("link").is_symlink(), "{options:?}");
+        assert!(fs::metadata(folder.path().join("real.img")).unwrap().len() > 0, "{options:?}");
+        for name in ["link", "real.img"] {
+            fs::remove_file(folder.path().join(name)).unwrap();
+        }
     }
 }
 

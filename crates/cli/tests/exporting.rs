@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -111,6 +112,53 @@ fn what_is_there_stays() {
     }
     assert_eq!(fs::read(at.join("there.tar")).unwrap(), b"others");
     assert_eq!(fs::read_dir(at).unwrap().count(), 3, "nothing else is left");
+}
+
+/// `export -F` and `build --compress -F` once renamed a file over devices, pipes and links.
+#[test]
+fn devices_and_pipes_are_written_and_links_are_followed() {
+    if !blockyard_testkit::require(&["root", "mknod", "mkfifo"]) {
+        return;
+    }
+    let folder = image();
+    let at = folder.path();
+    for arguments in
+        [&["mknod", "null", "c", "1", "3"][..], &["mkfifo", "fifo"], &["mknod", "disk", "b", "240", "0"]]
+    {
+        assert!(Command::new(arguments[0]).args(&arguments[1..]).current_dir(at).status().unwrap().success());
+    }
+    for (link, target) in [("to-null", "null"), ("to-file", "real"), ("to-link", "to-file")] {
+        std::os::unix::fs::symlink(target, at.join(link)).unwrap();
+    }
+    let kind = |name: &str| fs::symlink_metadata(at.join(name)).unwrap().file_type();
+    for options in [
+        &["export", "-F", "tree.img", "--as", "tar"][..],
+        &["build", "-q", "-F", "tree", "--compress", "zst"],
+    ] {
+        let to = |name| [options, &[name]].concat();
+        for name in ["null", "to-null"] {
+            done(at, &to(name));
+            assert!(kind("null").is_char_device() && kind("to-null").is_symlink(), "{options:?} {name}");
+        }
+        // Into a file: a pipe that nobody reads meanwhile would stop both.
+        let read = fs::File::create(at.join("read")).unwrap();
+        let mut reader = Command::new("cat").arg("fifo").current_dir(at).stdout(read).spawn().unwrap();
+        done(at, &to("fifo"));
+        assert!(reader.wait().unwrap().success(), "{options:?}");
+        let streamed = fs::read(at.join("read")).unwrap();
+        fs::remove_file(at.join("read")).unwrap();
+        // First the link leads to nothing, then to a file.
+        for _ in 0..2 {
+            done(at, &to("to-link"));
+            assert!(kind("to-link").is_symlink() && kind("to-file").is_symlink(), "{options:?}");
+            assert!(fs::read(at.join("real")).unwrap() == streamed && kind("fifo").is_fifo(), "{options:?}");
+        }
+        fs::remove_file(at.join("real")).unwrap();
+        let refused = blockyard(at, &to("disk"));
+        assert!(text(&refused.stderr).starts_with("blockyard: disk: is no regular file"), "{refused:?}");
+        assert!(refused.status.code() == Some(8) && kind("disk").is_block_device(), "{refused:?}");
+    }
+    assert_eq!(fs::read_dir(at).unwrap().count(), 8, "nothing else is left");
 }
 
 /// Every image has its own lost+found. A source whose lost+found has content can be compared, but

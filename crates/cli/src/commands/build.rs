@@ -331,12 +331,11 @@ impl Build {
             copied.context("standard output")?;
             return Ok(summary);
         }
-        let path = &followed(path);
-        let made = partial::file_beside(path)?;
+        let made = partial::Destination::open(path)?;
         let copied = self.how.compress.copy(&mut image, Stoppable(made.as_file()));
         interrupt::check()?;
         copied.with_context(|| path.display().to_string())?;
-        partial::complete(made.into_temp_path(), path)?;
+        made.complete()?;
         Ok(summary)
     }
 
@@ -472,7 +471,7 @@ impl Build {
             return written(plan, &device, Blocks::Shared, (path, &progress));
         }
         drop(target);
-        let path = &followed(path);
+        let path = &partial::followed(path).with_context(|| path.display().to_string())?;
         let made = partial::file_beside(path)?.into_temp_path();
         let device = FileDevice::create(&made, plan.bytes())?;
         match written(plan, &device, Blocks::Shared, (path, &progress)) {
@@ -563,12 +562,6 @@ struct Seconds {
     read: Duration,
     layout: Duration,
     write: Duration,
-}
-
-/// The file that a path leads to: a link stays, and what it points to is replaced.
-fn followed(path: &Path) -> PathBuf {
-    let target = if path.is_symlink() { path.canonicalize().ok() } else { None };
-    target.unwrap_or_else(|| path.to_owned())
 }
 
 /// Writes the plan; a signal ends it in an orderly way. A device error names the file in which the

@@ -180,9 +180,9 @@ impl Args {
         if !self.force && self.dest.exists() {
             bail!("{}: is there already; overwrite it with --force (-F)", self.dest.display());
         }
-        let made = partial::file_beside(&self.dest)?;
+        let made = partial::Destination::open(&self.dest)?;
         let done = archive(tree, how, progress, &self.dest, &mut made.as_file())?;
-        partial::complete(made.into_temp_path(), &self.dest)?;
+        made.complete()?;
         Ok(done)
     }
 
