@@ -39,68 +39,131 @@ fn image(folder: &Path, size: &str) -> String {
     path
 }
 
+/// The keys of a row without a device or machine.
+const KEYS: &[&str] = &[
+    "workload",
+    "policy",
+    "state",
+    "workers",
+    "cpus",
+    "interleave",
+    "seed",
+    "ops",
+    "seconds",
+    "ops_per_s",
+    "ops_per_s_per_worker",
+    "bw_mib_s",
+    "lat_us_mean",
+    "lat_us_p50",
+    "lat_us_p99",
+    "lat_us_p9999",
+    "lat_us_max",
+    "extents_per_file",
+    "mean_extent_kb",
+    "free_extents",
+    "avg_free_extent_kb",
+    "groups_touched",
+    "lock_acquisitions",
+    "lock_waits",
+    "groups_skipped_busy",
+    "goal_hits",
+    "stream_goal_hits",
+    "index_entries",
+    "hits",
+    "score",
+    "read_file_hdd_ms",
+    "read_directory_hdd_ms",
+    "read_tree_hdd_ms",
+    "read_file_ssd_ms",
+    "read_directory_ssd_ms",
+    "read_tree_ssd_ms",
+    "directory_runs",
+];
+
+fn keys(object: &serde_json::Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = object.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
 #[test]
 fn rows_have_exactly_the_documented_keys() {
     let output = blockyard(&run_with(&["--json", "--repeat", "2", "--interleave", "lockstep"]));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(stderr(&output), "");
-    let mut keys = [
-        "workload",
-        "policy",
-        "state",
-        "workers",
-        "cpus",
-        "interleave",
-        "seed",
-        "ops",
-        "seconds",
-        "ops_per_s",
-        "ops_per_s_per_worker",
-        "bw_mib_s",
-        "lat_us_mean",
-        "lat_us_p50",
-        "lat_us_p99",
-        "lat_us_p9999",
-        "lat_us_max",
-        "extents_per_file",
-        "mean_extent_kb",
-        "free_extents",
-        "avg_free_extent_kb",
-        "groups_touched",
-        "lock_acquisitions",
-        "lock_waits",
-        "groups_skipped_busy",
-        "goal_hits",
-        "stream_goal_hits",
-        "index_entries",
-        "hits",
-        "score",
-        "read_file_hdd_ms",
-        "read_directory_hdd_ms",
-        "read_tree_hdd_ms",
-        "read_file_ssd_ms",
-        "read_directory_ssd_ms",
-        "read_tree_ssd_ms",
-        "directory_runs",
-    ];
-    keys.sort_unstable();
+    let mut expected = KEYS.to_vec();
+    expected.sort_unstable();
     let lines = stdout(&output);
     assert_eq!(lines.lines().count(), 2);
     for line in lines.lines() {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();
-        let mut found: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
-        found.sort_unstable();
-        assert_eq!(found, keys);
-        let hits: Vec<&str> = row["hits"].as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(hits, ["any_free", "best_avail", "goal_fast", "goal_slow", "p2_aligned"]);
+        assert_eq!(keys(&row), expected);
+        assert_eq!(keys(&row["hits"]), ["any_free", "best_avail", "goal_fast", "goal_slow", "p2_aligned"]);
         assert_eq!((row["ops"].as_u64(), row["workers"].as_u64()), (Some(80), Some(2)));
         assert_eq!(row["ops_per_s_per_worker"].as_f64().unwrap() * 2.0, row["ops_per_s"].as_f64().unwrap());
         assert!(row["hits"].as_object().unwrap().values().any(|hits| hits.as_u64() > Some(0)), "{row}");
         assert!(row["score"].is_number() && row["read_tree_hdd_ms"].is_number());
     }
     let help = stdout(&blockyard(&["lab", "run", "--help"]));
-    for key in keys {
+    for key in KEYS {
         assert!(help.contains(key), "{key} is not documented");
+    }
+}
+
+#[test]
+fn rows_in_virtual_time_tell_the_machine_and_its_waits() {
+    let virtual_time = ["--interleave", "virtual", "--json"];
+    let output = blockyard(&run_with(&virtual_time));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let row: serde_json::Value = serde_json::from_str(stdout(&output).trim()).unwrap();
+    let mut expected = [KEYS, &["machine", "waits"]].concat();
+    expected.sort_unstable();
+    assert_eq!(keys(&row), expected);
+    let of_waits = ["moved", "moved_ns", "name", "section_ns", "taken", "wait_ns", "waits"];
+    assert_eq!(keys(&row["waits"][0]), of_waits);
+    let help = stdout(&blockyard(&["lab", "run", "--help"]));
+    let told = "machine, waits (by name of locks or lines: name, taken, waits, wait_ns, section_ns";
+    assert!(help.split_whitespace().collect::<Vec<_>>().join(" ").contains(told), "{help}");
+}
+
+/// The waits were in the JSON rows only.
+#[test]
+fn waits_in_virtual_time_have_a_table_and_a_part_of_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let output = blockyard(&run_with(&["--interleave", "virtual", "--force", "--out", out]));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let title = "where time goes, microseconds an operation";
+    assert!(stdout(&output).contains(title), "{}", stdout(&output));
+    let file = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(file("report.md").contains(title) && file("report.md").contains("journal handles"));
+    let csv = file("rows.csv");
+    assert!(csv.contains("workload,policy,machine,workers,line,taken,waits"), "{csv}");
+    assert!(csv.contains("fallocate2,yard,kunpeng-920,2,journal handles,"), "{csv}");
+}
+
+#[test]
+fn a_note_tells_of_a_machine_that_is_not_calibrated_for_append64() {
+    for (machine, is_told) in [("amd-9654-x2", true), ("kunpeng-920", false)] {
+        let line =
+            "lab run append64 --interleave virtual --scale 0.001 --workers 2 --policy yard --json --machine";
+        let output = blockyard(&[&words(line)[..], &[machine]].concat());
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert_eq!(text.contains("note: append64 on amd-9654-x2: the machine has no"), is_told, "{text}");
+    }
+}
+
+/// Each constant of both machines by half and double, base and patched, and other assumptions.
+#[test]
+fn e1_varies_the_constants_of_the_machines() {
+    let output = blockyard(&words("lab run e1 --sensitivity --workers 2 --ops 5"));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in
+        ["each constant by half and double", "commit_every_ns", "md lock work_ns", "hit_ps", "kept for 4"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
     }
 }
 
@@ -184,8 +247,8 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["fallocate2", "--policy", "linux-6.18:visit=choose"], "impossible combination"),
     (&["fallocate2", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
     (&["e2", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
-    (&["e3", "--policy", "ext3"], "policy ext3 serves no image with extent"),
-    (&["e4", "--policy", "ext3"], "policy ext3 serves no image with extent"),
+    (&["e3", "--policy", "ext3"], "--policy ext3: e3 makes ext4 of today"),
+    (&["e4", "--policy", "ext3"], "--policy ext3: e4 runs it on ext4 as of 2009"),
     (&["copy", "--scale", "0.01", "--policy", "yard,ext3"], "policy ext3 serves no image with extent"),
     (&["fallocate2", "--policy", "yard,yard"], "--policy: yard twice"),
     (&["copy", "--scale", "0.01", "--policy", "yard,yard"], "--policy: yard twice"),
@@ -207,6 +270,9 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["fallocate2", "--interleave", "virtual", "--image-in", "tmpfs"], "--image-in: only for other"),
     (&["fallocate2", "--interleave", "virtual", "--fsync-end"], "--fsync-end: only for other ways"),
     (&["fallocate2", "--interleave", "virtual", "--dirty-limit", "2M"], "--dirty-limit: only for other"),
+    (&["fallocate2", "--interleave", "virtual", "--repeat", "2"], "--repeat: only for other ways"),
+    (&["fallocate2", "--interleave", "virtual", "--machine", "nope"], "nope: neither a file nor a machine ("),
+    (&["fallocate2", "--machine", "kunpeng-920"], "--machine: only for --interleave virtual"),
     (
         &["fallocate2", "--aged", "vm", "--keep-requests", "x", "--device", "hdd", "--policy", "yard"],
         "leave out --aged",
@@ -223,6 +289,8 @@ const WRONG_USAGE: &[(&[&str], &str)] = &[
     (&["append64", "--mkfs", "-t ext3"], "append64 allocates by fallocate, which needs extents (ext4)"),
     (&["fallocate2", "--mkfs", "64M"], "leave size, -F, -n and -d out"),
     (&["e1", "--interleave", "overlap"], "--interleave: only for a workload of its own"),
+    (&["e2", "--sensitivity"], "--sensitivity: only for e1, e3 and copy"),
+    (&["e1", "--sensitivity", "--policy", "yard"], "--policy: only for e1 without --sensitivity"),
     (&["copy", "--workers", "2"], "--workers: only for the other workloads"),
     (&["fallocate2", "--tree", "/"], "--tree: only for copy"),
     (&["copy", "--copies", "0"], "--copies"),
@@ -270,8 +338,12 @@ fn wrong_usage_of_pairs_is_one_line_and_exit_code_2() {
         ("--seconds 0", "--seconds 0: give a time above 0"),
         ("--seconds -1", "--seconds -1"),
         ("--cpus 2", "--cpus: only for --interleave virtual"),
-        ("--interleave virtual --pairs 0", "--pairs takes numbers from 1 up"),
-        ("--interleave virtual --cpus 0", "--cpus takes numbers from 1 up"),
+        ("--machine amd-9654-x2", "--machine: only for --interleave virtual"),
+        ("--pairs 1000", "--pairs: only for --interleave virtual"),
+        ("--interleave virtual --seconds 1", "--seconds: only for --interleave threads"),
+        ("--interleave virtual --pairs 0", "--pairs takes numbers from 1 to 1000000000"),
+        ("--interleave virtual --cpus 0", "--cpus takes numbers from 1 to 1024"),
+        ("--interleave virtual --cpus 1025 --workers 2", "--cpus takes numbers from 1 to 1024"),
         ("--interleave virtual --machine /nonexistent", "/nonexistent"),
     ] {
         assert_wrong_usage(&words(&format!("lab pairs --json {line}")), part);
@@ -279,6 +351,25 @@ fn wrong_usage_of_pairs_is_one_line_and_exit_code_2() {
     let taken = "lab pairs --json --policy yard --workers 4 --interleave virtual --cpus 2 --pairs 50";
     let row: serde_json::Value = serde_json::from_str(&stdout(&blockyard(&words(taken)))).unwrap();
     assert_eq!((row["threads"].as_u64(), row["pairs"].as_u64()), (Some(4), Some(200)));
+}
+
+#[test]
+fn a_note_tells_of_virtual_cpus_without_workers() {
+    for (workers, is_told) in [("2", true), ("9", false), ("12", false)] {
+        let line = "lab run fallocate2 --interleave virtual --cpus 9 --ops 1 --policy yard --json --workers";
+        let output = blockyard(&[&words(line)[..], &[workers]].concat());
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert_eq!(text.contains("note: --cpus 9: workers run on at most 2 of them"), is_told, "{text}");
+    }
+}
+
+/// It made rows of 1, 2, 8 and 64 threads, of which none filled the CPUs.
+#[test]
+fn virtual_pairs_fill_the_cpus_that_were_asked_for() {
+    let line = "lab pairs --json --policy yard --interleave virtual --cpus 12 --pairs 50";
+    let row: serde_json::Value = serde_json::from_str(&stdout(&blockyard(&words(line)))).unwrap();
+    assert_eq!((row["threads"].as_u64(), row["pairs"].as_u64()), (Some(12), Some(600)));
 }
 
 /// The inodes are enough for the first cell, and not for the second.
@@ -662,11 +753,31 @@ fn workloads_run_on_modelled_devices() {
 }
 
 #[test]
+fn modelled_machines_are_listed_and_shown() {
+    let list = stdout(&blockyard(&words("lab machine list")));
+    assert_eq!(list.lines().count(), 2, "{list}");
+    for line in stdout(&blockyard(&words("lab machine list --json"))).lines() {
+        let listed: serde_json::Value = serde_json::from_str(line).unwrap();
+        let name = listed["name"].as_str().unwrap();
+        assert!(list.contains(name) && listed["cpus"].as_u64() > Some(1), "{line}");
+        let (text, object) = (["lab", "machine", "show", name], ["lab", "machine", "show", name, "--json"]);
+        let (text, object) = (stdout(&blockyard(&text)), stdout(&blockyard(&object)));
+        assert!(text.lines().count() > 10 && object.lines().count() == 1, "{name}: {object}");
+        let [text, object] =
+            [&text, &object].map(|one| serde_json::from_str::<serde_json::Value>(one).unwrap());
+        assert_eq!((&text, &object["name"]), (&object, &listed["name"]));
+    }
+    assert_wrong_usage(&words("lab machine show nope"), "nope: neither a file nor a machine (kunpeng-920, ");
+}
+
+#[test]
 fn models_of_devices_are_listed_and_shown() {
     let list = stdout(&blockyard(&["lab", "device", "list"]));
     assert_eq!(list.lines().count(), 5);
     for line in list.lines() {
-        for name in line.split_whitespace() {
+        // A model without a short name has a dash, so that no line ends early.
+        assert_eq!(line.split_whitespace().count(), 2, "{line:?}");
+        for name in line.split_whitespace().filter(|name| *name != "-") {
             let text = stdout(&blockyard(&["lab", "device", "show", name]));
             assert!(text.contains("# Source") && text.contains("model = "), "{name}: {text}");
         }
@@ -682,6 +793,13 @@ fn models_of_devices_are_listed_and_shown() {
         ("lab run smallfiles --device hdd --seconds 1", "--seconds"),
         ("lab run smallfiles --device hdd --ops 1 --interleave overlap", "--interleave lockstep"),
         ("lab run copy --device hdd", "--device"),
+        ("lab run e2 --device ssd,ssd", "--device: ssd twice"),
+        ("lab run smallfiles --cache 1M --ops 1", "--device"),
+        ("lab run smallfiles --device ssd --cache 1K --ops 1", "--cache 1K: give 64K or more"),
+        ("lab run e3 --policy ext3", "--policy ext3: e3 makes ext4 of today"),
+        ("lab run e4 --policy ext3", "ext3 is a column of every run"),
+        ("lab run smallfiles --policy linux-6.18:debt=on", "debt=on changes nothing"),
+        ("lab agree --level 1 --aged phone:500", "--age, --aged: only for --level 2"),
     ] {
         let output = blockyard(&words(line));
         assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));

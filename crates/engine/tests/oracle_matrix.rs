@@ -18,6 +18,7 @@ mod walk;
 #[path = "matrix/work.rs"]
 mod work;
 
+use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::Timestamp;
 use blockyard_engine::{FileSystem, OpContext, OpenOptions, Watched};
@@ -37,10 +38,16 @@ struct Set {
     mib: u64,
     kernel: bool,
     view: bool,
+    policy: &'static str,
 }
 
 const fn set(name: &'static str, mib: u64, options: &'static [&'static str]) -> Set {
-    Set { name, options, mib, kernel: true, view: true }
+    Set { name, options, mib, kernel: true, view: true, policy: "linux-6.18" }
+}
+
+/// A set of the time of a policy, which places all that is created on it.
+const fn placed(policy: &'static str, set: Set) -> Set {
+    Set { policy, ..set }
 }
 
 /// A set that ext4-view 0.9 cannot read: with clusters, with data or attribute values in inodes,
@@ -54,18 +61,23 @@ const fn unmounted(set: Set) -> Set {
     Set { kernel: false, ..set }
 }
 
+/// The features of 2008.
+const OF_2008: &[&str] = &["-b", "1024", "-O", "^metadata_csum,^64bit,^orphan_file,uninit_bg"];
+
 const SETS: &[Set] = &[
     set("plain", 128, &["-b", "4096"]),
     set("1k", 96, &["-b", "1024"]),
     set("2k", 96, &["-b", "2048", "-G", "4"]),
     unmounted(set("64k", 512, &["-b", "65536"])),
-    set("ext3", 96, &["-t", "ext3"]),
-    set("ext3-1k", 64, &["-t", "ext3", "-b", "1024"]),
+    placed("ext3", set("ext3", 96, &["-t", "ext3"])),
+    placed("ext3", set("ext3-1k", 64, &["-t", "ext3", "-b", "1024"])),
     set("ext2", 96, &["-t", "ext2"]),
     set("ext2-1k", 64, &["-t", "ext2", "-b", "1024"]),
     set("no-journal", 96, &["-O", "^has_journal"]),
     set("no-csum", 96, &["-O", "^metadata_csum"]),
     set("uninit_bg", 96, &["-b", "1024", "-O", "^metadata_csum,uninit_bg"]),
+    placed("ext4-2008", set("of-2008", 96, OF_2008)),
+    placed("ext4-2009", set("of-2009", 96, OF_2008)),
     set("no-64bit", 96, &["-O", "^64bit"]),
     set("no-flex", 96, &["-O", "^flex_bg", "-b", "1024"]),
     unseen(set("inodes-128", 96, &["-I", "128"])),
@@ -90,7 +102,7 @@ const SETS: &[Set] = &[
     unseen(set("no-dir_index", 64, &["-O", "^dir_index,^filetype,^large_file,^huge_file,^extra_isize"])),
     set("full", 10, &["-b", "1024", "-m", "3", "-N", "1500"]),
     set("full-4k", 24, &["-b", "4096", "-N", "2000"]),
-    set("full-ext3", 10, &["-t", "ext3", "-b", "1024"]),
+    placed("ext3", set("full-ext3", 10, &["-t", "ext3", "-b", "1024"])),
     unseen(set("full-cluster", 48, &["-b", "4096", "-O", "bigalloc", "-C", "32768"])),
     unseen(set("full-inline", 10, &["-b", "1024", "-O", "inline_data,^has_journal"])),
     set("few-inodes", 64, &["-b", "1024", "-N", "300"]),
@@ -138,8 +150,9 @@ fn open(device: &Arc<MemoryDevice>, options: OpenOptions) -> FileSystem {
 
 /// The options of a life: defaults in the first and the last one, little memory in the second, no
 /// delayed allocation in the third.
-fn options_of(life: u32) -> OpenOptions {
-    let options = OpenOptions { cpus: 8, seed: u64::from(life), ..OpenOptions::default() };
+fn options_of(set: &Set, life: u32) -> OpenOptions {
+    let policy = Policy::parse(set.policy).unwrap();
+    let options = OpenOptions { cpus: 8, policy, seed: u64::from(life), ..OpenOptions::default() };
     match life % LIVES {
         1 => OpenOptions {
             cache_bytes: 1 << 20,
@@ -162,9 +175,9 @@ struct Sum {
 
 /// One life: all threads work, everything is synced, and the image is closed. Returns the tree as
 /// the instance showed it.
-fn live(device: &Arc<MemoryDevice>, life: u32, seed: u64, sum: &mut Sum) -> Tree {
+fn live(set: &Set, device: &Arc<MemoryDevice>, life: u32, seed: u64, sum: &mut Sum) -> Tree {
     let threads = number("THREADS").unwrap_or(8);
-    let fs = Watched::new(open(device, options_of(life)));
+    let fs = Watched::new(open(device, options_of(set, life)));
     let geometry = fs.geometry();
     let unit = (geometry.block_size() as u64) << geometry.cluster_ratio_bits();
     let steps = operations() / LIVES / threads;
@@ -212,7 +225,7 @@ fn judge(set: &Set, device: &Arc<MemoryDevice>, image: &Path, expected: &Tree) {
 fn run(set: &Set, device: &Arc<MemoryDevice>, image: &Path, seed: u64) -> BTreeSet<&'static str> {
     let mut sum = Sum::default();
     for life in 0..LIVES {
-        let tree = live(device, life, seed, &mut sum);
+        let tree = live(set, device, life, seed, &mut sum);
         println!("{}: life {life}: {} names", set.name, tree.len());
         judge(set, device, image, &tree);
     }

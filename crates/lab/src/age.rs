@@ -97,8 +97,8 @@ impl FromStr for Ageing {
     type Err = anyhow::Error;
 
     /// Parses `PROFILE[:N][:P%]`, where N is a number of operations, or `2x` for two times the size
-    /// of the image. What is wrong with a profile is part of the message itself: a command line
-    /// shows no more of an error.
+    /// of the image. The message itself says what is wrong with a profile, because a command line
+    /// shows nothing else of an error.
     fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split(':');
         let profile =

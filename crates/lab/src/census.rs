@@ -1,9 +1,9 @@
 //! `lab census`: counts, patch by patch, which locks of the whole file system an allocation and a
 //! freed extent take.
 //!
-//! One load, single-threaded and repeatable, runs under `linux-6.16`, under `linux-6.16` with
-//! switches of the scalability series changed (each alone or with those it needs, and 8 and 9
-//! together), under `linux-6.18` and under `yard`. Acquisitions are counted, not waits: one thread
+//! One load, single-threaded and repeatable, runs under several policies: `linux-6.16`;
+//! `linux-6.16` with switches of the scalability series changed (each alone or with those it needs,
+//! and 8 and 9 together); `linux-6.18`; and `yard`. Acquisitions are counted, not waits: one thread
 //! never waits, but many CPUs would queue on these locks. Reader-writer locks protect the lists of
 //! groups. Picking from a list takes its lock as a reader and counts like changing the list.
 

@@ -197,7 +197,7 @@ impl CopyPlan {
         if fills >= 50 {
             return None;
         }
-        // What is wrong with an image is said by its check.
+        // The check of the image reports what is wrong with it.
         let groups = self.image.groups().ok()?;
         Some(format!(
             "copy: the tree takes {} MiB of an image of {groups} groups, the published one 27 GiB of 818; \
@@ -314,8 +314,8 @@ pub fn run_kept(
     ended.map(|()| outcome)
 }
 
-/// Like [`run_kept`], but an arm that fails does not take along what was measured before: the error
-/// stands beside it.
+/// Like [`run_kept`], but keeps the rows that were measured before an arm failed, and returns the
+/// error beside them.
 ///
 /// # Errors
 /// Those of [`CopyPlan::check`].

@@ -63,7 +63,8 @@ pub struct Plan {
     pub keep: Option<PathBuf>,
     /// Uses only our own recovery and checker.
     pub ours_only: bool,
-    /// Directory for images while they are judged; `None`: `/dev/shm`, so in memory, if it exists.
+    /// Directory for images while they are judged; `None`: `/dev/shm`, which is memory, if it
+    /// exists.
     pub scratch: Option<PathBuf>,
 }
 

@@ -45,7 +45,7 @@ impl DeviceModel {
 impl FromStr for DeviceModel {
     type Err = anyhow::Error;
 
-    /// The reason is part of the message itself: a command line shows no more of an error.
+    /// The message itself holds the reason, because a command line shows nothing else of an error.
     fn from_str(name: &str) -> Result<Self> {
         let text = Self::text(name).map_err(|error| anyhow!("{error:#}"))?;
         let parameters = ModelParameters::parse(&text).map_err(|error| anyhow!("{name}: {error}"))?;

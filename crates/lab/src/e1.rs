@@ -5,6 +5,7 @@ mod further;
 pub(crate) mod patches;
 mod predicted;
 mod published;
+mod sensitivity;
 mod steps;
 
 use std::collections::BTreeSet;
@@ -28,6 +29,9 @@ const ARMS: [&str; 4] = [
 const APPENDERS: u32 = 64;
 
 pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
+    if setup.sensitivity {
+        return sensitivity::plans(setup);
+    }
     let published: Vec<u32> = FALLOCATE2_BASE.iter().map(|(workers, _)| *workers).collect();
     let workers = setup.workers.clone().unwrap_or(published);
     let arms = arms(setup);
@@ -47,6 +51,10 @@ fn arms(setup: &Setup) -> Vec<String> {
 }
 
 pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
+    let varied = sensitivity::tables(rows);
+    if !varied.is_empty() {
+        return varied;
+    }
     let of = |workload: &str, interleave| -> Vec<&Row> {
         rows.iter().filter(|row| row.workload == workload && row.interleave == interleave).collect()
     };

@@ -7,5 +7,6 @@ pub mod spread;
 pub mod states;
 pub mod summary;
 pub mod table;
+pub mod waits;
 
 pub use table::{Table, figure};

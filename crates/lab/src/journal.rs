@@ -395,7 +395,7 @@ impl Outcome {
             locks.push([row.lock.to_owned(), figure(row.off), figure(row.on), row.covers.to_owned()]);
         }
         if self.locks.is_empty() {
-            locks.note("not counted: release builds take locks bare; run a debug build");
+            locks.note("not counted: release builds do not count locks; run a debug build");
         }
         let mut sharing = Table::new(
             "create, write 4 KiB, fsync",

@@ -27,6 +27,7 @@ pub mod new_file;
 pub mod overlap;
 pub mod pairs;
 pub mod reading;
+mod recorded_reads;
 pub mod report;
 pub mod run;
 pub mod runner;

@@ -6,7 +6,9 @@
 
 pub mod measure;
 
-use anyhow::{Context, Result, bail, ensure};
+use std::str::FromStr;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use blockyard_disk::num::usize_from_u32;
 use blockyard_sync::virtual_time::{Costs, Level, Section, Tick};
 use serde::{Deserialize, Serialize};
@@ -141,20 +143,19 @@ impl Machine {
         if let Some(at) = Self::NAMES.iter().position(|known| *known == name) {
             return Self::parse(BUILT_IN[at]);
         }
-        let text = std::fs::read_to_string(name).with_context(|| {
-            format!("--machine {name}: neither a file nor one of {}", Self::NAMES.join(", "))
-        })?;
-        Self::parse(&text).with_context(|| format!("--machine {name}"))
+        let text = std::fs::read_to_string(name)
+            .with_context(|| format!("{name}: neither a file nor a machine ({})", Self::NAMES.join(", ")))?;
+        Self::parse(&text).with_context(|| name.to_owned())
     }
 
     fn parse(text: &str) -> Result<Self> {
         let machine: Self = serde_json::from_str(text)?;
-        ensure!(!machine.name.is_empty() && machine.cpus > 0, "a machine has a name and CPUs");
+        ensure!(!machine.name.is_empty() && machine.cpus > 0, "a machine needs a name and CPUs");
         let mut within = 1;
         for level in &machine.levels {
             ensure!(
                 level.cpus > 0 && level.cpus.is_multiple_of(within),
-                "levels: {} CPUs of a {} are no multiple of the level before",
+                "levels: {} CPUs of a {} are not a multiple of the level before",
                 level.cpus,
                 level.what
             );
@@ -175,7 +176,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Refuses costs that time could not be counted with, or that a run would not end with.
+    /// Refuses costs that would overflow the clock, or with which a run would never end.
     fn check_costs(&self) -> Result<()> {
         let costs = [
             self.hit_ps / 1000,
@@ -262,6 +263,22 @@ impl Machine {
     }
 }
 
+/// The machine where none is named.
+impl Default for Machine {
+    fn default() -> Self {
+        Self::open(Self::NAMES[0]).expect("a test reads every machine that is built in")
+    }
+}
+
+impl FromStr for Machine {
+    type Err = anyhow::Error;
+
+    /// The message itself holds the reason, because a command line shows nothing else of an error.
+    fn from_str(name: &str) -> Result<Self> {
+        Self::open(name).map_err(|error| anyhow!("{error:#}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -312,6 +329,8 @@ mod tests {
         (free.hit_ps, free.operation_ns) = (0, 0);
         let text = serde_json::to_string(&free).unwrap();
         assert!(format!("{:#}", Machine::parse(&text).unwrap_err()).contains("one of them above 0"));
-        assert!(Machine::open("nowhere").unwrap_err().to_string().contains("kunpeng-920"));
+        let text = "nowhere".parse::<Machine>().unwrap_err().to_string();
+        assert!(text.starts_with("nowhere: neither a file nor a machine (kunpeng-920, "), "{text}");
+        assert!(text.contains("No such file"), "{text}");
     }
 }

@@ -4,9 +4,9 @@
 //! The most recently used pages are cached, up to a given number. A page is 4 KiB, or a block if
 //! that is larger. A read of any other page is counted by its kind. Writes of more than a page are
 //! content and are not cached. The group descriptors say where bitmaps, descriptors and inode
-//! tables are; the first bytes of a block say whether it is an extent block; everything else counts
-//! as a directory. Content of files cannot be told from names here; who knows the files leaves it
-//! out.
+//! tables are. A block of extents is known by its first bytes, a block of a block map because it
+//! holds nothing but numbers of blocks; everything else counts as a directory. So file content
+//! counts as a directory, too. A caller that knows the files leaves it out.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -32,9 +32,9 @@ pub(crate) enum Class {
     Descriptor,
     /// Inodes.
     InodeTable,
-    /// Blocks of extents.
+    /// Blocks of extents and of block maps.
     Map,
-    /// Anything else: names, and the blocks of a block map.
+    /// Anything else: names.
     Directory,
 }
 
@@ -47,9 +47,9 @@ pub struct MetadataReads {
     pub descriptor: u64,
     /// Inodes.
     pub inode_table: u64,
-    /// Blocks of extents.
+    /// Blocks of extents and of block maps.
     pub map: u64,
-    /// Anything else: names, and the blocks of a block map.
+    /// Anything else: names.
     pub directory: u64,
 }
 
@@ -106,6 +106,9 @@ struct Places {
     descriptors: Range<u64>,
     /// Ends of inode tables by their starts.
     tables: BTreeMap<u64, u64>,
+    /// Bytes of a block, and number of blocks.
+    block: usize,
+    blocks: u64,
 }
 
 /// Cached pages by time of last use.
@@ -168,7 +171,8 @@ impl<D: BlockDevice + 'static> Metered<D> {
         let block = u64_from_usize(geometry.block_size());
         let page_bytes = block.max(PAGE);
         let page = |number: u64| number * block / page_bytes;
-        let mut places = Places::default();
+        let blocks = geometry.blocks_count().raw();
+        let mut places = Places { block: geometry.block_size(), blocks, ..Places::default() };
         let table_pages = (geometry.inode_table_blocks() * block).div_ceil(page_bytes);
         let mut last = 0;
         for group in geometry.all_groups() {
@@ -206,8 +210,44 @@ impl Places {
         if self.descriptors.contains(&page) {
             return Class::Descriptor;
         }
-        if content.starts_with(&EXTENT_MAGIC) { Class::Map } else { Class::Directory }
+        let content = &content[..self.block.min(content.len())];
+        if content.starts_with(&EXTENT_MAGIC) || self.is_block_map(content) {
+            return Class::Map;
+        }
+        Class::Directory
     }
+
+    /// Whether a block holds numbers of blocks, and at least one of them. Names of a directory
+    /// whose entries have no types can look like small numbers, so they must not be entries that
+    /// fill the block.
+    fn is_block_map(&self, content: &[u8]) -> bool {
+        let mut numbers = content.chunks_exact(4).map(|bytes| read_u32(bytes, 0));
+        let is_whole = self.block > 0 && content.len() == self.block;
+        is_whole
+            && content.iter().any(|byte| *byte != 0)
+            && numbers.all(|number| u64::from(number) < self.blocks)
+            && !are_entries(content)
+    }
+}
+
+/// Whether directory entries fill a block: the length of each leads to the next.
+fn are_entries(content: &[u8]) -> bool {
+    let mut at = 0;
+    while at + 8 <= content.len() {
+        let length = usize_from_u64(u64::from(read_u32(content, at + 4) & 0xFFFF));
+        // A block of 64 KiB in one entry.
+        let length = if matches!(length, 0 | 0xFFFF) { 1 << 16 } else { length };
+        if length < 8 || length % 4 != 0 {
+            return false;
+        }
+        at += length;
+    }
+    at == content.len()
+}
+
+/// The number at `at`; 0 beyond the end.
+fn read_u32(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_le_bytes(*four))
 }
 
 impl Memory {
@@ -346,5 +386,34 @@ mod tests {
         device.read_at(210 * MIB, &mut page).unwrap();
         let classes: Vec<Class> = device.take().iter().map(|fetch| fetch.class).collect();
         assert_eq!(classes, [Class::Map, Class::Directory]);
+    }
+
+    /// A regression: blocks of block maps were counted as directories.
+    #[test]
+    fn blocks_of_a_block_map_are_told_from_names() {
+        let device = Arc::new(Metered::new(MemoryDevice::new(256 * MIB)));
+        mkfs::format(&*device, &mkfs::Options::ext3().block_size(4096).identity(1, 0)).unwrap();
+        device.learn().unwrap();
+        device.remember(1);
+        let mut map = [0; 4096];
+        for (at, number) in (40_000_u32..40_300).enumerate() {
+            map[at * 4..at * 4 + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        // An entry of 12 bytes, and one to the end of the block, both without types.
+        let mut names = [0; 4096];
+        names[..13].copy_from_slice(&[11, 0, 0, 0, 12, 0, 1, 0, b'.', 0, 0, 0, 2]);
+        names[16..20].copy_from_slice(&[0xF4, 0x0F, 2, 0]);
+        let beyond = [0xFF; 4096];
+        let class = |content: &[u8; 4096]| {
+            device.write_at(200 * MIB, content).unwrap();
+            device.forget();
+            device.take();
+            device.read_at(200 * MIB, &mut [0; 4096]).unwrap();
+            device.take()[0].class
+        };
+        assert_eq!(
+            [map, names, beyond, [0; 4096]].map(|content| class(&content)),
+            [Class::Map, Class::Directory, Class::Directory, Class::Directory]
+        );
     }
 }

@@ -14,7 +14,7 @@ use rustix::fs::Access;
 /// Refuses the name of a file that is there already, or that cannot be made. Writes nothing.
 ///
 /// # Errors
-/// Says what is wrong with the value of which option.
+/// Names the option, and says what is wrong with its value.
 pub fn check(option: &str, path: &Path) -> Result<()> {
     let is_there = fs::symlink_metadata(path).is_ok();
     ensure!(!is_there, "{option} {}: is there already; give the name of a new file", path.display());

@@ -30,6 +30,8 @@ const CHUNK: u64 = 1000;
 const CPUS: u32 = 64;
 /// Most threads in virtual time.
 const THREADS_MAX: u32 = 4096;
+/// Most pairs of each thread in virtual time.
+const PAIRS_MAX: u64 = 1_000_000_000;
 
 /// The figures of one policy with one number of threads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -102,14 +104,17 @@ pub fn check(policies: &[String], threads: &[u32], time: Duration) -> Result<()>
 /// # Errors
 /// Says what is wrong.
 pub fn check_virtual(policies: &[String], threads: &[u32], cpus: Option<u32>, pairs: u64) -> Result<()> {
+    ensure!(
+        cpus.is_none_or(|cpus| (1..=CPUS_MAX).contains(&cpus)),
+        "--cpus takes numbers from 1 to {CPUS_MAX}"
+    );
     check_arms(policies, threads)?;
-    ensure!(cpus != Some(0), "--cpus takes numbers from 1 up");
     ensure!(threads.iter().all(|&count| count <= THREADS_MAX), "--workers: at most {THREADS_MAX}");
     ensure!(
-        threads.iter().all(|&count| cpus.map_or(count, |cpus| cpus.min(count)) <= CPUS_MAX),
-        "--workers, --cpus: at most {CPUS_MAX} CPUs in virtual time"
+        cpus.is_some() || threads.iter().all(|&count| count <= CPUS_MAX),
+        "--workers: at most {CPUS_MAX}, one CPU for each; --cpus lets more take turns"
     );
-    ensure!(pairs > 0, "--pairs takes numbers from 1 up");
+    ensure!((1..=PAIRS_MAX).contains(&pairs), "--pairs takes numbers from 1 to {PAIRS_MAX}");
     Ok(())
 }
 
@@ -126,7 +131,7 @@ fn check_arms(policies: &[String], threads: &[u32]) -> Result<()> {
 /// lines. CPU time is that of all CPUs.
 ///
 /// # Errors
-/// As [`run`], and no pairs.
+/// As [`run`], and no or too many pairs.
 pub fn run_virtual(
     policies: &[String],
     threads: &[u32],
@@ -307,6 +312,23 @@ mod tests {
         let (eight, two) = (rate(8, None), rate(8, Some(2)));
         assert!(two < eight / 2.0 && two > rate(1, None), "{two} {eight}");
         assert_eq!(rate(2, Some(9)), rate(2, None));
+    }
+
+    /// The limit holds for the CPUs that were asked for, however few threads use them.
+    #[test]
+    fn virtual_cpus_have_a_limit_whatever_the_threads() {
+        let check = |threads: u32, cpus, pairs| check_virtual(&["yard".into()], &[threads], cpus, pairs);
+        assert!(check(2, Some(1024), 1).is_ok() && check(2000, Some(1024), 1).is_ok());
+        for (threads, cpus, pairs, part) in [
+            (2, Some(1025), 1, "--cpus takes numbers from 1 to 1024"),
+            (2, Some(0), 1, "--cpus takes numbers from 1 to 1024"),
+            (1025, None, 1, "--workers: at most 1024"),
+            (4097, Some(2), 1, "--workers: at most 4096"),
+            (2, None, u64::MAX, "--pairs takes numbers from 1 to 1000000000"),
+        ] {
+            let text = check(threads, cpus, pairs).unwrap_err().to_string();
+            assert!(text.contains(part), "{text}");
+        }
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! The layout alone determines the requests to the disk: the block of the inode, the blocks of its
 //! map, then its content in order. A request is at most as long as the host's read-ahead, and the
 //! reader waits for it before the next. Metadata that was read stays in memory. Space that was
-//! fallocated and never written is read as if it had been written, because that is still to come.
+//! fallocated and never written is read as if it had been written, because its writes are still to
+//! come.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ use crate::e4::{self, PassRow};
 use crate::experiment::Experiment;
 use crate::figures::row::Row;
 use crate::figures::states::beside;
-use crate::figures::{Table, plot, summary};
+use crate::figures::{Table, plot, summary, waits};
 use crate::folder::Environment;
 use crate::folder::files::{
     CLUSTERS_FILE, COPIES_FILE, ENVIRONMENT_FILE, MAPS_FILE, MAPS_FOLDER, PASSES_FILE, ROWS_FILE,
@@ -127,9 +127,11 @@ impl Run {
         tables.extend(beside(&self.copies, copy::table::tables));
         tables.extend(beside(&self.clusters, e3::table::tables));
         tables.extend(beside(&self.passes, |rows| {
-            let disk = [e4::table::table(rows), e4::table::modelled(rows)];
-            let tables = disk.into_iter().chain([e4::directories::table(rows), e4::vitals::table(rows)]);
-            tables.flatten().collect()
+            let mut tables = Vec::from_iter(e4::table::table(rows));
+            tables.extend(e4::table::modelled(rows));
+            tables.extend(e4::directories::table(rows));
+            tables.extend(e4::vitals::table(rows));
+            tables
         }));
         tables.extend(beside(&self.rows, summary::tables));
         tables
@@ -153,11 +155,11 @@ impl Run {
         markdown
     }
 
-    /// Every row as comma-separated values: cells first, then copies, cluster sizes and passes.
-    /// Each kind has a head line of its own.
+    /// Every row as comma-separated values: cells first, then the waits of cells in virtual time,
+    /// copies, cluster sizes and passes. Each kind has a head line of its own.
     #[must_use]
     pub fn csv(&self) -> String {
-        let mut text = summary::csv(&self.rows);
+        let mut text = summary::csv(&self.rows) + &waits::csv(&self.rows);
         if !self.copies.is_empty() {
             text.push_str(&copy::table::csv(&self.copies));
         }

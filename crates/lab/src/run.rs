@@ -82,6 +82,8 @@ pub struct Plan {
     pub aged: Option<Ageing>,
     /// The device model under each cell, in whose time the cell runs; `None`: no model.
     pub device: Option<DeviceModel>,
+    /// Bytes of metadata that the engine keeps in memory on a modelled device; `None`: 16 MiB.
+    pub cache_bytes: Option<usize>,
     /// New file for the requests to the modelled device, for a plan of one cell; `None`: not kept.
     pub requests: Option<PathBuf>,
 }
@@ -203,6 +205,7 @@ impl Plan {
             machine: None,
             aged: None,
             device: None,
+            cache_bytes: None,
             requests: None,
         }
     }
@@ -302,11 +305,12 @@ impl Plan {
     fn check_device(&self) -> Result<()> {
         let Some(device) = &self.device else {
             ensure!(self.requests.is_none(), "--keep-requests: only of a modelled device; give --device");
+            ensure!(self.cache_bytes.is_none(), "--cache: only on a modelled device; give --device");
             return Ok(());
         };
         ensure!(
             self.interleave == Interleave::Lockstep && !self.beside_kernel && self.limit.time.is_none(),
-            "--device {device}: its time goes on as workers take turns; give --ops, and leave out --seconds, --beside and \
+            "--device {device}: its clock advances as workers take turns; give --ops, and leave out --seconds, --beside and \
              other ways than --interleave lockstep"
         );
         ensure!(
@@ -341,6 +345,15 @@ impl Plan {
             let end = if self.limit.fsync_end { "; each worker ends with fsync" } else { "" };
             format!("image: {}; dirty data: at most {ours}{kernel}{end}", self.image.description())
         })
+    }
+
+    /// A warning about virtual CPUs on which no worker runs.
+    #[must_use]
+    pub fn idle_cpus(&self) -> Option<String> {
+        let most = self.workers.iter().max()?;
+        let is_virtual = self.interleave == Interleave::Virtual;
+        let cpus = self.cpus.filter(|cpus| is_virtual && cpus > most)?;
+        Some(format!("--cpus {cpus}: workers run on at most {most} of them; the others are idle"))
     }
 
     /// The state of the image, as rows name it.
@@ -399,6 +412,7 @@ impl Plan {
             "image": self.image.identity()?,
             "rotational": self.rotational,
             "device": self.device.as_ref().map(|device| format!("{device:?}")),
+            "cache_bytes": self.cache_bytes,
             "dirty_limit": self.dirty_limit,
             "aged": self.aged.as_ref().map(|aged| format!("{aged:?}")),
             "limit": format!("{:?}", self.limit),
@@ -452,8 +466,8 @@ pub fn run_kept(plan: &Plan, ledger: &mut Ledger, progress: impl FnMut(usize, &s
     ended.map(|()| outcome)
 }
 
-/// Like [`run_kept`], but a cell that fails does not take along what was measured before: the error
-/// stands beside it.
+/// Like [`run_kept`], but keeps the rows that were measured before a cell failed, and returns the
+/// error beside them.
 ///
 /// # Errors
 /// Those of [`Plan::check`].
@@ -520,10 +534,11 @@ fn measure(
     Ok(())
 }
 
-/// Refuses what is given twice: rows of two arms of one name would pass for repetitions.
+/// Refuses a value that is given twice: the rows of two arms with one name would pass for
+/// repetitions.
 ///
 /// # Errors
-/// Names what is there twice.
+/// Names the value that is given twice.
 pub fn refuse_twice(option: &str, given: &[impl ToString]) -> Result<()> {
     let mut seen = BTreeSet::new();
     match given.iter().map(ToString::to_string).find(|text| !seen.insert(text.clone())) {

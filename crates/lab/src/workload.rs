@@ -129,7 +129,7 @@ impl Workload {
         };
         Some(match (name, option) {
             ("fallocate2", None) => Self::Fallocate2 { size: sized(MIB, 8 * KIB), step: 8 * KIB },
-            ("scanswitch", None) => Self::ScanSwitch { size: sized(MIB, 8 * KIB), step: 8 * KIB },
+            ("scanswitch", None) => Self::ScanSwitch { size: sized(32 * MIB, 256 * KIB), step: 256 * KIB },
             ("append64", None) => Self::Append64 { size: sized(GIB, 4 * KIB), step: 4 * KIB },
             ("seqwrite", _) => job("seqwrite", MIB, sized(4 * GIB, MIB)),
             ("smallfiles", _) => job("smallfiles", 4 * KIB, sized(GIB, 4 * KIB)),
@@ -212,7 +212,7 @@ impl Workload {
         let is_made_small = !is_small && self.file_size() < 8 * MIB;
         is_made_small.then(|| {
             format!(
-                "{}: files of {} KiB are shorter than the 8 MiB that Linux reserves ahead of one; at this --scale placement shows \
+                "{}: files of {} KiB are shorter than the 8 MiB that Linux preallocates for one; at this --scale placement shows \
                  little",
                 self.name(),
                 self.file_size() / KIB
@@ -449,7 +449,7 @@ pub(crate) mod tests {
                 log[..3],
                 [format!("0 create {file}"), "0 fallocate 0 12288".into(), "0 write 0 12288".into()]
             );
-            // Else write-back of the layout would go on beside the reads.
+            // Without this, write-back of the layout would continue during the reads.
             assert_eq!(log[3], format!("0 fsync {file}"));
             let mut reads = log[4..7].to_vec();
             assert_eq!(log[10..], [format!("0 close {file}")]);

@@ -160,12 +160,12 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     }
     table.note(format!("{losses} of {} figures lose.", table.rows.len()));
     table.note(format!(
-        "a rate loses below {RATE_KEPT} of the best other, on virtual CPUs below {VIRTUAL_GAIN}; all other figures when they are \
-         worse than the best other's. By threads extents a file lose when fewer than nine of ten repetitions have at most the \
-         best other's median."
+        "a rate loses below {RATE_KEPT} of the best other's, on virtual CPUs below {VIRTUAL_GAIN} times it; any other figure loses if \
+         it is worse than the best other's. With threads, extents per file lose only if fewer than nine of ten repetitions have \
+         at most the best other's median."
     ));
     table.note(
-        "extents, runs and reading times are those of the whole image: on an aged one also of the files of its life.",
+        "extents, runs and reading times are those of the whole image, which on an aged image has the files of its life, too.",
     );
     std::iter::once(table).chain(rates::table(rows)).collect()
 }

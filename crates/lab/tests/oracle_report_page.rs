@@ -118,6 +118,7 @@ fn measured() -> Run {
         machine: None,
         aged: None,
         device: None,
+        cache_bytes: None,
         requests: None,
         journal: vec![false],
         rotational: false,

@@ -42,6 +42,16 @@ pub enum PolicyError {
     /// The fillings contradict each other.
     #[error("impossible combination: {0}")]
     Impossible(&'static str),
+    /// An override changes nothing, because what would use it is not chosen.
+    #[error("{slot}={value} changes nothing: only {users} uses it")]
+    Unused {
+        /// The slot.
+        slot: &'static str,
+        /// What was asked for.
+        value: String,
+        /// The fillings that use the slot.
+        users: &'static str,
+    },
 }
 
 /// One slot of a policy as text: its name, how to read it, how to set it, and what may fill it.
@@ -252,6 +262,60 @@ const SLOTS: &[SlotText] = &[
     ),
 ];
 
+/// Slots that only some fillings of another slot use.
+struct Users {
+    slots: &'static [&'static str],
+    /// Whether a policy has one of these fillings.
+    are_chosen: fn(&Policy) -> bool,
+    names: &'static str,
+}
+
+const fn searches_flex_2008(policy: &Policy) -> bool {
+    matches!(policy.inode, InodeGroup::Flex2008 | InodeGroup::Flex2008Fallback)
+}
+
+const USERS: [Users; 7] = [
+    Users {
+        slots: &["random_start", "max_dirs_by_group", "min_clusters_wrap", "average_in_blocks"],
+        are_chosen: |policy| matches!(policy.inode, InodeGroup::OrlovFlex | InodeGroup::Orlov2009),
+        names: "inode=orlov-flex or orlov-2009",
+    },
+    Users {
+        slots: &["used_dirs_fault"],
+        are_chosen: |policy| {
+            searches_flex_2008(policy)
+                || matches!(policy.inode, InodeGroup::OrlovFlex | InodeGroup::Orlov2009)
+        },
+        names: "inode=orlov-flex, orlov-2009, flex-2008 or flex-2008-fallback",
+    },
+    Users {
+        // Without flex groups, flex-2008 places directories as orlov-ext3 does.
+        slots: &["debt"],
+        are_chosen: |policy| searches_flex_2008(policy) || policy.inode == InodeGroup::OrlovExt3,
+        names: "inode=orlov-ext3, flex-2008 or flex-2008-fallback",
+    },
+    Users {
+        slots: &["window"],
+        are_chosen: |policy| policy.normalise == Normalise::Window,
+        names: "normalise=window",
+    },
+    Users {
+        slots: &["stream_goals"],
+        are_chosen: |policy| policy.slots == Slots::Hashed,
+        names: "slots=hashed",
+    },
+    Users {
+        slots: &["floor", "patience"],
+        are_chosen: |policy| policy.cursor.accept == Accept::Floor,
+        names: "accept=floor",
+    },
+    Users {
+        slots: &["advance_bytes"],
+        are_chosen: |policy| policy.cursor.advance == Advance::PerBytes,
+        names: "advance=per-bytes",
+    },
+];
+
 fn known_presets() -> String {
     PRESETS.iter().map(|preset| preset.policy.preset).collect::<Vec<_>>().join(", ")
 }
@@ -282,11 +346,26 @@ impl Policy {
         let other = others.iter().find(|policy| policy.preset == name).copied();
         let preset = || Preset::by_name(name).map(|preset| preset.policy);
         let mut policy = other.or_else(preset).ok_or_else(|| PolicyError::UnknownPreset(name.to_owned()))?;
+        let begun = policy;
         for part in parts {
             policy.set(part)?;
         }
         policy.check()?;
+        policy.check_used(&begun)?;
         Ok(policy)
+    }
+
+    /// Refuses what an override changed, but nothing that was chosen uses.
+    fn check_used(&self, begun: &Self) -> Result<(), PolicyError> {
+        let unchosen = USERS.iter().filter(|users| !(users.are_chosen)(self));
+        for (users, name) in unchosen.flat_map(|users| users.slots.iter().map(move |name| (users, name))) {
+            let slot = SLOTS.iter().find(|slot| slot.name == *name).expect("USERS names slots");
+            let value = (slot.value)(self);
+            if value != (slot.value)(begun) {
+                return Err(PolicyError::Unused { slot: slot.name, value, users: users.names });
+            }
+        }
+        Ok(())
     }
 
     /// Parses arms separated by commas.
@@ -480,6 +559,35 @@ mod tests {
         assert!(!refused("linux-6.18:order_index=fifo:sweep=per-set:visit=choose"));
         assert!(refused("linux-6.18:normalise=window"), "of what length?");
         assert!(!refused("linux-6.18:normalise=window:window=64"));
+    }
+
+    /// Once, an override that nothing used was accepted, and the arm was that without it.
+    #[test]
+    fn overrides_that_nothing_uses_are_refused() {
+        for (text, why) in [
+            ("linux-6.18:debt=on", "debt=on changes nothing: only inode=orlov-ext3, flex-2008 "),
+            ("linux-6.18:inode=flex-2008:random_start=on", "only inode=orlov-flex or orlov-2009 uses it"),
+            ("ext3:used_dirs_fault=on", "used_dirs_fault=on"),
+            ("linux-6.18:window=64", "normalise=window"),
+            ("linux-6.18:stream_goals=7:slots=one", "slots=hashed"),
+            ("rralloc-v2:floor=64", "accept=floor"),
+            ("rralloc-v2:advance_bytes=64", "advance=per-bytes"),
+        ] {
+            let refused = Policy::parse(text).unwrap_err().to_string();
+            assert!(refused.contains(why), "{text}: {refused}");
+        }
+        for text in [
+            "linux-6.18:debt=off",
+            "linux-6.18:debt=on:inode=orlov-ext3",
+            "ext4-2009:inode=parent",
+            "ext4-2008:debt=on",
+        ] {
+            assert!(Policy::parse(text).is_ok(), "{text}");
+        }
+        for users in USERS {
+            let known = |name: &&&str| SLOTS.iter().any(|slot| slot.name == **name);
+            assert_eq!(users.slots.iter().filter(known).count(), users.slots.len(), "{:?}", users.slots);
+        }
     }
 
     #[test]

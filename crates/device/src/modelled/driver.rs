@@ -117,17 +117,18 @@ impl Driver {
         self.count(self.now - came);
     }
 
-    /// Submits a request as soon as fewer than `depth` are in flight. Returns its number.
+    /// Submits a request as soon as fewer than `depth` are in flight: it comes then, so the wait
+    /// for room is no part of its time. Returns its number.
     fn submit(&mut self, request: &Request, depth: usize) -> u64 {
         let depth = depth.clamp(1, self.model.depth());
-        let came = self.now;
         while self.in_flight.len() >= depth {
             self.wait_for_one();
         }
+        debug_assert!(self.in_flight.len() < depth, "a request comes only when there is room");
         let id = self.next;
         self.next += 1;
         self.model.submit(id, request, self.now);
-        self.in_flight.insert(id, came);
+        self.in_flight.insert(id, self.now);
         match request.kind {
             RequestKind::Read => add(&mut self.figures.read_bytes, request.length),
             RequestKind::Write | RequestKind::DurableWrite => {

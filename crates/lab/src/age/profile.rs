@@ -138,14 +138,14 @@ impl Profile {
         let profile: Self = serde_json::from_str(text)?;
         ensure!(
             !profile.name.is_empty() && !profile.kinds.is_empty(),
-            "a profile has a name and kinds of files"
+            "a profile needs a name and kinds of files"
         );
         ensure!(profile.utilisation > 0.0 && profile.utilisation < 1.0, "utilisation: between 0 and 1");
         for kind in &profile.kinds {
             kind.check().with_context(|| format!("kind {:?}", kind.name))?;
         }
         let all: f64 = profile.kinds.iter().map(|kind| kind.share).sum();
-        ensure!((0.99..=1.01).contains(&all), "the shares of all kinds are 1 together, not {all}");
+        ensure!((0.99..=1.01).contains(&all), "the shares of all kinds must add up to 1, not {all}");
         Ok(profile)
     }
 }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use blockyard_device::BlockDevice;
-use blockyard_device::modelled::{ModelParameters, Modelled, Request, RequestKind, replay};
+use blockyard_device::modelled::{ModelParameters, replay};
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 use blockyard_inspect::reader::Reader;
 use blockyard_inspect::scan::{each_file, has_content};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
+use crate::recorded_reads::{in_one_thread, recorded_reads};
 use crate::workload::MIB;
 
 /// The disk and the SSD.
@@ -56,13 +57,10 @@ impl Readings {
     pub(super) fn of(device: &Arc<dyn BlockDevice>) -> Result<Self> {
         let size = device.size();
         let read_back = Reading::of(&content(device)?, size)?;
-        let walk = Reading::of(&traced(device, |device| walk(&device))?, size)?;
-        let check = traced(device, |device| {
-            let options =
-                blockyard_check::Options { threads: Some(1), ..blockyard_check::Options::default() };
-            blockyard_check::check(&*device, &options)?;
-            Ok(())
-        })?;
+        let (walk, ()) = recorded_reads(device, |device| walk(&device))?;
+        let (check, _) =
+            recorded_reads(device, |device| Ok(blockyard_check::check(&*device, &in_one_thread())?))?;
+        let walk = Reading::of(&walk, size)?;
         Ok(Self { read_back, walk, check: Reading::of(&check, size)? })
     }
 }
@@ -126,18 +124,4 @@ fn walk(device: &Arc<dyn BlockDevice>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Records the reads of a device.
-fn traced(
-    device: &Arc<dyn BlockDevice>,
-    what: impl FnOnce(Arc<dyn BlockDevice>) -> Result<()>,
-) -> Result<Vec<(u64, u64)>> {
-    let parameters = ModelParameters::named(MODELS[1])?;
-    let traced = Arc::new(Modelled::new(Arc::clone(device), &parameters)?);
-    traced.keep_trace();
-    what(Arc::<Modelled<Arc<dyn BlockDevice>>>::clone(&traced))?;
-    let trace = traced.take_trace().unwrap_or_default();
-    let reads = trace.requests().iter().filter(|request| request.kind == RequestKind::Read);
-    Ok(reads.map(|&Request { offset, length, .. }| (offset, length)).collect())
 }

@@ -114,9 +114,9 @@ fn devices(rows: &[&CopyRow]) -> Option<Table> {
         table.push(cells);
     }
     table.note(
-        "entropy is that of the bytes written to each MiB since the copies began, 1 where all got as much; Gini is 0 there. Flash: a page \
-         map of 4 KiB with greedy collection in blocks of 32 MiB and 7.3 % of spare; thin: chunks of 1 MiB. Devices are told of free \
-         space never (none), of what each transaction freed (online), of all after each copy (periodic).",
+        "entropy is that of the bytes written to each MiB since the copies began: 1 if each got the same; Gini is 0 then. Flash: a page \
+         map of 4 KiB with greedy collection in blocks of 32 MiB and 7.3 % of spare; thin: chunks of 1 MiB. Devices are never told of \
+         free space (none), or of what each transaction freed (online), or of all of it after each copy (periodic).",
     );
     Some(table)
 }
@@ -150,8 +150,8 @@ fn readings(rows: &[&CopyRow]) -> Option<Table> {
         table.push(cells.into_iter().chain(of(&row.readings.walk)).chain(of(&row.readings.check)));
     }
     table.note(
-        "one request at a time; a host before the device keeps pages and reads ahead up to 128 KiB; the processor's time is left out. \
-         The disk: desktop-7200-2009, the SSD: sata-ssd-2018.",
+        "one request at a time; the host in front of the device caches pages and reads ahead up to 128 KiB; CPU time is left out. \
+         The disk is desktop-7200-2009, the SSD sata-ssd-2018.",
     );
     Some(table)
 }
@@ -315,7 +315,7 @@ pub(crate) mod tests {
         let other = |copy, overlap| CopyRow { variant: "one CPU slot".into(), ..row(copy, overlap) };
         let rows = [row(1, None), row(2, Some(0.5)), other(1, None), other(2, Some(0.25))];
         let tables = tables(&rows);
-        assert_eq!(tables[0].rows.len(), 8, "published, and those that nothing was changed of");
+        assert_eq!(tables[0].rows.len(), 8, "published rows, and rows of the unchanged manner");
         let [.., table] = &tables[..] else { panic!("tables") };
         assert_eq!(table.rows[0], ["nothing", "yard", "126, 126", "542, 542", "-, 0.50"]);
         assert_eq!(table.rows[1], ["one CPU slot", "yard", "126, 126", "542, 542", "-, 0.25"]);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use blockyard_disk::num::{count_as_f64, usize_from_u64};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -77,7 +77,8 @@ impl Tree {
         let mut tree = Self { directories: Vec::new(), files: Vec::new() };
         let mut numbers: BTreeMap<PathBuf, usize> = BTreeMap::new();
         for entry in walkdir::WalkDir::new(root).min_depth(1).sort_by_file_name() {
-            let entry = entry.with_context(|| format!("--tree {}", root.display()))?;
+            // walkdir's message holds the cause that it also gives as its source.
+            let entry = entry.map_err(|error| anyhow!("--tree {}: {error}", root.display()))?;
             let parent = entry.path().parent().and_then(|parent| numbers.get(parent)).copied();
             if entry.file_type().is_dir() {
                 numbers.insert(entry.path().to_owned(), tree.directories.len());
@@ -127,6 +128,7 @@ mod tests {
         assert_eq!(files, [(None, 10), (Some(1), 5)]);
         let empty = tempfile::tempdir().unwrap();
         assert!(Tree::of_directory(empty.path()).unwrap_err().to_string().contains("no regular file"));
-        assert!(Tree::of_directory(Path::new("/nonexistent")).is_err());
+        let missing = format!("{:#}", Tree::of_directory(Path::new("/nonexistent")).unwrap_err());
+        assert_eq!(missing.matches("No such file").count(), 1, "{missing}");
     }
 }

@@ -157,9 +157,9 @@ impl Bench {
 
     /// A loop device that shows `image`; `None` where the kernel does not judge.
     ///
-    /// The cache of a block device outlives changes of the file behind it while anybody has the
-    /// device open, and programs that list loop devices open them all. So the device is read before
-    /// use, and replaced if it shows something else.
+    /// While anybody has a block device open, its cache keeps what the file below it held before.
+    /// Programs that list loop devices open them all. So the device is read before use, and
+    /// replaced if it shows something else.
     fn loop_device(&self, image: &[u8]) -> Result<Option<std::cell::Ref<'_, Loop>>> {
         if !self.judges.kernel {
             return Ok(None);

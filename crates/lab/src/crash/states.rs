@@ -69,7 +69,7 @@ pub(super) fn draw(recording: &Recording, count: usize, seed: u64, only: Option<
     }
     if let Some(only) = only {
         ensure!(only < all, "--state {only}: the states are 0 to {}", all - 1);
-        ensure!(left_out == 0, "--state {only}: is left out, as it tears the write of the superblock itself");
+        ensure!(left_out == 0, "--state {only}: left out, as it tears the write of the superblock itself");
     }
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     inside.shuffle(&mut random);

@@ -70,7 +70,7 @@ impl Trial<'_> {
             if let Some((judge, found)) = fault {
                 return Ok((
                     judged,
-                    Some((format!("{judge}, the recovery being cut"), format!("{state}: {found}"))),
+                    Some((format!("{judge}, after a cut during recovery"), format!("{state}: {found}"))),
                 ));
             }
         }

@@ -102,7 +102,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
     ),
     workload(
         "direct",
-        "direct writes behind the end, into holes and into blocks allocated ahead",
+        "direct writes beyond the end, into holes and into preallocated blocks",
         Kind::Commits,
         direct::alone,
     ),
@@ -112,7 +112,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
         Kind::ThreadsCommits,
         direct::beside_commits,
     ),
-    workload("keep-size", "allocate ahead, zero, write and cut, sizes kept", Kind::Small, direct::keep_size),
+    workload("keep-size", "preallocate, zero, write, truncate, sizes kept", Kind::Small, direct::keep_size),
     values("values-128", 128, DataMode::Ordered),
     values("values-256", 256, DataMode::Ordered),
     values("values-512", 512, DataMode::Ordered),

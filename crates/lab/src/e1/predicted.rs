@@ -5,8 +5,8 @@ use blockyard_disk::num::count_as_f64;
 
 use super::published::{APPEND64, FALLOCATE2, FALLOCATE2_BASE};
 use super::{APPENDERS, ARMS, arms, gain};
-use crate::figures::Table;
-use crate::figures::row::{Interleave, Row, Waits};
+use crate::figures::row::{Interleave, Row};
+use crate::figures::{Table, waits};
 use crate::machine::Machine;
 use crate::run::{ImageSource, Plan, Setup};
 use crate::runner::Limit;
@@ -30,6 +30,16 @@ pub(super) fn plan(
     workers: &[u32],
 ) -> Plan {
     let machine = Machine::open(machine).expect("a test reads every machine that is built in");
+    plan_on(setup, machine, workload, (arms, workers))
+}
+
+/// As [`plan`], on any machine.
+pub(super) fn plan_on(
+    setup: &Setup,
+    machine: Machine,
+    workload: &str,
+    (arms, workers): (&[impl AsRef<str>], &[u32]),
+) -> Plan {
     let plan = setup.plan(workload, arms, workers, Interleave::Virtual);
     let ops = (!plan.workload.ends_by_itself()).then(|| setup.limit.ops_per_worker.unwrap_or(OPS));
     Plan {
@@ -65,7 +75,7 @@ pub(super) fn tables(rows: &[Row]) -> Vec<Table> {
         return Vec::new();
     }
     let mut tables = vec![contention(&rows), series(&rows), append64(&rows)];
-    tables.extend(Machine::NAMES.into_iter().map(|machine| time(&rows, machine)));
+    tables.extend(Machine::NAMES.into_iter().filter_map(|machine| time(&rows, machine)));
     tables
 }
 
@@ -118,10 +128,10 @@ fn contention(rows: &[&Row]) -> Table {
         push(&mut table, format!("{machine}, {}: virtual over published", ARMS[0]), over.collect());
     }
     table.note(
-        "Published without its machine; its rate of one worker lies nearest to the Kunpeng's, which is an inference. Virtual: \
-         predictions of a model, deterministic. Spread: each worker as far from those before it as can be. \
-         Calibrated on columns of the base alone: what surrounds an operation, on one \
-         worker; the lines that follow a group's lock, on all CPUs.",
+        "The published machine is not named; the Kunpeng is taken because its rate of one worker is the nearest. Virtual: \
+         deterministic predictions of a model. Spread: each worker is as far as possible from those before it. \
+         Only columns of the base were used for calibration: one worker for what surrounds an operation, \
+         all CPUs for the lines that follow a group's lock.",
     );
     table
 }
@@ -139,7 +149,7 @@ fn series(rows: &[&Row]) -> Table {
         "off by",
         "P1 base: published",
         "virtual",
-        "P1 change: published",
+        "P1 patched: published",
         "virtual",
     ];
     let mut table = Table::new("E1 in virtual time, fallocate2: before and after, all CPUs", heads);
@@ -150,7 +160,8 @@ fn series(rows: &[&Row]) -> Table {
         let (all_base, all_patched) = (of(base, published.workers), of(patched, published.workers));
         let theirs = published.all_patched / published.all_base;
         let ours = all_patched.zip(all_base).map(|(patched, base)| patched / base);
-        let one = of(patched, 1).zip(of(base, 1)).map(|(patched, base)| gain(base, patched));
+        let after = |base: f64, patched: f64| format!("{patched:.0} ({})", gain(base, patched));
+        let one = of(base, 1).zip(of(patched, 1)).map(|(base, patched)| after(base, patched));
         table.push([
             format!("{}, {} workers", published.machine, published.workers),
             u32::from(published.optimize_scan).to_string(),
@@ -163,7 +174,7 @@ fn series(rows: &[&Row]) -> Table {
             ours.map_or("-".to_owned(), |ours| format!("{:+.0}%", 100.0 * (ours / theirs - 1.0))),
             whole(Some(published.one_base)),
             whole(of(base, 1)),
-            gain(published.one_base, published.one_patched),
+            after(published.one_base, published.one_patched),
             one.unwrap_or_else(|| "-".to_owned()),
         ]);
     }
@@ -176,7 +187,7 @@ fn append64(rows: &[&Row]) -> Table {
     );
     let mut table = Table::new("E1 in virtual time, append64: 64 writers", heads);
     type Metric = (&'static str, fn(&super::published::Append64) -> f64, fn(&Row) -> f64);
-    let metrics: [Metric; 5] = [
+    let metrics: [Metric; 6] = [
         ("bandwidth (MiB/s)", |column| column.bandwidth_mib_s, |row| row.bw_mib_s),
         ("free extents", |column| count_as_f64(column.free_extents), |row| count_as_f64(row.free_extents)),
         (
@@ -188,6 +199,11 @@ fn append64(rows: &[&Row]) -> Table {
             "average extents per file",
             |column| count_as_f64(column.extents_per_file),
             |row| row.extents_per_file,
+        ),
+        (
+            "average size per extent (KB)",
+            |column| count_as_f64(column.kb_per_extent),
+            |row| row.mean_extent_kb,
         ),
         (
             "fragmentation score (e4defrag -c)",
@@ -205,42 +221,111 @@ fn append64(rows: &[&Row]) -> Table {
     table
 }
 
-/// Waits in descending order of time.
-pub(super) fn by_weight(row: &Row) -> Vec<&Waits> {
-    let mut waits: Vec<&Waits> = row.waits.iter().collect();
-    waits.sort_by_key(|waits| (std::cmp::Reverse(waits.wait_ns + waits.moved_ns), &waits.name));
-    waits
+/// Where time goes with the most workers, under each arm.
+fn time(rows: &[&Row], machine: &str) -> Option<Table> {
+    let is_on = |row: &&&Row| row.workload == "fallocate2" && row.machine.as_deref() == Some(machine);
+    let most = rows.iter().filter(is_on).map(|row| row.workers).max()?;
+    let rows: Vec<&Row> =
+        ARMS.iter().filter_map(|arm| find(rows, machine, "fallocate2", arm, most)).collect();
+    waits::table(&format!("fallocate2 in virtual time on {machine}, all CPUs"), &rows)
 }
 
-fn time(rows: &[&Row], machine: &str) -> Table {
-    let mut table = Table::new(
-        format!("Where time goes in virtual time on {machine}, all CPUs: microseconds an operation"),
-        ["policy", "lock or line", "lock waits", "under the lock", "line moves", "taken/op", "moved/op"],
-    );
-    let most = rows
-        .iter()
-        .filter(|row| row.workload == "fallocate2" && row.machine.as_deref() == Some(machine))
-        .map(|row| row.workers)
-        .max();
-    for arm in ARMS {
-        let Some(row) = most.and_then(|most| find(rows, machine, "fallocate2", arm, most)) else { continue };
-        let ops = count_as_f64(row.ops.max(1));
-        for waits in by_weight(row).into_iter().take(6) {
-            let each = |count: u64| format!("{:.2}", count_as_f64(count) / ops);
-            let micros = |ns: u64| format!("{:.2}", count_as_f64(ns) / 1e3 / ops);
-            table.push([
-                arm.to_owned(),
-                waits.name.clone(),
-                micros(waits.wait_ns),
-                micros(waits.section_ns),
-                micros(waits.moved_ns),
-                each(waits.taken),
-                each(waits.moved),
-            ]);
-        }
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::figures::summary::tests::row;
+    use crate::figures::waits::tests::with_waits;
+
+    /// A row in virtual time whose workers make `rate` operations a second each.
+    pub(crate) fn predicted(machine: &str, arm: &str, workers: u32, rate: f64) -> Row {
+        let plain = row(arm, workers, rate * f64::from(workers));
+        Row { interleave: Interleave::Virtual, machine: Some(machine.to_owned()), ..plain }
     }
-    table.note(
-        "Counts of the warm-up, 129 operations a worker, are in the figures; lines of one name are summed.",
-    );
-    table
+
+    /// All arms on both machines with one worker and all: an arm's rate is its number in hundreds,
+    /// and of one worker ten times that. On the AMD it is twice as much.
+    fn rows() -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (factor, machine) in [(1.0, Machine::NAMES[0]), (2.0, Machine::NAMES[1])] {
+            let all = Machine::open(machine).unwrap().cpus;
+            for (number, arm) in (1..).zip(ARMS) {
+                let rate = 100.0 * factor * f64::from(number);
+                rows.push(predicted(machine, arm, 1, 10.0 * rate));
+                rows.push(with_waits(predicted(machine, arm, all, rate), &["group lock", "md lock"]));
+            }
+        }
+        rows.push(predicted(SPREAD, ARMS[0], 1, 590_574.0));
+        for (number, arm) in (1u32..).zip(ARMS) {
+            rows.push(Row {
+                workload: "append64".to_owned(),
+                bw_mib_s: f64::from(10 * number),
+                avg_free_extent_kb: u64::from(100 * number),
+                free_extents: u64::from(200 * number),
+                extents_per_file: f64::from(300 * number),
+                mean_extent_kb: f64::from(400 * number),
+                score: Some(f64::from(20 * number)),
+                ..predicted(UNNAMED, arm, APPENDERS, 1.0)
+            });
+        }
+        rows
+    }
+
+    #[test]
+    fn contention_has_both_machines_and_the_ratio_to_what_was_published() {
+        let table = &tables(&rows())[0];
+        assert_eq!(table.heads, ["workers", "1", "80", "96"]);
+        assert_eq!(table.rows[0][1..], ["295287", "-", "-"]);
+        assert_eq!(table.rows[1], ["virtual, kunpeng-920: linux-6.16:scan=linear", "1000", "100", "-"]);
+        assert_eq!(table.rows[8][1..], ["8000", "-", "800"]);
+        assert_eq!(
+            table.rows[9],
+            ["virtual, kunpeng-920:spread: linux-6.16:scan=linear", "590574", "-", "-"]
+        );
+        assert_eq!(table.rows[10][1..], ["0.00", "-", "-"]);
+        assert_eq!(table.rows[11][1..], ["2.00", "-", "-"]);
+    }
+
+    #[test]
+    fn before_and_after_stand_beside_the_published_rates_with_all_cpus_and_with_one() {
+        let table = &tables(&rows())[1];
+        let kunpeng = [
+            "Kunpeng 920, 80 workers",
+            "0",
+            "2667",
+            "100",
+            "20049",
+            "300",
+            "7.5",
+            "3.0",
+            "-60%",
+            "314065",
+            "1000",
+            "316724 (+0.8%)",
+            "3000 (+200%)",
+        ];
+        assert_eq!(table.rows[0], kunpeng);
+        // The optimised scan on the AMD: arms 2 and 4.
+        assert_eq!(table.rows[3][3..9], ["400", "50331", "800", "15.7", "2.0", "-87%"]);
+        assert_eq!(table.rows[3][11..], ["209431 (+0.9%)", "8000 (+100%)"]);
+    }
+
+    #[test]
+    fn append64_has_every_published_metric() {
+        let table = &tables(&rows())[2];
+        let ours: Vec<[&str; 2]> = table.rows.iter().map(|row| [row[2].as_str(), row[8].as_str()]).collect();
+        let expected =
+            [["10", "40"], ["200", "800"], ["100", "400"], ["300", "1200"], ["400", "1600"], ["20", "80"]];
+        assert_eq!(ours, expected);
+        let published: Vec<&str> = table.rows.iter().map(|row| row[5].as_str()).collect();
+        assert_eq!(published, ["5718", "105", "1316212", "588", "1780", "2"]);
+    }
+
+    #[test]
+    fn where_time_goes_is_shown_for_all_cpus() {
+        let tables = tables(&rows());
+        assert_eq!(tables.len(), 5);
+        assert_eq!(tables[3].rows.len(), 8);
+        assert_eq!(tables[3].rows[0][..4], [ARMS[0], "80", "md lock", "1.00"]);
+        assert_eq!(tables[4].rows[7][..4], [ARMS[3], "96", "group lock", "0.50"]);
+    }
 }

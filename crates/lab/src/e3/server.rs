@@ -26,7 +26,7 @@ use super::spindle::{Asked, Spindle};
 use super::{ClusterPlan, Memory, Op};
 use crate::age::{Ageing, Circumstances, age};
 use crate::metered::{Class, Fetch, Metered};
-use crate::run::{Verdict, default_mkfs};
+use crate::run::Verdict;
 use crate::target::engine::{context, unjournaled};
 use crate::workload::scale::{scaled, whole};
 use crate::workload::{KIB, MIB};
@@ -121,11 +121,7 @@ impl<'p> Server<'p> {
     ) -> Result<Self> {
         let bytes = plan.image_bytes();
         let device = Arc::new(Metered::new(MemoryDevice::new(bytes)));
-        let options = match cluster_kib {
-            None => default_mkfs(plan.seed),
-            Some(kib) => default_mkfs(plan.seed).features("bigalloc").cluster_size(kib << 10),
-        };
-        mkfs::format(&*device, &options)?;
+        mkfs::format(&*device, &plan.mkfs_options(cluster_kib))?;
         let policy = Policy::parse(&plan.policy)?;
         let shared: Arc<dyn BlockDevice> = Arc::<Metered<MemoryDevice>>::clone(&device);
         if let Some(ageing) = aged {

@@ -60,8 +60,8 @@ fn table(rows: &[ClusterRow]) -> Option<Table> {
     }
     table.note(format!(
         "published in 2011: a production server after days of steady state, times with its disks. Ours: {} files and a workload of \
-         our own on a modelled disk of the time; memory, its losses and the calls a second were chosen so that the published column of \
-         64k comes out, the other columns are predictions. Compare how figures fall from column to column.",
+         our own on a modelled disk of the time; the memory, how often it is lost, and the calls a second were chosen to \
+         reproduce the published column of 64k; the other columns are predictions. Compare how figures fall from column to column.",
         first.files
     ));
     Some(table)

@@ -1,4 +1,4 @@
-//! Seconds of I/O that a disk of 2009 would need for e2fsck's reads.
+//! Seconds of I/O that a disk of 2009 would need for e2fsck's reads, and for our checker's.
 //!
 //! The machine of the published table is not known. Its disk is modelled as a notebook disk, with
 //! two values calibrated on two published cells:
@@ -9,7 +9,8 @@
 //!
 //! All other cells are predictions. The published seconds of I/O are real minus user and system
 //! time. The model spreads user and system time over the requests: the processor works after each.
-//! Meanwhile the host reads ahead if the next request follows on the disk.
+//! Meanwhile the host reads ahead if the next request follows on the disk. For our checker's reads
+//! the disk and the CPU time are the same, so only the order and the amount of the reads differ.
 
 use std::time::Duration;
 
@@ -65,6 +66,22 @@ struct Values {
     positioning: f64,
 }
 
+/// What was read of one file system.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Reads {
+    pub(super) e2fsck: PassReads,
+    pub(super) our_checker: PassReads,
+}
+
+/// The five passes over one file system, by each of two checkers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OnDisk {
+    /// Those of e2fsck.
+    pub e2fsck: Vec<DiskPass>,
+    /// Those of our checker.
+    pub our_checker: Vec<DiskPass>,
+}
+
 /// The requests of one kind to the disk, by pass.
 struct Asked {
     kind: String,
@@ -81,25 +98,30 @@ pub(super) fn published_io(kind: &str, pass: usize) -> f64 {
 }
 
 /// The five passes of each kind in `of`, which must include the kinds of both calibrated cells.
+/// These are cells of e2fsck.
 ///
 /// # Errors
 /// Those of the model; none are expected.
-pub(super) fn passes(of: &[(String, PassReads)], bytes: u64, scale: f64) -> Result<Vec<Vec<DiskPass>>> {
-    let asked: Vec<Asked> = of
-        .iter()
-        .map(|(kind, reads)| Asked { kind: kind.clone(), passes: reads.asked_of_disk(), bytes, scale })
-        .collect();
+pub(super) fn passes(of: &[(String, Reads)], bytes: u64, scale: f64) -> Result<Vec<OnDisk>> {
+    let asked_of_disk = |kind: &str, reads: &PassReads| Asked {
+        kind: kind.to_owned(),
+        passes: reads.asked_of_disk(),
+        bytes,
+        scale,
+    };
+    let asked: Vec<Asked> = of.iter().map(|(kind, reads)| asked_of_disk(kind, &reads.e2fsck)).collect();
     let (values, cells) = calibrated(&asked, scale)?;
-    let play = |(index, these): (usize, &Asked)| {
+    let play = |(index, (these, (kind, reads))): (usize, (&Asked, &(String, Reads)))| {
         let mut passes = these.played(values, super::PASSES)?;
         // The first row of a kind is the one on a fresh image.
         let is_first = asked.iter().position(|other| other.kind == these.kind) == Some(index);
         for (_, pass) in cells.iter().filter(|(kind, _)| is_first && *kind == these.kind) {
             passes[pass - 1].is_calibrated = true;
         }
-        Ok(passes)
+        let our_checker = asked_of_disk(kind, &reads.our_checker).played(values, super::PASSES)?;
+        Ok(OnDisk { e2fsck: passes, our_checker })
     };
-    asked.iter().enumerate().map(play).collect()
+    asked.iter().zip(of).enumerate().map(play).collect()
 }
 
 /// The calibrated values, and the cells that they reproduce: both cells, if values within the
@@ -248,19 +270,43 @@ mod tests {
 
     /// Scattered reads in pass 1 of ext3, sequential ones in pass 2 of ext4, and a bit of
     /// everything elsewhere.
-    fn reads(scattered: u64, in_order: u64) -> PassReads {
+    fn reads(scattered: u64, in_order: u64) -> Reads {
         // Even steps would be in phase with the platter.
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let far = (0..scattered).map(|_| (random.random_range(0..8 << 20) * 4096, 4096)).collect();
         let near = (0..in_order).map(|n| ((16 << 30) + n * 4096, 4096)).collect();
-        PassReads(vec![vec![(1024, 1024)], far, near, Vec::new(), Vec::new(), vec![(1 << 30, 65_536)]])
+        let last = vec![(1 << 30, 65_536)];
+        let e2fsck = PassReads(vec![vec![(1024, 1024)], far, near, Vec::new(), Vec::new(), last]);
+        // Our checker reads a block of each directory, in the same order as e2fsck, and nothing
+        // else.
+        let mut our_checker = PassReads(vec![Vec::new(); 6]);
+        our_checker.0[2].clone_from(&e2fsck.0[2]);
+        Reads { e2fsck, our_checker }
+    }
+
+    /// The passes of e2fsck.
+    fn of_e2fsck(of: &[(String, Reads)]) -> Vec<Vec<DiskPass>> {
+        passes(of, 32 << 30, 1.0).unwrap().into_iter().map(|found| found.e2fsck).collect()
+    }
+
+    /// The same reads take the same time, whoever makes them; only cells of e2fsck are calibrated.
+    #[test]
+    fn our_checker_reads_from_the_same_disk() {
+        let of = [("ext3".to_owned(), reads(500, 30_000)), ("ext4-2009".to_owned(), reads(100, 33_000))];
+        for found in passes(&of, 32 << 30, 1.0).unwrap() {
+            let (theirs, ours) = (&found.e2fsck[1], &found.our_checker[1]);
+            // e2fsck has a few of the pages from pass 1.
+            assert!(ours.reads.abs_diff(theirs.reads) < 9 && !ours.is_calibrated, "{ours:?} {theirs:?}");
+            assert!((ours.modelled_s - theirs.modelled_s).abs() < 0.05, "{ours:?} {theirs:?}");
+            assert_eq!(found.our_checker[0], DiskPass::default());
+        }
     }
 
     /// Both calibrated cells match the published figures. The others follow from the reads.
     #[test]
     fn two_cells_are_calibrated_and_the_others_follow() {
         let of = [("ext3".to_owned(), reads(17_000, 30_000)), ("ext4-2009".to_owned(), reads(800, 33_000))];
-        let found = passes(&of, 32 << 30, 1.0).unwrap();
+        let found = of_e2fsck(&of);
         for (kind, pass) in [PASS_OF_POSITIONING, PASS_OF_RATE] {
             let row = usize::from(kind == "ext4-2009");
             let (ours, wanted) = (found[row][pass - 1].modelled_s, published_io(kind, pass));
@@ -273,7 +319,7 @@ mod tests {
         // Fewer seeks, less time: 800 of 17,000.
         let share = ext4[0].modelled_s / ext3[0].modelled_s;
         assert!((0.02..0.1).contains(&share), "{share}");
-        assert_eq!(found, passes(&of, 32 << 30, 1.0).unwrap(), "it repeats");
+        assert_eq!(found, of_e2fsck(&of), "it repeats");
         assert!(
             (DiskPass::sum(ext3).read_mb - ext3.iter().map(|pass| pass.read_mb).sum::<f64>()).abs() < 1e-9
         );
@@ -284,7 +330,7 @@ mod tests {
     #[test]
     fn a_layout_without_the_published_seeks_calibrates_the_rate_alone() {
         let of = [("ext3".to_owned(), reads(500, 30_000)), ("ext4-2009".to_owned(), reads(100, 33_000))];
-        let found = passes(&of, 32 << 30, 1.0).unwrap();
+        let found = of_e2fsck(&of);
         let marked: Vec<bool> =
             found.iter().map(|row| row[0].is_calibrated || row[1].is_calibrated).collect();
         assert_eq!(marked, [false, true], "{found:?}");

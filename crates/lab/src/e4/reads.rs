@@ -1,14 +1,19 @@
-//! What e2fsck reads, in order, as seen by strace; and which of these reads reach a disk.
+//! What e2fsck reads, in order, as seen by strace; what our checker reads; and which of these reads
+//! reach a disk.
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use blockyard_device::BlockDevice;
 use blockyard_device::modelled::Request;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use serde::{Deserialize, Serialize};
 
 use super::PASSES;
 use crate::host::Host;
+use crate::recorded_reads::{in_one_thread, recorded_reads};
 
 /// First byte and length of every read: first those before the passes, then those of each pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +36,18 @@ pub(super) fn of_e2fsck(program: &str, image: &Path, folder: &Path) -> Result<Op
     }
     let text = std::fs::read(&log).context("the log of strace")?;
     parse(&String::from_utf8_lossy(&text)).map(Some)
+}
+
+/// Runs our checker in one thread. Its passes are those of e2fsck.
+pub(super) fn of_our_checker(device: &Arc<dyn BlockDevice>) -> Result<PassReads> {
+    let (mut reads, costs) = recorded_reads(device, |device| {
+        let (report, costs) = blockyard_check::measure(&*device, None, &in_one_thread())?;
+        ensure!(report.is_clean(), "our checker found errors: {:?}", report.findings.first());
+        Ok(costs)
+    })?;
+    ensure!(costs.len() == PASSES + 1, "our checker: {} passes", costs.len().saturating_sub(1));
+    debug_assert!(costs.iter().map(|cost| cost.reads).sum::<u64>() <= u64_from_usize(reads.len()));
+    Ok(PassReads(costs.iter().map(|cost| reads.drain(..usize_from_u64(cost.reads)).collect()).collect()))
 }
 
 /// Parses the reads in strace's output. A pass begins where e2fsck prints its name. Threads read
@@ -87,7 +104,23 @@ impl PassReads {
 
 #[cfg(test)]
 mod tests {
+    use blockyard_device::MemoryDevice;
+    use blockyard_engine::mkfs;
+
     use super::*;
+
+    /// On an empty file system pass 1 reads inodes, pass 2 the blocks of two directories, pass 5
+    /// bitmaps.
+    #[test]
+    fn the_reads_of_our_checker_belong_to_its_passes() {
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &crate::run::default_mkfs(1)).unwrap();
+        let PassReads(found) = of_our_checker(&device).unwrap();
+        assert_eq!(found.len(), PASSES + 1);
+        assert!(found[0].iter().any(|(offset, _)| *offset == 1024), "the superblock: {found:?}");
+        assert!([1, 2, 5].iter().all(|pass| !found[*pass].is_empty()), "{found:?}");
+        assert_eq!(of_our_checker(&device).unwrap(), PassReads(found), "it repeats");
+    }
 
     #[test]
     fn reads_belong_to_the_pass_that_was_begun() {

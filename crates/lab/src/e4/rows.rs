@@ -23,6 +23,8 @@ struct FlatRow<'a> {
     e2fsck: Pass,
     #[serde(flatten)]
     disk: DiskFigures,
+    #[serde(flatten)]
+    our_checker: CheckerFigures,
     /// Counts of the whole file system: only in the row of the whole run.
     #[serde(flatten)]
     whole: Option<Whole<'a>>,
@@ -48,6 +50,16 @@ struct DiskFigures {
     is_calibrated: Option<bool>,
 }
 
+/// The same of our checker.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct CheckerFigures {
+    checker_reads: Option<u64>,
+    checker_read_mb: Option<f64>,
+    checker_seeks: Option<u64>,
+    checker_runs: Option<u64>,
+    checker_modelled_s: Option<f64>,
+}
+
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Whole<'a> {
     vitals: &'a [Vital],
@@ -56,7 +68,7 @@ struct Whole<'a> {
 
 impl PassRow {
     fn flat(&self) -> Vec<FlatRow<'_>> {
-        let row = |pass, e2fsck, disk, whole| FlatRow {
+        let row = |pass, e2fsck, whole, of: &dyn Fn(&[DiskPass]) -> Option<DiskPass>| FlatRow {
             workload: &self.workload,
             policy: &self.policy,
             state: &self.state,
@@ -65,19 +77,31 @@ impl PassRow {
             scale: self.scale,
             pass,
             e2fsck,
-            disk: DiskFigures::of(disk),
+            disk: DiskFigures::of(of(&self.disk)),
+            our_checker: CheckerFigures::of(of(&self.our_checker)),
             whole,
         };
         let whole = Whole { vitals: &self.vitals, directories: self.directories };
-        let disk = (!self.disk.is_empty()).then(|| DiskPass::sum(&self.disk));
-        let mut rows: Vec<_> = self
-            .passes
-            .iter()
-            .enumerate()
-            .map(|(index, pass)| row(PassName::Number(index + 1), *pass, self.disk.get(index).copied(), None))
-            .collect();
-        rows.push(row(PassName::Total("total"), self.total, disk, Some(whole)));
+        let one = |(index, pass): (usize, &Pass)| {
+            row(PassName::Number(index + 1), *pass, None, &|disk| disk.get(index).copied())
+        };
+        let mut rows: Vec<_> = self.passes.iter().enumerate().map(one).collect();
+        let sum = |disk: &[DiskPass]| (!disk.is_empty()).then(|| DiskPass::sum(disk));
+        rows.push(row(PassName::Total("total"), self.total, Some(whole), &sum));
         rows
+    }
+}
+
+impl CheckerFigures {
+    fn of(disk: Option<DiskPass>) -> Self {
+        let Some(disk) = disk else { return Self::default() };
+        Self {
+            checker_reads: Some(disk.reads),
+            checker_read_mb: Some(disk.read_mb),
+            checker_seeks: Some(disk.seeks),
+            checker_runs: Some(disk.runs),
+            checker_modelled_s: Some(disk.modelled_s),
+        }
     }
 }
 
@@ -128,10 +152,15 @@ pub fn csv(rows: &[PassRow]) -> String {
         "modelled_s",
         "modelled_mb_s",
         "is_calibrated",
+        "checker_reads",
+        "checker_read_mb",
+        "checker_seeks",
+        "checker_runs",
+        "checker_modelled_s",
     ];
     let mut table = Table::new("rows", heads);
     for row in rows.iter().flat_map(PassRow::flat) {
-        let (e2fsck, disk) = (row.e2fsck, row.disk);
+        let (e2fsck, disk, ours) = (row.e2fsck, row.disk, row.our_checker);
         table.push([
             row.workload.to_owned(),
             row.policy.to_owned(),
@@ -152,6 +181,11 @@ pub fn csv(rows: &[PassRow]) -> String {
             text(disk.modelled_s),
             text(disk.modelled_mb_s),
             text(disk.is_calibrated),
+            text(ours.checker_reads),
+            text(ours.checker_read_mb),
+            text(ours.checker_seeks),
+            text(ours.checker_runs),
+            text(ours.checker_modelled_s),
         ]);
     }
     table.csv()
@@ -189,6 +223,7 @@ mod tests {
             passes: [1.0, 2.0, 3.0, 4.0, 5.0].map(pass).to_vec(),
             total: pass(15.0),
             vitals: vec![Vital { what: "files".into(), count: "9".into() }],
+            our_checker: disk.clone(),
             disk,
             directories: DirectoryBlocks { blocks: 9, runs: 3, runs_elsewhere: 1 },
         }
@@ -217,7 +252,8 @@ mod tests {
             "workload": "e4", "policy": "yard", "state": "fresh", "kind": "ext3", "seed": 1, "scale": 0.5,
             "pass": 2, "real": 2.0, "user": 0.5, "system": 0.25, "read_mib": 7.0, "rate_mib_s": 3.5,
             "reads": 2, "read_mb": 2.0, "seeks": 1, "runs": 1, "modelled_s": 2.0, "modelled_mb_s": 1.0,
-            "is_calibrated": false,
+            "is_calibrated": false, "checker_reads": 2, "checker_read_mb": 2.0, "checker_seeks": 1, "checker_runs": 1,
+            "checker_modelled_s": 2.0,
         });
         assert_eq!(rows[1], second);
         assert_eq!(rows[0]["is_calibrated"], true);
@@ -238,7 +274,10 @@ mod tests {
         assert_eq!((&first["pass"], &first["modelled_s"]), (&json!(1), &Value::Null));
         let csv = csv(&[row(Vec::new())]);
         assert_eq!(csv.lines().count(), 2 + PASSES);
-        assert_eq!(csv.lines().last().unwrap(), "e4,yard,fresh,ext3,1,0.5,total,15,0.5,0.25,7,3.5,,,,,,,");
+        assert_eq!(
+            csv.lines().last().unwrap(),
+            "e4,yard,fresh,ext3,1,0.5,total,15,0.5,0.25,7,3.5,,,,,,,,,,,,"
+        );
     }
 
     #[test]
@@ -246,7 +285,7 @@ mod tests {
         let csv = csv(&[row(disk())]);
         assert_eq!(
             csv.lines().nth(2).unwrap(),
-            "e4,yard,fresh,ext3,1,0.5,2,2,0.5,0.25,7,3.5,2,2,1,1,2,1,false"
+            "e4,yard,fresh,ext3,1,0.5,2,2,0.5,0.25,7,3.5,2,2,1,1,2,1,false,2,2,1,1,2"
         );
     }
 }

@@ -97,7 +97,7 @@ pub fn table(rows: &[PassRow]) -> Option<Table> {
         });
         table.push([what.to_owned(), published.to_owned()].into_iter().chain(ours));
     }
-    table.note("Published of the tree under ext4 at full scale.");
+    table.note("Published: the counts of the tree under ext4 at full scale.");
     Some(table)
 }
 

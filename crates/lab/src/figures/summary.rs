@@ -7,6 +7,7 @@ use blockyard_disk::num::count_as_f64;
 use blockyard_inspect::units;
 
 use super::table::{Table, figure};
+use super::waits;
 use crate::figures::row::{Interleave, Row};
 use crate::figures::spread::Spread;
 use crate::figures::states;
@@ -37,6 +38,7 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
         }
         tables.push(placed);
         tables.extend(reading(&name, &part));
+        tables.extend(waits::table(&name, &part));
     }
     tables
 }
@@ -385,7 +387,7 @@ pub(crate) mod tests {
         assert!(!text.contains("score") && !text.contains("KB"), "{text}");
     }
 
-    /// A regression: medians of the placement by threads had no spread, as if they were not chance.
+    /// A regression: medians of the placement by threads had no spread, as if they did not vary.
     #[test]
     fn placement_has_its_spread_and_says_what_is_chance() {
         let placed =

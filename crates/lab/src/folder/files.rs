@@ -34,8 +34,8 @@ pub(crate) const MAPS_FOLDER: &str = "maps";
 /// The files of rows, each one row a line.
 const ROWS_FILES: [&str; 4] = [ROWS_FILE, COPIES_FILE, CLUSTERS_FILE, PASSES_FILE];
 
-/// The longest name that a title gives without a hash. Together with both, it fits the 255 bytes of
-/// file systems.
+/// The longest name that a title gives without a hash. With a hash and an extension it still fits
+/// the 255 bytes of file systems.
 const NAME_MAX: usize = 200;
 
 /// Names of the files and folders that a run's folder may hold.
@@ -66,7 +66,7 @@ pub(super) fn remove_files(folder: &Path, but: &str) -> Result<()> {
     names.map(|name| folder.join(name)).try_for_each(|path| remove(&path))
 }
 
-/// Removes the maps that the run's files tell of, and their folder if nothing else is in it.
+/// Removes the maps that the run's files name, and their folder if nothing else is in it.
 fn remove_maps(folder: &Path) -> Result<()> {
     #[derive(serde::Deserialize)]
     struct Titled {
@@ -75,7 +75,7 @@ fn remove_maps(folder: &Path) -> Result<()> {
     let maps = folder.join(MAPS_FOLDER);
     for of in [MAPS_FILE, TIMELINES_FILE] {
         let text = read(&folder.join(of))?;
-        // Maps that no file tells of stay.
+        // Maps that no file names stay.
         for titled in serde_json::from_str::<Vec<Titled>>(&text).unwrap_or_default() {
             let name = maps.join(file_name(&titled.title));
             remove(&name.with_extension("svg"))?;

@@ -128,8 +128,9 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Begins the files of the run. Existing cells stay in place, so that they outlast a crash, and
-    /// the first line comes before all other files, so that what they belong to is always known.
+    /// Begins the files of the run. Existing cells stay in place, so that they outlast a crash. The
+    /// first line is written before all other files, so that it is always known which run they
+    /// belong to.
     fn begin(&mut self, environment: &Environment, head: &Head, kept: Kept) -> Result<()> {
         let Some(Place { folder, cells }) = &mut self.place else { return Ok(()) };
         cells.set_len(kept.bytes)?;
@@ -287,7 +288,7 @@ mod tests {
         }
     }
 
-    /// The rows of a finished run without its cells cannot be measured again for nothing.
+    /// The rows of a finished run stay even if its cells are gone: measuring them again takes time.
     #[test]
     fn the_rows_of_a_run_without_cells_stay_unless_it_is_replaced() {
         let folder = tempfile::tempdir().unwrap();

@@ -4,15 +4,17 @@
 //! also changes a second contended line, the lock, takes longer. The additional time, less one
 //! move, is the hand-over. Lines of plain data each add less than a move to a turn, because the CPU
 //! moves several at once. The result is the minimum over many short repetitions, because time taken
-//! by other work is not a cost of the machine.
+//! by other work is not a cost of the machine. If other work took time from most repetitions, the
+//! minimum is in doubt, too; their median tells.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use blockyard_disk::num::u32_from_usize;
 
-use super::{Held, Machine, Placement};
+use super::{GROUP_LOCK, Held, Machine, Placement};
 use crate::cpus;
 
 /// Turns of one measurement.
@@ -22,41 +24,116 @@ const REPETITIONS: usize = 51;
 /// counters.
 const FOLLOWERS: usize = 4;
 
+/// By how many per cent the median of repetitions is above their minimum on a busy machine.
+const BUSY_PERCENT: u64 = 25;
+
+/// This machine, and how much the repetitions of each measurement differed.
+#[derive(Debug)]
+pub struct Measured {
+    /// The machine.
+    pub machine: Machine,
+    repeated: [Repeated; 4],
+}
+
+/// The repetitions of one measurement.
+#[derive(Debug)]
+struct Repeated {
+    what: &'static str,
+    unit: &'static str,
+    least: u64,
+    median: u64,
+}
+
+impl Repeated {
+    fn of(what: &'static str, unit: &'static str, measure: impl Fn() -> u64) -> Self {
+        Self::new(what, unit, std::array::from_fn(|_| measure()))
+    }
+
+    fn new(what: &'static str, unit: &'static str, mut times: [u64; REPETITIONS]) -> Self {
+        times.sort_unstable();
+        let (least, median) = (times[0].max(1), times[REPETITIONS / 2].max(1));
+        debug_assert!(least <= median, "{what}: the times are sorted");
+        Self { what, unit, least, median }
+    }
+
+    /// How far the median is above the minimum, in per cent of it.
+    const fn spread_percent(&self) -> u64 {
+        (self.median - self.least).saturating_mul(100) / self.least
+    }
+}
+
+impl fmt::Display for Repeated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, unit, least, median } = self;
+        write!(f, "{what} took {least} {unit} at least and {median} {unit} in the median of {REPETITIONS}")
+    }
+}
+
+impl Measured {
+    /// Says so if the machine was too busy to trust the result.
+    #[must_use]
+    pub fn doubt(&self) -> Option<String> {
+        let worst = self.repeated.iter().max_by_key(|repeated| repeated.spread_percent())?;
+        (worst.spread_percent() > BUSY_PERCENT).then(|| {
+            format!(
+                "{worst} repetitions: other work was running, and another run will differ; measure when idle"
+            )
+        })
+    }
+}
+
 /// Measures this machine. Every CPU is assumed to be as far from every other as the first two are.
 ///
 /// # Errors
 /// With fewer than two CPUs.
-pub fn this_machine() -> Result<Machine> {
+pub fn this_machine() -> Result<Measured> {
     let allowed = cpus::allowed();
     ensure!(allowed.len() >= 2, "lab machine measure needs two CPUs, this process may use {}", allowed.len());
-    let move_ns = least(|| turns(&allowed, Turn::Alone)).max(1);
-    let with_lock = least(|| turns(&allowed, Turn::Lock));
-    let with_data = least(|| turns(&allowed, Turn::Data));
-    let hit_ps = least(alone_ps).max(1);
-    let lines = (with_data.saturating_sub(move_ns) + move_ns / 2) / move_ns;
-    Ok(Machine {
+    let turns = |what, with| Repeated::of(what, "ns", || turns(&allowed, with));
+    let repeated = [
+        turns("a move", Turn::Alone),
+        turns("a turn with a lock", Turn::Lock),
+        turns("a turn with data", Turn::Data),
+        Repeated::of("an access alone", "ps", alone_ps),
+    ];
+    Ok(Measured { machine: machine(u32_from_usize(allowed.len()), &repeated), repeated })
+}
+
+/// The machine of that many CPUs, from the measurements of [`this_machine`].
+fn machine(cpus: u32, repeated: &[Repeated; 4]) -> Machine {
+    let [alone, with_lock, with_data, hit] = repeated;
+    let move_ns = alone.least;
+    Machine {
         name: "this-machine".to_owned(),
-        about: format!("Measured on this machine, {} CPUs, by blockyard lab machine measure.", allowed.len()),
-        cpus: u32_from_usize(allowed.len()),
+        about: format!("Measured on this machine, {cpus} CPUs, by blockyard lab machine measure."),
+        cpus,
         sources: vec![
-            "across_ns, hit_ps: measured: turns of two threads on one atomic, one thread alone".to_owned(),
-            "hand_over_ns: measured: what a turn takes more with a second line in it".to_owned(),
+            format!("across_ns: measured: turns of two threads on one atomic: {alone} repetitions"),
+            format!("hit_ps: measured: one thread on one atomic: {hit} repetitions"),
             format!(
-                "lines: measured: what a turn takes more with {FOLLOWERS} lines of plain data in it, in moves"
+                "hand_over_ns: measured: the extra time of a turn with a second line in it: {with_lock} repetitions"
             ),
-            "memory_ns, tick, sections, operation_ns: assumed; set operation_ns so that one worker comes out"
+            format!(
+                "lines: measured: the extra time of a turn with {FOLLOWERS} lines of plain data in it, in moves: \
+                 {with_data} repetitions"
+            ),
+            "memory_ns, tick, sections, operation_ns: assumed; set operation_ns to match the rate of one worker"
                 .to_owned(),
         ],
-        hit_ps,
+        hit_ps: hit.least,
         memory_ns: 90,
         levels: Vec::new(),
         across_ns: move_ns,
-        hand_over_ns: with_lock.saturating_sub(2 * move_ns),
+        hand_over_ns: with_lock.least.saturating_sub(2 * move_ns),
         keep_ns: 0,
         neighbours_first_percent: 0,
         tick_every_ns: 4_000_000,
         tick_costs_ns: 3000,
-        sections: vec![Held { name: "group lock".to_owned(), work_ns: 60, lines }],
+        sections: vec![Held {
+            name: GROUP_LOCK.to_owned(),
+            work_ns: 60,
+            lines: (with_data.least.saturating_sub(move_ns) + move_ns / 2) / move_ns,
+        }],
         append64_group_lock_ns: None,
         operation_ns: 0,
         operation_varies_percent: 20,
@@ -65,11 +142,7 @@ pub fn this_machine() -> Result<Machine> {
         switch_ns: 1500,
         quantum_ns: 3_000_000,
         placement: Placement::InOrder,
-    })
-}
-
-fn least(measure: impl Fn() -> u64) -> u64 {
-    (0..REPETITIONS).map(|_| measure()).min().unwrap_or_default()
+    }
 }
 
 /// Nanoseconds since `start` divided by `times`.
@@ -129,4 +202,43 @@ fn alone_ps() -> u64 {
         line.0.fetch_add(1, Ordering::Relaxed);
     }
     each(start, TURNS / 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Figures in which the median of a turn with a lock is that many per cent above the minimum.
+    fn measured(percent: u64) -> Measured {
+        let steady = |what, least| Repeated::new(what, "ns", [least; REPETITIONS]);
+        let mut busy = [100 + percent; REPETITIONS];
+        busy[7] = 100;
+        let repeated = [
+            steady("a move", 40),
+            Repeated::new("a turn with a lock", "ns", busy),
+            steady("a turn with data", 80),
+            steady("an access alone", 1700),
+        ];
+        Measured { machine: machine(2, &repeated), repeated }
+    }
+
+    #[test]
+    fn a_busy_machine_puts_the_measurement_in_doubt() {
+        assert_eq!(measured(25).doubt(), None);
+        let text = measured(60).doubt().unwrap();
+        assert!(
+            text.starts_with("a turn with a lock took 100 ns at least and 160 ns in the median of 51"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_machine_has_the_least_of_each_measurement() {
+        let machine = measured(60).machine;
+        assert_eq!((machine.across_ns, machine.hand_over_ns, machine.hit_ps), (40, 20, 1700));
+        assert_eq!(machine.sections[0].lines, 1);
+        assert!(machine.sources[2].contains("160 ns in the median"), "{:?}", machine.sources);
+        let text = serde_json::to_string(&machine).unwrap();
+        assert_eq!(Machine::parse(&text).unwrap(), machine);
+    }
 }

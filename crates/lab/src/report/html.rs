@@ -56,13 +56,13 @@ pub(super) fn page(run: &Run, tables: &[Table]) -> String {
                 @for (name, rows) in &workloads { (plots(name, rows)) }
                 @if !run.timelines.is_empty() {
                     h2 id="time" { "Used space over time" }
-                    p class="note" { "A row is a group, or some; time goes right. Free is pale, the darker the fuller." }
+                    p class="note" { "Each row is a group, or several; time runs to the right. Pale is free; the darker, the fuller." }
                 }
                 @for timeline in &run.timelines { figure { (PreEscaped(timeline.svg())) } }
                 @if !run.maps.is_empty() {
                     h2 id="maps" { "Allocation maps" }
                     p class="note" {
-                        "Groups go down, then right; stretches without files are left out, with a line that says which groups they are."
+                        "Groups run down, then to the right. Stretches without files are left out; a line names their groups."
                     }
                 }
                 div class="bars" { @for named in &run.maps { (map_markup(named)) } }
@@ -263,6 +263,7 @@ mod tests {
             total: crate::e4::Pass::default(),
             vitals: Vec::new(),
             disk: Vec::new(),
+            our_checker: Vec::new(),
             directories: crate::e4::DirectoryBlocks::default(),
         };
         let environment = Environment::of_this_machine("blockyard lab run".into(), "memory 1G".into());

@@ -1,6 +1,7 @@
 //! One run of one policy with one number of workers, on blockyard's engine.
 
 use anyhow::Result;
+use blockyard_alloc::policy::slots::StreamGoal;
 use blockyard_alloc::{CRITERIA, LockCensus, MbStats, Policy, Tunable};
 use blockyard_disk::num::count_as_f64;
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions};
@@ -49,7 +50,7 @@ impl Cell<'_> {
         target.close()?;
         let scan = judged.image(&device, is_last)?;
         let mut row = figures(plan, self.name, self.workers, cpus, &measured, &scan);
-        row.count(&measured, &before, &after);
+        row.count(&self.policy, &measured, (&before, &after));
         row.reading = Reading::of(device.shared(), plan.seed)?;
         judged.note_map(self.name, self.workers, scan);
         if plan.image.is_in_place() {
@@ -75,7 +76,8 @@ impl Cell<'_> {
         target.file_system().allocator().set_tunable(Tunable::Stats, 1)?;
         let workers = plan.workload.workers(&target, self.workers, cpus)?;
         if plan.workload.lays_out() {
-            // Else the first reads would wait for what is left of the layout.
+            // Without this, the first reads would wait for writes that are left from laying out the
+            // files.
             target.file_system().sync(&context(0))?;
             stack.shared().flush()?;
         }
@@ -94,7 +96,7 @@ impl Cell<'_> {
         target.close()?;
         let scan = judged.image(device, is_last)?;
         let mut row = figures(plan, self.name, self.workers, cpus, &measured, &scan);
-        row.count(&measured, &before, &after);
+        row.count(&self.policy, &measured, (&before, &after));
         row.reading = Reading::of(device.shared(), plan.seed)?;
         row.modelled = Some(modelled);
         judged.note_map(self.name, self.workers, scan);
@@ -116,7 +118,8 @@ impl Cell<'_> {
             ..OpenOptions::default()
         };
         let is_short = self.plan.device.is_some();
-        let cache_bytes = if is_short { CACHE_BYTES } else { options.cache_bytes };
+        let cache_bytes =
+            if is_short { self.plan.cache_bytes.unwrap_or(CACHE_BYTES) } else { options.cache_bytes };
         let options = OpenOptions { cache_bytes, ..options };
         if self.plan.interleave == Interleave::Overlap {
             return EngineTarget::overlapping(device, options);
@@ -189,14 +192,22 @@ pub(super) fn figures(
 
 impl Row {
     /// Adds what the allocator counted between two moments.
-    pub(super) fn count(&mut self, measured: &Measured, before: &Census, after: &Census) {
+    pub(super) fn count(
+        &mut self,
+        policy: &Policy,
+        measured: &Measured,
+        (before, after): (&Census, &Census),
+    ) {
+        debug_assert!(after.acquisitions >= before.acquisitions, "a lock was counted less than before");
         let per_op = |count: u64| Some(count_as_f64(count) / count_as_f64(measured.ops.max(1)));
         self.lock_acquisitions = per_op(after.acquisitions - before.acquisitions);
         self.lock_waits = per_op(after.waits - before.waits);
         let grown = |count: fn(&MbStats) -> u64| Some(count(&after.stats) - count(&before.stats));
         self.groups_skipped_busy = grown(|stats| stats.busy_skips[0]);
         self.goal_hits = grown(|stats| stats.goal_hits[0]);
-        self.stream_goal_hits = grown(|stats| stats.stream_goal_hits[0]);
+        // Linux counts these since patch 2 of the series only.
+        self.stream_goal_hits =
+            grown(|stats| stats.stream_goal_hits[0]).filter(|_| policy.stream_goal == StreamGoal::GroupOnly);
         self.index_entries = grown(|stats| stats.index_entries[0]);
         let hits = after.stats.hits.iter().zip(before.stats.hits).map(|(after, before)| after - before);
         self.hits = CRITERION_NAMES.into_iter().map(str::to_owned).zip(hits).collect();
@@ -205,9 +216,11 @@ impl Row {
 
 /// Counters of the allocator at one moment.
 pub(super) struct Census {
-    stats: MbStats,
-    acquisitions: u64,
-    waits: u64,
+    pub(super) stats: MbStats,
+    /// Of shared locks.
+    pub(super) acquisitions: u64,
+    /// For shared locks and group locks.
+    pub(super) waits: u64,
 }
 
 impl Census {
@@ -289,6 +302,10 @@ pub(crate) mod tests {
         assert_eq!(row.score, Some(40.0));
     }
 
+    fn policy(name: &str) -> Policy {
+        Policy::parse(name).unwrap()
+    }
+
     #[test]
     fn what_the_allocator_counted_is_told_an_operation() {
         let mut row = figures(&plan(), "yard", 4, 2, &measured(), &scan());
@@ -309,10 +326,13 @@ pub(crate) mod tests {
         };
         let before = Census::new(stats(7, [1, 1, 1, 1, 1]), &locks(100, 10, 5));
         let after = Census::new(stats(19, [11, 21, 31, 41, 51]), &locks(25_100, 60, 55));
-        row.count(&measured(), &before, &after);
+        row.count(&policy("yard"), &measured(), (&before, &after));
         assert_eq!((row.lock_acquisitions, row.lock_waits), (Some(2.5), Some(0.01)));
         assert_eq!(row.groups_skipped_busy, Some(12));
         assert_eq!((row.goal_hits, row.stream_goal_hits, row.index_entries), (Some(24), Some(36), Some(48)));
+        // Before patch 2 of the series, Linux had no such counter.
+        row.count(&policy("linux-6.16"), &measured(), (&before, &after));
+        assert_eq!((row.goal_hits, row.stream_goal_hits), (Some(24), None));
         let hits: Vec<_> = row.hits.iter().map(|(name, count)| (name.as_str(), *count)).collect();
         let by_name =
             [("any_free", 50), ("best_avail", 30), ("goal_fast", 20), ("goal_slow", 40), ("p2_aligned", 10)];

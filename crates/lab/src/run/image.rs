@@ -80,7 +80,7 @@ impl ImageSource {
     /// in use, too small for `files` files of `file_bytes` bytes. Writes nothing.
     ///
     /// # Errors
-    /// Says what is wrong with which image, and what to do.
+    /// Names the image, and says what is wrong and what to do.
     pub fn check(&self, files: u64, file_bytes: u64) -> Result<()> {
         let free = match self {
             Self::Memory { bytes, mkfs, .. } => {

@@ -36,8 +36,8 @@ const QUIET_SAMPLE: Duration = Duration::from_millis(200);
 
 /// The caveat for every table with rows of the kernel and of our engine.
 pub const CAVEAT: &str = "kernel: its workers enter the kernel with a system call for each operation and go through VFS, \
-     page cache, journal and loop device; ours call the engine in the same process, in memory. Compare how each changes with \
-     workers, and what lies on the image; not the two rates.";
+     page cache, journal and loop device; ours call the engine in the same process, in memory. Compare how each rate changes \
+     with the number of workers, and compare the layouts; do not compare the two rates.";
 
 /// `$1`: a directory for the tmpfs; `$2`: its size in bytes; `$3`: the limit of dirty data in
 /// bytes, or nothing.
@@ -88,7 +88,7 @@ rmdir "$1"
 /// Refuses a plan that the kernel cannot run here.
 pub(super) fn check(plan: &Plan) -> Result<()> {
     if let Some(missing) = missing() {
-        bail!("--beside kernel: needs {missing}; run it where that is there, or leave the option out");
+        bail!("--beside kernel: needs {missing}; run it where that is available, or leave the option out");
     }
     ensure!(
         plan.interleave != Interleave::Overlap,

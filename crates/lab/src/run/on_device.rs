@@ -26,7 +26,7 @@ use crate::workload::{Step, Workers};
 /// write that waits for nothing (published: 2.03 us).
 const OPERATION: Duration = Duration::from_nanos(1500);
 const COPY_BYTES_PER_S: u64 = 8_000_000_000;
-/// Bytes of metadata that the engine keeps in memory.
+/// Bytes of metadata that the engine keeps in memory, if the plan says nothing else.
 pub(super) const CACHE_BYTES: usize = 16 << 20;
 
 /// The devices of a cell, from top to bottom: one counts the reads, one takes time, one holds
@@ -34,7 +34,7 @@ pub(super) const CACHE_BYTES: usize = 16 << 20;
 pub(super) struct DeviceStack {
     model: DeviceModel,
     metered: Arc<Metered<Modelled<Arc<dyn BlockDevice>>>>,
-    /// What the model told when the workers began, and when they ended.
+    /// The model's figures when the workers began, and when they ended.
     before: Figures,
     after: Figures,
     /// The fetches of each operation that had any.
@@ -253,8 +253,8 @@ mod tests {
         assert!(seconds("hdd") > 1.5 * seconds("ssd"), "{} {}", seconds("hdd"), seconds("ssd"));
     }
 
-    /// Of what was laid out nothing is left to be written, and every read goes to the device. What
-    /// is read is content.
+    /// The writes of the layout are done, so reads do not wait for them, and every read goes to the
+    /// device. What the reads fetch is content, not metadata.
     #[test]
     fn reads_wait_for_no_layout_and_are_no_metadata() {
         for (workload, most_ms) in [("seqread", 60.0), ("randread", 60.0)] {
@@ -264,6 +264,28 @@ mod tests {
             assert!(on.requests >= row.ops, "{workload}: {} requests, {} reads", on.requests, row.ops);
             assert_eq!((on.meta_reads, on.meta_reads_max), (MetadataReads::default(), 0), "{workload}");
         }
+    }
+
+    /// An engine that remembers little reads its block maps again.
+    #[test]
+    fn a_smaller_cache_reads_more() {
+        let reads = |cache_bytes| {
+            let mkfs = Box::new(blockyard_engine::mkfs::Options::ext3().block_size(4096).identity(1, 0));
+            let image = ImageSource::Memory { bytes: 8 << 30, mkfs, held: crate::run::Held::Process };
+            let cell = Plan {
+                image,
+                cache_bytes,
+                workers: vec![200],
+                journal: vec![true],
+                limit: Limit { time: None, ops_per_worker: Some(20), fsync_end: true },
+                ..plan("ssd", "randread")
+            };
+            let row = run(&cell, |_, _| ()).unwrap().rows.remove(0);
+            row.modelled.unwrap().meta_reads
+        };
+        let (short, ample) = (reads(Some(64 << 10)), reads(None));
+        assert!(short.map > 2 * ample.map && short.map > 64, "{short:?} {ample:?}");
+        assert_eq!(short.directory, 0, "{short:?}");
     }
 
     /// A bitmap of 64 KiB is one read of a bitmap.

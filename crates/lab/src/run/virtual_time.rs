@@ -6,16 +6,18 @@
 //! A workload that repeats a cycle is measured while every worker is at work. The measurement
 //! begins when the last worker has finished its first cycle. It ends when all workers together have
 //! done the operations of the plan. A worker that is ahead keeps running, so that the others meet
-//! the same contention as on a real machine.
+//! the same contention as on a real machine. Everything that a row counts is of this time only:
+//! while files grow for the first time, locks and lines are far more in demand.
 
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
+use blockyard_alloc::MbStats;
 use blockyard_disk::num::{count_as_f64, u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard_inspect::frag::defrag::DefragTotals;
 use blockyard_inspect::frag::file::Record;
 use blockyard_sync::Virtual;
-use blockyard_sync::virtual_time::{Program, Report, simulate};
+use blockyard_sync::virtual_time::{LineFigures, Program, Report, simulate};
 
 use super::Plan;
 use super::cell::{CRITERION_NAMES, Cell, Census};
@@ -54,11 +56,66 @@ impl Plan {
         );
         Ok(())
     }
+
+    /// A warning about a machine that is not calibrated for the workload.
+    #[must_use]
+    pub fn uncalibrated(&self) -> Option<String> {
+        let machine = self.machine.as_ref()?;
+        let appends = matches!(self.workload, Workload::Append64 { .. });
+        (appends && machine.append64_group_lock_ns.is_none()).then(|| {
+            format!(
+                "append64 on {}: the machine has no append64_group_lock_ns, so a group's lock is held only as long as in \
+                 fallocate2; bandwidth and placement are not calibrated",
+                machine.name
+            )
+        })
+    }
+}
+
+/// Lines of locks that the whole file system shares. The cursor of `rotalloc-v1` has a line without
+/// a name.
+const SHARED_LOCKS: [&str; 3] = ["md lock", "order list lock", "other"];
+/// Lines of locks of groups.
+const GROUP_LOCKS: [&str; 2] = ["group lock", "hashed lock"];
+
+/// What was counted from the beginning to a moment.
+#[derive(Debug, Default)]
+struct Counted {
+    stats: MbStats,
+    lines: Vec<LineFigures>,
+}
+
+impl Counted {
+    /// The counters now. Reading them costs no virtual time.
+    fn now(target: &ModelledTarget) -> Self {
+        Self { stats: Virtual::aside(|| target.allocator.stats()), lines: Virtual::line_figures() }
+    }
+
+    /// What was counted after `before`.
+    fn lines_since(&self, before: &Self) -> Vec<LineFigures> {
+        let earlier = |line: &LineFigures| before.lines.iter().find(|other| other.name == line.name);
+        self.lines.iter().map(|line| earlier(line).map_or(*line, |before| line.since(before))).collect()
+    }
+
+    fn census(&self) -> Census {
+        let of = |names: &[&str], count: fn(&LineFigures) -> u64| -> u64 {
+            self.lines.iter().filter(|line| names.contains(&line.name)).map(count).sum()
+        };
+        Census {
+            stats: self.stats,
+            acquisitions: of(&SHARED_LOCKS, |line| line.taken),
+            waits: of(&SHARED_LOCKS, |line| line.waits) + of(&GROUP_LOCKS, |line| line.waits),
+        }
+    }
 }
 
 /// The work of the CPUs so far.
-struct Tally {
+struct Tally<'t> {
+    target: &'t ModelledTarget,
     measured: Measured,
+    /// The counters when the measurement began, and when it ended.
+    before: Counted,
+    after: Option<Counted>,
     /// Workers that have not finished their first cycle.
     warming: u32,
     /// When the measurement began, in nanoseconds.
@@ -72,10 +129,13 @@ struct Tally {
     running: u32,
 }
 
-impl Tally {
-    fn new(workers: u32, running: u32, warms_up: bool, most: u64) -> Self {
+impl<'t> Tally<'t> {
+    fn new(target: &'t ModelledTarget, (workers, running): (u32, u32), warms_up: bool, most: u64) -> Self {
         Self {
+            target,
             measured: Measured::new(),
+            before: Counted::now(target),
+            after: None,
             warming: if warms_up { workers } else { 0 },
             began_ns: (!warms_up).then_some(0),
             most,
@@ -88,9 +148,11 @@ impl Tally {
 
     /// Notes that a worker has finished its first cycle.
     fn note_warm(&mut self, now: u64) {
+        debug_assert!(self.warming > 0, "more workers are warm than there are");
         self.warming -= 1;
         if self.warming == 0 {
             self.began_ns = Some(now);
+            self.before = Counted::now(self.target);
         }
     }
 
@@ -103,6 +165,7 @@ impl Tally {
         if self.measured.ops >= self.most {
             self.is_over = true;
             self.ops_per_s = rate(self.measured.ops, now - began);
+            self.after = Some(Counted::now(self.target));
         }
     }
 }
@@ -127,23 +190,23 @@ impl Cell<'_> {
         let groups = u32::try_from(bytes / GROUP_BYTES).context("at most 2^32 groups")?.max(1);
         let target = ModelledTarget::new(self.policy, &machine, groups, plan.rotational, (cpus, plan.seed))?;
         let workers = plan.workload.workers(&target, self.workers, cpus)?;
-        let before = Census::new(target.allocator.stats(), &target.allocator.lock_census());
-        let (tally, report) = run(plan, &machine, &target, workers, cpus.min(self.workers));
-        if let Some(error) = tally.failed {
+        let (mut tally, report) = run(plan, &machine, &target, workers, cpus.min(self.workers));
+        if let Some(error) = tally.failed.take() {
             return Err(error);
         }
-        let after = Census::new(target.allocator.stats(), &target.allocator.lock_census());
-        let mut row = self.figures_virtual(cpus, &tally, &target);
+        let ended = || Counted { stats: target.allocator.stats(), lines: report.lines };
+        let after = tally.after.take().unwrap_or_else(ended);
+        let mut row = self.figures_virtual(cpus, &tally);
         row.machine = Some(machine.name.clone());
-        row.count(&tally.measured, &before, &after);
-        row.waits = report.lines.iter().map(waits).collect();
+        row.count(&self.policy, &tally.measured, (&tally.before.census(), &after.census()));
+        row.waits = after.lines_since(&tally.before).iter().map(waits).collect();
         Ok(row)
     }
 
-    fn figures_virtual(&self, cpus: u32, tally: &Tally, target: &ModelledTarget) -> Row {
+    fn figures_virtual(&self, cpus: u32, tally: &Tally<'_>) -> Row {
         let plan = self.plan;
         let measured = &tally.measured;
-        let places = Places::of(target);
+        let places = Places::of(tally.target);
         let ops = count_as_f64(measured.ops.max(1));
         let seconds = ops / tally.ops_per_s.max(1e-9);
         Row {
@@ -228,7 +291,7 @@ impl Places {
     }
 }
 
-fn waits(line: &blockyard_sync::virtual_time::LineFigures) -> Waits {
+fn waits(line: &LineFigures) -> Waits {
     Waits {
         name: line.name.to_owned(),
         taken: line.taken,
@@ -246,7 +309,7 @@ fn run<'t>(
     target: &'t ModelledTarget,
     workers: Workers<'t, ModelledTarget>,
     cpus: u32,
-) -> (Tally, Report) {
+) -> (Tally<'t>, Report) {
     let mut of_cpus: Vec<Workers<'t, ModelledTarget>> = (0..cpus).map(|_| Vec::new()).collect();
     for (index, worker) in workers.into_iter().enumerate() {
         of_cpus[index % usize_from_u32(cpus)].push(worker);
@@ -257,7 +320,7 @@ fn run<'t>(
     };
     let count = of_cpus.iter().map(Vec::len).sum::<usize>();
     let most = plan.limit.ops_per_worker.map_or(u64::MAX, |ops| ops.saturating_mul(u64_from_usize(count)));
-    let tally = Mutex::new(Tally::new(u32_from_usize(count), cpus, warm_up > 0, most));
+    let tally = Mutex::new(Tally::new(target, (u32_from_usize(count), cpus), warm_up > 0, most));
     let tally_of = &tally;
     let seats: Vec<usize> = (0..cpus).map(|cpu| usize_from_u32(machine.seat(cpu))).collect();
     let used = seats.iter().max().map_or(0, |last| last + 1);
@@ -283,7 +346,7 @@ fn run<'t>(
     (tally.into_inner().unwrap_or_else(PoisonError::into_inner), report)
 }
 
-fn locked<'a>(tally: &'a Mutex<Tally>) -> std::sync::MutexGuard<'a, Tally> {
+fn locked<'a, 't>(tally: &'a Mutex<Tally<'t>>) -> std::sync::MutexGuard<'a, Tally<'t>> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -298,7 +361,7 @@ struct Turn<'t> {
 struct Shift<'a, 't> {
     machine: &'a Machine,
     target: &'t ModelledTarget,
-    tally: &'a Mutex<Tally>,
+    tally: &'a Mutex<Tally<'t>>,
     turns: std::collections::VecDeque<Turn<'t>>,
 }
 
@@ -306,7 +369,7 @@ impl<'a, 't> Shift<'a, 't> {
     fn new(
         machine: &'a Machine,
         target: &'t ModelledTarget,
-        tally: &'a Mutex<Tally>,
+        tally: &'a Mutex<Tally<'t>>,
         workers: Workers<'t, ModelledTarget>,
     ) -> Self {
         let turns = workers.into_iter().map(|worker| Turn { worker, steps: 0, began_ns: 0 }).collect();
@@ -370,15 +433,18 @@ mod tests {
     use super::*;
     use crate::figures::row::Interleave;
 
-    fn rows(policies: &[&str], workers: &[u32], ops: u64) -> Vec<Row> {
-        let plan = Plan {
+    fn plan(policies: &[&str], workers: &[u32], ops: u64) -> Plan {
+        Plan {
             policies: policies.iter().map(|&name| name.to_owned()).collect(),
             workers: workers.to_vec(),
             machine: Some(Machine::open("kunpeng-920").unwrap()),
             image: crate::run::ImageSource::memory(200 << 30, 1),
             ..crate::run::tests::plan("fallocate2", Interleave::Virtual, ops)
-        };
-        crate::run::run(&plan, |_, _| ()).unwrap().rows
+        }
+    }
+
+    fn rows(policies: &[&str], workers: &[u32], ops: u64) -> Vec<Row> {
+        crate::run::run(&plan(policies, workers, ops), |_, _| ()).unwrap().rows
     }
 
     /// Rates, placement and waits: a second run gives exactly the same.
@@ -388,6 +454,58 @@ mod tests {
         let first = run();
         assert_eq!(serde_json::to_string(&first).unwrap(), serde_json::to_string(&run()).unwrap());
         assert!(first.iter().all(|row| row.ops == 200 * u64::from(row.workers)));
+    }
+
+    /// A commit that did not wait would make free what an operation in flight still merges with.
+    #[test]
+    fn commits_wait_for_the_operations_of_their_transaction() {
+        let policies = ["linux-6.16", "linux-6.18", "linux-6.18:freed_merge=after", "yard"];
+        let run = |commit_every_ns| {
+            let machine = Machine { commit_every_ns, ..Machine::open("kunpeng-920").unwrap() };
+            let plan = Plan { machine: Some(machine), ..plan(&policies, &[2, 12], 600) };
+            crate::run::run(&plan, |_, _| ()).unwrap().rows
+        };
+        let free = |row: &Row| row.free_extents * row.avg_free_extent_kb;
+        let (often, never) = (run(1_000_000), run(5_000_000_000));
+        for (often, never) in often.iter().zip(&never) {
+            assert_eq!(often.ops, 600 * u64::from(often.workers));
+            // What is freed becomes free only by a commit.
+            assert!(free(often) > free(never), "{} x {}", often.policy, often.workers);
+        }
+        assert_eq!(often, run(1_000_000));
+    }
+
+    /// A cycle has 128 fallocates, each with one search, and one truncate. The first cycle warms
+    /// up.
+    #[test]
+    fn rows_count_what_was_measured_and_not_the_warm_up() {
+        for policy in ["linux-6.16", "linux-6.18", "yard"] {
+            let [one, two] = [1, 2].map(|cycles| rows(&[policy], &[1], 129 * cycles).remove(0));
+            let searches = |row: &Row| row.hits.values().sum::<u64>();
+            assert_eq!((searches(&two), searches(&one) > 0), (2 * searches(&one), true), "{policy}");
+            // yard takes several blocks ahead with one search.
+            assert!(policy == "yard" || searches(&one) == 128, "{policy}");
+            let taken = |row: &Row| -> u64 { row.waits.iter().map(|line| line.taken).sum() };
+            assert_eq!(2 * taken(&one), taken(&two), "{policy}");
+            assert_eq!(one.lock_acquisitions, two.lock_acquisitions, "{policy}");
+        }
+    }
+
+    /// The census of the allocator cannot be read while a CPU holds a lock; that of the lines can.
+    #[test]
+    fn shared_locks_of_the_lines_are_those_of_the_allocator() {
+        for name in ["linux-6.16", "linux-6.18", "rotalloc-v1", "rralloc-v2", "ext4-2008", "yard"] {
+            let machine = Machine::open("kunpeng-920").unwrap();
+            let plan = plan(&[name], &[8], 200);
+            let policy = blockyard_alloc::Policy::parse(name).unwrap();
+            let target = ModelledTarget::new(policy, &machine, 64, false, (8, 1)).unwrap();
+            let workers = plan.workload.workers(&target, 8, 8).unwrap();
+            let opened = target.allocator.lock_census().shared_acquisitions();
+            let (_, report) = run(&plan, &machine, &target, workers, 8);
+            let all = Counted { stats: target.allocator.stats(), lines: report.lines };
+            let taken = target.allocator.lock_census().shared_acquisitions() - opened;
+            assert_eq!(all.census().acquisitions, taken, "{name}");
+        }
     }
 
     #[test]
@@ -412,6 +530,17 @@ mod tests {
             let text = format!("{:#}", plan.check().unwrap_err());
             assert!(text.contains("leave out --fsync-end"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_machine_without_a_time_for_append64_is_told() {
+        let noted = |machine: &str, workload: &str| {
+            let machine = Some(Machine::open(machine).unwrap());
+            Plan { machine, ..crate::run::tests::plan(workload, Interleave::Virtual, 1) }.uncalibrated()
+        };
+        assert!(noted("amd-9654-x2", "append64").unwrap().contains("not calibrated"));
+        assert_eq!(noted("kunpeng-920", "append64"), None);
+        assert_eq!(noted("amd-9654-x2", "fallocate2"), None);
     }
 
     /// A short append64 of workers on CPUs.

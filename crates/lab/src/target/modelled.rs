@@ -6,6 +6,10 @@
 //! changes to one line that all operations of a file system share, like handles of a journal. An
 //! allocation is marked in the on-disk bitmap under its group's lock, as in Linux; freed clusters
 //! wait for the commit.
+//!
+//! An operation belongs to the transaction that runs when it begins. A commit closes that
+//! transaction, and waits for the operations of it that have not ended. Operations that begin
+//! meanwhile belong to the next transaction and do not wait.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,6 +36,36 @@ const METADATA: u32 = 514;
 /// Blocks of a copy of the superblock and the descriptors, with room for more descriptors.
 const COPY: u32 = 1100;
 
+/// How long a commit waits until it looks again for operations that have not ended.
+const HANDLES_AGAIN_NS: u64 = 1000;
+
+/// The running transaction, and the operations that have not ended.
+#[derive(Debug)]
+struct Transactions {
+    running: TxnId,
+    /// Operations of the running and of the committing transaction, by the parity of its number.
+    open: [u32; 2],
+}
+
+impl Transactions {
+    /// The number of operations of a transaction.
+    fn open(&mut self, txn: TxnId) -> &mut u32 {
+        &mut self.open[usize_from_u32(txn.raw() % 2)]
+    }
+}
+
+/// The transaction of an operation, which ends when this is dropped.
+struct Handle<'a> {
+    txn: TxnId,
+    target: &'a ModelledTarget,
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        *self.target.transactions().open(self.txn) -= 1;
+    }
+}
+
 /// A file system whose allocator runs in virtual time.
 pub(crate) struct ModelledTarget {
     pub(crate) allocator: Allocator<Virtual>,
@@ -40,8 +74,8 @@ pub(crate) struct ModelledTarget {
     seed: u64,
     /// The line that the handles of all operations change.
     handles: CachePadded<<Virtual as Backend>::AtomicU64>,
-    /// The running transaction. Only a commit changes it.
-    txn: std::sync::atomic::AtomicU32,
+    /// Of the host, so it costs nothing in virtual time. No CPU keeps it while another one runs.
+    transactions: Mutex<Transactions>,
     files: Mutex<Vec<Arc<ModelledFile>>>,
 }
 
@@ -112,7 +146,7 @@ impl ModelledTarget {
             machine: machine.clone(),
             seed,
             handles: CachePadded::new(Virtual::on_line("journal handles", || Atomic::new(0))),
-            txn: std::sync::atomic::AtomicU32::new(1),
+            transactions: Mutex::new(Transactions { running: TxnId::new(1), open: [0; 2] }),
             files: Mutex::default(),
         })
     }
@@ -123,32 +157,55 @@ impl ModelledTarget {
         files.iter().map(|file| file.map().extents.clone()).collect()
     }
 
-    fn txn(&self) -> TxnId {
-        TxnId::new(self.txn.load(Ordering::Relaxed))
+    fn transactions(&self) -> std::sync::MutexGuard<'_, Transactions> {
+        self.transactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Commits the running transaction: what it freed may be reused.
+    /// Begins an operation in the running transaction.
+    fn begin(&self) -> Handle<'_> {
+        let mut transactions = self.transactions();
+        let txn = transactions.running;
+        *transactions.open(txn) += 1;
+        Handle { txn, target: self }
+    }
+
+    /// Commits the running transaction when all its operations have ended: what they freed may be
+    /// reused. Only one CPU commits.
     pub(crate) fn commit(&self, cpu: Cpu) {
-        let txn = self.txn();
-        self.txn.fetch_add(1, Ordering::Relaxed);
+        let txn = self.close_running();
+        while *self.transactions().open(txn) > 0 {
+            Virtual::work(HANDLES_AGAIN_NS);
+            Virtual::yield_now();
+        }
         self.allocator.commit(txn, CpuSlot::new(cpu));
+    }
+
+    /// Closes the running transaction and starts the next one.
+    fn close_running(&self) -> TxnId {
+        let mut transactions = self.transactions();
+        let txn = transactions.running;
+        transactions.running = TxnId::new(txn.raw() + 1);
+        let next = transactions.running;
+        debug_assert_eq!(*transactions.open(next), 0, "the transaction before {txn} has not committed");
+        txn
     }
 
     /// Runs one operation: `inner` between the two halves of the work that surrounds it. The time
     /// of that work is drawn uniformly around the machine's constant. Workers that all took the
     /// same time would fall into step and never meet at a lock.
-    fn operation<R>(&self, file: &ModelledFile, inner: impl FnOnce() -> R) -> R {
+    fn operation<R>(&self, file: &ModelledFile, inner: impl FnOnce(TxnId) -> R) -> R {
         let half = |part: u64, shared: u32| {
             Virtual::work(part);
             for _ in 0..shared {
                 self.handles.fetch_add(1, Ordering::Relaxed);
             }
         };
+        let handle = self.begin();
         let (mean, shared) = (self.machine.operation_ns, self.machine.shared_accesses);
         let most = mean / 100 * u64_from_u32(self.machine.operation_varies_percent);
         let ns = mean - most + file.draw() % (2 * most + 1);
         half(ns / 2, shared - shared / 2);
-        let done = inner();
+        let done = inner(handle.txn);
         half(ns - ns / 2, shared / 2);
         done
     }
@@ -187,10 +244,10 @@ impl ModelledTarget {
         Ok(())
     }
 
-    fn cut(&self, cpu: Cpu, file: &ModelledFile) -> Result<()> {
+    fn cut(&self, cpu: Cpu, file: &ModelledFile, txn: TxnId) -> Result<()> {
         let map = core::mem::take(&mut *file.map());
         let geometry = self.allocator.geometry();
-        let context = FreeContext { txn: Some(self.txn()), cpu: CpuSlot::new(cpu), ..FreeContext::default() };
+        let context = FreeContext { txn: Some(txn), cpu: CpuSlot::new(cpu), ..FreeContext::default() };
         for (first, count) in map.extents {
             self.allocator.free(first, u64_from_u32(count), context)?;
             let per_group = u64_from_u32(geometry.clusters_per_group());
@@ -253,14 +310,14 @@ impl Target for ModelledTarget {
     }
 
     fn fallocate(&self, cpu: Cpu, file: &Self::File, offset: u64, length: u64) -> Result<()> {
-        self.operation(file, || self.append(cpu, file, offset, length))
+        self.operation(file, |_| self.append(cpu, file, offset, length))
     }
 
     fn truncate(&self, cpu: Cpu, file: &Self::File, size: u64) -> Result<()> {
         if size != 0 {
-            bail!("--interleave virtual cuts files to nothing only");
+            bail!("--interleave virtual truncates files only to zero bytes");
         }
-        self.operation(file, || self.cut(cpu, file))
+        self.operation(file, |txn| self.cut(cpu, file, txn))
     }
 
     fn write(&self, _: Cpu, _: &Self::File, _: u64, _: &[u8]) -> Result<()> {

@@ -44,7 +44,7 @@ pub struct Kind {
     make: fn(&mut Pen, &mut ChaCha8Rng, &Recipe),
 }
 
-/// The least file that takes space.
+/// The smallest file that takes space.
 const PAGE: u64 = 4096;
 
 /// Every kind.

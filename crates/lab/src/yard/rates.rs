@@ -58,8 +58,8 @@ pub(super) fn table(rows: &[Row]) -> Option<Table> {
     table.note(format!("{} cells; mean: geometric, of medians of repetitions.", cells.len()));
     if let Some(chance) = Chance::of(&cells) {
         table.note(format!(
-            "if all policies were equal and scattered as {OURS} does, one of them would have {} of the fastest other's rate in \
-             half of the cells, and less than {} in a tenth; all cells at {RATE_KEPT}: {} of {DRAWS} draws.",
+            "if all policies were equal and varied as {OURS} does, each would have at least {} of the fastest other's rate in \
+             half of the cells, and less than {} in a tenth; it would have at least {RATE_KEPT} in all cells in {} of {DRAWS} draws.",
             table::figure(chance.median),
             table::figure(chance.tenth),
             chance.all_kept,
@@ -175,7 +175,7 @@ mod tests {
             rows.push(row(policy, 2, two));
             rows.push(row(policy, 8, eight));
         }
-        // Not with threads, and not fresh: neither counts.
+        // One row is not with threads, the other is not of a fresh image: neither counts.
         rows.push(Row { interleave: Interleave::Overlap, ..row("yard", 2, 1.0) });
         rows.push(Row { state: "mail".into(), ..row("yard", 2, 1.0) });
         let table = table(&rows).unwrap();

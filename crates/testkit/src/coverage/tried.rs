@@ -344,6 +344,8 @@ pub const TRIED: &[Tried] = &[
             Image("no-journal", &[1], &["no journal"]),
             Image("no-csum", &[1], &["no checksums"]),
             Image("uninit_bg", &[1], &["no checksums"]),
+            Image("of-2008", &[1], &["no checksums"]),
+            Image("of-2009", &[1], &["no checksums"]),
             Image("no-64bit", &[1], &["plain"]),
             Image("no-flex", &[1], &["plain"]),
             Image("inodes-128", &[1], &["inodes 128"]),

@@ -85,6 +85,10 @@ impl Args {
             };
             return self.operations.run(&common, output);
         }
+        if let Err(error) = super::run::refuse("--level 2", &[("--age, --aged", self.operations.ages())]) {
+            eprintln!("blockyard: {error:#}");
+            return Ok(ExitCode::from(super::run::EXIT_USAGE));
+        }
         let results = if self.replay.is_empty() { self.measure(output)? } else { self.replay_files(output)? };
         if !output.json && !output.quiet {
             let table = if self.summary { matrix::summary } else { matrix::table };

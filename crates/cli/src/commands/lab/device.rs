@@ -77,7 +77,7 @@ fn list(output: &Output) {
         if output.json {
             println!("{}", serde_json::json!({ "name": name, "short": short }));
         } else {
-            println!("{name:<22}{}", short.unwrap_or_default());
+            println!("{name:<22}{}", short.unwrap_or("-"));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `blockyard lab machine`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -11,6 +11,8 @@ use crate::commands::Output;
 
 /// The machine models of --interleave virtual: topology, costs, and the source of each number.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Keys of --json: for show and measure those of the file, on one line; for list, one object per machine: name, cpus, about.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -18,11 +20,10 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    /// Print the built-in machines: name, CPUs, what they are
+    List,
     /// Print the file of a machine
-    Show {
-        /// kunpeng-920, amd-9654-x2, or a file
-        name: String,
-    },
+    Show(Box<Shown>),
     /// Measure cache line transfer and lock hand-over on this machine, which should be idle, and
     /// write its file
     Measure {
@@ -32,23 +33,56 @@ enum Command {
     },
 }
 
+#[derive(clap::Args)]
+struct Shown {
+    /// kunpeng-920, amd-9654-x2, or a file
+    #[arg(value_name = "NAME")]
+    machine: Machine,
+}
+
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
-        let (machine, out) = match self.command {
-            Command::Show { name } => (Machine::open(&name)?, None),
-            Command::Measure { out } => {
-                if let Some(path) = &out {
-                    new_file::check("--out", path)?;
-                }
-                (measure::this_machine()?, out)
-            }
-        };
-        let text = serde_json::to_string_pretty(&machine)?;
-        match out {
-            Some(path) => new_file::write(&path, &(text + "\n"))?,
-            None if output.quiet => {}
-            None => println!("{text}"),
+        match self.command {
+            Command::List => list(output)?,
+            Command::Show(shown) => print(&shown.machine, output)?,
+            Command::Measure { out } => measure_to(out.as_deref(), output)?,
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn list(output: &Output) -> Result<()> {
+    for name in Machine::NAMES {
+        let Machine { cpus, about, .. } = Machine::open(name)?;
+        if output.json {
+            println!("{}", serde_json::json!({ "name": name, "cpus": cpus, "about": about }));
+        } else if !output.quiet {
+            println!("{name:<14}{cpus:>4} CPUs  {about}");
+        }
+    }
+    Ok(())
+}
+
+fn print(machine: &Machine, output: &Output) -> Result<()> {
+    if output.json {
+        println!("{}", serde_json::to_string(machine)?);
+    } else if !output.quiet {
+        println!("{}", serde_json::to_string_pretty(machine)?);
+    }
+    Ok(())
+}
+
+fn measure_to(out: Option<&Path>, output: &Output) -> Result<()> {
+    if let Some(path) = out {
+        new_file::check("--out", path)?;
+    }
+    let measured = measure::this_machine()?;
+    match out {
+        Some(path) => new_file::write(path, &(serde_json::to_string_pretty(&measured.machine)? + "\n"))?,
+        None => print(&measured.machine, output)?,
+    }
+    if let Some(doubt) = measured.doubt().filter(|_| !output.quiet) {
+        eprintln!("blockyard: note: {doubt}");
+    }
+    Ok(())
 }

@@ -10,7 +10,7 @@ use blockyard_lab::figures::table::figure;
 use blockyard_lab::machine::Machine;
 use blockyard_lab::pairs::{self, PairsRow};
 
-use super::run::EXIT_USAGE;
+use super::run::{EXIT_USAGE, refuse};
 use crate::commands::Output;
 use crate::commands::progress::Progress;
 use crate::terminal;
@@ -22,47 +22,61 @@ Keys of --json, one object per row: policy, threads, pairs, pairs_per_s, wall_ns
 time a pair: unlike wall_ns it can be trusted on a busy machine), waits (group locks waited for, a pair), shared_locks
 (acquisitions of locks that the whole file system shares, a pair).
 
+Virtual pairs have no commits, no quantum and no line that all operations share: threads of one virtual CPU take turns after
+each pair, and changing between them costs nothing.
+
 Exit codes: 0 measured; 2 wrong usage, nothing ran; 8 failed.")]
 pub(crate) struct Args {
     /// Policy arms, comma-separated
     #[arg(long, value_delimiter = ',', default_value = "linux-6.16,linux-6.18,yard")]
     policy: Vec<String>,
-    /// Numbers of threads, comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "1,2,8,64")]
-    workers: Vec<u32>,
-    /// Duration of each row in seconds
-    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
-    seconds: f64,
+    /// Numbers of threads, comma-separated [default: 1,2,8,64; with --cpus as many as CPUs]
+    #[arg(long, value_delimiter = ',')]
+    workers: Option<Vec<u32>>,
+    /// Duration of each row in seconds, for threads [default: 1]
+    #[arg(long, allow_negative_numbers = true)]
+    seconds: Option<f64>,
     /// How the threads share time: threads, or virtual (each on a CPU of --machine in virtual time;
     /// results are repeatable)
     #[arg(long, value_parser = ["threads", "virtual"], default_value = "threads")]
     interleave: String,
     /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine)
-    #[arg(long, value_name = "NAME", default_value = "kunpeng-920")]
-    machine: String,
-    /// CPUs of --interleave virtual; threads beyond them take turns [default: as many as threads]
+    /// [default: kunpeng-920]
+    #[arg(long, value_name = "NAME")]
+    machine: Option<Machine>,
+    /// CPUs of --interleave virtual, at most 1024. Threads beyond them take turns; CPUs beyond the
+    /// threads are left out [default: as many as threads]
     #[arg(long)]
     cpus: Option<u32>,
-    /// Pairs per thread in virtual time
-    #[arg(long, default_value_t = 1000)]
-    pairs: u64,
+    /// Pairs per thread in virtual time [default: 1000]
+    #[arg(long)]
+    pairs: Option<u64>,
+}
+
+/// What each row takes.
+enum Extent {
+    Time(Duration),
+    Virtual { machine: Box<Machine>, pairs: u64 },
 }
 
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
-        let machine = match self.machine() {
-            Ok(machine) => machine,
+        let workers = &self.workers();
+        let extent = match self.extent(workers) {
+            Ok(extent) => extent,
             Err(error) => {
                 eprintln!("blockyard: {error:#}");
                 return Ok(ExitCode::from(EXIT_USAGE));
             }
         };
-        let progress = Progress::parts(output, "lab pairs", self.policy.len() * self.workers.len());
+        let policies = &self.policy;
+        let progress = Progress::parts(output, "lab pairs", policies.len() * workers.len());
         let begin = |part: usize, name: &str| progress.begin(part, name);
-        let (policies, workers) = (&self.policy, &self.workers);
-        let rows = match &machine {
-            Some(machine) => pairs::run_virtual(policies, workers, (machine, self.cpus), self.pairs, begin)?,
-            None => pairs::run(policies, workers, Duration::from_secs_f64(self.seconds), begin)?,
+        let rows = match extent {
+            Extent::Time(time) => pairs::run(policies, workers, time, begin)?,
+            Extent::Virtual { machine, pairs } => {
+                pairs::run_virtual(policies, workers, (&machine, self.cpus), pairs, begin)?
+            }
         };
         drop(progress);
         if output.json {
@@ -75,20 +89,34 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The modelled machine of virtual time; `None` for threads. Refuses options that cannot work.
-    fn machine(&self) -> Result<Option<Machine>> {
-        ensure!(
-            self.seconds > 0.0 && self.seconds <= 86_400.0,
-            "--seconds {}: give a time above 0, at most 86400",
-            self.seconds
-        );
+    fn workers(&self) -> Vec<u32> {
+        let default = || self.cpus.map_or_else(|| vec![1, 2, 8, 64], |cpus| vec![cpus]);
+        self.workers.clone().unwrap_or_else(default)
+    }
+
+    /// Time or number of pairs of each row. Refuses options that cannot work or would be ignored.
+    fn extent(&self, workers: &[u32]) -> Result<Extent> {
         if self.interleave == "virtual" {
-            pairs::check_virtual(&self.policy, &self.workers, self.cpus, self.pairs)?;
-            return Machine::open(&self.machine).map(Some);
+            refuse("--interleave threads", &[("--seconds", self.seconds.is_some())])?;
+            let pairs = self.pairs.unwrap_or(1000);
+            pairs::check_virtual(&self.policy, workers, self.cpus, pairs)?;
+            let machine = self.machine.clone().unwrap_or_default();
+            return Ok(Extent::Virtual { machine: Box::new(machine), pairs });
         }
-        ensure!(self.cpus.is_none(), "--cpus: only for --interleave virtual; leave it out");
-        pairs::check(&self.policy, &self.workers, Duration::from_secs_f64(self.seconds))?;
-        Ok(None)
+        let of_virtual = [
+            ("--machine", self.machine.is_some()),
+            ("--cpus", self.cpus.is_some()),
+            ("--pairs", self.pairs.is_some()),
+        ];
+        refuse("--interleave virtual", &of_virtual)?;
+        let seconds = self.seconds.unwrap_or(1.0);
+        ensure!(
+            seconds > 0.0 && seconds <= 86_400.0,
+            "--seconds {seconds}: give a time above 0, at most 86400"
+        );
+        let time = Duration::from_secs_f64(seconds);
+        pairs::check(&self.policy, workers, time)?;
+        Ok(Extent::Time(time))
     }
 }
 

@@ -34,7 +34,8 @@ use crate::terminal;
 Workloads:
   fallocate2   each worker appends 8 KiB by fallocate to its file until 1 MiB, truncates it, repeats (will-it-scale)
   append64     each worker appends 4 KiB by fallocate to its file until 1 GiB, once
-  scanswitch   fallocate2, and the first worker switches mb_optimize_scan each time its file is full
+  scanswitch   as fallocate2, 256 KiB until 32 MiB, so that groups fill; the first worker switches mb_optimize_scan
+               each time its file is full
   seqwrite     fio: rw=write bs=1M size=4G, one file per job, again and again until the time is over
   smallfiles   fio: rw=write bs=4k size=1G
   allocstress  fio: rw=write bs=4k size=2G
@@ -44,10 +45,11 @@ Workloads:
   copy         a tree of 182515 files, 27 GiB, copied three times over itself, to see the allocation map
 fio's parent preallocates every file before a job starts; seqwrite:fallocate=none and the like skip that.
 Published experiments, printed as the published tables next to our figures:
-  e1           fallocate2 over 1 to 64 workers and append64, before and after the series of Linux 6.17, both scan modes
+  e1           fallocate2 over 1 to 64 workers and append64, before and after the series of Linux 6.17, both scan modes; with
+               --sensitivity only the constants of the modelled machines, each by half and double, and other assumptions
   e1-patches   each patch of that series alone on the base and left out of the whole, and patch upon patch, on 96 virtual CPUs
-  e2           the three fio jobs, regular and round robin, with fio's preallocation and without; with --device the eight arms of
-               the discussion (or --policy) on modelled devices, each file written once and made durable within the time
+  e2           the three fio jobs under the eight arms of the discussion (or --policy), with fio's preallocation and without; with
+               --device on modelled devices, each file written once and made durable within the time
   e3           preallocated files on a full file server that is short of memory: metadata reads and times on a modelled disk by
                cluster size; takes --policy (one), --ops (fallocates and truncates), --scale (of 1 TiB), --seed, --sensitivity
   yard         not published: all criteria for yard, next to the other policies; figures that lose are marked
@@ -59,21 +61,24 @@ Keys of --json, one object per cell: workload, policy, state (fresh, or the life
 ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
 mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched, lock_acquisitions (of shared locks, an operation),
 lock_waits (of shared and group locks, an operation), groups_skipped_busy, goal_hits (results that start at the goal), stream_goal_hits (found in the group of the stream goal;
-counted apart since patch 2 of the series), index_entries (visited by searches), hits (searches by the criterion that ended them), score (e4defrag -c),
+null before patch 2 of the series, which began to count them), index_entries (visited by searches), hits (searches by the criterion that ended them), score (e4defrag -c),
 read_file_hdd_ms, read_directory_hdd_ms, read_tree_hdd_ms, read_file_ssd_ms, read_directory_ssd_ms, read_tree_ssd_ms (a file
 alone, the fullest directory, all, on modelled disks; null without an image), directory_runs (of directory blocks on the disk). Extents, groups and
-score are those of the whole image with the files at full size; null means unknown. With --device also: device, job, lat_us_stdev, lat_us_p999,
+score are those of the whole image with the files at full size; null means unknown. With --interleave virtual also: machine, waits (by name of
+locks or lines: name, taken, waits, wait_ns, section_ns (work under the locks), moved and moved_ns (of cache lines); times are those of all CPUs
+together); no count includes the warm-up, one file of each worker of fallocate2 and scanswitch. With --device also: device, job, lat_us_stdev, lat_us_p999,
 requests, write_amplification, wear_spread (fewest and most erasures of a block), meta_reads_mean, meta_reads_max (reads of metadata an operation, in pages of 4 KiB or larger
 blocks), meta_reads (by what was read). All of these count from when the workers begin, after files to be read were laid out and made durable. For copy, one object per copy: workload, policy, state, variant, copy, seed, files, bytes, boundaries, empty_groups,
 overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
 extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score, groups_per_transaction, write_entropy, write_gini,
 discard (none, online, periodic: segments, segment_kb_mean, thin_mib, write_amplification, wear_spread), readings (read_back, walk, check:
 reads, read_mb, seeks, seek_mib_mean, hdd_s, ssd_s). For e3, one object per cluster size and kind of
-call: workload, policy, state, variant, cluster_kb, op, seed, files, calls, mean_us, meta_reads_mean, meta_reads_max,
+call: workload, policy, state, variant, cluster_kb (null without clusters), op, seed, files, calls, mean_us, meta_reads_mean, meta_reads_max,
 share_over_100ms, meta_reads (by what was read), pieces_mean, extents_per_file. For
 e4, one object per file system and pass of e2fsck: workload, policy, state, kind, seed, scale, pass (1 to 5, or total), real, user, system,
-read_mib, rate_mib_s (as e2fsck says), and on the modelled disk reads, read_mb, seeks, runs, modelled_s, modelled_mb_s, is_calibrated (null
-without strace); the total has vitals (what e2fsck counts: what, count) and directories (blocks, runs, runs_elsewhere: not in first groups of
+read_mib, rate_mib_s (as e2fsck says; real, user, system and rate_mib_s are measured times of this machine, which do not repeat; all other
+keys do), and on the modelled disk reads, read_mb, seeks, runs, modelled_s, modelled_mb_s, is_calibrated, and for our checker's reads
+checker_reads, checker_read_mb, checker_seeks, checker_runs, checker_modelled_s (all null without strace); the total has vitals (what e2fsck counts: what, count) and directories (blocks, runs, runs_elsewhere: not in first groups of
 flex groups) too.
 
 On a terminal, standard error shows which cell runs. With --out, rows.jsonl grows with each cell, and an interrupted run loses none.
@@ -89,7 +94,8 @@ pub(crate) struct Args {
     /// have their own: e1 and e1-patches run these as well, yard compares with these by threads]
     #[arg(long, value_delimiter = ',')]
     policy: Option<Vec<String>>,
-    /// Numbers of workers, comma-separated [default: 1,2,8,64; for experiments the published ones]
+    /// Numbers of workers, comma-separated [default: 1,2,8,64; with --interleave virtual as many as
+    /// CPUs; for experiments the published ones]
     #[arg(long, value_delimiter = ',')]
     workers: Option<Vec<u32>>,
     /// Logical CPUs that locality groups, stream goals and zones follow [default: as many as
@@ -101,26 +107,31 @@ pub(crate) struct Args {
     /// the last two repeats to the byte; their rates are those of one thread [default: threads,
     /// plus overlap to show where blocks go, which threads leave to chance]. Or virtual: each
     /// worker runs on a CPU of a modelled machine (--machine), in virtual time, 1 to 1024 of them;
-    /// rates are predictions and repeat to the byte; fallocate2, scanswitch and append64 only
+    /// rates are predictions and repeat to the byte; fallocate2, scanswitch and append64 only. CPUs
+    /// switch workers only between operations, so nobody loses its CPU while it holds a lock
     #[arg(long)]
     interleave: Option<String>,
     /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine).
     /// With :spread appended, workers run far apart instead of on the first CPUs [default:
     /// kunpeng-920]
     #[arg(long, value_name = "NAME")]
-    machine: Option<String>,
+    machine: Option<Machine>,
     /// Run on a modelled device, in its own time, which repeats to the byte: hdd, ssd, ftl,
     /// latency, a name from lab device list, or a file; e2 takes several. Workers take turns;
     /// --rotational follows the model
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     device: Vec<DeviceModel>,
+    /// Metadata that the engine keeps in memory on --device, with a suffix K, M or G: with less,
+    /// operations read more of it [default: 16M]
+    #[arg(long, value_name = "SIZE", requires = "device")]
+    cache: Option<String>,
     /// Write the workers' requests to --device to this new file, one per line; one cell only (see
     /// lab device replay)
     #[arg(long, value_name = "FILE", requires = "device")]
     keep_requests: Option<PathBuf>,
-    /// Run on aged images too: PROFILE[:N][:P%], comma-separated. N is a number of operations, or
-    /// how many times the size of the image is written (2x); P is the share of the space that files
-    /// grow to (see lab age)
+    /// Run on aged images too (not e1-patches, which has none): PROFILE[:N][:P%], comma-separated.
+    /// N is a number of operations, or how many times the size of the image is written (2x); P is
+    /// the share of the space that files grow to (see lab age)
     #[arg(long, value_delimiter = ',', value_name = "LIFE")]
     aged: Vec<Ageing>,
     /// Size of the image in memory, with a suffix K, M, G or T [default: that of the published
@@ -165,7 +176,8 @@ pub(crate) struct Args {
     /// e3 10000]
     #[arg(long, conflicts_with = "seconds")]
     ops: Option<u64>,
-    /// Repetitions of each cell, in ABBA order; tables show medians
+    /// Repetitions of each cell, in ABBA order; tables show medians. Not for --interleave virtual,
+    /// where each would give the same figures
     #[arg(long, default_value_t = 1)]
     repeat: u32,
     /// Seed of every random choice
@@ -179,7 +191,8 @@ pub(crate) struct Args {
     #[arg(long)]
     tree: Option<PathBuf>,
     /// Run the experiment with varied parameters too: for e3 other memory, fill, load and disk
-    /// size; for copy other commits, processes, orders, mounts
+    /// size; for copy other commits, processes, orders, mounts; for e1 other constants of the
+    /// machines, and nothing else
     #[arg(long)]
     sensitivity: bool,
     /// For copy: number of copies, including the first [default: 3]
@@ -224,11 +237,14 @@ impl Work {
         }
     }
 
-    /// A warning about an experiment at a scale where it shows little.
-    fn too_small(&self) -> Option<String> {
+    /// A warning about an experiment at a scale where it shows little, or about a machine that does
+    /// not fit the workload.
+    fn warning(&self) -> Option<String> {
         match self {
             Self::Cells(plans, Some(_)) => plans.iter().find_map(|plan| plan.workload.too_small()),
-            Self::Cells(_, None) => None,
+            Self::Cells(plans, None) => {
+                plans.iter().find_map(|plan| plan.idle_cpus().or_else(|| plan.uncalibrated()))
+            }
             Self::Copy(plan) => plan.too_small(),
             Self::Clusters(plan) => plan.too_small(),
             Self::Passes(plan) => plan.too_small(),
@@ -250,7 +266,7 @@ impl Args {
         }
         let mut environment = super::environment();
         environment.seed = self.seed;
-        let (too_small, conditions) = (work.too_small(), work.conditions());
+        let (warning, conditions) = (work.warning(), work.conditions());
         let begin = |environment: &Environment, plan: String| self.ledger(environment, &plan, output);
         let mut failed = None;
         let (run, verdict) = match work {
@@ -271,7 +287,7 @@ impl Args {
         if let Some(text) = conditions.filter(|_| !output.quiet && !output.json) {
             println!("{text}");
         }
-        if let Some(text) = too_small.filter(|_| !output.quiet) {
+        if let Some(text) = warning.filter(|_| !output.quiet) {
             eprintln!("blockyard: note: {text}");
         }
         if let Some(folder) = &self.out {
@@ -310,8 +326,8 @@ impl Args {
             return Ok(Work::Copy(self.copy()?));
         }
         refuse("copy", &[("--tree", self.tree.is_some()), ("--copies", self.copies.is_some())])?;
-        if self.workload != "e3" {
-            refuse("e3 and copy", &[("--sensitivity", self.sensitivity)])?;
+        if !matches!(self.workload.as_str(), "e1" | "e3") {
+            refuse("e1, e3 and copy", &[("--sensitivity", self.sensitivity)])?;
         }
         match self.workload.as_str() {
             "e3" => return Ok(Work::Clusters(self.clusters()?)),
@@ -323,7 +339,10 @@ impl Args {
             None => (self.plans()?, None),
         };
         refuse_twice("--aged", &self.aged)?;
-        let plans = self.with_aged(plans);
+        refuse_twice("--device", &self.device)?;
+        let mut plans = self.with_aged(plans);
+        let cache_bytes = self.cache_bytes()?;
+        plans.iter_mut().for_each(|plan| plan.cache_bytes = cache_bytes);
         ensure!(
             self.keep_requests.is_none() || plans.len() == 1,
             "--keep-requests: one cell only; leave out --aged"
@@ -428,9 +447,18 @@ impl Args {
             ("--image-in", self.image_in != "memory"),
             ("--dirty-limit", self.dirty_limit.is_some()),
             ("--fsync-end", self.fsync_end),
+            ("--repeat", self.repeat > 1),
         ];
         refuse("other ways than --interleave virtual", &ignored)?;
-        Machine::open(self.machine.as_deref().unwrap_or(Machine::NAMES[0])).map(Some)
+        Ok(Some(self.machine.clone().unwrap_or_default()))
+    }
+
+    fn cache_bytes(&self) -> Result<Option<usize>> {
+        let Some(text) = &self.cache else { return Ok(None) };
+        let bytes = size(text).and_then(|bytes| Ok(usize::try_from(bytes)?));
+        let bytes = bytes.with_context(|| format!("--cache {text}"))?;
+        ensure!(bytes >= 1 << 16, "--cache {text}: give 64K or more");
+        Ok(Some(bytes))
     }
 
     fn dirty_limit(&self) -> Result<Option<u64>> {
@@ -453,6 +481,7 @@ impl Args {
             ("--fsync-end", self.fsync_end),
         ];
         refuse("a workload of its own", &given)?;
+        refuse("e1 without --sensitivity", &[("--policy", self.sensitivity && self.policy.is_some())])?;
         let image = self.image.is_some() || self.memory.is_some() || self.mkfs.is_some();
         let setup = Setup {
             scale: self.scale,
@@ -463,6 +492,7 @@ impl Args {
             rotational: self.rotational(),
             policies: self.policy.clone(),
             devices: self.device.clone(),
+            sensitivity: self.sensitivity,
             // As large as the largest published image.
             image: image.then(|| self.image(200 << 30)).transpose()?,
         };
@@ -644,8 +674,8 @@ impl Args {
     }
 }
 
-/// Refuses options that the chosen workload would ignore.
-fn refuse(whose: &str, options: &[(&str, bool)]) -> Result<()> {
+/// Refuses options that the chosen workload or way would ignore.
+pub(super) fn refuse(whose: &str, options: &[(&str, bool)]) -> Result<()> {
     match options.iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => bail!("{name}: only for {whose}; leave it out"),
         None => Ok(()),

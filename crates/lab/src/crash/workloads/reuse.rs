@@ -60,13 +60,13 @@ pub(super) fn orphans(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// The free space is single blocks and one long run. So the next file wants most of all the blocks
-/// that a file has just freed, before anybody has committed.
+/// The free space is single blocks and one long run. So the best place for the next file is the run
+/// of blocks that another file has just freed, before anybody has committed.
 pub(super) fn tight(stage: &Stage) -> Result<()> {
     let mut random = stage.random(7);
     let ctx = context(0);
     let fs = &stage.fs;
-    // Makes the blocks that the file system reserves for itself single ones.
+    // Makes more single free blocks than the file system reserves for itself.
     let (block, run) = (stage.block(), stage.fewer(64));
     let single = stage.kept_back() + stage.fewer(100);
     let (sieve_blocks, filler_blocks) = (2 * single + stage.fewer(20), stage.fewer(160));

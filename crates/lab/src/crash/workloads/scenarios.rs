@@ -11,7 +11,7 @@ use super::super::stage::{DIRECTORY, REGULAR, Stage};
 use super::long_name;
 use crate::target::engine::context;
 
-/// Runs all stories three times: after the first, blocks and inodes have had owners before.
+/// Runs all stories three times. After the first time, blocks and inodes have had earlier owners.
 pub(super) fn all(stage: &Stage) -> Result<()> {
     let stories: [fn(&mut Story<'_>) -> Result<()>; 17] = [
         rename_over,

@@ -10,7 +10,7 @@ use super::{Pen, Recipe};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// An append to each of the sixteen files.
+/// Space for one append to each of the sixteen files.
 pub(super) const APPEND64_SPACE: u64 = 16 * 4 * KIB;
 /// The largest file, and what [`large_sequential`] keeps free.
 pub(super) const SEQUENTIAL_SPACE: u64 = 16 * MIB;

@@ -145,7 +145,7 @@ impl EnginePlayer {
     }
 
     fn file(&self, fd: u32) -> Result<OpenFile> {
-        self.open.get(&fd).copied().ok_or_else(|| anyhow!("the trace uses fd {fd}, which it has not open"))
+        self.open.get(&fd).copied().ok_or_else(|| anyhow!("the trace uses fd {fd}, which is not open"))
     }
 
     fn open(&mut self, ctx: &OpContext, fd: u32, path: &str, flags: &str) -> Result<Outcome> {
@@ -242,7 +242,7 @@ impl EnginePlayer {
                     outcome(fs.set_xattr(ctx, inode, name.as_bytes(), &value, XattrMode::Set))
                 })
             }
-            other => return Err(anyhow!("{other:?} is no operation on names")),
+            other => return Err(anyhow!("{other:?} is not an operation on names")),
         })
     }
 }

@@ -59,7 +59,7 @@ impl KernelPlayer {
     }
 
     fn file(&self, fd: u32) -> Result<&OpenFile> {
-        self.open.get(&fd).ok_or_else(|| anyhow!("the trace uses fd {fd}, which it has not open"))
+        self.open.get(&fd).ok_or_else(|| anyhow!("the trace uses fd {fd}, which is not open"))
     }
 
     /// Moves to the CPU of the worker: the kernel's choices depend on it.

@@ -117,6 +117,11 @@ pub(crate) struct Common {
 }
 
 impl OperationArgs {
+    /// Whether the start image is aged. Level 1 has none.
+    pub(crate) fn ages(&self) -> bool {
+        self.age.is_some() || self.aged.operations() > 0 || self.aged.life().is_some()
+    }
+
     /// Whether the options ask for level 2.
     pub(crate) fn are_given(&self) -> bool {
         self.trace.is_some() || self.make.is_some()
