@@ -237,8 +237,8 @@ fn times_beyond_what_inodes_hold() {
     });
 }
 
-/// Inodes of 128 bytes store seconds. A time was once shown with nanoseconds until the kernel forgot
-/// the inode.
+/// Inodes of 128 bytes store seconds. A time was once shown with nanoseconds until the kernel
+/// forgot the inode.
 #[test]
 fn times_are_as_fine_as_inodes_hold() {
     for size in ["128", "256"] {

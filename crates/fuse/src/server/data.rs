@@ -16,9 +16,9 @@ use crate::handles::Use;
 pub struct Opened {
     /// The kernel's number for it.
     pub handle: HandleNr,
-    /// The kernel must not cache writes: it would write whole pages, but the file accepts bytes only
-    /// at its end; or it takes the file for longer than it can be, and bytes at that end would be
-    /// lost later.
+    /// The kernel must not cache writes: it would write whole pages, but the file accepts bytes
+    /// only at its end; or it takes the file for longer than it can be, and bytes at that end would
+    /// be lost later.
     pub is_uncached: bool,
 }
 
