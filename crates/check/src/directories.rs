@@ -16,12 +16,12 @@ use blockyard_disk::inline_data::InlineData;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::superblock::FsFlags;
 use blockyard_disk::{BlockNr, InodeNr};
-use rayon::prelude::*;
 
 use crate::Part;
 use crate::code::Code;
 use crate::facts::{DirBody, DirFact, Facts, InlineBody};
 use crate::finding::{Ledger, Sink, Site};
+use crate::in_order::map_in_order;
 use crate::map::Run;
 use crate::volume::Volume;
 use fetch::{Fetched, Window};
@@ -103,12 +103,14 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
     };
     let mut affordable = Vec::with_capacity(known);
     affordable.extend(all.filter(is_affordable));
+    fetch::sort_by_place(&mut affordable);
+    let earlier = ledger.findings().count();
     let visit_unit = |unit: &&[&DirFact]| {
         let fetched = Fetched::read(volume, unit);
         unit.iter().map(|fact| visit(&fetched, fact)).collect::<Vec<(Told, Sink)>>()
     };
     for units in fetch::units(volume, &affordable).chunks(BATCH) {
-        let done: Vec<_> = units.par_iter().with_max_len(1).map(visit_unit).collect();
+        let done = map_in_order(units, visit_unit);
         for (fact, (told, sink)) in units.iter().copied().flatten().zip(done.into_iter().flatten()) {
             tree.directories.push((fact.inode.raw(), told.dotdot));
             tree.children.extend(told.children);
@@ -116,6 +118,8 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
             ledger.absorb(sink);
         }
     }
+    ledger.sort_by_inode(earlier);
+    tree.directories.sort_unstable();
     tree.children.sort_unstable();
     let walked = tree.directories.len();
     assert!(walked <= known, "{walked} directories walked of {known}");

@@ -228,6 +228,12 @@ impl Ledger {
         assert!(self.errors <= counted(&self.findings, self.suppressed), "more errors than findings");
     }
 
+    /// Sorts the findings after the first `earlier` ones by inode. Those of one inode keep their
+    /// order.
+    pub(crate) fn sort_by_inode(&mut self, earlier: usize) {
+        self.findings[earlier..].sort_by_key(|finding| finding.site.inode);
+    }
+
     /// Records that something could not be judged.
     pub(crate) fn leave_unjudged(&mut self, what: &'static str) {
         self.unjudged = self.unjudged.or(Some(what));

@@ -5,13 +5,13 @@
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
-use rayon::prelude::*;
 
 use crate::Part;
 use crate::block_map::BlockMap;
 use crate::code::Code;
 use crate::facts::{Facts, GroupFacts};
 use crate::finding::{Ledger, Sink, Site};
+use crate::in_order::map_in_order;
 use crate::inode::{Examination, Expected, Scan, examine};
 use crate::map::{Budget, Claims};
 
@@ -41,9 +41,7 @@ pub(crate) fn gather(scan: &Scan<'_, '_>, ledger: &mut Ledger) -> Facts {
         gathered
     };
     for batch in groups.chunks(BATCH) {
-        let done: Vec<(GroupFacts, Sink)> =
-            batch.par_iter().with_max_len(1).map(|&group| gather_group(group)).collect();
-        for (group, sink) in done {
+        for (group, sink) in map_in_order(batch, |&group| gather_group(group)) {
             facts.groups.push(group);
             ledger.absorb(sink);
         }

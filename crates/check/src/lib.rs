@@ -19,6 +19,7 @@ mod descriptors;
 mod directories;
 mod facts;
 mod finding;
+mod in_order;
 mod inode;
 mod inodes;
 mod journal;

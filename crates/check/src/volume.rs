@@ -254,20 +254,20 @@ impl Volume<'_> {
     /// of its own.
     pub(crate) fn backup_area(&self, group: GroupNr) -> Vec<(BlockNr, u64)> {
         let first = self.geometry.group_first_block(group);
-        let with_super = self.has_superblock(group);
+        let after_super = self.superblock_blocks(group);
+        let per_block = self.descs_per_block();
+        let (meta, inside) = (group.raw() / per_block, group.raw() % per_block);
+        let in_meta_group =
+            self.incompat.contains(Incompat::META_BG) && meta >= self.sb.s_first_meta_bg.get();
         let mut area = Vec::new();
-        if with_super {
+        if self.has_superblock(group) {
             let meta_groups = self.incompat.contains(Incompat::META_BG);
             let reserved = if meta_groups { 0 } else { u64::from(self.sb.s_reserved_gdt_blocks.get()) };
-            let span = self.superblock_blocks(group).raw();
-            area.push((first, span + u64_from_u32(self.old_desc_blocks()) + reserved));
+            let copies = if in_meta_group { 0 } else { u64_from_u32(self.old_desc_blocks()) };
+            area.push((first, after_super.raw() + copies + reserved));
         }
-        if self.incompat.contains(Incompat::META_BG) {
-            let per_block = self.descs_per_block();
-            let (meta, inside) = (group.raw() / per_block, group.raw() % per_block);
-            if meta >= self.sb.s_first_meta_bg.get() && (inside <= 1 || inside == per_block - 1) {
-                area.push((first + self.superblock_blocks(group), 1));
-            }
+        if in_meta_group && (inside <= 1 || inside == per_block - 1) {
+            area.push((first + after_super, 1));
         }
         area
     }

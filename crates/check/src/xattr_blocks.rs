@@ -3,12 +3,12 @@
 use blockyard_disk::BlockNr;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::xattr::{self, BlockHeader, Home, XattrDefect};
-use rayon::prelude::*;
 
 use crate::block_map::BlockMap;
 use crate::code::Code;
 use crate::facts::{Facts, ValueRef, XattrBlockRef};
 use crate::finding::{Ledger, Sink, Site};
+use crate::in_order::map_in_order;
 use crate::inode::hash_matches;
 use crate::volume::Volume;
 
@@ -38,13 +38,10 @@ pub(crate) fn check(volume: &Volume<'_>, references: &[XattrBlockRef], ledger: &
     debug_assert!(references.is_sorted(), "references to one block stand apart");
     let mut values = Vec::new();
     for batch in shared.chunks(BATCH) {
-        let done: Vec<(Vec<ValueRef>, Sink)> = batch
-            .par_iter()
-            .map(|users| {
-                let mut sink = Sink::default();
-                (check_block(volume, users, &mut sink), sink)
-            })
-            .collect();
+        let done = map_in_order(batch, |users| {
+            let mut sink = Sink::default();
+            (check_block(volume, users, &mut sink), sink)
+        });
         for (found, sink) in done {
             values.extend(found);
             ledger.absorb(sink);

@@ -53,6 +53,17 @@ const CASES: &[(&str, &[&str])] = &[
         ],
     ),
     ("-t ext4 -b 1024 -O meta_bg,^resize_inode", &["resize2fs -f IMAGE 300M", "resize2fs -f IMAGE 20M"]),
+    // Descriptors beyond the first blocks lie in meta groups, as after a resize of a mounted image.
+    (
+        "-t ext4 -b 1024 -g 1024 -O ^resize_inode,^flex_bg,^has_journal",
+        &[
+            "debugfs -w -R \"ssv first_meta_bg 7\" IMAGE; debugfs -w -R \"feature meta_bg\" IMAGE",
+            "debugfs -w -R \"ssv first_meta_bg 7\" IMAGE; debugfs -w -R \"feature meta_bg\" IMAGE; \
+             resize2fs -f IMAGE 200M",
+            "debugfs -w -R \"ssv first_meta_bg 7\" IMAGE; debugfs -w -R \"feature meta_bg\" IMAGE; \
+             resize2fs -f IMAGE 300M; resize2fs -f IMAGE 150M",
+        ],
+    ),
     ("-t ext4 -b 1024 -O sparse_super2", &["resize2fs -f IMAGE 300M", "resize2fs -f IMAGE 20M"]),
     (
         "-t ext4 -b 1024 -O orphan_file",

@@ -1,5 +1,5 @@
-//! Blocks of directories, read in disk order: neighbours share a request, and requests run in
-//! parallel.
+//! Blocks of directories, read in disk order: directories by their lowest block, neighbours in one
+//! request, requests in parallel.
 //!
 //! A unit of small directories is read by the thread that checks it, just before the check, so that
 //! it is still in that CPU's cache. A large directory is read as it is walked, many blocks at a
@@ -32,6 +32,14 @@ const LARGE_BLOCKS: u64 = 64;
 pub(super) struct Fetched {
     runs: Vec<(u64, Vec<u8>)>,
     block_size: usize,
+}
+
+/// Sorts directories by their lowest block, so that the head of a disk passes over them once.
+pub(super) fn sort_by_place(facts: &mut [&DirFact]) {
+    facts.sort_by_cached_key(|fact| match &fact.body {
+        DirBody::Blocks { runs } => runs.iter().map(|run| run.physical).min(),
+        DirBody::Inline(_) => None,
+    });
 }
 
 /// Splits directories into units of work. One that maps more than [`UNIT_BYTES`] is a unit of its

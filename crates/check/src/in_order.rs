@@ -1,0 +1,47 @@
+//! Parallel work that begins in order.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use rayon::prelude::*;
+
+/// Works on all items in parallel; returns the results in order. Items begin in order, too. So the
+/// threads read near each other, and the head of a disk passes over it once.
+pub(crate) fn map_in_order<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    // rayon gives each thread a part of the items. A thread that asks for work gets the next item
+    // of all instead. Relaxed: the counter orders nothing else.
+    let next = AtomicUsize::new(0);
+    let begin = |_| {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        (at, work(&items[at]))
+    };
+    let mut done: Vec<(usize, R)> = items.par_iter().with_max_len(1).map(begin).collect();
+    done.sort_unstable_by_key(|&(at, _)| at);
+    debug_assert!(done.iter().enumerate().all(|(nth, done)| nth == done.0), "one result for each item");
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use blockyard_disk::num::u64_from_usize;
+
+    use super::map_in_order;
+
+    #[test]
+    fn items_begin_and_end_in_order() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+        let items: Vec<usize> = (0..1000).collect();
+        let begun = AtomicUsize::new(0);
+        let done = pool.install(|| {
+            map_in_order(&items, |&item| {
+                let before = begun.fetch_add(1, Ordering::SeqCst);
+                // Of the items before this one, at most those of the other threads have not begun.
+                assert!(before.abs_diff(item) < 4, "item {item} began as number {before}");
+                std::thread::sleep(std::time::Duration::from_micros(u64_from_usize(item % 7 * 10)));
+                item * 2
+            })
+        });
+        assert!(done.iter().enumerate().all(|(at, &twice)| twice == at * 2));
+    }
+}
