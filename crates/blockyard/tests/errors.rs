@@ -84,9 +84,12 @@ fn an_attribute_that_is_too_large_is_told_with_its_limit() {
     assert_eq!(errno, 28);
     assert!(text.contains("a value of 5000 bytes") && text.contains("one block of 4096 bytes"), "{text}");
     let (errno, text) = refused("user.larger", 70_000);
-    assert_eq!((errno, &*text), (34, "file: the attribute's value has 70000 bytes; possible are 0 to 65536"));
+    assert_eq!(
+        (errno, &*text),
+        (34, "file: the attribute's value has 70000 bytes, but 0 to 65536 are possible")
+    );
     let (errno, text) = refused(&format!("user.{}", "n".repeat(251)), 1);
-    assert_eq!((errno, &*text), (34, "file: the attribute's name has 256 bytes; possible are 1 to 255"));
+    assert_eq!((errno, &*text), (34, "file: the attribute's name has 256 bytes, but 1 to 255 are possible"));
     assert!(fs.xattr_names("file").unwrap().is_empty());
 }
 

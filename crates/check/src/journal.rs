@@ -91,7 +91,7 @@ fn external_superblock(
         return Err(bad("it is no journal device".into()));
     }
     if head.s_uuid != volume.sb.s_journal_uuid {
-        return Err((Code::EXTERNAL_JOURNAL_OTHER, "its UUID is another one".into()));
+        return Err((Code::EXTERNAL_JOURNAL_OTHER, "its UUID is not the one in the superblock".into()));
     }
     let bits = volume.geometry.block_bits();
     let mut block = vec![0; volume.block_size()];

@@ -76,7 +76,10 @@ fn a_journal_on_its_own_device_must_be_given_and_be_the_right_one() {
     assert!(output.status.code() == Some(8) && message.contains("external device (UUID "), "{message}");
     let output = recover(&["-j", &text("other"), &text("image")]);
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code() == Some(8) && message.contains("its UUID is another one"), "{message}");
+    assert!(
+        output.status.code() == Some(8) && message.contains("its UUID is not the one in the superblock"),
+        "{message}"
+    );
     let output = recover(&["-n", "--json", "-j", &text("journal"), &text("image")]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&json["state"], &json["source"]), (&"needs-replay".into(), &"external".into()));

@@ -94,7 +94,7 @@ pub enum Error {
     #[error("no such attribute")]
     NoAttribute,
     /// The length of an attribute's name or value is outside the limits of Linux's calls.
-    #[error("{what} has {bytes} bytes; possible are {possible}")]
+    #[error("{what} has {bytes} bytes, but {possible} are possible")]
     Range {
         /// What is outside: the name or the value.
         what: &'static str,

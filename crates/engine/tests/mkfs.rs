@@ -235,7 +235,7 @@ fn values_out_of_range_are_refused() {
         ),
         (
             Options { journal_mib: Some(3), ..ext4().block_size(4096) },
-            "-J size=: 768 blocks are below the least of 1024; give more MiB",
+            "-J size=: 768 blocks are fewer than the 1024 that a journal needs; give more MiB",
         ),
         (
             Options { journal_location: Some(Amount::Bytes(64 << 20)), ..ext4() },

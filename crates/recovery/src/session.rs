@@ -232,7 +232,7 @@ fn open_external<'a>(fs: &Superblock, journal: &'a dyn BlockDevice) -> Result<Lo
     let check = |holds: bool, what| if holds { Ok(()) } else { Err(Error::NotTheJournal(what)) };
     check(raw.s_magic.get() == MAGIC, "no superblock on it")?;
     check(raw.incompat().contains(Incompat::JOURNAL_DEV), "it is not a journal device")?;
-    check(raw.s_uuid == fs.raw().s_journal_uuid, "its UUID is another one")?;
+    check(raw.s_uuid == fs.raw().s_journal_uuid, "its UUID is not the one in the superblock")?;
     let block_size = fs.geometry().block_size();
     check(raw.s_log_block_size.get() == fs.raw().s_log_block_size.get(), "its block size differs")?;
     let blocks = raw.blocks_count().raw().min(journal.size() / u64_from_usize(block_size));

@@ -124,7 +124,7 @@ impl<B: Backend> Committed<B> {
             length: u64_from_usize(logged.len()),
             source: std::io::Error::new(
                 std::io::ErrorKind::InvalidData,
-                format!("log block {} holds something else than was written there", image.at),
+                format!("log block {} does not hold what was written there", image.at),
             ),
         })
     }

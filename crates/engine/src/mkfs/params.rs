@@ -252,7 +252,7 @@ impl Params {
         if log < 1024 {
             return Err(bad_value(
                 "-J size=",
-                format!("{log} blocks are below the least of 1024; give more MiB"),
+                format!("{log} blocks are fewer than the 1024 that a journal needs; give more MiB"),
             ));
         }
         let fast_commit = self.fast_commit_blocks(options);
