@@ -44,6 +44,27 @@ pub trait Target: Send + Sync {
     /// Those of the file system.
     fn write(&self, cpu: Cpu, file: &Self::File, offset: u64, data: &[u8]) -> Result<()>;
 
+    /// Prepares a file for [`Self::write_direct`]. It takes no other writes afterwards.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn make_direct(&self, _file: &Self::File) -> Result<()> {
+        Ok(())
+    }
+
+    /// Writes `data` at `offset`, both whole blocks, to the device, not to the cache. The address
+    /// of `data` is a multiple of 4096.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn write_direct(&self, cpu: Cpu, file: &Self::File, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Deletes a file of the root directory that is not open.
+    ///
+    /// # Errors
+    /// Those of the file system, with the name.
+    fn unlink(&self, cpu: Cpu, name: &str) -> Result<()>;
+
     /// Fills `buf` from `offset` through the cache; the file must be long enough.
     ///
     /// # Errors

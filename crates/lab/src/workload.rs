@@ -5,6 +5,7 @@
 //! workers share time, so a workload means the same in threads, lockstep and overlap.
 
 mod append;
+mod churn;
 mod fallocate2;
 mod fio;
 pub mod scale;
@@ -13,6 +14,7 @@ use anyhow::Result;
 
 use crate::target::{Cpu, Target};
 
+use append::By;
 pub use fio::{Access, FioJob};
 
 /// Bytes in a KiB.
@@ -21,8 +23,11 @@ pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
 /// Bytes in a GiB.
 pub const GIB: u64 = 1 << 30;
+/// Files that a worker of [`Workload::Churn`] keeps.
+pub const FILES_KEPT: u64 = 64;
 
-/// One of the published workloads with its sizes in bytes.
+/// A workload with its sizes in bytes: the published ones, and those that reviewers of the
+/// round-robin patches asked for (`DirectAppend`, `Churn`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// Each worker appends `step` bytes by fallocate to its own file until `size`, truncates it to
@@ -48,6 +53,21 @@ pub enum Workload {
         /// Bytes of one append.
         step: u64,
     },
+    /// Like `Append64`, but by direct writes.
+    DirectAppend {
+        /// Final file size.
+        size: u64,
+        /// Bytes of one append, a multiple of the block size.
+        step: u64,
+    },
+    /// Each worker creates a file, appends `step` bytes at a time, makes it durable, and deletes
+    /// one of its older files, over and over.
+    Churn {
+        /// Largest file size.
+        size: u64,
+        /// Bytes of one append.
+        step: u64,
+    },
     /// Buffered writes or reads of one file for each worker, over and over until the time is up.
     Fio(FioJob),
 }
@@ -57,7 +77,7 @@ pub enum Workload {
 pub enum Step {
     /// One operation over this many bytes of file space.
     Done {
-        /// Bytes allocated, written or read; 0 for a truncate.
+        /// Bytes allocated, written or read; 0 for any other operation.
         bytes: u64,
     },
     /// There is nothing left to do.
@@ -97,10 +117,12 @@ pub trait Worker<T: Target>: Send {
 
 impl Workload {
     /// Names that [`Self::by_name`] knows.
-    pub const NAMES: [&str; 9] = [
+    pub const NAMES: [&str; 11] = [
         "fallocate2",
         "scanswitch",
         "append64",
+        "directappend",
+        "churn",
         "seqwrite",
         "smallfiles",
         "allocstress",
@@ -131,6 +153,8 @@ impl Workload {
             ("fallocate2", None) => Self::Fallocate2 { size: sized(MIB, 8 * KIB), step: 8 * KIB },
             ("scanswitch", None) => Self::ScanSwitch { size: sized(32 * MIB, 256 * KIB), step: 256 * KIB },
             ("append64", None) => Self::Append64 { size: sized(GIB, 4 * KIB), step: 4 * KIB },
+            ("directappend", None) => Self::DirectAppend { size: sized(GIB, 64 * KIB), step: 64 * KIB },
+            ("churn", None) => Self::Churn { size: sized(4 * MIB, 16 * KIB), step: 16 * KIB },
             ("seqwrite", _) => job("seqwrite", MIB, sized(4 * GIB, MIB)),
             ("smallfiles", _) => job("smallfiles", 4 * KIB, sized(GIB, 4 * KIB)),
             ("allocstress", _) => job("allocstress", 4 * KIB, sized(2 * GIB, 4 * KIB)),
@@ -148,6 +172,8 @@ impl Workload {
             Self::Fallocate2 { .. } => "fallocate2".to_owned(),
             Self::ScanSwitch { .. } => "scanswitch".to_owned(),
             Self::Append64 { .. } => "append64".to_owned(),
+            Self::DirectAppend { .. } => "directappend".to_owned(),
+            Self::Churn { .. } => "churn".to_owned(),
             Self::Fio(job) if job.preallocate => job.name.clone(),
             Self::Fio(job) => format!("{}:fallocate=none", job.name),
         }
@@ -158,8 +184,8 @@ impl Workload {
     #[must_use]
     pub fn published_device(&self) -> u64 {
         match self {
-            Self::Fallocate2 { .. } | Self::ScanSwitch { .. } => 64 * GIB,
-            Self::Append64 { .. } => 200 * GIB,
+            Self::Fallocate2 { .. } | Self::ScanSwitch { .. } | Self::Churn { .. } => 64 * GIB,
+            Self::Append64 { .. } | Self::DirectAppend { .. } => 200 * GIB,
             Self::Fio(job) if job.name == "allocstress" => 128 * GIB,
             Self::Fio(_) => 64 * GIB,
         }
@@ -169,7 +195,7 @@ impl Workload {
     /// it.
     #[must_use]
     pub fn writes_data(&self) -> bool {
-        matches!(self, Self::Fio(_))
+        matches!(self, Self::Fio(_) | Self::DirectAppend { .. } | Self::Churn { .. })
     }
 
     /// Whether files are written before the workers start, because the workers read them.
@@ -178,11 +204,16 @@ impl Workload {
         matches!(self, Self::Fio(job) if job.access.reads())
     }
 
-    /// The number of workers of the published experiment.
+    /// The number of workers of the published experiment, or of the published one that is most like
+    /// this.
     #[must_use]
     pub fn published_workers(&self) -> u32 {
         match self {
-            Self::Fallocate2 { .. } | Self::ScanSwitch { .. } | Self::Append64 { .. } => 64,
+            Self::Fallocate2 { .. }
+            | Self::ScanSwitch { .. }
+            | Self::Append64 { .. }
+            | Self::DirectAppend { .. } => 64,
+            Self::Churn { .. } => 48,
             Self::Fio(job) if job.name == "allocstress" => 48,
             Self::Fio(_) => 6,
         }
@@ -191,16 +222,18 @@ impl Workload {
     /// Whether a worker ends on its own; otherwise time or a number of operations ends it.
     #[must_use]
     pub fn ends_by_itself(&self) -> bool {
-        matches!(self, Self::Append64 { .. })
+        matches!(self, Self::Append64 { .. } | Self::DirectAppend { .. })
     }
 
     /// Largest size that one worker's file reaches, in bytes.
     #[must_use]
     pub fn file_size(&self) -> u64 {
         match self {
-            Self::Fallocate2 { size, .. } | Self::ScanSwitch { size, .. } | Self::Append64 { size, .. } => {
-                *size
-            }
+            Self::Fallocate2 { size, .. }
+            | Self::ScanSwitch { size, .. }
+            | Self::Append64 { size, .. }
+            | Self::DirectAppend { size, .. }
+            | Self::Churn { size, .. } => *size,
             Self::Fio(job) => job.size,
         }
     }
@@ -208,7 +241,7 @@ impl Workload {
     /// A warning if the files are too small to be placed like the published ones; `None` otherwise.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
-        let is_small = matches!(self, Self::Fallocate2 { .. } | Self::ScanSwitch { .. });
+        let is_small = matches!(self, Self::Fallocate2 { .. } | Self::ScanSwitch { .. } | Self::Churn { .. });
         let is_made_small = !is_small && self.file_size() < 8 * MIB;
         is_made_small.then(|| {
             format!(
@@ -243,16 +276,26 @@ impl Workload {
     where
         T::File: 't,
     {
+        if let Self::Churn { size, step } = self {
+            return Ok(Box::new(churn::Churn::new((cpu, index), *size, *step)));
+        }
         let name = self.name();
         let name = name.split_once(':').map_or(name.as_str(), |(name, _)| name);
-        let file = new_file(target, cpu, &format!("{name}.{index}"))?;
+        let (_, file) = new_file(target, cpu, &format!("{name}.{index}"))?;
         Ok(match self {
             Self::Fallocate2 { size, step } => Box::new(fallocate2::Fallocate2::new(cpu, file, *size, *step)),
             Self::ScanSwitch { size, step } if index == 0 => {
                 Box::new(fallocate2::Fallocate2::new(cpu, file, *size, *step).switching_scan())
             }
             Self::ScanSwitch { size, step } => Box::new(fallocate2::Fallocate2::new(cpu, file, *size, *step)),
-            Self::Append64 { size, step } => Box::new(append::Append::new(cpu, file, *size, *step)),
+            Self::Append64 { size, step } => {
+                Box::new(append::Append::new(cpu, file, (*size, *step), By::Fallocate))
+            }
+            Self::DirectAppend { size, step } => {
+                target.make_direct(&file)?;
+                Box::new(append::Append::new(cpu, file, (*size, *step), By::DirectWrite))
+            }
+            Self::Churn { .. } => unreachable!("its workers create their files"),
             Self::Fio(job) => {
                 if job.preallocate {
                     fio::preallocate(target, cpu, &file, job.size)?;
@@ -263,12 +306,14 @@ impl Workload {
     }
 }
 
-/// Creates a file with an unused name, because an image may hold the files of an earlier run.
-fn new_file<T: Target>(target: &T, cpu: Cpu, name: &str) -> Result<T::File> {
+/// Creates a file with an unused name, because an image may hold the files of an earlier run. Also
+/// returns the name.
+fn new_file<T: Target>(target: &T, cpu: Cpu, name: &str) -> Result<(String, T::File)> {
     let mut number = 0u32;
     loop {
-        if let Some(file) = target.create(cpu, &format!("{name}.{number}"))? {
-            return Ok(file);
+        let name = format!("{name}.{number}");
+        if let Some(file) = target.create(cpu, &name)? {
+            return Ok((name, file));
         }
         number += 1;
     }
@@ -325,6 +370,19 @@ pub(crate) mod tests {
             self.asked.lock().unwrap().push(format!("{cpu} write {offset} {}", data.len()));
             Ok(())
         }
+        fn make_direct(&self, file: &String) -> Result<()> {
+            self.asked.lock().unwrap().push(format!("direct {file}"));
+            Ok(())
+        }
+        fn write_direct(&self, cpu: Cpu, _: &String, offset: u64, data: &[u8]) -> Result<()> {
+            assert!(data.as_ptr().align_offset(4096) == 0);
+            self.asked.lock().unwrap().push(format!("{cpu} write direct {offset} {}", data.len()));
+            Ok(())
+        }
+        fn unlink(&self, cpu: Cpu, name: &str) -> Result<()> {
+            self.asked.lock().unwrap().push(format!("{cpu} unlink {name}"));
+            Ok(())
+        }
         fn read(&self, cpu: Cpu, _: &String, offset: u64, buf: &mut [u8]) -> Result<()> {
             self.asked.lock().unwrap().push(format!("{cpu} read {offset} {}", buf.len()));
             Ok(())
@@ -373,6 +431,42 @@ pub(crate) mod tests {
                 "0 close fallocate2.0.0",
             ]
         );
+    }
+
+    #[test]
+    fn directappend_writes_behind_the_end() {
+        let log = steps(&Workload::DirectAppend { size: 128 * KIB, step: 64 * KIB }, 3);
+        assert_eq!(
+            log,
+            [
+                "0 create directappend.0.0",
+                "direct directappend.0.0",
+                "0 write direct 0 65536",
+                "0 write direct 65536 65536",
+                "0 close directappend.0.0",
+            ]
+        );
+    }
+
+    /// Each file grows to its size, is made durable and closed. Then an older file goes, once there
+    /// are enough. Filling ends with the last file.
+    #[test]
+    fn churn_deletes_what_it_created_before() {
+        let log = steps(&Workload::Churn { size: 8 * KIB, step: 4 * KIB }, 1000);
+        let of = |kind: &str| log.iter().filter(|line| line.split(' ').nth(1) == Some(kind)).count();
+        let [created, durable, closed, deleted] = ["create", "fsync", "close", "unlink"].map(of);
+        assert_eq!((durable, closed, deleted), (created, created, created - 64));
+        let mut files = std::collections::BTreeSet::new();
+        for line in &log {
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                [_, "create", name] => assert!(files.insert(name), "{name} is created twice"),
+                [_, "unlink", name] => assert!(files.remove(name), "{name} is no file"),
+                _ => {}
+            }
+        }
+        assert_eq!(files.len(), 64);
+        let mean = of("write") * 10 / created;
+        assert!((11..20).contains(&mean), "files have 1 or 2 blocks, on average {mean} tenths");
     }
 
     #[test]

@@ -155,6 +155,25 @@ impl Target for EngineTarget {
         done.context("write")
     }
 
+    fn write_direct(&self, cpu: Cpu, file: &InodeNr, offset: u64, data: &[u8]) -> Result<()> {
+        let done = self.fs.write_direct(&context(cpu), *file, offset, data);
+        self.keep_group();
+        let written = done.context("direct write")?;
+        ensure!(written == data.len(), "direct write: {written} of {} bytes at {offset}", data.len());
+        Ok(())
+    }
+
+    fn unlink(&self, cpu: Cpu, name: &str) -> Result<()> {
+        let context = context(cpu);
+        let deleted = || {
+            let inode = self.fs.lookup(InodeNr::ROOT, name.as_bytes())?;
+            self.fs.unlink(&context, InodeNr::ROOT, name.as_bytes()).map(|()| inode)
+        };
+        let inode = deleted().with_context(|| format!("unlink {name}"))?;
+        self.created().retain(|&created| created != inode);
+        Ok(())
+    }
+
     fn read(&self, cpu: Cpu, file: &InodeNr, offset: u64, buf: &mut [u8]) -> Result<()> {
         let got = self.fs.read(&context(cpu), *file, offset, buf).context("read")?;
         ensure!(got == buf.len(), "read: {got} of {} bytes at {offset}", buf.len());

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
 
 use super::{Cpu, Target};
 
@@ -47,6 +47,20 @@ impl Target for KernelTarget {
 
     fn write(&self, _: Cpu, file: &File, offset: u64, data: &[u8]) -> Result<()> {
         file.write_all_at(data, offset).context("pwrite")
+    }
+
+    fn make_direct(&self, file: &File) -> Result<()> {
+        let flags = fcntl_getfl(file).context("fcntl")?;
+        fcntl_setfl(file, flags | OFlags::DIRECT).context("O_DIRECT")
+    }
+
+    fn write_direct(&self, _: Cpu, file: &File, offset: u64, data: &[u8]) -> Result<()> {
+        file.write_all_at(data, offset).context("direct pwrite")
+    }
+
+    fn unlink(&self, _: Cpu, name: &str) -> Result<()> {
+        let path = self.directory.join(name);
+        std::fs::remove_file(&path).with_context(|| format!("unlink {}", path.display()))
     }
 
     fn read(&self, _: Cpu, file: &File, offset: u64, buf: &mut [u8]) -> Result<()> {

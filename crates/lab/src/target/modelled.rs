@@ -36,6 +36,9 @@ const METADATA: u32 = 514;
 /// Blocks of a copy of the superblock and the descriptors, with room for more descriptors.
 const COPY: u32 = 1100;
 
+const ALLOCATES_ONLY: &str =
+    "--interleave virtual takes workloads that allocate only: fallocate2, scanswitch, append64";
+
 /// How long a commit waits until it looks again for operations that have not ended.
 const HANDLES_AGAIN_NS: u64 = 1000;
 
@@ -321,11 +324,19 @@ impl Target for ModelledTarget {
     }
 
     fn write(&self, _: Cpu, _: &Self::File, _: u64, _: &[u8]) -> Result<()> {
-        bail!("--interleave virtual takes workloads that allocate only: fallocate2, scanswitch, append64")
+        bail!(ALLOCATES_ONLY)
+    }
+
+    fn write_direct(&self, _: Cpu, _: &Self::File, _: u64, _: &[u8]) -> Result<()> {
+        bail!(ALLOCATES_ONLY)
+    }
+
+    fn unlink(&self, _: Cpu, _: &str) -> Result<()> {
+        bail!(ALLOCATES_ONLY)
     }
 
     fn read(&self, _: Cpu, _: &Self::File, _: u64, _: &mut [u8]) -> Result<()> {
-        bail!("--interleave virtual takes workloads that allocate only: fallocate2, scanswitch, append64")
+        bail!(ALLOCATES_ONLY)
     }
 
     fn fsync(&self, _: Cpu, _: &Self::File) -> Result<()> {

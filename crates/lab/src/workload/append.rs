@@ -1,10 +1,43 @@
 //! `append64`: fio's falloc engine in append mode without preallocation. Each operation is one
 //! fallocate that extends the file, until the file has its full size.
+//!
+//! `directappend` is the same with direct writes.
 
 use anyhow::Result;
+use blockyard_disk::num::usize_from_u64;
 
 use super::{Step, Worker};
 use crate::target::{Cpu, Target};
+
+/// How a file grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Fallocate,
+    DirectWrite,
+}
+
+/// Memory at an address that direct writes take.
+struct Aligned {
+    bytes: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Aligned {
+    /// Addresses that every device takes, in bytes.
+    const ALIGNMENT: usize = 4096;
+
+    /// Zeroes, which a sparse memory device does not store.
+    fn zeroes(length: usize) -> Self {
+        let bytes = vec![0; length + Self::ALIGNMENT];
+        let start = bytes.as_ptr().align_offset(Self::ALIGNMENT);
+        Self { bytes, start, length }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.length]
+    }
+}
 
 pub(super) struct Append<F> {
     cpu: Cpu,
@@ -12,11 +45,14 @@ pub(super) struct Append<F> {
     size: u64,
     step: u64,
     at: u64,
+    /// The content, if it is written.
+    content: Option<Aligned>,
 }
 
 impl<F> Append<F> {
-    pub(super) fn new(cpu: Cpu, file: F, size: u64, step: u64) -> Self {
-        Self { cpu, file, size, step, at: 0 }
+    pub(super) fn new(cpu: Cpu, file: F, (size, step): (u64, u64), by: By) -> Self {
+        let content = (by == By::DirectWrite).then(|| Aligned::zeroes(usize_from_u64(step)));
+        Self { cpu, file, size, step, at: 0, content }
     }
 }
 
@@ -25,7 +61,10 @@ impl<T: Target> Worker<T> for Append<T::File> {
         if self.at >= self.size {
             return Ok(Step::Finished);
         }
-        target.fallocate(self.cpu, &self.file, self.at, self.step)?;
+        match &self.content {
+            Some(content) => target.write_direct(self.cpu, &self.file, self.at, content.bytes())?,
+            None => target.fallocate(self.cpu, &self.file, self.at, self.step)?,
+        }
         self.at += self.step;
         Ok(Step::Done { bytes: self.step })
     }

@@ -31,7 +31,8 @@ enum Command {
     /// Print a model's file: every parameter with its unit and source
     Show {
         /// A name from the list, or a file
-        name: String,
+        #[arg(value_name = "NAME", value_parser = text)]
+        text: String,
     },
     /// Play the requests of a trace on a model, with a number of requests in flight
     Replay {
@@ -54,7 +55,7 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         match self.command {
             Command::List => list(output),
-            Command::Show { name } => print!("{}", DeviceModel::text(&name)?),
+            Command::Show { text } => print!("{text}"),
             Command::Replay { trace, on, depth, size } => {
                 let size = size.as_deref().map(super::run::size).transpose().context("--size")?;
                 let requests = read(&trace)?;
@@ -69,6 +70,11 @@ impl Args {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The file of a model. An unknown name is wrong usage.
+fn text(name: &str) -> Result<String, String> {
+    DeviceModel::text(name).map_err(|error| format!("{error:#}"))
 }
 
 fn list(output: &Output) {

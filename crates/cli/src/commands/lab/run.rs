@@ -42,14 +42,17 @@ Workloads:
   randwrite    fio: rw=randwrite bs=4k size=1G, every block once before any is written again
   seqread      fio: rw=read bs=1M size=4G, of files laid out in advance
   randread     fio: rw=randread bs=4k size=1G
+  directappend each worker appends 64 KiB by direct writes to its file until 1 GiB, once
+  churn        each worker creates a file, appends 16 KiB at a time until 16 KiB to 4 MiB, makes it durable, and deletes one of
+               its older files, of which it keeps 64; over and over
   copy         a tree of 182515 files, 27 GiB, copied three times over itself, to see the allocation map
 fio's parent preallocates every file before a job starts; seqwrite:fallocate=none and the like skip that.
 Published experiments, printed as the published tables next to our figures:
   e1           fallocate2 over 1 to 64 workers and append64, before and after the series of Linux 6.17, both scan modes; with
                --sensitivity only the constants of the modelled machines, each by half and double, and other assumptions
   e1-patches   each patch of that series alone on the base and left out of the whole, and patch upon patch, on 96 virtual CPUs
-  e2           the three fio jobs under the eight arms of the discussion (or --policy), with fio's preallocation and without; with
-               --device on modelled devices, each file written once and made durable within the time
+  e2           the three fio jobs under the eight arms of the discussion (or --policy), with fio's preallocation and without,
+               directappend and churn; with --device on modelled devices, each file written once and made durable within the time
   e3           preallocated files on a full file server that is short of memory: metadata reads and times on a modelled disk by
                cluster size; takes --policy (one), --ops (fallocates and truncates), --scale (of 1 TiB), --seed, --sensitivity
   yard         not published: all criteria for yard, next to the other policies; figures that lose are marked

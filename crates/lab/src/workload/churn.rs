@@ -1,0 +1,111 @@
+//! `churn`: what a mail spool does. Each worker creates a file, appends to it, makes it durable,
+//! closes it, and deletes one of its older files, over and over. Each call is one operation.
+
+use anyhow::Result;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{FILES_KEPT, Step, Worker, new_file};
+use crate::target::{Cpu, Target};
+
+/// The next call of a worker.
+enum Next<F> {
+    Create,
+    /// Appends to the file until it has as many blocks as `blocks`, then makes it durable.
+    Append {
+        name: String,
+        file: F,
+        written: u64,
+        blocks: u64,
+    },
+    Delete,
+}
+
+pub(super) struct Churn<F> {
+    cpu: Cpu,
+    index: u32,
+    /// The content of an append: zeroes, which a sparse memory device does not store.
+    data: Vec<u8>,
+    /// Most blocks of a file.
+    most: u64,
+    next: Next<F>,
+    /// Files created so far.
+    created: u64,
+    kept: Vec<String>,
+    random: ChaCha8Rng,
+}
+
+impl<F> Churn<F> {
+    pub(super) fn new((cpu, index): (Cpu, u32), size: u64, step: u64) -> Self {
+        Self {
+            cpu,
+            index,
+            data: vec![0; usize_from_u64(step)],
+            most: (size / step).max(1),
+            next: Next::Create,
+            created: 0,
+            kept: Vec::new(),
+            random: ChaCha8Rng::seed_from_u64(index.into()),
+        }
+    }
+
+    /// Blocks of the next file. Each power of two is as likely as the others, as small files are
+    /// more frequent than large ones.
+    fn blocks(&mut self) -> u64 {
+        let low = 1u64 << self.random.random_range(0..=self.most.ilog2());
+        self.random.random_range(low..2 * low).min(self.most)
+    }
+}
+
+impl<T: Target> Worker<T> for Churn<T::File> {
+    fn step(&mut self, target: &T) -> Result<Step> {
+        let mut bytes = 0;
+        self.next = match std::mem::replace(&mut self.next, Next::Create) {
+            Next::Create => {
+                let name = format!("churn.{}.{}", self.index, self.created);
+                let (name, file) = new_file(target, self.cpu, &name)?;
+                self.created += 1;
+                Next::Append { name, file, written: 0, blocks: self.blocks() }
+            }
+            Next::Append { name, file, written, blocks } if written < blocks => {
+                bytes = u64_from_usize(self.data.len());
+                target.write(self.cpu, &file, written * bytes, &self.data)?;
+                Next::Append { name, file, written: written + 1, blocks }
+            }
+            Next::Append { name, file, .. } => {
+                target.fsync(self.cpu, &file)?;
+                target.close(self.cpu, file)?;
+                self.kept.push(name);
+                if u64_from_usize(self.kept.len()) > FILES_KEPT { Next::Delete } else { Next::Create }
+            }
+            Next::Delete => {
+                let at = self.random.random_range(0..self.kept.len());
+                target.unlink(self.cpu, &self.kept.swap_remove(at))?;
+                Next::Create
+            }
+        };
+        Ok(Step::Done { bytes })
+    }
+
+    fn fill(&mut self, target: &T) -> Result<Step> {
+        match self.next {
+            Next::Append { .. } | Next::Delete => self.step(target),
+            Next::Create => Ok(Step::Finished),
+        }
+    }
+
+    fn sync(&mut self, target: &T) -> Result<()> {
+        match &self.next {
+            Next::Append { file, .. } => target.fsync(self.cpu, file),
+            Next::Create | Next::Delete => Ok(()),
+        }
+    }
+
+    fn close(self: Box<Self>, target: &T) -> Result<()> {
+        match self.next {
+            Next::Append { file, .. } => target.close(self.cpu, file),
+            Next::Create | Next::Delete => Ok(()),
+        }
+    }
+}
