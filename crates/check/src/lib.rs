@@ -38,6 +38,9 @@ mod vitals;
 mod volume;
 mod xattr_blocks;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use blockyard_device::BlockDevice;
 
 pub use code::{Code, Severity};
@@ -98,23 +101,48 @@ pub enum Part {
     Groups,
 }
 
-/// Receives the progress of a check: a part, how many more of its items are done, and how many
-/// items it has. Called often, and from many threads at once. The default does nothing.
-#[derive(Clone, Default)]
-pub struct Watch(Option<Told>);
+/// How far a check has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Step {
+    /// The part that is at work.
+    pub part: Part,
+    /// Items of the part that have been done since the last step.
+    pub more: u64,
+    /// All items of the part.
+    pub all: u64,
+    /// Bytes that were read so far, by all checks with this watch.
+    pub read_bytes: u64,
+}
 
-type Told = std::sync::Arc<dyn Fn(Part, u64, u64) + Send + Sync>;
+/// Receives the progress of a check. Called often, and from many threads at once. The default does
+/// nothing.
+#[derive(Clone, Default)]
+pub struct Watch(Option<Arc<Watched>>);
+
+struct Watched {
+    told: Box<dyn Fn(Step) + Send + Sync>,
+    /// Relaxed: nothing depends on it but what is shown.
+    read_bytes: AtomicU64,
+}
 
 impl Watch {
     /// A watch that calls `told`.
     #[must_use]
-    pub fn new(told: impl Fn(Part, u64, u64) + Send + Sync + 'static) -> Self {
-        Self(Some(std::sync::Arc::new(told)))
+    pub fn new(told: impl Fn(Step) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(Watched { told: Box::new(told), read_bytes: AtomicU64::new(0) })))
     }
 
     fn tell(&self, part: Part, more: u64, all: u64) {
-        if let Some(told) = &self.0 {
-            told(part, more, all);
+        if let Some(watched) = &self.0 {
+            let read_bytes = watched.read_bytes.load(Ordering::Relaxed);
+            (watched.told)(Step { part, more, all, read_bytes });
+        }
+    }
+
+    fn note_read(&self, bytes: u64) {
+        if let Some(watched) = &self.0 {
+            watched.read_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 }
@@ -248,7 +276,7 @@ pub fn measure(
     options: &Options,
 ) -> Result<(Report, Vec<PassCost>), Error> {
     let meter = Meter::default();
-    let image = Metered { below: device, meter: &meter };
+    let image = Metered { below: device, meter: &meter, watch: &options.watch };
     let devices = Devices { image: &image, journal, is_replayed: false, watch: &options.watch };
     let mut passes = Passes::begin(&meter);
     let report = check_devices(devices, options, &mut passes)?;

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use blockyard_device::{BlockDevice, DeviceId, Result};
 use blockyard_disk::num::u64_from_usize;
 
+use crate::Watch;
+
 /// What one pass or a whole check cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassCost {
@@ -131,6 +133,7 @@ impl<'a> Passes<'a> {
 pub(crate) struct Metered<'a> {
     pub(crate) below: &'a dyn BlockDevice,
     pub(crate) meter: &'a Meter,
+    pub(crate) watch: &'a Watch,
 }
 
 impl BlockDevice for Metered<'_> {
@@ -143,7 +146,9 @@ impl BlockDevice for Metered<'_> {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.meter.note_read(offset, u64_from_usize(buf.len()));
+        let length = u64_from_usize(buf.len());
+        self.meter.note_read(offset, length);
+        self.watch.note_read(length);
         self.below.read_at(offset, buf)
     }
 

@@ -8,9 +8,10 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use blockyard_check::{Options, check};
+use blockyard_check::{Options, Part, PassCost, Step, Watch, check, measure};
 use blockyard_device::{BlockDevice, DeviceId, FileDevice, Result};
 use blockyard_testkit::{mke2fs, require, run};
 
@@ -116,6 +117,28 @@ fn reads_are_in_flight_side_by_side() {
     // The check reads 201 directories, the large one of some 190 blocks, and the tables and bitmaps
     // of 64 groups.
     assert!(reads < 450, "{reads} reads");
+}
+
+#[test]
+fn a_watch_is_told_each_item_and_all_bytes() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let device = FileDevice::open_read_only(&made(folder.path())).unwrap();
+    let steps: Arc<Mutex<Vec<Step>>> = Arc::default();
+    let told = Arc::clone(&steps);
+    let watch = Watch::new(move |step| told.lock().unwrap().push(step));
+    let (_, costs) = measure(&device, None, &Options { watch, ..Options::default() }).unwrap();
+    let steps = steps.lock().unwrap();
+    // The image has the root, lost+found and 201 directories, in 64 groups.
+    for (part, all) in [(Part::Directories, 203), (Part::Groups, 64)] {
+        let of_part: Vec<_> = steps.iter().filter(|step| step.part == part).collect();
+        assert!(of_part.iter().all(|step| step.all == all), "{part:?}: {:?}", of_part[0]);
+        assert_eq!(of_part.iter().map(|step| step.more).sum::<u64>(), all, "{part:?}");
+    }
+    let (most, all) = (steps.iter().map(|step| step.read_bytes).max(), PassCost::total(&costs).bytes);
+    assert!(most.is_some_and(|most| most > all * 9 / 10 && most <= all), "{most:?} of {all} bytes");
 }
 
 #[test]

@@ -11,9 +11,10 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
-use blockyard_check::{Finding, Options, Part, Place, Report, Watch};
+use blockyard_check::{Finding, Options, Part, Place, Report, Step, Watch};
 use blockyard_device::{BlockDevice, FileDevice, ImagePath};
 use blockyard_inspect::units::counted;
+use indicatif::HumanBytes;
 
 use super::progress::Progress;
 use super::{EXIT_OPERATIONAL, Output, image, names};
@@ -53,7 +54,9 @@ pub(crate) struct Args {
     /// Check even if the image is marked clean; only -p needs it
     #[arg(short = 'f', long)]
     force: bool,
-    /// Repair what is safe, without questions and tersely, as at boot
+    /// Repair what is safe, without questions and tersely, as at boot. It may write also where it
+    /// stops or finds nothing: it replays the journal, and writes state and counters of the
+    /// superblock. Without -z there is no undo file of that
     #[arg(short = 'p', short_alias = 'a', long, conflicts_with_all = ["no", "yes"])]
     preen: bool,
     /// Repair everything
@@ -277,7 +280,8 @@ fn watch(progress: &Progress) -> Watch {
     }
     let bar = progress.bar_of_shares(1000);
     let done: Mutex<(Part, u64)> = Mutex::new((Part::Groups, 0));
-    Watch::new(move |part, more, all| {
+    Watch::new(move |step| {
+        let Step { part, more, all, read_bytes, .. } = step;
         let mut now = done.lock().unwrap_or_else(PoisonError::into_inner);
         if now.0 != part {
             if part == Part::Inodes {
@@ -290,7 +294,7 @@ fn watch(progress: &Progress) -> Watch {
         let (first, end) = share_of(part);
         let position = first + (end - first) * now.1.min(all) / all;
         if position != bar.position() || now.1 == more {
-            bar.set_message(format!("{} of {all} {what}", now.1));
+            bar.set_message(format!("{} of {all} {what}, {} read", now.1, HumanBytes(read_bytes)));
             bar.set_position(position);
         }
     })

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use blockyard_check::{Part, Watch};
+use blockyard_check::{Part, Step, Watch};
 
 /// Writes a line for each further percent of a pass.
 struct Lines {
@@ -22,20 +22,20 @@ struct Lines {
 pub(super) fn watch(descriptor: u32, device: String) -> std::io::Result<Watch> {
     let file = File::options().write(true).open(format!("/dev/fd/{descriptor}"))?;
     let lines = Lines { file, device, done: Default::default() };
-    Ok(Watch::new(move |part, more, all| lines.tell(part, more, all)))
+    Ok(Watch::new(move |step| lines.tell(step)))
 }
 
 impl Lines {
-    fn tell(&self, part: Part, more: u64, all: u64) {
-        let (pass, counter) = match part {
+    fn tell(&self, step: Step) {
+        let (pass, counter) = match step.part {
             Part::Inodes => (1, &self.done[0]),
             Part::Directories => (2, &self.done[1]),
             Part::Connectivity => (3, &self.done[2]),
             Part::Links => (4, &self.done[3]),
             Part::Groups => (5, &self.done[4]),
         };
-        let before = counter.fetch_add(more, Ordering::Relaxed);
-        let (done, all) = (before + more, all.max(1));
+        let before = counter.fetch_add(step.more, Ordering::Relaxed);
+        let (done, all) = (before + step.more, step.all.max(1));
         if before * 100 / all != done * 100 / all {
             // In one write, because several threads report. A reader that is gone does not stop the
             // check.
