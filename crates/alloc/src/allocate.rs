@@ -15,7 +15,7 @@ use crate::error::{AllocError, NoSpace, Result};
 use crate::events::{AllocEvent, EventKind};
 use crate::extent::Extent;
 use crate::group::Group;
-use crate::policy::slots::{Search, StripeRule};
+use crate::policy::slots::{Search, SpaceRetries, StripeRule};
 use crate::prealloc::Prealloc;
 use crate::prealloc::inode::InodeAlloc;
 use crate::prealloc::locality::LocalityGroup;
@@ -24,7 +24,7 @@ use crate::search::context::Context;
 use crate::search::take::part_of;
 use crate::tunables::Tunable;
 
-/// How many searches may follow a failed one.
+/// How many searches may follow a failed one, unless the policy sets no limit.
 const RETRIES: u32 = 2;
 /// How many passes may drop preallocations. Another pass follows only if some were in use.
 const DISCARD_PASSES: u32 = 3;
@@ -212,13 +212,14 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Searches. If that finds nothing, drops preallocations or looks again with strict checks, at
-    /// most twice.
+    /// most twice; without a limit (`space_retries`) as long as dropping gives back clusters.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
         // The count of changes is read only after a search has failed: a request that finds space
         // must not read every CPU's count. So the first strict search always runs, and the second
         // one runs only after a change.
         let mut changes = None;
-        for retry in 0..=RETRIES {
+        let mut retries = 0;
+        loop {
             match self.policy.search {
                 Search::Ladder => self.search(context)?,
                 Search::Cursor => self.search_cursor(context)?,
@@ -226,16 +227,17 @@ impl<B: Backend> Allocator<B> {
                 Search::Code => self.search_by_code(context)?,
             }
             if context.outcome.find.is_some()
-                || retry == RETRIES
+                || retries == RETRIES && self.policy.space_retries == SpaceRetries::Two
                 || context.asked.kind.contains(RequestFlags::GOAL_ONLY)
             {
                 break;
             }
+            retries += 1;
             if self.discard_preallocations(context.asked.extent.len, context.cpu()) > 0 {
                 continue;
             }
             let now = Some(self.changes.sum());
-            if now == changes {
+            if now == changes || retries > RETRIES {
                 break;
             }
             changes = now;

@@ -5,9 +5,9 @@ use super::slots::{
     Accept, Advance, Busy, Choose, ClosedFiles, CursorStart, DirBlocks, Era, Exempt, FirstGroups,
     FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
     IndirectScan, Init, InodeGroup, Ladder, Lanes, LocalityTies, Locks, Longest, MergeGoal, Neighbour,
-    Normalise, OrderIndex, Overflow, Room, Rotation, Scan, ScanToggle, Search, ShortRuns, SlotLock,
-    SlotStart, Slots, SmallFiles, StreamFiles, StreamGoal, StreamLearns, StripeRule, Sweep, TopFlag,
-    Unloaded, Visit, When, Zones,
+    Normalise, OrderIndex, Overflow, Room, Rotation, Scan, ScanToggle, Search, ShortRuns, ShortWindows,
+    SlotLock, SlotStart, Slots, SmallFiles, SpaceRetries, StreamFiles, StreamGoal, StreamLearns, StripeRule,
+    Sweep, TopFlag, Unloaded, Visit, When, Zones,
 };
 use crate::tunables::ChosenTunables;
 
@@ -112,6 +112,10 @@ pub struct Policy {
     pub short_runs: ShortRuns,
     /// Which requests are aligned to the stripe.
     pub stripe_rule: StripeRule,
+    /// Where a preallocation begins that is shorter than its window.
+    pub short_windows: ShortWindows,
+    /// How often a search is repeated after preallocations were dropped.
+    pub space_retries: SpaceRetries,
     /// The most clusters of a request.
     pub longest: Longest,
     /// The decisions of the cursor search; without effect unless `search` selects it.

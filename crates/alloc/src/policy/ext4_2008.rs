@@ -18,15 +18,16 @@
 //! fix of 2.6.29. Each difference is a slot: `ladder=four`, `first_groups=use`,
 //! `fresh_groups=pass`, `unloaded=load`, `stream_files=small`, `stream_learns=all-data`,
 //! `small_files=below`, `closed_files=window`, `merge_goal=request`, `locality_ties=last`,
-//! `short_runs=offer`, `stripe_rule=exact`, `longest=group-less-10`, `goal_base=own-group`,
-//! `goal_colour=always`, `goal_logical=added`. Later features are refused by name.
+//! `short_runs=offer`, `stripe_rule=exact`, `short_windows=least`, `space_retries=unlimited`,
+//! `longest=group-less-10`, `goal_base=own-group`, `goal_colour=always`, `goal_logical=added`.
+//! Later features are refused by name.
 
 use super::composition::Policy;
 use super::linux_6_16;
 use super::slots::{
     ClosedFiles, DirBlocks, Era, FirstGroups, FreshGroups, GoalBase, GoalColour, GoalLogical, InodeGroup,
-    Ladder, LocalityTies, Longest, MergeGoal, Scan, ShortRuns, SmallFiles, StreamFiles, StreamLearns,
-    StripeRule, TopFlag, Unloaded,
+    Ladder, LocalityTies, Longest, MergeGoal, Scan, ShortRuns, ShortWindows, SmallFiles, SpaceRetries,
+    StreamFiles, StreamLearns, StripeRule, TopFlag, Unloaded,
 };
 
 /// The composition.
@@ -52,6 +53,8 @@ pub(super) const POLICY: Policy = Policy {
     locality_ties: LocalityTies::Last,
     short_runs: ShortRuns::Offer,
     stripe_rule: StripeRule::Exact,
+    short_windows: ShortWindows::Least,
+    space_retries: SpaceRetries::Unlimited,
     longest: Longest::GroupLess10,
     ..linux_6_16::POLICY
 };

@@ -27,9 +27,9 @@ use super::slots::{
     Accept, Advance, Busy, Choose, ClosedFiles, CursorStart, DirBlocks, Era, Exempt, FirstGroups,
     FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
     IndirectScan, Init, InodeGroup, Ladder, Lanes, LocalityTies, Locks, Longest, MergeGoal, Neighbour,
-    Normalise, OrderIndex, Overflow, Room, Rotation, Scan, ScanToggle, Search, ShortRuns, SlotLock,
-    SlotStart, Slots, SmallFiles, StreamFiles, StreamGoal, StreamLearns, StripeRule, Sweep, TopFlag,
-    Unloaded, Visit, When, Zones,
+    Normalise, OrderIndex, Overflow, Room, Rotation, Scan, ScanToggle, Search, ShortRuns, ShortWindows,
+    SlotLock, SlotStart, Slots, SmallFiles, SpaceRetries, StreamFiles, StreamGoal, StreamLearns, StripeRule,
+    Sweep, TopFlag, Unloaded, Visit, When, Zones,
 };
 use crate::tunables::ChosenTunables;
 
@@ -91,6 +91,8 @@ pub(super) const POLICY: Policy = Policy {
     locality_ties: LocalityTies::First,
     short_runs: ShortRuns::Pass,
     stripe_rule: StripeRule::Multiple,
+    short_windows: ShortWindows::Nearest,
+    space_retries: SpaceRetries::Two,
     longest: Longest::Group,
     cursor: Cursor {
         rotation: Rotation::None,

@@ -8,9 +8,9 @@ use super::slots::{
     Accept, Advance, Busy, Choose, ClosedFiles, CursorStart, DirBlocks, Era, Exempt, FirstGroups,
     FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
     IndirectScan, Init, InodeGroup, Ladder, Lanes, LocalityTies, Locks, Longest, MergeGoal, Neighbour,
-    Normalise, OrderIndex, Overflow, Room, Rotation, Scan, ScanToggle, Search, ShortRuns, SlotLock,
-    SlotStart, Slots, SmallFiles, StreamFiles, StreamGoal, StreamLearns, StripeRule, Sweep, TopFlag,
-    Unloaded, Visit, When, Zones,
+    Normalise, OrderIndex, Overflow, Room, Rotation, Scan, ScanToggle, Search, ShortRuns, ShortWindows,
+    SlotLock, SlotStart, Slots, SmallFiles, SpaceRetries, StreamFiles, StreamGoal, StreamLearns, StripeRule,
+    Sweep, TopFlag, Unloaded, Visit, When, Zones,
 };
 use crate::tunables::Tunable;
 
@@ -215,6 +215,8 @@ const SLOTS: &[SlotText] = &[
     slot_text!("locality_ties", LocalityTies, locality_ties),
     slot_text!("short_runs", ShortRuns, short_runs),
     slot_text!("stripe_rule", StripeRule, stripe_rule),
+    slot_text!("short_windows", ShortWindows, short_windows),
+    slot_text!("space_retries", SpaceRetries, space_retries),
     slot_text!("longest", Longest, longest),
     slot_text!("rotation", Rotation, cursor.rotation),
     slot_text!("accept", Accept, cursor.accept),

@@ -563,6 +563,26 @@ slot! {
     }
 }
 slot! {
+    /// `short_windows`: where a preallocation begins that is shorter than its window.
+    ShortWindows {
+        /// Where the window does if the request fits there; else at the window's end, if the
+        /// request begins there or later; else at the request.
+        Nearest = "nearest",
+        /// Before the request: by its distance from the window's begin, by what was found beyond
+        /// it, or by its block number modulo the length, whichever is least (2008).
+        Least = "least",
+    }
+}
+slot! {
+    /// `space_retries`: how often a search is repeated after preallocations were dropped.
+    SpaceRetries {
+        /// Twice.
+        Two = "two",
+        /// While that gives back clusters (2008).
+        Unlimited = "unlimited",
+    }
+}
+slot! {
     /// `longest`: the most clusters that one request may ask for.
     Longest {
         /// Those of a group.

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::extent::Extent;
 use crate::goals::stream::StreamPlace;
 use crate::group::GroupGuard;
-use crate::policy::slots::StreamLearns;
+use crate::policy::slots::{ShortWindows, StreamLearns};
 use crate::prealloc::{Owner, Prealloc};
 use crate::request::RequestFlags;
 use crate::search::context::Context;
@@ -65,7 +65,7 @@ impl<B: Backend> Allocator<B> {
             prealloc
         } else {
             let ratio_bits = self.table.geometry.cluster_ratio_bits();
-            let logical = window_start(context, found.len, ratio_bits);
+            let logical = window_start(context, self.policy.short_windows, found.len, ratio_bits);
             let prealloc = Prealloc::new(Owner::Inode { logical }, found.group, found.start, found.len);
             let (start, count) = part_of(&prealloc, asked.logical, asked.len, ratio_bits);
             find.served.start = start;
@@ -102,21 +102,47 @@ impl<B: Backend> Allocator<B> {
 }
 
 /// First logical block of the preallocation made from a find of `len` clusters.
-fn window_start<B: Backend>(context: &Context<'_, B>, len: u32, ratio_bits: u32) -> u32 {
-    let asked = u64_from_u32(context.asked.extent.logical);
-    let window = u64_from_u32(context.search.goal.logical);
+fn window_start<B: Backend>(context: &Context<'_, B>, rule: ShortWindows, len: u32, ratio_bits: u32) -> u32 {
     let blocks = |clusters: u32| u64_from_u32(clusters) << ratio_bits;
     if len >= context.search.want {
         return context.search.goal.logical;
     }
-    let last_start = (window + blocks(context.search.want)).saturating_sub(blocks(len));
-    if last_start <= asked {
-        return u32_from_u64(last_start);
+    let short = ShortFind {
+        asked: u64_from_u32(context.asked.extent.logical),
+        asked_blocks: blocks(context.asked.extent.len),
+        window: u64_from_u32(context.search.goal.logical),
+        window_blocks: blocks(context.search.want),
+        blocks: blocks(len),
+    };
+    u32_from_u64(short.start(rule))
+}
+
+/// A find that is shorter than the window it was searched for; all in blocks of the file.
+struct ShortFind {
+    asked: u64,
+    asked_blocks: u64,
+    window: u64,
+    window_blocks: u64,
+    blocks: u64,
+}
+
+impl ShortFind {
+    /// First logical block of its preallocation.
+    fn start(&self, rule: ShortWindows) -> u64 {
+        let Self { asked, asked_blocks, window, window_blocks, blocks } = *self;
+        if rule == ShortWindows::Least {
+            let spare = blocks.saturating_sub(asked_blocks);
+            return asked - asked.saturating_sub(window).min(spare).min(asked % blocks);
+        }
+        let last_start = (window + window_blocks).saturating_sub(blocks);
+        if last_start <= asked {
+            last_start
+        } else if asked + asked_blocks <= window + blocks {
+            window
+        } else {
+            asked
+        }
     }
-    if asked + blocks(context.asked.extent.len) <= window + blocks(len) {
-        return context.search.goal.logical;
-    }
-    context.asked.extent.logical
 }
 
 /// The clusters of an inode preallocation that serve a request for `len` clusters from block
@@ -136,4 +162,32 @@ pub(crate) fn part_of<B: Backend>(
     debug_assert!(offset < end, "block {logical} lies after its preallocation");
     let count = (end - offset).div_ceil(1 << ratio_bits);
     (prealloc.start + u32_from_u64(offset >> ratio_bits), u32_from_u64(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ShortFind, ShortWindows};
+
+    /// Both rules keep the request inside of what was found. They differ where the request lies in
+    /// the middle of the window, and at its end.
+    #[test]
+    fn a_short_find_covers_the_request_by_either_rule() {
+        let starts = |asked| {
+            let find = ShortFind { asked, asked_blocks: 4, window: 1024, window_blocks: 512, blocks: 100 };
+            [ShortWindows::Nearest, ShortWindows::Least].map(|rule| {
+                let start = find.start(rule);
+                assert!((asked + 4).saturating_sub(100) <= start && start <= asked, "{asked}: {start}");
+                start
+            })
+        };
+        assert_eq!(starts(1024), [1024, 1024]);
+        // 30 blocks behind the begin of the window, 54 behind a multiple of 100, 96 to spare.
+        assert_eq!(starts(1054), [1024, 1024]);
+        // 80 behind a multiple of 100.
+        assert_eq!(starts(1280), [1280, 1200]);
+        // The window ends at block 1536.
+        assert_eq!(starts(1500), [1436, 1500]);
+        // 98 behind a multiple of 100, more than there is to spare.
+        assert_eq!(starts(1298), [1298, 1202]);
+    }
 }
