@@ -11,6 +11,8 @@ use blockyard_alloc::{
 };
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 use blockyard_sync::CpuSlot;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 const GROUPS: u32 = 16;
 const OVERHEAD: u32 = 100;
@@ -22,11 +24,15 @@ struct Bench {
 
 impl Bench {
     fn new(policy: &str) -> Self {
-        let mut config = AllocConfig::new(MemoryBitmaps::plain_geometry(GROUPS, 4));
+        Self::sized(policy, GROUPS, 2)
+    }
+
+    fn sized(policy: &str, groups: u32, cpus: u32) -> Self {
+        let mut config = AllocConfig::new(MemoryBitmaps::plain_geometry(groups, 4));
         config.init = InitMode::AtOpen;
         config.policy = Policy::parse(policy).unwrap();
         config.reserved = Some(0);
-        config.cpus = 2;
+        config.cpus = cpus;
         let disk = MemoryBitmaps::new(config.geometry, OVERHEAD);
         let allocator = Allocator::open(&config, disk.clone(), &disk.facts()).unwrap();
         Self { allocator, disk }
@@ -75,6 +81,37 @@ fn each_flaw_of_v2_can_be_switched_off_alone() {
     bench.exact(0, 32, &far);
     assert_eq!(bench.exact(0, 32, &InodeAlloc::new()).0, 0, "the CPU's cursor stayed");
     assert_eq!(bench.exact(0, 32, &near).0, 0, "group 0 is remembered");
+}
+
+/// In how many of eight zones the next files of eight CPUs begin, after long-lived files were
+/// extended. One operation in ten runs on another CPU than the file's own, and one file in twenty
+/// is replaced by a new one.
+fn zones_in_use(policy: &str, operations: u32) -> usize {
+    const CPUS: u16 = 8;
+    let bench = Bench::sized(policy, 64, CPUS.into());
+    let mut files: Vec<InodeAlloc> = (0..64).map(|_| InodeAlloc::new()).collect();
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    for _ in 0..operations {
+        let file = random.random_range(0..files.len());
+        let own = u16::try_from(file).unwrap() % CPUS;
+        let cpu = if random.random_ratio(1, 10) { random.random_range(0..CPUS) } else { own };
+        if random.random_ratio(1, 20) {
+            files[file] = InodeAlloc::new();
+        }
+        bench.exact(cpu, 4, &files[file]);
+    }
+    let zones = (0..CPUS).map(|cpu| bench.exact(cpu, 4, &InodeAlloc::new()).0 / 8);
+    zones.collect::<std::collections::BTreeSet<_>>().len()
+}
+
+/// The reviewers' prediction: an inode that is used on another CPU drags that CPU's cursor into its
+/// own zone, and files that begin there stay.
+#[test]
+fn zones_collapse_where_inodes_move_the_cursors_of_cpus() {
+    let collapsed = [1000, 10_000, 100_000].map(|operations| zones_in_use("rralloc-v2", operations));
+    println!("zones in use: {collapsed:?}");
+    assert!(collapsed[2] <= 2, "{collapsed:?}");
+    assert_eq!(zones_in_use("rralloc-v2:inode_moves_cpu=off", 100_000), 8);
 }
 
 #[test]

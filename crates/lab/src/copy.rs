@@ -31,6 +31,7 @@ use blockyard_inspect::scan::ImageScan;
 use serde::{Deserialize, Serialize};
 
 use crate::age::{Ageing, Circumstances, age};
+use crate::figures::free_runs::{FreeRuns, by_length};
 use crate::figures::states::FRESH;
 use crate::folder::ledger::Ledger;
 use crate::run::{ImageSource, NamedMap, Verdict, refuse_twice};
@@ -108,6 +109,9 @@ pub struct CopyRow {
     pub overlap_previous: Option<f64>,
     /// Share (0..=1) of the free blocks that are in runs of at least [`LONG_RUN`].
     pub free_share_long_runs: f64,
+    /// Free extents by length.
+    #[serde(default)]
+    pub free_by_length: Vec<FreeRuns>,
     /// MiB allocated elsewhere between two uses of a group: the median over all returns to a group;
     /// `None` without returns.
     pub reuse_interval_mib_p50: Option<f64>,
@@ -484,6 +488,7 @@ fn row(plan: &CopyPlan, policy: &str, copy: u32, scan: &ImageScan, reuse: &reuse
         empty_groups: figures.empty_groups,
         overlap_previous: None,
         free_share_long_runs: scan.free_share_of_runs(LONG_RUN),
+        free_by_length: by_length(&scan.free),
         reuse_interval_mib_p50: reuse.median_mib,
         reuse_interval_mib_group_mean: reuse.group_mean_mib,
         reuses: reuse.returns,

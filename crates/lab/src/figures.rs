@@ -1,5 +1,6 @@
 //! Measurements and their presentation: rows, medians over repetitions, tables and charts.
 
+pub mod free_runs;
 pub mod modelled;
 pub mod plot;
 pub mod row;

@@ -504,7 +504,7 @@ fn measure(
         other => format!("{}, {}", plan.workload.name(), other.name()),
     };
     let workload = plan.aged.iter().fold(workload, |workload, aged| format!("{workload}; {aged}"));
-    for (index, (repeat, cell)) in abba(cells.len(), plan.repeat).enumerate() {
+    for (index, (repeat, cell)) in abba(cells.len(), plan.repeat, plan.seed).enumerate() {
         let (arm, workers) = cells[cell];
         let (name, decides) = &arms[arm];
         let title =

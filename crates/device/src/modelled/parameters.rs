@@ -14,12 +14,13 @@ use super::hdd::{self, Hdd};
 use super::latency::{self, Latency};
 
 /// The models that come with the library: name and text.
-pub const MODELS: [(&str, &str); 5] = [
+pub const MODELS: [(&str, &str); 6] = [
     ("desktop-7200-2009", include_str!("../../models/desktop-7200-2009.toml")),
     ("notebook-5400-2009", include_str!("../../models/notebook-5400-2009.toml")),
     ("sata-ssd-2018", include_str!("../../models/sata-ssd-2018.toml")),
     ("sata-ssd-2018-ftl", include_str!("../../models/sata-ssd-2018-ftl.toml")),
     ("network-disk", include_str!("../../models/network-disk.toml")),
+    ("memory", include_str!("../../models/memory.toml")),
 ];
 
 /// What is wrong with the text of a model, or with its use.

@@ -98,6 +98,12 @@ impl FreeSpace {
         }
     }
 
+    /// Bytes of a block.
+    #[must_use]
+    pub fn block_size(&self) -> u64 {
+        self.block_size
+    }
+
     /// Number of free extents.
     #[must_use]
     pub fn extents(&self) -> u64 {

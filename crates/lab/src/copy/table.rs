@@ -263,6 +263,7 @@ pub(crate) mod tests {
             empty_groups: 542,
             overlap_previous,
             free_share_long_runs: 0.875,
+            free_by_length: Vec::new(),
             reuse_interval_mib_p50: Some(3.0),
             reuse_interval_mib_group_mean: Some(2048.0),
             reuses: 17,

@@ -82,13 +82,13 @@ impl Facts {
         self.0.len()
     }
 
-    /// How many facts hold for a cut after `point` events.
+    /// How many facts come before a cut after `point` events.
     pub(super) fn known_at(&self, point: usize) -> usize {
         self.0.partition_point(|(at, _)| *at < point)
     }
 
-    /// Checks that a recovered tree keeps the first `known` facts. The error names the one that it
-    /// breaks.
+    /// Checks that a recovered tree keeps the newest of the first `known` facts about each thing,
+    /// and shows no other file's data. The error names what it breaks.
     pub(super) fn check(&self, tree: &Tree, known: usize) -> Result<(), String> {
         let mut wants = BTreeMap::new();
         for (_, fact) in &self.0[..known] {

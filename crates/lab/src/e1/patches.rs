@@ -74,12 +74,11 @@ pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
     let further = setup.policies.iter().flatten().filter(|arm| !own.contains(arm));
     let arms: Vec<String> = own.iter().chain(further).cloned().collect();
     let cpus = setup.workers.clone().unwrap_or(vec![CPUS]);
-    let more = setup.workers.clone().unwrap_or(MORE_CPUS[1..].to_vec());
-    let mut plans = vec![
-        predicted::plan(setup, MACHINE, "fallocate2", &arms, &cpus),
-        predicted::plan(setup, MACHINE, "fallocate2", &[WHOLE], &more),
-        predicted::plan(setup, MACHINE, "scanswitch", &SWITCHED.map(|(_, arm)| arm), &cpus),
-    ];
+    let mut plans = vec![predicted::plan(setup, MACHINE, "fallocate2", &arms, &cpus)];
+    if setup.workers.is_none() {
+        plans.push(predicted::plan(setup, MACHINE, "fallocate2", &[WHOLE], &MORE_CPUS[1..]));
+    }
+    plans.push(predicted::plan(setup, MACHINE, "scanswitch", &SWITCHED.map(|(_, arm)| arm), &cpus));
     plans.extend(steps::plans(setup));
     plans
 }

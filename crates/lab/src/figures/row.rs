@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use blockyard_disk::num::count_as_f64;
 use serde::{Deserialize, Serialize};
 
+use super::free_runs::FreeRuns;
 use crate::reading::Reading;
 
 /// How the workers of a cell share time.
@@ -85,6 +86,9 @@ pub struct Row {
     pub free_extents: u64,
     /// Average free extent in KiB (e2freefrag).
     pub avg_free_extent_kb: u64,
+    /// Free extents by length; empty in virtual time.
+    #[serde(default)]
+    pub free_by_length: Vec<FreeRuns>,
     /// Groups that hold file data.
     pub groups_touched: u64,
     /// Acquisitions of shared locks per operation; `None` if they cannot be counted (the kernel).

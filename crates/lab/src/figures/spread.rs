@@ -4,6 +4,9 @@
 //! show the median with an interval from order statistics, never the mean of a few noisy runs.
 
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
 
 /// Median and interval of repeated measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,12 +61,22 @@ fn values_cut_each_side(n: usize) -> usize {
     rank.saturating_sub(1)
 }
 
-/// The order in which `arms` arms run for `repeats` repetitions: forwards, then backwards, and so
-/// on (A B B A A B ...). Each item is (repetition, arm).
-pub fn abba(arms: usize, repeats: u32) -> impl Iterator<Item = (u32, usize)> {
-    (0..repeats).flat_map(move |repeat| {
-        (0..arms).map(move |arm| (repeat, if repeat % 2 == 0 { arm } else { arms - 1 - arm }))
-    })
+/// The order in which `arms` arms run for `repeats` repetitions: in an order and then backwards
+/// (A B B A), and so on. The first order is that of the arms, and the others are drawn by `seed`.
+/// Each item is (repetition, arm).
+pub fn abba(arms: usize, repeats: u32, seed: u64) -> impl Iterator<Item = (u32, usize)> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut order: Vec<usize> = (0..arms).collect();
+    let mut all = Vec::new();
+    for repeat in 0..repeats {
+        match (repeat, repeat % 2) {
+            (0, _) => {}
+            (_, 0) => order.shuffle(&mut random),
+            _ => order.reverse(),
+        }
+        all.extend(order.iter().map(|&arm| (repeat, arm)));
+    }
+    all.into_iter()
 }
 
 #[cfg(test)]
@@ -72,8 +85,23 @@ mod tests {
 
     #[test]
     fn arms_alternate_forwards_and_backwards() {
-        let order: Vec<_> = abba(2, 3).map(|(_, arm)| arm).collect();
-        assert_eq!(order, [0, 1, 1, 0, 0, 1]);
+        let order: Vec<_> = abba(2, 2, 1).map(|(_, arm)| arm).collect();
+        assert_eq!(order, [0, 1, 1, 0]);
+        let passes = |seed| -> Vec<Vec<usize>> {
+            let all: Vec<_> = abba(5, 7, seed).collect();
+            assert!(all.is_sorted_by_key(|(repeat, _)| *repeat));
+            all.chunks(5).map(|pass| pass.iter().map(|(_, arm)| *arm).collect()).collect()
+        };
+        let one = passes(1);
+        assert_eq!((one.len(), &one[0]), (7, &vec![0, 1, 2, 3, 4]));
+        for pair in one.chunks(2) {
+            let mut backwards = pair[0].clone();
+            backwards.reverse();
+            assert!(pair.len() == 1 || pair[1] == backwards, "{pair:?}");
+            backwards.sort_unstable();
+            assert_eq!(backwards, one[0]);
+        }
+        assert!(one[2] != one[0] && one == passes(1) && one != passes(2), "{one:?}");
     }
 
     #[test]

@@ -331,6 +331,7 @@ pub(crate) mod tests {
             extents_per_file: 1.5,
             mean_extent_kb: 700.0,
             free_extents: 70,
+            free_by_length: Vec::new(),
             avg_free_extent_kb: 12_000,
             groups_touched: 3,
             lock_acquisitions: Some(2.0),

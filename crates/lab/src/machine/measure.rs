@@ -117,7 +117,7 @@ fn machine(cpus: u32, repeated: &[Repeated; 4]) -> Machine {
                 "lines: measured: the extra time of a turn with {FOLLOWERS} lines of plain data in it, in moves: \
                  {with_data} repetitions"
             ),
-            "memory_ns, tick, sections, operation_ns: assumed; set operation_ns to match the rate of one worker"
+            "memory_ns, tick, switch_ns, quantum_ns, sections, operation_ns: assumed; set operation_ns to match the rate of one worker"
                 .to_owned(),
         ],
         hit_ps: hit.least,

@@ -10,6 +10,7 @@ use blockyard_inspect::scan::ImageScan;
 use super::on_device::{CACHE_BYTES, DeviceStack};
 use super::{CellDevice, Judged, Plan};
 use crate::device_model::DeviceModel;
+use crate::figures::free_runs::by_length;
 use crate::figures::row::{Interleave, Row};
 use crate::reading::Reading;
 use crate::runner::{self, Measured};
@@ -174,6 +175,7 @@ pub(super) fn figures(
         mean_extent_kb: scan.mean_extent_kb(),
         free_extents: scan.free.extents(),
         avg_free_extent_kb: scan.free.average_kib(),
+        free_by_length: by_length(&scan.free),
         groups_touched: scan.groups_touched,
         lock_acquisitions: None,
         lock_waits: None,

@@ -231,6 +231,7 @@ impl Cell<'_> {
             mean_extent_kb: places.mean_extent_kb,
             free_extents: places.free_extents,
             avg_free_extent_kb: places.avg_free_extent_kb,
+            free_by_length: Vec::new(),
             groups_touched: places.groups_touched,
             lock_acquisitions: None,
             lock_waits: None,

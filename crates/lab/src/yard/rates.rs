@@ -3,8 +3,8 @@
 //!
 //! The rate of a cell varies by a fifth or more between repetitions, and the fastest of nine
 //! policies is partly lucky. So a table divides each policy's rate by that of the fastest other
-//! policy, and takes the geometric mean over the cells. A note says which ratios equal policies
-//! would have.
+//! policy, and takes the geometric mean over the cells. A note says what the ratios would be if all
+//! policies were equal.
 
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 use rand::seq::IndexedRandom;
@@ -190,8 +190,8 @@ mod tests {
         assert!(super::table(&rows[..1]).is_none(), "one policy is not compared");
     }
 
-    /// Without scatter, equal policies have the same rate. With it, the fastest of nine is faster
-    /// than any of them.
+    /// Without scatter, equal policies have the same rate. With it, the fastest of nine others is
+    /// usually faster than the tenth.
     #[test]
     fn equal_policies_are_not_all_the_fastest() {
         let cell = |rates: [f64; 4]| {

@@ -55,10 +55,15 @@ Published experiments, printed as the published tables next to our figures:
                directappend and churn; with --device on modelled devices, each file written once and made durable within the time
   e3           preallocated files on a full file server that is short of memory: metadata reads and times on a modelled disk by
                cluster size; takes --policy (one), --ops (fallocates and truncates), --scale (of 1 TiB), --seed, --sensitivity
-  yard         not published: all criteria for yard, next to the other policies; figures that lose are marked
+  yard         not published: all criteria for yard, next to the other policies for today's images; figures that lose are marked
   e4           e2fsck by pass on a copied tree of 312820 files, placed as by ext3, ext4-2008 and ext4-2009, and by --policy
                (one) with and without a linear prefix (--rotational on or off: that one only); takes --scale and --seed,
                needs e2fsck, and strace for the seconds of I/O, which are modelled on a disk of the time
+
+Columns of the tables: locks/op counts acquisitions of shared locks an operation, waits/op those of
+shared and group locks that had to wait, busy skips the groups that were passed over because their
+lock was held. More is better for operations a second, bandwidth, mean extent and mean free extent,
+less for all other figures; of groups and busy skips neither is.
 
 Keys of --json, one object per cell: workload, policy, state (fresh, or the life of --aged), workers, cpus, interleave, seed, ops, seconds, ops_per_s,
 ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
@@ -66,13 +71,14 @@ mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched, lock_acquisiti
 lock_waits (of shared and group locks, an operation), groups_skipped_busy, goal_hits (results that start at the goal), stream_goal_hits (found in the group of the stream goal;
 null before patch 2 of the series, which began to count them), index_entries (visited by searches), hits (searches by the criterion that ended them), score (e4defrag -c),
 read_file_hdd_ms, read_directory_hdd_ms, read_tree_hdd_ms, read_file_ssd_ms, read_directory_ssd_ms, read_tree_ssd_ms (a file
-alone, the fullest directory, all, on modelled disks; null without an image), directory_runs (of directory blocks on the disk). Extents, groups and
+alone, the fullest directory, all, on modelled disks; null without an image), directory_runs (of directory blocks on the disk),
+free_by_length (free extents from each power of two blocks to the next: from_kb, extents, share_from: of free space in these and longer ones). Extents, groups and
 score are those of the whole image with the files at full size; null means unknown. With --interleave virtual also: machine, waits (by name of
 locks or lines: name, taken, waits, wait_ns, section_ns (work under the locks), moved and moved_ns (of cache lines); times are those of all CPUs
 together); no count includes the warm-up, one file of each worker of fallocate2 and scanswitch. With --device also: device, job, lat_us_stdev, lat_us_p999,
 requests, write_amplification, wear_spread (fewest and most erasures of a block), meta_reads_mean, meta_reads_max (reads of metadata an operation, in pages of 4 KiB or larger
 blocks), meta_reads (by what was read). All of these count from when the workers begin, after files to be read were laid out and made durable. For copy, one object per copy: workload, policy, state, variant, copy, seed, files, bytes, boundaries, empty_groups,
-overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
+overlap_previous, free_share_long_runs, free_by_length (as above), reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
 extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score, groups_per_transaction, write_entropy, write_gini,
 discard (none, online, periodic: segments, segment_kb_mean, thin_mib, write_amplification, wear_spread), readings (read_back, walk, check:
 reads, read_mb, seeks, seek_mib_mean, hdd_s, ssd_s). For e3, one object per cluster size and kind of
@@ -87,8 +93,8 @@ flex groups) too.
 On a terminal, standard error shows which cell runs. With --out, rows.jsonl grows with each cell, and an interrupted run loses none.
 If a cell fails, what was measured before it is shown all the same (of e3 and e4 with --out only).
 
-Exit codes: 0 every image passed the check, and that of e2fsck if it is installed; 2 wrong usage, nothing ran; 4 a judge
-found errors; 8 failed, or --out holds another run. An image given with --image is changed only by --in-place, after the judges passed the result.")]
+Exit codes: 0 every image passed our check, and the last one that of e2fsck if it is installed; 2 wrong usage, nothing ran;
+4 a judge found errors; 8 failed, or --out holds another run. An image given with --image is changed only by --in-place, after the judges passed the result.")]
 pub(crate) struct Args {
     /// The workload; see below
     workload: String,
@@ -120,8 +126,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     machine: Option<Machine>,
     /// Run on a modelled device, in its own time, which repeats to the byte: hdd, ssd, ftl,
-    /// latency, a name from lab device list, or a file; e2 takes several. Workers take turns;
-    /// --rotational follows the model
+    /// latency, memory, a name from lab device list, or a file; e2 takes several. Workers take
+    /// turns; --rotational follows the model
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     device: Vec<DeviceModel>,
     /// Metadata that the engine keeps in memory on --device, with a suffix K, M or G: with less,
@@ -179,8 +185,8 @@ pub(crate) struct Args {
     /// e3 10000]
     #[arg(long, conflicts_with = "seconds")]
     ops: Option<u64>,
-    /// Repetitions of each cell, in ABBA order; tables show medians. Not for --interleave virtual,
-    /// where each would give the same figures
+    /// Repetitions of each cell, in ABBA order, which the seed draws; tables show medians. Not for
+    /// --interleave virtual, where each would give the same figures
     #[arg(long, default_value_t = 1)]
     repeat: u32,
     /// Seed of every random choice
