@@ -12,8 +12,8 @@ fn agree(kind: &str, mke2fs: &str, mount: &str, other: Other) -> Option<Agreemen
     agree_on(kind, (mke2fs, None), mount, other)
 }
 
-/// Compares on an image that mke2fs makes with these arguments, and that is then aged if a life is
-/// given. `None` when root or a program is missing.
+/// Compares a trace on both sides, on an image that mke2fs makes with these arguments. The image is
+/// aged first if a life is given. `None` when root or a program is missing.
 fn agree_on(
     kind: &str,
     (mke2fs, life): (&str, Option<&str>),
@@ -45,7 +45,7 @@ fn agree_on(
     Some(agreement)
 }
 
-/// A trace of this kind, or the text itself when it is a trace.
+/// The trace given by this text, or made by the generator of this name.
 fn lines_of(kind: &str, seed: u64) -> Vec<Line> {
     if kind.starts_with('{') {
         return blockyard_trace::read(kind.as_bytes()).unwrap();
@@ -97,7 +97,7 @@ fn ranges_at_edges_are_mapped_alike() {
     assert_equal("mixed", "", "mb_optimize_scan=1");
 }
 
-/// Ageing in the engine leaves other free space than the trace that the kernel ages by.
+/// The engine's ageing leaves different free space than the trace that ages the kernel.
 #[test]
 fn files_on_an_image_that_lived_lie_where_linux_puts_them() {
     assert_equal_on("untar", ("", Some("mail:3000:60%")), "mb_optimize_scan=1");
@@ -141,8 +141,8 @@ fn assert_same_places(lines: &str, mke2fs: &str, mount: &str) {
     assert_eq!(placements.equal, placements.of, "{what}");
 }
 
-/// A file is written, deleted, and another written: in the same blocks, if nothing waits for a
-/// commit.
+/// A file is written and deleted, and another written. It gets the same blocks unless they wait for
+/// a commit.
 const WRITTEN_AGAIN: &str = concat!(
     "{\"op\":\"open\",\"fd\":1,\"path\":\"/a\",\"flags\":\"rw,create\"}\n",
     "{\"op\":\"pwrite\",\"fd\":1,\"off\":0,\"len\":40960}\n",
@@ -209,7 +209,7 @@ fn trace(lines: &[&str]) -> String {
 
 /// What is freed can be used again only after a commit, so where `/d` lies shows whether fsync
 /// committed. An inode that comes into memory while a transaction runs counts as changed in it. A
-/// directory always does.
+/// directory always counts as changed.
 #[test]
 fn fsync_commits_for_what_was_loaded_meanwhile_and_for_directories() {
     let link = format!(r#""op":"symlink","target":"{}","path":"/l""#, "s".repeat(200));
@@ -220,7 +220,7 @@ fn fsync_commits_for_what_was_loaded_meanwhile_and_for_directories() {
         for (first, second) in [(unlink, open.as_str()), (open.as_str(), unlink)] {
             for how in ["fsync", "fdatasync"] {
                 let mut lines: Vec<String> = vec![link.clone()];
-                // A table block of its own for what is opened.
+                // Puts what is opened in an inode-table block of its own.
                 lines.extend((0..16).map(|n| format!(r#""op":"mknod","path":"/n{n}""#)));
                 lines.extend(
                     [
@@ -321,7 +321,7 @@ fn a_growing_truncation_drops_the_pages_behind_the_new_end() {
     }
 }
 
-/// A type of its own, and links and attributes as the layers above ext4 treat them.
+/// Covers mknod, and links and attributes as the layers above ext4 treat them.
 #[test]
 fn what_linux_does_above_ext4_is_done_on_both_sides() {
     let lines = concat!(

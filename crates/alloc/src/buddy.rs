@@ -10,7 +10,7 @@
 //! but different CPUs work on them. So the words end with padding, which keeps the buddy of each
 //! group in cache lines of its own.
 //!
-//! Invariants: `free = popcount(level 0)`; `counters[0] + sum(popcount(level k)) = chunks` and
+//! Invariants: `free = popcount(level 0)`; `counters[k] = popcount(level k)` for `k >= 1`;
 //! `sum(counters[k] * 2^k) = free`; `fragments` = number of maximal free runs; nothing free lies
 //! below `first_free`.
 
@@ -51,8 +51,8 @@ impl Buddy {
     /// Builds the chunks of a group from its block bitmap (1 = used), of which the first `clusters`
     /// bits count.
     ///
-    /// `full_size` is the number of clusters of a group that is not the short last one. It is what
-    /// `first_free` shows when nothing is free. `orders` is `log2(block size) + 2`.
+    /// `full_size` is the number of clusters of a full group; the last group may be shorter. It is
+    /// what `first_free` shows when nothing is free. `orders` is `log2(block size) + 2`.
     ///
     /// # Panics
     /// When `orders` exceeds [`ORDERS_MAX`] or the bitmap is shorter than `clusters` bits.
@@ -121,7 +121,7 @@ impl Buddy {
     }
 
     /// A position below which nothing is free. The cluster at this position may be used. If nothing
-    /// was free when the buddy was built, it is the size of a full group.
+    /// was free when the buddy was built, it is the size of a full group until something is freed.
     #[inline]
     #[must_use]
     pub(crate) const fn first_free(&self) -> u32 {
@@ -222,8 +222,8 @@ impl Buddy {
         (1..=aligned).find(|&order| self.bit(order, at >> order)).unwrap_or(0)
     }
 
-    /// As [`Self::run`], for a free cluster that starts a chunk, because the cluster before it is
-    /// used or ends a chunk.
+    /// As [`Self::run`], for a free cluster that starts a chunk. It starts a chunk if the cluster
+    /// before it is used or ends one.
     #[inline]
     pub(crate) fn run_from(&self, at: u32, want: u32) -> u32 {
         let mut end = at + (1 << self.order_from(at));

@@ -32,7 +32,7 @@ use crate::index::{Figures, Indexes, StoredOrders};
 use crate::pending::PendingTree;
 use crate::prealloc::Prealloc;
 
-/// The group was loaded once, so its figures and orders are valid.
+/// The group has been loaded at least once, so its figures and orders are valid.
 const INITIALISED: u32 = 1 << 16;
 /// The bitmap contradicts the descriptor, so nothing is allocated from the group.
 const CORRUPT: u32 = 1 << 17;
@@ -40,7 +40,7 @@ const CORRUPT: u32 = 1 << 17;
 const BLOCK_UNINIT: u32 = 1 << 18;
 /// A prefetch has dealt with the group: its bitmap was announced, or needs no reading.
 const PREFETCHED: u32 = 1 << 19;
-/// No cluster became free since all free ones were trimmed.
+/// No cluster has become free since all free ones were trimmed.
 const TRIMMED: u32 = 1 << 20;
 /// Bits 0..8 hold the stored largest order + 1, bits 8..16 the stored average order + 1.
 const ORDER_MASK: u32 = 0xff;
@@ -187,7 +187,7 @@ impl<B: Backend> Group<B> {
         }
     }
 
-    /// Whether nothing became free since all free clusters were trimmed.
+    /// Whether nothing has become free since all free clusters were trimmed.
     pub(crate) fn is_trimmed(&self) -> bool {
         self.shape.load(Ordering::Relaxed) & TRIMMED != 0
     }

@@ -39,9 +39,9 @@ pub use update::InodeUpdate;
 pub use crate::policy::Switches;
 pub use crate::policy::slots::{DirBlocks, InodeGroup};
 
-/// The hash of a name, which says where the search for a directory under a top starts. It is
-/// half-MD4 over signed characters, whatever hash the directories use. For a case-folded directory,
-/// pass the folded name.
+/// The hash of a name, which says where the search for a directory under a top directory
+/// starts. It is half-MD4 over signed characters, whatever hash the directories use. For a
+/// case-folded directory, pass the folded name.
 #[must_use]
 pub fn top_name_hash(name: &[u8], seed: HashSeed) -> u32 {
     DirHasher::new(HashVersion::HalfMd4, seed).hash(name).major

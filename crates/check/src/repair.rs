@@ -258,8 +258,8 @@ struct Pair<'a> {
 }
 
 /// Whether only somebody else may go on. The journal holds part of the file system, and it is on
-/// another device or has commits of a kind that this recovery does not know. Or another host checks
-/// the file system.
+/// another device or has commits of a kind that this recovery does not know. Or MMP says that the
+/// file system is in use, or was not closed.
 fn is_for_others(device: &dyn BlockDevice, before: &Report) -> bool {
     let has = |is_it: fn(Code) -> bool| before.findings.iter().any(|finding| is_it(finding.code));
     let is_elsewhere = has(Code::is_about_external_journal) && !head::names_no_journal_device(device);

@@ -28,8 +28,8 @@ fn made(folder: &Path, options: &[&str]) -> PathBuf {
     image
 }
 
-/// Exit codes of our `-p` and of e2fsck's. e2fsck adds 4 to 8 if it found errors before it gave up;
-/// here that is 8.
+/// Exit codes of our `-p` and of e2fsck's. If e2fsck found errors before it gave up, it ends with
+/// 12 (8 and 4); that counts as 8 here.
 fn exits(image: &Path) -> (u8, Option<i32>) {
     let device = FileDevice::open_read_only(image).unwrap();
     let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
@@ -139,7 +139,7 @@ fn indexes_of_directories() {
 fn numbers_in_the_superblock() {
     let Some(mut judged) = Judged::start() else { return };
     let fields = |field: &'static str, values: &'static [u32]| values.iter().map(move |value| (field, value));
-    // Too few for the journal, too many for the inodes, more than the device has.
+    // Block counts too small for the journal or the inodes, or larger than the device.
     let blocks = fields("blocks_count", &[4095, 8194, 32_000, 32_769, 40_000, 1_000_000]);
     let inodes = fields("inodes_count", &[0, 5, 999_999]);
     for (options, (field, value)) in blocks
@@ -195,8 +195,8 @@ fn names_of_inodes_that_are_none() {
     }
 }
 
-/// e2fsck removes a journal whose inode is unusable before the first pass, and corrects the size of
-/// a directory in it. Neither is looked at again.
+/// Before its first pass e2fsck removes a journal with an unusable inode. The first pass corrects a
+/// directory's size. It looks at neither again.
 #[test]
 fn a_lost_journal_inode_and_a_high_size_are_mended() {
     let Some(mut judged) = Judged::start() else { return };
@@ -217,7 +217,8 @@ fn a_lost_journal_inode_and_a_high_size_are_mended() {
     }
 }
 
-/// A file system in which nothing is wrong kept its error mark, and nobody could write to it.
+/// A regression: a file system in which nothing was wrong kept its error mark, and nobody could
+/// write to it.
 #[test]
 fn marks_of_errors_go_when_nothing_is_wrong() {
     let Some(mut judged) = Judged::start() else { return };
@@ -251,7 +252,8 @@ fn marks_of_errors_go_when_nothing_is_wrong() {
     }
 }
 
-/// The names `.` and `..` end with a zero byte. Its repair changes nothing else.
+/// The names `.` and `..` end with a zero byte. A repair of that byte changes
+/// nothing else.
 #[test]
 fn zero_bytes_end_the_names_of_a_directory_and_its_parent() {
     let Some(mut judged) = Judged::start() else { return };
@@ -303,7 +305,7 @@ fn checksums_of_inodes_with_blocks_of_extents() {
     }
 }
 
-/// Features that contradict each other, or what they need.
+/// Features that contradict each other, or other fields of the superblock.
 #[test]
 fn features_in_conflict() {
     let Some(mut judged) = Judged::start() else { return };

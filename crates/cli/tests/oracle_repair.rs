@@ -58,11 +58,13 @@ fn a_plan_writes_nothing_and_a_repair_can_be_taken_back() {
     debugfs(&image, "set_inode_field /a links_count 5");
     let refused = blockyard(&["check", "-y", name]);
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(8), 0));
-    assert!(String::from_utf8(refused.stderr).unwrap().contains("image.undo: is there from an earlier"));
+    assert!(
+        String::from_utf8(refused.stderr).unwrap().contains("image.undo: is the undo file of an earlier")
+    );
     std::fs::write(&image, repaired).unwrap();
     let undone = blockyard(&["undo", name, undo.to_str().unwrap()]);
     assert_eq!(undone.status.code(), Some(0));
-    assert!(String::from_utf8(undone.stdout).unwrap().contains("image.undo is no longer needed"));
+    assert!(String::from_utf8(undone.stdout).unwrap().contains("image.undo before the next repair"));
     assert!(std::fs::read(&image).unwrap() == before, "the image is not what it was");
     // An undo file that was cut short is invalid, and nothing is written.
     let half = std::fs::read(&undo).unwrap();

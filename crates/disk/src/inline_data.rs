@@ -158,7 +158,7 @@ pub fn names_tail_len(lengths: impl IntoIterator<Item = usize>) -> usize {
     tail
 }
 
-/// Fills the first run, then the second; `None` if that is too short.
+/// Fills the first run, then the second; `None` if the second is too short.
 fn pack<'n>(
     parent: u32,
     entries: impl IntoIterator<Item = (u32, u8, &'n [u8])>,

@@ -26,7 +26,7 @@ impl Epoch {
 
     pub(crate) fn next(self) -> Self {
         let next = Self(self.0.wrapping_add(1).max(1));
-        debug_assert!(next != Self::NONE && next != self, "epochs that can not be told apart");
+        debug_assert!(next != Self::NONE && next != self, "epochs that cannot be told apart");
         next
     }
 }

@@ -158,7 +158,7 @@ impl<B: Backend> Transactions<B> {
 
     /// Notes that a transaction is durable. The caller has the turn.
     pub(crate) fn note_durable(&self, tid: TxnId) {
-        debug_assert!(self.running().is_after(tid), "transaction {tid:?} runs and can not be durable");
+        debug_assert!(self.running().is_after(tid), "transaction {tid:?} runs and cannot be durable");
         debug_assert!(
             !self.is_durable(tid) || self.durable.load(Ordering::Relaxed) == tid.raw(),
             "durability goes back"

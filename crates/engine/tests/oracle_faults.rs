@@ -318,7 +318,7 @@ fn failed_writes_can_be_mended() {
         let left = trial(&image, Some(fault));
         assert!(
             !(left.closed && left.failed),
-            "write {nth}: an instance that failed can not be closed cleanly"
+            "write {nth}: an instance that failed cannot be closed cleanly"
         );
         if require(&["e2fsck"]) {
             mend(&left.device, nth);

@@ -81,7 +81,7 @@ pub const OPERATIONS: [&str; 35] = [
     "write back",
 ];
 
-/// Features of images, or ways to open them. `plain` has none of the others.
+/// Features of images, or options to open them with. `plain` has none of the others.
 pub const FEATURES: [&str; 14] = [
     "plain",
     "no journal",

@@ -1,12 +1,12 @@
 //! Tells the engine when the kernel's I/O ended.
 //!
-//! Linux maps what it writes back as unwritten. A separate thread converts the extents once the
-//! device has the data, while other threads go on mapping. How far behind this thread is depends on
-//! the block layer (its throttling of write-back, the 64 requests that it collects) and on the
-//! scheduler. So the moment of a conversion is an input like the time, not a decision. Each
-//! conversion is recorded with its CPU and with how many of the kernel's decisions, mapped ranges,
-//! allocated blocks and retries came before it in its line. The engine gets the conversion after as
-//! many of its own.
+//! When Linux writes data back, it first maps the blocks as unwritten extents. A separate thread
+//! converts the extents once the device has the data, while other threads go on mapping. How far
+//! behind this thread is depends on the block layer (its throttling of write-back, the 64 requests
+//! that it collects) and on the scheduler. So the moment of a conversion is an input like the time,
+//! not a decision. Each conversion is recorded with its CPU and with how many of the kernel's
+//! decisions, mapped ranges, allocated blocks and retries came before it in its line. The engine
+//! gets the conversion once it has made as many of each itself.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -51,9 +51,9 @@ impl<B: Backend> GroupTable<B> {
             let first = nr.raw() / together * together;
             for mate in (first..first + together).filter(|&mate| mate < self.geometry.groups()) {
                 if !self.group(GroupNr::new(mate)).summary().initialised() {
-                    // A failure is ignored. Nobody asked for this group, and whoever does will see
-                    // the failure. So the group that was asked for loads even if another group
-                    // cannot be read.
+                    // A failure is ignored. Nobody asked for this group, and whoever asks for it
+                    // later will see the failure. So the group that was asked for loads even if
+                    // another group cannot be read.
                     drop(self.load_one(GroupNr::new(mate), cpu, source));
                 }
             }
@@ -76,8 +76,8 @@ impl<B: Backend> GroupTable<B> {
             let mut guard = self.lock(nr, cpu);
             if guard.buddy().is_none() && guard.state.generation == generation {
                 guard.install(&mut bitmap, self.geometry.clusters_in_group(nr), &self.geometry);
-                // Relaxed: statistics. The load counts before it gives up the lock. An eviction
-                // needs that lock, so it cannot lower the count first.
+                // Relaxed: a count that guards no data. The load counts before it gives up the
+                // lock. An eviction needs that lock, so it cannot lower the count first.
                 let before = self.loaded.fetch_add(1, Ordering::Relaxed);
                 drop(guard);
                 self.built.fetch_add(1, Ordering::Relaxed);
@@ -89,8 +89,8 @@ impl<B: Backend> GroupTable<B> {
         }
     }
 
-    /// Evicts groups until no more than the allowed number is loaded, or until the hand has gone
-    /// around once.
+    /// Evicts groups until no more than the allowed number is loaded, or until `hand`, the next
+    /// group to look at, has gone around once.
     fn evict_some(&self, cpu: CpuSlot, keep: GroupNr) {
         let groups = self.geometry.groups();
         for _ in 0..groups {

@@ -6,8 +6,8 @@ use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 
 use super::config::InodeSource;
 
-/// Seconds for which a deleted number is passed over. The longer time applies while the inode's
-/// table block is dirty.
+/// Seconds for which the number of a deleted inode is passed over. The longer time applies while
+/// the inode's table block is dirty.
 const RECENT_SECONDS: u32 = 60;
 const RECENT_SECONDS_DIRTY: u32 = 360;
 
@@ -68,7 +68,8 @@ pub(super) fn clear(words: &mut [u64], bit: u32) -> bool {
     was_set
 }
 
-/// The lowest clear bit in `start..bits` that is not recent; if all are recent, the last one.
+/// The lowest clear bit in `start..bits` that is not recent; if all are recent, the highest of
+/// them.
 pub(super) fn find_free(words: &[u64], start: u32, bits: u32, recency: Option<&Recency<'_>>) -> Option<u32> {
     let Some(recency) = recency else { return next_clear(words, start, bits) };
     let mut last_recent = None;

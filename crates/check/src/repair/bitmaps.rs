@@ -40,9 +40,25 @@ pub(crate) fn repair(
     }
     ed.log.rewrite_all = RewriteAll::No;
     for finding in findings {
-        ed.add(finding.code, finding.site, Cost::Nothing, format!("corrected: {}", finding.detail));
+        ed.add(finding.code, finding.site, Cost::Nothing, corrected(finding));
     }
     write_totals(ed, free_clusters, free_inodes)
+}
+
+/// What was done about a finding. The details of a count are the stored one and the one that is
+/// written.
+fn corrected(finding: &Finding) -> String {
+    let what = match finding.code {
+        Code::FREE_BLOCKS_TOTAL | Code::FREE_BLOCKS_GROUP => "free block count",
+        Code::FREE_INODES_TOTAL | Code::FREE_INODES_GROUP => "free inode count",
+        Code::USED_DIRS_GROUP => "directory count",
+        _ if finding.detail.is_empty() => return "corrected".to_owned(),
+        _ => return format!("corrected: {}", finding.detail),
+    };
+    match finding.detail.split_once(", counted ") {
+        Some((stored, counted)) => format!("{what} {stored}, set to {counted}"),
+        None => format!("{what} corrected: {}", finding.detail),
+    }
 }
 
 /// Sets the totals of the superblock.

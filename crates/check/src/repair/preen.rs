@@ -57,7 +57,7 @@ impl Plan<'_> {
     }
 
     /// Why nothing is repaired: the log holds commits that would be lost, because this recovery
-    /// cannot replay them, or another host checks the file system.
+    /// cannot replay them, or MMP says that the file system is in use, or was not closed.
     #[must_use]
     pub fn refusal(&self) -> Option<&Finding> {
         let is_refused = |code| matches!(code, Code::LOG_UNSUPPORTED | Code::MMP_IN_USE);
@@ -68,7 +68,8 @@ impl Plan<'_> {
 impl Plan<'_> {
     /// Whether e2fsck -p gives up before it asks anything. It does if descriptors are lost from the
     /// first group on, so that the journal's inode cannot be read, and the copy of that inode in
-    /// the superblock is a block map. (A copy that begins like extents is just removed.)
+    /// the superblock is a block map. (If the copy begins like extents, e2fsck removes the
+    /// journal.)
     fn has_lost_journal(&self) -> bool {
         let lost = self.before.findings.iter().any(|finding| {
             finding.code == Code::DESCRIPTORS_BACKUP
@@ -126,8 +127,7 @@ struct Beside {
     hollow: BTreeSet<InodeNr>,
     /// Codes of what is done after the second pass, if e2fsck starts over before it gets there.
     left: Option<BTreeSet<Code>>,
-    /// Findings about inodes that got their extents flag back, which then needed no repair of their
-    /// own.
+    /// Findings that only the lost extents flag of an inode caused, see [`gone`].
     gone: BTreeSet<(InodeNr, Code)>,
     /// Findings about orphans.
     orphans: OrphanFindings,
@@ -175,9 +175,9 @@ impl Beside {
         match finding.code {
             // The journal is removed before the first pass, so nobody looks at its inode.
             _ if self.journal_goes && finding.site.inode == Some(self.journal) => true,
-            // The first pass corrects such a size as a whole.
+            // The first pass corrects a wrong size as a whole.
             Code::DIR_SIZE_HIGH => finding.site.inode.is_some_and(|inode| self.resized.contains(&inode)),
-            // It stops at the type of such a name: an unused inode has none.
+            // It stops at the type of a name whose inode is unused.
             code if restarts(code) => finding.site.inode.is_none_or(|inode| !self.hollow.contains(&inode)),
             // It stops at descriptors from a backup, at a log without the recovery flag, at what it
             // asks about the superblock, and at the resize inode.
@@ -204,7 +204,7 @@ impl Beside {
             // The sound part before the corruption is replayed, and the rest is checked. A log
             // whose superblock is corrupt is given up, unless what is wrong there stops e2fsck.
             Code::LOG_CORRUPT | Code::NOT_REPLAYED => true,
-            // The orphan file is emptied when it holds no orphans.
+            // An orphan file without orphans is written anew.
             Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,
             Code::XATTR_CHECKSUM => {
                 finding.site.block.is_some_and(|block| self.let_go.contains(&block))
@@ -224,7 +224,7 @@ impl Beside {
             {
                 finding.site.inode.is_some_and(|inode| self.unsealed_roots.contains(&inode))
             }
-            // Such a root is taken for a leaf with broken entries.
+            // A root with this finding is taken for a leaf with broken entries.
             Code::LEAF_NO_TAIL if finding.detail == ROOT_OF_AN_INDEX => false,
             // The block is not a node, so it is read as a leaf.
             Code::HTREE_LEAF_DEPTH if self.checksums => false,
@@ -245,7 +245,7 @@ pub(super) struct OrphanFindings {
     orphans: BTreeSet<InodeNr>,
     /// What was found about them.
     found: BTreeSet<(InodeNr, Code)>,
-    /// What a repair did besides.
+    /// All actions of the repair, by inode.
     done: BTreeSet<(InodeNr, Code)>,
 }
 

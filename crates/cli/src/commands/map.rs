@@ -19,7 +19,7 @@ use serde_json::json;
 use super::{Output, image};
 
 /// Flags and keys, for the help.
-const KEYS: &str = "Flags: unwritten (allocated, reads as zeroes), eof (reaches the end of the file), last (no extent \
+const KEYS: &str = "With PATH it prints a line per extent: logical, physical and length, all in blocks. Flags: unwritten (allocated, reads as zeroes), eof (reaches the end of the file), last (no extent \
 follows).\n\nJSON: one object per extent: logical, physical, length (all in blocks), flags; for a file without blocks \
 of its own one object with map (none, inode).\n\nWithout PATH it prints the map of the image: one row per group (equal rows \
 are shown once), 32 squares per row, from blank (free) over . : + # to @ (full). JSON: one object per group: group, \

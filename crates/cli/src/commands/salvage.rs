@@ -70,9 +70,11 @@ impl Args {
             Ok(plan) => {
                 let costly = plan.actions.iter().filter(|action| action.cost > Cost::Nothing).count();
                 if costly > 0 && !output.quiet && !output.json {
-                    let count = counted(u64::try_from(costly).unwrap_or(u64::MAX), "change");
+                    let count = counted(u64::try_from(costly).unwrap_or(u64::MAX), "place");
+                    let them = if costly == 1 { "it" } else { "them" };
                     eprintln!(
-                        "blockyard: {}: {count} cost something: check --plan shows them",
+                        "blockyard: {}: a repair would cost something in {count}; `blockyard check --plan` \
+                         lists {them}",
                         self.image.display()
                     );
                 }

@@ -11,13 +11,16 @@ use blockyard_device::ImagePath;
 use super::other_hosts::Unshared;
 use super::{Output, image};
 
-/// Arguments of `blockyard undo`.
+/// Arguments of `blockyard undo`. The example stands here and not with the others, which a test
+/// runs: it needs an image that was repaired.
 #[derive(clap::Args)]
 #[command(
-    after_help = "The undo file stays. Remove it once the image is as you want it: while it is there, the next repair of \
-                        the image is refused.\n\nJSON: one object: bytes (written back), cut_at (the length of an image that was cut \
-                        short, which it has again; null for others).\n\nExit codes: 0 done, 2 wrong usage, 8 the image cannot be \
-                        written, was changed after the repair, or the file is not an undo file of it."
+    after_help = "The undo file stays. Remove it before the next repair: `check -y` does not overwrite it. The undo file \
+                        FILE.journal of a separate journal device is written back to that device in the same way.\n\nJSON: one \
+                        object: bytes (written back), cut_at (the length of an image that was cut short, which it has \
+                        again; null for others).\n\nExit codes: 0 done, 2 wrong usage, 8 the image cannot be \
+                        written, was changed after the repair, or the file is not an undo file of it.\n\nExamples:\n  blockyard check -y disk.img\n  \
+                        blockyard undo disk.img disk.img.undo"
 )]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
@@ -53,7 +56,10 @@ impl Args {
         } else if !output.quiet {
             let cut = cut_at
                 .map_or_else(String::new, |length| format!(", and the image is {length} bytes long again"));
-            println!("{bytes} bytes written back{cut}; {} is no longer needed", self.file.display());
+            println!(
+                "{bytes} bytes written back{cut}; remove {} before the next repair",
+                self.file.display()
+            );
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -478,7 +478,7 @@ mod tests {
         // The log's first block is a descriptor; block 3 holds an image.
         turn_a_bit(3);
         let error = fs.close(&ctx).unwrap_err();
-        assert!(error.to_string().contains("log block 3 holds something else"), "{error}");
+        assert!(error.to_string().contains("log block 3 does not hold what was written"), "{error}");
         turn_a_bit(3);
         let fs = FileSystem::open(Arc::<MemoryDevice>::clone(&device), OpenOptions::default(), &ctx).unwrap();
         assert_eq!(fs.lookup(InodeNr::ROOT, b"name").unwrap(), inode);

@@ -194,7 +194,7 @@ impl Expected {
         if happened && op.is_sync() && !self.lost_data {
             self.note_synced();
         }
-        assert!(!self.now.is_empty(), "{op:?} can not have succeeded");
+        assert!(!self.now.is_empty(), "{op:?} cannot have succeeded");
     }
 
     /// As [`Self::note`], beside other threads. A sync of this thread does not report errors of

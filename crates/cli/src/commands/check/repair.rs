@@ -391,8 +391,8 @@ struct Done {
 const MARK_ONLY: &str = "nothing is wrong except the mark of errors or of a file system that was not closed";
 
 /// Makes only safe repairs. If anything else is wrong, only the journal is replayed and the error
-/// mark written. If the superblock or descriptors are unusable, the log holds what we cannot
-/// replay, or another host checks the file system, nothing is written.
+/// mark written. Nothing is written if the superblock or descriptors are unusable, if the log holds
+/// what we cannot replay, or if MMP says that the file system is in use, or was not closed.
 fn preen(
     args: &Args,
     output: &Output,
@@ -533,13 +533,16 @@ fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// An undo file of an earlier repair is not overwritten.
+/// An undo file of an earlier repair is not overwritten, nor is any other file.
 fn refuse_existing(args: &Args, path: &Path) -> anyhow::Result<()> {
     let of_journal = args.journal_device.as_ref().map(|_| journal_undo(path));
     if let Some(there) = [path].into_iter().chain(of_journal.as_deref()).find(|path| path.exists()) {
+        if args.undo.is_some() {
+            bail!("{}: exists already; name another file with -z", there.display());
+        }
         bail!(
-            "{}: is there from an earlier repair; remove it if you do not want to undo that, \
-             name another file with -z, or give --no-undo",
+            "{}: is the undo file of an earlier repair; remove it if you do not want to undo that \
+             repair, name another file with -z, or give --no-undo",
             there.display()
         );
     }
