@@ -62,6 +62,7 @@ const KEYS: &[&str] = &[
     "mean_extent_kb",
     "free_extents",
     "avg_free_extent_kb",
+    "free_by_length",
     "groups_touched",
     "lock_acquisitions",
     "lock_waits",
@@ -103,6 +104,10 @@ fn rows_have_exactly_the_documented_keys() {
         assert_eq!(row["ops_per_s_per_worker"].as_f64().unwrap() * 2.0, row["ops_per_s"].as_f64().unwrap());
         assert!(row["hits"].as_object().unwrap().values().any(|hits| hits.as_u64() > Some(0)), "{row}");
         assert!(row["score"].is_number() && row["read_tree_hdd_ms"].is_number());
+        let free = row["free_by_length"].as_array().unwrap();
+        assert_eq!(keys(&free[0]), ["extents", "from_kb", "share_from"]);
+        let extents = free.iter().map(|length| length["extents"].as_u64().unwrap());
+        assert_eq!(Some(extents.sum::<u64>()), row["free_extents"].as_u64());
     }
     let help = stdout(&blockyard(&["lab", "run", "--help"]));
     for key in KEYS {
@@ -773,7 +778,7 @@ fn modelled_machines_are_listed_and_shown() {
 #[test]
 fn models_of_devices_are_listed_and_shown() {
     let list = stdout(&blockyard(&["lab", "device", "list"]));
-    assert_eq!(list.lines().count(), 5);
+    assert_eq!(list.lines().count(), 6);
     for line in list.lines() {
         // A model without a short name has a dash, so that no line ends early.
         assert_eq!(line.split_whitespace().count(), 2, "{line:?}");
