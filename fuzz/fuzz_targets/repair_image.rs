@@ -1,5 +1,6 @@
-//! Whole images: repairs a valid base with edits in memory. If the plan claims to be complete, a
-//! check of the image with the plan applied must agree.
+//! Repairs whole images in memory: each is a valid base image that the input has edited. If the
+//! plan of the repair claims to be complete, a check after the plan was applied must find the image
+//! clean.
 
 #![no_main]
 

@@ -169,7 +169,7 @@ impl Driver {
         Ok(wrote)
     }
 
-    /// Preallocates a range and extends the file.
+    /// Preallocates a range, and extends the file if the range ends behind its end.
     pub(crate) fn allocate(&mut self, open: &Open, at: u64, len: u64) -> Done {
         self.fallocate(open, FallocateFlags::empty(), at, len)
     }

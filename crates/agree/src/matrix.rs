@@ -27,7 +27,8 @@ pub struct Plan {
     pub scratch: PathBuf,
     /// Directory to keep recordings in; `None` keeps none.
     pub keep: Option<PathBuf>,
-    /// Takes about one of n pairs of load and image, spread over both; 0 and 1 take all.
+    /// Measures about one in `every` pairs of load and image, spread over the loads and the images;
+    /// 0 and 1 measure all.
     pub every: usize,
 }
 

@@ -111,7 +111,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks that the side beside the kernel can follow the mount options.
+    /// Checks that whoever plays the second copy can follow the mount options.
     fn check(&self) -> Result<()> {
         match self.other {
             Other::Engine => MountOptions::parse(&self.mount).map(drop),

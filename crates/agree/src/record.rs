@@ -11,7 +11,7 @@ use super::loads::{self, Load};
 use super::recording::{Image, Recording};
 use super::trace_text::{self, Rules};
 
-/// Records `load` on an image of `kind`, pinned to one CPU; the image lives under `scratch`.
+/// Records `load` on an image of `kind`. The load runs on one CPU; the image lies under `scratch`.
 ///
 /// # Errors
 /// What the kernel or a program refused. Lack of space during the load is not an error.

@@ -2,7 +2,7 @@
 //! and a private trace instance named like the directory.
 //!
 //! Only devices and instances made here are touched. A [`Scratch`] takes them down when it is
-//! dropped. What a killed run leaves, the next run takes down.
+//! dropped. The next run takes down what a killed run left behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -163,7 +163,7 @@ impl<B: Backend> Allocator<B> {
             };
             debug_assert!(
                 start + wanted.len <= prealloc.start + prealloc.len,
-                "{start} ends after the preallocation"
+                "the part from {start} ends after the preallocation"
             );
             let part = Extent { group: prealloc.group, start, len: wanted.len, logical: wanted.logical };
             self.park(asked.cpu(), prealloc, locality);
@@ -211,8 +211,10 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Searches. If that finds nothing, drops preallocations or looks again with strict checks, at
-    /// most twice; without a limit (`space_retries`) as long as dropping gives back clusters.
+    /// Searches. If that finds nothing, drops preallocations and searches again. If dropping gave
+    /// back no clusters, searches again with strict checks instead. There are at most two such
+    /// retries, unless `space_retries` sets no limit: then retries go on as long as dropping gives
+    /// back clusters.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
         // The count of changes is read only after a search has failed: a request that finds space
         // must not read every CPU's count. So the first strict search always runs, and the second

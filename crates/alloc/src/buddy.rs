@@ -222,8 +222,8 @@ impl Buddy {
         (1..=aligned).find(|&order| self.bit(order, at >> order)).unwrap_or(0)
     }
 
-    /// As [`Self::run`], for a free cluster that starts a chunk. It starts a chunk if the cluster
-    /// before it is used or ends one.
+    /// As [`Self::run`], for a free cluster that starts a chunk. A free cluster starts a chunk if
+    /// the cluster before it is used or ends a chunk.
     #[inline]
     pub(crate) fn run_from(&self, at: u32, want: u32) -> u32 {
         let mut end = at + (1 << self.order_from(at));
@@ -421,7 +421,8 @@ impl Buddy {
         }
     }
 
-    /// Adds a chunk and merges it upward with its free mates.
+    /// Adds a chunk. Merges it with the other half of the chunk one order higher while that is
+    /// free.
     #[inline]
     fn add_merging(&mut self, order: u32, at: u32) {
         let (mut order, mut at) = (order, at);

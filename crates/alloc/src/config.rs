@@ -130,7 +130,8 @@ impl AllocConfig {
         if stripe > 1 { clusters.next_multiple_of(stripe) } else { clusters }
     }
 
-    /// Eight flex groups at a time, or 32 groups without flex groups; never more than there are.
+    /// How many groups are prefetched at a time: those of eight flex groups, or 32 groups without
+    /// flex groups; never more than there are.
     fn default_prefetch(&self) -> u32 {
         let geometry = &self.geometry;
         let batch = if geometry.flex_size() > 1 {

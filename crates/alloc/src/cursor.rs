@@ -134,8 +134,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// Moves the cursors to where space was found. `through_inode` says whether the search began at
-    /// the inode's own cursor.
+    /// Moves the cursors to the group where space was found, or to the one after it.
+    /// `through_inode` says whether the search began at the inode's own cursor.
     fn move_cursors(&self, context: &Context<'_, B>, through_inode: bool) {
         let Some(find) = &context.outcome.find else { return };
         let policy = self.policy.cursor;

@@ -99,7 +99,8 @@ impl MemoryBitmaps {
         set(bits, start, count, used);
     }
 
-    /// Handles a claim as an engine does: sets its bits, then commits it. Returns where it was.
+    /// Handles a claim as an engine does: sets its bits, then commits it. Returns the extent that
+    /// was claimed.
     pub fn commit<B: Backend>(&self, claim: Claim<'_, B>) -> FreedExtent {
         let extent =
             FreedExtent { group: claim.group(), start: claim.offset().raw(), count: claim.clusters() };

@@ -3,9 +3,9 @@
 //! A finding is a [`Code`], a [`Site`] and a sentence. Findings sort by (pass, site, code,
 //! sentence): two checks of the same image give the same list, whatever the number of threads.
 //! Memory is bounded: a [`Sink`] keeps a limited number of findings per unit of work and counts the
-//! rest. The limit is one of reporting. A repair has to know of every inode with a fault, so inode
-//! and code are kept of the other errors of passes 1 and 4: 8 bytes for each inode in pass 1, and
-//! for each inode and code in pass 4.
+//! rest. A repair has to know of every inode with a fault. So for errors beyond the limit in passes
+//! 1 and 4, the inode and the code are kept: 8 bytes for each inode in pass 1, and 8 bytes for each
+//! inode and code in pass 4.
 
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 
@@ -92,7 +92,7 @@ pub struct Finding {
     pub pass: u8,
     /// Where it was found.
     pub site: Site,
-    /// What was found: e2fsck's number where it has one.
+    /// What was found: e2fsck's number for the problem, if e2fsck has one.
     pub code: Code,
     /// Particulars: values found and expected. May be empty.
     pub detail: String,
@@ -124,7 +124,7 @@ pub(crate) struct Unkept {
 }
 
 impl Unkept {
-    /// Whether another one need not be remembered after this one.
+    /// Whether a repair learns nothing more from `next` than from this one.
     fn covers(self, next: Self) -> bool {
         let same_code = self.code == next.code || (self.code.pass() == 1 && next.code.pass() == 1);
         self.inode == next.inode && same_code

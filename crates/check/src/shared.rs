@@ -26,7 +26,8 @@ impl Claims for SharedClaims<'_> {
     }
 }
 
-/// Reports every inode that maps a cluster which was claimed twice. Costs nothing if there is none.
+/// Reports every inode that maps a cluster which was claimed twice. Costs nothing if no cluster
+/// was.
 pub(crate) fn report(scan: &Scan<'_, '_>, xattr_blocks: &[XattrBlockRef], ledger: &mut Ledger) {
     if !scan.map.has_shared() {
         return;

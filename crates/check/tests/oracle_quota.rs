@@ -250,8 +250,8 @@ fn a_root_without_links_is_repaired() {
     e2fsck_clean(&image);
 }
 
-/// The superblock names a user's file or directory as a quota file. It keeps its name and its
-/// content, and the quota file in the reserved inode counts again.
+/// The superblock names a user's file or directory as a quota file. The file or directory keeps its
+/// name and its content, and the quota file in the reserved inode counts again.
 #[test]
 fn a_file_of_a_user_is_no_quota_file() {
     if !require(&["root", "mke2fs", "debugfs", "e2fsck"]) {

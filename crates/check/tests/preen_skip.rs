@@ -1,5 +1,5 @@
-//! When `-p` checks an image that is marked clean, as `e2fsck -p` does, and how a repair of orphans
-//! ends. Also what a check that found nothing writes.
+//! When `-p` checks an image that is marked clean, as `e2fsck -p` does; how a repair of orphans
+//! ends; and what a check that found nothing writes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -67,7 +67,7 @@ fn preened(image: &Path) -> u8 {
     planned(&device).preened_ending().exit_code()
 }
 
-/// Exit codes of e2fsck with an option on a copy, and whether it checked.
+/// Exit code of e2fsck with an option on a copy of the image, and whether e2fsck checked the copy.
 fn theirs(image: &Path, option: &str) -> (i32, bool) {
     let copy = image.with_extension("theirs");
     std::fs::copy(image, &copy).unwrap();
@@ -178,7 +178,7 @@ fn a_replay_before_a_check_that_is_due_also_ends_that_time() {
     assert!(is_marked_clean(&device));
 }
 
-/// Otherwise it would be checked at every boot.
+/// If the backup stayed as it is, the image would be checked at every boot.
 #[test]
 fn a_backup_with_other_features_is_rewritten_by_the_check_that_it_causes() {
     if !require(&["mke2fs"]) {
@@ -279,7 +279,7 @@ fn orphans_end_a_repair_as_they_end_that_of_e2fsck() {
     assert!(wrong.is_empty(), "ours and theirs: {wrong:#?}");
 }
 
-/// Such a list was called clean and stayed, and nobody could write to the file system.
+/// Such a list was once called clean and stayed, so nobody could write to the file system.
 #[test]
 fn an_orphan_list_with_a_free_inode_or_a_sound_one_is_emptied() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -298,7 +298,7 @@ fn an_orphan_list_with_a_free_inode_or_a_sound_one_is_emptied() {
     }
 }
 
-/// What `-p` does not count as a correction, `-y` counted.
+/// `-y` once counted as corrections what `-p` does not count.
 #[test]
 fn a_whole_repair_counts_what_preening_counts() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

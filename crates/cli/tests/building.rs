@@ -137,7 +137,7 @@ fn what_the_target_holds_stays_until_the_image_is_complete() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
 }
 
-/// The operands may be in the wrong order, or one too few.
+/// The operands may be in the wrong order, or one may be missing.
 #[test]
 fn a_file_with_content_of_any_kind_is_not_replaced() {
     let folder = tree();
@@ -177,7 +177,7 @@ fn a_link_to_the_target_stays_a_link() {
     }
 }
 
-/// A link to a file that is missing was once replaced by the image.
+/// A symbolic link whose target was missing was once replaced by the image.
 #[test]
 fn a_link_to_a_missing_target_stays_a_link() {
     let folder = tree();

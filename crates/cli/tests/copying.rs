@@ -48,7 +48,7 @@ fn image(folder: &Path, size: &str) -> String {
     text(&path).to_owned()
 }
 
-/// A tree with most types of files, some later than the tests' fixed time and some before it.
+/// A tree with most types of files, some modified after the tests' fixed time and some before it.
 fn small_tree(at: &Path) {
     std::fs::create_dir_all(at.join("d/empty")).unwrap();
     for number in [7, 3, 9, 1, 5] {
@@ -242,8 +242,8 @@ fn set_id_bits_go_when_the_owner_cannot_be_given() {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
     }
     let program = folder.path().join("blockyard");
-    // By another process: a child of another test's would keep a file of ours open for writing, and
-    // what is open for writing cannot be run.
+    // Another process makes the copy. If we wrote it, a child that another test starts meanwhile
+    // could keep it open for writing, and a file open for writing cannot be run.
     assert!(run("cp", &[env!("CARGO_BIN_EXE_blockyard"), text(&program)]).status.success());
     let output = Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", text(&program)])

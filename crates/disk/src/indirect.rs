@@ -28,8 +28,8 @@ pub const fn blocks_max(block_bits: u32) -> u64 {
     12 + (1 << bits) + (1 << (2 * bits)) + (1 << (3 * bits))
 }
 
-/// Logical blocks below one pointer with `levels` indirect blocks under it (0: the pointer is the
-/// data block).
+/// Logical blocks below one pointer with `levels` levels of indirect blocks under it (0: the
+/// pointer leads to a data block).
 #[must_use]
 pub const fn span(block_bits: u32, levels: usize) -> u64 {
     match levels {
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn arrays_of_dense_maps_are_counted() {
-        // 1 KiB blocks: 256 pointers an array.
+        // An indirect block of 1 KiB holds 256 pointers.
         let counts = [0, 12, 13, 268, 269, 268 + 256, 268 + 257, 268 + 65_536, 268 + 65_537];
         assert_eq!(counts.map(|blocks| arrays_of(10, blocks)), [0, 0, 1, 1, 3, 3, 4, 258, 261]);
     }

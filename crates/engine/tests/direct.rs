@@ -146,10 +146,10 @@ fn parts_of_blocks_are_refused_and_change_nothing() {
     assert_eq!(world.fs.attributes(world.inode).unwrap().size, 0);
 }
 
-/// Observed on Linux 6.18: behind the end, blocks whose array of pointers exists are requested one
-/// by one, others up to the end of the new array. From the first hole before the end on, the rest
-/// is written like any other data, and written back before the call returns. The engine once left
-/// all of a direct write dirty.
+/// Observed on Linux 6.18: behind the end of the file, each block whose array of pointers exists is
+/// a request of its own. Blocks of a new array are one request, up to the end of the array. From
+/// the first hole before the end of the file on, the rest of the write makes dirty data, which is
+/// written back before the call returns. The engine once left all of a direct write dirty.
 #[test]
 fn block_maps_are_written_directly_too() {
     let world = World::on(mkfs::Options::ext4().features("^extent,^64bit"));

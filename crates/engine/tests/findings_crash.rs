@@ -167,8 +167,8 @@ fn references_to_values_go_all_or_none() {
     }
 }
 
-/// If the last block was dirty, only the dirty copy was zeroed, and the larger size was committed
-/// before that copy was written.
+/// When a file with a dirty last block grew, only the dirty copy of the block was zeroed, and the
+/// larger size was committed before that copy was written.
 #[test]
 fn what_lies_behind_the_end_does_not_show_after_a_crash() {
     for data in [DataMode::Ordered, DataMode::Journal] {

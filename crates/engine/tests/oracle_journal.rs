@@ -1,5 +1,5 @@
-//! The journal at work: operations larger than a transaction, shared commits, what fdatasync and
-//! age commit, and a journal on a separate device.
+//! The journal at work: operations larger than a transaction, shared commits, what fdatasync
+//! commits, commits by age, and a journal on a separate device.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -31,8 +31,8 @@ fn clean(device: &MemoryDevice) {
     }
 }
 
-/// A file with more extents than the smallest journal has blocks is changed over its whole length
-/// in every way.
+/// Changes a file over its whole length in every way. The file has more extents than the smallest
+/// journal has blocks.
 #[test]
 fn operations_larger_than_a_transaction_go_in_steps() {
     const BLOCKS: u64 = 16_000;

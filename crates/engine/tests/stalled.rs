@@ -42,8 +42,9 @@ fn file(fs: &FileSystem, name: &str) -> InodeNr {
     fs.create(&at(0), ROOT, name.as_bytes(), &new).unwrap()
 }
 
-/// Silences the device. Then a thread writes directly into a hole, and others call fsync: half of
-/// them wait with their data, half for a commit.
+/// Writes to half of the files and changes the permissions of the others, then silences the device.
+/// One thread writes directly into a hole, and one thread for each file calls fsync. Of these, half
+/// wait for their data to be written, half for a commit.
 fn waiting(device: &Device, fs: &Arc<FileSystem>, files: &[InodeNr]) -> Vec<JoinHandle<()>> {
     for (number, inode) in files.iter().enumerate() {
         if number % 2 == 0 {
@@ -60,7 +61,7 @@ fn waiting(device: &Device, fs: &Arc<FileSystem>, files: &[InodeNr]) -> Vec<Join
         thread::spawn(move || assert_eq!(fs.write_direct(&at(1), direct, 0, &[3; 8192]).unwrap(), 8192))
     }];
     // The direct write waits before any thread commits.
-    wait_until("it waits", || device.waiting() == 1);
+    wait_until("the direct write waits", || device.waiting() == 1);
     let sync = |inode: &InodeNr| {
         let (fs, inode) = (Arc::clone(fs), *inode);
         thread::spawn(move || fs.fsync(&at(1), inode).unwrap())

@@ -99,7 +99,7 @@ fn runs_are_cut_to_the_range_and_short_ones_left_out() {
     assert_eq!(fs.trim(&context(), from..to, 0).unwrap(), 10 * BLOCK);
     assert_eq!(device.taken(), [(from, 10 * BLOCK)]);
     assert_eq!(fs.trim(&context(), from..to, 11 * BLOCK).unwrap(), 0);
-    assert_eq!(fs.trim(&context(), from..to, 9 * BLOCK + 1).unwrap(), 10 * BLOCK, "a part is no whole group");
+    assert_eq!(fs.trim(&context(), from..to, 9 * BLOCK + 1).unwrap(), 10 * BLOCK, "a group trimmed in part");
     for (range, at_least) in
         [(256 << 20..u64::MAX, 0), (0..BLOCK - 1, 0), (0..0, 0), (0..u64::MAX, (128 << 20) + 1)]
     {
@@ -144,7 +144,7 @@ fn blocks_of_every_geometry() {
     }
 }
 
-/// Counts one writer less when dropped, also by a panic.
+/// Takes one from the number of running writers when dropped, also by a panic.
 struct Done<'a>(&'a AtomicU64);
 
 impl Drop for Done<'_> {

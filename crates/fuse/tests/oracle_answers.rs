@@ -81,8 +81,8 @@ fn flags_of_files_and_directories() {
         std::fs::write(&file, "text").unwrap();
         std::fs::create_dir(&directory).unwrap();
         let mut answers = Vec::new();
-        // Without the flags for journaled file data, which is not supported here, for blocks beyond
-        // the end of a file, which Linux sets itself, and for DAX.
+        // All flags except three: 14 for journaled file data, which is not supported here; 22 for
+        // blocks beyond the end of a file, which Linux sets itself; and 25 for DAX.
         for bit in (0..32).filter(|bit| ![14, 22, 25].contains(bit)) {
             for path in [&file, &directory] {
                 let opened = File::open(path).unwrap();
@@ -180,8 +180,8 @@ fn set_id_bits_go_with_whoever_changes_a_file() {
     });
 }
 
-/// An access control list, set by an owner who is in the file's group, in it by a supplementary
-/// group, or not in it.
+/// The owner of a file sets its access control list. The file's group is the owner's own group, one
+/// of the owner's supplementary groups, or neither.
 #[test]
 fn access_lists_and_the_set_group_id_bit() {
     const GROUP: u32 = 5001;
@@ -237,8 +237,8 @@ fn times_beyond_what_inodes_hold() {
     });
 }
 
-/// Inodes of 128 bytes store seconds. A time was once shown with nanoseconds until the kernel
-/// forgot the inode.
+/// Inodes of 128 bytes store whole seconds. Once, a time that was set on one was shown with
+/// nanoseconds until the kernel forgot the inode.
 #[test]
 fn times_are_as_fine_as_inodes_hold() {
     for size in ["128", "256"] {
@@ -256,8 +256,8 @@ fn times_are_as_fine_as_inodes_hold() {
     }
 }
 
-/// A change of owner takes the capabilities of a program, and leaves the attributes of a directory
-/// alone.
+/// A change of owner removes the capabilities of a file, and leaves the same attribute of a
+/// directory alone.
 #[test]
 fn capabilities_go_with_the_owner() {
     const NAME: &str = "security.capability";
@@ -279,7 +279,8 @@ fn capabilities_go_with_the_owner() {
     });
 }
 
-/// `fstrim`: how much is trimmed, nothing twice, which ranges are refused, and who may.
+/// `fstrim`: how much is trimmed, that nothing is trimmed twice, which ranges are refused, and who
+/// may trim.
 #[test]
 fn free_blocks_told_to_the_device() {
     if !require(&["fstrim"]) {

@@ -128,7 +128,8 @@ struct InLine {
     /// Blocks that were allocated immediately.
     allocated: usize,
     again: Again,
-    /// Whether the last search found nothing: then the next walk is a retry.
+    /// Whether the last search found nothing. If so, the next walk of write-back over a file's
+    /// folios is a retry.
     fails: bool,
 }
 
@@ -471,7 +472,8 @@ mod tests {
         assert_eq!(counts, [(0, 1), (1, 2), (0, 0)]);
     }
 
-    /// A range for which a search found nothing does not count. A walk counts when it is a retry.
+    /// A range for which a search found nothing does not count. A walk of write-back over a file's
+    /// folios counts when it is a retry.
     #[test]
     fn what_is_done_to_try_again_is_counted() {
         let walk =

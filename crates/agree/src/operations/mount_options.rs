@@ -26,7 +26,7 @@ impl MountOptions {
         for option in text.split(',').filter(|option| !option.is_empty()) {
             parsed.add(option)?;
         }
-        // Linux then chooses blocks as data is written (observed on 6.18).
+        // With data=journal, Linux chooses blocks as data is written (observed on 6.18).
         parsed.delays &= parsed.data != DataMode::Journal;
         Ok(parsed)
     }
@@ -43,14 +43,14 @@ impl MountOptions {
             ("stripe", blocks) => {
                 self.stripe = Some(blocks.parse().with_context(|| format!("mount option {option}"))?);
             }
-            // When the kernel commits is recorded, and told to the engine.
+            // The recording tells the engine when the kernel committed.
             ("commit", _) => {}
             _ => bail!("the engine does not follow the mount option {option}: --ceiling can be used with it"),
         }
         Ok(())
     }
 
-    /// The options with which the engine opens an image like such a mount.
+    /// Sets in `options` what makes the engine follow these mount options.
     ///
     /// # Errors
     /// Those of parsing the policy.

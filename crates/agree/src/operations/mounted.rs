@@ -1,8 +1,8 @@
 //! The kernel's side: a copy of the start image on a loop device, which is mounted, observed, and
 //! played on.
 //!
-//! Everything is tied to one work directory like those of level 1, so the next run takes down what
-//! a killed run left behind.
+//! Device, mount and trace instance belong to a [`WorkDirectory`], as at level 1. So the next run
+//! takes down what a killed run left behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,12 +47,12 @@ const MAPPED_DELAYED: &str = "ext4/ext4_ext_map_blocks_exit && (flags & 0x400 ||
 /// KiB of trace buffer for each CPU.
 const BUFFER_KIB: u32 = 192 * 1024;
 
-/// The kernel's answers, and what the other side must know of its circumstances.
+/// The kernel's answers, and what the engine must know of the circumstances of the kernel's run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
     /// The outcome of each line.
     pub(super) outcomes: Vec<Outcome>,
-    /// The kernel's clock for time stamps before each line. It moves in ticks.
+    /// What the kernel's clock for time stamps showed before each line. That clock moves in ticks.
     pub(super) times: Vec<Timestamp>,
     /// Thread id of the player modulo 16.
     pub(super) colour: u32,
@@ -132,7 +132,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// Plays the lines in a thread of its own, with a marker in the trace before each.
+    /// Plays the lines in a thread of its own, with a marker in the kernel's trace before each
+    /// line.
     ///
     /// # Errors
     /// When the trace cannot be played.
@@ -179,7 +180,8 @@ impl Mounted {
     }
 }
 
-/// Marks lines in the trace, and keeps room in its buffer.
+/// Writes a marker into the kernel's trace before each line, and drains the trace buffer so that it
+/// does not overflow.
 struct Observer {
     marker: fs::File,
     drain: Drain,

@@ -30,8 +30,8 @@ pub(super) fn pass(fs: &FileSystem, line: &Line) -> Result<Passed> {
     for (path, last) in paths(&mut line.op)? {
         match follow(fs, path, last)? {
             Some(followed) => *path = followed,
-            // The player must still see the line, to know that the file is not open. It does not
-            // follow links, so its open fails.
+            // The player must still see the line, to know that the file is not open. The player
+            // does not follow links, so its open fails.
             None if is_open => {}
             None => return Ok(Passed::Answered(Err(ELOOP))),
         }

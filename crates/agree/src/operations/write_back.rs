@@ -3,8 +3,8 @@
 //!
 //! Key decision: a small shell process, the keeper, changes the settings. It waits for its turn
 //! (one comparison at a time on a machine) and ignores the terminal's signals. It restores
-//! everything when its input ends: at the end, after an error or a panic, and when this process is
-//! killed, because the pipe closes with it.
+//! everything when its input ends: after the comparison, after an error or a panic, and when this
+//! process is killed, because then the pipe closes, too.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -17,9 +17,9 @@ use blockyard_lab::scratch::settings_note;
 /// next keeper can restore them if this one is killed.
 ///
 /// The lock is on the settings themselves, not on the note: a process with another directory for
-/// temporary files must not save the silenced settings as the ones to restore. If the owner ends
-/// while the keeper waits for the lock, the keeper writes "ready" to a closed pipe. It must survive
-/// that, so that it restores everything.
+/// temporary files must not save the silenced settings as the ones to restore. If the process that
+/// started the keeper ends while the keeper waits for the lock, the keeper writes "ready" to a
+/// closed pipe. The keeper must survive that write, so that it restores everything.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP QUIT PIPE
 exec 9< /proc/sys/vm || exit 1
@@ -49,7 +49,7 @@ while read -r word; do :; done
 restore "$1"
 "#;
 
-/// Keeps the flusher silent as long as it lives.
+/// The running keeper. The flusher is silent until this value is dropped.
 pub(super) struct Quiet {
     process: Child,
     /// Closed to end the keeper.

@@ -9,7 +9,7 @@ use crate::policy::slots::{DirBlocks, GoalBase, GoalColour, GoalLogical};
 
 /// Flex groups of at least this many groups keep their first group for directories and metadata.
 const FLEX_THRESHOLD: u32 = 4;
-/// Process colours.
+/// Number of colours: each stands for a sixteenth of a group.
 const COLOURS: u64 = 16;
 
 /// A block wanted for an inode that has no block nearby.

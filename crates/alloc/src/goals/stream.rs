@@ -2,11 +2,11 @@
 //!
 //! `slots` says how many there are. `one` is a single goal for the file system, as before the
 //! scalability series. `hashed` has one for each CPU, but at most one for every four groups
-//! (rounded up), unless `stream_goals` says otherwise. `cpus` has one for each CPU in any case. For
-//! both, the inode number chooses. `inode` uses the inode's cursor instead, and `none` has no
-//! stream goals.
+//! (rounded up), unless `stream_goals` says otherwise. `cpus` has one for each CPU in any case.
+//! Under `hashed` and `cpus`, the inode number chooses the goal. `inode` uses the inode's cursor
+//! instead, and `none` has no stream goals.
 //!
-//! Under `slot_lock=md`, the file-system-wide lock that freeing takes guards them, too.
+//! Under `slot_lock=md`, the md lock guards the stream goals. Freeing takes the same lock.
 
 use std::sync::Arc;
 

@@ -126,10 +126,11 @@ impl<B: Backend> GroupTable<B> {
 
 impl<B: Backend> GroupGuard<'_, B> {
     /// Installs the bitmap from the source, with the preallocations added, as the in-core bitmap.
-    /// If it does not have as many free clusters as the summary says, the group is marked corrupt.
+    /// If this bitmap and the group's summary have different counts of free clusters, the group is
+    /// marked corrupt.
     fn install(&mut self, bitmap: &mut [u8], clusters: u32, geometry: &blockyard_disk::Geometry) {
         assert!(self.state.loaded.is_none(), "group {} is loaded already", self.nr);
-        debug_assert!(self.state.pending.is_none(), "group {} was away while frees waited in it", self.nr);
+        debug_assert!(self.state.pending.is_none(), "group {} was evicted while frees waited in it", self.nr);
         for prealloc in &self.state.preallocs {
             prealloc.for_each_left(|start, count| set_bits(bitmap, start, count));
         }

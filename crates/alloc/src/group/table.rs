@@ -50,7 +50,8 @@ impl<B: Backend> GroupTable<B> {
         assert_eq!(facts.len(), usize_from_u32(geometry.groups()), "facts of each group");
         let lock = |_| CachePadded::new(B::on_line("hashed lock", || Mutex::new(rank::GROUP, ())));
         let shared = (config.policy.locks == Locks::Hashed).then(|| (0..HASHED_LOCKS).map(lock).collect());
-        // The bitmap, as much again for the higher orders, and the fixed part of a buddy.
+        // A loaded group takes its bitmap, as much again for the higher orders, and the fixed part
+        // of a buddy.
         let group_bytes = 2 * blockyard_disk::num::u64_from_usize(geometry.block_size()) + 512;
         let loaded_max = (config.memory_max / group_bytes).clamp(2, u64::from(u32::MAX));
         Self {

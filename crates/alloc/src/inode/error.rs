@@ -13,11 +13,11 @@ pub enum InodeError {
     Load {
         /// The group.
         group: GroupNr,
-        /// What the source said.
+        /// The error of the source of bitmaps.
         source: Box<dyn std::error::Error + Send + Sync + 'static>,
     },
-    /// The inode to be freed is free already, reserved or beyond the last. Or the bitmap of its
-    /// group is wrong; such a group is not changed any more.
+    /// The inode to be freed is free already, reserved or beyond the last, or the bitmap of its
+    /// group is wrong. A group with a wrong bitmap is not changed any more.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// The configuration is impossible.

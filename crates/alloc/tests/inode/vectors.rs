@@ -30,7 +30,7 @@ fn names_hash_as_the_kernel_hashes_them() {
 #[test]
 fn the_whole_vector_on_flex_groups_of_eight() {
     let per_flex = [64073, 65131, 65392, 48486, 65392, 65392, 65131, 65391];
-    // With flex groups only the sums count.
+    // Of the free clusters, only the sum of each flex group matters.
     let free: Vec<u32> =
         per_flex.iter().flat_map(|&sum| [sum / 8 + sum % 8].into_iter().chain([sum / 8; 7])).collect();
     check(

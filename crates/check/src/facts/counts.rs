@@ -1,5 +1,5 @@
-//! Link counts and counts of references, one byte per inode. Nearly all counts fit in it; only a
-//! group with a larger count needs more memory.
+//! Link counts and counts of references, one byte per inode. Nearly all counts fit in a byte; only
+//! a group with a larger count needs more memory.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// How many references to each inode of a group were found: `low + 256 * high`. All threads count
 /// at the same time. All operations are relaxed: counts are read only after the threads were
-/// joined, which orders them.
+/// joined, and joining orders the reads after the counting.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     low: Box<[AtomicU8]>,

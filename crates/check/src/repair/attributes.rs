@@ -181,8 +181,8 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
     list
 }
 
-/// Rewrites the attributes in an inode if the one that a finding misses is there, hidden by another
-/// entry. False if it is not there, or if nothing hides it.
+/// Rewrites the attributes in an inode if the attribute that a finding calls missing is there,
+/// hidden by another entry. False if it is not there, or if nothing hides it.
 pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> bool {
     let (index, name) = match code {
         Code::INLINE_NO_ATTRIBUTE => (XATTR_INDEX, XATTR_NAME),
@@ -201,8 +201,9 @@ pub(crate) fn uncover(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, 
     true
 }
 
-/// Repairs an inode with inline data that lost the attribute that goes with it. What is in
-/// `i_block` stays if that is a directory, or all of the content; otherwise the content is lost.
+/// Repairs an inode with inline data that lost the attribute that goes with it. The content of
+/// `i_block` stays if the inode is a directory or `i_block` holds the whole content, and if an
+/// empty attribute fits. Otherwise the content is lost.
 pub(crate) fn without_inline_data(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Outcome {
     let site = Site::inode(inode);
     let size = slot.raw().size();

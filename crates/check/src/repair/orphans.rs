@@ -16,7 +16,8 @@ use super::maps;
 use crate::code::Code;
 use crate::finding::Site;
 
-/// Finishes what is pending, and empties the list and the file.
+/// Finishes the deletions and truncations of `orphans`, then empties the orphan list and the orphan
+/// file.
 pub(crate) fn finish(ed: &mut Editor<'_, '_>, orphans: &BTreeSet<u32>) -> Result<(), DeviceError> {
     for &number in orphans {
         let number = InodeNr::new(number);

@@ -14,7 +14,7 @@ pub(crate) fn quota_inodes(sb: &RawSuperblock) -> [u32; 3] {
     [sb.s_usr_quota_inum, sb.s_grp_quota_inum, sb.s_prj_quota_inum].map(|inode| inode.get())
 }
 
-/// Whether the superblock may name an inode as the quota file of a type; 0 is none.
+/// Whether the superblock may name an inode as the quota file of a type; inode 0 means no file.
 pub(crate) fn is_possible(volume: &Volume<'_>, kind: QuotaType, inode: u32) -> bool {
     let quota = volume.ro_compat.contains(RoCompat::QUOTA);
     let used = quota && (kind != QuotaType::Project || volume.ro_compat.contains(RoCompat::PROJECT));
@@ -33,8 +33,8 @@ pub(crate) fn usual(kind: QuotaType) -> Option<u32> {
     }
 }
 
-/// Whether an inode is in use and holds no quota file: then it is somebody's file. Nobody knows
-/// before the descriptors are read.
+/// Whether an inode is somebody's file: it is in use and holds no quota file. False before the
+/// descriptors are read, since no inode can be read then.
 fn is_of_others(volume: &Volume<'_>, kind: QuotaType, inode: InodeNr) -> bool {
     if volume.groups.is_empty() {
         return false;
@@ -43,15 +43,15 @@ fn is_of_others(volume: &Volume<'_>, kind: QuotaType, inode: InodeNr) -> bool {
     slot.is_ok_and(|slot| slot.raw().i_links_count.get() > 0) && !holds(volume, kind, inode)
 }
 
-/// Whether an inode holds a quota file, whatever its mode. One whose magic number is damaged counts
-/// if the rest is sound.
+/// Whether an inode holds a quota file, whatever its mode. A quota file with a damaged magic number
+/// counts if the rest is sound.
 pub(crate) fn holds(volume: &Volume<'_>, kind: QuotaType, inode: InodeNr) -> bool {
     let Ok(slot) = volume.inode(inode).map(InodeSlot::new) else { return false };
     let file = content(volume, inode, &slot);
     file.header.dqh_magic.get() == kind.magic() || file.defect.is_none()
 }
 
-/// Reads what the map of an inode leads to as a quota file.
+/// Reads the blocks that an inode maps as those of a quota file.
 pub(crate) fn content(volume: &Volume<'_>, inode: InodeNr, slot: &InodeSlot<Vec<u8>>) -> QuotaFile {
     let bits = volume.geometry.block_bits();
     let runs = file_runs(volume, inode, &InodeSlot::new(slot.bytes()));

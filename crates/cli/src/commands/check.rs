@@ -54,9 +54,9 @@ pub(crate) struct Args {
     /// Check even if the image is marked clean; only -p needs it
     #[arg(short = 'f', long)]
     force: bool,
-    /// Repair what is safe, without questions and tersely, as at boot. It may write also where it
-    /// stops or finds nothing: it replays the journal, and writes state and counters of the
-    /// superblock. Without -z there is no undo file of that
+    /// Repair what is safe, without questions and tersely, as at boot. Even where it stops or finds
+    /// nothing, -p may write: it replays the journal, and writes state and counters of the
+    /// superblock. Without -z, no undo file keeps what these writes replace
     #[arg(short = 'p', short_alias = 'a', long, conflicts_with_all = ["no", "yes"])]
     preen: bool,
     /// Repair everything
@@ -84,8 +84,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     lost: Option<PathBuf>,
     /// Save overwritten blocks in this file, for `blockyard undo` [default with -y: IMAGE.undo for
-    /// a file]; those of a separate journal device go to FILE.journal. The time of a check that
-    /// finds nothing to repair is only written without it
+    /// a file]; those of a separate journal device go to FILE.journal. With -z, a check that finds
+    /// nothing to repair does not record its time
     #[arg(short = 'z', long, value_name = "FILE")]
     undo: Option<PathBuf>,
     /// Do not save overwritten blocks
@@ -254,7 +254,7 @@ impl Args {
     }
 }
 
-/// The device of a journal, if it is there.
+/// The path of a journal device. Fails if nothing is there.
 fn found_journal(path: &ImagePath) -> anyhow::Result<&ImagePath> {
     let shown = path.display();
     std::fs::metadata(path.file()).with_context(|| format!("{shown}: the journal of -j"))?;
@@ -272,8 +272,9 @@ const fn share_of(part: Part) -> (u64, u64) {
     }
 }
 
-/// Advances the progress line through the parts of a check. The time that is left is that of the
-/// whole check; a repair checks more than once.
+/// Advances the progress line through the parts of a check. The time left that the line shows is
+/// that of the whole check. The line starts again with each check, since a repair checks more than
+/// once.
 fn watch(progress: &Progress) -> Watch {
     if !progress.is_wanted() {
         return Watch::default();

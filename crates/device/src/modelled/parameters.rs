@@ -116,8 +116,8 @@ impl ModelParameters {
         Ok(Self(kind))
     }
 
-    /// A model for a device of this many bytes. It starts idle. A model `ftl` has at most 2^29
-    /// pages, with the spare ones, and 2^24 blocks.
+    /// A model for a device of this many bytes. The model starts idle. A model `ftl` has at most
+    /// 2^29 pages, including the spare ones, and at most 2^24 blocks.
     ///
     /// # Errors
     /// [`BadModel::Size`].

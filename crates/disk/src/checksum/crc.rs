@@ -1,8 +1,8 @@
 //! The CRCs with ext4's conventions: the caller passes the running state, and nothing is inverted
 //! at the end.
 
-/// crc32c (Castagnoli, reflected) continued from `state`; start with `!0`. States chain over split
-/// input.
+/// crc32c (Castagnoli, reflected) continued from `state`; start with `!0`. The result for one piece
+/// of the input is the state for the next piece.
 #[must_use]
 pub fn crc32c_raw(state: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!state, bytes)
@@ -74,8 +74,8 @@ const CRC32_BE_TABLE: [u32; 256] = {
 mod tests {
     use super::*;
 
-    // Check values of the catalogued CRCs over "123456789"; where those invert at the end, so does
-    // the test.
+    // The check values are those of the catalogued CRCs over "123456789". Where a catalogued CRC
+    // inverts its result, the test does so, too.
 
     #[test]
     fn crc32c_check_value_and_chaining() {

@@ -1,4 +1,4 @@
-//! Header and entries as they stand on disk.
+//! The header, entries and tail of an extent tree's node as they stand on disk.
 
 use zerocopy::little_endian::{U16, U32};
 
@@ -51,7 +51,8 @@ on_disk! {
 }
 
 on_disk! {
-    /// What follows entry `eh_max` in a block (never in the inode).
+    /// Tail of a node that fills a block, after the room for `eh_max` entries. The node in the
+    /// inode has no tail.
     pub struct RawExtentTail[4] {
         /// crc32c of the header and all entry slots.
         0 et_checksum: U32,

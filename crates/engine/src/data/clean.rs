@@ -19,7 +19,7 @@ const SHARDS: usize = 16;
 /// Blocks of file data that are also on the device.
 pub(crate) struct CleanBlocks {
     block_bits: u32,
-    /// Bound of all shards together.
+    /// The largest number of blocks that all shards together keep.
     blocks_max: usize,
     /// The number of the last note. Relaxed: it only has to be unique.
     last_note: AtomicU64,
@@ -39,14 +39,14 @@ struct Shard {
     slots: Vec<Slot>,
     slots_max: usize,
     hand: usize,
-    /// Reads in progress, with the stripes that they read.
+    /// The notes of reads in progress: number of the note, and a stripe that is read.
     notes: Vec<(u64, u64)>,
 }
 
 struct Slot {
     block: u64,
     bytes: Box<[u8]>,
-    /// Asked for since the clock's hand passed. Relaxed: a hint.
+    /// Whether the block was asked for since the clock's hand passed. Relaxed: a hint.
     touched: AtomicBool,
 }
 
@@ -112,7 +112,7 @@ impl CleanBlocks {
         }
     }
 
-    /// Blocks that fit.
+    /// Number of blocks that fit.
     pub(crate) const fn blocks_max(&self) -> usize {
         self.blocks_max
     }

@@ -50,8 +50,8 @@ impl Inherited {
 }
 
 impl Xattrs {
-    /// What a new inode with a name in `parent` inherits. The caller holds the parent's content and
-    /// no handle.
+    /// What a new inode with a name in `parent` inherits. The caller holds the parent's content
+    /// lock and no handle.
     pub(crate) fn inherit(&self, ctx: &OpContext, parent: &Arc<Inode>, new: &NewInode) -> Result<Inherited> {
         let nothing = Inherited { new: *new, lists: Vec::new() };
         let has_attributes = {
@@ -93,8 +93,8 @@ impl Xattrs {
         Ok(inherited)
     }
 
-    /// Prepares one list. Writes it into an inode of its own if a block cannot hold it beside
-    /// the lists of `in_block`.
+    /// Prepares one list. Writes it into an inode of its own if a block cannot hold it beside the
+    /// lists of `in_block`, and the file system has value inodes.
     fn inherited_list(
         &self,
         ctx: &OpContext,

@@ -16,9 +16,9 @@ use crate::handles::Use;
 pub struct Opened {
     /// The kernel's number for it.
     pub handle: HandleNr,
-    /// The kernel must not cache writes: it would write whole pages, but the file accepts bytes
-    /// only at its end; or it takes the file for longer than it can be, and bytes at that end would
-    /// be lost later.
+    /// The kernel must not cache writes, for one of two reasons. Either the file accepts bytes only
+    /// at its end, but the kernel would write back whole pages. Or the kernel believes the file to
+    /// be longer than files can be, and bytes that it caches at that end would be lost later.
     pub is_uncached: bool,
 }
 
@@ -27,7 +27,7 @@ pub struct Opened {
 pub struct Transfer {
     /// Bypass the cache if offset and length are whole blocks.
     pub is_direct: bool,
-    /// The writer may not keep set-id bits and capabilities.
+    /// The file loses its set-id bits and capabilities, because the writer may not keep them.
     pub drops_privileges: bool,
     /// The kernel writes back its cache. The kernel notices missing bytes only by an error.
     pub is_cached: bool,
@@ -123,9 +123,9 @@ impl Server {
     }
 
     /// Writes `bytes`. Fewer are written only when space runs out. A write-back of the kernel's
-    /// cache and a direct write are either complete or fail. The kernel ignores a short count of
-    /// the first, so a later fsync would promise more than was written. It turns a short count of
-    /// the second into EIO.
+    /// cache is either complete or fails: the kernel would ignore a short count, and a later fsync
+    /// would promise more than was written. A direct write is either complete or fails, too: the
+    /// kernel would turn a short count into `EIO`.
     ///
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EROFS`, and those of the device.

@@ -1,5 +1,5 @@
-//! The tree to copy: synthetic with the published number of files and bytes, or with the sizes of a
-//! real one.
+//! The tree to copy: either a synthetic one with as many files and bytes as the published
+//! experiment had (see `copy.rs`), or one with the directories and file sizes of a real tree.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The smallest load that shows whether an allocator scales: allocate/free pairs in memory.
 //!
-//! A pair is one `fallocate` of 8 KiB that continues a file past the small-file limit, and the free
-//! of what it got: one decision, one claim, two changes to a group. Each worker has its own file
-//! and CPU slot. The caller provides threads and clocks.
+//! A pair is one allocation of 8 KiB, as `fallocate` requests it, that continues a file past the
+//! small-file limit, and the free of its clusters: one decision, one claim, two changes to a group.
+//! Each worker has its own file and a CPU slot. The caller provides threads and clocks.
 
 use blockyard_alloc::memory::MemoryBitmaps;
 use blockyard_alloc::{
@@ -18,7 +18,7 @@ const SIZE: u32 = 64;
 const LENGTH: u32 = 2;
 /// Metadata clusters at the start of each group.
 const OVERHEAD: u32 = 600;
-/// Groups of 128 MiB: 64 GiB.
+/// Groups of 128 MiB each: 64 GiB in all.
 const GROUPS: u32 = 512;
 /// Events kept for each CPU slot.
 const EVENTS: u32 = 256;
@@ -96,8 +96,8 @@ impl<'a, B: Backend> PairWorker<'a, B> {
 mod tests {
     use super::*;
 
-    /// Every pair leaves the file system as it was. Only under linux-6.16 does a pair need a lock
-    /// that all share.
+    /// Every pair leaves the file system as it was. Under linux-6.16 a pair takes a lock that all
+    /// workers share; under the other two policies it takes no such lock.
     #[test]
     fn pairs_leave_nothing_behind() {
         for policy in ["linux-6.16", "linux-6.18", "yard"] {

@@ -47,8 +47,8 @@ impl Rows {
         format!("{}{rule}|\n", line(heads))
     }
 
-    /// Takes the next cell. Returns the row that it completes, or the unfinished row before it if
-    /// it begins another one.
+    /// Takes the next cell. Returns the row that the cell completes. If the cell begins another row
+    /// while the row before is unfinished, returns the unfinished row.
     pub fn add(&mut self, cell: Cell) -> Option<Vec<String>> {
         let before = if self.waiting.first().is_some_and(|first| first.words() != cell.words()) {
             self.rest()

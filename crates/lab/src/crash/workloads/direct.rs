@@ -16,7 +16,7 @@ use super::threads::together;
 use crate::target::Cpu;
 use crate::target::engine::context;
 
-/// Files with more blocks are truncated.
+/// The number of blocks above which a file is truncated next.
 const fn blocks_max(block: u64) -> u64 {
     if block > 4096 { 40 } else { 90 }
 }
@@ -128,7 +128,7 @@ pub(super) fn alone(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Three threads use direct writes while one commits all the time.
+/// Three threads use direct writes while a fourth commits all the time.
 pub(super) fn beside_commits(stage: &Stage) -> Result<()> {
     let done = AtomicBool::new(false);
     together(4, |number| {

@@ -23,7 +23,7 @@ pub struct Section {
     pub lines: u64,
 }
 
-/// Clock interrupts: a CPU loses time at each, whatever it holds.
+/// Clock interrupts: a CPU loses time at each, even while it holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
     /// Period in nanoseconds.
@@ -44,8 +44,8 @@ pub struct Costs {
     pub levels: Vec<Level>,
     /// Moving a line between CPUs that are in no common set.
     pub move_ns: u64,
-    /// From the release of a contended lock until the next holder continues, besides the move of
-    /// its line.
+    /// Time from the release of a contended lock until the next holder continues. The move of the
+    /// lock's line comes on top.
     pub hand_over_ns: u64,
     /// How long a CPU keeps a line that others want, after the line came. Accesses of this CPU
     /// within this time need no second move.
@@ -62,8 +62,8 @@ pub struct Costs {
 }
 
 impl Default for Costs {
-    /// Orders of magnitude of a two-socket server: 1 ns in the own cache, 90 ns from memory, 60 ns
-    /// between caches. Without slack: every access happens in the order of virtual time.
+    /// Orders of magnitude of a two-socket server: 1 ns in the CPU's own cache, 90 ns from memory,
+    /// 60 ns between caches. There is no slack: all accesses happen in the order of virtual time.
     fn default() -> Self {
         Self {
             hit_ps: 1000,
