@@ -212,15 +212,15 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Searches. If that finds nothing, drops preallocations and searches again. If dropping gave
-    /// back no clusters, searches again with strict checks instead. There are at most two such
-    /// retries, unless `space_retries` sets no limit: then retries go on as long as dropping gives
-    /// back clusters.
+    /// back no clusters, searches again with strict checks instead. There are at most two retries
+    /// of both kinds, unless `space_retries` sets no limit: then searches after dropping go on as
+    /// long as dropping gives back clusters, and there are at most two strict ones.
     fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
         // The count of changes is read only after a search has failed: a request that finds space
         // must not read every CPU's count. So the first strict search always runs, and the second
         // one runs only after a change.
         let mut changes = None;
-        let mut retries = 0;
+        let (mut retries, mut strict_retries) = (0, 0);
         loop {
             match self.policy.search {
                 Search::Ladder => self.search(context)?,
@@ -239,10 +239,11 @@ impl<B: Backend> Allocator<B> {
                 continue;
             }
             let now = Some(self.changes.sum());
-            if now == changes || retries > RETRIES {
+            if now == changes || strict_retries == RETRIES {
                 break;
             }
             changes = now;
+            strict_retries += 1;
             context.search.flags |= RequestFlags::STRICT_CHECK;
         }
         Ok(())

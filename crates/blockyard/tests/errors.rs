@@ -258,6 +258,19 @@ fn a_file_is_not_copied_onto_itself() {
     assert_eq!(fs.open("from").unwrap().copy_range(0, 4, &appending, 0).unwrap_err().errno(), 22);
 }
 
+/// A range ends where the file ends, however long it was asked to be. So a file can be copied to
+/// its own end.
+#[test]
+fn ranges_of_one_file_may_not_overlap() {
+    let fs = ImageOptions::new().make_in_memory(16 << 20).unwrap();
+    fs.write("file", b"0123456789").unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(&fs, "file").unwrap();
+    assert_eq!(file.copy_range(6, 5, &file, 9).unwrap_err().errno(), 22);
+    assert_eq!(file.copy_range(6, u64::MAX, &file, 10).unwrap(), 4);
+    assert_eq!(file.copy_range(20, 4, &file, 20).unwrap(), 0);
+    assert_eq!(fs.read("file").unwrap(), b"01234567896789");
+}
+
 /// Content and attributes go to the same file.
 #[test]
 fn a_copy_through_a_link_gives_attributes_to_the_target() {

@@ -8,12 +8,13 @@ mod counts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard_disk::quota::Usage;
 use blockyard_disk::{BlockNr, Geometry, InodeNr};
 
 use crate::map::Run;
 use crate::vitals::Vitals;
+use crate::volume::Volume;
 pub(crate) use counts::{Counts, Links};
 
 /// What is known about an inode, in one byte: the type in the low bits (numbered as in directory
@@ -218,6 +219,20 @@ impl Facts {
     fn place(geometry: &Geometry, inode: InodeNr) -> (usize, usize) {
         let (group, index) = geometry.locate_inode(inode);
         (usize_from_u32(group.raw()), usize_from_u32(index))
+    }
+
+    /// The inodes in use, in order.
+    pub(crate) fn used<'f>(&'f self, geometry: &'f Geometry) -> impl Iterator<Item = InodeNr> + 'f {
+        self.groups.iter().zip(geometry.all_groups()).flat_map(move |(group, nr)| {
+            let used = group.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used());
+            used.map(move |(index, _)| geometry.inode_at(nr, u32_from_usize(index)))
+        })
+    }
+
+    /// The inodes in use that users reach: all but the reserved ones, and the root.
+    pub(crate) fn files<'f>(&'f self, volume: &'f Volume<'_>) -> impl Iterator<Item = InodeNr> + 'f {
+        let first = volume.first_inode();
+        self.used(&volume.geometry).filter(move |inode| inode.raw() >= first || *inode == InodeNr::ROOT)
     }
 
     /// What is known about an inode in range; unused beyond the scanned part of its table.

@@ -279,7 +279,8 @@ fn decide<'a>(
     let mut log = Log::default();
     log.declined.clone_from(&options.declined);
     log.wishes = options.wishes.iter().copied().filter(|wish| wish.is_due(&before)).collect();
-    log.shared = options.shared;
+    // Whoever wants blocks of their own for all files wants no file cut.
+    log.shared = if log.wishes.contains(&Wish::UnshareBlocks) { Shared::Clone } else { options.shared };
     let mut overlay = head::overlay(device, redo, &before, &mut log)?;
     let is_short = before.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT);
     if is_short && !log.actions.iter().any(|action| action.code == Code::DEVICE_SHORT) {
@@ -312,7 +313,9 @@ fn decide<'a>(
     if let Some(place) = options.check.superblock {
         round.take_superblock(place, &mut log)?;
     }
-    run_rounds(&mut round, &mut log)?;
+    if run_rounds(&mut round, &mut log)? == Outcome::Rejected {
+        return Ok(Plan::empty(OverlayDevice::new(device), (before, costs)));
+    }
     let block_bits = round.block_bits();
     if log.actions.is_empty() && !is_replayed && !is_resumed {
         // Superblocks that were tried in vain are not part of the plan.
@@ -370,10 +373,17 @@ fn settle(
     Ok((after, takes_mark, sets_mark))
 }
 
-/// Repairs until a round finds nothing more to mend, then marks the file system clean. Decides
-/// nothing if a superblock was inferred and errors are left: then it may be a wrong one, and a
-/// repair by it would destroy what another tool can still find.
-fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<(), Error> {
+/// What became of a repair in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Decided,
+    /// A superblock was inferred, and errors are left: it may be a wrong one. A repair by it would
+    /// destroy what another tool can still find.
+    Rejected,
+}
+
+/// Repairs until a round finds nothing more to mend, then marks the file system clean.
+fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<Outcome, Error> {
     let (mut counted, mut crowd) = (0, u64::MAX);
     while counted < ROUNDS_MAX {
         let decided = (log.actions.len(), log.wishes.len());
@@ -392,12 +402,8 @@ fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<(), Error> {
         crowd = errors;
     }
     round.close(log)?;
-    if log.is_inferred && has_errors(round)? {
-        log.actions.clear();
-        log.fresh.clear();
-        log.spare.clear();
-    }
-    Ok(())
+    let is_rejected = log.is_inferred && has_errors(round)?;
+    Ok(if is_rejected { Outcome::Rejected } else { Outcome::Decided })
 }
 
 /// Whether a check finds errors. A file system without a verdict has none.

@@ -64,16 +64,20 @@ impl FileDevice {
     /// writing, so is the device, with the exclusive lock. Otherwise it is read-only and unlocked.
     ///
     /// # Errors
-    /// As [`FileDevice::open`]; or the file was opened to append, so that the kernel would move
-    /// every write to its end.
+    /// As [`FileDevice::open`]; or the file was opened for writing only, or to append, so that
+    /// the kernel would move every write to its end.
     pub fn from_file(file: File) -> Result<Self> {
         use std::os::fd::AsRawFd;
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
         let path = std::fs::read_link(&link).unwrap_or_else(|_| link.into());
         let flags = rustix::fs::fcntl_getfl(&file).map_err(|errno| open_error(&path, errno.into()))?;
+        if flags & OFlags::RWMODE == OFlags::WRONLY {
+            let message = "it was opened for writing only; open it for reading, too";
+            return Err(open_error(&path, io::Error::new(io::ErrorKind::InvalidInput, message)));
+        }
         let is_writable = flags & OFlags::RWMODE == OFlags::RDWR;
         if is_writable && flags.contains(OFlags::APPEND) {
-            let message = "it was opened to append; open it for writing only";
+            let message = "it was opened to append; open it for reading and writing only";
             return Err(open_error(&path, io::Error::new(io::ErrorKind::InvalidInput, message)));
         }
         let opened = if is_writable { refuse_attached(&path).map(|()| file) } else { Ok(file) };

@@ -194,8 +194,11 @@ pub trait BlockDevice: Send + Sync {
     }
 }
 
-/// Checks that a range lies on a device of `size` bytes.
-pub(crate) fn check_range<L: TryInto<u64>>(
+/// Checks that a range lies on a device of `size` bytes. `operation` is what the error names.
+///
+/// # Errors
+/// [`DeviceError::OutOfRange`].
+pub fn check_range<L: TryInto<u64>>(
     operation: &'static str,
     offset: u64,
     length: L,

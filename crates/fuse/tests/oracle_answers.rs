@@ -209,8 +209,8 @@ fn access_lists_and_the_set_group_id_bit() {
                 let mut command = Command::new("setpriv");
                 command.args(["--reuid", &user, "--regid", &gid, "--groups", groups, "setfacl"]);
                 let done = command.args(change).arg(path).status().unwrap();
-                let mode = std::fs::metadata(path).unwrap().mode();
-                answers.push(format!("{gid} {groups} {mode:o} {change:?}: {done} {mode:o}"));
+                let found = std::fs::metadata(path).unwrap().mode();
+                answers.push(format!("{gid} {groups} {mode:o} {change:?}: {done} {found:o}"));
             }
         }
         answers

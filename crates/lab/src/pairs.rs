@@ -6,6 +6,7 @@
 
 pub mod worker;
 
+use std::num::NonZero;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use blockyard_alloc::{Allocator, LockCensus, Policy};
 use blockyard_disk::num::{count_as_f64, u32_from_usize, usize_from_u32};
 use blockyard_inspect::units::counted;
-use blockyard_sync::Virtual;
 use blockyard_sync::virtual_time::{Program, simulate};
+use blockyard_sync::{Backend, InTurn, Native, Virtual};
 use serde::Serialize;
 
 use crate::machine::{CPUS_MAX, Machine};
@@ -62,23 +63,44 @@ struct Span {
     cpu: Option<Duration>,
 }
 
+/// How threads get locks that others hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locks {
+    /// Whoever finds the lock free takes it. Threads that wait sleep in the end.
+    Native,
+    /// Threads are served in turn and never sleep, as with the kernel's spin locks.
+    InTurn,
+}
+
 /// Makes pairs for about `time` under each policy with each number of threads. `progress` is called
 /// before each row with its number (from 1) and description.
 ///
 /// # Errors
-/// An unknown policy, no or too many threads, and those of the allocator.
+/// As [`check`], and those of the allocator.
 pub fn run(
+    policies: &[String],
+    threads: &[u32],
+    (time, locks): (Duration, Locks),
+    progress: impl FnMut(usize, &str),
+) -> Result<Vec<PairsRow>> {
+    check(policies, threads, (time, locks))?;
+    match locks {
+        Locks::Native => run_on::<Native>(policies, threads, time, progress),
+        Locks::InTurn => run_on::<InTurn>(policies, threads, time, progress),
+    }
+}
+
+fn run_on<B: Backend>(
     policies: &[String],
     threads: &[u32],
     time: Duration,
     mut progress: impl FnMut(usize, &str),
 ) -> Result<Vec<PairsRow>> {
-    check(policies, threads, time)?;
     let mut rows = Vec::new();
     for (name, policy) in policies.iter().zip(parsed(policies)?) {
         for &count in threads {
             progress(rows.len() + 1, &format!("{name}, {}", counted(count.into(), "thread")));
-            let allocator: Allocator = open(policy, CPUS)?;
+            let allocator: Allocator<B> = open(policy, CPUS)?;
             rows.push(measure(&allocator, name, count, time)?);
         }
     }
@@ -88,12 +110,17 @@ pub fn run(
 /// Refuses what [`run`] cannot measure.
 ///
 /// # Errors
-/// Says what is wrong.
-pub fn check(policies: &[String], threads: &[u32], time: Duration) -> Result<()> {
+/// Says what is wrong: an unknown policy, no or too many threads, no time.
+pub fn check(policies: &[String], threads: &[u32], (time, locks): (Duration, Locks)) -> Result<()> {
     check_arms(policies, threads)?;
     ensure!(
         threads.iter().all(|&count| count <= CPUS),
         "--workers: at most {CPUS} threads; --interleave virtual takes more"
+    );
+    let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
+    ensure!(
+        locks == Locks::Native || threads.iter().all(|&count| usize_from_u32(count) <= cpus),
+        "--workers: at most {cpus} with --interleave in-turn, because threads that wait keep their CPUs"
     );
     ensure!(!time.is_zero(), "--seconds: give a time above 0");
     Ok(())
@@ -209,7 +236,12 @@ fn predict(
     })
 }
 
-fn measure(allocator: &Allocator, policy: &str, threads: u32, time: Duration) -> Result<PairsRow> {
+fn measure<B: Backend>(
+    allocator: &Allocator<B>,
+    policy: &str,
+    threads: u32,
+    time: Duration,
+) -> Result<PairsRow> {
     let barrier = Barrier::new(usize::try_from(threads)?);
     let before = allocator.lock_census();
     let spans: Vec<Span> = std::thread::scope(|scope| {
@@ -244,7 +276,7 @@ fn figures(policy: &str, spans: &[Span], (before, after): (&LockCensus, &LockCen
 }
 
 /// Runs one thread.
-fn work(allocator: &Allocator, cpu: u32, barrier: &Barrier, time: Duration) -> Result<Span> {
+fn work<B: Backend>(allocator: &Allocator<B>, cpu: u32, barrier: &Barrier, time: Duration) -> Result<Span> {
     let mut worker = PairWorker::new(allocator, cpu);
     let warm = worker.run(WARM_UP);
     barrier.wait();
@@ -281,10 +313,18 @@ mod tests {
     #[test]
     fn every_arm_gets_its_figures() {
         let arms = ["linux-6.16".to_owned(), "yard".to_owned()];
-        let rows = run(&arms, &[1, 2], Duration::from_millis(5), |_, _| ()).unwrap();
+        let rows = run(&arms, &[1, 2], (Duration::from_millis(5), Locks::Native), |_, _| ()).unwrap();
         assert_eq!(rows.len(), 4);
         assert!(rows.iter().all(|row| row.pairs >= 1000 && row.wall_ns > 0.0));
         assert!(rows[0].shared_locks >= 2.0 && rows[3].shared_locks == 0.0, "{rows:?}");
+    }
+
+    /// Locks that are served in turn are taken as often as others.
+    #[test]
+    fn locks_in_turn_serve_all_threads() {
+        let arms = ["linux-6.16".to_owned()];
+        let rows = run_on::<InTurn>(&arms, &[2], Duration::from_millis(5), |_, _| ()).unwrap();
+        assert!(rows[0].pairs >= 2000 && rows[0].shared_locks >= 2.0, "{rows:?}");
     }
 
     #[test]

@@ -10,7 +10,11 @@ use core::time::Duration;
 
 use crate::atomic::{Atomic, AtomicInt, Ordering};
 use crate::held_set::HeldSet;
+#[cfg(feature = "virtual")]
+use native::Native;
 
+#[cfg(feature = "virtual")]
+pub mod in_turn;
 pub mod native;
 #[cfg(feature = "shuttle")]
 pub mod shuttle;

@@ -24,6 +24,8 @@ mod slot;
 
 pub use atomic::{Atomic, AtomicInt, Ordering};
 pub use backend::Backend;
+#[cfg(feature = "virtual")]
+pub use backend::in_turn::InTurn;
 pub use backend::native::Native;
 #[cfg(feature = "shuttle")]
 pub use backend::shuttle::Shuttle;

@@ -37,7 +37,7 @@ impl OpenFlags {
                 "append" => flags.append = true,
                 "direct" => flags.direct = true,
                 other => {
-                    let (word, known) = (other.to_owned(), "r, rw, create, excl, trunc, append, direct");
+                    let (word, known) = (other.to_owned(), "r, w, rw, create, excl, trunc, append, direct");
                     return Err(UnknownWord { list: "open flag", word, known });
                 }
             }

@@ -106,7 +106,7 @@ mod tests {
         else {
             panic!("line 2 has a flag that does not exist");
         };
-        let told = "open flag `shiny`: use r, rw, create, excl, trunc, append, direct";
+        let told = "open flag `shiny`: use r, w, rw, create, excl, trunc, append, direct";
         assert_eq!(source.to_string(), told);
         let back = refused("{\"op\":\"sync\",\"at\":5}\n{\"op\":\"sync\",\"at\":4}");
         assert_eq!(back.to_string(), "trace line 2: time goes back from 5 to 4");

@@ -64,7 +64,7 @@ impl File {
     ///
     /// # Errors
     /// As [`File::read_at`] and [`File::write_at`], if nothing was copied; `EINVAL` for overlapping
-    /// ranges of one file, and for a target opened for appending.
+    /// ranges of one file (up to its end), and for a target opened for appending.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -78,9 +78,13 @@ impl File {
     /// ```
     pub fn copy_range(&self, offset: u64, len: u64, target: &Self, to: u64) -> Result<u64> {
         target.named(target.check_not_appending())?;
-        let meet = offset < to.saturating_add(len) && to < offset.saturating_add(len);
-        if self.id() == target.id() && meet {
-            return Err(self.error(Reason::Invalid("the ranges overlap")));
+        let mut len = len;
+        if self.id() == target.id() {
+            // What is copied to the end must not be copied again.
+            len = len.min(self.metadata()?.len().saturating_sub(offset));
+            if offset < to.saturating_add(len) && to < offset.saturating_add(len) {
+                return Err(self.error(Reason::Invalid("the ranges overlap")));
+            }
         }
         let mut buf = vec![0; usize_from_u64(len.min(PIECE))];
         let mut done = 0;

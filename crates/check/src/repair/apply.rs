@@ -102,12 +102,15 @@ impl Plan<'_> {
             return Ok(Applied::default());
         }
         assert_eq!(journal.is_some(), self.journal.is_some(), "the plan was made with other devices");
-        let blocks = u64_from_usize(self.changed_blocks(device)?.len());
+        let mut changed = self.changed_blocks(device)?;
+        let blocks = u64_from_usize(changed.len());
         self.replay(device, journal);
         if let Some(redo) = Redo::of(device).filter(|_| self.is_resumed) {
             redo.carry_out_in_place(device)?;
         }
-        let changed = self.changed_blocks(device)?;
+        if self.is_replayed || self.is_resumed {
+            changed = self.changed_blocks(device)?;
+        }
         let fresh: BTreeSet<u64> = self.fresh.iter().copied().collect();
         let superblock = PRIMARY_OFFSET >> self.block_bits;
         let (new, rest): (Vec<u64>, Vec<u64>) =

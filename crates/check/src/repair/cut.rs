@@ -6,10 +6,10 @@ use std::ops::Range;
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::InodeNr;
-use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
-use blockyard_disk::num::u32_from_usize;
+use blockyard_disk::inode::InodeSlot;
 
 use super::log::{Action, Cost, Log};
+use super::maps;
 use crate::code::Code;
 use crate::descriptors;
 use crate::facts::Facts;
@@ -72,38 +72,25 @@ fn actions(longer: u64, lost: Lost, about: &Ledger) -> Vec<Action> {
 fn lost(volume: &Volume<'_>, facts: &Facts, end: u64, fresh: &[u64]) -> Result<Lost, Error> {
     let geometry = &volume.geometry;
     let mut lost = Lost::new();
-    for (group, nr) in facts.groups.iter().zip(geometry.all_groups()) {
-        for (index, _) in group.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used()) {
-            let inode = geometry.inode_at(nr, u32_from_usize(index));
-            let bytes = volume.inode(inode)?;
-            let slot = InodeSlot::new(&bytes[..]);
-            let is_ordinary = inode == InodeNr::ROOT || inode.raw() >= volume.first_inode();
-            if !is_ordinary || !has_map(slot.raw()) {
-                continue;
-            }
-            let runs = orphans::file_runs(volume, inode, &slot);
-            let ranges: Vec<Range<u64>> = runs
-                .iter()
-                .filter(|run| !run.unwritten)
-                .flat_map(|run| behind(run, (geometry.block_bits(), end), fresh))
-                .map(|range| range.start..range.end.min(slot.raw().size()))
-                .filter(|range| !range.is_empty())
-                .collect();
-            if !ranges.is_empty() {
-                lost.insert(inode, ranges);
-            }
+    for inode in facts.files(volume) {
+        let bytes = volume.inode(inode)?;
+        let slot = InodeSlot::new(&bytes[..]);
+        if !maps::has_map(slot.raw()) {
+            continue;
+        }
+        let runs = orphans::file_runs(volume, inode, &slot);
+        let ranges: Vec<Range<u64>> = runs
+            .iter()
+            .filter(|run| !run.unwritten)
+            .flat_map(|run| behind(run, (geometry.block_bits(), end), fresh))
+            .map(|range| range.start..range.end.min(slot.raw().size()))
+            .filter(|range| !range.is_empty())
+            .collect();
+        if !ranges.is_empty() {
+            lost.insert(inode, ranges);
         }
     }
     Ok(lost)
-}
-
-fn has_map(raw: &RawInode) -> bool {
-    let is_mapped = match raw.file_type() {
-        Some(FileType::Regular | FileType::Directory) => true,
-        Some(FileType::Symlink) => raw.size() >= 60,
-        _ => false,
-    };
-    is_mapped && !raw.flags().contains(InodeFlags::INLINE_DATA)
 }
 
 /// The bytes of a file that a run has behind the end of the device, except in fresh blocks.

@@ -192,11 +192,11 @@ fn first_inode(
     overlay: &dyn BlockDevice,
     sb: &RawSuperblock,
 ) -> Result<Option<(u32, &'static str)>, Error> {
-    let same = own_backup(device, sb);
-    if sb.s_rev_level.get() == 0 {
+    // None is lower than the usual one.
+    if sb.s_rev_level.get() == 0 || sb.s_first_ino.get() <= FIRST_INODE {
         return Ok(None);
     }
-    let Some(same) = same else {
+    let Some(same) = own_backup(device, sb) else {
         return Ok(has_files_below_first(overlay, sb)?.then_some((FIRST_INODE, "files there are in use")));
     };
     let first = same.s_first_ino.get();
@@ -207,9 +207,6 @@ fn first_inode(
 /// Whether an inode is in use that is ordinary in all known file systems, but lies below the first
 /// ordinary inode of this superblock.
 fn has_files_below_first(device: &dyn BlockDevice, sb: &RawSuperblock) -> Result<bool, Error> {
-    if sb.s_first_ino.get() <= FIRST_INODE {
-        return Ok(false);
-    }
     let mut sink = Sink::default();
     let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return Ok(false) };
     descriptors::load(&mut volume, &mut sink);
@@ -254,11 +251,14 @@ fn reserved_descriptors(
         slot.raw().file_type() == Some(FileType::Directory)
             && volume.checksums.verify_inode(InodeNr::ROOT, &slot).is_ok()
     });
+    if !is_root {
+        return Ok(None);
+    }
     let room = next - first;
     let copied = own_backup(device, sb).map(|copy| copy.s_reserved_gdt_blocks.get());
     let is_confirmed = copied == Some(sb.s_reserved_gdt_blocks.get());
     let count = copied.filter(|count| u64::from(*count) <= room).unwrap_or(low16(u32_from_u64(room)));
-    Ok((is_root && !is_confirmed).then_some(count))
+    Ok((!is_confirmed).then_some(count))
 }
 
 /// Whether the resize inode lists the very blocks that the superblock reserves for descriptors.

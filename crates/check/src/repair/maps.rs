@@ -11,7 +11,7 @@ use blockyard_disk::checksum::seal_extent_block;
 use blockyard_disk::extent::{
     MAGIC, RawExtent, RawExtentHeader, RawExtentIndex, UNWRITTEN_LEN_MAX, WRITTEN_LEN_MAX, block_capacity,
 };
-use blockyard_disk::inode::{InodeFlags, RawInode};
+use blockyard_disk::inode::{FileType, InodeFlags, RawInode};
 use blockyard_disk::num::{
     low16, low32, u32_from_u64, u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u64,
 };
@@ -49,6 +49,18 @@ pub(crate) fn read(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Map {
     }
     let salvaged = read_by(ed, inode, raw, |walk, raw| salvage_extents(walk, &raw.i_block));
     Map { damaged: true, ..salvaged }
+}
+
+/// Whether an inode's content is in blocks that it maps.
+pub(super) fn has_map(raw: &RawInode) -> bool {
+    let is_mapped = match raw.file_type() {
+        Some(FileType::Regular | FileType::Directory) => true,
+        Some(FileType::Symlink) => raw.size() >= 60,
+        // A reserved inode.
+        None => true,
+        Some(_) => false,
+    };
+    is_mapped && !raw.flags().contains(InodeFlags::INLINE_DATA)
 }
 
 /// The blocks of a run as runs of one block.

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use blockyard_device::DeviceError;
 use blockyard_disk::extent::block_capacity;
-use blockyard_disk::inode::{FileType, InodeFlags, RawInode};
-use blockyard_disk::num::{u32_from_usize, u64_from_u32, u64_from_usize};
+use blockyard_disk::inode::{InodeFlags, RawInode};
+use blockyard_disk::num::{u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Compat, InodeNr};
 
 use super::editor::Editor;
@@ -80,28 +80,21 @@ enum Parted {
 pub(crate) fn clusters_of_copies(ed: &Editor<'_, '_>, facts: &Facts) -> Result<u64, DeviceError> {
     let geometry = &ed.volume().geometry;
     let (mut uses, mut nodes) = (0, 0);
-    for (group, nr) in facts.groups.iter().zip(geometry.all_groups()) {
-        for (index, _) in group.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used()) {
-            let inode = geometry.inode_at(nr, u32_from_usize(index));
-            let slot = ed.slot(inode)?;
-            let attributes = ed.volume().file_acl(slot.raw());
-            if attributes != BlockNr::ZERO && ed.volume().contains(attributes) {
-                uses += ed.scan.map.shared_in(ed.scan.map.cluster(attributes), 1);
-            }
-            let has_blocks = matches!(
-                slot.raw().file_type(),
-                Some(FileType::Regular | FileType::Directory | FileType::Symlink)
-            );
-            if inode == InodeNr::RESIZE || !has_blocks || !has_map(slot.raw()) {
-                continue;
-            }
-            let map = maps::read(ed, inode, slot.raw());
-            let of_nodes = map.nodes.iter().map(|node| ed.scan.map.shared_in(ed.scan.map.cluster(*node), 1));
-            let shared: u64 = map.runs.iter().map(|run| shared_in(ed, run)).chain(of_nodes).sum();
-            if shared > 0 {
-                uses += shared;
-                nodes += nodes_of_copy(ed, slot.raw(), &map, shared);
-            }
+    for inode in facts.used(geometry) {
+        let slot = ed.slot(inode)?;
+        let attributes = ed.volume().file_acl(slot.raw());
+        if attributes != BlockNr::ZERO && ed.volume().contains(attributes) {
+            uses += ed.scan.map.shared_in(ed.scan.map.cluster(attributes), 1);
+        }
+        if inode == InodeNr::RESIZE || !maps::has_map(slot.raw()) {
+            continue;
+        }
+        let map = maps::read(ed, inode, slot.raw());
+        let of_nodes = map.nodes.iter().map(|node| ed.scan.map.shared_in(ed.scan.map.cluster(*node), 1));
+        let shared: u64 = map.runs.iter().map(|run| shared_in(ed, run)).chain(of_nodes).sum();
+        if shared > 0 {
+            uses += shared;
+            nodes += nodes_of_copy(ed, slot.raw(), &map, shared);
         }
     }
     let shared = ed.scan.map.shared_in(0, geometry.clusters_count().raw());
@@ -146,12 +139,6 @@ fn shared_in(ed: &Editor<'_, '_>, run: &Run) -> u64 {
     ed.scan.map.shared_in(first, last - first + 1)
 }
 
-/// Whether an inode's content is in blocks of its own.
-fn has_map(raw: &RawInode) -> bool {
-    let is_short = raw.file_type() == Some(FileType::Symlink) && raw.size() < 60;
-    !is_short && !raw.flags().contains(InodeFlags::INLINE_DATA)
-}
-
 /// Whether a block must be left to another owner: its cluster was claimed twice, and is metadata or
 /// already has a keeper. If it has none, this inode becomes the keeper.
 fn is_anothers(ed: &Editor<'_, '_>, block: BlockNr, mine: &BTreeSet<u64>, owned: &mut Owned) -> bool {
@@ -176,7 +163,7 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<Pa
     if own_attributes {
         slot = ed.slot(inode)?;
     }
-    if !has_map(slot.raw()) || inode == InodeNr::RESIZE || inode == InodeNr::BAD_BLOCKS {
+    if !maps::has_map(slot.raw()) || inode == InodeNr::RESIZE || inode == InodeNr::BAD_BLOCKS {
         give_up_reserved(ed, inode, owned)?;
         return Ok(Parted::Done);
     }

@@ -148,8 +148,12 @@ pub fn save_undo_of_replay(
         later: vec![&after.image],
     };
     saving.save(path)?;
-    if let (Some((journal, path)), Some(after)) = (journal, &after.journal) {
-        save_journal(journal, after, path)?;
+    if let (Some((journal, of_journal)), Some(after)) = (journal, &after.journal)
+        && let Err(error) = save_journal(journal, after, of_journal)
+    {
+        // Nothing is written without both files, so there is nothing to undo.
+        let _ = std::fs::remove_file(path);
+        return Err(error);
     }
     Ok(true)
 }

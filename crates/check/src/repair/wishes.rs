@@ -2,7 +2,6 @@
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::{FileType, InodeFlags};
-use blockyard_disk::num::u32_from_usize;
 use blockyard_disk::{Incompat, InodeNr, RoCompat};
 
 use super::connect::Connected;
@@ -45,7 +44,7 @@ pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, known: &Connected<'_>) -> Result<b
         Wish::UnshareBlocks => unshare(ed, facts)?,
         Wish::PackExtentTrees if !ed.log.accepts(Code::EXTENT_TREE_LOOSE) => {}
         Wish::PackExtentTrees => {
-            for inode in files(ed, facts) {
+            for inode in facts.files(ed.volume()) {
                 pack_tree(ed, inode)?;
             }
         }
@@ -70,21 +69,9 @@ fn unshare(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<(), Error> {
     Ok(())
 }
 
-/// The inodes in use that are files of users, and the root.
-fn files(ed: &Editor<'_, '_>, facts: &Facts) -> Vec<InodeNr> {
-    let (geometry, first) = (&ed.volume().geometry, ed.volume().first_inode());
-    let mut files = Vec::new();
-    for (group, nr) in facts.groups.iter().zip(geometry.all_groups()) {
-        let used = group.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used());
-        let inodes = used.map(|(index, _)| geometry.inode_at(nr, u32_from_usize(index)));
-        files.extend(inodes.filter(|inode| inode.raw() >= first || *inode == InodeNr::ROOT));
-    }
-    files
-}
-
 fn convert_all(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<(), DeviceError> {
     let decided = ed.log.actions.len();
-    for inode in files(ed, facts) {
+    for inode in facts.files(ed.volume()) {
         convert(ed, inode)?;
     }
     if ed.log.actions.len() > decided {

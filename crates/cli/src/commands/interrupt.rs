@@ -31,11 +31,12 @@ impl Interrupted {
 /// The system refuses.
 pub(super) fn watch() -> std::io::Result<()> {
     let asked = Arc::clone(ASKED.get_or_init(Arc::default));
+    // One for all signals: a second signal of another kind ends the command, too.
+    let again = Arc::new(AtomicBool::new(false));
     for signal in taken_signals() {
         // The order matters: the first signal sets both words, and the second finds them set.
-        let again = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
-        signal_hook::flag::register(signal, again)?;
+        signal_hook::flag::register(signal, Arc::clone(&again))?;
         let number = usize::try_from(signal).unwrap_or_default();
         signal_hook::flag::register_usize(signal, Arc::clone(&asked), number)?;
     }

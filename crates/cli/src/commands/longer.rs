@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 use anyhow::Context;
-use blockyard_device::{BlockDevice, DeviceError, DeviceId, FileDevice, ImagePath};
+use blockyard_device::{BlockDevice, DeviceError, DeviceId, FileDevice, ImagePath, check_range};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
 /// An image, at least as long as its file system.
@@ -87,6 +87,7 @@ impl BlockDevice for Longer {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        check_range("read", offset, buf.len(), self.size)?;
         let (there, missing) = buf.split_at_mut(self.there(offset, buf.len()));
         if !there.is_empty() {
             self.below.read_at(offset, there)?;
@@ -104,6 +105,7 @@ impl BlockDevice for Longer {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        check_range("write", offset, data.len(), self.size)?;
         let (there, missing) = data.split_at(self.there(offset, data.len()));
         if !there.is_empty() {
             self.below.write_at(offset, there)?;
@@ -118,6 +120,7 @@ impl BlockDevice for Longer {
     }
 
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        check_range("write zeroes", offset, length, self.size)?;
         if offset + length <= self.below.size() {
             return self.below.write_zeroes(offset, length);
         }
@@ -131,6 +134,7 @@ impl BlockDevice for Longer {
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        check_range("discard", offset, length, self.size)?;
         // What was added is a hole already.
         let there = self.below.size().saturating_sub(offset).min(length);
         if there == 0 { Ok(()) } else { self.below.discard(offset, there) }

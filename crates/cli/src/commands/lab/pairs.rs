@@ -8,7 +8,7 @@ use blockyard_inspect::units;
 use blockyard_lab::figures::Table;
 use blockyard_lab::figures::table::figure;
 use blockyard_lab::machine::Machine;
-use blockyard_lab::pairs::{self, PairsRow};
+use blockyard_lab::pairs::{self, Locks, PairsRow};
 
 use super::run::{EXIT_USAGE, refuse};
 use crate::commands::Output;
@@ -36,9 +36,10 @@ pub(crate) struct Args {
     /// Duration of each row in seconds, for threads [default: 1]
     #[arg(long, allow_negative_numbers = true)]
     seconds: Option<f64>,
-    /// How the threads share time: threads, or virtual (each on a CPU of --machine in virtual time;
-    /// results are repeatable)
-    #[arg(long, value_parser = ["threads", "virtual"], default_value = "threads")]
+    /// How the threads share time: threads; in-turn (threads whose locks are served in turn, as the
+    /// kernel's spin locks are); or virtual (each on a CPU of --machine in virtual time; results are
+    /// repeatable)
+    #[arg(long, value_parser = ["threads", "in-turn", "virtual"], default_value = "threads")]
     interleave: String,
     /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine)
     /// [default: kunpeng-920]
@@ -55,7 +56,7 @@ pub(crate) struct Args {
 
 /// What each row takes.
 enum Extent {
-    Time(Duration),
+    Time(Duration, Locks),
     Virtual { machine: Box<Machine>, pairs: u64 },
 }
 
@@ -73,7 +74,7 @@ impl Args {
         let progress = Progress::parts(output, "lab pairs", policies.len() * workers.len());
         let begin = |part: usize, name: &str| progress.begin(part, name);
         let rows = match extent {
-            Extent::Time(time) => pairs::run(policies, workers, time, begin)?,
+            Extent::Time(time, locks) => pairs::run(policies, workers, (time, locks), begin)?,
             Extent::Virtual { machine, pairs } => {
                 pairs::run_virtual(policies, workers, (&machine, self.cpus), pairs, begin)?
             }
@@ -97,7 +98,7 @@ impl Args {
     /// Time or number of pairs of each row. Refuses options that cannot work or would be ignored.
     fn extent(&self, workers: &[u32]) -> Result<Extent> {
         if self.interleave == "virtual" {
-            refuse("--interleave threads", &[("--seconds", self.seconds.is_some())])?;
+            refuse("--interleave threads or in-turn", &[("--seconds", self.seconds.is_some())])?;
             let pairs = self.pairs.unwrap_or(1000);
             pairs::check_virtual(&self.policy, workers, self.cpus, pairs)?;
             let machine = self.machine.clone().unwrap_or_default();
@@ -115,8 +116,9 @@ impl Args {
             "--seconds {seconds}: give a time above 0, at most 86400"
         );
         let time = Duration::from_secs_f64(seconds);
-        pairs::check(&self.policy, workers, time)?;
-        Ok(Extent::Time(time))
+        let locks = if self.interleave == "in-turn" { Locks::InTurn } else { Locks::Native };
+        pairs::check(&self.policy, workers, (time, locks))?;
+        Ok(Extent::Time(time, locks))
     }
 }
 

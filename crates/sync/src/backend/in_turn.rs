@@ -1,0 +1,193 @@
+//! The real machine with mutexes that are served in turn, as Linux's spin locks are. For
+//! measurements beside the virtual time, whose locks are served in turn, too.
+//!
+//! A thread takes the next ticket, and spins until that ticket is called. So a thread that frees a
+//! lock cannot take it again before those that wait for it. Waiting threads never sleep: there must
+//! be no more of them than CPUs. Everything else is [`Native`].
+
+use core::ops::{Deref, DerefMut};
+use core::time::Duration;
+use std::sync::atomic::{self, Ordering};
+
+use super::{Backend, Native, RawCondvar, RawMutex};
+use crate::held_set::HeldSet;
+
+/// Threads of the operating system, with mutexes that are served in turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InTurn;
+
+impl Backend for InTurn {
+    type RawMutex<T: Send> = TicketMutex<T>;
+    type RawRwLock<T: Send + Sync> = parking_lot::RwLock<T>;
+    type RawCondvar = TicketCondvar;
+    type AtomicBool = atomic::AtomicBool;
+    type AtomicU32 = atomic::AtomicU32;
+    type AtomicU64 = atomic::AtomicU64;
+    type AtomicUsize = atomic::AtomicUsize;
+
+    fn thread_id() -> u64 {
+        Native::thread_id()
+    }
+
+    fn yield_now() {
+        Native::yield_now();
+    }
+
+    fn fence(order: Ordering) {
+        Native::fence(order);
+    }
+
+    fn with_held<R>(f: impl FnOnce(&mut HeldSet) -> R) -> R {
+        Native::with_held(f)
+    }
+}
+
+/// A mutex that is served in turn.
+#[derive(Debug)]
+pub struct TicketMutex<T> {
+    /// The ticket that the next thread takes.
+    next: atomic::AtomicU32,
+    /// The ticket that has the lock, or may take it.
+    called: atomic::AtomicU32,
+    /// Locked only by the thread whose ticket is called, so nobody waits for it.
+    value: parking_lot::Mutex<T>,
+}
+
+/// Access to what a [`TicketMutex`] holds.
+#[derive(Debug)]
+pub struct TicketGuard<'a, T> {
+    mutex: &'a TicketMutex<T>,
+    /// `None` only while it is dropped.
+    value: Option<parking_lot::MutexGuard<'a, T>>,
+}
+
+impl<T> TicketMutex<T> {
+    fn guard(&self) -> TicketGuard<'_, T> {
+        TicketGuard { mutex: self, value: Some(self.value.lock()) }
+    }
+}
+
+impl<T: Send> RawMutex<T> for TicketMutex<T> {
+    type Guard<'a>
+        = TicketGuard<'a, T>
+    where
+        T: 'a;
+
+    fn new(value: T) -> Self {
+        let zero = || atomic::AtomicU32::new(0);
+        Self { next: zero(), called: zero(), value: parking_lot::Mutex::new(value) }
+    }
+
+    fn lock(&self) -> Self::Guard<'_> {
+        // Relaxed: the ticket only has to be another one than everybody else's.
+        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+        // Partner: the release in the guard's drop.
+        while self.called.load(Ordering::Acquire) != ticket {
+            core::hint::spin_loop();
+        }
+        self.guard()
+    }
+
+    fn try_lock(&self) -> Option<Self::Guard<'_>> {
+        let called = self.called.load(Ordering::Acquire);
+        let next = called.wrapping_add(1);
+        // Relaxed: `called` synchronises; nobody else takes the ticket that is called.
+        let taken = self.next.compare_exchange(called, next, Ordering::Relaxed, Ordering::Relaxed);
+        taken.is_ok().then(|| self.guard())
+    }
+
+    fn is_locked(&self) -> bool {
+        // Relaxed: a hint.
+        self.next.load(Ordering::Relaxed) != self.called.load(Ordering::Relaxed)
+    }
+
+    fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T> Deref for TicketGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl<T> DerefMut for TicketGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().expect("there until it is dropped")
+    }
+}
+
+impl<T> Drop for TicketGuard<'_, T> {
+    fn drop(&mut self) {
+        drop(self.value.take());
+        // Only the thread with the lock changes `called`. Partner: the acquire in `lock`.
+        let called = self.mutex.called.load(Ordering::Relaxed);
+        self.mutex.called.store(called.wrapping_add(1), Ordering::Release);
+    }
+}
+
+/// A condition variable of [`TicketMutex`].
+#[derive(Debug, Default)]
+pub struct TicketCondvar {
+    /// Notifications so far.
+    epoch: parking_lot::Mutex<u64>,
+    notified: parking_lot::Condvar,
+}
+
+impl TicketCondvar {
+    /// Waits for a notification after `epoch`; true if the time ran out.
+    fn sleep(&self, epoch: u64, limit: Option<Duration>) -> bool {
+        let mut now = self.epoch.lock();
+        if *now != epoch {
+            return false;
+        }
+        match limit {
+            None => self.notified.wait(&mut now),
+            Some(limit) => return self.notified.wait_for(&mut now, limit).timed_out(),
+        }
+        false
+    }
+}
+
+impl RawCondvar<InTurn> for TicketCondvar {
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn wait<'a, T: Send>(&self, guard: TicketGuard<'a, T>) -> TicketGuard<'a, T>
+    where
+        TicketMutex<T>: 'a,
+    {
+        let (mutex, epoch) = (guard.mutex, *self.epoch.lock());
+        drop(guard);
+        self.sleep(epoch, None);
+        mutex.lock()
+    }
+
+    fn wait_for<'a, T: Send>(&self, guard: TicketGuard<'a, T>, limit: Duration) -> (TicketGuard<'a, T>, bool)
+    where
+        TicketMutex<T>: 'a,
+    {
+        let (mutex, epoch) = (guard.mutex, *self.epoch.lock());
+        drop(guard);
+        let timed_out = self.sleep(epoch, Some(limit));
+        (mutex.lock(), timed_out)
+    }
+
+    fn notify_one(&self) {
+        *self.epoch.lock() += 1;
+        self.notified.notify_one();
+    }
+
+    fn notify_all(&self) {
+        *self.epoch.lock() += 1;
+        self.notified.notify_all();
+    }
+}
