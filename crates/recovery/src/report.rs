@@ -121,7 +121,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Most findings that are kept.
+    /// The most findings that are kept.
     pub const DAMAGE_MAX: usize = 1000;
 
     pub(crate) fn new(before: JournalStatus) -> Self {

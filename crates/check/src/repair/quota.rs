@@ -91,8 +91,8 @@ fn put_content(ed: &mut Editor<'_, '_>, inode: InodeNr, content: &[u8]) -> Resul
     Ok(true)
 }
 
-/// Sets the fields of a quota file as mke2fs does. If its map gets blocks, the next walk counts
-/// them.
+/// Sets the fields of a quota file as mke2fs does. If the map itself needs blocks, the next walk
+/// counts them.
 fn make_file(ed: &Editor<'_, '_>, slot: &mut Slot, size: u64, runs: &[Run]) {
     let volume = ed.volume();
     let extents = volume.incompat.contains(Incompat::EXTENTS);

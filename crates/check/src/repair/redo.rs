@@ -28,13 +28,14 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::Plan;
 use super::editor::{change_superblock, sound_superblock};
 
-/// Most blocks of a log: a larger plan is written without one.
+/// The most blocks of a log: a larger plan is written without one.
 pub(super) const BLOCKS_MAX: u64 = 1 << 18;
 
 const MAGIC: &[u8; 16] = b"blockyard redo 1";
 /// Says that the words after it name a log.
 const NAMED: u32 = 0x6F64_6572;
-/// Words of the reserved space of the superblock: [`NAMED`], low and high half of a kibibyte.
+/// Words of the reserved space of the superblock: [`NAMED`], then the low and the high half of the
+/// number of the kibibyte where the first index block begins.
 const WORDS: Range<usize> = 91..94;
 const HEAD: usize = 36;
 const ENTRY: usize = 20;
@@ -55,7 +56,7 @@ impl Entry {
     }
 }
 
-/// A log that a repair left when a power cut ended it.
+/// A log that a repair left when a power cut interrupted it.
 #[derive(Debug)]
 pub(super) struct Redo {
     entries: Vec<Entry>,
