@@ -233,7 +233,7 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<Pa
     Ok(Parted::Done)
 }
 
-/// Whether an inode is a copy of the journal's inode: no other file ever maps what the journal maps.
+/// Whether an inode is a copy of the journal's: no other file ever maps what the journal maps.
 fn is_copy_of_journal(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let journal = InodeNr::new(volume.sb.s_journal_inum.get());
