@@ -89,8 +89,8 @@ fn lists_of_the_resize_inode_cover_no_file() {
     assert_kept(&image, "bitmaps elsewhere");
 }
 
-/// Groups are not as large as mke2fs makes them by default. Once, the repair guessed their size, and
-/// did not look for a backup in a group of the right size.
+/// Groups are not as large as mke2fs makes them by default. Once, the repair guessed their size,
+/// and did not look for a backup in a group of the right size.
 #[test]
 fn a_wrong_size_of_groups_is_no_guess() {
     if !require(&TOOLS) {
@@ -286,8 +286,8 @@ fn lose_heads(image: &Path) {
     }
 }
 
-/// With flex_bg, the tables of several groups come before the first block of a file. Once, the table
-/// of each group was inferred to be as large as all of them together.
+/// With flex_bg, the tables of several groups come before the first block of a file. Once, the
+/// table of each group was inferred to be as large as all of them together.
 #[test]
 fn heads_of_several_groups_are_inferred() {
     if !require(&TOOLS) {
@@ -311,8 +311,8 @@ fn heads_of_several_groups_are_inferred() {
     }
 }
 
-/// The inode bitmap is lost, too, so the number of inodes of a group is a guess. Once, the guess was
-/// wrong, and a repair that relied on it cleared the files.
+/// The inode bitmap is lost, too, so the number of inodes of a group is a guess. Once, the guess
+/// was wrong, and a repair that relied on it cleared the files.
 #[test]
 fn heads_that_lead_to_errors_change_nothing() {
     if !require(&TOOLS) {

@@ -39,7 +39,8 @@ impl JournalState {
 pub enum JournalSource {
     /// By its inode.
     Inode,
-    /// By the copy of its inode's map in the superblock, because the inode is unusable.
+    /// By the copy of its inode's map in the superblock, because the inode is unusable, or because
+    /// it maps bitmaps or inode tables and the copy does not.
     SuperblockBackup,
     /// On the external device that was given.
     External,
