@@ -307,7 +307,7 @@ pub(crate) fn check_resize_inode(volume: &Volume<'_>, words: &[u32; 15], sink: &
 }
 
 /// As observed, e2fsck 1.47.0 checks the first quarter of the reserved blocks, and in each only as
-/// many entries as should be listed. What it does not check has a code of ours.
+/// many entries as should be listed. Faults that it does not look for have a code of our own.
 fn resize_structure(volume: &Volume<'_>, words: &[u32; 15]) -> Result<(), (Code, String)> {
     let per_block = u64_from_u32(blockyard_disk::num::u32_from_usize(volume.block_size() / 4));
     let double = BlockNr::new(u64_from_u32(words[13]));

@@ -1,5 +1,5 @@
-//! What an image lost that was cut short and made as long as its file system again: the content
-//! that lay behind the old end.
+//! What is lost in an image that was cut short, and then made as long as its file system again: the
+//! content that lay behind the cut.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

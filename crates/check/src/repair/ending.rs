@@ -103,8 +103,9 @@ impl Plan<'_> {
     }
 }
 
-/// What is corrected and does not count. e2fsck does not count what it repairs before the first
-/// pass, a block in which it filled in a type, or the replay of a log up to a corrupt transaction.
+/// What is corrected and does not count. e2fsck does not count most of what it repairs before the
+/// first pass, a block in which it filled in a type, or the replay of a log up to a corrupt
+/// transaction.
 struct Uncounted {
     /// Blocks of directories in which types are filled in.
     filled: BTreeSet<(Option<InodeNr>, Option<u64>)>,

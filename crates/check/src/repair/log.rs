@@ -127,10 +127,10 @@ pub(crate) struct Log {
 /// Whether a journal is to be made again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum JournalDropped {
-    /// None was removed.
+    /// No journal was removed.
     #[default]
     No,
-    /// It is to be made.
+    /// A new journal is to be made.
     Yes,
 }
 

@@ -179,7 +179,7 @@ impl Plan<'_> {
         ((1 << self.block_bits) - HEAD - TAIL) / ENTRY
     }
 
-    /// Where a log of so many blocks and of the superblock goes. Empty if there are no blocks, if
+    /// Where a log of this many blocks and the superblock goes. Empty if there are no blocks, if
     /// there is no room, or if the plan leaves something wrong: then nobody knows what is free.
     pub(super) fn places(&self, blocks: usize) -> Vec<u64> {
         let wanted = if blocks == 0 { 0 } else { self.log_blocks(blocks + 1) };
@@ -199,7 +199,7 @@ impl Plan<'_> {
         )
     }
 
-    /// Blocks of a log with so many entries, index blocks included.
+    /// Blocks of a log with this many entries, index blocks included.
     fn log_blocks(&self, entries: usize) -> usize {
         entries + entries.div_ceil(self.entries_per_index())
     }

@@ -302,7 +302,7 @@ fn place_of_copy(ed: &mut Editor<'_, '_>) -> Option<BlockNr> {
 }
 
 /// Where the first block of a run goes if its logical cluster has a place already, because the run
-/// before it ends there.
+/// before ends in that cluster.
 fn begun(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> Option<u64> {
     let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
     let last = done.last().filter(|_| ratio > 1)?;
@@ -331,7 +331,7 @@ fn push(runs: &mut Vec<Run>, block: Run) {
     }
 }
 
-/// Gives an inode an attribute block of its own when its block has another use, too. Without space
+/// Gives an inode a new attribute block when the present one has another use, too. Without space
 /// or sound entries, the reference is removed. Returns whether the inode was written.
 fn part_attributes(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<bool, DeviceError> {
     let mut slot = ed.slot(inode)?;

@@ -175,8 +175,8 @@ fn with_superblock(device: &dyn BlockDevice, mut ranges: Vec<Range<u64>>) -> Vec
     ranges
 }
 
-/// Sectors that whoever uses a device changes: the superblock of a file system, or what a repair
-/// changes first in a journal.
+/// Sectors that change whenever somebody uses a device: the superblock of a file system, or the
+/// first that a repair changes in a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sectors {
     first: u64,
