@@ -48,8 +48,8 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Option<Backup> {
     bits.find_map(|bits| read(device, (8 << bits) + u64::from(bits == 10), bits))
 }
 
-/// The first ten backups of a file system whose groups have the usual size, for each block size, in
-/// the order in which they are tried.
+/// The backups in the first ten groups that have one with sparse_super, if groups have the usual
+/// size. Goes through the block sizes in turn, in the order in which backups are tried.
 pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
     let groups = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
     BLOCK_BITS
