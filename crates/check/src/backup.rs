@@ -1,10 +1,10 @@
 //! The file system as a backup describes it, when the superblock or the descriptors are unusable.
 //!
 //! Like e2fsck, this takes the backup of group 1. If only the descriptors are bad, the superblock
-//! says where that backup is. Otherwise it is looked for where group 1 begins if groups have their
-//! usual size, for each block size in turn. What is found is laid over the device in memory:
-//! nothing is written. Needing a backup is a note, as in e2fsck, which then calls a file system
-//! clean if nothing else is wrong.
+//! says where that backup is. Otherwise group 1 is assumed to begin where it does in a file system
+//! whose groups have the usual size, for each block size in turn. The backup is laid over the
+//! device in memory: nothing is written. That a backup was needed is a note, as in e2fsck: it calls
+//! such a file system clean if nothing else is wrong.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
@@ -20,7 +20,7 @@ const BLOCK_BITS: std::ops::RangeInclusive<u32> = 10..=16;
 
 /// Bytes read at a time while looking for copies.
 const CHUNK: usize = 1 << 20;
-/// Most copies that are tried.
+/// The most copies that are tried.
 const COPIES_MAX: usize = 16;
 
 /// A backup of the superblock that can be read.
@@ -48,7 +48,8 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Option<Backup> {
     bits.find_map(|bits| read(device, (8 << bits) + u64::from(bits == 10), bits))
 }
 
-/// Every backup in groups of the usual size, in the order in which they are tried.
+/// The backups in the first ten groups that have one with sparse_super, if groups have the usual
+/// size. Goes through the block sizes in turn, in the order in which backups are tried.
 pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
     let groups = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
     BLOCK_BITS
@@ -120,7 +121,8 @@ fn keep_best(copies: &mut Vec<Backup>) {
     copies.truncate(COPIES_MAX);
 }
 
-/// Reads 1024 bytes of the device as a superblock; `None` unless they are one where a copy may lie.
+/// Reads 1024 bytes of the device as a superblock. `None` if they are not a superblock, or if no
+/// copy may lie at this offset.
 fn copy_at(offset: u64, bytes: &[u8]) -> Option<Backup> {
     let sb = RawSuperblock::read_from_bytes(bytes).ok()?;
     let bits = sb.s_log_block_size.get().checked_add(10)?;

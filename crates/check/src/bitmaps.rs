@@ -14,7 +14,7 @@ use crate::volume::Volume;
 
 /// Groups handed to the threads at a time.
 const BATCH: usize = 4096;
-/// Most ranges reported of each kind for one bitmap; the rest is summed up in one finding.
+/// The most ranges of each kind reported for one bitmap. One finding sums up the rest.
 const RANGES_MAX: usize = 64;
 
 /// What a group adds to the totals.

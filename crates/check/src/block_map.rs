@@ -1,9 +1,10 @@
 //! Which clusters are claimed, and which more than once: a page of bits per group. All threads set
 //! bits at the same time.
 //!
-//! A claim is an atomic `fetch_or`; bits that were set already go to the second map. The order of
-//! claims does not matter: a bit of `found` is the "or" of all claims, and a bit of `twice` says
-//! that at least two claims met there. A second walk finds the owners (`shared.rs`).
+//! A claim is an atomic `fetch_or` on `found`; bits that were already set there are also set in
+//! `twice`. The order of claims does not matter: a bit of `found` is the "or" of all claims, and a
+//! bit of `twice` says that at least two claims met there. A second walk finds the owners
+//! (`shared.rs`).
 //!
 //! A page exists only once something was claimed in its group, so an empty 16 TiB file system costs
 //! one pointer per group. All operations are relaxed: the maps are read only after the threads were

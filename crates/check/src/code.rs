@@ -187,13 +187,13 @@ codes! {
     XATTR_BLOCK_READ 0x01_0039 Error "attribute block cannot be read";
     XATTR_BLOCK_MAGIC 0x01_003a Error "attribute block has the wrong magic";
     XATTR_REFCOUNT 0x01_003c Error "attribute block reference count is wrong";
-    XATTR_SPANS 0x01_003e Error "attribute block claims to span blocks";
+    XATTR_SPANS 0x01_003e Error "attribute block claims to span several blocks";
     XATTR_OVERLAP 0x01_0040 Error "attribute block: entries overlap";
     XATTR_NAME 0x01_0041 Error "attribute block: illegal name";
     XATTR_VALUE 0x01_0042 Error "attribute block: value outside";
     SIZE_TOO_LARGE 0x01_0043 Error "size is beyond what the map can hold";
     INDEX_WITHOUT_FEATURE 0x01_0047 Error "index flag without dir_index";
-    INDEX_NOT_DIRECTORY 0x01_0048 Error "index flag on something else than a directory";
+    INDEX_NOT_DIRECTORY 0x01_0048 Error "index flag on something other than a directory";
     HTREE_ROOT 0x01_0049 Error "index root cannot be read";
     HTREE_VERSION 0x01_004a Error "index root names an unknown hash";
     HTREE_SIPHASH_MISSING 0x01_008d Error "index of an encrypted directory with case folding has another hash than SipHash";
@@ -239,19 +239,19 @@ codes! {
     EXTENTS_NO_HEADER 0x01_0081 Error "extents flag without an extent header";
     EA_INODE_BAD 0x01_0083 Error "inode of an attribute value is unusable";
     EA_INODE_UNFLAGGED 0x01_0085 Error "inode of an attribute value lacks its flag";
-    CASEFOLD_NOT_DIRECTORY 0x01_0088 Error "casefold flag on something else than a directory";
+    CASEFOLD_NOT_DIRECTORY 0x01_0088 Error "casefold flag on something other than a directory";
     CASEFOLD_WITHOUT_FEATURE 0x01_0089 Error "casefold flag without the feature";
     ENCRYPT_NO_ATTRIBUTE 0x01_008a Error "encrypt flag without its attribute";
     ENCRYPT_CONTEXT 0x01_008b Error "encryption attribute is corrupt";
     ORPHAN_FILE_MODE 0x01_008f Error "orphan file is not a regular file";
     ORPHAN_FILE_IN_USE 0x01_0090 Error "orphan file although the feature is off";
-    EA_FLAG_NOT_REGULAR 0x01_0091 Note "attribute-value flag on something else than a file";
+    EA_FLAG_NOT_REGULAR 0x01_0091 Note "attribute-value flag on something other than a file";
     EA_FLAG_WITHOUT_FEATURE 0x01_0092 Note "attribute-value inode without the feature";
     SHARED_BLOCKS 0x01_1002 Error "inode claims blocks that others claim too";
 
     // ---- directories ----
     DOT_INODE 0x02_0001 Error "`.` names another inode";
-    ENTRY_INODE 0x02_0002 Error "entry names an inode that cannot be";
+    ENTRY_INODE 0x02_0002 Error "entry names an impossible inode";
     ENTRY_UNUSED 0x02_0003 Error "entry names an unused inode";
     ENTRY_SELF 0x02_0004 Error "entry names its own directory";
     ENTRY_BAD_BLOCK 0x02_0005 Error "entries name an inode that lies in a bad block";
@@ -323,7 +323,7 @@ codes! {
     LINK_COUNT 0x04_0003 Error "link count is wrong";
     EA_REFCOUNT 0x04_0005 Error "reference count of an attribute value is wrong";
     DIR_NLINK_NEEDED 0x04_0006 Error "directory with too many links needs dir_nlink";
-    DIR_LINK_COUNT_ONE 0x04_0007 Error "link count of a directory is 1 although the real one fits";
+    DIR_LINK_COUNT_ONE 0x04_0007 Error "link count of a directory is 1 although the real count fits";
 
     EA_FLAG_ON_FILE 0x04_0008 Note "attribute-value flag on an inode that no attribute refers to";
 
@@ -343,7 +343,7 @@ codes! {
     INODE_UNINIT_USED 0x05_0019 Error "group marked INODE_UNINIT has inodes in use";
     INODE_BITMAP_CHECKSUM 0x05_001a Error "inode bitmap checksum does not match";
     BLOCK_BITMAP_CHECKSUM 0x05_001b Error "block bitmap checksum does not match";
-    QUOTA_USAGE 0x06_0002 Error "quota file does not say what is used";
+    QUOTA_USAGE 0x06_0002 Error "quota file does not match what is used";
     ORPHAN_FILE_NO_JOURNAL 0x06_0007 Error "orphan file without a journal";
     ORPHAN_FILE_ENTRY 0x06_000c Error "orphan file names an inode on a clean file system";
     ORPHAN_PRESENT_EMPTY 0x06_000d Error "orphan_present is set and the orphan file is empty";

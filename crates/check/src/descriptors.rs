@@ -58,7 +58,7 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
         if flags.intersects(uninit) || desc.itable_unused() != 0 {
             sink.add(Code::UNINIT_WITHOUT_FEATURE, site, "");
-            // e2fsck uses the number all the same, in a calculation that overflows.
+            // e2fsck uses `bg_itable_unused` all the same, in a calculation that overflows.
             let unused = u64_from_u32(desc.itable_unused());
             let end = u64_from_u32(ipg) * (u64_from_u32(nr.raw()) + 1);
             believed =
@@ -164,8 +164,8 @@ pub(crate) struct SystemRange {
 }
 
 impl SystemRange {
-    /// Whether moving this object costs less than moving the other. A bitmap can be recounted, a
-    /// table holds the inodes, and superblocks and descriptors have fixed places.
+    /// Whether moving this object costs less than moving the other. A bitmap can be computed anew,
+    /// a table holds the inodes, and superblocks and descriptors have fixed places.
     fn is_cheaper_than(&self, other: &Self) -> bool {
         let cost = |range: &Self| match range.conflict {
             Code::METADATA_CONFLICT => 2,
@@ -232,7 +232,7 @@ fn overlap(ranges: &[SystemRange]) -> bool {
     ranges.windows(2).any(|pair| pair[0].first.raw() + pair[0].count > pair[1].first.raw())
 }
 
-/// Groups that may have blocks of superblock or descriptors.
+/// Groups that may hold a superblock or descriptors.
 fn backup_groups(volume: &Volume<'_>) -> Vec<GroupNr> {
     if volume.incompat.contains(Incompat::META_BG) {
         volume.geometry.all_groups().collect()
@@ -307,7 +307,7 @@ pub(crate) fn check_resize_inode(volume: &Volume<'_>, words: &[u32; 15], sink: &
 }
 
 /// As observed, e2fsck 1.47.0 checks the first quarter of the reserved blocks, and in each only as
-/// many entries as should be listed. What it does not check has a code of ours.
+/// many entries as should be listed. Faults that it does not look for have a code of our own.
 fn resize_structure(volume: &Volume<'_>, words: &[u32; 15]) -> Result<(), (Code, String)> {
     let per_block = u64_from_u32(blockyard_disk::num::u32_from_usize(volume.block_size() / 4));
     let double = BlockNr::new(u64_from_u32(words[13]));

@@ -1,7 +1,7 @@
 //! Pass 2: the walk over all directories, with everything about inodes known.
 //!
-//! Each directory is visited on its own. The visit reports what is wrong with blocks, names and
-//! index, counts references to inodes, and records for pass 3 which directories it names.
+//! Each directory is visited on its own. The visit reports what is wrong with its blocks, names and
+//! index, counts references to inodes, and records for pass 3 which directories it has names for.
 
 mod block;
 mod fetch;
@@ -126,7 +126,7 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
     let inodes = 1..=volume.geometry.inodes_count();
     debug_assert!(
         tree.children.iter().all(|name| inodes.contains(&name.child) && inodes.contains(&name.parent)),
-        "a name of a directory that cannot be"
+        "a directory or its parent has an impossible number"
     );
     tree
 }

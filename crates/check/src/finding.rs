@@ -153,7 +153,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Most findings kept for one unit of work.
+    /// The most findings kept for one unit of work.
     const LIMIT: usize = 4096;
 
     /// Adds a finding; beyond the limit it is only counted.
@@ -210,7 +210,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Most findings kept for a check.
+    /// The most findings kept for a check.
     const LIMIT: usize = 200_000;
 
     /// Takes over what a unit of work found. Units must come in an order that does not depend on
@@ -299,8 +299,8 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    /// A repair asks for errors of passes 1 and 4 only. Notes that it cannot act on would end it
-    /// before the last pass.
+    /// A repair asks for errors of passes 1 and 4 only. If it got notes as well, it could not act
+    /// on them, and would end before the last pass.
     #[test]
     fn only_what_a_repair_asks_for_is_remembered_beyond_the_limit() {
         let mut sink = Sink::default();

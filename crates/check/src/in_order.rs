@@ -5,10 +5,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 
 /// Works on all items in parallel; returns the results in order. Items begin in order, too. So the
-/// threads read near each other, and the head of a disk passes over it once.
+/// threads read near each other, and the head of a disk passes over the disk once.
 pub(crate) fn map_in_order<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    // rayon gives each thread a part of the items. A thread that asks for work gets the next item
-    // of all instead. Relaxed: the counter orders nothing else.
+    // rayon would give each thread a part of the items. Here a thread that asks for work gets the
+    // next of all items. Relaxed: the counter orders nothing else.
     let next = AtomicUsize::new(0);
     let begin = |_| {
         let at = next.fetch_add(1, Ordering::Relaxed);

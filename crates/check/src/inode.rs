@@ -156,7 +156,7 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
 }
 
 /// Whether the superblock names this inode as the orphan file although the feature is off, and the
-/// inode has a mode. Never true of the bad-blocks inode and the journal.
+/// inode has a mode. Never true of the bad-blocks inode or the journal.
 fn is_stale_orphan_file(cx: &Examination<'_, '_, '_>, raw: &RawInode, role: Role) -> bool {
     let volume = cx.scan.volume;
     !volume.compat.contains(Compat::ORPHAN_FILE)

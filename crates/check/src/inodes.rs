@@ -20,7 +20,7 @@ const CHUNK: u64 = 1 << 18;
 /// Groups handed to the threads at a time.
 const BATCH: usize = 512;
 
-/// Claims into the block map.
+/// Claims that go to the block map.
 struct MapClaims<'a>(&'a BlockMap);
 
 impl Claims for MapClaims<'_> {

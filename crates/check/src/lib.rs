@@ -176,7 +176,7 @@ pub enum Error {
         /// The block size that was asked for.
         block_size: Option<u32>,
     },
-    /// Files share more blocks than copies of them would find room for
+    /// Files share so many blocks that there is no room for copies of all of them
     /// ([`Wish::UnshareBlocks`]).
     #[error("unsharing blocks needs {wanted} free clusters, and {free} are free: nothing is changed")]
     NoRoomToUnshare {

@@ -170,7 +170,7 @@ impl<'a, 'v> Walk<'a, 'v> {
             self.fault(Code::MAP_IN_METADATA, site, "");
         }
         self.blocks += u64_from_u32(self.volume.geometry.cluster_ratio());
-        // Of the resize inode only the double-indirect block is claimed, which is entered first.
+        // For the resize inode, only the double-indirect block is claimed. It is entered first.
         if !self.owns_metadata || (self.visited.len() == 1 && !metadata) {
             let cluster = self.volume.geometry.cluster_of(block).raw();
             self.claims.claim(cluster, 1);

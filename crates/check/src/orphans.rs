@@ -27,7 +27,7 @@ pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
     let mut orphans = BTreeSet::new();
     walk_list(volume, &mut orphans, sink);
     walk_file(volume, &mut orphans, sink);
-    debug_assert!(orphans.iter().all(|&inode| plausible(volume, inode)), "an orphan that cannot be");
+    debug_assert!(orphans.iter().all(|&inode| plausible(volume, inode)), "an impossible orphan");
     orphans.retain(|&inode| is_pending(volume, InodeNr::new(inode), sink));
     orphans
 }

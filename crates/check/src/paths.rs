@@ -17,9 +17,9 @@ use crate::facts::{DirBody, DirFact, Facts};
 use crate::finding::Ledger;
 use crate::volume::Volume;
 
-/// Most inodes that get a path.
+/// The most inodes that get a path.
 const INODES_MAX: usize = 10_000;
-/// Most components of a path; what lies above is cut off.
+/// The most components of a path; what lies above is cut off.
 const COMPONENTS_MAX: usize = 1024;
 /// Directories read at a time: bounds the names in memory.
 const BATCH: usize = 64;

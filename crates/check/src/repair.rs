@@ -70,10 +70,10 @@ use log::Log;
 use redo::Redo;
 use round::Round;
 
-/// Rounds after which a repair gives up. A round with more errors than are kept is not counted if
-/// it found fewer by [`STRIDE`] than the round before.
+/// Rounds after which a repair gives up. A round that found more errors than are kept is not
+/// counted if it found at least [`STRIDE`] fewer than the round before.
 const ROUNDS_MAX: usize = 60;
-/// Errors that a round must have mended so that it is not counted.
+/// How many fewer errors such a round must find so that it is not counted.
 const STRIDE: u64 = 1024;
 
 /// What a repair would change, and what would be left.
@@ -97,7 +97,7 @@ pub struct Plan<'a> {
     spare: Vec<Range<u64>>,
     block_bits: u32,
     is_replayed: bool,
-    /// Whether the plan first finishes a repair that a power cut ended.
+    /// Whether the plan first finishes a repair that a power cut interrupted.
     is_resumed: bool,
     /// Whether errors are left in a file system whose superblock calls it clean.
     takes_mark: bool,
@@ -112,7 +112,7 @@ pub struct Plan<'a> {
     /// Set when the inode count of the primary superblock is not that of its groups, and nothing
     /// else is wrong with it.
     miscounted: Option<Finding>,
-    /// The size of a device that was cut short and is as long as its file system here.
+    /// The old size of a device that was cut short and has been made as long as its file system.
     cut_at: Option<u64>,
 }
 
@@ -189,10 +189,10 @@ pub struct RepairOptions {
     pub declined: BTreeSet<Code>,
     /// What else is done because the user asked for it.
     pub wishes: BTreeSet<Wish>,
-    /// What inodes get in place of blocks that another one keeps.
+    /// What inodes get in place of shared blocks that another inode keeps.
     pub shared: Shared,
-    /// The size in bytes of an image that was cut short, if the device is longer: what lies behind
-    /// reads as zeroes. The plan then lists the content that this cost.
+    /// The size in bytes to which an image was cut short, if the device is longer now. What lies
+    /// behind that size reads as zeroes. The plan then lists the content that was lost.
     pub cut_at: Option<u64>,
 }
 
@@ -257,9 +257,9 @@ struct Pair<'a> {
     journal: Option<&'a dyn BlockDevice>,
 }
 
-/// Whether only somebody else may go on. The journal holds part of the file system, and it is on
-/// another device or has commits of a kind that this recovery does not know. Or MMP says that the
-/// file system is in use, or was not closed.
+/// Whether the repair must be left to somebody else. The journal may hold part of the file system,
+/// and it is on another device, or has commits of a kind that this recovery does not know. Or MMP
+/// says that the file system is in use, or was not closed.
 fn is_for_others(device: &dyn BlockDevice, before: &Report) -> bool {
     let has = |is_it: fn(Code) -> bool| before.findings.iter().any(|finding| is_it(finding.code));
     let is_elsewhere = has(Code::is_about_external_journal) && !head::names_no_journal_device(device);
@@ -351,9 +351,10 @@ fn decide<'a>(
     Ok(plan)
 }
 
-/// Checks what a repair leaves, and lets the marks of the superblock say it: what was found, and
-/// whether the clean mark is taken or set. Nothing may have been decided, but only a journal or a
-/// redo log carried out.
+/// Checks what a repair leaves, and makes the marks of the superblock agree. Returns what the check
+/// found, whether the clean mark was taken away, and whether it was set. `is_undecided` says that
+/// there are no actions. `is_carried_out` says that a journal was replayed, that a redo log was
+/// carried out, or that a device that was cut short was made longer.
 fn settle(
     device: &dyn BlockDevice,
     (overlay, journal): (&OverlayDevice<&dyn BlockDevice>, Option<&dyn BlockDevice>),
@@ -392,11 +393,11 @@ fn run_rounds(round: &mut Round<'_>, log: &mut Log) -> Result<Outcome, Error> {
             round.refresh_backups(log)?;
             break;
         }
-        // A wish that finds nothing to do adds no action, and passes are left all the same.
+        // A wish that finds nothing to do adds no action, but the passes after it must still run.
         if (log.actions.len(), log.wishes.len()) == decided {
             break;
         }
-        // Ends: between two rounds that are counted, there are ever fewer errors.
+        // Terminates: between two rounds that are counted, the number of errors only falls.
         let errors = log.crowd.unwrap_or(u64::MAX);
         counted += usize::from(errors > crowd.saturating_sub(STRIDE));
         crowd = errors;

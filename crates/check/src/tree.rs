@@ -16,7 +16,7 @@ use crate::volume::Volume;
 
 /// Groups handed to the threads at a time.
 const BATCH: usize = 4096;
-/// Most links that a directory counts before it stores 1 for "many".
+/// The most links that a directory counts before it stores 1 for "many".
 const LINKS_MAX: u32 = 65_000;
 
 /// What is wrong with the connections of directories, however much that is: a repair must not

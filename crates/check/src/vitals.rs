@@ -90,7 +90,7 @@ impl AddAssign<&Self> for Vitals {
 pub(crate) struct Laid {
     /// Whether there was a map to walk.
     pub(crate) mapped: bool,
-    /// Whether blocks that are adjacent in the file are not so on the device.
+    /// Whether some blocks that are adjacent in the file are apart on the device.
     pub(crate) split: bool,
     /// Blocks allocated, those of the map included.
     pub(crate) blocks: u64,

@@ -136,8 +136,8 @@ impl Volume<'_> {
         Ok(buffer)
     }
 
-    /// Reads the slot of an inode; the number must be in range. The inodes of a table that is not
-    /// where it may be are unused.
+    /// Reads the slot of an inode; the number must be in range. If a table is not where it may be,
+    /// its inodes count as unused.
     pub(crate) fn inode(&self, inode: InodeNr) -> Result<Vec<u8>, DeviceError> {
         let mut slot = vec![0; usize::from(self.geometry.inode_size())];
         if let Some(offset) = self.inode_offset(inode) {

@@ -34,7 +34,7 @@ pub(crate) fn claim(map: &BlockMap, references: &[XattrBlockRef]) {
 pub(crate) fn check(volume: &Volume<'_>, references: &[XattrBlockRef], ledger: &mut Ledger) -> Vec<ValueRef> {
     let shared: Vec<&[XattrBlockRef]> = references.chunk_by(|a, b| a.block == b.block).collect();
     let users: usize = shared.iter().map(|users| users.len()).sum();
-    assert_eq!(users, references.len(), "every reference is of one block's");
+    assert_eq!(users, references.len(), "every reference belongs to one block");
     debug_assert!(references.is_sorted(), "references to one block stand apart");
     let mut values = Vec::new();
     for batch in shared.chunks(BATCH) {

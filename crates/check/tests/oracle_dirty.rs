@@ -1,8 +1,8 @@
 //! Repairs of images whose journal needs a replay, with each kind of checksums that a log has
 //! (none, those of commits, versions 2 and 3). The damage is in a block of the log or anywhere
-//! else. A second check and `e2fsck -fn` find nothing. Every file is there that `e2fsck -fy` keeps
-//! of a copy, or that the damage did not touch. Where the log is damaged, `-p` ends as `e2fsck -fp`
-//! does.
+//! else. A second check and `e2fsck -fn` find nothing. All files that `e2fsck -fy` keeps of a copy
+//! are still there, and so are all files that the damage did not touch. Where the log is damaged,
+//! `-p` ends as `e2fsck -fp` does.
 //!
 //! debugfs writes the log from blocks that the kernel changed: three transactions. 16 damages of
 //! each of three kinds by default, 500 of each of five with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets
@@ -139,7 +139,7 @@ impl Dirty {
             step(&whole, nth);
             let after = fs::read(&whole).unwrap();
             let mut changed = differing(&before, &after);
-            // The superblock stays out of the log, as it mostly does. So do the kernel's own log
+            // The superblock stays out of the log, as in most logs. So do the kernel's own log
             // blocks.
             changed.retain(|block| *block > 1 && !journal.contains(block));
             let data: Vec<u8> = changed

@@ -52,7 +52,8 @@ const EXT4: &[&str] = &["-t", "ext4"];
 const PLAIN: &[&str] = &["-t", "ext4", "-O", "^metadata_csum"];
 const UNINIT: &[&str] = &["-t", "ext4", "-O", "^metadata_csum,uninit_bg"];
 
-/// Damaged images on one theme, with both exit codes of each. Its drop asserts that they are equal.
+/// Damaged images on one theme, with both exit codes of each. When this is dropped, it asserts that
+/// the two are equal.
 struct Judged {
     folder: tempfile::TempDir,
     all: Vec<(String, (u8, Option<i32>))>,

@@ -208,9 +208,10 @@ fn the_size_of_a_value_comes_from_its_inode() {
     assert!(std::fs::read(copy).unwrap().starts_with(&[b'v'; 1024]), "the whole value");
 }
 
-/// Names in lost+found. A directory that only leads to itself keeps the name that it had there. The
-/// name of another directory says which directory `..` names. The suffix of a file says what kind
-/// its first bytes are. A name that is taken gets a number. The names that were removed are listed.
+/// Names in lost+found. A directory that is named only below itself keeps that name. The name of
+/// another directory says which directory its `..` names. The suffix of a file says what kind of
+/// file its first bytes suggest. A name that is taken gets a number. The names that were removed
+/// are listed.
 #[test]
 fn names_in_lost_found_say_where_files_came_from() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -250,8 +251,8 @@ fn names_in_lost_found_say_where_files_came_from() {
     assert_eq!(gone, [b"back"], "{:?}", plan.actions);
 }
 
-/// A directory whose inode is zeroed: its blocks are in use by the bitmap and nobody's, and so the
-/// names in them are still known. Names in free blocks are of nobody.
+/// A directory whose inode is zeroed. The bitmap calls its blocks used although no inode claims
+/// them, so the names in them are still known. Names in free blocks do not count.
 #[test]
 fn names_come_back_from_a_directory_without_its_inode() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -475,8 +476,8 @@ fn an_empty_tree_has_no_depth() {
     assert_eq!(root, [0x0A, 0xF3, 0, 0, 4, 0, 0, 0]);
 }
 
-/// An index node over a leaf, in a directory without checksums. It looks like an empty leaf, but
-/// both checkers find the error.
+/// An index node is written over a leaf, in a directory without checksums. It looks like an empty
+/// leaf, but both checkers find the error.
 #[test]
 fn an_index_node_in_the_place_of_a_leaf_is_found() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -563,8 +564,8 @@ fn is_clean(image: &Path) -> bool {
     ours
 }
 
-/// Without the bit of the feature, inline data proves that it is needed: links keep their targets,
-/// and the feature is set once, whatever the number of inodes that ask for it.
+/// The bit of the feature is lost, but inline data proves that it is needed: links keep their
+/// targets, and the feature is set once, whatever the number of inodes that ask for it.
 #[test]
 fn links_in_inodes_bring_their_feature_back() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -622,8 +623,8 @@ fn the_inode_of_a_value_has_one_link() {
     assert!(is_clean(&image), "one name");
 }
 
-/// Without the bit of the feature e2fsck finds no attribute of an inode that has its value in
-/// another one, not even that of its inline data.
+/// The bit of the feature is lost. If one attribute of an inode has its value in another inode,
+/// e2fsck then finds no attribute of that inode, not even the one that inline data needs.
 #[test]
 fn values_in_inodes_bring_their_feature_back() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -653,15 +654,15 @@ fn inline_directories_have_no_types_without_the_feature() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = made(folder.path(), &["-t", "ext4", "-I", "256", "-O", "inline_data"]);
-    // What is not inline is right: the types of inline directories are found by themselves.
+    // Only inline directories are wrong here, so their types must be found on their own.
     debugfs(&image, "feature ^filetype");
     repair(&image);
     assert!(is_clean(&image), "every type is gone");
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
 }
 
-/// Without checksums the field for one in blocks of the orphan file is zero. tune2fs leaves the old
-/// one.
+/// Without checksums, the checksum field in blocks of the orphan file must be zero. tune2fs leaves
+/// the old checksum there.
 #[test]
 fn the_orphan_file_has_no_checksum_without_the_feature() {
     if !require(&["mke2fs", "tune2fs", "debugfs", "e2fsck"]) {

@@ -1,5 +1,5 @@
-//! Repairs where no block is free, or seems to be, and of what is in place of a map or a
-//! superblock: one test for each cause.
+//! Repairs where no block is free, or where none seems to be free. Also repairs of what stands in
+//! the place of a map or a superblock. There is one test for each cause.
 
 #![allow(clippy::unwrap_used)]
 
@@ -53,7 +53,7 @@ fn fill(image: &Path) {
         if free == 0 {
             break;
         }
-        // The larger ones have an indirect block.
+        // Larger files have an indirect block.
         let blocks = if free > 300 { 250 } else { free.min(DIRECT) };
         std::fs::write(&filler, vec![b'z'; usize::try_from(blocks * 1024).unwrap()]).unwrap();
         debugfs(image, &format!("write {} filler{number}", filler.display()));
@@ -61,7 +61,7 @@ fn fill(image: &Path) {
     }
 }
 
-/// An image of 1 KiB blocks with `setup` from a tree, and no free block.
+/// An image of 1 KiB blocks that holds a tree made by `setup`, and has no free block.
 fn full(folder: &Path, options: &[&str], setup: impl FnOnce(&Path)) -> PathBuf {
     let tree = folder.join("tree");
     std::fs::create_dir(&tree).unwrap();
@@ -105,7 +105,8 @@ fn marked_full(folder: &Path, pieces: u64) -> PathBuf {
     image
 }
 
-/// Attribute blocks are claimed before anything is repaired: the new node of a map went into one.
+/// Attribute blocks are claimed before anything is repaired. Once, the new node of a map went into
+/// one.
 #[test]
 fn a_new_node_takes_no_attribute_block() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -167,7 +168,8 @@ fn a_map_is_mended_without_free_space() {
     assert!(content_of(&image, "data") == wanted, "only the block with the pointer is lost");
 }
 
-/// The same for a tree of extents whose index is out of order, which the walk leaves out.
+/// The same for an extent tree with an index entry out of order. The walk leaves out what is below
+/// that entry.
 #[test]
 fn a_tree_is_mended_without_free_space() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -239,7 +241,7 @@ fn inline(folder: &Path) -> PathBuf {
     image
 }
 
-/// Its size is wrong, and its names are no map.
+/// The size of an inline directory is wrong. Its names must not be taken for a map.
 #[test]
 fn an_inline_directory_with_the_size_of_a_block_keeps_its_names() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -289,7 +291,7 @@ fn an_inline_directory_gets_its_parent_back() {
     assert_eq!(debugfs(&image, "ls -p three/d"), before);
 }
 
-/// e2fsck calls such a device illegal. The flag goes, and the device stays.
+/// e2fsck calls a special file with such a flag illegal. The flag goes, and the file stays.
 #[test]
 fn special_files_have_no_flags_of_maps() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -330,8 +332,8 @@ fn a_root_without_a_map_is_made_anew_on_bigalloc() {
     assert!([12, 14].iter().all(|inode| lost.iter().any(|entry| entry.0 == *inode)), "{lost:?}");
 }
 
-/// Descriptors do not show the block size of small blocks: with 2 KiB, too, they begin at byte
-/// 2048.
+/// The place of the descriptors does not tell blocks of 1 KiB from blocks of 2 KiB: with both, they
+/// begin at byte 2048.
 #[test]
 fn a_wrong_block_size_does_not_empty_the_file_system() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -382,7 +384,8 @@ fn a_file_system_forgets_its_damaged_journal_device() {
     }
 }
 
-/// Linux does not look at these fields without has_journal. e2fsck asks for the device.
+/// Without has_journal, Linux does not look at the fields that name a journal device. e2fsck asks
+/// for the device.
 #[test]
 fn a_journal_device_without_a_journal_is_forgotten() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -101,8 +101,8 @@ fn a_wrong_total_stays_where_its_repair_is_declined() {
     assert!(!mends(&declined));
 }
 
-/// A file system was marked clean although repairs were declined, so the next check at boot passed
-/// it over.
+/// Once, a file system was marked clean although repairs were declined, so the next check at boot
+/// passed it over.
 #[test]
 fn what_keeps_errors_is_not_marked_clean() {
     if !require(&["mke2fs", "debugfs", "dumpe2fs"]) {
@@ -134,7 +134,8 @@ fn what_keeps_errors_is_not_marked_clean() {
     assert_eq!(state_after(&["sif <2> blocks 8", links], &[Code::LINK_COUNT]), "not clean");
 }
 
-/// The checksum of a record left its place out. With another place, old bytes went there.
+/// Once, the checksum of a record did not cover the place of the record. If that was damaged, old
+/// bytes were written to a wrong place.
 #[test]
 fn a_damaged_undo_file_changes_nothing() {
     if !require(&["mke2fs", "debugfs"]) {
@@ -225,7 +226,7 @@ fn garbage_in_a_table_infers_no_feature() {
 }
 
 /// A bitmap at the first block of its group's inode table: the bitmap moves, because it can be
-/// recounted.
+/// computed anew.
 #[test]
 fn a_bitmap_on_a_table_moves() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -423,7 +424,7 @@ fn files_that_the_superblock_takes_for_its_own_stay() {
 }
 
 /// A descriptor is wrong, and so is the backup that would correct it: the descriptor is repaired
-/// without it.
+/// without the backup.
 #[test]
 fn a_damaged_backup_takes_no_place() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -723,7 +724,7 @@ fn write_log(folder: &Path, image: &Path) {
     run("debugfs", &["-w", "-f", commands.to_str().unwrap(), image.to_str().unwrap()]);
 }
 
-/// Files that were synchronised with fast commits were lost: `-p` and `-y` discarded the log.
+/// Once, files that were synchronised with fast commits were lost: `-p` and `-y` discarded the log.
 #[test]
 fn fast_commits_are_not_discarded() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -757,8 +758,8 @@ fn fast_commits_are_not_discarded() {
     assert!(action.what.contains("fast commits") && action.cost == Cost::Doubtful, "{action:?}");
 }
 
-/// The new, empty log began with transaction 1. After the next crash, old transactions that stood
-/// where a new one ended were replayed.
+/// Once, the new, empty log began with transaction 1. After the next crash, old transactions that
+/// stood where a new one ended were replayed.
 #[test]
 fn an_emptied_journal_begins_after_the_transactions_in_it() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -774,7 +775,7 @@ fn an_emptied_journal_begins_after_the_transactions_in_it() {
     assert_eq!((journal.s_start.get(), journal.s_sequence.get()), (0, 4));
 }
 
-/// The whole log was discarded because of one copy in it.
+/// Once, the whole log was discarded because the copy of the superblock in it was corrupt.
 #[test]
 fn a_corrupt_superblock_in_the_log_costs_nothing_else() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {

@@ -1,5 +1,5 @@
 //! One wrong field of a superblock or descriptor, behind a correct checksum, under which sound
-//! files look wrong. Each of these cost a whole file system.
+//! files look wrong. Each of these faults once cost a whole file system.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,8 +47,9 @@ fn assert_kept(image: &Path, what: &str) {
     assert!((0..MANY).all(|n| names.contains(&format!("/{n}/"))), "{what}: {names}");
 }
 
-/// With flex_bg, bitmaps and the root follow the descriptors of a small file system directly. Too
-/// many reserved descriptor blocks made the resize inode write its lists over them.
+/// With flex_bg, bitmaps and the root follow the descriptors of a small file system directly. Once,
+/// if too many descriptor blocks were reserved, a repair wrote the lists of the resize inode over
+/// them.
 #[test]
 fn lists_of_the_resize_inode_cover_no_root() {
     if !require(&TOOLS) {
@@ -68,7 +69,7 @@ fn lists_of_the_resize_inode_cover_no_root() {
 }
 
 /// As above, but a file lies where the superblock reserves blocks, and no bitmap or table does: the
-/// feature goes, and the file stays.
+/// feature resize_inode goes, and the file stays.
 #[test]
 fn lists_of_the_resize_inode_cover_no_file() {
     if !require(&TOOLS) {
@@ -88,8 +89,8 @@ fn lists_of_the_resize_inode_cover_no_file() {
     assert_kept(&image, "bitmaps elsewhere");
 }
 
-/// Groups are not as large as mke2fs makes them by default, so the repair guessed, and a backup in
-/// a group of the right size was not looked for.
+/// Groups are not as large as mke2fs makes them by default. Once, the repair guessed their size,
+/// and did not look for a backup in a group of the right size.
 #[test]
 fn a_wrong_size_of_groups_is_no_guess() {
     if !require(&TOOLS) {
@@ -125,7 +126,7 @@ fn a_wrong_size_of_groups_is_no_guess() {
     }
 }
 
-/// Every inode with a block map was cleared, because bigalloc does not allow such maps.
+/// Once, every inode with a block map was cleared, because bigalloc does not allow such maps.
 #[test]
 fn bigalloc_with_block_maps_is_none() {
     if !require(&TOOLS) {
@@ -189,8 +190,9 @@ fn the_copy_of_a_table_in_the_log_is_not_the_table() {
     }
 }
 
-/// A device that is as long as the file system, with clusters of 16 blocks: the backups do not lie
-/// where they do without bigalloc, and the block that is claimed too many begins a cluster.
+/// The device is as long as the file system, and a cluster has 16 blocks. The backups do not lie
+/// where they would without bigalloc. The superblock claims one block too many, and that block
+/// begins a cluster.
 #[test]
 fn a_block_too_many_goes_by_any_backup() {
     if !require(&TOOLS) {
@@ -210,7 +212,7 @@ fn a_block_too_many_goes_by_any_backup() {
     }
 }
 
-/// An error in the superblock that stayed was copied into every sound backup.
+/// Once, an error that was left in the superblock was copied into every sound backup.
 #[test]
 fn casefold_without_an_encoding_goes_and_backups_stay() {
     if !require(&TOOLS) {
@@ -237,7 +239,7 @@ fn casefold_without_an_encoding_goes_and_backups_stay() {
     assert_eq!(superblock_at(&image, backup).incompat(), before.incompat());
 }
 
-/// Where directories fold case, the encoding was lost, not the feature set.
+/// If a directory folds case, the feature is right, and it is the encoding that was lost.
 #[test]
 fn casefold_that_a_directory_uses_gets_its_encoding() {
     if !require(&TOOLS) {
@@ -284,8 +286,8 @@ fn lose_heads(image: &Path) {
     }
 }
 
-/// With flex_bg, the tables of several groups come before the first block of a file. That made a
-/// table of each group as large as all of them.
+/// With flex_bg, the tables of several groups come before the first block of a file. Once, the
+/// table of each group was inferred to be as large as all of them together.
 #[test]
 fn heads_of_several_groups_are_inferred() {
     if !require(&TOOLS) {
@@ -309,8 +311,8 @@ fn heads_of_several_groups_are_inferred() {
     }
 }
 
-/// The inode bitmap is lost, too, so the number of inodes of a group is a guess. It was wrong, and
-/// a repair by it cleared the files.
+/// The inode bitmap is lost, too, so the number of inodes of a group is a guess. Once, the guess
+/// was wrong, and a repair that relied on it cleared the files.
 #[test]
 fn heads_that_lead_to_errors_change_nothing() {
     if !require(&TOOLS) {

@@ -56,7 +56,8 @@ fn the_root_is_its_own_parent() {
     assert!(debugfs(&image, "ls -p one").contains("/two/"));
 }
 
-/// More than three times as many as the findings that are kept: lost+found grows only once.
+/// There are more than three times as many such directories as findings that are kept for a unit of
+/// work. lost+found grows only once.
 #[test]
 fn directories_without_a_name_are_attached_at_once() {
     if !require(&TOOLS) {

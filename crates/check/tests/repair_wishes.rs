@@ -50,7 +50,7 @@ fn content_of(image: &Path, name: &str) -> Vec<u8> {
     std::fs::read(copy).unwrap()
 }
 
-/// Without room for the copies, sound files lost their ends.
+/// Once, when there was no room for the copies, sound files lost their ends.
 #[test]
 fn blocks_are_unshared_only_where_every_copy_finds_room() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -93,7 +93,7 @@ fn blocks_stay_shared_if_that_is_declined_or_nothing_is_shared() {
     assert!(plan(&device, &how(&[Wish::UnshareBlocks])).unwrap().is_empty());
 }
 
-/// A wish that finds nothing to do ended the repair before the bitmaps were compared.
+/// Once, a wish that found nothing to do ended the repair before the bitmaps were compared.
 #[test]
 fn bitmaps_are_repaired_after_wishes_with_nothing_to_do() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -146,7 +146,7 @@ fn directories_are_written_anew_only_where_that_changes_something() {
     }
 }
 
-/// A block map reaches further than extents: a file with blocks out there keeps its map.
+/// A block map reaches further than extents. A file with blocks beyond their reach keeps its map.
 #[test]
 fn a_file_too_long_for_extents_keeps_its_block_map() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -178,8 +178,9 @@ fn a_file_too_long_for_extents_keeps_its_block_map() {
     assert_eq!(["long", "short"].map(has_extents), [false, true]);
 }
 
-/// Trees that e2fsck -fy makes smaller, and such that it leaves: ours has the same nodes
-/// afterwards, and a second run finds nothing to do. Without the wish nothing is done.
+/// Extent trees that `e2fsck -fy` makes smaller, and others that it leaves alone. After our repair
+/// a tree has as many nodes as after e2fsck's, and a second run finds nothing to do. Without the
+/// wish nothing is done.
 #[test]
 fn extent_trees_are_packed_as_e2fsck_does() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -218,7 +219,7 @@ fn extent_trees_are_packed_as_e2fsck_does() {
     }
 }
 
-/// One shared block made the repair remember every block of a large file.
+/// Once, a single shared block made the repair remember every block of a large file.
 #[test]
 fn a_shared_block_of_a_large_file_costs_no_memory_for_the_rest() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
@@ -245,7 +246,7 @@ fn a_shared_block_of_a_large_file_costs_no_memory_for_the_rest() {
     assert!(kibibytes < 250_000, "{peak}");
 }
 
-/// An image with a wrong link count, its repair, and the undo file of that.
+/// An image whose wrong link count was repaired, and the undo file of the repair.
 fn repaired(folder: &Path) -> (PathBuf, PathBuf) {
     let image = made(folder, &["-t", "ext4", "-b", "1024"], "8M");
     debugfs(&image, "sif one links_count 9");
@@ -279,7 +280,7 @@ fn a_repair_is_not_taken_back_from_an_image_that_was_used_since_or_is_another() 
         undo_forced(&device, &path).unwrap();
         assert!(std::fs::read(other).unwrap() != before);
     }
-    // A copy whose superblock says nothing of what was changed in it.
+    // A copy that was changed, but not in its superblock.
     let [old, sibling] = ["old", "sibling"].map(|name| folder.path().join(name));
     let repaired = std::fs::read(&image).unwrap();
     for copy in [&old, &sibling] {
@@ -293,7 +294,7 @@ fn a_repair_is_not_taken_back_from_an_image_that_was_used_since_or_is_another() 
     device.write_at(u64::try_from(written).unwrap(), &[third]).unwrap();
     let error = undo(&device, &path).unwrap_err();
     assert!(matches!(error, UndoError::Changed), "{error}");
-    // Taken back once, it can be taken back again: an undo that was cut is finished so.
+    // What was taken back can be taken back again. That is how an interrupted undo is finished.
     let device = FileDevice::open(&image).unwrap();
     undo(&device, &path).unwrap();
     undo(&device, &path).unwrap();
@@ -369,7 +370,7 @@ fn a_log_on_a_clean_file_system_is_none() {
         device.read_at(PRIMARY_OFFSET, &mut bytes).unwrap();
         RawSuperblock::read_from_bytes(&bytes).unwrap()
     };
-    // The first write of the superblock names the log. Its words are those before the last two.
+    // The first write of the superblock names the log, in the last three of its reserved words.
     let named = (0..=log.events().len()).find_map(|count| {
         let device = damaged.duplicate();
         log.apply_prefix(count, &device).unwrap();

@@ -24,7 +24,7 @@ pub enum Error {
     /// The given device is not the journal of this file system.
     #[error("not the external journal of this file system: {0}")]
     NotTheJournal(&'static str),
-    /// The fast-commit area holds records that amend the log; they are not replayed yet.
+    /// The fast-commit area holds records that amend the log. This crate cannot replay them.
     #[error(
         "the journal holds fast commits for transaction {tid}, which are not supported: mount it with Linux or run e2fsck"
     )]

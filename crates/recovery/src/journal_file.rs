@@ -93,8 +93,9 @@ fn file_map_of_inode(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr)
     Ok(FileMap { i_block: *inode.block_field(), is_extents, size: inode.size(), checksum_seed })
 }
 
-/// The bytes of an inode. Of the group descriptor only the inode table's position is needed and
-/// checked. A wrong checksum is tolerated, because the log may hold a newer descriptor.
+/// The bytes of an inode. In the group descriptor, only the position of the inode table is needed,
+/// and only that is checked. A wrong checksum is tolerated, because the log may hold a newer
+/// descriptor.
 fn read_slot(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Result<Vec<u8>> {
     let geometry = sb.geometry();
     if number.raw() == 0 || number.raw() > geometry.inodes_count() {

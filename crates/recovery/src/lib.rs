@@ -7,8 +7,9 @@
 //!
 //! Key decisions:
 //! * The log is walked once, and committed transactions are collected. Every copy that will be
-//!   written is verified before the first write. Of each block only the last good copy is written,
-//!   in ascending order. Memory use is bounded by the number of log blocks that hold records.
+//!   written is verified before the first write. For each block, only the last good copy is
+//!   written, and the blocks are written in ascending order. Memory use is bounded by the number of
+//!   log blocks that hold records.
 //! * Order of writes: first the blocks at home, and the superblock with its record of errors; then
 //!   a flush; then the journal superblock, durably; then the superblock without RECOVER, durably.
 //!   After a power cut at any point the log is still in place or no longer needed, so recovery can
@@ -54,8 +55,8 @@ pub fn inspect(device: &dyn BlockDevice) -> Result<JournalStatus> {
 ///
 /// # Errors
 /// Before the first write: those of [`inspect`], [`Error::Damaged`], [`Error::FastCommits`],
-/// [`Error::Unflagged`], [`Error::LoggedSuperblock`]. After it only [`Error::Device`], and running
-/// again is safe.
+/// [`Error::Unflagged`], [`Error::LoggedSuperblock`]. After the first write: only
+/// [`Error::Device`], and running again is safe.
 pub fn replay_to_device(device: &dyn BlockDevice, options: &Options) -> Result<Report> {
     Session::open(device)?.replay(options)
 }

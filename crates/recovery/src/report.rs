@@ -39,7 +39,8 @@ impl JournalState {
 pub enum JournalSource {
     /// By its inode.
     Inode,
-    /// By the copy of its inode's map in the superblock, because the inode is unusable.
+    /// By the copy of its inode's map in the superblock, because the inode is unusable, or because
+    /// it maps bitmaps or inode tables and the copy does not.
     SuperblockBackup,
     /// On the external device that was given.
     External,
@@ -121,7 +122,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Most findings that are kept.
+    /// The most findings that are kept.
     pub const DAMAGE_MAX: usize = 1000;
 
     pub(crate) fn new(before: JournalStatus) -> Self {

@@ -159,8 +159,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Refuses a journal that shares a block with a bitmap or an inode table of the descriptors as
-    /// they are after the replay.
+    /// Refuses a journal that shares a block with a bitmap or an inode table, according to the
+    /// descriptors as they are after the replay.
     fn keep_off_tables(&self, log: &Log<'_>, plan: &Plan) -> Result<()> {
         if self.status.source == Some(JournalSource::External) {
             return Ok(());

@@ -299,8 +299,8 @@ impl Base {
     fn mutate(&self, random: &mut ChaCha8Rng) -> (String, Bytes) {
         let mut bytes = self.bytes.clone();
         loop {
-            // A name first, so that the few fields of commits and revokes are chosen as often as
-            // the many tags.
+            // The name is chosen first, so that the few fields of commits and revokes are chosen as
+            // often as those of the many tags.
             let names: BTreeSet<&str> = self.fields.iter().map(|field| field.name).collect();
             let name = *names.into_iter().collect::<Vec<_>>().choose(random).unwrap();
             let named: Vec<&Field> = self.fields.iter().filter(|field| field.name == name).collect();
@@ -439,7 +439,7 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
     println!("--- {what}");
     println!("    {} pieces differ, first {:?}", differing.len(), &differing[..differing.len().min(4)]);
     println!(
-        "    from the dirty image differ {} here, {} of e2fsck's",
+        "    pieces that differ from the dirty image: {} here, {} with e2fsck",
         base.differences(&our_image, &bytes.image).len(),
         base.differences(&their_image, &bytes.image).len()
     );

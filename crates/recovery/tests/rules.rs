@@ -27,7 +27,7 @@ fn replay(image: &Image, options: &Options) -> Report {
     assert_eq!((journal.s_start.get(), journal.s_errno.get()), (0, 0));
     let fast = incompat(JournalIncompat::FAST_COMMIT).incompat;
     let area = if image.journal.features().incompat.contains(fast) { 256 } else { 0 };
-    // Behind damage, every number is skipped that the ring can hold.
+    // After damage, every number that the ring can hold is skipped.
     let skipped = if report.damage.is_empty() { 1 } else { JOURNAL_BLOCKS - 1 - area };
     assert_eq!(journal.s_sequence.get(), report.end.unwrap().raw().wrapping_add(skipped));
     let sb = read_superblock(&image.device);
@@ -285,7 +285,8 @@ fn a_logged_superblock_is_verified_first_and_keeps_the_errors() {
     assert!(content(&image.device) == before);
 }
 
-/// The whole log was refused for it, and a checker then discarded the rest, too.
+/// Once, the whole log was refused because of such a copy, and a checker then discarded the rest,
+/// too.
 #[test]
 fn a_corrupt_superblock_in_the_log_is_the_only_copy_that_is_dropped() {
     let mut logged = superblock();
@@ -304,8 +305,8 @@ fn a_corrupt_superblock_in_the_log_is_the_only_copy_that_is_dropped() {
     assert_eq!(read_superblock(&image.device).s_mnt_count.get(), 55);
 }
 
-/// Where an abandoned transaction begins, a new one may end. With the next number, the abandoned
-/// one was replayed after the next crash.
+/// A new transaction may end where an abandoned one begins. Once, an abandoned transaction that
+/// then had the next number was replayed after the next crash.
 #[test]
 fn abandoned_transactions_are_not_replayed_after_the_next_crash() {
     let abandoned = |clear: Option<Unflagged>| {

@@ -13,18 +13,18 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use super::{DirBody, DirFact, mapped_blocks};
 use crate::volume::Volume;
 
-/// Most bytes that the directories of a unit map.
+/// The most bytes that the directories of a unit map together.
 const UNIT_BYTES: u64 = 1 << 18;
-/// Most directories of a unit.
+/// The most directories in a unit.
 const UNIT_MAX: usize = 64;
-/// Fewest units for each thread, if there are enough directories.
+/// The fewest units for each thread, if there are enough directories.
 const UNITS_PER_THREAD: usize = 4;
 /// Bytes of the longest request.
 const REQUEST_BYTES: u64 = 1 << 18;
-/// Longest gap between two blocks, in bytes, that one request reads across. A second request would
-/// cost more.
+/// The longest gap between two blocks, in bytes, that one request reads across. A second request
+/// would cost more.
 const GAP_BYTES: u64 = 1 << 14;
-/// Most blocks of a directory that is read with its unit.
+/// The most blocks of a directory that is read with its unit. A larger one is read as it is walked.
 const LARGE_BLOCKS: u64 = 64;
 
 /// Runs of blocks that were read, ascending by their first block.
@@ -42,8 +42,8 @@ pub(super) fn sort_by_place(facts: &mut [&DirFact]) {
     });
 }
 
-/// Splits directories into units of work. One that maps more than [`UNIT_BYTES`] is a unit of its
-/// own.
+/// Splits directories into units of work. A directory that maps more than [`UNIT_BYTES`] is a unit
+/// of its own.
 pub(super) fn units<'f, 'a>(volume: &Volume<'_>, mut facts: &'f [&'a DirFact]) -> Vec<&'f [&'a DirFact]> {
     let size = u64_from_usize(volume.block_size());
     let most = (facts.len() / (UNITS_PER_THREAD * rayon::current_num_threads())).clamp(1, UNIT_MAX);

@@ -89,7 +89,7 @@ pub(super) fn check_in_inode(
     found
 }
 
-/// Whether an entry of the attribute block stops e2fsck from finding any attribute of the inode.
+/// Whether an entry of the attribute block makes e2fsck find no attribute of the inode at all.
 fn block_hides(cx: &Examination<'_, '_, '_>, raw: &RawInode) -> bool {
     let volume = cx.scan.volume;
     let block = Some(volume.file_acl(raw)).filter(|block| *block != BlockNr::ZERO);
@@ -133,9 +133,9 @@ pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode:
     })
 }
 
-/// Whether e2fsck can read an attribute; otherwise it finds none of the inode. The offset of a
-/// value must be inside the area, even for an empty value. A value in an inode of its own needs the
-/// feature, and the offset 0.
+/// Whether e2fsck can read an attribute. If it cannot read one, it finds no attribute of the inode.
+/// The offset of a value must be inside the area, even for an empty value. A value in an inode of
+/// its own needs the feature, and the offset 0.
 fn is_readable(cx: &Examination<'_, '_, '_>, area: &[u8], entry: &RawEntry<'_>) -> bool {
     let stored = stored_offset(area, entry);
     if entry.value_inode == 0 {
@@ -149,7 +149,7 @@ fn stored_offset(area: &[u8], entry: &RawEntry<'_>) -> usize {
     usize::from(u16::from_le_bytes([area[entry.at + 2], area[entry.at + 3]]))
 }
 
-/// Reports what a strict reader rejects in names and e2fsck accepts.
+/// Reports faults of names that a strict reader rejects and e2fsck accepts.
 fn report_names(cx: &mut Examination<'_, '_, '_>, area: &[u8]) {
     let (code, at) = match xattr::parse(area, Home::Inode) {
         Err(XattrDefect::Name { at }) => (Code::XATTR_NAME_NUL, at),
@@ -206,7 +206,8 @@ fn check_entry(cx: &mut Examination<'_, '_, '_>, entry: &RawEntry<'_>, facts: &m
 }
 
 /// Whether the hash of an entry is right, with signed or with unsigned characters in the name. The
-/// value must lie beside the entry. Like e2fsck, this hashes the padding of the value as it is.
+/// value must not lie in an inode of its own. Like e2fsck, this hashes the padding of the value as
+/// it is.
 pub(crate) fn hash_matches(entry: &RawEntry<'_>) -> bool {
     [xattr::entry_hash, xattr::entry_hash_signed]
         .into_iter()

@@ -138,7 +138,7 @@ fn check_directory_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: 
     let bits = cx.scan.volume.geometry.block_bits();
     let size = raw.size();
     if is_to_be_finished(cx) && raw.i_links_count.get() == 0 {
-        // Its deletion frees the blocks before the inode.
+        // The deletion of a directory frees its blocks before its inode.
         return;
     }
     if sums.end == 0 {

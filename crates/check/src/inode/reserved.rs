@@ -1,8 +1,8 @@
-//! Pass 1, the inodes below the first ordinary one that have no purpose here, and the list of bad
-//! blocks.
+//! Pass 1, the inodes below the first ordinary one that this file system does not use, and the list
+//! of bad blocks.
 //!
-//! As observed, e2fsck looks at these whatever their link counts say. It checks little of each, and
-//! leaves out what it checks only in inodes that directories may name.
+//! As observed, e2fsck looks at these inodes whatever their link counts say. It checks little of
+//! each, and leaves out what it checks only in inodes that directories may name.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ pub(super) fn check(
             content::check_size_limit(cx, raw);
         }
         Some(FileType::Regular | FileType::Directory) => {
-            // With or without the feature, this one maps descriptor blocks.
+            // With or without the feature, the resize inode maps descriptor blocks.
             let role = if cx.inode == InodeNr::RESIZE { Role::Resize } else { Role::Reserved };
             content::check_mapped(cx, slot, role, file_acl, &InInode::default());
         }

@@ -2,8 +2,8 @@
 //!
 //! As observed, e2fsck counts each inode that a directory may name, once and with its `i_blocks`,
 //! except a symbolic link whose target is inline data. A value inode counts for the inodes that
-//! refer to it: each reference adds one to their number of inodes, and the value's blocks are part
-//! of their `i_blocks`.
+//! refer to it: each reference counts as one more inode of the owner, and the value's blocks are
+//! part of the owner's `i_blocks`.
 
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::num::u64_from_usize;
@@ -42,7 +42,7 @@ pub(super) fn note(
     }
 }
 
-/// Attributes in the block of an inode whose values are in inodes of their own.
+/// How many attributes in the attribute block have their values in inodes of their own.
 fn values_in_block(cx: &Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) -> u64 {
     let volume = cx.scan.volume;
     let place = volume.file_acl(slot.raw());

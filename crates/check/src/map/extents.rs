@@ -56,8 +56,8 @@ impl Node<'_> {
 /// Walks the tree in `i_block`.
 pub(crate) fn walk_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
     let Some(root) = open_node(walk, Cow::Borrowed(i_block), None, None, LOGICAL_END) else { return };
-    // The next entry must not begin below this logical block, in one sweep over the whole tree from
-    // left to right.
+    // The walk goes over the whole tree once, from left to right. The next entry must not begin
+    // below this logical block.
     let mut floor = 0;
     if root.depth == 0 {
         // Nearly all trees are this shallow.
@@ -91,7 +91,8 @@ pub(crate) fn walk_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
     }
 }
 
-/// Nodes below the root and their entries, by the depth below them.
+/// How many nodes there are below the root, and how many entries they have, by the depth of the
+/// nodes (0 for leaves).
 #[derive(Default)]
 struct Levels([(usize, usize); 5]);
 
@@ -103,8 +104,9 @@ impl Levels {
         }
     }
 
-    /// Whether e2fsck would write a tree anew, as observed: what the nodes right below the root
-    /// hold fits into the root with room to spare, or the entries of a level into fewer nodes.
+    /// Whether e2fsck would write a tree anew. As observed, it does so in two cases: the entries of
+    /// the nodes right below the root fit into the root with room to spare, or the entries of a
+    /// level fit into fewer nodes.
     fn are_loose(&self, depth: u16, capacity: usize) -> bool {
         let Some(levels) = self.0.get(..usize::from(depth)) else { return false };
         let is_short = levels.last().is_some_and(|(_, entries)| *entries < usize::from(ROOT_CAPACITY));
@@ -285,7 +287,7 @@ mod tests {
         most_in_order(&runs(places)).iter().map(|run| run.logical).collect()
     }
 
-    /// What e2fsck says of such trees with 83 entries in a block.
+    /// The expected answers are those of e2fsck, for blocks of 83 entries.
     #[test]
     fn trees_are_loose_where_e2fsck_says_so() {
         let is_loose = |levels: &[(usize, usize)]| {

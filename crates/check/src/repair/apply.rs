@@ -1,7 +1,7 @@
 //! Writes a plan: first what nothing refers to yet, last the superblock.
 //!
 //! The order, with a flush after each step:
-//! 1. The journal is replayed as a mount would.
+//! 1. The journal is replayed as a mount would replay it.
 //! 2. Fresh blocks, and a redo log of all others in blocks that are free (`redo.rs`).
 //! 3. The superblock loses its mark of being clean and names the log.
 //! 4. All other blocks, and then an external journal.
@@ -12,7 +12,7 @@
 //!
 //! Where too little is free for a log, or where the plan leaves something wrong, blocks are written
 //! without one. What refers to fresh blocks is then written after them. If the power is cut in
-//! between, an inode that lost its name is found as one without a name, but content that changes
+//! between, a second repair still finds an inode that lost its name. But content that changes
 //! places with other content can be lost.
 
 use std::collections::BTreeSet;
@@ -337,7 +337,7 @@ fn is_reason_to_check(finding: &Finding) -> bool {
     }
 }
 
-/// Whether no group, and not the superblock, counts more than there is.
+/// Whether neither a group nor the superblock counts more than there is.
 fn has_possible_counts(volume: &Volume<'_>) -> bool {
     let (sb, geometry) = (&volume.sb, &volume.geometry);
     let inodes = geometry.inodes_per_group();

@@ -45,8 +45,8 @@ pub(crate) fn repair(
     write_totals(ed, free_clusters, free_inodes)
 }
 
-/// What was done about a finding. The details of a count are the stored one and the one that is
-/// written.
+/// What was done about a finding. If it is about a count, its detail has the stored number and the
+/// counted one, which is written.
 fn corrected(finding: &Finding) -> String {
     let what = match finding.code {
         Code::FREE_BLOCKS_TOTAL | Code::FREE_BLOCKS_GROUP => "free block count",

@@ -46,7 +46,7 @@ pub(crate) fn repair(
     if findings.iter().any(|finding| finding.code == Code::NO_ROOT) {
         let first = GroupNr::new(0);
         if ed.volume().group_of(first).inodes_used < InodeNr::ROOT.raw() {
-            // It was not scanned: the descriptor calls that part of the table unused.
+            // The root was not scanned: the descriptor calls that part of the table unused.
             return bitmaps::open_tables(ed, &[first].into());
         }
         let site = Site::inode(InodeNr::ROOT);
@@ -68,7 +68,7 @@ pub(crate) fn repair(
     for &inode in of(Code::SECOND_LINK, &faults.named_twice) {
         drop_second_names(at, inode, &mut changes, &mut cut);
     }
-    // A loop may be due to a second name, and the last name of its directory must stay then.
+    // A loop may be due to a second name. Then the last name of its directory must stay.
     let loops = if cut.is_empty() { of(Code::DIRECTORY_LOOP, &faults.loops) } else { &[] };
     for &inode in loops {
         drop_names(at, inode, &mut changes, &mut cut);
@@ -93,8 +93,8 @@ fn carry_out(ed: &mut Editor<'_, '_>, at: &Connected<'_>, changes: Changes) -> R
     Ok(())
 }
 
-/// Keeps one name of a directory: that in the directory that its `..` names, or else the first. If
-/// the directory that keeps it has several, the first of these stays.
+/// Keeps one name of a directory: the one in the parent that its `..` names, or else the first. If
+/// that parent has several names for the directory, the first of these stays.
 fn drop_second_names(at: &Connected<'_>, child: u32, changes: &mut Changes, cut: &mut BTreeSet<u32>) {
     let parents: Vec<u32> = at.tree.names_of(child).iter().map(|name| name.parent).collect();
     let dotdot = at.tree.dotdot_of(child);
@@ -220,7 +220,7 @@ fn make_lost_found(ed: &mut Editor<'_, '_>, at: &Connected<'_>) -> Result<bool, 
 
 /// The first ordinary inode that is not in use, in the scanned part of a table: mke2fs puts
 /// lost+found there too. If all of these are in use, the first inode after the scanned part of a
-/// table, which then includes it.
+/// table; the scanned part then grows to include it.
 fn unused_inode(ed: &Editor<'_, '_>, facts: &Facts) -> Result<Option<InodeNr>, DeviceError> {
     let scanned = unused_scanned_inode(ed, facts);
     if scanned.is_some() {

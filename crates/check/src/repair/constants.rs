@@ -93,7 +93,7 @@ fn known_group_size(sb: &RawSuperblock, block_size: u32) -> Option<u32> {
     said.filter(is_possible).max_by_key(rank)
 }
 
-/// Whether groups of this size are as many as the inodes say; `None` if these say nothing.
+/// Whether groups of this size are as many as the inode counts say; `None` if those say nothing.
 fn agrees_with_inodes(sb: &RawSuperblock, group_size: u32) -> Option<bool> {
     let (inodes, in_group) = (sb.s_inodes_count.get(), sb.s_inodes_per_group.get());
     if in_group == 0 || inodes == 0 || !inodes.is_multiple_of(in_group) {

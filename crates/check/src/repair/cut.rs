@@ -1,5 +1,5 @@
-//! What an image lost that was cut short and made as long as its file system again: the content
-//! that lay behind the old end.
+//! What is lost in an image that was cut short, and then made as long as its file system again: the
+//! content that lay behind the cut.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,9 +23,9 @@ use crate::{Error, directories, inodes, orphans, paths, with_metadata};
 /// The bytes that inodes lost.
 type Lost = BTreeMap<InodeNr, Vec<Range<u64>>>;
 
-/// What a repair does about the end of a device that was cut at `end`: it is made longer, and each
-/// inode with content behind `end` has lost it. Nothing if no file system can be examined. `fresh`
-/// are blocks of the repair itself, ascending.
+/// The actions for a device that was cut at `end`: one says that it is made longer, and one for
+/// each inode says what content it lost behind `end`. None if no file system can be examined.
+/// `fresh` are blocks that the repair itself writes, ascending.
 pub(super) fn losses(device: &dyn BlockDevice, end: u64, fresh: &[u64]) -> Result<Vec<Action>, Error> {
     debug_assert!(end <= device.size() && fresh.is_sorted(), "cut at {end} of {}", device.size());
     let mut sink = Sink::default();

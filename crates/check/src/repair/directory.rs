@@ -240,8 +240,8 @@ fn pack<'n>(
     fits
 }
 
-/// Repairs a directory that is kept in its inode; false when it had to leave it and there is no
-/// space.
+/// Repairs a directory that is kept in its inode; false when its names no longer fit there, and no
+/// block is free.
 fn repair_inline(
     ed: &mut Editor<'_, '_>,
     at: &Mending<'_>,

@@ -87,9 +87,10 @@ impl Plan<'_> {
             && late.iter().all(|&code| uncounted.has_action(code))
     }
 
-    /// Whether something is repaired before the first pass that e2fsck counts: the revision,
-    /// features that contradict each other, and the links of the orphan list. If errors are marked
-    /// it finishes no orphans: the passes find them, and count them.
+    /// Whether something that e2fsck counts is repaired before the first pass: the revision, a
+    /// device that is too short, features that contradict each other, and the links of the orphan
+    /// list. If errors are marked, e2fsck finishes no orphans: the passes find them, and count
+    /// them.
     fn is_counted_early(&self) -> bool {
         let is_counted = |code| match code {
             Code::REVISION_LOW | Code::BOTH_CHECKSUMS | Code::DEVICE_SHORT => true,
@@ -102,12 +103,13 @@ impl Plan<'_> {
     }
 }
 
-/// What is corrected and does not count. e2fsck does not count what it repairs before the first
-/// pass, a block in which it filled in a type, or the replay of a log up to a corrupt transaction.
+/// What is corrected and does not count. e2fsck does not count most of what it repairs before the
+/// first pass, a block in which it filled in a type, or the replay of a log up to a corrupt
+/// transaction.
 struct Uncounted {
     /// Blocks of directories in which types are filled in.
     filled: BTreeSet<(Option<InodeNr>, Option<u64>)>,
-    /// Groups whose two flags e2fsck clears before it reads the table.
+    /// Groups whose two uninit flags e2fsck clears before it reads the table.
     opened: BTreeSet<Option<GroupNr>>,
     orphans: OrphanFindings,
     /// Codes of all findings.

@@ -10,7 +10,7 @@ use crate::finding::Sink;
 use crate::inode::{Examination, Expected, examine};
 use crate::map::{Budget, Claims};
 
-/// Does with a slot what the walk would do.
+/// Examines a slot as the walk would.
 pub(super) fn examined(
     ed: &Editor<'_, '_>,
     inode: InodeNr,

@@ -225,8 +225,8 @@ fn has_files_below_first(device: &dyn BlockDevice, sb: &RawSuperblock) -> Result
 
 /// The right number of blocks reserved for descriptors, if the superblock claims so many that a
 /// bitmap or the inode table of the first group would lie among them, and the root is sound. The
-/// number is what a backup says, or what there is room for before these. Nothing if a backup or the
-/// resize inode confirms the claim: then the descriptor is wrong.
+/// number is what a backup says, or what there is room for before the first of these objects.
+/// `None` if a backup or the resize inode confirms the claim: then the descriptor is wrong.
 fn reserved_descriptors(
     device: &dyn BlockDevice,
     overlay: &dyn BlockDevice,

@@ -25,18 +25,18 @@ use zerocopy::{FromBytes, FromZeros};
 
 /// Bytes read at a time while looking for the root.
 const CHUNK: usize = 1 << 20;
-/// Most roots that are compared: a journal holds many copies.
+/// The most roots that are compared: a journal holds many copies.
 const ROOTS_MAX: usize = 256;
-/// Most slots of the table that are searched for features.
+/// The most slots of the table that are searched for features.
 const SLOTS_MAX: u32 = 8192;
-/// Most clusters of a group with large blocks: counts of free blocks once had 16 bits.
+/// The most clusters of a group with large blocks: counts of free blocks once had 16 bits.
 const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
 /// Logarithm of the largest cluster that is looked for, in blocks.
 const CLUSTER_POWER_MAX: u32 = 15;
-/// Blocks before the first table among which its inode bitmap is looked for: more than 64 groups of
-/// a flex group have bitmaps, after descriptors and blocks reserved for them.
+/// How many blocks before the first table are searched for its inode bitmap. There is room for the
+/// bitmaps of a flex group of more than 64 groups, after descriptors and blocks reserved for them.
 const BITMAP_DISTANCE_MAX: u64 = 4096;
-/// One bit in so many of an inode bitmap may be wrong.
+/// In an inode bitmap, one bit in this many may be wrong.
 const WRONG_SHARE_MAX: usize = 32;
 /// First ordinary inode.
 const FIRST_INODE: u32 = 11;

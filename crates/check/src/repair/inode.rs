@@ -60,14 +60,15 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
     let mut slot = ed.slot(inode)?;
     let (first, _) = findings(ed, inode, &slot);
     if declare(ed, inode, &slot, &first)? {
-        // What else is wrong shows when the feature counts, in the next round.
+        // What else is wrong shows in the next round, when the feature has taken effect.
         return Ok(());
     }
-    // Every directory that grows has a wrong block count afterwards: that is no evidence.
+    // Every directory that grows has a wrong block count afterwards. That is no sign of damage, and
+    // does not count as a try.
     let is_evidence = first.iter().any(|finding| finding.code != Code::BLOCKS_WRONG) || first.is_empty();
     let tries = if is_evidence { ed.log.try_again(Tried::Inode, inode) } else { 0 };
     let why = first.first().map_or(Code::INODE_GARBAGE, |finding| finding.code);
-    // Wrong checksums of extents are no further evidence: a changed seed makes all of them wrong.
+    // Wrong checksums of extents do not show garbage: a changed seed makes all of them wrong.
     let is_checksum =
         |finding: &&Finding| matches!(finding.code, Code::INODE_CHECKSUM | Code::EXTENT_CHECKSUM);
     let checksums = first.iter().filter(is_checksum).count();
@@ -216,8 +217,8 @@ fn mend(
     Ok(Outcome::Kept)
 }
 
-/// Sets the features that the content of an inode has; false if it asks for none. They count from
-/// the next round on. The first inode that asks for one stands for all.
+/// Sets features that are off although the content of an inode needs them; false if it needs none.
+/// They take effect in the next round. Only the first inode that needs a feature gets an action.
 fn declare(
     ed: &mut Editor<'_, '_>,
     inode: InodeNr,
@@ -254,7 +255,7 @@ fn declare(
     Ok(asked)
 }
 
-/// Whether the value of an attribute is in an inode for values although that feature is off.
+/// Whether an attribute has its value in an inode of its own although the feature ea_inode is off.
 fn has_value_inode(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
     let volume = ed.volume();
     let is_value = |entry: RawEntry<'_>| {

@@ -5,8 +5,8 @@ use blockyard_disk::{BlockNr, InodeNr};
 
 use crate::volume::Volume;
 
-/// Whether an inode is a directory with a checksum that matches. Its first block begins with its
-/// own `.`; an inline one is in the root, if there are no checksums.
+/// Whether an inode is a directory with a checksum that matches. Its first block must begin with
+/// its own `.`. An inline directory has no `.`: without checksums, its parent must be the root.
 pub(super) fn is_sound_directory(volume: &Volume<'_>, inode: InodeNr, slot: &InodeSlot<&[u8]>) -> bool {
     let raw = slot.raw();
     if raw.file_type() != Some(FileType::Directory) || volume.checksums.verify_inode(inode, slot).is_err() {

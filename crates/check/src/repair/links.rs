@@ -13,7 +13,7 @@ use super::log::Cost;
 use crate::code::Code;
 use crate::finding::{Finding, Site, Unkept};
 
-/// Most links that a directory counts before it stores 1 for "many".
+/// The most links that a directory counts before it stores 1 for "many".
 const LINKS_MAX: u32 = 65_000;
 
 /// Repairs what the pass found, kept or not.
@@ -67,7 +67,8 @@ fn set_links(
     code: Code,
 ) -> Result<(), DeviceError> {
     let geometry = &ed.volume().geometry;
-    // Without a name it is the value of attributes, which count as one.
+    // An inode without a name holds an attribute value. All references of attributes to it count as
+    // one link.
     let counted = at.facts.references(geometry, number).max(1);
     let directory = at.facts.kind(geometry, number).is_directory();
     let links = match u16::try_from(counted) {

@@ -10,7 +10,7 @@ use super::wish::{Shared, Wish};
 use crate::code::Code;
 use crate::finding::Site;
 
-/// Most ranges of a file that an action names.
+/// The most ranges of a file that an action names.
 const RANGES_MAX: usize = 64;
 /// No file is longer, in bytes: its blocks have numbers of 32 bits.
 const FILE_MAX: u64 = 1 << 48;
@@ -115,7 +115,7 @@ pub(crate) struct Log {
     pub(crate) garbage: Option<InodeNr>,
     /// What remains to be done when nothing is wrong.
     pub(crate) wishes: BTreeSet<Wish>,
-    /// What inodes get in place of blocks that another one keeps.
+    /// What inodes get in place of shared blocks that another inode keeps.
     pub(crate) shared: Shared,
     /// Blocks that are free in the end, from the end of the file system backwards: room for the
     /// redo log.
@@ -127,10 +127,10 @@ pub(crate) struct Log {
 /// Whether a journal is to be made again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum JournalDropped {
-    /// None was removed.
+    /// No journal was removed.
     #[default]
     No,
-    /// It is to be made.
+    /// A new journal is to be made.
     Yes,
 }
 
@@ -172,8 +172,9 @@ impl Log {
         });
     }
 
-    /// Says which bytes of a file the last action is about. The last range includes all beyond
-    /// [`RANGES_MAX`]. A size that no file has says nothing.
+    /// Says which bytes of a file the last action is about. If there are more than [`RANGES_MAX`]
+    /// ranges, the last one that is kept reaches to the end of all. Does nothing if the ranges end
+    /// past the largest size that a file can have.
     pub(crate) fn set_ranges(&mut self, mut ranges: Vec<Range<u64>>) {
         debug_assert!(ranges.is_sorted_by_key(|range| range.start), "ranges out of order");
         if ranges.last().is_some_and(|range| range.end > FILE_MAX) {

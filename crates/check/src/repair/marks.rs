@@ -12,11 +12,12 @@ use zerocopy::little_endian::U16;
 use super::editor;
 use crate::Error;
 
-/// The count, first and last error, and the high bytes of their times with their codes.
+/// Bytes of the superblock that record errors: the count with the first and the last error, and the
+/// high bytes of their times with their codes.
 const ERROR_RECORDS: [Range<usize>; 2] = [0x194..0x200, 0x278..0x27C];
 
 /// Marks a file system with errors as not clean; an error mark on the device stays. Returns whether
-/// the device says something else.
+/// the superblock on the device says something else.
 pub(super) fn take_mark(device: &dyn BlockDevice, overlay: &dyn BlockDevice) -> Result<bool, Error> {
     let Some(sb) = editor::sound_superblock(overlay) else { return Ok(false) };
     let before = editor::sound_superblock(device).map(|sb| sb.state());
@@ -43,7 +44,7 @@ pub(super) fn is_open(device: &dyn BlockDevice) -> bool {
     editor::sound_superblock(device).is_some_and(|sb| !sb.state().contains(FsState::VALID))
 }
 
-/// Marks the file system as checked and clean. As in e2fsck, the record of errors goes with them.
+/// Marks the file system as checked and clean. As in e2fsck, this also clears the record of errors.
 pub(super) fn mark_clean(sb: &mut RawSuperblock, now: u64) {
     sb.set_state(sb.state().difference(FsState::ERROR | FsState::ORPHAN) | FsState::VALID);
     debug_assert!(!sb.state().contains(FsState::ERROR), "clean with errors");

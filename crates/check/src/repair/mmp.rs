@@ -1,9 +1,9 @@
 //! Multiple mount protection: whether another host uses the file system.
 //!
 //! A host that mounts a file system with the feature mmp raises the sequence in the MMP block every
-//! few seconds. So one that neither says "closed" nor changes was left by a host that went down.
-//! This only looks. It takes no part in the protocol: a host that mounts while a repair is decided
-//! is found by [`Mmp::confirm`], one that mounts while it is written is not.
+//! few seconds. So a sequence that neither says "closed" nor changes was left by a host that went
+//! down. This module only looks. It takes no part in the protocol: [`Mmp::confirm`] finds a host
+//! that mounts while a repair is decided, but not one that mounts while the repair is written.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::backup;
 
 /// Interval between two updates, in seconds, if none is given.
 const INTERVAL_DEFAULT: u64 = 5;
-/// Longest interval between two updates, in seconds, that is believed.
+/// The longest interval between two updates, in seconds, that is believed.
 const INTERVAL_MAX: u64 = 300;
-/// What a busy host may be late, in seconds.
+/// By how many seconds a busy host may be late with an update.
 const LATE_MAX: u64 = 60;
 
 /// Why nothing may be written: another host may use the file system.
@@ -111,7 +111,7 @@ impl Mmp {
         Ok(())
     }
 
-    /// Whether the block still is as it was: right before the first write.
+    /// Checks that the block still is as it was. To be called right before the first write.
     ///
     /// # Errors
     /// [`InUse`] if not.

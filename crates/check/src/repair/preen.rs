@@ -25,7 +25,7 @@ pub enum Preening<'p> {
     Mends,
     /// It replays the journal and marks errors: somebody must look at this finding.
     Stops(&'p Finding),
-    /// Nothing, not even the replay of the journal: this finding says who must act first.
+    /// Nothing, not even the replay of the journal: this finding says what must be settled first.
     Refuses(&'p Finding),
     /// Nothing: the file system cannot be examined by its own superblock.
     Unusable,
@@ -111,7 +111,7 @@ struct Beside {
     let_go: BTreeSet<BlockNr>,
     /// Directories whose root has a wrong checksum.
     unsealed_roots: BTreeSet<InodeNr>,
-    /// Inodes whose attributes it drops because of where a value is.
+    /// Inodes whose attributes it drops because the inode of a value is unusable.
     without_values: BTreeSet<InodeNr>,
     /// Inodes whose size the first pass corrects.
     resized: BTreeSet<InodeNr>,

@@ -48,7 +48,8 @@ impl Round<'_> {
         }
         let copies = backup::scattered(self.device).into_iter();
         let (likely, others): (Vec<Backup>, Vec<Backup>) = copies.partition(|copy| self.is_described(copy));
-        // What the primary superblock says about the size of groups may be a guess; a backup knows.
+        // If the primary superblock is sealed, the size of its groups may be a guess. A backup has
+        // the real size.
         let uuid = self.stored_uuid()?;
         let (own, likely): (Vec<Backup>, Vec<Backup>) =
             likely.into_iter().partition(|copy| copy.is_at_home() && copy.superblock().s_uuid == uuid);
@@ -68,7 +69,7 @@ impl Round<'_> {
         Ok(false)
     }
 
-    /// The UUID where the primary superblock has it, whatever else is there.
+    /// The bytes in the place of the primary superblock's UUID, whatever the other fields hold.
     fn stored_uuid(&self) -> Result<[u8; 16], Error> {
         let mut uuid = [0; 16];
         let trial = OverlayDevice::new(self.device);
@@ -101,7 +102,7 @@ impl Round<'_> {
 
     /// Whether a backup has another UUID or checksum seed than the primary superblock and does not
     /// prove itself. It proves itself if no more of its own descriptors have wrong checksums than
-    /// the `unsealed_here` of the primary ones. Also true if it cannot be opened. Under the wrong
+    /// primary ones do (`unsealed_here`). Also true if the backup cannot be opened. Under the wrong
     /// seed every inode would look damaged.
     fn is_foreign(&self, backup: &Backup, volume: &Volume<'_>, unsealed_here: usize) -> bool {
         let copy = backup.superblock();
@@ -136,8 +137,8 @@ impl Round<'_> {
         best.map(|(_, backup)| backup)
     }
 
-    /// Groups for which the descriptors behind a copy of the superblock are wrong; none if they are
-    /// sound.
+    /// How many groups the descriptors behind a copy of the superblock are wrong for: 0 if they are
+    /// sound, `usize::MAX` if they or the copy cannot be read.
     fn faults_of(&self, copy: &Backup) -> usize {
         let Some(overlay) = copy.laid_over(self.device) else { return usize::MAX };
         let mut sink = Sink::default();

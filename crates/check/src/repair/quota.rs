@@ -91,8 +91,8 @@ fn put_content(ed: &mut Editor<'_, '_>, inode: InodeNr, content: &[u8]) -> Resul
     Ok(true)
 }
 
-/// Sets the fields of a quota file as mke2fs does. If its map gets blocks, the next walk counts
-/// them.
+/// Sets the fields of a quota file as mke2fs does. If the map itself needs blocks, the next walk
+/// counts them.
 fn make_file(ed: &Editor<'_, '_>, slot: &mut Slot, size: u64, runs: &[Run]) {
     let volume = ed.volume();
     let extents = volume.incompat.contains(Incompat::EXTENTS);
@@ -129,7 +129,7 @@ fn fresh_runs(ed: &mut Editor<'_, '_>, count: u64) -> Option<Vec<Run>> {
     Some(runs)
 }
 
-/// The first blocks of the file, if it has so many without a hole.
+/// The first `count` blocks of the file, if it has that many without a hole.
 fn old_runs(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, count: u64) -> Option<Vec<Run>> {
     let map = maps::read(ed, inode, slot.raw());
     let mut runs = Vec::new();

@@ -28,13 +28,14 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::Plan;
 use super::editor::{change_superblock, sound_superblock};
 
-/// Most blocks of a log: a larger plan is written without one.
+/// The most blocks of a log: a larger plan is written without one.
 pub(super) const BLOCKS_MAX: u64 = 1 << 18;
 
 const MAGIC: &[u8; 16] = b"blockyard redo 1";
 /// Says that the words after it name a log.
 const NAMED: u32 = 0x6F64_6572;
-/// Words of the reserved space of the superblock: [`NAMED`], low and high half of a kibibyte.
+/// Words of the reserved space of the superblock: [`NAMED`], then the low and the high half of the
+/// number of the kibibyte where the first index block begins.
 const WORDS: Range<usize> = 91..94;
 const HEAD: usize = 36;
 const ENTRY: usize = 20;
@@ -55,7 +56,7 @@ impl Entry {
     }
 }
 
-/// A log that a repair left when a power cut ended it.
+/// A log that a repair left when a power cut interrupted it.
 #[derive(Debug)]
 pub(super) struct Redo {
     entries: Vec<Entry>,
@@ -178,7 +179,7 @@ impl Plan<'_> {
         ((1 << self.block_bits) - HEAD - TAIL) / ENTRY
     }
 
-    /// Where a log of so many blocks and of the superblock goes. Empty if there are no blocks, if
+    /// Where a log of this many blocks and the superblock goes. Empty if there are no blocks, if
     /// there is no room, or if the plan leaves something wrong: then nobody knows what is free.
     pub(super) fn places(&self, blocks: usize) -> Vec<u64> {
         let wanted = if blocks == 0 { 0 } else { self.log_blocks(blocks + 1) };
@@ -198,7 +199,7 @@ impl Plan<'_> {
         )
     }
 
-    /// Blocks of a log with so many entries, index blocks included.
+    /// Blocks of a log with this many entries, index blocks included.
     fn log_blocks(&self, entries: usize) -> usize {
         entries + entries.div_ceil(self.entries_per_index())
     }

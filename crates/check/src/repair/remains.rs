@@ -12,9 +12,9 @@ use super::editor::{Editor, Slot};
 use super::entries::{Name, entries};
 use super::maps;
 
-/// Most blocks that are read for names.
+/// The most blocks that are read for names.
 const BLOCKS_MAX: u64 = 4096;
-/// Most clusters of nobody that are read for names.
+/// The most clusters that nobody claims and that are read for names.
 const CLUSTERS_MAX: usize = 1 << 16;
 
 /// Remembers the names in a directory that is about to be cleared.
@@ -55,7 +55,7 @@ pub(super) fn search(ed: &mut Editor<'_, '_>, lost: &[u32]) {
         let Ok(block) = volume.block(place) else { continue };
         let mut broken = false;
         let names = entries(ed, &block, &mut broken);
-        // Other content is no chain of entries.
+        // A block with other content is not a whole chain of entries.
         let names = names.into_iter().filter(|name| !broken && nameless.contains(&name.inode));
         names.filter(|name| !is_dot(name)).for_each(|name| ed.log.remember(name.inode, &name.bytes));
     }

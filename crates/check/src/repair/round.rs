@@ -86,7 +86,7 @@ impl Round<'_> {
         };
         let sound = descriptors::load(&mut volume, &mut sink);
         if !sound
-            // Another one would undo what was repaired since.
+            // Another backup would undo what was repaired since.
             && log.backup.is_none()
             && log.rewrite_all == RewriteAll::No
             && log.accepts(Code::DESCRIPTORS_BACKUP)
@@ -154,8 +154,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Rewrites backups that differ, if the superblock and the descriptors are sound and no error
-    /// in them is left: a backup may be what is right.
+    /// Rewrites backups that differ. This happens only if the superblock and the descriptors are
+    /// sound and no error in them is left: otherwise a backup may be what is right.
     pub(super) fn refresh_backups(&self, log: &mut Log) -> Result<(), Error> {
         let mut sink = Sink::default();
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else { return Ok(()) };
@@ -214,7 +214,7 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     if !found.is_empty() || !ledger.unkept().is_empty() {
         let decided = ed.log.actions.len();
         mend_inodes(ed, &found, ledger.unkept())?;
-        // What was not kept may be faults that are not to be repaired.
+        // The findings that were not kept may all be about faults that are not to be repaired.
         if !found.is_empty() || ed.log.actions.len() > decided {
             return Ok(true);
         }

@@ -75,8 +75,8 @@ enum Parted {
     Done,
 }
 
-/// Clusters that copies take at most if every file gets its own blocks: of each shared cluster one
-/// for every use but the first, and those of the maps that are then written anew.
+/// The most clusters that copies can take if every file gets its own blocks: one for every use of a
+/// shared cluster but the first, and the nodes of the maps that are then written anew.
 pub(crate) fn clusters_of_copies(ed: &Editor<'_, '_>, facts: &Facts) -> Result<u64, DeviceError> {
     let geometry = &ed.volume().geometry;
     let (mut uses, mut nodes) = (0, 0);
@@ -101,8 +101,8 @@ pub(crate) fn clusters_of_copies(ed: &Editor<'_, '_>, facts: &Facts) -> Result<u
     Ok(uses.saturating_sub(shared) + nodes)
 }
 
-/// Most nodes of a map in which so many shared blocks get other places. A block that moves out of
-/// the middle of an extent makes three of it.
+/// The most nodes that a map can have after `shared` of its clusters got other places. A block that
+/// moves out of the middle of an extent splits the extent into three.
 fn nodes_of_copy(ed: &Editor<'_, '_>, raw: &RawInode, map: &Map, shared: u64) -> u64 {
     if !raw.flags().contains(InodeFlags::EXTENTS) {
         return u64_from_usize(map.nodes.len());
@@ -182,7 +182,7 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<Pa
     let (mut copied, mut dropped): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     let mut runs: Vec<Run> = Vec::new();
     for run in &map.runs {
-        // Most of a large file is its own, and needs no look at each block.
+        // Most blocks of a large file are not shared. They are not looked at one by one.
         if shared_in(ed, run) == 0 && begun(ed, run, &runs).is_none() {
             push(&mut runs, *run);
             continue;
@@ -220,7 +220,7 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<Pa
     Ok(Parted::Done)
 }
 
-/// Whether an inode is a copy of the journal's: no file ever maps what the journal does.
+/// Whether an inode is a copy of the journal's: no other file ever maps what the journal maps.
 fn is_copy_of_journal(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let journal = InodeNr::new(volume.sb.s_journal_inum.get());
@@ -289,7 +289,7 @@ fn place_of_copy(ed: &mut Editor<'_, '_>) -> Option<BlockNr> {
 }
 
 /// Where the first block of a run goes if its logical cluster has a place already, because the run
-/// before it ends there.
+/// before ends in that cluster.
 fn begun(ed: &Editor<'_, '_>, run: &Run, done: &[Run]) -> Option<u64> {
     let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
     let last = done.last().filter(|_| ratio > 1)?;
@@ -318,7 +318,7 @@ fn push(runs: &mut Vec<Run>, block: Run) {
     }
 }
 
-/// Gives an inode an attribute block of its own when its block has another use, too. Without space
+/// Gives an inode a new attribute block when the present one has another use, too. Without space
 /// or sound entries, the reference is removed. Returns whether the inode was written.
 fn part_attributes(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<bool, DeviceError> {
     let mut slot = ed.slot(inode)?;

@@ -17,9 +17,9 @@ use super::log::Cost;
 use crate::code::Code;
 use crate::finding::Site;
 
-/// Most blocks that are compared with each other.
+/// The most blocks that are compared with each other.
 const BLOCKS_MAX: usize = 64;
-/// Most places that are tried for a copy.
+/// The most places that are tried for a copy.
 const PLACES_MAX: u64 = 1 << 18;
 
 /// A block of an inode table: its group and its number in the table.

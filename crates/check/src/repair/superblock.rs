@@ -235,8 +235,8 @@ fn name_reserved_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     Ok(true)
 }
 
-/// Writes the superblock of an empty log where the journal's inode has one; false when that inode
-/// is unusable.
+/// Writes the superblock of an empty log to the first block of the journal's inode; false when that
+/// inode is unusable.
 fn empty_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let number = InodeNr::new(volume.sb.s_journal_inum.get());
@@ -280,9 +280,9 @@ fn empty_external(ed: &Editor<'_, '_>, journal: &dyn BlockDevice) -> Result<(), 
     journal.write_at(first << bits, raw.as_bytes())
 }
 
-/// A transaction after every one that the blocks of a journal name. With a number from before, a
-/// new transaction could end where an old one with the next number begins, and a replay would take
-/// that for its own. The old journal superblock is no guide: it is what was unusable.
+/// The id of a transaction after every one that the blocks of a journal name. With an earlier id, a
+/// new transaction could end where an old one with the next id begins, and a replay would go on
+/// with the old one. The old journal superblock is no guide: it may be what was unusable.
 fn unused_transaction(
     volume: &Volume<'_>,
     device: &dyn BlockDevice,

@@ -30,11 +30,11 @@ use crate::finding::{Finding, Site};
 
 /// Bytes read at a time while looking for a table.
 const CHUNK: u64 = 1 << 20;
-/// Most inodes of a candidate that are rated.
+/// The most inodes of a candidate that are rated.
 const RATED_MAX: u32 = 4096;
 /// Weight of a reserved inode in a rating.
 const RESERVED_WEIGHT: i64 = 64;
-/// Most candidates for the first table: a journal holds many copies of its first block.
+/// The most candidates for the first table: a journal holds many copies of its first block.
 const CANDIDATES_MAX: usize = 1024;
 const FIRST: GroupNr = GroupNr::new(0);
 
@@ -48,7 +48,7 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
         let tries = ed.log.try_again(Tried::Table, InodeNr::new(0));
         let here = ed.volume().group_of(FIRST).desc.inode_table();
         let found = if tries == 0 { find_first(ed) } else { None };
-        // A single block of the table may have moved: then what follows it did not.
+        // If only the first block of the table moved, the blocks after it are still here.
         let behind = ed.volume().geometry.block_size() / usize::from(ed.volume().geometry.inode_size());
         let rest = |place| rate_part(ed, FIRST, place, u32_from_usize(behind)..RATED_MAX);
         let is_better = |place| rate(ed, FIRST, place) > rate(ed, FIRST, here) && rest(place) >= rest(here);
@@ -79,9 +79,10 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
     Ok(!placed.is_empty())
 }
 
-/// Whether the first table has no root, and no more of its reserved inodes are right than wrong.
-/// The other inodes tell nothing more if checksums do not cover their numbers. Also if what is here
-/// is the journal's copy of the table's first block.
+/// Whether the first table seems to lie elsewhere. It does if the block here is the journal's copy
+/// of the table's first block. It also does if there is no root here, and no more of the reserved
+/// inodes are right than wrong. The other inodes say nothing more if checksums do not cover their
+/// numbers.
 fn is_first_elsewhere(ed: &Editor<'_, '_>) -> bool {
     let Ok(root) = ed.slot(InodeNr::ROOT) else { return true };
     let here = ed.volume().group_of(FIRST).desc.inode_table();

@@ -6,10 +6,11 @@
 //! last. So if saving was interrupted, the file is not an undo file, and nothing was written to the
 //! image. An image that was cut short is larger during and after the repair than before.
 //!
-//! The states say which image the file is of, and that nobody used it since: before the repair,
-//! after the replay of the journal, after an earlier repair was finished, and after the repair. A
-//! cut repair may leave each sector in another of these states. The superblock's sectors are judged
-//! without the marks that a repair sets meanwhile. Where a redo log may lie, nothing is judged.
+//! The states tell which image the file belongs to, and whether somebody used the image since. They
+//! are: before the repair, after the replay of the journal, after an earlier repair was finished,
+//! and after the repair. A repair that was interrupted may leave each sector in a different one of
+//! these states. The superblock's sectors are judged without the marks that a repair sets
+//! meanwhile. Where a redo log may lie, nothing is judged.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -38,11 +39,11 @@ const ANY_VERSION: &[u8] = b"blockyard undo ";
 const STATES: usize = 36;
 /// A device writes a sector whole.
 const SECTOR: u64 = 512;
-/// Most sectors whose states are kept.
+/// The most sectors whose states are kept.
 const SECTORS_MAX: u64 = 8;
 /// Before, after the replay, after an earlier repair was finished, and after the repair.
 const STATES_MAX: u32 = 4;
-/// Most old bytes in one record.
+/// The most old bytes in one record.
 const RECORD_MAX: u64 = 1 << 20;
 
 /// Why an undo file could not be made or used.
@@ -172,14 +173,14 @@ fn save_journal(
     Ok(true)
 }
 
-/// The superblock is changed even if the plan does not.
+/// Adds the superblock to the ranges: a repair changes it even if the plan does not.
 fn with_superblock(device: &dyn BlockDevice, mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.insert(0, 0..device.size().min(4096));
     ranges
 }
 
-/// Sectors that whoever uses a device changes: the superblock of a file system, or what a repair
-/// changes first in a journal.
+/// Sectors that change whenever somebody uses a device: the superblock of a file system, or the
+/// first that a repair changes in a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sectors {
     first: u64,
@@ -281,7 +282,7 @@ impl Saving<'_> {
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
         let done = self.write(file).and_then(|()| sync_folder(path));
         if done.is_err() {
-            // Half a file is of no use, and would refuse the next repair.
+            // An incomplete file is of no use, and the next repair would fail because it exists.
             let _ = std::fs::remove_file(path);
         }
         done
@@ -375,8 +376,8 @@ impl Record {
         Ok(Self { at, old: body, later })
     }
 
-    /// Whether each sector is as in one of the states, if that is judged. `apart` is judged by
-    /// itself.
+    /// Whether each sector is as in one of the states. True if nothing is judged. The sectors in
+    /// `apart` are left out: [`States::hold`] judges them.
     fn holds(&self, device: &dyn BlockDevice, apart: Sectors) -> Result<bool, DeviceError> {
         if self.later.is_empty() {
             return Ok(true);
@@ -397,7 +398,7 @@ fn sector_sums(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks(usize_from_u64(SECTOR)).map(|sector| crc32c_raw(!0, sector)).collect()
 }
 
-/// Makes a name durable.
+/// Makes the name of a new file durable.
 fn sync_folder(path: &Path) -> Result<(), UndoError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
@@ -418,8 +419,8 @@ fn head(size: u64, cut_at: u64, records: u32, states: &States) -> [u8; HEAD] {
 }
 
 /// Restores an image to what it was when the undo file was made. Every record is checked before the
-/// first write. The image must be as the repair left it, even if that was cut, or as it was before.
-/// If the repair made it longer, the caller cuts it again: see [`Undone::cut_at`].
+/// first write. The image must be as the repair left it, even if the repair was interrupted, or as
+/// it was before. If the repair made it longer, the caller cuts it again: see [`Undone::cut_at`].
 ///
 /// # Errors
 /// [`UndoError`]; the image is unchanged after [`UndoError::Format`] and [`UndoError::Changed`].

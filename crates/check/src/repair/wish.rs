@@ -24,7 +24,7 @@ impl Wish {
     }
 }
 
-/// What an inode gets in place of a block that another one keeps.
+/// What an inode gets in place of a shared block that another inode keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shared {
     /// A copy.

@@ -52,8 +52,9 @@ pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, known: &Connected<'_>) -> Result<b
     Ok(true)
 }
 
-/// Removes the feature, so that the next round finds the shared blocks and copies them. Copies that
-/// find no room would cut sound files, so what they need is counted before.
+/// Removes the feature, so that the next round finds the shared blocks and copies them. Without
+/// room for a copy, a sound file would lose content. So the room that copies need is counted
+/// before.
 fn unshare(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<(), Error> {
     let is_declined = !ed.log.accepts(Code::SHARED_BLOCKS);
     if is_declined || !ed.volume().ro_compat.contains(RoCompat::SHARED_BLOCKS) {

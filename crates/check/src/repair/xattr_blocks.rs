@@ -148,7 +148,8 @@ fn is_value_beside(block: &[u8], at: usize) -> bool {
     entries.iter().any(|entry| entry.at == at && hash_matches(entry))
 }
 
-/// Repairs a value in an inode: its flag and its count. Removes an entry whose inode is no value.
+/// Repairs a value in an inode: its flag and its count. Removes an entry whose inode holds no
+/// value.
 fn mend_value(
     ed: &mut Editor<'_, '_>,
     references: &[XattrBlockRef],

@@ -15,7 +15,7 @@ use super::kept::{Files, Worse, compare, files, files_on, missing};
 
 /// The present time for repairs, in seconds since 1970.
 const NOW: u64 = 1_700_000_000;
-/// Most actions that are listed with a fault.
+/// The most actions that are listed with a fault.
 const ACTIONS_TOLD: usize = 40;
 
 /// The result of one repair.

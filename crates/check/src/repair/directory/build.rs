@@ -41,7 +41,7 @@ pub(super) fn write(
     let (mut flags_after, mut blocks) = compose(ed, directory, slot);
     let mut found = places(ed, directory, blocks.len());
     if found.is_none() && flags_after.contains(InodeFlags::INDEX) {
-        // In their order, names need no more blocks than they had. In hash order they may.
+        // In their old order, names need no more blocks than they had. In hash order they may.
         flags_after.remove(InodeFlags::INDEX);
         blocks = linear(directory, layout_of(ed), seed_of(ed, directory, slot));
         found = places(ed, directory, blocks.len());
@@ -63,7 +63,7 @@ pub(super) fn write(
     Ok(true)
 }
 
-/// Whether the old blocks of a directory are what would be written.
+/// Whether the old blocks of a directory already hold what would be written.
 pub(super) fn is_written(
     ed: &Editor<'_, '_>,
     directory: &Directory,

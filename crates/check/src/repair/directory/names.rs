@@ -20,7 +20,7 @@ const ENCRYPTED_NAME_MIN: usize = 16;
 /// The names of a directory.
 #[derive(Debug, Default)]
 pub(super) struct Read {
-    /// What `..` names; the root when nothing says it.
+    /// The inode that `..` names; the root when that is not known.
     pub(super) dotdot: u32,
     /// Names by the logical block that holds them.
     pub(super) blocks: BTreeMap<u64, Vec<Name>>,
@@ -133,7 +133,7 @@ fn renamed(old: Vec<u8>, new: &[u8]) -> NameChange {
     NameChange { name: old, what, cost: Cost::Moved }
 }
 
-/// Whether a name may stay. Sets its type, and replaces what no name may hold.
+/// Whether a name may stay. Sets its type, and replaces bytes that no name may have.
 fn stays(ed: &Editor<'_, '_>, at: &Mending<'_>, name: &mut Name) -> bool {
     let volume = ed.volume();
     let geometry = &volume.geometry;
