@@ -357,7 +357,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Refuses an override of a slot that only other fillings than the chosen ones use.
+    /// Refuses an override of a slot that the chosen fillings of the other slots do not use.
     fn check_used(&self, begun: &Self) -> Result<(), PolicyError> {
         let unchosen = USERS.iter().filter(|users| !(users.are_chosen)(self));
         for (users, name) in unchosen.flat_map(|users| users.slots.iter().map(move |name| (users, name))) {

@@ -44,7 +44,7 @@ macro_rules! slot {
 slot! {
     /// `search`: which engine looks for blocks.
     Search {
-        /// The ladder of criteria over groups; all slots below apply.
+        /// The ladder of criteria over groups. The slots below apply, except those of cursors.
         Ladder = "ladder",
         /// Round-robin by group (rralloc): first free run from a cursor.
         Cursor = "cursor",
