@@ -30,14 +30,14 @@ pub struct FreeClusters {
 }
 
 /// Free and reserved clusters as the lagging counters show them. Each counter is late by less than
-/// a batch per CPU slot.
+/// a batch per CPU slot. While requests run, the free count may be late by twice as much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Free on disk.
     pub free: u64,
     /// Reserved by delayed allocation.
     pub delayed: u64,
-    /// Twice the largest error that the lag can cause in the sum of both counters.
+    /// Four batches per CPU slot: more than the lag of both counters together.
     pub watermark: u64,
 }
 
@@ -213,7 +213,7 @@ impl<B: Backend> Admission<B> {
         Room { free: self.free.approximate(), delayed: self.dirty.approximate(), watermark: self.watermark }
     }
 
-    /// Free clusters as the lagging counter shows them: late by less than a batch per CPU slot.
+    /// Free clusters as the lagging counter shows them: late by less than two batches per CPU slot.
     pub(crate) fn free_approximate(&self) -> u64 {
         self.free.approximate()
     }
@@ -233,8 +233,8 @@ mod room_tests {
     }
 
     /// 22 clusters reserved one by one stay below the batch, so the lagging counter shows none of
-    /// them. A claim without a reservation takes them along: Linux counts such a claim as reserved
-    /// while it runs.
+    /// them. After a claim without a reservation it shows all 22: Linux counts such a claim as
+    /// reserved while it runs, and so the counter passes the batch.
     #[test]
     fn a_claim_takes_along_what_the_counter_of_reserved_clusters_lags_behind() {
         let (none, cpu) = (RequestFlags::empty(), CpuSlot::ZERO);
@@ -246,7 +246,7 @@ mod room_tests {
         assert_eq!((admission.room().delayed, admission.figures().delayed), (22, 22));
         admission.take_dirty(cpu, 20);
         admission.end_admission(342, 342, RequestFlags::DELALLOC_RESERVED, cpu);
-        assert_eq!((admission.room().delayed, admission.figures().delayed), (22, 2), "one that was reserved");
+        assert_eq!((admission.room().delayed, admission.figures().delayed), (22, 2), "a reserved claim");
     }
 
     #[test]

@@ -98,7 +98,7 @@ mod tests {
     use blockyard_disk::{GroupNr, InodeNr, LogicalBlock};
     use blockyard_sync::{CpuSlot, Native};
 
-    /// A request for 20 blocks at the start of group 1, from a logical block on.
+    /// A request for 20 blocks from logical block `logical` on. Its goal is the start of group 1.
     fn request(logical: u32) -> BlockRequest {
         BlockRequest {
             goal: BlockNr::new(32_768),

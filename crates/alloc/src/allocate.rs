@@ -47,7 +47,8 @@ impl<B: Backend> Allocator<B> {
     /// [`AllocError::NoSpace`] when too few clusters are free for this request, or when nothing was
     /// found although preallocations were dropped and the search was repeated. [`AllocError::Load`]
     /// when nothing was found and a group could not be read, or when the group of a preallocation
-    /// could not be read. [`AllocError::BadRequest`] when the request is for no clusters.
+    /// could not be read. [`AllocError::Corrupt`] when nothing was found and a group is corrupt.
+    /// [`AllocError::BadRequest`] when the request is for no clusters.
     pub fn allocate(&self, request: &BlockRequest, inode: &InodeAlloc<B>) -> Result<Claim<'_, B>> {
         if request.clusters == 0 {
             return Err(AllocError::BadRequest("no clusters asked for"));
@@ -77,7 +78,7 @@ impl<B: Backend> Allocator<B> {
         self.finish_request(context, served.as_ref());
         debug_assert!(
             served.as_ref().is_none_or(|served| (1..=clusters).contains(&served.part.len)),
-            "asked for {clusters} clusters, served another number"
+            "asked for {clusters} clusters, served none or more than that"
         );
         Ok(served.map(|served| self.claim(request.cpu, served.part)))
     }

@@ -73,7 +73,7 @@ impl<B: Backend> Allocator<B> {
     pub fn open(config: &AllocConfig, source: Arc<dyn GroupSource>, facts: &[GroupFacts]) -> Result<Self> {
         let groups = config.geometry.groups();
         if facts.len() != usize_from_u32(groups) {
-            return Err(AllocError::BadConfig("one descriptor's facts for each group are needed"));
+            return Err(AllocError::BadConfig("one set of facts for each group is needed"));
         }
         if config.cpus == 0 {
             return Err(AllocError::BadConfig("no CPU slot"));
@@ -187,7 +187,7 @@ impl<B: Backend> Allocator<B> {
         self.admission.room()
     }
 
-    /// Free clusters as decisions see them: cheap to read, but late by less than a batch per CPU
+    /// Free clusters as decisions see them: cheap to read, but late by up to two batches per CPU
     /// slot.
     #[must_use]
     pub fn free_clusters_approximate(&self) -> u64 {

@@ -421,8 +421,8 @@ impl Buddy {
         }
     }
 
-    /// Adds a chunk. Merges it with the other half of the chunk one order higher while that is
-    /// free.
+    /// Adds a chunk. Its mate is the other half of the chunk one order higher. While the mate is a
+    /// free chunk, the two are merged.
     #[inline]
     fn add_merging(&mut self, order: u32, at: u32) {
         let (mut order, mut at) = (order, at);

@@ -18,8 +18,8 @@ pub struct GroupFacts {
     pub block_uninit: bool,
 }
 
-/// Provides the on-disk block bitmap of a group (1 = used). Any thread may call it. No group is
-/// locked then, but a locality group or the trimming lock may be.
+/// Provides the on-disk block bitmap of a group (1 = used). Any thread may call it. The caller
+/// holds no group's lock, but it may hold the lock of a locality group or the trimming lock.
 pub trait GroupSource: Send + Sync {
     /// Fills `bitmap` (one block, zeroed) with the bitmap of `group`: the synthesised one for a
     /// `BLOCK_UNINIT` group. It must show the claims that were committed, and the frees whose
@@ -131,7 +131,7 @@ impl AllocConfig {
     }
 
     /// How many groups are prefetched at a time: those of eight flex groups, or 32 groups without
-    /// flex groups; never more than there are.
+    /// flex groups; never more than there are. A flex group counts with at most 32 MiB of bitmaps.
     fn default_prefetch(&self) -> u32 {
         let geometry = &self.geometry;
         let batch = if geometry.flex_size() > 1 {

@@ -168,7 +168,8 @@ impl<B: Backend> Allocator<B> {
         self.note_change(cpu);
     }
 
-    /// Makes free what `txn` freed. Its commit record must be durable.
+    /// Marks the clusters that `txn` freed as free in core. The commit record of `txn` must be
+    /// durable.
     pub fn commit(&self, txn: TxnId, cpu: CpuSlot) {
         self.commit_with(txn, cpu, |_| ());
     }

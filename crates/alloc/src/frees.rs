@@ -3,8 +3,8 @@
 //! With a journal, freed clusters stay used in core until the commit record of their transaction is
 //! durable, so that a crash never leaves them in two files. The free count that `statfs` shows
 //! rises at once. Each group keeps its pending records in order. A commit finds them through
-//! file-system-wide lists, under the `md` lock as in Linux. With `freed_merge=by-group` it finds
-//! the groups that have records through a set of groups, without a shared lock.
+//! file-system-wide lists, under the `md` lock as in Linux. With `freed_merge=by-group`, a set of
+//! groups leads the commit to them, without a shared lock.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct FreeContext {
     /// The transaction that frees: the clusters wait for its commit. With `None` they are free at
     /// once (no journal, or data under `data=writeback`).
     pub txn: Option<TxnId>,
-    /// The logical CPU the caller acts on.
+    /// The CPU slot of the caller.
     pub cpu: CpuSlot,
     /// Whether the first cluster is shared with blocks that stay. If so, that cluster is not freed
     /// when the range starts inside it.
@@ -141,8 +141,8 @@ impl<B: Backend> Frees<B> {
         }
     }
 
-    /// Updates the lists and the count of pending clusters. It takes the `md` lock as often as the
-    /// kernel does with the same switches.
+    /// Updates the lists and the count of pending clusters. It takes the `md` lock as often as a
+    /// kernel with the same patches does.
     fn list(&self, added: Added<B>, count: u32, cpu: CpuSlot) {
         let counted_inside = self.counting == FreePending::Md && self.merge == FreedMerge::After;
         match self.counting {

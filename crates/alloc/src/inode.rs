@@ -39,8 +39,8 @@ pub use update::InodeUpdate;
 pub use crate::policy::Switches;
 pub use crate::policy::slots::{DirBlocks, InodeGroup};
 
-/// The hash of a name, which says where the search for a directory under a top directory
-/// starts. It is half-MD4 over signed characters, whatever hash the directories use. For a
+/// The hash of the name of a new directory. Under a top directory, the search for its group starts
+/// at this hash. It is half-MD4 over signed characters, whatever hash the directories use. For a
 /// case-folded directory, pass the folded name.
 #[must_use]
 pub fn top_name_hash(name: &[u8], seed: HashSeed) -> u32 {

@@ -2,8 +2,8 @@
 //!
 //! In today's Linux it guards the two lists of freed records, one for each parity of the
 //! transaction id. Before the scalability series it also guarded the one stream goal and the count
-//! of pending clusters. Two switches of a policy, `slot_lock` and `free_pending`, say whether it
-//! guards these here. [`Md::figures`] says how often the lock was taken.
+//! of pending clusters. Here two slots of a policy decide whether it guards these two: `slot_lock`
+//! and `free_pending`. [`Md::figures`] says how often the lock was taken.
 
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 //!
 //! Key decision: the moving part (front, free clusters, users, deleted) is one atomic word, so
 //! taking from a preallocation, ending a use and deleting it need no lock. An inode preallocation
-//! also has one bit for each of its clusters that was taken, so dropping it never needs the on-disk
-//! bitmap.
+//! also has one bit for each of its clusters: whether it was taken. So dropping it never needs the
+//! on-disk bitmap.
 //!
 //! Invariants: a preallocation is in its group's list exactly while the clusters left in it are
 //! used in the group's in-core bitmap. Both change together under the group's lock. A caller that
@@ -173,7 +173,7 @@ impl<B: Backend> Prealloc<B> {
         debug_assert_ne!(self.owner, Owner::Locality, "a locality preallocation is taken from its front");
         assert!(
             self.start <= start && start < self.start + self.len,
-            "cluster {start} is not of the preallocation of {} at {}",
+            "cluster {start} is not in the preallocation of {} clusters at {}",
             self.len,
             self.start
         );

@@ -84,7 +84,7 @@ pub struct BlockRequest {
     pub file_size: u64,
     /// Whether somebody has the file open for writing.
     pub writer_open: bool,
-    /// The logical CPU the caller acts on.
+    /// The CPU slot of the caller.
     pub cpu: CpuSlot,
     /// Number of the process that asks; 0 when unknown. Only policies by code read it: the colour
     /// is part of `goal` already.

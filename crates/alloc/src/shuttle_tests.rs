@@ -23,8 +23,8 @@ fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Copy + 'static)
     shuttle::check_pct(scenario, schedules / 2, 3);
 }
 
-/// One group leaves while another arrives that shares its word, its summary word, or its word of
-/// the top level. The new group is found, even from group 0.
+/// One group leaves while another arrives. The two share a word, a summary word, or a word of the
+/// top level. The new group is found, even by a search from group 0.
 #[test]
 fn index_sets_lose_no_arrival() {
     for (leaves, arrives) in [(64, 65), (64, 130), (4160, 4161), (4160, 4230), (4160, 8300)] {
@@ -170,8 +170,8 @@ fn lagging_counts_fold_each_amount_once() {
     });
 }
 
-/// Near the limit, a writer that reserves and requests that are admitted never get more than there
-/// is, and one of them gets what fits.
+/// Near the limit, one writer reserves clusters while two requests are admitted. Together they
+/// never get more than there is, and at least one of them gets something.
 #[test]
 fn promises_never_exceed_what_is_free() {
     promises_fit(3, 2);
@@ -185,7 +185,7 @@ fn promises_never_exceed_what_is_free_while_counters_fold() {
     promises_fit(80, 34);
 }
 
-/// One writer reserves `n` and two requests ask for `n` of `free` clusters.
+/// One writer reserves `n` clusters and two requests ask for `n` each, where `free` are free.
 fn promises_fit(free: u64, n: u32) {
     explore(3000, move || {
         let geometry = crate::memory::MemoryBitmaps::plain_geometry(1, 0);

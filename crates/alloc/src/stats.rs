@@ -64,8 +64,8 @@ counters! {
     success[1],
     /// Groups scanned.
     groups_scanned[1],
-    /// Searches that found space, by criterion. Exact-goal hits count in none, nor does the best
-    /// candidate taken after all criteria (`visit=scan`).
+    /// Searches that found space, by criterion. Two kinds are left out: hits of the exact goal, and
+    /// the best candidate taken after all criteria (`visit=scan`).
     hits[CRITERIA],
     /// Pre-checks of groups. Walks over an index count each entry in addition.
     groups_considered[CRITERIA],
@@ -159,7 +159,7 @@ impl<B: Backend> Stats<B> {
 pub struct GroupLine {
     /// Group number.
     pub group: u32,
-    /// Free clusters in core: preallocated and uncommitted ones count as used.
+    /// Free clusters in core: preallocated and pending ones count as used.
     pub free: u32,
     /// Free runs.
     pub fragments: u32,

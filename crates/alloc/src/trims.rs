@@ -8,8 +8,8 @@ pub(crate) struct Trims<B: Backend> {
     /// cluster.
     turn: Mutex<(), B>,
     /// Odd while clusters are held. Relaxed: it changes under the lock of the group whose clusters
-    /// are held. A search with strict checks that missed them has seen that group under its lock,
-    /// and so sees this count.
+    /// are held. A search with strict checks locks each group that it tests. So if it missed the
+    /// held clusters, it locked their group after this change, and sees this count.
     count: B::AtomicU64,
 }
 

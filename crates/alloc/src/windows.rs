@@ -1,10 +1,10 @@
 //! The search by windows (`search=windows`), as in ext3: first fit from the goal on, with a window
 //! of blocks for each file that is being written.
 //!
-//! A window keeps other files that are being written out of it, so concurrent writers do not
-//! interleave. A window takes no space: a request that finds nothing with its window looks at all
-//! blocks, even those in windows of other files. Windows are in clusters of the file system,
-//! counted from its first data block.
+//! While a file is written, other files that are written stay out of its window. So concurrent
+//! writers do not interleave. A window takes no space: a request that finds nothing with its window
+//! looks at all blocks, even those in windows of other files. Windows are in clusters of the file
+//! system, counted from its first data block.
 //!
 //! A request takes the file's [`Reservation`] out of the inode and puts it back at the end. Only
 //! requests for data and for blocks of the block map use it. If a second request for data of the

@@ -119,7 +119,7 @@ fn nonsense_is_refused() {
     keeps_to_all(Policy::default().named("extents").with_extents(|_| Box::new(Nonsense::new())));
 }
 
-/// Where a request for 8 clusters at the start of group 3 goes, in 8 empty groups.
+/// Where a request for 8 clusters goes, in 8 empty groups. Its goal is cluster 100 of group 3.
 fn place(policy: Policy) -> (u32, u32) {
     let config = AllocConfig { policy, ..AllocConfig::new(MemoryBitmaps::plain_geometry(8, 0)) };
     let disk = MemoryBitmaps::new(config.geometry, 10);

@@ -43,7 +43,8 @@ impl Bench {
         (extent.group.raw(), extent.start, extent.count)
     }
 
-    /// Exactly `clusters` of file data, asked for on a CPU slot, at the goal of group 5.
+    /// Asks for exactly `clusters` clusters of file data on a CPU slot. The goal is the start of
+    /// group 5.
     fn exact(&self, cpu: u16, clusters: u32, inode: &InodeAlloc) -> (u32, u32, u32) {
         self.ask(&exact(cpu, clusters), inode)
     }
@@ -104,8 +105,8 @@ fn zones_in_use(policy: &str, operations: u32) -> usize {
     zones.collect::<std::collections::BTreeSet<_>>().len()
 }
 
-/// The reviewers' prediction: an inode that is used on another CPU drags that CPU's cursor into its
-/// own zone, and files that begin there stay.
+/// What reviewers of the published version predicted: an inode that is used on another CPU drags
+/// that CPU's cursor into its own zone, and files that begin there stay.
 #[test]
 fn zones_collapse_where_inodes_move_the_cursors_of_cpus() {
     let collapsed = [1000, 10_000, 100_000].map(|operations| zones_in_use("rralloc-v2", operations));

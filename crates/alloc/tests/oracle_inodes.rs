@@ -55,8 +55,8 @@ fn flex_groups_of_eight_to_the_last_inode() {
     }
 }
 
-/// Each block group is a unit of its own. A file goes to its directory's group, or else by the
-/// quadratic probe. Either group must have a free inode and a free block.
+/// Each block group is a unit of its own. A file goes to its directory's group, or else to a group
+/// found by a probe whose steps double. Either group must have a free inode and a free block.
 #[test]
 fn no_flex_groups_to_the_last_inode() {
     if require(&NEEDS) {
@@ -105,7 +105,7 @@ fn recently_deleted_numbers_without_a_journal() {
     }
 }
 
-/// Each item with its default number of runs; all runs in full.
+/// The items with their numbers: all of them in full runs, otherwise only the first.
 fn runs<T: Copy>(items: &[T]) -> impl Iterator<Item = (u64, T)> {
     let count = if full_matrix() { items.len() } else { 1 };
     (0..).zip(items.iter().copied()).take(count)

@@ -1,4 +1,5 @@
-//! The worked examples E1 to E9 of what the scalability series changed, each stage as its switches.
+//! The worked examples E1 to E9 of what the scalability series changed. Each stage of the series is
+//! a preset with overrides.
 //!
 //! Stages: `OLD` is before the series. `S15` adds patches 10 and 15: full groups leave their index,
 //! and indexes are ordered by group number. `S16` lacks only patch 17: it visits groups while it
@@ -107,7 +108,7 @@ fn e3_lists_remember_history() {
     let layout = [(0, 2402, 2), (1, 1040, 2), (2, 2400, 2), (3, 1400, 2)];
     let on = |policy: &str| {
         let stage = Stage::new(policy, 8, &layout);
-        // 602 of group 0's second run: 1800 clusters in two runs are left.
+        // Takes 602 clusters of group 0's second run: 1800 clusters in two runs are left.
         let request = BlockRequest {
             goal: BlockNr::new(16384),
             flags: RequestFlags::METADATA | RequestFlags::GOAL_ONLY,
@@ -239,8 +240,8 @@ fn e9_holds_of_the_md_lock_when_freeing() {
     assert_eq!((holds("yard", false), holds("yard", true)), (0, 0));
 }
 
-/// How often shared locks are taken by one stream allocation that searches. The switches show which
-/// patch removes which lock.
+/// How often shared locks are taken by one stream allocation that searches. The overrides show
+/// which patch removes which lock.
 #[test]
 fn the_lock_census_of_one_allocation() {
     let layout: Vec<_> = (0..8).map(|group| (group, 32768, 1)).collect();

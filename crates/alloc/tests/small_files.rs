@@ -9,7 +9,7 @@ use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 
 /// Length of a file and of a hole, in blocks.
 const BLOCKS: u32 = 3;
-/// Holes in group 1, the group of the goal. Between two of them lie as many used blocks.
+/// Holes in group 1, the group of the goal. Between two holes lie [`BLOCKS`] used blocks.
 const HOLES: u32 = 100;
 
 /// How many of 50 small files, written one after the other, lie in a hole.

@@ -51,9 +51,9 @@ impl<B: Backend> fmt::Debug for ShardedCounter<B> {
 /// A total that is cheap to read but a little late: Linux's per-CPU counter.
 ///
 /// Each slot keeps a private delta that is folded into the central value when its magnitude reaches
-/// the batch, so `|central - total| < slots * batch`. Allocation decisions read the central value,
-/// and agree with the kernel's only if it lags in the same way
-/// (docs/behaviour/inode-allocation.md).
+/// the batch, so `|central - total| < slots * batch` (twice that while amounts are taken ahead, see
+/// [`Self::take_ahead`]). Allocation decisions read the central value. They agree with the kernel's
+/// only if this value lags in the same way (docs/behaviour/inode-allocation.md).
 pub struct LaggedCounter<B: Backend = Native> {
     central: CachePadded<B::AtomicU64>,
     deltas: Box<[CachePadded<B::AtomicU64>]>,
@@ -183,7 +183,8 @@ impl<B: Backend> LaggedCounter<B> {
         }
     }
 
-    /// The central value, at least 0: late by less than `slots * batch`.
+    /// The central value, at least 0: late by less than `slots * batch`, or twice that while
+    /// amounts are taken ahead.
     #[inline]
     #[must_use]
     pub fn approximate(&self) -> u64 {

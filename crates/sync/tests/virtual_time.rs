@@ -133,8 +133,9 @@ fn one_shared_counter_serialises_and_a_sharded_one_does_not() {
     assert!(together.elapsed_ns() >= 700 * 50, "{}", together.elapsed_ns());
 }
 
-/// CPUs 0 and 1 share a cluster, and CPU 2 is in another. A move costs by distance, a critical
-/// section what is stated for the name of its lock's line, and a clock tick what is stated for it.
+/// CPUs 0 and 1 are in one set, and CPU 2 is in another. The cost of a move depends on the
+/// distance. A critical section costs what is stated for the name of its lock's line. A clock
+/// interrupt costs what is stated for it.
 #[test]
 fn distance_sections_and_ticks_cost_what_they_say() {
     let costs = Costs {
@@ -154,7 +155,7 @@ fn distance_sections_and_ticks_cost_what_they_say() {
     let report = simulate(&costs, vec![program(10_000), program(20_000), program(30_000)]);
     let ns: Vec<u64> = report.cpus.iter().map(|cpu| cpu.finished_ns).collect();
     // The lock's line and two more come from memory (100 each), then from the neighbour (20), then
-    // from the other cluster (50). The clock of CPU 0 ticks at 0, those of the others not yet.
+    // from the other set (50). The clock of CPU 0 ticks at 0, those of the others do not tick yet.
     assert_eq!(ns, [10_000 + 5000 + 3 * 100 + 300 + 2, 20_000 + 3 * 20 + 300 + 2, 30_000 + 3 * 50 + 300 + 2]);
     let table = report.lines.iter().find(|line| line.name == "table").unwrap();
     assert_eq!((table.taken, table.waits, table.moved), (3, 0, 2));
@@ -243,8 +244,8 @@ fn runs_repeat_to_the_nanosecond() {
     assert_eq!(run(), run());
 }
 
-/// A CPU looks at a counter and at the lines half way: the look costs nothing, and the rest of the
-/// run is the difference.
+/// A CPU looks at a counter and at the lines half way. The look costs nothing. What the rest of the
+/// run adds is the difference of the figures.
 #[test]
 fn a_look_aside_costs_nothing_and_splits_a_run() {
     let run = |looks: bool| {

@@ -50,9 +50,9 @@ pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> B
 /// The goal of an inode without extents: the start of its group. With flex groups of at least 4
 /// groups it is the second group of the flex group for regular files, and the first for all others.
 ///
-/// With a `colour` (used without delayed allocation), the process starts in its sixteenth of the
-/// group. The goal may lie past the end of a small file system. A request then starts at the first
-/// data block.
+/// With a `colour` (today only without delayed allocation), the process starts in its sixteenth of
+/// the group. The goal may lie past the end of a small file system. A request then starts at the
+/// first data block.
 #[must_use]
 pub fn inode_goal(geometry: &Geometry, inode_group: GroupNr, regular: bool, colour: Option<u32>) -> BlockNr {
     let mut group = u64_from_u32(inode_group.raw());
@@ -78,8 +78,8 @@ fn coloured(geometry: &Geometry, group: u64, colour: Option<u32>) -> BlockNr {
     let last = geometry.blocks_count().raw() - 1;
     let colour = u64_from_u32(colour) % COLOURS;
     if base > last {
-        // Linux's difference wraps below 0 (observed on 6.18): the sixteenths lie before the
-        // group's start.
+        // In Linux the room left in the group, `last - base`, becomes negative here (observed on
+        // 6.18). So the sixteenths lie before the group's start.
         return BlockNr::new(base.saturating_sub(colour * (base - last).div_ceil(COLOURS)));
     }
     let room =
@@ -122,7 +122,7 @@ mod tests {
         let group = |group: u64| group * 32_768;
         assert_eq!(goal("ext3", true, false), group(37) + 3 * 2048);
         assert_eq!(goal("ext3", false, false), group(37) + 3 * 2048, "directories lie with data");
-        assert_eq!(goal("ext4-2008", true, true), group(37) + 7, "the writer back has colour 0");
+        assert_eq!(goal("ext4-2008", true, true), group(37) + 7, "write-back has colour 0");
         assert_eq!(goal("ext4-2008", false, true), group(37) + 3 * 2048 + 7);
         assert_eq!(goal("ext4-2009", true, true), group(33) + 7);
         assert_eq!(goal("ext4-2009", false, true), group(32) + 7);

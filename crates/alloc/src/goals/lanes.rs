@@ -5,8 +5,8 @@
 //! inodes. Writers on different CPUs share its lock until their files are long enough to be
 //! streams. A lane keeps the file within its flex group, so the file stays near its inode and near
 //! the other files of its directory. If there are more slots than lanes in a flex group, the slots
-//! beyond use the flex groups after it. The first group of a flex group is left to directories and
-//! metadata, as the inode's own goal does. Slot 0 starts where the inode's own goal is.
+//! beyond use the flex groups after it. Lanes leave the first group of a flex group to directories
+//! and metadata, as the inode's own goal does. Slot 0 starts where the inode's own goal is.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
 use blockyard_disk::{Geometry, GroupNr};
@@ -30,8 +30,8 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
 }
 
 /// The next group of the lane that `group` belongs to. It lies in the next flex group in which no
-/// other slot of `cpus` begins. `group` itself if there is none. Repeated calls meet every such
-/// group once before they return to the first.
+/// other slot of `cpus` begins. Returns `group` itself if there is no such flex group. Repeated
+/// calls meet every such group once before they return to the first.
 pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> GroupNr {
     let flex = geometry.flex_size();
     let whole_flex_groups = geometry.groups() / flex;
@@ -39,8 +39,8 @@ pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> Gr
     if flex < FLEX_MIN || home >= whole_flex_groups {
         return group;
     }
-    // Slots that have no lane in the first flex group begin in those after it. So the next group of
-    // this lane in which no slot begins is `stride` flex groups further.
+    // Slots that have no lane in the first flex group begin in the flex groups after it. So the
+    // next group of this lane in which no slot begins is `stride` flex groups further.
     let stride = cpus.div_ceil(flex - 1).clamp(1, whole_flex_groups);
     let next = home + stride;
     let next = if next < whole_flex_groups { next } else { home % stride };
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(lanes(1, 0..15), (1..16).collect::<Vec<_>>());
         assert_eq!(lanes(1, 15..18), [17, 18, 19], "the next flex group");
         assert_eq!(lanes(20, 0..3), [17, 18, 19]);
-        assert_eq!(lanes(20, 15..17), [1, 2], "and around");
+        assert_eq!(lanes(20, 15..17), [1, 2], "past the end it wraps around");
         assert_eq!(lanes(33, 0..3), [33; 3], "no lanes in a short last flex group");
         let plain = MemoryBitmaps::plain_geometry(40, 0);
         assert_eq!(lane(&plain, GroupNr::new(7), CpuSlot::new(3)).raw(), 7, "no flex groups");

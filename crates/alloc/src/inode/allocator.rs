@@ -157,7 +157,7 @@ impl<B: Backend> InodeAllocator<B> {
                 return Ok(None);
             }
             if state.is_loaded() || state.synthesise(self.geometry.inodes_per_group()) {
-                debug_assert!(state.is_loaded(), "group {group} was made loaded and is not");
+                debug_assert!(state.is_loaded(), "group {group} has no bitmap after it was loaded");
                 return Ok(Some(state));
             }
             let generation = state.generation();

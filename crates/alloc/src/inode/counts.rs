@@ -80,7 +80,7 @@ impl<B: Backend> FreeClusters for ClusterCounts<B> {
     }
 }
 
-/// The largest debt that a group counts up to.
+/// The largest debt of a group; counting stops there.
 pub(super) const DEBT_MAX: u32 = 255;
 
 /// Free inodes and directories.

@@ -135,8 +135,8 @@ impl GroupState {
     }
 
     fn end_claim(&mut self, directory: bool) {
-        assert!(self.claims > 0 && self.bits.is_some(), "a group lost its claims");
-        assert!(!directory || self.claimed_directories > 0, "a claim on a directory ended as none began");
+        assert!(self.claims > 0 && self.bits.is_some(), "a claim ended in a group that has none");
+        assert!(!directory || self.claimed_directories > 0, "no claim on a directory was open");
         self.claims -= 1;
         self.claimed_directories -= u32::from(directory);
         debug_assert!(self.claimed_directories <= self.claims, "more claims on directories than claims");

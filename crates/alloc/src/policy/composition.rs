@@ -54,7 +54,7 @@ pub struct Policy {
     pub order_index: OrderIndex,
     /// How the index walk reaches groups.
     pub visit: Visit,
-    /// Order of sets and ranges.
+    /// In which order a walk over an index goes through sets and ranges of groups.
     pub sweep: Sweep,
     /// How indirect-mapped inodes search.
     pub indirect_scan: IndirectScan,
@@ -102,7 +102,7 @@ pub struct Policy {
     pub stream_learns: StreamLearns,
     /// Which files are small.
     pub small_files: SmallFiles,
-    /// How the tail of a closed file is asked for.
+    /// How the last blocks of a closed file are requested.
     pub closed_files: ClosedFiles,
     /// Where a request next to the file's blocks is tried.
     pub merge_goal: MergeGoal,
@@ -112,7 +112,7 @@ pub struct Policy {
     pub short_runs: ShortRuns,
     /// Which requests are aligned to the stripe.
     pub stripe_rule: StripeRule,
-    /// Where a preallocation begins that is shorter than its window.
+    /// Where a preallocation begins if it is shorter than its window.
     pub short_windows: ShortWindows,
     /// How often a search is repeated after preallocations were dropped.
     pub space_retries: SpaceRetries,
@@ -161,8 +161,8 @@ impl Policy {
 /// Differences of Orlov's spreading between kernel versions; all off is Linux 6.18.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
-    /// The search for a directory under a top starts at random, not at the hash of its name
-    /// (2.6.30).
+    /// The search for the group of a directory under a top directory starts at random, not at the
+    /// hash of its name (2.6.30).
     pub random_start: bool,
     /// The bound on directories of a flex group uses inodes *per group* / 16, not per flex group
     /// (before v6.1).

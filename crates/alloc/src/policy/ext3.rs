@@ -1,12 +1,13 @@
 //! # `ext3`: the placement of ext3
 //!
 //! **Idea.** Directories of the root start in random block groups, among those with the fewest
-//! directories. Everything below stays in its directory's group while there is room. A block goes
-//! right after the one before it in its file. If that is taken, it goes to the next free place
-//! after the start of the inode's group plus a sixteenth of the group that depends on the writer's
-//! process. Each file that is written has a window of blocks to itself. The window is 8 blocks at
-//! first and doubles while it is used, so files that are written side by side do not interleave.
-//! Blocks are chosen at the write, one at a time. Indirect blocks lie where the data goes on.
+//! directories. Everything below stays in its directory's group while there is room. The search for
+//! a file's first block begins in the inode's group, at one of its sixteenths, which the writer's
+//! process selects. Every later block goes right after the one before it in its file. If that place
+//! is taken, the next free place after it is used. Each file that is written has a window of blocks
+//! to itself. The window is 8 blocks at first and doubles while it is used, so files that are
+//! written side by side do not interleave. Blocks are chosen at the write, one at a time. Indirect
+//! blocks lie where the data goes on.
 //!
 //! **When it wins.** Files stay near their directory and their inode. Reading a file meets its
 //! indirect blocks on the way.

@@ -15,12 +15,13 @@
 //! reads the bitmaps of those that it meets.
 //!
 //! **Parameters.** As `linux-6.16`, except for the slots here. `inode=flex-2008-fallback` is the
-//! fix of 2.6.29. Each difference is a slot: `ladder=four`, `first_groups=use`,
+//! fix of 2.6.29. Each difference is a slot: `scan=linear`, `ladder=four`, `first_groups=use`,
 //! `fresh_groups=pass`, `unloaded=load`, `stream_files=small`, `stream_learns=all-data`,
 //! `small_files=below`, `closed_files=window`, `merge_goal=request`, `locality_ties=last`,
 //! `short_runs=offer`, `stripe_rule=exact`, `short_windows=least`, `space_retries=unlimited`,
-//! `longest=group-less-10`, `goal_base=own-group`, `goal_colour=always`, `goal_logical=added`.
-//! Later features are refused by name.
+//! `longest=group-less-10`, `goal_base=own-group`, `goal_colour=always`, `goal_logical=added`,
+//! `inode=flex-2008`, `top_flag=inherited`, `dir_blocks=with-data`. Later features are refused by
+//! name.
 
 use super::composition::Policy;
 use super::linux_6_16;

@@ -5,11 +5,11 @@
 //! tables. Data begins in the second.
 //!
 //! **When it wins.** Against `ext4-2008` wherever directories are read, because they lie together.
-//! It does not report a lack of inodes because one flex group has run out.
+//! When one flex group has run out of inodes, it uses those of other flex groups.
 //!
 //! **When it loses.** On file systems that are more than three quarters full, every flex group
-//! fails the bound on free space, and directories go group by group. Where a top directory goes is
-//! random. Small files still follow one goal around the disk.
+//! fails the bound on free space, and directories go group by group. Where a directory of the root
+//! goes is random. Small files still follow one goal around the disk.
 //!
 //! **Parameters.** The block search is that of `ext4-2008`, with `first_groups=avoid` and today's
 //! goals except for `goal_logical=added`. The differences from today's spreading can be switched on

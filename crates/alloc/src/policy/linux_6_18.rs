@@ -2,7 +2,7 @@
 //!
 //! **Idea.** A ladder of five criteria, from cheap and picky to slow and content with anything.
 //! Groups are ordered by their largest free chunk or their average free run. Small files share a
-//! preallocation for each CPU; large files reserve a window ahead. Several remembered goals keep
+//! preallocation for each CPU; each large file preallocates a window. Several remembered goals keep
 //! parallel writers apart, and so does skipping busy groups.
 //!
 //! **When it wins.** Parallel appends to different files, and mixed sizes on a file system with

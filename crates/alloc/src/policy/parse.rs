@@ -357,7 +357,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Refuses what an override changed, but nothing that was chosen uses.
+    /// Refuses an override of a slot that the chosen fillings of the other slots do not use.
     fn check_used(&self, begun: &Self) -> Result<(), PolicyError> {
         let unchosen = USERS.iter().filter(|users| !(users.are_chosen)(self));
         for (users, name) in unchosen.flat_map(|users| users.slots.iter().map(move |name| (users, name))) {
@@ -563,7 +563,7 @@ mod tests {
         assert!(!refused("linux-6.18:normalise=window:window=64"));
     }
 
-    /// Once, an override that nothing used was accepted, and the arm was that without it.
+    /// Once, an override that nothing used was accepted, and the arm ran as if without it.
     #[test]
     fn overrides_that_nothing_uses_are_refused() {
         for (text, why) in [

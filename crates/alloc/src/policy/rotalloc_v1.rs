@@ -3,8 +3,8 @@
 //! **Idea.** A global cursor replaces the goal's group. It moves to wherever space was found. The
 //! ladder of criteria is unchanged.
 //!
-//! **When it wins.** It spreads what is written one after the other over the device, so blocks rest
-//! before they are used again.
+//! **When it wins.** Successive writes spread over the device, so freed blocks rest before they are
+//! used again.
 //!
 //! **When it loses.** Every search takes the cursor's lock. The goal's offset is tried in a group
 //! that it does not belong to. Files no longer lie near their directory.

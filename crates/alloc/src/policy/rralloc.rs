@@ -6,8 +6,8 @@
 //! their clustering. Zones stay apart: a hit through a file's cursor never moves a CPU's cursor.
 //! Busy groups are skipped, and full groups are never met.
 //!
-//! **When it wins.** Spreading allocation, so that blocks are used again late, without breaking
-//! files up.
+//! **When it wins.** Allocation spreads over the device, so freed blocks rest before they are used
+//! again. Files are not broken up for that.
 //!
 //! **When it loses.** On a rotating disk, against any policy that keeps a directory's files
 //! together.

@@ -44,7 +44,7 @@ macro_rules! slot {
 slot! {
     /// `search`: which engine looks for blocks.
     Search {
-        /// The ladder of criteria over groups; all slots below apply.
+        /// The ladder of criteria over groups. The slots below apply, except those of cursors.
         Ladder = "ladder",
         /// Round-robin by group (rralloc): first free run from a cursor.
         Cursor = "cursor",
@@ -63,7 +63,7 @@ slot! {
         Linux = "linux",
         /// Aligned windows of `window` clusters, whatever the size of the file.
         Window = "window",
-        /// As linux for streams; what small files ask for is not grown.
+        /// As linux for streams; requests of small files do not grow.
         Streams = "streams",
         /// Not at all.
         Exact = "exact",
@@ -74,7 +74,8 @@ slot! {
     Slots {
         /// One for the file system.
         One = "one",
-        /// `min(CPUs, groups / 4)`, or as many as `stream_goals` says, chosen by inode number.
+        /// `min(CPUs, ceil(groups / 4))`, or as many as `stream_goals` says, chosen by inode
+        /// number.
         Hashed = "hashed",
         /// One for each CPU, chosen by inode number, however few groups there are.
         Cpus = "cpus",
@@ -90,7 +91,8 @@ slot! {
     SlotLock {
         /// The file-system-wide lock that freeing also takes.
         Md = "md",
-        /// Nothing, with the orders acquire and release: the earlier form of the patch.
+        /// Nothing: loads with acquire order, stores with release order (the earlier form of the
+        /// patch).
         AcquireRelease = "acquire-release",
         /// Nothing: plain loads and stores.
         None = "none",
@@ -224,7 +226,7 @@ slot! {
     }
 }
 slot! {
-    /// `sweep`: the order of sets and ranges.
+    /// `sweep`: in which order a walk over an index goes through sets and ranges of groups.
     Sweep {
         /// Each set wraps around before the next order.
         PerSet = "per-set",
@@ -269,13 +271,14 @@ slot! {
     }
 }
 slot! {
-    /// `freed_merge`: when a freed extent meets its neighbours.
+    /// `freed_merge`: when a freed extent is merged with its neighbours.
     FreedMerge {
         /// Inserted first, then merged with both sides; each step under the file-system-wide lock.
         After = "after",
         /// Merged first; inserted only when nothing touches.
         Before = "before",
-        /// Kept in its group, found again by a set of groups: no file-system-wide lock.
+        /// Merged first and kept in its group; a set of groups leads a commit there, without a
+        /// file-system-wide lock.
         ByGroup = "by-group",
     }
 }
@@ -319,7 +322,7 @@ slot! {
     Accept {
         /// The first free run of any length.
         Any = "any",
-        /// A run of at least a floor for a bounded number of groups, then any.
+        /// A run of at least `floor` clusters, in a bounded number of groups; after these any run.
         Floor = "floor",
         /// What the ladder finds from the cursor's group.
         Ladder = "ladder",
@@ -376,7 +379,7 @@ slot! {
         /// As orlov-flex with what differed in 2009: random_start, max_dirs_by_group,
         /// min_clusters_wrap, average_in_blocks.
         Orlov2009 = "orlov-2009",
-        /// Orlov's spreading over block groups: top directories at random, files with their
+        /// Orlov's spreading over block groups: directories of the root at random, files with their
         /// directory (ext3).
         OrlovExt3 = "orlov-ext3",
         /// A directory to the group with most free blocks, files with their directory (ext3 with
@@ -398,7 +401,7 @@ slot! {
     TopFlag {
         /// Only the directory itself has it.
         Stays = "stays",
-        /// They inherit it, and spread theirs in turn (until 2.6.28).
+        /// They inherit it, so their own subdirectories are spread too (until 2.6.28).
         Inherited = "inherited",
     }
 }
@@ -466,7 +469,7 @@ slot! {
     /// `first_groups`: whether data requests for a power of two may use the first group of a flex
     /// group.
     FirstGroups {
-        /// Not before later criteria: it is left to directories and metadata.
+        /// Only under later criteria: it is left to directories and metadata.
         Avoid = "avoid",
         /// Like any other group (before 2.6.30).
         Use = "use",
@@ -477,7 +480,7 @@ slot! {
     FreshGroups {
         /// Like any other group.
         Take = "take",
-        /// Not before later criteria, so groups in use fill up first (2008).
+        /// Only under later criteria, so groups in use fill up first (2008).
         Pass = "pass",
     }
 }
@@ -563,13 +566,14 @@ slot! {
     }
 }
 slot! {
-    /// `short_windows`: where a preallocation begins that is shorter than its window.
+    /// `short_windows`: where a preallocation begins if it is shorter than its window.
     ShortWindows {
-        /// Where the window does if the request fits there; else at the window's end, if the
-        /// request begins there or later; else at the request.
+        /// At the end of its window, if it covers the request there; else at the window's start, if
+        /// it covers the request there; else at the request.
         Nearest = "nearest",
-        /// Before the request: by its distance from the window's begin, by what was found beyond
-        /// it, or by its block number modulo the length, whichever is least (2008).
+        /// Before the request, by the least of three numbers: the request's distance from the
+        /// window's start, the blocks found beyond the request's length, and the request's block
+        /// number modulo the length found (2008).
         Least = "least",
     }
 }

@@ -9,16 +9,16 @@
 //!   blocks of a file go there. Flex groups of 16 have 15 lanes; slots beyond take the next flex
 //!   group. Linux starts all files of a directory in one group. Their writers share its lock, and
 //!   their extents interleave until each is long enough to be a stream.
-//! - `overflow=lane`: a lane's group may have no place, because it is full of clusters that wait
+//! - `overflow=lane`: a lane's group may have no room, because it is full of clusters that wait
 //!   for a commit. Then the same lane of the next flex group is tried before the index. The index
 //!   knows only groups that were loaded: those where others write.
-//! - `room=run`: what fallocate asks for begins in the first run of 512 free clusters. Otherwise it
+//! - `room=run`: what fallocate asks for begins in the first run of 512 free clusters. In Linux it
 //!   begins in the smallest chunk that holds the first request, often a leftover before another
 //!   file's blocks.
 //! - `goal_group=all`: the goal's group is visited, and loaded, before the index is walked. Linux's
 //!   indexes hold only groups that were loaded once, so after a mount all writers gather in those
-//!   few. Blocks of directories stay together. Linux's go, one by one, to the most fragmented
-//!   groups. (Data only: `goal_group=first`.)
+//!   few. Blocks of directories stay together. In Linux they go, one by one, to the most fragmented
+//!   groups. (For data only: `goal_group=first`.)
 //! - `slot_start=zones`: stream goals start spread over the file system, not all at group 0.
 //!   Writers do not have to collide before they separate.
 //! - `normalise=streams`: small files get what they ask for, where it fits. Large ones get windows,
@@ -40,8 +40,8 @@
 //! place. Large files of one directory start in zones apart, so reading them one after the other
 //! seeks more.
 //!
-//! **Parameters.** As `linux-6.18`. There are `min(CPUs, groups / 4)` zones, and one lane less than
-//! a flex group has groups (none in flex groups of fewer than 4).
+//! **Parameters.** As `linux-6.18`. There are `min(CPUs, ceil(groups / 4))` zones. A flex group has
+//! one lane less than it has groups (none if it has fewer than 4 groups).
 
 use super::composition::Policy;
 use super::linux_6_18;

@@ -74,8 +74,8 @@ impl<B: Backend> LocalityGroup<B> {
         nearest.map(|(_, nr, at)| self.buckets[nr].remove(at))
     }
 
-    /// Puts a preallocation with clusters left into its bucket. Returns the deleted ones that the
-    /// bucket drops; the caller must return them to their groups in this order.
+    /// Puts a preallocation with clusters left into its bucket. Returns the preallocations that the
+    /// bucket deletes to make room. The caller must return them to their groups in this order.
     pub(crate) fn insert(&mut self, prealloc: Arc<Prealloc<B>>) -> Vec<Arc<Prealloc<B>>> {
         debug_assert_eq!(prealloc.owner, Owner::Locality, "a CPU slot got an inode's preallocation");
         let free = prealloc.glance().free;

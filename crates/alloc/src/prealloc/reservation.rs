@@ -78,7 +78,7 @@ impl Reservation {
         }
     }
 
-    /// Sets the window.
+    /// Sets the window. No cluster of it has been taken yet.
     pub(crate) fn set_window(&mut self, window: Option<Window>) {
         self.window = window;
         self.hits = 0;

@@ -12,15 +12,15 @@ use crate::request::RequestFlags;
 pub(crate) struct Need {
     pub(crate) len: u32,
     pub(crate) order2: u32,
-    /// Groups in a flex group, if the request must leave the first of them alone: data of a regular
-    /// file.
+    /// The number of groups in a flex group, if the request must leave the first of them alone, as
+    /// data of a regular file must.
     pub(crate) flex: Option<u32>,
     /// Whether requests for a power of two may use groups whose bitmap was never written.
     pub(crate) fresh: FreshGroups,
 }
 
 impl Need {
-    /// What a request of `len` clusters needs on flex groups of `flex`.
+    /// What a request of `len` clusters needs, with flex groups of `flex` groups.
     pub(crate) fn new(policy: &Policy, len: u32, order2: u32, kind: RequestFlags, flex: u32) -> Self {
         debug_assert!(order2 < u32::try_from(ORDERS_MAX).unwrap_or(u32::MAX));
         let leaves_first = policy.first_groups == FirstGroups::Avoid && flex >= 4;

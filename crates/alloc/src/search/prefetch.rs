@@ -1,8 +1,8 @@
 //! Prefetch: a search asks for the bitmaps of the groups that it will meet soon.
 //!
-//! When a search visits the group of the prefetch cursor, it announces the unread groups of a batch
-//! from there to the source. The last batch is loaded at the end of the search, from its last group
-//! down to its first. That makes those groups visible to the indexes.
+//! A batch begins at the group of the prefetch cursor. When a search visits that group, it tells
+//! the source about the unread groups of the batch. The last batch is loaded at the end of the
+//! search, from its last group down to its first. That makes those groups visible to the indexes.
 
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;

@@ -168,8 +168,8 @@ pub(crate) fn part_of<B: Backend>(
 mod tests {
     use super::{ShortFind, ShortWindows};
 
-    /// Both rules keep the request inside of what was found. They differ where the request lies in
-    /// the middle of the window, and at its end.
+    /// Both rules keep the request inside what was found. They differ where the request lies in the
+    /// middle of the window, and at its end.
     #[test]
     fn a_short_find_covers_the_request_by_either_rule() {
         let starts = |asked| {
@@ -181,13 +181,13 @@ mod tests {
             })
         };
         assert_eq!(starts(1024), [1024, 1024]);
-        // 30 blocks behind the begin of the window, 54 behind a multiple of 100, 96 to spare.
+        // 30 blocks after the start of the window, 54 after a multiple of 100, 96 to spare.
         assert_eq!(starts(1054), [1024, 1024]);
-        // 80 behind a multiple of 100.
+        // 80 after a multiple of 100.
         assert_eq!(starts(1280), [1280, 1200]);
         // The window ends at block 1536.
         assert_eq!(starts(1500), [1436, 1500]);
-        // 98 behind a multiple of 100, more than there is to spare.
+        // 98 after a multiple of 100, more than there is to spare.
         assert_eq!(starts(1298), [1298, 1202]);
     }
 }

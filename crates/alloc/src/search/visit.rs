@@ -67,8 +67,8 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
-    /// The loaded group under its lock. `None` if busy groups are passed over and the group is
-    /// busy, or was evicted meanwhile.
+    /// The loaded group under its lock. `None` if busy groups are passed over, and this group is
+    /// busy or was evicted meanwhile.
     fn lock_to_scan(
         &self,
         context: &mut Context<'_, B>,

@@ -59,8 +59,8 @@ fn group_of(inode: u32) -> u32 {
     (inode - 1) / PER_GROUP
 }
 
-/// The published bug: the parent's flex group has inodes and a tenth of its blocks; all others are
-/// out of inodes.
+/// The published bug: the parent's flex group has free inodes, but only a tenth of its blocks is
+/// free. All others are out of inodes.
 #[test]
 fn the_first_ext4_says_no_inodes_while_there_are() {
     // Group 8, in flex group 2, has the only free inodes: one for the parent and 100 more.
@@ -93,7 +93,7 @@ fn the_first_ext4_says_no_inodes_while_there_are() {
     }
 }
 
-/// When all flex groups with inodes are out of blocks, not even an empty file could be created.
+/// When all flex groups with inodes were out of blocks, not even an empty file could be created.
 #[test]
 fn the_first_ext4_wants_blocks_for_empty_files() {
     let full = |nr: u32| Group { free_blocks: 0, free_inodes: if nr == 4 { 5 } else { 0 } };
@@ -159,8 +159,8 @@ fn ext3_spreads_directories_of_the_root_and_keeps_the_others_with_their_parent()
     let home = group_of(parent);
     let children: Vec<u32> =
         (0..12).map(|n| group_of(replica.create(parent, &format!("{n}"), true).unwrap())).collect();
-    // A group takes fewer directories than the average (3 / 16 = 0) and 128 / 16 = 8 together
-    // allow: the parent and seven more, then the next group.
+    // A group takes another directory while it has fewer than the average (3 / 16 = 0) plus
+    // 128 / 16 = 8. So it takes the parent and seven more. The next group takes the rest.
     assert_eq!(children, [vec![home; 7], vec![(home + 1) % GROUPS; 5]].concat());
     let files: Vec<u32> =
         (0..5).map(|n| group_of(replica.create(parent, &format!("f{n}"), false).unwrap())).collect();

@@ -54,7 +54,7 @@ impl MemoryInodes {
         let on_disk = &mut groups[usize_from_u32(update.group.raw())];
         let (byte, mask) = (usize_from_u32(update.index / 8), 1u8 << (update.index % 8));
         assert_eq!(update.initialise_bitmap, on_disk.facts.inode_uninit && update.used);
-        assert_ne!(on_disk.bits[byte] & mask != 0, update.used, "{update:?}: the bit is so already");
+        assert_ne!(on_disk.bits[byte] & mask != 0, update.used, "{update:?}: the bit does not change");
         on_disk.bits[byte] ^= mask;
         assert!(update.itable_unused <= on_disk.facts.itable_unused, "{update:?}: itable_unused grew");
         on_disk.facts = InodeGroupFacts {

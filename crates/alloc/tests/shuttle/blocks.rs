@@ -179,7 +179,8 @@ fn the_last_clusters_go_to_those_who_ask() {
     });
 }
 
-/// Claims released while others search come back; groups are evicted meanwhile.
+/// If a claim is released while others search, its clusters can be claimed again. Groups are
+/// evicted meanwhile.
 #[test]
 fn released_claims_and_evictions() {
     explore(400, || {
@@ -256,8 +257,8 @@ fn preallocations_are_taken_and_dropped() {
     });
 }
 
-/// Frees of the running transaction, while the previous one commits and others allocate: nothing
-/// comes back early, and everything in the end.
+/// Frees in the running transaction, while the previous one commits and others allocate. No cluster
+/// becomes free before its own commit, and all are free in the end.
 #[test]
 fn frees_wait_for_their_own_commit() {
     explore(400, || {

@@ -178,8 +178,8 @@ impl Virtual {
         scheduler::current().map_or_else(Vec::new, |scheduler| scheduler.line_figures())
     }
 
-    /// Reads something in a moment of virtual time: in `f`, accesses cost nothing, and no other CPU
-    /// runs. `f` must not take a lock, because another CPU may hold it.
+    /// Runs `f`, which reads something, while virtual time stands still: accesses in `f` cost
+    /// nothing, and no other CPU runs. `f` must not take a lock, because another CPU may hold it.
     pub fn aside<R>(f: impl FnOnce() -> R) -> R {
         match scheduler::current() {
             Some(scheduler) => scheduler.aside(f),

@@ -32,7 +32,7 @@ enum Holders {
 #[derive(Debug)]
 struct Line {
     holders: Holders,
-    /// When the CPU that wrote it last lets it go.
+    /// When the CPU that last wrote it gives it up.
     free_at: u64,
     /// The CPUs that wait for it.
     requests: Vec<Request>,

@@ -130,7 +130,7 @@ impl State {
         self.wake_at(cpu, clock);
     }
 
-    /// Lets a CPU run at a time.
+    /// Lets a CPU run from the time `at` on.
     fn wake_at(&mut self, cpu: usize, at: u64) {
         let record = &mut self.cpus[cpu];
         record.wake += 1;
