@@ -1,4 +1,4 @@
-//! Directories of an open file system. Provides the algorithms of [`crate::directory`] with blocks.
+//! Directories of an open file system: gives the algorithms of [`crate::directory`] their blocks.
 
 use crate::cache::{BlockKind, Buffer};
 use crate::directory::{Directory, DirectoryRules, DirectoryStore, Names, Role};

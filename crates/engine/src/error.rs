@@ -125,7 +125,7 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum OrphanDefect {
     /// Its number is reserved, the orphan file's own, or beyond the last inode.
-    #[error("its number is not one of a file")]
+    #[error("no file can have its number")]
     Number,
     /// An earlier entry names it: the list may have a loop.
     #[error("it is named twice")]
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// What the crates below do not support is refused by kind, not as corruption.
+    /// What the crates below do not support becomes a refusal of its own kind, not corruption.
     #[test]
     fn refusals_keep_their_kind_on_their_way_up() {
         use blockyard_alloc::{AllocError, inode::InodeError};

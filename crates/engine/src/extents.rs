@@ -194,8 +194,8 @@ impl<N> HeldNodes<N> {
     }
 }
 
-/// Holds the leaves from that of the block before `logical` to the last one, with the nodes above
-/// them. Stops at the first leaf with which there are more than `most` nodes.
+/// Holds every leaf from the one for the block before `logical` on, with the nodes above them.
+/// Stops as soon as more than `most` nodes are held.
 pub(crate) fn hold_from<S: TreeStore>(
     root: &[u8; ROOT_BYTES],
     store: &S,

@@ -51,8 +51,8 @@ pub struct Statistics {
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks for unprivileged users: without those reserved for root, and those that the file
-    /// system keeps for itself.
+    /// Free blocks that unprivileged users may take: all but those reserved for root and those that
+    /// the file system keeps for itself.
     pub blocks_available: u64,
     /// Inodes.
     pub inodes: u64,
@@ -75,8 +75,8 @@ impl FileSystem {
         self.volume.superblock()
     }
 
-    /// Whether an inode number belongs to the file system itself: the reserved ones except the
-    /// root, the journal's and the orphan file's.
+    /// Whether an inode number belongs to the file system itself: true for the reserved numbers
+    /// except the root's, and for the journal and the orphan file.
     #[must_use]
     pub fn is_own_inode(&self, number: InodeNr) -> bool {
         self.volume.is_own_inode(number)

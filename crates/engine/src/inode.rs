@@ -320,8 +320,8 @@ impl Inode {
             "the disk would know more than users of inode {}",
             self.number
         );
-        debug_assert!(!core.deleted || core.orphan.is_none(), "inode {} is noted and gone", self.number);
-        debug_assert!(!core.deleted || core.links() == 0, "inode {} is gone and has names", self.number);
+        debug_assert!(!core.deleted || core.orphan.is_none(), "orphan {} is deleted", self.number);
+        debug_assert!(!core.deleted || core.links() == 0, "inode {} is deleted and has names", self.number);
         core.store_sectors(encoding.huge_file, encoding.block_bits);
         if self.kind == FileType::Regular {
             encoding.features.note_size(core.slot.raw().size());

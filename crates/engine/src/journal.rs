@@ -59,7 +59,7 @@ pub(crate) struct LogJournal<B: Backend = Native> {
     flushes: Arc<Flushes<B>>,
     broken_rule: Option<BrokenRule>,
     committed: Arc<Committed<B>>,
-    /// Most blocks that a transaction may change.
+    /// The most blocks that a transaction may change.
     blocks_max: usize,
     first: TxnId,
     ring: Mutex<RingState, B>,
@@ -68,16 +68,16 @@ pub(crate) struct LogJournal<B: Backend = Native> {
 /// The least that `blocks_max` can be set to: more than an operation that cannot be split needs.
 const TRANSACTION_MIN: usize = 64;
 
-/// How far the log is written before it starts over, in units of the largest next transaction; at
-/// least an eighth of the log. Larger values bring blocks home less often; smaller ones leave more
-/// of the log's area on its device untouched.
+/// How far the log is written before it starts over: this many times the largest size that the next
+/// transaction may have, but at least an eighth of the log. Larger values bring blocks home less
+/// often; smaller ones leave more of the log's area on its device untouched.
 const FAR: usize = 3;
 
 /// Bounds of a transaction.
 pub(crate) struct Limits {
     /// Blocks that may be dirty in memory.
     pub(crate) dirty_max: usize,
-    /// Most blocks of a transaction, if an instrument sets this.
+    /// The most blocks of a transaction, if an instrument sets this.
     pub(crate) transaction: Option<usize>,
 }
 
@@ -92,7 +92,7 @@ struct RingState {
     head: u32,
     /// The next transaction to be written.
     next: TxnId,
-    /// Most blocks that the next transaction may change.
+    /// The most blocks that the next transaction may change.
     blocks: usize,
     last_time: CommitTime,
     /// The transaction being written.
@@ -242,7 +242,7 @@ impl<B: Backend> LogJournal<B> {
         Ok(Prepared::Ready)
     }
 
-    /// The revokes to log: those of the transaction, except for broken rules.
+    /// The revokes to log: those of the transaction, unless a test breaks a rule.
     fn revokes_to_log(&self, ring: &mut RingState, revoked: &[BlockNr]) -> Vec<BlockNr> {
         match self.broken_rule {
             Some(BrokenRule::RevokeOmitted) => Vec::new(),
@@ -280,7 +280,8 @@ impl<B: Backend> Journal for LogJournal<B> {
         debug_assert!(blocks <= self.blocks_max, "{blocks} blocks in a transaction of {}", self.blocks_max);
         let ring = &mut *self.ring.lock();
         ring.blocks = blocks;
-        // Descriptors, and blocks beyond the operations' own: group descriptors and revokes.
+        // The surplus is for log descriptors, and for blocks that the operations did not count:
+        // group descriptors and revokes.
         self.make_room(ring, u32_from_usize(blocks + blocks / 8 + 8))
     }
 

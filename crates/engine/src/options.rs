@@ -103,7 +103,8 @@ pub struct OpenOptions {
     /// [`FileSystem::tick`] commits it. Without a journal, age causes no commit.
     pub commit_interval_seconds: i64,
     /// Whether the caller runs [`FileSystem::commit_aged`] in time. Then operations leave aged
-    /// transactions to that call, so none has to wait for the device because it came first.
+    /// transactions to that call. Otherwise the first operation after
+    /// [`Self::commit_interval_seconds`] commits, and has to wait for the device.
     pub has_timer: bool,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,

@@ -69,7 +69,7 @@ impl Orphans {
     /// Records that the inode must be deleted or truncated after a crash. Does nothing if it is
     /// recorded already. The inode has joined the handle.
     pub(crate) fn add_orphan(&self, handle: &Handle<'_>, inode: &Arc<Inode>, core: &mut InodeCore) {
-        debug_assert!(!core.deleted, "inode {} is gone", inode.number());
+        debug_assert!(!core.deleted, "inode {} is deleted", inode.number());
         if !self.kept || core.orphan.is_some() {
             return;
         }

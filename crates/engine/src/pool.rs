@@ -5,8 +5,8 @@
 pub(crate) enum Pool {
     /// Clusters that are not reserved.
     Ordinary,
-    /// Ordinary clusters and the file system's own reserve: for blocks of the map without which
-    /// space could not be given back, or data already accepted not be written.
+    /// Ordinary clusters and the file system's own reserve. For blocks that a mapping needs so that
+    /// space can be freed, or so that data that was already accepted can be written.
     Reserve,
     /// Clusters reserved when the data was written, and the file system's own reserve.
     Reserved,

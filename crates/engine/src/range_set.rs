@@ -71,7 +71,7 @@ impl RangeSet {
             }
             removed += end.min(range.end) - start.max(range.start);
         }
-        debug_assert!(!self.touches(&range), "{range:?} was to go");
+        debug_assert!(!self.touches(&range), "a part of {range:?} is left");
         removed
     }
 }

@@ -1,13 +1,13 @@
 //! The seam between the two ways in which written data becomes requests for blocks.
 //!
-//! The product's way: a write reserves all that it and its mapping can need; write-back asks for
+//! The engine's own way: a write reserves all that it and its mapping can need; write-back asks for
 //! whole runs of dirty blocks and waits for its space. The other way is that of Linux's page cache,
 //! needed for agreement with a kernel: it cuts requests at its folios and at holes that it
 //! remembers, reserves cluster by cluster, and gives up where Linux does.
 //!
 //! [`Rules`] say what is reserved, whose clusters serve a request and what happens when space ends.
-//! [`Pages`] is what a file remembers about its pages and holes: nothing in the product's way. The
-//! steps of writing are in `file/writing.rs`.
+//! [`Pages`] is what a file remembers about its pages and holes; in the engine's own way it is
+//! empty. The steps of writing are in `file/writing.rs`.
 
 mod page_cache;
 
@@ -114,7 +114,7 @@ impl Rules {
     }
 }
 
-/// What a file remembers about its pages and holes: nothing in the product's way.
+/// What a file remembers about its pages and holes. Empty in the engine's own way.
 #[derive(Default)]
 pub(crate) struct Pages(Option<Box<CachedFile>>);
 
@@ -124,7 +124,8 @@ impl Pages {
         self.0.is_none()
     }
 
-    /// Notes the directory that stays while the inode is open. Returns whether it does.
+    /// Notes the directory that stays while the inode is open. Returns true if the note was made
+    /// and no other was there before.
     pub(crate) fn keep_directory(&mut self, number: InodeNr) -> bool {
         self.0.as_mut().is_some_and(|cached| cached.kept_directory.replace(number).is_none())
     }

@@ -185,8 +185,8 @@ impl Space {
         Ok(())
     }
 
-    /// Frees whole clusters: on disk now, in the allocator after the commit. Plain data under
-    /// [`Writeback`](crate::DataMode::Writeback) is free in the allocator at once.
+    /// Frees whole clusters: on disk now, in the allocator after the commit. If
+    /// `frees_data_at_once` is set, data becomes free in the allocator at once.
     pub(crate) fn free_clusters(
         &self,
         handle: &Handle<'_>,

@@ -132,14 +132,14 @@ impl<B: Backend> Transactions<B> {
         (tid, epoch)
     }
 
-    /// Most blocks that a transaction may change.
+    /// The most blocks that a transaction may change.
     pub(crate) fn budget(&self) -> usize {
         usize_from_u64(self.credits.budget())
     }
 
     /// Gives back all credits. The gate must be closed, and nothing may have changed.
     pub(crate) fn restock(&self) {
-        debug_assert!(!self.has_changes(), "what changed has taken credits");
+        debug_assert!(!self.has_changes(), "changes hold credits");
         self.credits.reset();
     }
 

@@ -1,7 +1,7 @@
 //! An open file system that records which operations were done on it.
 //!
-//! Tests and tools use it to say what they tried: a recorded operation cannot be forgotten in a
-//! hand-written list. Only successful operations are recorded, by the names of docs/testing.md.
+//! Tests and tools use it to say what they tried, because a list written by hand can lack an
+//! operation. Only successful operations are recorded, by the names of docs/testing.md.
 
 use crate::{Fallocate, FileSystem, NewInode, OpContext, RenameMode, Result, SetAttributes, XattrMode};
 use blockyard_disk::inode::FileType;

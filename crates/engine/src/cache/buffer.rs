@@ -37,8 +37,8 @@ pub(crate) enum BlockKind {
 }
 
 impl BlockKind {
-    /// What a block stays while it is in use: a directory's leaf may become an index block, but
-    /// never an extent node. Not 0.
+    /// The class of this kind, never 0. A block keeps its class while it is in use: a directory's
+    /// leaf may become an index block, but never an extent node.
     const fn class(self) -> u32 {
         match self {
             Self::Plain => 1,
@@ -53,8 +53,8 @@ impl BlockKind {
 }
 
 /// A cached block. [`crate::cache`] says who may change it, and when.
-// The layout lets a reader touch only the first 64 bytes behind the reference counts: when
-// thousands of buffers are read in turn, none is in the CPU's cache.
+// What a reader needs lies in the first 64 bytes behind the reference counts. When thousands of
+// buffers are read in turn, none is in the CPU's cache, and each line read is a miss.
 #[repr(C)]
 pub(crate) struct Buffer<B: Backend = Native> {
     /// The [`Epoch`] in which the block changed. Set under the lock of `content`, with release,
@@ -257,7 +257,7 @@ impl<B: Backend> Buffer<B> {
 
 impl Content {
     fn set_aside(&mut self) {
-        debug_assert!(self.aside.is_none(), "one commit at a time takes what it wants of a block");
+        debug_assert!(self.aside.is_none(), "a commit has not yet taken the content set aside before");
         self.aside = Some(Box::new(Copied { bytes: self.bytes.clone(), kind: self.kind }));
     }
 }

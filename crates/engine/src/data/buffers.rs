@@ -77,7 +77,10 @@ impl BufferPool {
     fn put_back(&self, bytes: Box<[u8]>) {
         let size = u64_from_usize(bytes.len());
         let class = usize_from_u32(bytes.len().trailing_zeros().saturating_sub(self.block_bits));
-        debug_assert!(bytes.len().is_power_of_two() && class < self.classes.len(), "{size} bytes of no pool");
+        debug_assert!(
+            bytes.len().is_power_of_two() && class < self.classes.len(),
+            "{size} bytes are not of this pool"
+        );
         if self.bytes.load(Ordering::Relaxed) > self.bytes_max {
             self.bytes.fetch_sub(size, Ordering::Relaxed);
             return;
@@ -137,7 +140,7 @@ mod tests {
         assert_eq!(pool.take(16).len(), 64 << 10);
         assert_eq!(pool.bytes(), 100 << 10, "small ones make room for a large one");
         assert_eq!(pool.take(100_000).len(), 2 << 20);
-        assert_eq!(pool.bytes(), 0, "one beyond all bounds is not kept");
+        assert_eq!(pool.bytes(), 0, "a buffer beyond the limit is not kept");
         assert_eq!(BufferPool::new(16, 0).blocks_max(), 32);
         assert_eq!(BufferPool::new(10, 0).blocks_max(), 2048);
     }

@@ -205,7 +205,7 @@ impl CleanBlocks {
         self.change(blocks, Shard::forget);
     }
 
-    /// Cancels the notes of reads in the stripes of some blocks, and changes each block.
+    /// Cancels the notes of reads in the stripes of some blocks, and calls `change` for each block.
     fn change(&self, blocks: Range<u64>, mut change: impl FnMut(&mut Shard, u64)) {
         for (stripe, blocks) in stripes(blocks) {
             let mut shard = self.shard(stripe).write();

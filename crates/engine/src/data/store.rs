@@ -7,13 +7,14 @@ use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most bytes of one device read whose result is kept.
+/// The most bytes of one device read whose result is kept.
 const READ_MAX: usize = 2 << 20;
 
 /// The data blocks of a device. Positions are bytes on the device.
 ///
-/// All file data goes through it. A block that held something else becomes file data by a write,
-/// which replaces what was kept. So what is kept is never stale.
+/// All file data goes through it, except data that is logged or lies in an inode. A block that held
+/// something else becomes file data by a write, which replaces what was kept. So what is kept is
+/// never stale.
 pub(crate) struct DataStore {
     device: Arc<dyn BlockDevice>,
     block_bits: u32,
@@ -33,8 +34,8 @@ impl DataStore {
         fits.min(READ_MAX >> self.block_bits)
     }
 
-    /// Fills `buf` from byte `place` of the device on. Up to `ahead` blocks behind these bytes may
-    /// be read and kept, too.
+    /// Fills `buf` from byte `place` of the device on. May also read and keep up to `ahead` blocks
+    /// behind these bytes.
     ///
     /// # Errors
     /// Errors of the device.
@@ -59,8 +60,9 @@ impl DataStore {
         Ok(self.device.read_at(place, buf)?)
     }
 
-    /// Fills the beginning of `buf`, whose blocks are not kept, from the device, and keeps these
-    /// blocks. Returns the number of bytes.
+    /// Fills the beginning of `buf` from the device, up to the first block that is kept already,
+    /// and keeps what was read. The block of `place` is not kept yet. Returns the number of bytes
+    /// filled.
     fn read_missing(&self, clean: &CleanBlocks, place: u64, buf: &mut [u8], ahead: u32) -> Result<usize> {
         let first = place >> self.block_bits;
         let last = (place + u64_from_usize(buf.len()) - 1) >> self.block_bits;

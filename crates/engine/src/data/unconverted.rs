@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-/// Such pieces, in the order in which they were written. There are few: those of one write-back,
-/// unless an observer reports the ends of I/O ([`crate::instruments`]).
+/// The written pieces that are still mapped as unwritten, in the order of their writes. There are
+/// few: those of one write-back, unless an observer reports the ends of I/O
+/// ([`crate::instruments`]).
 #[derive(Debug, Default)]
 pub(crate) struct Unconverted(Vec<Range<u32>>);
 

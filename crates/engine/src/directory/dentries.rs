@@ -5,8 +5,9 @@
 //! blocks enters it here, under the shared lock. So an answer is always what the blocks would say.
 //! Only directories of more than one block keep names here.
 //!
-//! Names are kept whole, [by their hash](hashed). A directory is *complete* if every name was
-//! entered here since it had one block: then a name that is not here does not exist.
+//! Names are kept whole, [by their hash](hashed). A part of them is *complete* if it got every name
+//! of at most 57 bytes that belongs there, since the directory had one block. Then such a name does
+//! not exist unless it is here.
 //!
 //! Memory is bounded for all directories together ([`DentryCache`]). A directory that gets no more
 //! memory forgets some of its names, or all. When memory is short, a directory that was not asked
@@ -141,7 +142,7 @@ impl Names<'_> {
         }
     }
 
-    /// Forgets everything, because the blocks may say anything.
+    /// Forgets everything. Called when nobody knows what a failed change left in the blocks.
     pub(super) fn forget(self) {
         *self.directory.known.write() = None;
     }
@@ -297,7 +298,7 @@ mod tests {
         (world.cache.taken() as f64 / f64::from(count), world)
     }
 
-    /// Any names split segments again and again.
+    /// Entering many names splits segments again and again.
     #[test]
     fn splits_lose_nothing() {
         let spell = |number: u32, word: &str| {

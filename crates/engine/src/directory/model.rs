@@ -1,4 +1,4 @@
-//! Directories against a map of names, on blocks in memory that can run out.
+//! Compares directories with a map of names. Their blocks lie in memory, and space can run out.
 
 #![allow(clippy::as_conversions)]
 
@@ -103,8 +103,8 @@ fn rules(block_size: usize, tail: bool, may_index: bool, large: bool) -> Directo
     }
 }
 
-/// All names, by a walk independent of the code under test: every leaf of the index once, hashes in
-/// bounds.
+/// Reads all names by a walk that is independent of the code under test. Asserts that the index
+/// names every block once, and that all hashes are in bounds.
 fn names_by_walk(store: &Store, rules: &DirectoryRules, indexed: bool) -> BTreeMap<Vec<u8>, u32> {
     let blocks = store.blocks.borrow();
     let mut names = BTreeMap::new();
@@ -327,8 +327,8 @@ fn three_levels_need_large_directories() {
     }
 }
 
-/// A reader in the middle of a directory misses no name that stays and sees none twice, while
-/// others come and go and the directory grows an index.
+/// A reader in the middle of a directory misses no name that stays and sees none twice. Meanwhile
+/// other names come and go, and the directory grows an index.
 #[test]
 fn cookies_survive_changes() {
     let rules = rules(1024, true, true, false);

@@ -3,8 +3,8 @@
 //! A cookie names the position behind an entry. Reading continues there whatever was created or
 //! removed in between, and every name that stayed is returned exactly once. Directories that have,
 //! or may get, an index are read in hash order, so nothing is lost if the directory grows an index
-//! meanwhile. Others are read in byte order. Names whose two hash words are equal share a position
-//! and are always returned together.
+//! meanwhile. Other directories are read in byte order. Names that agree in both hash words share a
+//! position and are always returned together.
 
 use super::{Directory, DirectoryStore, Role};
 use crate::Result;

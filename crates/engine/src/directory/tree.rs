@@ -225,7 +225,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         root.block.write(|bytes| bytes.copy_from_slice(&root_bytes));
         let Level { position, count, .. } = root;
         levels[0] = Level { position: 0, count: 1, full: false, ..root };
-        // The node is not full: the longer header of a root leaves room for three entries less.
+        // The node is not full: its header is shorter than a root's, so it holds more entries.
         let full = false;
         levels.insert(1, Level { block: node, logical, kind: IndexKind::Node, position, count, full });
         Ok(())

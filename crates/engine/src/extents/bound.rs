@@ -1,5 +1,6 @@
-//! How many nodes a tree may gain when entries are added. That many blocks are reserved for delayed
-//! data, besides its own, so that write-back never lacks a block to split a leaf.
+//! How many nodes a tree may gain when entries are added. For delayed data, that many blocks are
+//! reserved in addition to the blocks of the data itself. So write-back never lacks a block to
+//! split a leaf.
 
 use super::{DEPTH_MAX, ROOT_BYTES, ROOT_ENTRIES, node};
 use blockyard_disk::num::u64_from_usize;

@@ -298,7 +298,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(fresh)
     }
 
-    /// Moves the entries right of the position to the new leaf, or starts it with `only`.
+    /// Moves the entries right of the position to the new leaf. If `only` is given, starts the leaf
+    /// with it instead.
     fn split_leaf(
         &mut self,
         path: &Path<S::Node>,
@@ -332,7 +333,7 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Starts a new index node with the new child `below`. Moves the entries right of the followed
-    /// one behind it.
+    /// entry to the new node, behind that child.
     fn split_index(
         &mut self,
         path: &Path<S::Node>,

@@ -1,5 +1,5 @@
-//! The tree against a map from logical block to (physical block, state), with tiny nodes so that it
-//! becomes deep quickly.
+//! Compares the tree with a map from logical block to (physical block, state). Nodes are tiny, so
+//! that the tree becomes deep quickly.
 
 #![allow(clippy::as_conversions)]
 
@@ -76,7 +76,7 @@ impl TreeStore for Store {
 
 type Model = BTreeMap<u32, (u64, bool)>;
 
-/// Walks the whole tree: keys, order, depth, and that every allocated node is reachable.
+/// Walks the whole tree. Checks keys, order and depth, and that every allocated node is reachable.
 fn read_all(root: &[u8; ROOT_BYTES], store: &Store) -> Model {
     let mut model = Model::new();
     let mut seen = 0;
@@ -262,8 +262,8 @@ proptest! {
     }
 }
 
-/// Maps blocks in ascending order as write-back does, each apart from its neighbours, and makes
-/// them written. Returns the most nodes that the tree had gained.
+/// Maps blocks in ascending order as write-back does, each in an entry of its own, and then makes
+/// them written. Returns the largest number of nodes that the tree had gained at any time.
 fn write_back(world: &mut World, blocks: &[u32]) -> usize {
     let before = world.store.nodes.borrow().len();
     let mut most = before;
@@ -359,8 +359,8 @@ fn a_full_written_extent_becomes_unwritten_in_two_pieces() {
     assert_eq!(read_all(&world.root, &world.store), world.model);
 }
 
-/// Writing one block of an unwritten extent at write time, as observed on Linux 6.18 with 4 KiB
-/// blocks (8 are zeroed).
+/// One block of an unwritten extent becomes written at write time. Observed on Linux 6.18 with
+/// 4 KiB blocks, where the limit for short remainders is 8 blocks.
 #[test]
 fn short_rests_of_unwritten_extents_are_initialised_too() {
     let written = |len: u32, at: u32, end_of_file: u32| {
@@ -401,8 +401,8 @@ fn a_written_neighbour_takes_a_block_over_before_anything_is_split() {
     assert_eq!(node::depth(&world.root), 1, "split first, the root grows");
 }
 
-/// Seen on Linux 6.18: the extent behind a new one takes it over only if a hole lies before the new
-/// one.
+/// Seen on Linux 6.18: the extent behind a new block takes the block over only if a hole lies
+/// before the block.
 #[test]
 fn an_extent_right_behind_another_gets_an_entry_before_the_next_one_takes_it() {
     for (left, allocates) in [(8, true), (7, false)] {

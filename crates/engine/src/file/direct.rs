@@ -3,8 +3,8 @@
 //! Observed on 6.18: dirty data in the range is written first. Then each request covers one piece
 //! of the mapping, or the rest of a hole, as far as Linux remembers the hole. Behind the end of the
 //! file the blocks are allocated as written. Before the end they are allocated as unwritten, and
-//! converted when all data is on the device. A block map has no unwritten blocks: from its first
-//! hole before the end on, the rest is written through the cache.
+//! converted when all data is on the device. A block map has no unwritten blocks: when the write
+//! meets a hole before the end of the file, the rest is written through the cache.
 //!
 //! One handle makes blocks written and raises the size over them, after the device has their data.
 //! So no commit finds written data behind the end. Blocks that the size covers before their data is

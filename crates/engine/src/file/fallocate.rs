@@ -22,7 +22,7 @@ pub enum Fallocate {
     AllocateKeepSize,
     /// Free the range; it reads as zeroes, the size stays.
     PunchHole,
-    /// Make the range read as zeroes, allocated; the size grows over it.
+    /// Allocate the range and make it read as zeroes; the size grows over it.
     ZeroRange,
     /// As [`Fallocate::ZeroRange`]; the size stays.
     ZeroRangeKeepSize,
@@ -136,7 +136,7 @@ impl LockedFile<'_> {
 
     /// Allocates every hole of the range as unwritten, one handle per piece. With `zero`, makes
     /// written blocks unwritten. As in Linux, a piece ends where `delayed` blocks begin or end.
-    /// Afterwards these blocks are allocated.
+    /// The delayed blocks are allocated too.
     fn allocate_range(&mut self, delayed: &[Range<u32>], bytes: Range<u64>, ahead: Ahead) -> Result<()> {
         let (first, end) = self.files.touched_blocks(&bytes);
         let old_size = self.inode.core().size;
@@ -249,8 +249,9 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// Makes a hole. As in Linux (observed on 6.18) it ends with the page of the file's end at the
-    /// latest. A hole that starts behind the end frees nothing: blocks preallocated there stay.
+    /// Makes a hole. As in Linux (observed on 6.18), it reaches at most to the end of the page that
+    /// holds the file's end. A hole that starts behind the file's end frees nothing: blocks
+    /// preallocated there stay.
     fn punch(&mut self, bytes: Range<u64>) -> Result<()> {
         let size = self.inode.core().size;
         let page = PAGE.max(u64_from_usize(self.files.volume.block_size()));

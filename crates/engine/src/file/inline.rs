@@ -119,7 +119,7 @@ impl LockedFile<'_> {
         }
         let content = self.files.inline_content(self.inode, &self.inode.core())?;
         // Linux always delays this allocation, but reserves space for it only with delayed
-        // allocation. The product allocates at once.
+        // allocation. Without Linux's page cache, the engine allocates at once.
         if content.is_empty() || self.files.writing.delays_inline() {
             return self.delay_inline(&content);
         }

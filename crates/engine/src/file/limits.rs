@@ -2,18 +2,19 @@
 
 use crate::txn::REVOKES_PER_CREDIT;
 
-/// Most blocks of one mapping request.
+/// The most blocks that one mapping request asks for.
 pub(super) const RUN_MAX: u32 = 2048;
 
-/// Most blocks of data that one handle logs: a small part of the smallest journal's transactions.
+/// The most blocks of data that one handle logs: a small part of the smallest journal's
+/// transactions.
 pub(super) const LOGGED_MAX: u32 = 32;
 
 /// Metadata blocks that one run may change: a split of the tree on every level, bitmaps,
 /// descriptors, the inode.
 pub(crate) const RUN_CREDITS: usize = 24;
 
-/// Most blocks of metadata (logged data included) that one handle frees: each takes a revoke record
-/// in the log.
+/// The most blocks of metadata (logged data included) that one handle frees: each takes a revoke
+/// record in the log.
 pub(super) const REVOKED_MAX: usize = 2048;
 
 /// Metadata blocks that freeing one part of a range may change.

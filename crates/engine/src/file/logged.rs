@@ -80,7 +80,7 @@ impl Files {
         Ok(())
     }
 
-    /// Where the bytes of a range, which lies in one block, are in that block.
+    /// The position of a range of bytes in the block that holds it.
     pub(super) fn inside_block(&self, bytes: &Range<u64>) -> Range<usize> {
         let start = usize_from_u64(bytes.start) % self.volume.block_size();
         let end = start + usize_from_u64(bytes.end - bytes.start);

@@ -25,7 +25,7 @@ enum Source {
     Device {
         /// The first byte.
         place: u64,
-        /// Blocks behind the bytes that may be read too.
+        /// How many blocks behind these bytes may be read too.
         ahead: u32,
     },
     /// In a logged block and those behind it, from a byte of the first block on.

@@ -1,6 +1,6 @@
-//! What is reserved for delayed data, recomputed from scratch after every step of random runs on
-//! nearly full images of every kind. It is never too little, never more than is free, and nothing
-//! once all is written.
+//! Random runs on nearly full images of every kind. After every step, the tests recompute from
+//! scratch what must be reserved for delayed data. The reservations are never too small and never
+//! exceed what is free. None is left once all is written.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -99,7 +99,7 @@ impl Run {
         let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
         let make = |name: String| fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &new).unwrap();
         let files = (0..FILES).map(|n| make(format!("file{n}"))).collect();
-        // Little stays free, and that is fragmented.
+        // Little space stays free, and it is fragmented.
         let filler = make("filler".to_owned());
         let unit = (fs.volume.block_size() as u64) << fs.geometry().cluster_ratio_bits();
         let left = 60 + seed % 200;

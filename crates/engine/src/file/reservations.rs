@@ -12,7 +12,8 @@
 //! (fallocate, holes, insertions) first reserves what the data may need in addition because of the
 //! change. If there is no room, the data is written back at once, and nothing stays reserved.
 //!
-//! [`crate::requests::Rules`] say how much is reserved. The above is the product's way.
+//! [`crate::requests::Rules`] say how much is reserved. The above is the engine's own way; Linux's
+//! way reserves less.
 
 use super::limits::{LOGGED_MAX, RUN_MAX};
 use super::part::Part;
@@ -341,7 +342,7 @@ impl Files {
             .saturating_sub(data.reserved_for_mapping())
     }
 
-    /// Most blocks of a run that are mapped as one piece.
+    /// The most blocks of a run that are mapped as one piece.
     fn piece_max(&self, inode: &Inode, core: &InodeCore) -> usize {
         usize_from_u32(if self.mapping.logs_data(inode, core) { LOGGED_MAX } else { RUN_MAX })
     }

@@ -22,9 +22,9 @@ const ROOM_SHARE: u64 = 4;
 
 impl LockedFile<'_> {
     /// Call before `more` bytes become dirty. A file with more dirty data than its share first
-    /// writes some of it back. If the bytes do not fit under the limit, room is made for them and
-    /// for a share of the limit ([`ROOM_SHARE`]): by this file first, then by others that nobody
-    /// uses now.
+    /// writes some of it back. If the bytes do not fit under the limit, more data is written back,
+    /// until they fit and a share of the limit is free too ([`ROOM_SHARE`]). This file goes first,
+    /// then others that nobody uses now.
     pub(super) fn make_data_room(&mut self, more: usize) -> Result<()> {
         let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
         let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
@@ -93,7 +93,7 @@ impl Files {
     }
 
     /// Writes back files that nobody uses now, in the order in which they became dirty, until
-    /// `enough`. A file that could not be written reports that at its next sync.
+    /// `enough` returns true. A file that could not be written reports that at its next sync.
     ///
     /// # Errors
     /// The first error of the device, if `enough` never became true: a caller that continued
@@ -226,7 +226,8 @@ mod tests {
         fs.close(&ctx).unwrap();
     }
 
-    /// A sparse file pays with whole runs and the blocks between them.
+    /// The dirty blocks of a sparse file lie in many short runs. Its writer pays its share all the
+    /// same.
     #[test]
     fn who_writes_here_and_there_pays_too() {
         let (fs, ctx) = open(1 << 20, None);

@@ -16,7 +16,7 @@ use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_fr
 use blockyard_sync::Ordering;
 use std::ops::Range;
 
-/// Most extents that one handle frees; bounds the bitmaps that it touches.
+/// The most extents that one handle frees; bounds the bitmaps that it touches.
 const EXTENTS_MAX: usize = 64;
 
 /// Why blocks are freed.
@@ -61,8 +61,8 @@ impl Files {
         core.slot.raw_mut().set_size(on_disk);
     }
 
-    /// If the page cache is followed, notes what Linux learns when it zeroes the rest of the block
-    /// that will hold the new end.
+    /// If Linux's page cache is imitated, notes what Linux learns when it zeroes the rest of the
+    /// block that will hold the new end.
     fn note_tail(&self, inode: &Inode, data: &mut FileData, size: u64) -> Result<()> {
         let block_size = u64_from_usize(self.volume.block_size());
         if data.pages.are_forgotten() || size.is_multiple_of(block_size) {
@@ -137,7 +137,7 @@ impl Files {
                 BlockNr::new(extent.physical),
                 u64::from(extent.len),
             )?;
-            debug_assert!(extent.logical < start, "a walk to the left");
+            debug_assert!(extent.logical < start, "the walk to the left stands still");
             let end = start.min(extent.end());
             start = extent.logical.max(range.start);
             if is_metadata {
@@ -166,7 +166,8 @@ impl LockedFile<'_> {
         if size > old_size {
             self.data.pages.note_edge(old_size, self.files.volume.geometry().block_bits());
             self.clear_behind_end()?;
-            // As in Linux, blocks preallocated behind the old end stay, and so do preallocations.
+            // As in Linux, blocks that fallocate placed behind the old end stay, and so do in-core
+            // preallocations.
             let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
             let mut core = self.inode.core_mut();
             self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;

@@ -327,7 +327,7 @@ impl LockedFile<'_> {
 /// The part of a write below the largest size of its file. The rest is left out.
 ///
 /// # Errors
-/// [`Error::FileTooLarge`] when that is nothing.
+/// [`Error::FileTooLarge`] when no byte is below that size.
 pub(super) fn up_to_limit(offset: u64, bytes: &[u8], limit: u64) -> Result<&[u8]> {
     match limit.checked_sub(offset) {
         None | Some(0) if !bytes.is_empty() => Err(Error::FileTooLarge),
@@ -349,7 +349,7 @@ fn all_or_none(done: usize, bytes: &[u8]) -> Result<()> {
     if done == bytes.len() { Ok(()) } else { Err(Error::NoSpace) }
 }
 
-/// A relaxed subtraction that stops at 0.
+/// A relaxed subtraction. The counter must be at least `by`.
 pub(crate) fn lower(counter: &AtomicU64, by: u64) {
     let before = counter.fetch_sub(by, Ordering::Relaxed);
     debug_assert!(before >= by, "{by} taken off {before}");

@@ -130,8 +130,8 @@ impl Files {
         all.and(self.end_all_io(ctx))
     }
 
-    /// Files whose data became dirty at `seconds` or before, in the order in which it did. Files
-    /// that become dirty meanwhile are not included.
+    /// Files whose data became dirty at `seconds` or before, in the order in which they became
+    /// dirty. Files that become dirty meanwhile are not included.
     fn dirty_files(&self, seconds: i64) -> Vec<Arc<Inode>> {
         let is_due = |inode: &Arc<Inode>| inode.dirty_since.get().is_some_and(|(_, at)| at <= seconds);
         self.volume.inodes.table.dirty_files().filter(is_due).collect()
@@ -338,7 +338,7 @@ impl LockedFile<'_> {
                 written
             });
             match written {
-                // Allocated blocks in between do not end the write-back.
+                // Nothing was mapped. The walk goes on as before.
                 Ok(None) => {}
                 Ok(Some(end)) => {
                     search.rest = self.files.writing.rest_of_request(self, end);
@@ -375,7 +375,7 @@ impl LockedFile<'_> {
         self.write_range(0..u32::MAX, busy)?;
         debug_assert!(
             busy == Busy::PassOver || self.inode.waiting().dirty.is_empty(),
-            "what is written back waits no more"
+            "dirty blocks are left after a write-back"
         );
         self.settle_mapping_reservation();
         debug_assert!(
@@ -437,8 +437,9 @@ impl LockedFile<'_> {
         Ok(changes.then_some(end))
     }
 
-    /// Discards preallocations if no data is to be allocated and nobody may write. As in Linux this
-    /// happens at once: the file's own next tree block may already take the discarded clusters.
+    /// Discards preallocations if no data waits for allocation and nobody has the file open for
+    /// writing. As in Linux this happens at once: the file's own next tree block may already take
+    /// the discarded clusters.
     fn discard_if_unneeded(&self) {
         if self.data.reserved_len() == 0 && !self.inode.opens.has_writer() {
             self.files.volume.space.discard_preallocations(self.ctx, self.inode);

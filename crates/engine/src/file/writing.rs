@@ -1,5 +1,5 @@
-//! The steps from written data to requests for blocks in which the two ways of [`crate::requests`]
-//! differ.
+//! From written data to requests for blocks: the steps that differ between the two ways of
+//! [`crate::requests`].
 
 use super::limits::RUN_MAX;
 use super::part::Part;
@@ -34,7 +34,7 @@ pub(super) trait Writing: Send + Sync {
     /// Writes a range of a file that may be changed. Returns the number of bytes written.
     fn write(&self, file: &mut LockedFile<'_>, all: Part<'_>) -> Result<usize>;
 
-    /// Whether a write without enough room writes its beginning by itself.
+    /// Whether [`Self::write`] writes the beginning of a range by itself if not all of it fits.
     fn writes_short(&self) -> bool {
         false
     }
@@ -87,7 +87,8 @@ pub(super) trait Writing: Send + Sync {
     fn note_walks_again(&self) {}
 }
 
-/// The product's way: a write reserves all it needs in advance, and runs are written as they are.
+/// The engine's own way: a write reserves all it needs in advance, and runs are written as they
+/// are.
 pub(super) struct Whole;
 
 impl Writing for Whole {
@@ -118,8 +119,8 @@ impl Writing for Whole {
 }
 
 impl Files {
-    /// Most blocks that write-back requests at once. Without delayed allocation it is one, as in
-    /// Linux.
+    /// The most blocks that write-back requests at once. Without delayed allocation it is one, as
+    /// in Linux.
     pub(super) fn run_max(&self) -> u32 {
         if self.volume.delays_allocation() { RUN_MAX } else { 1 }
     }

@@ -218,8 +218,8 @@ impl FileSystem {
         let inode = self.volume.inodes.inode(inode)?;
         let _alone = inode.write();
         if let Some(permissions) = changes.permissions {
-            // A separate transaction adapts the list and sets the mode bits that both share. So
-            // list and mode agree after it and after the next one.
+            // A separate transaction adapts the list, and sets the mode bits that the list holds
+            // too. So list and mode agree after this transaction and after the next one.
             self.xattrs.fit_access_list(ctx, &inode, permissions)?;
         }
         let handle = self.volume.begin(ctx, CREDITS)?;

@@ -57,8 +57,8 @@ impl FileSystem {
         self.files.write(ctx, inode.into(), offset, bytes)
     }
 
-    /// As [`FileSystem::write`], but if not all bytes fit, writes as many from the beginning as do.
-    /// Returns the number of bytes.
+    /// As [`FileSystem::write`], but if not all bytes fit, writes only the first ones that do.
+    /// Returns the number of bytes written.
     ///
     /// # Errors
     /// As [`FileSystem::write`]; [`Error::NoSpace`] when nothing fits.
@@ -86,8 +86,9 @@ impl FileSystem {
     /// than asked if space runs out. Offset and length are whole blocks. The mapping is durable
     /// only after [`FileSystem::fsync`].
     ///
-    /// Files without extents, and files that log their data, are written as by
-    /// [`FileSystem::write_some`].
+    /// Files that log their data are written as by [`FileSystem::write_some`]. In a file without
+    /// extents, a write that meets a hole before the end of the file continues in the same way,
+    /// and is then written back.
     ///
     /// # Errors
     /// As [`FileSystem::write_some`]; [`Error::Invalid`] for partial blocks.

@@ -116,7 +116,7 @@ impl Groups {
             let group_end = geometry.group_first_block(group).raw() + geometry.blocks_per_group();
             let here = BlockCount::new(end.min(group_end) - at.raw());
             let count = u32_from_u64(geometry.clusters_for(here).raw());
-            debug_assert!(offset.raw() + count <= geometry.clusters_per_group(), "bits behind the bitmap's");
+            debug_assert!(offset.raw() + count <= geometry.clusters_per_group(), "bits behind the bitmap");
             f(group, offset.raw()..offset.raw() + count)?;
             at = at + here;
         }

@@ -1,5 +1,5 @@
-//! What a commit takes from the groups: bitmap checksums and descriptor blocks. While the bitmaps
-//! and descriptors are frozen the gate is open: handles of the next epoch change groups.
+//! What a commit takes from the groups: bitmap checksums and descriptor blocks. While it freezes
+//! the bitmaps and descriptors, the gate is open, and handles of the next epoch change groups.
 
 use super::{GroupState, Groups};
 use crate::cache::{BlockKind, Buffer, Copied};

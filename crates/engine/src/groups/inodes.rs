@@ -37,7 +37,7 @@ impl Groups {
         }
     }
 
-    /// Copies the current state of the group's inode bitmap, as much as fits `into`.
+    /// Copies the current state of the group's inode bitmap, as much of it as `into` can hold.
     pub(crate) fn copy_inode_bitmap(&self, group: GroupNr, into: &mut [u8]) -> Result<()> {
         let raw = {
             let state = self.lock(group);
@@ -178,7 +178,8 @@ impl Groups {
     }
 
     /// Zeroes the table blocks in which inodes begin to be used, since their content is arbitrary.
-    /// The caller holds the group's lock, so nobody puts an inode into such a block before.
+    /// The caller holds the group's lock, so nobody puts an inode into such a block before it is
+    /// zeroed.
     fn zero_table(&self, handle: &Handle<'_>, group: GroupNr, indexes: Range<u32>) {
         let inode_size = usize::from(self.geometry().inode_size());
         debug_assert!(!indexes.is_empty(), "no inode of group {group} begins to be used");

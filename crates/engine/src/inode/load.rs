@@ -16,7 +16,7 @@ impl Inodes {
     ///
     /// # Errors
     /// [`Error::StaleInode`] if the number is out of range, free, or reserved without content, or
-    /// if an inode other than the one meant has it; corruption, device.
+    /// if `wanted` names a generation and the inode has another; corruption, device.
     pub(crate) fn inode(&self, wanted: impl Into<InodeRef>) -> Result<Arc<Inode>> {
         let InodeRef { number, generation } = wanted.into();
         if number.raw() == 0 || number.raw() > self.sb.geometry().inodes_count() {
@@ -122,8 +122,8 @@ impl Inodes {
 
     /// Joins an inode to the transaction. Changes of its core reach the disk if they are made
     /// before the caller unlocks the core. The creator of an inode may unlock the core and change
-    /// it later, because [`Self::encode_waiting`] passes over inodes that somebody holds. Reads the
-    /// table block, so it belongs to the reserve part of an operation.
+    /// it later, because [`Self::encode_waiting`] passes over inodes that somebody holds. Joining
+    /// reads the table block and may fail, so it belongs before the first change of an operation.
     pub(crate) fn join_inode(
         &self,
         handle: &Handle<'_>,

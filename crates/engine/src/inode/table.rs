@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 /// Inodes that the hand looks at per insertion: bounds the time under the shard's lock.
 const STEPS: usize = 8;
-/// Most inodes of a shard that were created and not accessed since: the next one makes the oldest
-/// leave. So creating millions of inodes reuses memory that is still in the CPU's cache, and
-/// displaces no inode in use.
+/// How many created inodes a shard keeps that were not accessed since. If one more is created, the
+/// oldest leaves. So creating millions of inodes reuses memory that is still in the CPU's cache,
+/// and displaces no inode in use.
 const MADE_MAX: usize = 16;
 /// Removed inodes of a shard that are remembered.
 const REMOVED_KEPT: usize = 16;
@@ -38,7 +38,7 @@ type DirtyList = CachePadded<Mutex<VecDeque<Arc<Inode>>>>;
 #[derive(Default)]
 struct Shard {
     map: HashMap<u32, Arc<Inode>, NumberHasher>,
-    /// Numbers of created inodes, the oldest first. Some of them were accessed or removed since.
+    /// Numbers of created inodes, the oldest first. Some may have been accessed or removed since.
     made: VecDeque<u32>,
     /// The other numbers, in the order of the hand. Includes numbers of removed inodes.
     ring: VecDeque<u32>,
@@ -119,8 +119,8 @@ impl InodeTable {
         }
     }
 
-    /// Notes that the file's data became dirty, by the writer's clock. It is written back after all
-    /// that were dirty before. A file with a position keeps it.
+    /// Notes that the file's data became dirty, by the writer's clock. The file is written back
+    /// after all files that were dirty before. A file with a position keeps it.
     pub(crate) fn note_dirty_data(&self, inode: &Inode, seconds: i64) {
         if inode.dirty_since.get().is_none() {
             self.dirty_files.add(inode, seconds);
@@ -221,8 +221,8 @@ impl Shard {
         }
     }
 
-    /// Moves the hand over one inode. It is dropped if nobody holds or accessed it, and it has
-    /// nothing to encode or write.
+    /// Moves the hand over one inode. The inode is dropped if nobody holds it, nobody accessed it,
+    /// and it has nothing to encode or write.
     fn pass_hand(&mut self, number: u32, dirty_files: &DirtyFiles) {
         let Some(inode) = self.map.get(&number) else { return };
         if Arc::strong_count(inode) > 1 || inode.was_touched() || !inode.is_idle() {

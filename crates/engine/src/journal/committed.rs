@@ -16,7 +16,7 @@ use blockyard_sync::{Backend, Native, RwLock, rank};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most bytes brought home at once.
+/// The most bytes brought home at once.
 const PART_BYTES: usize = 1 << 20;
 
 /// The newest committed image of each block that is not home.

@@ -79,7 +79,7 @@ impl Log {
         self.raw.seal();
         let found = self.blocks.place().superblock().raw();
         assert_eq!(self.raw.s_maxlen, found.s_maxlen, "the log keeps its length");
-        assert_eq!(self.raw.s_header.h_blocktype.get(), BlockKind::SuperblockV2.raw(), "of this version");
+        assert_eq!(self.raw.s_header.h_blocktype.get(), BlockKind::SuperblockV2.raw(), "version 2");
         Ok(self.blocks.write_durable(self.blocks.place().superblock_at(), self.raw.as_bytes())?)
     }
 }

@@ -10,10 +10,10 @@ use blockyard_disk::jbd2::{DescriptorBuilder, LogFormat, RevokeBlock, RevokeBuil
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{BlockNr, TxnId};
 
-/// Most bytes of images that one descriptor describes: they are encoded in one buffer.
+/// The most bytes of images that one descriptor describes: they are encoded in one buffer.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// Most images that one descriptor describes.
+/// The most images that one descriptor describes.
 pub(super) fn images_per_descriptor(format: &LogFormat) -> usize {
     let room = PIECE_BYTES / format.block_size();
     usize_from_u32(descriptor::tags_per_block(format)).min(room.max(1))

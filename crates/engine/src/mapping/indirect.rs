@@ -19,7 +19,7 @@ use blockyard_disk::{BlockNr, Corruption, CorruptionKind, LogicalBlock};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most blocks that one handle unmaps: 16 pointer arrays of 1 KiB.
+/// The most blocks that one handle unmaps: 16 pointer arrays of 1 KiB.
 const REMOVAL_MAX: u32 = 1 << 12;
 /// Blocks searched at once for mapped ones.
 const WINDOW: u32 = 1 << 16;
@@ -381,7 +381,7 @@ impl Mapping {
             return Ok(false);
         }
         let buffer = handle.read_for_write(block, BlockKind::Plain, |_| Ok(()))?;
-        // Freeing the block further down must not fail.
+        // Freeing the block at the end of this function must not fail.
         self.volume.groups.reserve_bitmaps(handle, block, 1)?;
         let words: Vec<u32> = buffer.read(|bytes| pointers(bytes).iter().map(|word| word.get()).collect());
         let mut left = words.iter().filter(|word| **word != 0).count();

@@ -46,7 +46,7 @@ impl Mapping {
         logical: u32,
         most: u32,
     ) -> Result<Mapped> {
-        debug_assert!(most > 0, "a look at no block");
+        debug_assert!(most > 0, "a lookup of no block");
         let here = self.lookup_block(inode, core, logical)?;
         Ok(match here.found {
             Some(extent) => Mapped {

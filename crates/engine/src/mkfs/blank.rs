@@ -1,5 +1,5 @@
-//! A file system that gets its content before it is written: planned, then filled by the caller,
-//! then written around the content.
+//! A file system that is made around its content: planned, then filled by the caller, then
+//! completed.
 //!
 //! The caller takes blocks from [`Blank::free`] and inodes from [`Blank::first_inode`] on, and
 //! writes data, directories and inode tables itself. Then [`Filled::finish`] writes everything

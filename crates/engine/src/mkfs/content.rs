@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What a new file system holds besides the files that every one has.
+/// What a new file system holds besides the files that every new file system has.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     /// Blocks taken from the free ones, whole clusters.

@@ -20,7 +20,7 @@ use blockyard_disk::jbd2;
 const CLUSTERS_PER_GROUP_MIN: u32 = 256;
 /// Bounds of bytes per inode.
 const RATIO_RANGE: std::ops::RangeInclusive<u32> = 1024..=64 << 20;
-/// Most bits of a group's bitmap: free counts of 32-byte descriptors have 16 bits.
+/// The most bits that a group's bitmap may have: free counts of 32-byte descriptors have 16 bits.
 pub(super) const CLUSTERS_PER_GROUP_MAX: u32 = (1 << 16) - 8;
 
 /// Checked parameters of one file system.
@@ -237,8 +237,8 @@ impl Params {
             return Ok(None);
         }
         let Some(default) = jbd2::default_blocks(self.blocks) else {
-            // Too small for a journal, whatever was asked for: mke2fs continues without, and says
-            // so.
+            // Too small for a journal, whatever was asked for: mke2fs continues without a journal,
+            // and says so.
             return Ok(None);
         };
         let location = options.journal_location.map_or(0, |place| place.in_blocks(self.block_size()));

@@ -116,7 +116,7 @@ mod tests {
     const END: usize = 96;
 
     proptest! {
-        /// Against a plain array of flags.
+        /// Compares with a plain array of flags.
         #[test]
         fn behaves_like_an_array_of_flags(
             marks in prop::collection::vec((0..END as u64, 0..20u64), 0..12),

@@ -36,7 +36,7 @@ pub(super) fn copy_for(sb: &RawSuperblock, group: GroupNr, checksums: &Checksums
         // Only the primary says whether the file system is clean.
         copy.set_state(FsState::empty());
     }
-    // The field has 16 bits. For groups beyond, it says "at least this".
+    // The field has 16 bits. It holds the largest value for groups whose number does not fit.
     copy.s_block_group_nr = U16::new(u16::try_from(group.raw()).unwrap_or(u16::MAX));
     checksums.seal_superblock(&mut copy);
     assert!(checksums.verify_superblock(&copy).is_ok(), "a superblock that would not open");

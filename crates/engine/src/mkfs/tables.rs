@@ -143,9 +143,11 @@ impl Placer<'_> {
         })
     }
 
-    /// Places one group's item: at its hint or the first position behind it in the flex group. Else
-    /// where the items of all groups `left` fit in the flex group; else where this one fits; else
-    /// anywhere.
+    /// Places one group's item at the first of these that exists:
+    /// * its hint, or the first free run behind the hint in the flex group;
+    /// * a run in the flex group with room for the items of this and all later groups (`left`);
+    /// * a run in the flex group with room for this item;
+    /// * a run anywhere.
     fn pack(&mut self, group: GroupNr, left: u64, item: Item) -> Result<u64> {
         let flex_start = u64_from_u32(group.raw()) / self.rules.flex * self.rules.flex;
         let last = (flex_start + self.rules.flex).min(u64_from_u32(self.geometry.groups())) - 1;

@@ -11,7 +11,7 @@ use blockyard_disk::RoCompat;
 use blockyard_disk::inode::{FileType, InodeFlags};
 use std::sync::Arc;
 
-/// Most links of an inode.
+/// The most links that an inode may have.
 const LINKS_MAX: u16 = 65_000;
 /// A directory's link count that stands for "more than can be counted".
 const LINKS_UNKNOWN: u16 = 1;
@@ -33,7 +33,8 @@ impl InodeCore {
         self.check_may_hold()
     }
 
-    /// Fails if we cannot put names into a directory: those of an encrypted one are encrypted.
+    /// Fails if names cannot be put into the directory: an encrypted directory needs encrypted
+    /// names.
     pub(super) fn check_may_hold(&self) -> Result<()> {
         if self.flags().contains(InodeFlags::ENCRYPT) { Err(Error::NotPermitted) } else { Ok(()) }
     }

@@ -81,8 +81,8 @@ impl Namespace {
     /// The inode of a name other than `.` and `..`. The caller holds the directory's content, so
     /// the name stays, and with it the inode. A number that is not in use is therefore damage;
     /// Linux returns EUCLEAN as well. The number of the directory itself is damage too: the caller
-    /// holds its locks. So is that of one of the file system's own inodes: truncating the journal,
-    /// for example, would destroy it.
+    /// holds its locks. So is the number of an inode that the file system keeps for itself: a
+    /// truncation of the journal, for example, would destroy it.
     pub(super) fn named(&self, parent: &Inode, number: InodeNr) -> Result<Arc<Inode>> {
         if self.volume.is_own_inode(number) || number == parent.number() {
             return Err(Corruption::new(CorruptionKind::NameInode).in_inode(number).into());

@@ -16,5 +16,5 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
 /// Checks a name to be created or removed.
 pub(super) fn check_new_name(name: &[u8]) -> Result<()> {
     check_name(name)?;
-    if name == b"." || name == b".." { Err(Error::Invalid("'.' and '..' are fixed")) } else { Ok(()) }
+    if name == b"." || name == b".." { Err(Error::Invalid("'.' and '..' cannot be changed")) } else { Ok(()) }
 }

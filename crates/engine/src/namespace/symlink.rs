@@ -12,7 +12,7 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat};
 use std::sync::Arc;
 
-/// Most bytes of a target in `i_block`: one is left for the final NUL.
+/// The most bytes of a target in `i_block`: one is left for the final NUL.
 const IN_INODE_MAX: usize = 59;
 /// The longest target that programs can follow.
 const TARGET_MAX: usize = 4095;

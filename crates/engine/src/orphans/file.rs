@@ -15,7 +15,7 @@ use blockyard_disk::{BlockNr, Corruption, CorruptionKind, InodeNr};
 use blockyard_sync::{Mutex, rank};
 use std::sync::Arc;
 
-/// Most blocks of the file that Linux accepts.
+/// The most blocks of an orphan file that Linux accepts.
 const BLOCKS_MAX: u64 = 512;
 
 /// The blocks of the orphan file.
@@ -33,7 +33,7 @@ impl OrphanFile {
     /// Records an inode in a free slot, first in the block of the handle's CPU slot; `None` if all
     /// are full.
     pub(super) fn add(&self, handle: &Handle<'_>, inode: InodeNr) -> Option<OrphanNote> {
-        debug_assert!(inode != InodeNr::ZERO, "an empty slot notes nobody");
+        debug_assert!(inode != InodeNr::ZERO, "inode 0 marks an empty slot");
         let first = handle.slot().index(self.blocks.len());
         (0..self.blocks.len()).find_map(|step| {
             let block = (first + step) % self.blocks.len();

@@ -57,11 +57,11 @@ pub(super) struct CachedFile {
     /// Ranges that Linux remembers as holes. Linux 6.18 caches the state of block ranges beside the
     /// extent tree. A range remembered as a hole may be shorter than the hole, because blocks freed
     /// beside it are not remembered with it; `fallocate` then requests blocks in pieces that end
-    /// there. Observed with the tracepoints of the status tree: a lookup that finds a hole
+    /// there. Observed with the tracepoints of the extent status tree: a lookup that finds a hole
     /// remembers it up to the first delayed block; a punched hole is remembered as such; truncation
     /// forgets what it cuts off, and collapse and insert range forget everything from their start
-    /// on. Reading an extent tree that consists of its root remembers all holes between its
-    /// extents, except those partly known.
+    /// on. Reading an extent tree that consists of its root alone remembers all holes between its
+    /// extents, except holes that are known in part.
     pub(super) holes: RangeSet,
     /// What the dirty blocks of the file were mapped to when they became dirty.
     kinds: BTreeMap<u32, CachedAs>,

@@ -51,7 +51,7 @@ impl<'a, B: Backend> Handle<'a, B> {
             return None;
         }
         let (tid, epoch) = transactions.now();
-        debug_assert!(epoch != Epoch::NONE, "changes would be marked as none");
+        debug_assert!(epoch != Epoch::NONE, "changes would be marked as unchanged");
         let handle = Self {
             transactions,
             cache,

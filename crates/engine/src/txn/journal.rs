@@ -56,7 +56,7 @@ pub(crate) trait Journal: Send + Sync {
     /// The id of the first transaction.
     fn first(&self) -> TxnId;
 
-    /// Most blocks that one transaction may change; a commit is forced before it changes more.
+    /// The most blocks that one transaction may change; a commit is forced before it changes more.
     fn blocks_max(&self) -> usize;
 
     /// How many images to pass to [`write`](Self::write) at once: few enough to need little memory,
@@ -106,8 +106,8 @@ pub(crate) trait Journal: Send + Sync {
     fn close(&self) -> Result<()>;
 }
 
-/// Most blocks written by one call: few enough that they stay in the CPU's cache between copying
-/// and writing.
+/// The most blocks written by one call: few enough that they stay in the CPU's cache between
+/// copying and writing.
 const RUN_MAX: usize = 64;
 
 /// No journal: images go straight home.

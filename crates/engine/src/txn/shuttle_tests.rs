@@ -215,8 +215,8 @@ fn a_commit_is_a_moment() {
     });
 }
 
-/// A block is changed and then freed, during commits. A commit that ended before the free holds its
-/// content. A commit with the free holds the revoke and not the block.
+/// A block is changed and then freed, during commits. A commit that ended before the free holds the
+/// block's content. A commit with the free holds the revoke and not the block.
 #[test]
 fn a_freed_block_is_logged_or_revoked() {
     explore(2000, || {

@@ -1,4 +1,4 @@
-//! Whose turn it is to commit: one thread at a time. All threads that its commit serves continue
+//! Whose turn it is to commit: one thread's at a time. All threads that a commit serves continue
 //! together.
 //!
 //! With only a lock, the threads that were served would leave one after the other, with other
@@ -67,7 +67,7 @@ impl<B: Backend> Turn<B> {
 impl<B: Backend> MyTurn<'_, B> {
     /// Counts a commit.
     pub(crate) fn count(&mut self) {
-        debug_assert!(self.held.is_some(), "who has no turn counts no commit");
+        debug_assert!(self.held.is_some(), "a commit is counted without the turn");
         self.turn.commits.fetch_add(1, Ordering::Relaxed);
     }
 }

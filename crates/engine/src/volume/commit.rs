@@ -38,7 +38,7 @@ impl Volume {
     }
 
     /// As [`Self::commit_now`], unless `needed` is no longer true when this thread gets its turn:
-    /// many may find at once that a commit is needed, and one serves them all.
+    /// many threads may find at once that a commit is needed, and one commit serves them all.
     pub(crate) fn commit_if(&self, ctx: &OpContext, needed: impl Fn() -> bool) -> Result<()> {
         let Some(turn) = self.txns.turn.wait(needed) else { return Ok(()) };
         self.end_transaction(ctx, true, Frees::Usable, turn)
@@ -315,7 +315,8 @@ mod tests {
             let operation = scope.spawn(move || {
                 let _handle = fs.volume.begin(&ctx, 8).unwrap();
                 entered.send(()).unwrap();
-                // Mostly long enough for the commit to begin before the panic; either is right.
+                // Mostly long enough for the commit to begin before the panic. The test holds in
+                // either order.
                 std::thread::sleep(std::time::Duration::from_millis(50));
                 panic!("in the middle of an operation");
             });
@@ -419,8 +420,8 @@ mod tests {
         }
     }
 
-    /// A checkpoint reads the log. If it cannot, a caller that wanted a commit gets the error and
-    /// nothing is lost. Once the device works again everything continues.
+    /// A checkpoint reads the log. If it cannot read it, a caller that wanted a commit gets the
+    /// error, and nothing is lost. Once the device works again, everything continues.
     #[test]
     fn a_log_that_can_not_be_read_ends_nothing() {
         let ctx = OpContext::system();

@@ -166,9 +166,9 @@ fn open_journal(
     Ok(Box::new(LogJournal::open(devices, committed, limits, options.instruments.broken_rule)?))
 }
 
-/// Most dirty blocks for a cache of this many blocks: three quarters, but at least 256. The rest
-/// keeps what operations read. Blocks that change before a commit in progress has copied them are
-/// set aside: at most as many as may be dirty.
+/// The most dirty blocks for a cache of this many blocks: three quarters, but at least 256. The
+/// rest keeps what operations read. Blocks that change before a commit in progress has copied them
+/// are set aside: at most as many as may be dirty.
 fn dirty_max(cache_blocks: usize) -> usize {
     (cache_blocks / 4 * 3).max(256)
 }

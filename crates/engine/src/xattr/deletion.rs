@@ -40,8 +40,8 @@ impl Xattrs {
         }
         self.files.locked(ctx, inode, &mut data).drop_content();
         let mut end = u32::MAX;
-        // The last blocks go with the inode, so no crash leaves an inode without blocks: a long
-        // symbolic link would be taken for a short one.
+        // The last blocks are freed in the same handle as the inode, so no crash leaves an inode
+        // without blocks: a long symbolic link would be taken for a short one.
         let credits = CREDITS + held.credits();
         let (handle, mut core, _attributes) = loop {
             let handle = self.volume.begin(ctx, credits + FREE_CREDITS)?;

@@ -182,10 +182,10 @@ impl Xattrs {
         self.volume.groups.blocks_in(size.div_ceil(1 << cluster_bits)).cast_signed()
     }
 
-    /// Writes a value into an inode of its own, which has no reference yet. It is an orphan in use
-    /// until [`Self::adopt_value`] or [`Self::abandon_value`]. The caller holds no handle. The only
-    /// content lock it may hold is that of the owner or, for an owner still to be created, of its
-    /// directory.
+    /// Writes a value into an inode of its own, which has no reference yet. This inode is an open
+    /// orphan until [`Self::adopt_value`] or [`Self::abandon_value`]. The caller holds no handle.
+    /// The only content lock it may hold is that of the owner or, for an owner still to be created,
+    /// of its directory.
     pub(super) fn make_value(&self, ctx: &OpContext, owner: &Arc<Inode>, bytes: &[u8]) -> Result<Arc<Inode>> {
         let value = {
             let handle = self.volume.begin(ctx, CREDITS + 4)?;

@@ -1,8 +1,8 @@
 //! The directories with cached names, and the memory limit for all of them.
 //!
-//! Names outlive the in-memory inode: whether an inode is evicted and reloaded must not depend on
-//! this cache, because the placement of new inodes depends on it. Names go with the directory
-//! itself, or when memory is short. In the latter case the hand of a clock goes round the
+//! Names outlive the in-memory inode. The placement of new inodes depends on which inodes have been
+//! evicted and reloaded, so this cache must not influence that. Names are dropped with the
+//! directory itself, or when memory is short. In the latter case the hand of a clock goes round the
 //! directories, and one that was not asked since the last pass forgets everything. Nobody waits:
 //! names that are being changed are passed over.
 

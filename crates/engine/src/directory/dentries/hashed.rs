@@ -12,7 +12,7 @@ use super::{Dentry, DentryCache};
 use blockyard_disk::InodeNr;
 use blockyard_disk::num::{high64, low64, u64_from_usize, usize_from_u64};
 
-/// Lines of the first segment: the names of one block of 4 KiB.
+/// Lines of the first segment: enough for the names of one block of 4 KiB.
 const LINES_MIN: usize = 64;
 /// Lines at which a segment is split instead of grown.
 const LINES_MAX: usize = HUGE / LINE;
@@ -36,7 +36,7 @@ struct Part {
     segment: Segment,
     /// Upper bits that the hashes of all its names share.
     depth: u32,
-    /// Whether it has every short name of the directory whose hash belongs here.
+    /// Whether it has every short name of the directory that hashes to this part.
     complete: bool,
     _memory: Reserved,
 }

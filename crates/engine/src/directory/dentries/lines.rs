@@ -10,7 +10,7 @@ pub(super) const LINE: usize = 64;
 /// From this size on, memory is requested in huge pages of this size.
 pub(super) const HUGE: usize = 2 << 20;
 
-/// A number of lines, initially zero.
+/// Memory of a number of lines, zeroed at first.
 pub(super) enum Lines {
     /// Less than a huge page, or more if the kernel gave no mapping.
     Heap(Box<[Aligned]>),

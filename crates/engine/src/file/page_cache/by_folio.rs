@@ -1,9 +1,9 @@
 //! Writes folio by folio, as Linux's page cache does: each folio is delayed, or allocated at once
 //! when space gets short.
 //!
-//! The product's way reserves, before a write changes anything, all that the write and its mapping
-//! can need. Under Linux's rules it is not possible to reserve that much.
-//! docs/behaviour/page-cache.md, "When space gets short", has the observations.
+//! Where Linux's page cache is not imitated, the engine reserves all that a write and its mapping
+//! can need before the write changes anything. Under Linux's rules it is not possible to reserve
+//! that much. docs/behaviour/page-cache.md, "When space gets short", has the observations.
 
 use super::PageCache;
 use crate::file::LockedFile;
@@ -61,7 +61,7 @@ impl PageCache {
     }
 
     /// Linux zeroes some blocks of a folio that does not fit: unwritten ones inside the file,
-    /// before the first unallocated block. This makes the same blocks dirty.
+    /// before the first unallocated block. This function makes the same blocks dirty.
     fn dirty_before_hole(&self, file: &mut LockedFile<'_>, blocks: Range<u32>, size: u64) -> Result<()> {
         let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << file.files.volume.geometry().block_bits())));
         for logical in blocks.start..end.max(blocks.start) {
@@ -151,7 +151,7 @@ fn allocate_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
     Ok(())
 }
 
-/// Notes for each block of a write in which state the page cache will hold it.
+/// Notes, for each block of a write, the state in which the page cache will hold it.
 fn note_cached(file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
     let core = file.inode.core();
     for logical in blocks {

@@ -96,7 +96,7 @@ impl Folios {
         }
     }
 
-    /// Drops the folios for which `is_kept` is false, by their bytes.
+    /// Drops the folios for which `is_kept` is false. It gets the byte range of a folio.
     pub(in crate::requests) fn keep(&mut self, is_kept: impl Fn(Range<u64>) -> bool) {
         self.orders
             .retain(|&first, &mut order| is_kept(first << PAGE_BITS..(first + (1 << order)) << PAGE_BITS));
