@@ -24,8 +24,8 @@ fn open(device: &Arc<MemoryDevice>) -> FileSystem {
 }
 
 /// Threads on one CPU slot create files, each thread in its own directory. They share blocks of the
-/// inode table, also new ones. With `unnamed`, files on the orphan list are created between them.
-/// After opening again, each name leads to a file with one link.
+/// inode table, including new ones. With `unnamed`, files on the orphan list are created between
+/// them. After opening again, each name leads to a file with one link.
 fn make_on_many_threads(unnamed: bool) {
     const FILES: u32 = 3000;
     let ctx = OpContext::system();

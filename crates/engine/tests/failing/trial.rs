@@ -1,5 +1,5 @@
-//! One run on a device that fails a call, or all calls from one on: what is done, what is answered,
-//! and what is left.
+//! One run on a device that fails one call, or one call and all later ones: what is done, what is
+//! answered, and what is left.
 
 use super::cases::{Case, cases, scene};
 use super::expected::{Expected, Loss};
@@ -127,7 +127,7 @@ impl Base {
             commit_something(&fs, number);
             device.counts().flushes - before
         };
-        // A commit with a checkpoint has one more.
+        // A commit with a checkpoint flushes once more.
         let usual = flushes(0);
         let first = (1..100).find(|number| flushes(*number) > usual);
         fs.close(&context()).unwrap();
