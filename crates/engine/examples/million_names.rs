@@ -125,7 +125,7 @@ fn main() -> Answer<()> {
 type Rates = (f64, f64);
 
 /// The rates of a mounted file system with the same names: in one small directory, and at the end
-/// of one of `names`.
+/// of a directory of `names` names.
 fn beside_rates(root: &Path, naming: Naming, names: u32) -> Answer<(Rates, Rates)> {
     let at = |what: &str, held: u32, counted: u32| -> Answer<Rates> {
         let directory = root.join(what);

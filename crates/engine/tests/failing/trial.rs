@@ -386,7 +386,7 @@ fn work(fs: &FileSystem, device: &Faulty, base: &Base, worker: u16, seed: u64) -
     Ok(expected)
 }
 
-/// A fault that strikes call number `nth`, or all calls from it on, with a random effect.
+/// A fault that strikes call number `nth`, or that call and all later ones, with a random effect.
 pub(crate) fn fault_at(operation: Operation, nth: u64, random: &mut ChaCha8Rng) -> Fault {
     let when = if random.random() { When::Nth(nth) } else { When::From(nth) };
     let effect = match random.random_range(0..6) {

@@ -17,7 +17,7 @@ use crate::xml::escape;
 const METADATA: &str = "#d55e00";
 const BOTH: &str = "#cc79a7";
 
-/// A line replaces adjacent groups with nothing to see if there are at least so many.
+/// The least number of adjacent empty groups that one line replaces.
 const STRETCH: usize = 4;
 /// Most rows of a picture; beyond that, groups share rows.
 const ROWS_MAX: usize = 1600;
